@@ -1,0 +1,1 @@
+"""The party: its data, its consent, its local computation."""

@@ -1,0 +1,84 @@
+"""The block: the records of B parties, served at once.
+
+Records lie party after party in one array; `offsets` says where each party begins. A real party
+is a block with B = 1, the fast engine's block holds all parties.
+
+    >>> import numpy as np
+    >>> block = PartyBlock(
+    ...     features=np.zeros((5, 2)), labels=np.zeros(5), offsets=np.array([0, 2, 5])
+    ... )
+    >>> block.parties, block.sizes.tolist(), block.uniform_size
+    (2, [2, 3], None)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["PartyBlock"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartyBlock:
+    """Records of B parties.
+
+    Attributes:
+        features: `[N, p]` float32 or float64, every row with L2 norm at most 1.
+        labels: `[N]`; floats −1/+1 (logistic, huber-svm), float targets (ridge), or integer
+            classes 0..K−1 (softmax).
+        offsets: `[B + 1]` int64; party j holds rows `offsets[j]:offsets[j + 1]`.
+
+    Raises:
+        ValueError: shapes disagree, or a party is empty.
+    """
+
+    features: NDArray[np.floating]
+    labels: NDArray[np.generic]
+    offsets: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        if self.features.ndim != 2:
+            raise ValueError(f"Expected features of shape [N, p], got {self.features.shape}.")
+        records = self.features.shape[0]
+        if self.labels.shape != (records,):
+            raise ValueError(f"Expected {records} labels, got shape {self.labels.shape}.")
+        object.__setattr__(self, "offsets", np.asarray(self.offsets, dtype=np.int64))
+        if self.offsets.ndim != 1 or len(self.offsets) < 2 or self.offsets[0] != 0:
+            raise ValueError("Expected offsets [0, …] with one entry more than parties.")
+        if self.offsets[-1] != records:
+            raise ValueError(f"Expected offsets to end at {records}, got {self.offsets[-1]}.")
+        sizes = self.sizes
+        if sizes.min() < 1:
+            raise ValueError(
+                f"Expected every party to hold a record, party {sizes.argmin()} has 0."
+            )
+
+    @property
+    def parties(self) -> int:
+        """B."""
+        return len(self.offsets) - 1
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """`[B]` records of each party."""
+        return np.diff(self.offsets)
+
+    @property
+    def uniform_size(self) -> int | None:
+        """n where every party holds n records (then `features` reshapes to `[B, n, p]` free)."""
+        sizes = self.sizes
+        return int(sizes[0]) if (sizes == sizes[0]).all() else None
+
+    def take(self, parties: Sequence[int] | NDArray[np.int64]) -> PartyBlock:
+        """The block of the chosen parties, in the order given."""
+        rows = [np.arange(self.offsets[j], self.offsets[j + 1]) for j in parties]
+        index = np.concatenate(rows)
+        return PartyBlock(
+            features=self.features[index],
+            labels=self.labels[index],
+            offsets=np.concatenate([[0], np.cumsum([len(r) for r in rows])]),
+        )

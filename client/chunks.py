@@ -1,0 +1,103 @@
+"""Work through many records in pieces that stay in cache, on every core at hand.
+
+A linear model reads its data twice a round (margins, then the weighted sum of rows). In chunks of
+about `CHUNK_BYTES` the second reading comes from cache, and numpy releases the interpreter lock
+inside its loops, so plain threads share the chunks. BLAS is held to one thread meanwhile: the
+cores are taken already, and a result must not depend on how many there are.
+
+    >>> import numpy as np
+    >>> chunk_ranges(np.array([0, 2, 4, 9, 10]), 4)
+    [(0, 2), (2, 3), (3, 4)]
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from functools import cache
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
+
+__all__ = ["CHUNK_BYTES", "chunk_ranges", "for_each_chunk", "single_threaded_blas"]
+
+_T = TypeVar("_T")
+
+CHUNK_BYTES = 2 << 20
+_MOST_WORKERS = 8  # the work is bound by memory, more cores than this only wait for it
+
+
+def chunk_ranges(offsets: NDArray[np.int64], rows: int) -> list[tuple[int, int]]:
+    """Cut parties into consecutive ranges of about `rows` records, at least one party each.
+
+    Args:
+        offsets: `[B + 1]` where each party's records begin.
+        rows: most records of a chunk; a single larger party is a chunk of its own.
+
+    Returns:
+        Pairs `(first, last + 1)` of parties that cover 0..B−1 in order.
+    """
+    parties = len(offsets) - 1
+    ranges: list[tuple[int, int]] = []
+    first = 0
+    while first < parties:
+        last = int(np.searchsorted(offsets, offsets[first] + rows, side="right")) - 1
+        last = min(max(last, first + 1), parties)
+        ranges.append((first, last))
+        first = last
+    return ranges
+
+
+def for_each_chunk(work: Callable[[int, int], _T], ranges: Sequence[tuple[int, int]]) -> list[_T]:
+    """Call `work(first, last)` for every range and return the results in the ranges' order.
+
+    Each worker, the caller among them, takes one consecutive share of the ranges. `work` must not
+    call this function itself.
+    """
+    workers = min(_cores(), len(ranges))
+
+    def share(worker: int) -> list[_T]:
+        begin, end = (len(ranges) * w // workers for w in (worker, worker + 1))
+        return [work(*chunk) for chunk in ranges[begin:end]]
+
+    with single_threaded_blas():
+        if workers < 2:
+            return [work(*chunk) for chunk in ranges]
+        others = [_pool().submit(share, worker) for worker in range(1, workers)]
+        try:
+            results = share(0)
+        finally:
+            wait(others)  # none may still be writing when the caller sees an error
+    return sum((other.result() for other in others), results)
+
+
+@contextmanager
+def single_threaded_blas() -> Iterator[None]:
+    """Hold the BLAS libraries to one thread inside the `with` block."""
+    with _blas().limit(limits=1, user_api="blas"):
+        yield
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max(_cores() - 1, 1), thread_name_prefix="chunks")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # threads don't survive a fork
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController()  # looks through every loaded library: once is enough
+
+
+@cache
+def _cores() -> int:
+    # A container or a batch system may grant fewer cores than the machine has.
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(available or 1, _MOST_WORKERS)

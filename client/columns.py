@@ -1,0 +1,272 @@
+"""The kinds of column a schema knows, each with the public map from a raw value to features.
+
+Every map here is a function of the schema and of one value alone: nothing is estimated from the
+data, so preprocessing spends no budget. With t = the transform (identity or log1p), a number v in
+the public range [low, high] becomes
+
+    (t(v) − t(centre)) / max(t(high) − t(centre), t(centre) − t(low))   ∈ [−1, 1],
+
+and a category becomes a one-hot row of norm 1.
+
+    >>> import numpy as np
+    >>> age = NumericColumn(kind="numeric", range=(0, 100), centre=40)
+    >>> age.encode(np.array([40.0, 100.0, 250.0]))
+    array([0., 1., 1.])
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+__all__ = [
+    "TRUTH",
+    "WHOLE_NUMBER",
+    "ArrayColumn",
+    "CategoricalColumn",
+    "Column",
+    "IgnoreColumn",
+    "LabelColumn",
+    "NumericColumn",
+    "SchemaPart",
+    "Value",
+    "canonical_text",
+]
+
+
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Value = str | bool | int | float
+"""One value as TOML writes it."""
+
+
+WHOLE_NUMBER = r"^(-?\d+)\.0+$"
+"""A whole number written with decimals, as tables that pass through floats have it: 1.0 is 1."""
+
+TRUTH = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
+"""How tables write the truth values that TOML writes true and false."""
+
+
+class SchemaPart(BaseModel):
+    """Base of all parts of a schema: frozen, kebab-case keys, unknown keys refused."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        alias_generator=lambda name: name.replace("_", "-"),
+        populate_by_name=True,
+    )
+
+
+def canonical_text(value: Value) -> str:
+    """The text by which values are compared, whatever type a file gave them.
+
+    >>> canonical_text(1), canonical_text("1.0"), canonical_text(True), canonical_text(" True ")
+    ('1', '1', 'true', 'true')
+    """
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return str(int(value)) if math.isfinite(value) and value == int(value) else repr(value)
+    text = re.sub(WHOLE_NUMBER, r"\1", str(value).strip())
+    return TRUTH.get(text, text)
+
+
+def _require_distinct(name: str, values: Sequence[Value]) -> None:
+    seen: set[str] = set()
+    for value in values:
+        text = canonical_text(value)
+        if text in seen:
+            raise ValueError(f"Expected distinct {name}, got {text!r} twice.")
+        seen.add(text)
+
+
+def _require_range(interval: tuple[float, float]) -> None:
+    low, high = interval
+    if not low < high:
+        raise ValueError(f"Expected range [low, high] with low < high, got [{low:g}, {high:g}].")
+
+
+class _Scaled(SchemaPart):
+    """Numbers with a public range."""
+
+    range: tuple[Number, Number]
+    centre: Number | None = None
+    transform: Literal["none", "log1p"] = "none"
+    outside: Literal["clamp", "refuse"] = "clamp"
+    missing: Number | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> _Scaled:
+        _require_range(self.range)
+        low, high = self.range
+        for key, value in (("centre", self.centre), ("missing", self.missing)):
+            if value is not None and not low <= value <= high:
+                raise ValueError(f"Expected {key} within [{low:g}, {high:g}], got {value:g}.")
+        if self.transform == "log1p" and low <= -1:
+            raise ValueError(f"Expected a range above -1 for log1p, got low = {low:g}.")
+        return self
+
+    def encode(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Values of any shape, clamped to the range, mapped into [−1, 1]."""
+        low, high = self.range
+        clamped = np.clip(values, low, high)
+        if self.transform == "log1p":
+            clamped, low, high = np.log1p(clamped), math.log1p(low), math.log1p(high)
+        if self.centre is None:
+            centre = (low + high) / 2
+        else:
+            centre = math.log1p(self.centre) if self.transform == "log1p" else self.centre
+        scaled: NDArray[np.float64] = (clamped - centre) / max(high - centre, centre - low)
+        return scaled
+
+
+class NumericColumn(_Scaled):
+    """One number a record.
+
+    `centre` is the raw value that becomes 0 (default: the middle of the transformed range);
+    `missing` stands in for an empty value, which is an error where it isn't given.
+    """
+
+    kind: Literal["numeric"]
+
+    @property
+    def width(self) -> int:
+        """Features this column becomes."""
+        return 1
+
+    @property
+    def squared_norm(self) -> float:
+        """Largest squared L2 norm of this column's features."""
+        return 1.0
+
+    def feature_names(self, column: str) -> list[str]:
+        """`[width]` names."""
+        return [column]
+
+
+class ArrayColumn(_Scaled):
+    """An array of numbers a record, all with one range (an image): .npz only."""
+
+    kind: Literal["array"]
+    shape: tuple[Annotated[int, Field(strict=True, ge=1)], ...] = Field(min_length=1)
+
+    @property
+    def width(self) -> int:
+        """Features this column becomes."""
+        return math.prod(self.shape)
+
+    @property
+    def squared_norm(self) -> float:
+        """Largest squared L2 norm of this column's features."""
+        return float(self.width)
+
+    def feature_names(self, column: str) -> list[str]:
+        """`[width]` names, in C order of the array."""
+        return [f"{column}[{','.join(map(str, at))}]" for at in np.ndindex(*self.shape)]
+
+
+class CategoricalColumn(SchemaPart):
+    """One of the listed categories, one-hot.
+
+    With `other`, a category not listed (and an empty value, if `missing` names none) falls into
+    a bucket of its own; without it, that is an error.
+    """
+
+    kind: Literal["categorical"]
+    categories: tuple[Value, ...] = Field(min_length=1)
+    other: bool = Field(default=False, strict=True)
+    missing: Value | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> CategoricalColumn:
+        _require_distinct("categories", self.categories)
+        if self.missing is not None and canonical_text(self.missing) not in self.texts:
+            raise ValueError(f"Expected missing to be a category listed, got {self.missing!r}.")
+        return self
+
+    @property
+    def texts(self) -> list[str]:
+        """The categories as compared."""
+        return [canonical_text(value) for value in self.categories]
+
+    @property
+    def width(self) -> int:
+        """Features this column becomes."""
+        return len(self.categories) + self.other
+
+    @property
+    def squared_norm(self) -> float:
+        """Largest squared L2 norm of this column's features."""
+        return 1.0
+
+    def feature_names(self, column: str) -> list[str]:
+        """`[width]` names."""
+        return [f"{column}={text}" for text in (*self.texts, *["(other)"][: self.other])]
+
+
+class IgnoreColumn(SchemaPart):
+    """A column that is there and isn't used (it may still say which party holds a record)."""
+
+    kind: Literal["ignore"]
+
+
+class LabelColumn(SchemaPart):
+    """What is learned: at least one of the three readings, by the models to be used.
+
+    Attributes:
+        positive, negative: for logistic and huber-svm; lists of values, one of them may be
+            "rest" (whatever the other list doesn't name).
+        classes: for softmax; class k is the k-th value listed.
+        range: for ridge; [low, high] is mapped to [−1, 1].
+        outside: for ridge: what becomes of a target outside the range.
+    """
+
+    kind: Literal["label"]
+    positive: tuple[Value, ...] | Literal["rest"] | None = None
+    negative: tuple[Value, ...] | Literal["rest"] | None = None
+    classes: tuple[Value, ...] | None = Field(default=None, min_length=2)
+    range: tuple[Number, Number] | None = None
+    outside: Literal["clamp", "refuse"] = "clamp"
+
+    @field_validator("positive", "negative", mode="before")
+    @classmethod
+    def _listed(cls, value: object) -> object:
+        return (
+            value
+            if value is None or value == "rest" or isinstance(value, list | tuple)
+            else [value]
+        )
+
+    @model_validator(mode="after")
+    def _check(self) -> LabelColumn:
+        if (self.positive is None) != (self.negative is None):
+            missing = "negative" if self.negative is None else "positive"
+            raise ValueError(
+                f'Expected positive and negative together, {missing} is missing ("rest" stands'
+                " for every other value)."
+            )
+        if self.positive == "rest" and self.negative == "rest":
+            raise ValueError('Expected "rest" for one of positive and negative, got it for both.')
+        sides = [s for s in (self.positive, self.negative) if isinstance(s, tuple)]
+        if any(not side for side in sides):
+            raise ValueError("Expected at least one value in positive and negative, got [].")
+        _require_distinct("positive and negative values", [v for side in sides for v in side])
+        if self.classes is not None:
+            _require_distinct("classes", self.classes)
+        if self.range is not None:
+            _require_range(self.range)
+        if self.positive is None and self.classes is None and self.range is None:
+            raise ValueError(
+                "Expected what the label means: positive and negative (logistic, huber-svm),"
+                " classes (softmax) or range (ridge), got none of them."
+            )
+        return self
+
+
+Column = NumericColumn | ArrayColumn | CategoricalColumn | IgnoreColumn | LabelColumn

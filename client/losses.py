@@ -1,0 +1,350 @@
+"""Losses of linear models on the unit ball: values, slopes, curvatures and privacy constants.
+
+A loss sees a record only through its margin z = θ·x (K margins for K classes). Everything else
+follows by the chain rule: the gradient of a record is slope·x, its Hessian curvature·x xᵀ. All
+losses here are convex in θ; with ‖x‖₂ ≤ 1 they are G-Lipschitz and L_s-smooth:
+
+| loss | G | L_s |
+|---|---|---|
+| logistic | 1 | 1/4 |
+| softmax (Frobenius norm) | √2 | 1/2 |
+| squared, ½(z − y)², ‖θ‖₂ ≤ R, |y| ≤ Y | R + Y | 1 |
+| Huber SVM, width h (Chaudhuri et al. 2011, Corollary 13) | 1 | 1/(2h) |
+
+    >>> Logistic().lipschitz, Logistic().smoothness
+    (1.0, 0.25)
+    >>> SquaredLoss(radius=2.0, label_bound=1.0).lipschitz
+    3.0
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["LOSSES", "Array", "HuberSVM", "Logistic", "Loss", "Softmax", "SquaredLoss"]
+
+Array = NDArray[np.floating[Any]]
+
+
+class Loss(ABC):
+    """One convex loss. Margins are `[…]`, or `[…, K]` where `outputs` = K > 1; labels are `[…]`.
+
+    Attributes:
+        outputs: margins a record has: 1, or the number of classes.
+        lipschitz: G, the most a record's gradient measures in L2 where ‖x‖₂ ≤ 1.
+        smoothness: L_s, the most a record's Hessian measures in spectral norm.
+        theta_radius: R of the ball ‖θ‖₂ ≤ R that G presumes; infinite where it presumes none.
+        metric_name: what `score` is for: "accuracy" or "r2".
+    """
+
+    metric_name: ClassVar[str] = "accuracy"
+
+    @property
+    @abstractmethod
+    def lipschitz(self) -> float:
+        """G."""
+
+    @property
+    @abstractmethod
+    def smoothness(self) -> float:
+        """L_s."""
+
+    @property
+    def outputs(self) -> int:
+        """Margins a record has."""
+        return 1
+
+    @property
+    def theta_radius(self) -> float:
+        """R, infinite unless the loss needs the ball."""
+        return math.inf
+
+    @abstractmethod
+    def slope(self, margins: Array, labels: NDArray[Any]) -> Array:
+        """First derivative with respect to the margins; same shape as `margins`."""
+
+    @abstractmethod
+    def value_and_slope(self, margins: Array, labels: NDArray[Any]) -> tuple[Array, Array]:
+        """Loss of each record `[…]`, and `slope` to the same bits."""
+
+    @abstractmethod
+    def curvature(self, margins: Array, labels: NDArray[Any]) -> Array:
+        """Second derivative; for K > 1 what `curvature_times` needs to apply it."""
+
+    @abstractmethod
+    def predict(self, margins: Array) -> NDArray[Any]:
+        """Predicted label of each record `[…]`."""
+
+    @abstractmethod
+    def check_labels(self, labels: NDArray[Any]) -> None:
+        """Raise ValueError unless every label is one that this loss is defined for."""
+
+    def curvature_times(self, curvature: Array, change: Array) -> Array:
+        """The Hessian in margin space times a change of the margins; shape of `change`."""
+        return curvature * change
+
+    def slope_norm(self, slopes: Array) -> Array:
+        """L2 norm of each record's slope, `[…]`; times ‖x‖₂ it is the gradient's norm."""
+        return np.abs(slopes)
+
+    def score(self, margins: Array, labels: NDArray[Any]) -> float:
+        """Sum over records of what `metric_name` averages: hits, or squared errors."""
+        return float(np.count_nonzero(self.predict(margins) == labels))
+
+
+def _signed(labels: NDArray[Any]) -> None:
+    if not np.isin(labels, (-1, 1)).all():
+        odd = labels[~np.isin(labels, (-1, 1))][0]
+        raise ValueError(f"Expected labels −1 or +1, got {odd}.")
+
+
+def _sign(margins: Array) -> NDArray[Any]:
+    return np.where(margins >= 0, margins.dtype.type(1), margins.dtype.type(-1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Logistic(Loss):
+    """ln(1 + e^(−yz)), y ∈ {−1, +1}."""
+
+    @property
+    def lipschitz(self) -> float:
+        """1."""
+        return 1.0
+
+    @property
+    def smoothness(self) -> float:
+        """1/4."""
+        return 0.25
+
+    def slope(self, margins: Array, labels: NDArray[Any]) -> Array:
+        """−y / (1 + e^(yz))."""
+        return self._slope(np.multiply(margins, labels), labels)[0]
+
+    def value_and_slope(self, margins: Array, labels: NDArray[Any]) -> tuple[Array, Array]:
+        """Values as max(−yz, 0) + ln(1 + e^(−|yz|)), which neither overflows nor cancels."""
+        agreement = np.multiply(margins, labels)
+        slope, grown = self._slope(agreement, labels)
+        with np.errstate(divide="ignore"):
+            value = np.log1p(np.minimum(grown, 1 / grown))  # grown = e^(yz)
+        value -= np.minimum(agreement, 0)
+        return value, slope
+
+    @staticmethod
+    def _slope(agreement: Array, labels: NDArray[Any]) -> tuple[Array, Array]:
+        with np.errstate(over="ignore"):  # e^(yz) = inf gives the slope 0, as it should
+            grown = np.exp(agreement)
+        slope = -1 - grown
+        np.divide(labels, slope, out=slope)
+        return slope, grown
+
+    def curvature(self, margins: Array, labels: NDArray[Any]) -> Array:
+        """s(1 − s) with s = 1/(1 + e^|z|): free of overflow, and of y."""
+        small = np.exp(-np.abs(margins))
+        curvature: Array = small / (1 + small) ** 2
+        return curvature
+
+    def predict(self, margins: Array) -> NDArray[Any]:
+        """The sign of the margin, +1 at zero."""
+        return _sign(margins)
+
+    def check_labels(self, labels: NDArray[Any]) -> None:
+        """Labels are −1 or +1."""
+        _signed(labels)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HuberSVM(Loss):
+    """Hinge loss with its corner at yz = 1 rounded over [1 − h, 1 + h]; y ∈ {−1, +1}.
+
+    0 beyond 1 + h, (1 + h − yz)²/(4h) inside, 1 − yz below. Chaudhuri et al. 2011, section 3.4.2.
+    """
+
+    width: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not 0 < self.width < math.inf:
+            raise ValueError(f"Expected width > 0, got {self.width}.")
+
+    @property
+    def lipschitz(self) -> float:
+        """1."""
+        return 1.0
+
+    @property
+    def smoothness(self) -> float:
+        """1/(2h)."""
+        return 1 / (2 * self.width)
+
+    def _share(self, margins: Array, labels: NDArray[Any]) -> tuple[Array, Array]:
+        lack = (1 + self.width) - np.multiply(margins, labels)
+        return lack, np.clip(lack / (2 * self.width), 0, 1)
+
+    def slope(self, margins: Array, labels: NDArray[Any]) -> Array:
+        """−y·clip((1 + h − yz)/(2h), 0, 1)."""
+        slope: Array = -self._share(margins, labels)[1] * labels
+        return slope
+
+    def value_and_slope(self, margins: Array, labels: NDArray[Any]) -> tuple[Array, Array]:
+        """h·share² + max(1 − h − yz, 0) is the loss on all three pieces."""
+        lack, share = self._share(margins, labels)
+        value = self.width * share**2 + np.maximum(lack - 2 * self.width, 0)
+        return value, -share * labels
+
+    def curvature(self, margins: Array, labels: NDArray[Any]) -> Array:
+        """1/(2h) where |1 − yz| ≤ h, else 0: an element of the generalised Hessian."""
+        inside = np.abs(1 - np.multiply(margins, labels)) <= self.width
+        curvature: Array = inside.astype(margins.dtype) * self.smoothness
+        return curvature
+
+    def predict(self, margins: Array) -> NDArray[Any]:
+        """The sign of the margin, +1 at zero."""
+        return _sign(margins)
+
+    def check_labels(self, labels: NDArray[Any]) -> None:
+        """Labels are −1 or +1."""
+        _signed(labels)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SquaredLoss(Loss):
+    """½(z − y)² with |y| ≤ Y, for models kept in the ball ‖θ‖₂ ≤ R: ridge regression.
+
+    Outside the ball the gradient has no bound: project every iterate (`LinearModel.project`).
+    """
+
+    radius: float
+    label_bound: float
+    metric_name: ClassVar[str] = "r2"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.radius < math.inf:
+            raise ValueError(f"Expected a finite radius > 0, got {self.radius}.")
+        if not 0 <= self.label_bound < math.inf:
+            raise ValueError(f"Expected a finite label_bound >= 0, got {self.label_bound}.")
+
+    @property
+    def lipschitz(self) -> float:
+        """R + Y."""
+        return self.radius + self.label_bound
+
+    @property
+    def smoothness(self) -> float:
+        """1."""
+        return 1.0
+
+    @property
+    def theta_radius(self) -> float:
+        """R."""
+        return self.radius
+
+    def slope(self, margins: Array, labels: NDArray[Any]) -> Array:
+        """z − y."""
+        return np.asarray(np.subtract(margins, labels))
+
+    def value_and_slope(self, margins: Array, labels: NDArray[Any]) -> tuple[Array, Array]:
+        """½(z − y)² and z − y."""
+        error = np.subtract(margins, labels)
+        return error * error / 2, error
+
+    def curvature(self, margins: Array, labels: NDArray[Any]) -> Array:
+        """1."""
+        return np.ones_like(margins)
+
+    def predict(self, margins: Array) -> NDArray[Any]:
+        """The margin itself."""
+        return margins
+
+    def score(self, margins: Array, labels: NDArray[Any]) -> float:
+        """Sum of squared errors."""
+        error = np.subtract(margins, labels)
+        return float(np.dot(error, error))
+
+    def check_labels(self, labels: NDArray[Any]) -> None:
+        """Labels are finite and at most `label_bound` in size."""
+        if not (np.abs(labels) <= self.label_bound).all():  # also refuses NaN
+            odd = labels[~(np.abs(labels) <= self.label_bound)][0]
+            raise ValueError(f"Expected labels in ±{self.label_bound}, got {odd}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Softmax(Loss):
+    """ln Σ_k e^(z_k) − z_y for K classes, y ∈ 0..K−1; norms of [K, p] are Frobenius norms."""
+
+    classes: int
+
+    def __post_init__(self) -> None:
+        if self.classes < 2:
+            raise ValueError(f"Expected at least 2 classes, got {self.classes}.")
+
+    @property
+    def lipschitz(self) -> float:
+        """√2."""
+        return math.sqrt(2)
+
+    @property
+    def smoothness(self) -> float:
+        """1/2."""
+        return 0.5
+
+    @property
+    def outputs(self) -> int:
+        """K."""
+        return self.classes
+
+    def _probabilities(self, margins: Array) -> tuple[Array, Array, Array]:
+        top = margins.max(axis=-1, keepdims=True)
+        grown = np.exp(margins - top)
+        total = grown.sum(axis=-1, keepdims=True)
+        grown /= total
+        return grown, top[..., 0], total[..., 0]
+
+    def slope(self, margins: Array, labels: NDArray[Any]) -> Array:
+        """Probabilities minus the one-hot label, `[…, K]`."""
+        return self.value_and_slope(margins, labels)[1]
+
+    def value_and_slope(self, margins: Array, labels: NDArray[Any]) -> tuple[Array, Array]:
+        """Values `[…]` and slopes `[…, K]`."""
+        slope, top, total = self._probabilities(margins)
+        index = labels[..., None].astype(np.int64, copy=False)
+        chosen = np.take_along_axis(margins, index, axis=-1)[..., 0]
+        np.put_along_axis(slope, index, np.take_along_axis(slope, index, axis=-1) - 1, axis=-1)
+        return np.log(total) + (top - chosen), slope
+
+    def curvature(self, margins: Array, labels: NDArray[Any]) -> Array:
+        """The probabilities P, `[…, K]`; the Hessian is diag(P) − P Pᵀ."""
+        return self._probabilities(margins)[0]
+
+    def curvature_times(self, curvature: Array, change: Array) -> Array:
+        """(diag(P) − P Pᵀ) applied to each record's change."""
+        weighted = curvature * change
+        product: Array = weighted - curvature * weighted.sum(axis=-1, keepdims=True)
+        return product
+
+    def slope_norm(self, slopes: Array) -> Array:
+        """√Σ_k slope_k²."""
+        norm: Array = np.sqrt(np.vecdot(slopes, slopes))
+        return norm
+
+    def predict(self, margins: Array) -> NDArray[Any]:
+        """The class with the largest margin."""
+        return np.asarray(margins.argmax(axis=-1))
+
+    def check_labels(self, labels: NDArray[Any]) -> None:
+        """Labels are integers 0..K−1."""
+        fits = (labels >= 0) & (labels < self.classes) & (labels == np.floor(labels))
+        if not fits.all():
+            raise ValueError(f"Expected classes 0..{self.classes - 1}, got {labels[~fits][0]}.")
+
+
+LOSSES: dict[str, type[Loss]] = {
+    "logistic": Logistic,
+    "softmax": Softmax,
+    "ridge": SquaredLoss,
+    "huber-svm": HuberSVM,
+}

@@ -1,0 +1,155 @@
+"""The party: it checks what a round would release, computes, weighs and encodes.
+
+A session serves a block of B parties at once; a real process has B = 1. Nothing is computed for a
+party that refuses the plan, and its refusal is a reason, never data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from client.algorithms import FederatedAlgorithm, State
+from client.block import PartyBlock
+from client.plan import ReleasePlan
+from privacy.events import Composition
+from privacy.guarantee import Neighbouring, Unit
+
+__all__ = ["Answer", "PartyPolicy", "PartySession"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartyPolicy:
+    """What a party accepts, fixed by its owner.
+
+    Attributes:
+        epsilon: largest ε this job may spend on its records, at `delta`.
+        delta: the δ at which ε is counted.
+        min_survivors: least cohort whose sum may be opened.
+        units: accepted units of privacy.
+        neighbouring: accepted neighbouring relations.
+    """
+
+    epsilon: float
+    delta: float
+    min_survivors: int = 1
+    units: frozenset[Unit] = frozenset({Unit.RECORD})
+    neighbouring: frozenset[Neighbouring] = frozenset({Neighbouring.REPLACE_ONE})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What a block of parties answers to one plan.
+
+    Attributes:
+        encoded: `[B, d]` ring elements; rows of parties in `refused` are zero and not to be used.
+        weights: `[B]` public weights.
+        refused: party index → reason.
+    """
+
+    encoded: NDArray[np.unsignedinteger[Any]]
+    weights: NDArray[np.float64]
+    refused: dict[int, str]
+
+
+@dataclass
+class PartySession:
+    """A block of parties through one run.
+
+    Attributes:
+        block: their records.
+        algorithm: what they compute.
+        policy: what they accept (the same for every party of a simulated block).
+        answered: `[B]` how many releases each party has computed for; each is charged whether or
+            not its sum was ever opened.
+    """
+
+    block: PartyBlock
+    algorithm: FederatedAlgorithm
+    policy: PartyPolicy
+    answered: NDArray[np.int64] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.answered = np.zeros(self.block.parties, dtype=np.int64)
+        self._affordable: tuple[str, int] = ("", 0)
+
+    def answer(
+        self, plan: ReleasePlan, state: State, *, declining: NDArray[np.int64] | None = None
+    ) -> Answer:
+        """Checks the plan for every party, computes for those that accept it, and encodes.
+
+        Args:
+            declining: parties that will not take part this time, whatever the plan says.
+
+        Raises:
+            EncodingError: a value that is not finite or beyond the plan's bound: a bug or a
+                broken model, never silently wrapped.
+        """
+        refused = self._refusals(plan)
+        if declining is not None:
+            refused |= dict.fromkeys(declining.tolist(), "declined")
+        weights = self._weights(plan)
+        accepts = np.ones(self.block.parties, dtype=bool)
+        accepts[list(refused)] = False
+        willing = np.flatnonzero(accepts)
+        dtype = plan.encoding.dtype
+        encoded = np.zeros((self.block.parties, plan.dimension), dtype=dtype)
+        if willing.size:
+            whole = willing.size == self.block.parties
+            block = self.block if whole else self.block.take(willing)
+            contribution = self.algorithm.local(state, block, plan)
+            refused |= {int(willing[row]): why for row, why in contribution.refused.items()}
+            self.answered[willing] += 1
+            values = contribution.values
+            if plan.weights == "size":
+                values = values * weights[willing, None]
+            if whole and not contribution.refused:
+                encoded = plan.encoding.encode(values)
+            else:
+                kept = np.ones(willing.size, dtype=bool)
+                kept[list(contribution.refused)] = False
+                encoded[willing[kept]] = plan.encoding.encode(values[kept])
+        return Answer(encoded=encoded, weights=weights, refused=refused)
+
+    def _weights(self, plan: ReleasePlan) -> NDArray[np.float64]:
+        if plan.weights == "size":
+            return self.block.sizes / plan.mean_records
+        return np.ones(self.block.parties)
+
+    def _refusals(self, plan: ReleasePlan) -> dict[int, str]:
+        policy = self.policy
+        whole: str | None = None
+        if plan.unit not in policy.units or plan.neighbouring not in policy.neighbouring:
+            whole = f"unit {plan.unit} with {plan.neighbouring} neighbours is not accepted"
+        elif plan.min_survivors < policy.min_survivors:
+            whole = f"cohort of {plan.min_survivors} is below the least, {policy.min_survivors}"
+        if whole is not None:
+            return dict.fromkeys(range(self.block.parties), whole)
+        refused: dict[int, str] = {}
+        sizes = self.block.sizes
+        for party in np.flatnonzero(sizes < plan.min_records):
+            refused[int(party)] = f"fewer than {plan.min_records} records"
+        for party in np.flatnonzero(self.answered >= self._rounds_within_budget(plan)):
+            refused.setdefault(int(party), "budget exhausted")
+        return refused
+
+    def _rounds_within_budget(self, plan: ReleasePlan) -> int:
+        """How many releases like this one the policy's budget pays for (bisection)."""
+        digest = f"{plan.event}"
+        if self._affordable[0] != digest:
+
+            def fits(count: int) -> bool:
+                spent = Composition.empty().add(plan.event, count=count)
+                return spent.epsilon(self.policy.delta)[1] <= self.policy.epsilon * (1 + 1e-9)
+
+            low, high = 0, 1
+            while high < 2**40 and fits(high):
+                low, high = high, high * 2
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (middle, high) if fits(middle) else (low, middle)
+            self._affordable = (digest, low)
+        return self._affordable[1]

@@ -1,0 +1,249 @@
+"""The command line. Every command is thin: read, call, print; errors become one clear message.
+
+Exit status: 0 done; 1 the run could not go on (disk, ledger, parties); 2 the input is wrong;
+3 the privacy budget refuses; 130 interrupted (resumable).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="parley",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    help="m parties learn one private model: nobody shows a record, every release is accounted.\n\n"
+    "Start with [bold]parley run[/bold] (five hospitals, bundled data), then [bold]parley run "
+    "--print-job > job.toml[/bold] and edit. [bold]parley plan[/bold] says what a budget buys "
+    "before any data is touched.",
+)
+ledger_app = typer.Typer(no_args_is_help=True, help="Show or verify a privacy ledger.")
+schema_app = typer.Typer(no_args_is_help=True, help="Describe your columns: public knowledge.")
+app.add_typer(ledger_app, name="ledger")
+app.add_typer(schema_app, name="schema")
+
+JobFile = Annotated[
+    Path | None, typer.Argument(metavar="[JOB]", help="Job file (TOML); none: the defaults.")
+]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Override one key, e.g. privacy.epsilon=2. Repeatable."
+    ),
+]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="One JSON object on stdout, all else on stderr.")
+]
+
+
+@app.command()
+def run(
+    job: JobFile = None,
+    sets: Sets = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder to make (default: runs/…).")] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, help="Seed the noise: reproducible, and then it protects nobody."),
+    ] = None,
+    as_json: AsJson = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    print_job: Annotated[
+        bool, typer.Option("--print-job", help="Write the whole job with a comment on each key.")
+    ] = False,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Continue the run in this folder.")
+    ] = None,
+) -> None:
+    """Run a job: simulate all its parties here, leave a run folder with model, ledger, report.
+
+    With no argument, five hospitals learn a breast-cancer classifier on bundled data.
+    """
+    from server.job import JobError, load_job, render_job
+
+    overrides = list(sets or [])
+    if seed is not None:
+        overrides.append(f"run.seed={seed}")
+    if resume is not None:
+        if job is not None or overrides or out is not None or print_job:
+            raise JobError("Expected --resume RUN alone: the run continues with its own job.")
+        _run(None, out=None, resume=resume, as_json=as_json, quiet=quiet)
+        return
+    loaded = load_job(job, overrides=overrides)
+    if print_job:
+        typer.echo(render_job(loaded), nl=False)
+        return
+    _run(loaded, out=out, resume=None, as_json=as_json, quiet=quiet)
+
+
+def _run(
+    job: Any,
+    *,
+    out: Path | None,
+    resume: Path | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    from parley.display import RunDisplay, print_result
+    from parley.running import run as run_job
+
+    with RunDisplay(quiet=quiet) as display:
+        result = run_job(job, out=out, resume=resume, observer=display)
+    if as_json:
+        typer.echo(json.dumps(result.summary, ensure_ascii=False))
+    else:
+        print_result(result)
+    if result.summary["status"] == "budget-exhausted":
+        raise typer.Exit(3)
+    if result.summary["status"] != "complete":
+        raise typer.Exit(1)
+
+
+@app.command()
+def plan(job: JobFile = None, sets: Sets = None, as_json: AsJson = False) -> None:
+    """Say what a budget buys before anything is touched: noise, ε by round, ring and grid.
+
+    Needs no data: parties.count and parties.min-records are enough, e.g.
+    [bold]parley plan --set parties.count=100 --set parties.min-records=500[/bold]
+    """
+    from parley.planning import plan as plan_job
+    from server.job import load_job
+
+    outlook = plan_job(load_job(job, overrides=list(sets or [])))
+    if as_json:
+        typer.echo(json.dumps(outlook, ensure_ascii=False))
+    else:
+        from parley.display import print_outlook
+
+        print_outlook(outlook)
+
+
+@app.command()
+def report(
+    run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
+) -> None:
+    """Write (or re-write) a run's report.html."""
+    from parley.report import write_report
+
+    typer.echo(str(write_report(run_folder)))
+
+
+LedgerPath = Annotated[
+    str, typer.Argument(metavar="LEDGER", help="Ledger file, run folder, or postgresql:// URL.")
+]
+
+
+@ledger_app.command("show")
+def ledger_show(ledger: LedgerPath, as_json: AsJson = False) -> None:
+    """Show what was released on which data, what it came to, and what is left."""
+    from parley.display import print_ledger
+    from parley.ledgers import read_ledger
+
+    content = read_ledger(ledger)
+    if as_json:
+        typer.echo(json.dumps(content, ensure_ascii=False))
+    else:
+        print_ledger(content)
+
+
+@ledger_app.command("verify")
+def ledger_verify(ledger: LedgerPath) -> None:
+    """Check the ledger's hash chain and totals; an edited entry is found and named."""
+    from parley.ledgers import verify_ledger
+
+    problems, entries = verify_ledger(ledger)
+    if problems:
+        for problem in problems:
+            typer.echo(f"✗ {problem}", err=True)
+        raise typer.Exit(1)
+    typer.echo(f"✓ {entries} entries, chain and totals intact.")
+
+
+@schema_app.command("infer")
+def schema_infer(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="CSV(.gz), Parquet or .npz.")],
+    label: Annotated[str | None, typer.Option(help="The label's column.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write here instead of stdout.")] = None,
+) -> None:
+    """Write a first schema from a file: to be reviewed, what it read is not covered by ε."""
+    from client.schema_inference import infer_schema
+
+    text = infer_schema(file, label=label)
+    if out is None:
+        typer.echo(text, nl=False)
+    else:
+        if out.exists():
+            _fail(f"Expected a new file for --out, {out} exists.", 2)
+        out.write_text(text, encoding="utf-8")
+    typer.echo(
+        "Review it before use: ranges and categories were read from the data and are not covered "
+        "by the privacy budget. Replace them by what is public knowledge.",
+        err=True,
+    )
+
+
+def _version(value: bool) -> None:
+    if value:
+        from parley import __version__
+
+        typer.echo(f"parley {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> NoReturn:
+    """Entry point: runs the application and turns errors into one message and a status."""
+    # Ctrl-C and a service manager's stop end a run alike: after the round's last commit.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        code = app(standalone_mode=False)
+    except KeyboardInterrupt:
+        _fail("interrupted.", 130)
+    except BrokenPipeError:
+        # The reader (say `head`) has gone; give Python a place to flush what is left.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except Exception as error:
+        status = _status(error)
+        if status is None:
+            raise
+        _fail(str(error), status)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _status(error: Exception) -> int | None:
+    """The exit status of an expected error, None for a bug (which keeps its traceback)."""
+    import click
+
+    if isinstance(error, click.ClickException):
+        error.show()
+        sys.exit(error.exit_code)
+    if isinstance(error, click.Abort):
+        return 130
+    from parley.errors import exit_status
+
+    return exit_status(error)
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    typer.echo(f"parley: {message}", err=True)
+    sys.exit(code)

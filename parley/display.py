@@ -1,0 +1,267 @@
+"""What the terminal shows: live progress, the closing table, plans and ledgers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from client.plan import ReleasePlan
+    from server.job import Job
+    from simulations.engine import Simulation
+
+__all__ = ["RunDisplay", "print_ledger", "print_outlook", "print_result"]
+
+
+class RunDisplay:
+    """Live progress on stderr; a context manager and a `simulations.engine.Observer`."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._console = Console(stderr=True, quiet=quiet, highlight=False)
+        self._progress = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[figures]}"),
+            console=self._console,
+            transient=True,
+        )
+        self._folder: Path | None = None
+        self._figures = ""
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        self._task = self._progress.add_task("preparing", total=None, figures="")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+        if kind is not None and issubclass(kind, KeyboardInterrupt) and self._folder:
+            self._console.print(
+                f"Stopped after the last committed round. Continue with:\n"
+                f"  parley run --resume {self._folder}",
+                style="yellow",
+            )
+
+    def started(self, job: Job, plan: ReleasePlan, folder: Path, done: int) -> None:
+        """Shows what is about to happen."""
+        self._folder = folder
+        seeded = " · seeded noise (simulation only, protects nobody)" if plan.seeded else ""
+        self._console.print(
+            f"{plan.parties} {'party' if plan.parties == 1 else 'parties'} · {plan.algorithm} · "
+            f"{job.model.kind} · d = {plan.dimension} · budget ε = {job.privacy.epsilon:g}, "
+            f"δ = {job.privacy.delta:g} (unit {plan.unit}, {plan.neighbouring}) · "
+            f"{plan.mechanism.law} noise{seeded}",
+            style="dim",
+        )
+        if plan.parties == 1:
+            self._console.print(
+                "One party is the centralised case: its own contribution is the sum, only the "
+                "noise protects its records.",
+                style="yellow",
+            )
+        if done:
+            self._console.print(f"Resuming after round {done}.", style="dim")
+        self._progress.update(self._task, description="training", total=job.rounds, completed=done)
+
+    def round_done(self, line: dict[str, Any]) -> None:
+        """Moves the bar; loss and accuracy are marked as the simulation's."""
+        figures = line["simulation_only"]
+        if figures:
+            accuracy = figures.get("accuracy")
+            shown = f" · accuracy {accuracy:.3f}" if accuracy is not None else ""
+            self._figures = f"loss {figures['loss']:.4f}{shown} (simulation only)"
+        self._progress.update(
+            self._task,
+            completed=line["round"],
+            figures=f"ε {line['epsilon_charged']:.3f} · {self._figures}",
+        )
+
+
+def print_result(result: Simulation) -> None:
+    """The closing table."""
+    console = Console(highlight=False)
+    summary = result.summary
+    noise = summary["noise"]
+    if summary["status"] != "complete":
+        console.print(
+            f"[yellow]{summary['status']} after {summary['rounds_done']} of {summary['rounds']} "
+            f"rounds[/yellow]: {summary['reason']}"
+        )
+    table = Table(box=None, pad_edge=False, show_header=True, header_style="dim")
+    for title in ("", "private", "non-private"):
+        table.add_column(title, justify="left" if not title else "right")
+    metric = "R²" if summary["metric"] == "r2" else "accuracy"
+    if summary["accuracy"] is not None:
+        table.add_row(
+            f"{metric}, held-out records *",
+            f"{summary['accuracy']:.4f}",
+            f"{summary['baseline_accuracy']:.4f}",
+        )
+    table.add_row("training loss *", f"{summary['loss']:.5f}", f"{summary['baseline_loss']:.5f}")
+    console.print(table)
+    console.print("* simulation only: in a real run each figure would be a release of its own")
+    if summary["majority_accuracy"] is not None:
+        console.print(f"  always answering the commonest label: {summary['majority_accuracy']:.4f}")
+    facts = Table(box=None, pad_edge=False, show_header=False)
+    facts.add_column(style="dim")
+    facts.add_column()
+    facts.add_row(
+        "spent",
+        f"[bold]ε = {summary['epsilon']:.4g}, δ = {summary['delta']:g}[/bold] of "
+        f"ε = {summary['epsilon_budget']:g}, by the {summary['conversion']} conversion",
+    )
+    facts.add_row(
+        "protects", f"one {summary['unit']}; neighbours differ by {summary['neighbouring']}"
+    )
+    facts.add_row(
+        "noise",
+        f"{noise['law']}, scale {noise['scale']:.4g} on the average "
+        f"({'seeded: protects nobody' if noise['seeded'] else 'OS entropy'}), "
+        f"expected norm {noise['expected_norm']:.4g}"
+        + (" a round" if summary["rounds"] > 1 else ""),
+    )
+    facts.add_row(
+        "parties",
+        f"{summary['parties']} of at least {summary['min_records']} records, "
+        f"{summary['rounds_done']} rounds, {summary['seconds']:.1f} s",
+    )
+    facts.add_row("sum", _secure_sum(summary["secure_aggregation"]))
+    facts.add_row("run folder", str(result.folder))
+    console.print(facts)
+    for line in summary["advice"]:
+        console.print(f"→ {line}")
+
+
+def _secure_sum(facts: dict[str, Any]) -> str:
+    mode = "masked protocol" if facts["mode"] == "masked" else "ideal functionality (simulation)"
+    checked = f"; {facts['masked_check']}" if facts.get("masked_check") else ""
+    return f"{mode}, ring 2^{facts['ring_bits']}, grid 2^-{facts['scale_bits']}{checked}"
+
+
+def print_outlook(outlook: dict[str, Any]) -> None:
+    """A plan, as tables."""
+    console = Console(highlight=False)
+    chosen, grid = outlook["chosen"], outlook["grid"]
+    console.print(
+        f"{outlook['algorithm']}, {outlook['model']}: m = {outlook['parties']} parties of at "
+        f"least n = {outlook['min_records']} records ({outlook['min_records_from']}), "
+        f"d = {outlook['dimension']}, T = {outlook['rounds']} rounds"
+    )
+    console.print(
+        f"budget ε = {outlook['epsilon']:g}, δ = {outlook['delta']:g}; protects one "
+        f"{outlook['unit']}, neighbours differ by {outlook['neighbouring']}"
+    )
+    console.print(
+        f"Δ₂ of the average {outlook['sensitivity']:.6g}  (G = {outlook['lipschitz']:.4g}, "
+        f"λ = {outlook['lambda']:g})\n"
+    )
+    console.print(f"[bold]This job[/bold]: {chosen['description']}")
+    console.print(
+        f"  charged ε = {chosen['epsilon_charged']:.6g} by {chosen['conversion']}; scale on the "
+        f"average {chosen['scale']:.6g}, on the sum {chosen['scale_of_sum']:.6g}"
+    )
+    console.print(
+        f"  ring 2^{grid['ring_bits']}, grid 2^-{grid['scale_bits']}: rounding adds "
+        f"{grid['inflation']:.2g} to the sensitivity (charged)\n"
+    )
+    _print_offers(console, "Gaussian, by calibration", outlook["calibrations"])
+    _print_offers(console, "Noise laws", outlook["noise_laws"])
+    _print_rounds(console, outlook["epsilon_by_round"])
+    table = Table(title="Other federations (same job)", title_justify="left", box=None)
+    for name in ("parties", "records each", "Δ₂", "scale", "E‖noise‖"):
+        table.add_column(name, justify="right")
+    for row in outlook["alternatives"]:
+        own = row["parties"] == outlook["parties"] and row["min_records"] == outlook["min_records"]
+        table.add_row(
+            f"{row['parties']:,}",
+            f"{row['min_records']:,}",
+            *(f"{row[key]:.4g}" for key in ("sensitivity", "scale", "expected_norm")),
+            style="bold" if own else None,
+        )
+    console.print(table)
+
+
+def _print_offers(console: Console, title: str, offers: dict[str, dict[str, Any]]) -> None:
+    if not offers:
+        return
+    table = Table(title=title, title_justify="left", box=None)
+    table.add_column("")
+    for name in ("scale", "E‖noise‖ a round", "ε charged", "by"):
+        table.add_column(name, justify="right")
+    for name, offer in offers.items():
+        if "refused" in offer:
+            table.add_row(name, "[dim]refused[/dim]", "", "", "")
+            continue
+        table.add_row(
+            name,
+            f"{offer['scale']:.6g}",
+            f"{offer['expected_norm']:.6g}",
+            f"{offer['epsilon_charged']:.6g}",
+            offer["conversion"],
+        )
+    console.print(table)
+    for name, offer in offers.items():
+        if "refused" in offer:
+            console.print(f"  {name}: {offer['refused']}", style="dim")
+    console.print()
+
+
+def _print_rounds(console: Console, rounds: list[dict[str, Any]]) -> None:
+    table = Table(title="ε after each round", title_justify="left", box=None)
+    conversions = list(rounds[-1]["epsilon"])
+    for name in ("round", "ρ (zCDP)", *conversions, "charged"):
+        table.add_column(name, justify="right")
+    step = max(1, len(rounds) // 10)
+    shown = [row for row in rounds if row["round"] % step == 0 or row["round"] == 1]
+    if shown[-1] is not rounds[-1]:
+        shown.append(rounds[-1])
+    for row in shown:
+        table.add_row(
+            str(row["round"]),
+            f"{row['rho']:.4g}",
+            *(f"{row['epsilon'][name]:.4g}" for name in conversions),
+            f"{row['epsilon_charged']:.4g}",
+        )
+    console.print(table)
+    console.print()
+
+
+def print_ledger(content: dict[str, Any]) -> None:
+    """A ledger: data sets with what is left, then the entries."""
+    console = Console(highlight=False)
+    for totals in content["datasets"]:
+        budget, left = totals["budget"], totals["remaining"]
+        console.print(
+            f"[bold]{budget['name']}[/bold]: {totals['releases']} releases, spent "
+            f"ε = {min(totals['epsilon'].values(), default=0.0):.6g} of {budget['epsilon']:g} at "
+            f"δ = {budget['delta']:g} (unit {budget['unit']}, {budget['neighbouring']}), "
+            f"left {left['epsilon']:.6g}"
+        )
+    table = Table(box=None)
+    for name in ("run", "party", "release", "state", "law", "ρ", "survivors"):
+        table.add_column(name)
+    for recorded in content["entries"]:
+        entry = recorded["entry"]
+        table.add_row(
+            entry["run_id"],
+            entry["party"],
+            str(entry["index"]),
+            recorded["state"],
+            entry["event"]["law"],
+            f"{entry['event']['rho']:.4g}",
+            str((recorded["outcome"] or {}).get("survivors", "–")),
+        )
+    console.print(table)

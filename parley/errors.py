@@ -1,0 +1,33 @@
+"""Which errors are a user's to mend, and with which exit status the command line says so."""
+
+from __future__ import annotations
+
+import sqlite3
+
+__all__ = ["exit_status"]
+
+# By name, so that a command that never touches a module does not import it for its error class.
+_STATUS = {
+    "server.job.JobError": 2,
+    "client.schema.SchemaError": 2,
+    "client.records.DataError": 2,
+    "simulations.partitions.PartitionError": 2,
+    "simulations.faults.FaultScriptError": 2,
+    "privacy.calibration.CalibrationError": 2,
+    "secure_agg.encoding.RingTooSmall": 2,
+    "secure_agg.encoding.EncodingError": 1,
+    "server.run_folder.RunFolderError": 2,
+    "parley.report.ReportError": 2,
+    "privacy.ledger_errors.BudgetExceeded": 3,
+    "privacy.ledger_errors.LedgerError": 1,
+    "simulations.block_cohort.MaskedCheckFailed": 1,
+}
+
+
+def exit_status(error: BaseException) -> int | None:
+    """2 for wrong input, 3 for an exhausted budget, 1 for what stopped a run; None for a bug."""
+    for kind in type(error).__mro__:
+        status = _STATUS.get(f"{kind.__module__}.{kind.__qualname__}")
+        if status is not None:
+            return status
+    return 1 if isinstance(error, OSError | sqlite3.OperationalError | MemoryError) else None

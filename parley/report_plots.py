@@ -1,0 +1,228 @@
+"""The report's plots: Vega-Lite by altair, drawn to static SVG by vl-convert, without a network.
+
+Every function returns one inline `<svg>` element that is text all through: no script, no style
+sheet, no identifier that could clash with another plot's, no address. Colours are the six of
+`Palette`; `report.css` repaints them in the dark scheme by attribute selector, so that a plot
+opened in light, in dark or on paper stays legible. Sizes are chosen for a column of 424 px, which
+is half a desktop page and, scaled by .85, a whole phone.
+"""
+
+import html
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+__all__ = ["Bars", "Curve", "Level", "Palette", "bars", "curves", "ranking"]
+
+_WIDTH, _HEIGHT = 424, 232
+_MOST_POINTS = 300
+Point = tuple[float, float]
+
+
+class Palette(StrEnum):
+    """The colours of a plot in the light scheme; `report.css` knows each by its value."""
+
+    INK = "#1b1f24"
+    MUTED = "#6a727b"
+    GRID = "#e4e6e9"
+    ACCENT = "#0b6b66"
+    QUIET = "#98a1aa"
+    LIMIT = "#b2541f"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """A named line through points (x, y); ``dash`` as SVG's stroke-dasharray."""
+
+    name: str
+    points: Sequence[Point]
+    colour: Palette = Palette.ACCENT
+    width: float = 2.25
+    dash: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Level:
+    """A named horizontal line at ``value``: a baseline, a budget."""
+
+    name: str
+    value: float
+    colour: Palette = Palette.LIMIT
+    dash: tuple[int, ...] = (6, 4)
+    width: float = 1.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bars:
+    """A named layer of bars from ``start`` to ``end`` on the x axis, stacked in the order given."""
+
+    name: str
+    bars: Sequence[tuple[float, float, float]]  # (start, end, height)
+    colour: Palette = Palette.ACCENT
+
+
+def curves(
+    lines: Sequence[Curve],
+    levels: Sequence[Level] = (),
+    *,
+    title: str,
+    description: str,
+    zero: bool = False,
+) -> str:
+    """Lines by round, with levels across them. Lines are drawn in order, the last on top."""
+    import altair as alt
+
+    scale = alt.Scale(zero=zero, nice=True)
+    rounds = max((x for line in lines for x, _ in line.points), default=1)
+    x_axis = alt.Axis(title="round", format=",d", tickMinStep=1, tickCount=6, grid=False)
+    layers = []
+    for level in levels:
+        rule = _chart([{"y": level.value}]).mark_rule(
+            color=level.colour, strokeDash=list(level.dash), strokeWidth=level.width
+        )
+        layers.append(rule.encode(y=alt.Y("y:Q", scale=scale, title=None)))
+    for line in lines:
+        values = [{"x": x, "y": y} for x, y in _thinned(line.points)]
+        chart = _chart(values).mark_line(
+            color=line.colour,
+            strokeWidth=line.width,
+            strokeDash=list(line.dash) or [1, 0],
+            strokeCap="round" if not line.dash else "butt",
+            strokeJoin="round",
+            point={"filled": True, "size": 30, "color": line.colour} if rounds <= 8 else False,
+        )
+        x = alt.X("x:Q", axis=x_axis, scale=alt.Scale(domain=[min(1, rounds), rounds], nice=False))
+        layers.append(chart.encode(x=x, y=alt.Y("y:Q", scale=scale, title=None)))
+    return _svg(alt.layer(*layers), title=title, description=description)
+
+
+def bars(
+    layers: Sequence[Bars],
+    *,
+    title: str,
+    description: str,
+    x_title: str,
+    y_title: str,
+) -> str:
+    """Upright bars over intervals of x, layers stacked: party sizes, a histogram, losses."""
+    import altair as alt
+
+    values: list[dict[str, object]] = []
+    foot: dict[float, float] = {}
+    for layer in layers:
+        for start, end, height in layer.bars:
+            low = foot.get(start, 0.0)
+            foot[start] = low + height
+            gap = (end - start) * (0.12 if len(layer.bars) <= 120 else 0.0)
+            values.append(
+                {"a": start + gap, "b": end - gap, "low": low, "top": low + height}
+                | {"c": layer.colour.value}
+            )
+    x_axis = alt.Axis(title=x_title, grid=False, tickCount=6, tickMinStep=1, format=",d")
+    edges = [edge for layer in layers for start, end, _ in layer.bars for edge in (start, end)]
+    chart = (
+        _chart(values)
+        .mark_rect()
+        .encode(
+            x=alt.X("a:Q", axis=x_axis, scale=alt.Scale(domain=[min(edges), max(edges)])),
+            x2="b:Q",
+            y=alt.Y("low:Q", title=y_title, axis=alt.Axis(tickMinStep=1, format=",d")),
+            y2="top:Q",
+            color=alt.Color("c:N", scale=None),
+        )
+    )
+    return _svg(chart, title=title, description=description)
+
+
+def ranking(
+    rows: Sequence[tuple[str, float, str, Palette]], *, title: str, description: str
+) -> str:
+    """Horizontal bars from zero, one a row ``(name, value, value as text, colour)``, in order."""
+    import altair as alt
+
+    values = [
+        {"name": name, "value": value, "text": text, "c": colour.value}
+        for name, value, text, colour in rows
+    ]
+    base = _chart(values).encode(
+        y=alt.Y(
+            "name:N",
+            sort=None,
+            title=None,
+            axis=alt.Axis(grid=False, labelLimit=190, labelColor=Palette.INK),
+        )
+    )
+    widest = max(value for _, value, _, _ in rows) * 1.22 or 1
+    x = alt.X("value:Q", axis=None, scale=alt.Scale(domain=[0, widest]))
+    drawn = base.mark_bar(height=16).encode(x=x, color=alt.Color("c:N", scale=None))
+    text = base.mark_text(align="left", dx=6, color=Palette.INK).encode(x=x, text="text:N")
+    layers, height = alt.layer(drawn, text), 8 + 32 * len(rows)
+    return _svg(layers, title=title, description=description, height=height)
+
+
+def _chart(values: Sequence[dict[str, Any]]) -> Any:
+    import altair as alt
+
+    return alt.Chart(alt.Data(values=list(values)))  # type: ignore[no-untyped-call]
+
+
+def _thinned(points: Sequence[Point]) -> list[Point]:
+    """At most 300 of the points, evenly chosen, the first and the last among them."""
+    if len(points) <= _MOST_POINTS:
+        return list(points)
+    step = (len(points) - 1) / (_MOST_POINTS - 1)
+    return [points[round(index * step)] for index in range(_MOST_POINTS)]
+
+
+def _svg(chart: Any, *, title: str, description: str, height: int = _HEIGHT) -> str:
+    import vl_convert
+
+    font = "system-ui, sans-serif"
+    axis = {
+        "domain": False,
+        "ticks": False,
+        "gridColor": Palette.GRID.value,
+        "gridWidth": 1,
+        "labelColor": Palette.MUTED.value,
+        "labelFontSize": 12.5,
+        "labelPadding": 7,
+        "titleColor": Palette.MUTED.value,
+        "titleFontSize": 12.5,
+        "titleFontWeight": "normal",
+        "titlePadding": 8,
+        "labelFont": font,
+        "titleFont": font,
+    }
+    spec = chart.properties(width=_WIDTH, height=height).to_dict() | {
+        "background": None,
+        "autosize": {"type": "fit", "contains": "padding"},
+        "padding": 2,
+        "config": {
+            "font": font,
+            "view": {"stroke": None},
+            "axis": axis,
+            "axisY": {"tickCount": 5},
+            "text": {"fontSize": 12.5},
+        },
+    }
+    spec.pop("$schema", None)
+    drawn: str = vl_convert.vegalite_to_svg(spec, allowed_base_urls=[])
+    return _inline(drawn, title, description)
+
+
+def _inline(svg: str, title: str, description: str) -> str:
+    """The SVG as it stands inside HTML: labelled as one image, without addresses or fixed size."""
+    found = re.search(r'viewBox="([^"]*)"', svg)
+    box = found.group(1) if found else f"0 0 {_WIDTH} {_HEIGHT}"
+    body = svg[svg.index(">") + 1 : svg.rindex("</svg>")]
+    body = re.sub(
+        r' (?:(?:aria-\w+|role|class|pointer-events|font-family)="[^"]*"|opacity="1")', "", body
+    )
+    body = re.sub(r'="[^"]*"', lambda found: re.sub(r"(\.\d\d)\d+", r"\1", found[0]), body)
+    return (
+        f'<svg class="plot" viewBox="{box}" role="img" aria-label="{html.escape(title)}. '
+        f'{html.escape(description)}"><title>{html.escape(title)}</title>'
+        f"<desc>{html.escape(description)}</desc>{body}</svg>"
+    )

@@ -1,0 +1,1 @@
+"""Mechanisms, calibration, accounting and the ledger. No torch, no Flower."""

@@ -1,0 +1,47 @@
+"""What an ε stands for: its unit, its neighbouring relation, and where the noise is added.
+
+An ε without these three words says nothing, so every event, plan, ledger entry and report carries
+them (Dwork & Roth 2014, Definition 2.4 and section 2.3).
+
+    >>> f"ε = 1 for one {Unit.RECORD}, {Neighbouring.REPLACE_ONE} neighbours"
+    'ε = 1 for one record, replace-one neighbours'
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+__all__ = ["Neighbouring", "NoisePoint", "Unit"]
+
+
+class Unit(StrEnum):
+    """Whose presence the guarantee hides."""
+
+    RECORD = "record"
+    """One record of one party."""
+
+    PARTY = "party"
+    """Everything that one party holds."""
+
+
+class Neighbouring(StrEnum):
+    """Which two data sets the guarantee cannot tell apart."""
+
+    REPLACE_ONE = "replace-one"
+    """One unit has other contents; the public counts stay as they are. The default."""
+
+    ADD_OR_REMOVE_ONE = "add-or-remove-one"
+    """One unit is present or absent. A replacement is two such steps."""
+
+
+class NoisePoint(StrEnum):
+    """Where the noise is added, that is, who sees the sum without it."""
+
+    SERVER = "server"
+    """The server adds it to the sum that secure aggregation gives it."""
+
+    SHARE = "share"
+    """Each party adds a share before masking: nobody ever holds the bare sum."""
+
+    PARTY = "party"
+    """Each party adds all of it: its contribution is private by itself (local DP)."""

@@ -1,0 +1,277 @@
+"""The ledger: every release is reserved before it is made, and refused beyond the budget.
+
+A ledger holds data sets, each with a total (ε, δ). A release is reserved (charged) first, made,
+then committed with what came of it; a reservation that led to no release may be voided. All
+releases on a data set, of all runs, are composed: that total is checked and changed in the same
+transaction, so that concurrent processes can't overspend together, and a kill at any point leaves
+either all of a step or nothing. A reserved release counts as spent until it is voided.
+
+Release `(run_id, dataset, index)` is charged once: the same entry reserved again, as after a
+crash, is the same reservation; a different entry under that name is a `LedgerConflict`.
+
+    >>> import tempfile
+    >>> from privacy.events import Event
+    >>> from privacy.guarantee import Neighbouring, Unit
+    >>> budget = DatasetBudget(
+    ...     name="adult", fingerprint="sha256:0c4a", unit=Unit.RECORD,
+    ...     neighbouring=Neighbouring.REPLACE_ONE, epsilon=1.0, delta=0.0,
+    ... )
+    >>> entry = Entry(
+    ...     run_id="r1", dataset="adult", party="server", index=1,
+    ...     event=Event(law="laplace-l1", epsilon=0.75),
+    ...     facts={
+    ...         "mechanism": "output-perturbation", "unit": "record",
+    ...         "neighbouring": "replace-one", "norm": "l1", "sensitivity": 0.5,
+    ...         "noise_law": "laplace-l1", "noise_parameter": 0.67,
+    ...         "accountant": "parley", "accountant_version": "0.1",
+    ...     },
+    ... )
+    >>> with tempfile.TemporaryDirectory() as folder, Ledger.open(folder + "/ledger.sqlite") as led:
+    ...     led.register(budget)
+    ...     reservation = led.reserve(entry)
+    ...     led.commit(reservation.id, outcome={"survivors": 5})
+    ...     led.remaining("adult").epsilon, led.verify()
+    (0.25, [])
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from privacy.events import Composition
+from privacy.ledger_budget import DatasetBudget, DatasetTotals, Remaining
+from privacy.ledger_chain import Head
+from privacy.ledger_entry import Entry
+from privacy.ledger_errors import (
+    BudgetExceeded,
+    LedgerConflict,
+    LedgerCorrupt,
+    LedgerError,
+    LedgerUnavailable,
+    NotALedger,
+)
+from privacy.ledger_replay import EntryState, Problem, RecordedEntry, recorded_entries
+from privacy.ledger_steps import Reservation, account_of, commit, register, reserve, void
+from privacy.ledger_verify import problems
+
+if TYPE_CHECKING:
+    from privacy.ledger_place import Place
+
+__all__ = [
+    "BudgetExceeded",
+    "Checkpoint",
+    "DatasetBudget",
+    "DatasetTotals",
+    "Entry",
+    "EntryState",
+    "Head",
+    "Ledger",
+    "LedgerConflict",
+    "LedgerCorrupt",
+    "LedgerError",
+    "LedgerUnavailable",
+    "NotALedger",
+    "Problem",
+    "RecordedEntry",
+    "Remaining",
+    "Reservation",
+]
+
+
+class Checkpoint(NamedTuple):
+    """The model of a run after a release, as bytes."""
+
+    release: int
+    data: bytes
+
+
+class Ledger:
+    """An open ledger; `Ledger.open` makes one. A context manager.
+
+    Every method is one transaction. All raise `LedgerUnavailable` where the disk is full or the
+    place can't be reached, read or written.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self._open: Place | None = place
+        self._name = place.name
+
+    @classmethod
+    def open(
+        cls, url_or_path: str | os.PathLike[str], *, create: bool = True, read_only: bool = False
+    ) -> Self:
+        """Opens the ledger at a path (SQLite) or a `postgresql://` URL.
+
+        Args:
+            url_or_path: where it is.
+            create: make one if there is none (never with `read_only`).
+            read_only: refuse every change, and need no right to make one.
+
+        Raises:
+            NotALedger: nothing is there, something else, or another schema version.
+            LedgerUnavailable: the place can't be reached, or psycopg is missing.
+        """
+        from privacy.ledger_place import Place  # SQLAlchemy costs .2 s: only who opens one pays
+
+        return cls(Place(url_or_path, create=create, read_only=read_only))
+
+    def close(self) -> None:
+        """Closes the file or connection. The ledger can't be used any more."""
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Ledger({self._name!r})"
+
+    @property
+    def _place(self) -> Place:
+        if self._open is None:
+            raise LedgerError(f"Expected an open ledger, {self._name} was closed.")
+        return self._open
+
+    def register(self, dataset: DatasetBudget) -> None:
+        """Fixes a data set's budget, or finds it fixed to the same.
+
+        Raises:
+            LedgerConflict: name or fingerprint are registered with something else.
+        """
+        with self._place.writing() as writer:
+            register(writer, dataset)
+
+    def reserve(self, entry: Entry) -> Reservation:
+        """Charges a release before it is made.
+
+        The same entry again gives its reservation back and charges nothing. A resumed reservation
+        may be used only if nothing of the earlier attempt got out.
+
+        Raises:
+            BudgetExceeded: the data set's total would exceed its budget; nothing was recorded.
+            LedgerConflict: the name of the release is taken by another entry, the data set is
+                unknown, or its unit or neighbouring relation is not the entry's.
+        """
+        with self._place.writing() as writer:
+            return reserve(writer, entry)
+
+    def commit(
+        self, reservation_id: int, *, outcome: Mapping[str, Any], checkpoint: bytes | None = None
+    ) -> None:
+        """Records that a reserved release was made, together with the model it led to.
+
+        The same commit again changes nothing.
+
+        Args:
+            reservation_id: of the release.
+            outcome: plain JSON values, such as `{"survivors": 17}`.
+            checkpoint: replaces the run's checkpoint; `None` leaves it.
+
+        Raises:
+            LedgerConflict: unknown, voided, or committed with another outcome.
+        """
+        with self._place.writing() as writer:
+            commit(writer, reservation_id, outcome, checkpoint)
+
+    def commit_and_reserve(
+        self,
+        reservation_id: int,
+        *,
+        outcome: Mapping[str, Any],
+        entry: Entry,
+        checkpoint: bytes | None = None,
+    ) -> Reservation:
+        """`commit`, then `reserve` of the next release, in one transaction.
+
+        Where the reservation is refused the commit is kept: that release was made.
+
+        Raises:
+            BudgetExceeded, LedgerConflict: as the two would.
+        """
+        with self._place.writing() as writer:
+            commit(writer, reservation_id, outcome, checkpoint)
+            try:
+                return reserve(writer, entry)
+            except LedgerError as error:
+                refusal = error
+        raise refusal
+
+    def void(self, reservation_id: int, reason: str) -> None:
+        """Gives a reservation's charge back. Only for what certainly was never released.
+
+        The record stays; the same release may be reserved again.
+
+        Raises:
+            LedgerConflict: unknown, committed, or voided for another reason.
+        """
+        with self._place.writing() as writer:
+            void(writer, reservation_id, reason)
+
+    def entries(self, run_id: str | None = None) -> tuple[RecordedEntry, ...]:
+        """All entries, or those of a run, in the order they were reserved."""
+        with self._place.reading() as reader:
+            return recorded_entries(reader.records(run_id=run_id))
+
+    def totals(self) -> tuple[DatasetTotals, ...]:
+        """Every data set with its budget and what is spent of it, by name."""
+        with self._place.reading() as reader:
+            return tuple(
+                DatasetTotals(budget=account.budget, spent=account.spent)
+                for account in reader.accounts()
+            )
+
+    def spent(self, dataset: str) -> Composition:
+        """The composition of all charged releases on a data set; `LedgerConflict` if unknown."""
+        with self._place.reading() as reader:
+            return account_of(reader, dataset).spent
+
+    def remaining(self, dataset: str) -> Remaining:
+        """What is left of a data set's budget; `LedgerConflict` if unknown."""
+        with self._place.reading() as reader:
+            account = account_of(reader, dataset)
+            return account.budget.left(account.spent)
+
+    def checkpoint(self, run_id: str) -> Checkpoint | None:
+        """The last checkpoint of a run, and the release it came from.
+
+        Raises:
+            LedgerCorrupt: the bytes are not those that were committed.
+        """
+        with self._place.reading() as reader:
+            stored = reader.checkpoint(run_id)
+        if stored is None:
+            return None
+        if not stored.sound:
+            raise LedgerCorrupt(f"Expected the checkpoint of {run_id!r} as committed, got another.")
+        return Checkpoint(stored.index, stored.data)
+
+    def head(self) -> Head:
+        """The end of the log. Kept elsewhere, it lets `verify` see a log that was rewritten."""
+        with self._place.reading() as reader:
+            return reader.head
+
+    def verify(self, *, anchor: Head | None = None) -> list[Problem]:
+        """Everything that is wrong with the ledger; an empty list if it is sound.
+
+        Walks the whole log, recomputes hashes and totals, and compares them with what is stored.
+
+        Args:
+            anchor: a `head()` of an earlier time that the log must still contain.
+        """
+        try:
+            with self._place.reading() as reader:
+                return problems(reader, anchor)
+        except LedgerCorrupt as damage:
+            return [Problem(position=0, message=str(damage))]

@@ -1,0 +1,186 @@
+"""The steps that change a ledger, each a function of a writer that holds the lock.
+
+A step reads all it needs and refuses before it appends anything, so that a refusal leaves no
+trace even inside a larger transaction.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from privacy.events import Composition
+from privacy.ledger_budget import DatasetBudget
+from privacy.ledger_chain import Record, RecordKind, canonical_json, checked_json
+from privacy.ledger_entry import Entry
+from privacy.ledger_errors import BudgetExceeded, LedgerConflict, LedgerCorrupt
+from privacy.ledger_replay import STATES, EntryState, composed
+
+if TYPE_CHECKING:
+    from privacy.ledger_store import Account, Reader, Writer
+
+__all__ = ["Reservation", "account_of", "commit", "register", "reserve", "void"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reservation:
+    """Leave to make one release.
+
+    Attributes:
+        id: for `commit` and `void`.
+        entry: the release.
+        state: RESERVED, or COMMITTED where this very release was made and recorded before.
+        resumed: whether it was reserved before, so that nothing was charged now.
+        spent: the data set's composition, this release included.
+    """
+
+    id: int
+    entry: Entry
+    state: EntryState
+    resumed: bool
+    spent: Composition
+
+
+def register(writer: Writer, dataset: DatasetBudget) -> None:
+    """See `Ledger.register`."""
+    same_name = writer.account(dataset.name)
+    known = same_name or writer.account_of_fingerprint(dataset.fingerprint)
+    if known is None:
+        body = {"at": _now(), "dataset": dataset.to_json()}
+        writer.append(RecordKind.REGISTER, dataset=dataset.name, body=body)
+        writer.add_account(dataset)
+    elif known.budget != dataset:
+        raise LedgerConflict(
+            f"Expected the data set as it was registered, {known.budget.description}; "
+            f"got {dataset.description}. A budget is fixed when its data set is first registered."
+        )
+
+
+def reserve(writer: Writer, entry: Entry) -> Reservation:
+    """See `Ledger.reserve`."""
+    account = account_of(writer, entry.dataset)
+    for fact in ("unit", "neighbouring"):
+        expected = str(getattr(account.budget, fact))
+        if entry.facts[fact] != expected:
+            raise LedgerConflict(
+                f"Expected {fact} {expected!r}, which the budget of data set {entry.dataset!r} "
+                f"is stated in, got {entry.facts[fact]!r}."
+            )
+    latest = writer.latest(entry.run_id, entry.dataset, entry.index)
+    if latest is not None and latest.kind != RecordKind.VOID:
+        return _resumed(writer, account, latest, entry)
+    spent = account.spent.add(entry.event)
+    if not account.budget.admits(spent):
+        raise BudgetExceeded(
+            requested=entry.event,
+            spent=account.spent,
+            left=account.budget.left(account.spent),
+            budget=account.budget,
+        )
+    record = writer.append(
+        RecordKind.RESERVE,
+        dataset=entry.dataset,
+        run_id=entry.run_id,
+        index=entry.index,
+        body={"at": _now(), "entry": entry.to_json()},
+    )
+    writer.set_spent(entry.dataset, spent)
+    return Reservation(
+        id=record.position, entry=entry, state=EntryState.RESERVED, resumed=False, spent=spent
+    )
+
+
+def _resumed(writer: Writer, account: Account, latest: Record, entry: Entry) -> Reservation:
+    reservation_id = latest.reservation
+    if reservation_id is None or (first := writer.record(reservation_id)) is None:
+        raise LedgerCorrupt(f"Expected a reservation behind record {latest.position}, got none.")
+    held = first.content()["entry"]
+    asked = entry.to_json()
+    if canonical_json(held) != canonical_json(asked):
+        # Which parts differ is said, their values are in the ledger.
+        parts = [
+            name for name in asked if canonical_json(held.get(name)) != canonical_json(asked[name])
+        ]
+        raise LedgerConflict(
+            f"Expected release {entry.index} of run {entry.run_id!r} on data set "
+            f"{entry.dataset!r} as it was reserved, got another {' and '.join(parts)}."
+        )
+    return Reservation(
+        id=reservation_id,
+        entry=entry,
+        state=STATES[RecordKind(latest.kind)],
+        resumed=True,
+        spent=account.spent,
+    )
+
+
+def commit(
+    writer: Writer, reservation_id: int, outcome: Mapping[str, Any], checkpoint: bytes | None
+) -> None:
+    """See `Ledger.commit`."""
+    checked_json(outcome, "outcome")
+    digest = None if checkpoint is None else hashlib.sha256(checkpoint).hexdigest()
+    body = {"outcome": dict(outcome), "checkpoint": digest}
+    reserved = _settle(writer, reservation_id, RecordKind.COMMIT, body)
+    if reserved is not None and checkpoint is not None:
+        writer.set_checkpoint(
+            {
+                "run_id": reserved.run_id,
+                "index": reserved.index,
+                "digest": digest,
+                "data": checkpoint,
+            }
+        )
+
+
+def void(writer: Writer, reservation_id: int, reason: str) -> None:
+    """See `Ledger.void`."""
+    if not reason.strip():
+        raise ValueError("Expected a reason for voiding a reservation, got none.")
+    reserved = _settle(writer, reservation_id, RecordKind.VOID, {"reason": reason})
+    if reserved is not None:
+        spent = composed(writer.records(dataset=reserved.dataset))
+        writer.set_spent(reserved.dataset, spent)
+
+
+def _settle(
+    writer: Writer, reservation_id: int, kind: RecordKind, body: Mapping[str, Any]
+) -> Record | None:
+    """Appends what became of a reservation; `None` if the same was recorded before."""
+    reserved = writer.record(reservation_id)
+    if reserved is None or reserved.kind != RecordKind.RESERVE:
+        raise LedgerConflict(f"Expected the id of a reservation, got {reservation_id}.")
+    settled = writer.settlement(reserved)
+    if settled is None:
+        writer.append(
+            kind,
+            dataset=reserved.dataset,
+            run_id=reserved.run_id,
+            index=reserved.index,
+            reservation=reservation_id,
+            body={"at": _now(), **body},
+        )
+        return reserved
+    before = settled.content()
+    del before["at"]
+    if settled.kind != kind or canonical_json(before) != canonical_json(body):
+        raise LedgerConflict(
+            f"Expected reservation {reservation_id} to be open, it is "
+            f"{STATES[RecordKind(settled.kind)]}: {canonical_json(before)}."
+        )
+    return None
+
+
+def account_of(reader: Reader, dataset: str) -> Account:
+    """A registered data set's account; `LedgerConflict` if it is unknown."""
+    account = reader.account(dataset)
+    if account is None:
+        raise LedgerConflict(f"Expected a registered data set, got {dataset!r}.")
+    return account
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,118 @@
+"""Numbers with a safe side: exact rationals, floats rounded outwards, roots from below.
+
+Privacy costs are rounded up and noise is rounded up; nothing here ever rounds towards the claim.
+A float stands for the decimal number that it prints as, so that what a person wrote is what adds
+up: `exact(0.1)` is 1/10.
+
+    >>> exact(0.1) * 10 == 1
+    True
+    >>> quotient_up(1.0, 3.0) * 3 >= 1
+    True
+    >>> round(largest(lambda x: x * x <= 2, start=0.1), 12)
+    1.414213562373
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+__all__ = [
+    "check_delta",
+    "check_epsilon",
+    "check_non_negative",
+    "check_positive",
+    "exact",
+    "largest",
+    "quotient_up",
+    "root_up",
+    "round_up",
+]
+
+
+def exact(value: float) -> Fraction:
+    """The decimal number that the finite float `value` prints as."""
+    return Fraction(repr(float(value)))
+
+
+def round_up(value: Fraction) -> float:
+    """The least float that prints as at least `value` ≥ 0; ∞ beyond the largest float."""
+    try:
+        near = float(value)
+    except OverflowError:
+        return math.inf
+    while math.isfinite(near) and exact(near) < value:
+        near = math.nextafter(near, math.inf)
+    return near
+
+
+def root_up(square: Fraction) -> float:
+    """A float at or a few ulp above √square, also where the square under- or overflows."""
+    # √(p/q): the integer root of p·q·4^k, over q·2^k, rounded up, is exact to 2^-k.
+    shift = max(0, 64 - (square.numerator.bit_length() - square.denominator.bit_length()) // 2)
+    root = math.isqrt((square.numerator << (2 * shift)) // square.denominator)
+    exact_root = root * root * square.denominator == square.numerator << (2 * shift)
+    return round_up(Fraction(root if exact_root else root + 1, 1 << shift))
+
+
+def quotient_up(numerator: float, denominator: float) -> float:
+    """The least float that is, and prints as, at least numerator/denominator.
+
+    Both readings hold, the decimal of the account and the binary of the sampler; of the
+    denominator the lesser counts.
+    """
+    divisor = min(exact(denominator), Fraction(denominator))
+    near = round_up(exact(numerator) / divisor)
+    while math.isfinite(near) and Fraction(near) < Fraction(numerator) / divisor:
+        near = math.nextafter(near, math.inf)
+    return near
+
+
+def largest(holds: Callable[[float], bool], start: float) -> float:
+    """The largest float x > 0 for which `holds`, which is true below a bound and false above it.
+
+    Args:
+        holds: the condition; it is true of what is returned, unless that is 0.
+        start: a positive guess, best below the bound.
+    """
+    low = start
+    while not holds(low):
+        low /= 2
+        if low == 0:
+            return 0.0
+    high = 2 * low
+    while not math.isinf(high) and holds(high):
+        low, high = high, 2 * high
+    if math.isinf(high):
+        return low
+    while high - low > 1e-15 * high:
+        middle = (low + high) / 2
+        if middle in (low, high):
+            break
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
+
+
+def check_non_negative(name: str, value: float) -> None:
+    """Raise ValueError unless value ≥ 0 (∞ is allowed, NaN is not)."""
+    if not value >= 0:
+        raise ValueError(f"Expected {name} ≥ 0, got {value}.")
+
+
+def check_positive(name: str, value: float) -> None:
+    """Raise ValueError unless 0 < value < ∞."""
+    if not 0 < value < math.inf:
+        raise ValueError(f"Expected finite {name} > 0, got {value}.")
+
+
+def check_epsilon(epsilon: float) -> None:
+    """Raise ValueError unless 0 ≤ ε < ∞."""
+    if not 0 <= epsilon < math.inf:
+        raise ValueError(f"Expected 0 ≤ epsilon < ∞, got {epsilon}.")
+
+
+def check_delta(delta: float) -> None:
+    """Raise ValueError unless 0 ≤ δ < 1."""
+    if not 0 <= delta < 1:
+        raise ValueError(f"Expected 0 ≤ delta < 1, got {delta}.")

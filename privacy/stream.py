@@ -1,0 +1,123 @@
+"""The only source of the noise's randomness: words of a ChaCha20 keystream.
+
+`NoiseStream.from_entropy()` takes its key from the operating system; `NoiseStream.from_seed`
+derives it from a seed and labels with HKDF-SHA-256 (RFC 5869), for simulations that must repeat.
+A stream belongs to one process and is used once from its start: the counter only moves forward,
+a fork or a copy is refused, and it ends where ChaCha20's 32-bit block counter ends (RFC 8439).
+
+>>> NoiseStream.from_seed(7, "round", 1).words(2).tolist()
+[16799198282139578104, 732259356926484375]
+>>> NoiseStream.from_seed(7, "round", 1)
+NoiseStream(seeded=True, words_drawn=0)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Final, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+__all__ = ["WORDS_PER_STREAM", "NoiseStream"]
+
+WORDS_PER_STREAM: Final = 2**32 * 64 // 8
+"""The most 64-bit words one stream gives: 2³² blocks of 64 bytes (RFC 8439, section 2.3)."""
+
+_DOMAIN: Final = b"parley/privacy/noise-stream/chacha20/v1"
+_ZEROS: Final = bytes(1 << 16)
+
+
+class NoiseStream:
+    """Uniform 64-bit words from a ChaCha20 keystream under a 256-bit key.
+
+    `seeded` is True where the words can be computed again by whoever knows the seed: such noise
+    protects nobody and belongs in simulations and tests. Use one stream from one thread.
+    """
+
+    __slots__ = ("_cipher", "_drawn", "_process", "_seeded")
+
+    def __init__(self, key: bytes, *, seeded: bool) -> None:
+        """Start the keystream of `key`, 32 bytes that nothing else uses.
+
+        Prefer `from_entropy` and `from_seed`. The key is handed to the cipher and not kept.
+        """
+        if len(key) != 32:
+            raise ValueError(f"Expected a key of 32 bytes, got {len(key)}.")
+        # The nonce is constant and that is safe: every key starts exactly one stream.
+        self._cipher = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
+        self._seeded = seeded
+        self._drawn = 0
+        self._process = os.getpid()
+
+    @classmethod
+    def from_entropy(cls) -> NoiseStream:
+        """Return a stream keyed by 32 bytes of the operating system's entropy."""
+        return cls(os.urandom(32), seeded=False)
+
+    @classmethod
+    def from_seed(cls, seed: int, *labels: str | int) -> NoiseStream:
+        """Return the stream of (seed, labels): the same words for the same arguments, for ever.
+
+        Different argument lists give independent streams: the key is HKDF-SHA-256 of their JSON
+        text, which tells 1 from "1" and ("a", "b") from ("ab",). Raises TypeError for a seed that
+        is not an integer or a label that is neither a string nor an integer.
+        """
+        for name, value, kinds in (
+            ("seed", seed, (int,)),
+            *(("label", label, (int, str)) for label in labels),
+        ):
+            if isinstance(value, bool) or not isinstance(value, kinds):
+                expected = " or ".join(kind.__name__ for kind in kinds)
+                raise TypeError(f"Expected {name} of type {expected}, got {type(value).__name__}.")
+        material = json.dumps([seed, *labels]).encode("ascii")
+        key = HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=_DOMAIN).derive(material)
+        return cls(key, seeded=True)
+
+    @property
+    def seeded(self) -> bool:
+        """Whether the words repeat for whoever knows the seed."""
+        return self._seeded
+
+    @property
+    def words_drawn(self) -> int:
+        """How many words have been given out."""
+        return self._drawn
+
+    def words(self, count: int) -> npt.NDArray[np.uint64]:
+        """Return the next `count` words of the keystream, uint64 [count]; none is given twice.
+
+        The split into calls does not matter: words(2) then words(3) are words(5). Raises
+        ValueError for a negative count, RuntimeError in a forked process and past the end.
+        """
+        if count < 0:
+            raise ValueError(f"Expected count ≥ 0, got {count}.")
+        if os.getpid() != self._process:
+            raise RuntimeError(
+                f"Expected the process that made this stream ({self._process}), got its fork "
+                f"{os.getpid()}: both would draw the same noise. Make a new stream there."
+            )
+        if self._drawn + count > WORDS_PER_STREAM:
+            raise RuntimeError(
+                f"Expected at most {WORDS_PER_STREAM} words from one stream, "
+                f"got a request for word {self._drawn + count}. Make a new stream."
+            )
+        # Counted before they are drawn, so that an interrupted call cannot give them again.
+        self._drawn += count
+        words = np.empty(count, dtype="<u8")
+        octets = words.view(np.uint8)
+        for start in range(0, octets.size, len(_ZEROS)):
+            part = octets[start : start + len(_ZEROS)]
+            self._cipher.update_into(_ZEROS[: part.size], part.data)
+        return words.astype(np.uint64, copy=False)
+
+    def __repr__(self) -> str:
+        return f"NoiseStream(seeded={self._seeded}, words_drawn={self._drawn})"
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse pickle and copy: a second instance would repeat the keystream."""
+        raise TypeError("Expected one instance of a NoiseStream, got a request to copy or pickle.")

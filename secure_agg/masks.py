@@ -1,0 +1,109 @@
+"""Masks: pseudorandom vectors of Z/2^b, expanded from a key and added in place.
+
+The mask of a key is its AES-256-CTR keystream as little-endian words. Piece p (128 KiB: it stays in
+cache with the part of the vector it is added to) starts at counter block `p as 96 bits ‖ 2`, so
+that pieces can be made in any order, or in threads. Pieces are the outer loop, keys the inner one:
+the vector passes through memory once, not once per neighbour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secure_agg.encoding import Ring
+from secure_agg.primitives import keystream_cipher
+
+__all__ = ["PIECE_BYTES", "add_masks", "add_shared_masks", "expand"]
+
+PIECE_BYTES = 1 << 17
+_ZEROS = memoryview(bytes(PIECE_BYTES))
+_TAG = 16
+
+
+class _Stream:
+    """One buffer that every mask of a call is expanded into, piece by piece."""
+
+    def __init__(self, dtype: np.dtype[Any], size: int) -> None:
+        self._bytes = bytearray(min(size, PIECE_BYTES) + _TAG)
+        self._dtype = dtype.newbyteorder("<")
+        self.piece(0, size)
+
+    def piece(self, number: int, size: int) -> NDArray[Any]:
+        """Words of a piece of `size` bytes; `fill` writes them."""
+        self._nonce = number.to_bytes(12, "big")
+        self._zeros = _ZEROS[:size]
+        self._target = memoryview(self._bytes)[: min(size, PIECE_BYTES) + _TAG]
+        return np.frombuffer(
+            self._bytes, self._dtype, count=min(size, PIECE_BYTES) // self._dtype.itemsize
+        )
+
+    def fill(self, cipher: Any) -> None:  # noqa: ANN401 - primitives owns the type
+        """The keystream of this piece. Each key meets each piece number once."""
+        cipher.encrypt_into(self._nonce, self._zeros, None, self._target)
+
+
+def _pieces(dimension: int, itemsize: int) -> Iterable[tuple[int, int, int]]:
+    words = PIECE_BYTES // itemsize
+    for number, start in enumerate(range(0, dimension, words)):
+        yield number, start, min(start + words, dimension)
+
+
+def add_masks(vector: Ring, plus: Sequence[bytes], minus: Sequence[bytes]) -> None:
+    """Add the masks of some keys to a vector and subtract those of others, in place.
+
+    Args:
+        vector: `[d]` ring elements, contiguous.
+        plus: keys of 32 bytes whose masks are added.
+        minus: keys of 32 bytes whose masks are subtracted.
+    """
+    signed = [(np.add, keystream_cipher(key)) for key in plus]
+    signed += [(np.subtract, keystream_cipher(key)) for key in minus]
+    stream = _Stream(vector.dtype, vector.nbytes)
+    for number, start, stop in _pieces(vector.size, vector.itemsize):
+        target = vector[start:stop]
+        words = stream.piece(number, target.nbytes)
+        for operation, cipher in signed:
+            stream.fill(cipher)
+            operation(target, words, out=target)
+
+
+def add_shared_masks(
+    vectors: Sequence[Ring],
+    alone: Sequence[tuple[int, int, bytes]],
+    edges: Sequence[tuple[int, int, bytes]],
+) -> None:
+    """Mask several vectors of one process, expanding the key of an edge between two of them once.
+
+    Args:
+        vectors: B vectors `[d]`, changed in place.
+        alone: (row, +1 or −1, key) of masks that one row has.
+        edges: (row that adds, row that subtracts, key).
+    """
+    if not vectors:
+        return
+    first = vectors[0]
+    single = [(row, sign, keystream_cipher(key)) for row, sign, key in alone]
+    paired = [(row, other, keystream_cipher(key)) for row, other, key in sorted(edges)]
+    stream = _Stream(first.dtype, first.nbytes)
+    for number, start, stop in _pieces(first.size, first.itemsize):
+        targets = [vector[start:stop] for vector in vectors]
+        words = stream.piece(number, targets[0].nbytes)
+        for row, sign, cipher in single:
+            stream.fill(cipher)
+            operation = np.add if sign > 0 else np.subtract
+            operation(targets[row], words, out=targets[row])
+        for row, other, cipher in paired:
+            stream.fill(cipher)
+            np.add(targets[row], words, out=targets[row])
+            np.subtract(targets[other], words, out=targets[other])
+
+
+def expand(key: bytes, dimension: int, dtype: np.dtype[Any]) -> Ring:
+    """`[dimension]` words: the mask of a key."""
+    mask: Ring = np.zeros(dimension, dtype=dtype)
+    add_masks(mask, [key], [])
+    return mask

@@ -1,0 +1,345 @@
+"""The messages, as bytes: versioned, of exact length, with one encoding each.
+
+Every message starts with 18 bytes: version, kind, 8 bytes of the run's digest, sender, round. There
+are no counts inside: what a body holds follows from its length, so a message cannot ask for more
+memory than it brings. Big-endian; masks of parties have bit i of byte i // 8 from the top, their
+spare bits zero.
+
+| kind | way | body, bytes |
+|---|---|---|
+| Advertise | up | identity 32, key 32, signature 64 |
+| Roster | down | mask of present parties; per present neighbour key 32, signature 64 |
+| Shares | up | commitments 32 + 32, sealed table 16 + 32·n, n envelopes of 80 |
+| Plan | down | dimension 4, context 32, mask of participants, n envelopes of 80 |
+| Vector | up | the masked vector, little-endian words |
+| Survivors | down | mask of parties |
+| Confirm | up | n MACs of 16 |
+| Confirmations | down | mask of neighbours heard, their MACs of 16 |
+| Reveal | up | self seed 32, mask of neighbours whose share opened, n secrets of 32 |
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import ClassVar, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secure_agg.interface import RemoteProtocolError
+from secure_agg.outcome import (
+    COMMITMENT_BYTES,
+    CONFIRMATION_BYTES,
+    ENVELOPE_BYTES,
+    HEADER_BYTES,
+    PLAN_FIXED_BYTES,
+    SECRET_BYTES,
+    TAG_BYTES,
+    mask_bytes,
+)
+from secure_agg.parameters import RunParameters
+
+__all__ = ["SERVER", "Advertise", "Confirm", "Confirmations", "Message", "Plan", "Reveal"]
+__all__ += ["Roster", "Shares", "Survivors", "Vector", "decode", "encode", "header", "pack_mask"]
+__all__ += ["unpack_mask"]
+
+SERVER = 2**32 - 1
+_HEADER = struct.Struct(">BB8sII")
+_VERSION = 1
+_ROSTER_ENTRY = 96
+_SHARES_FIXED = COMMITMENT_BYTES + TAG_BYTES
+_PER_SHARE = SECRET_BYTES + ENVELOPE_BYTES
+
+Bytes = bytes | memoryview
+
+
+@dataclass(frozen=True, kw_only=True)
+class Message:
+    """Sender and round; bodies are raw fields whose contents the state machines check."""
+
+    kind: ClassVar[int] = 0
+    sender: int
+    round_number: int
+
+    def body(self) -> bytes:
+        """The bytes after the header."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advertise(Message):
+    """A party's key of the run, signed by its identity."""
+
+    kind = 1
+    identity: bytes
+    key: bytes
+    signature: bytes
+
+    def body(self) -> bytes:
+        """See the table."""
+        return self.identity + self.key + self.signature
+
+
+@dataclass(frozen=True, kw_only=True)
+class Roster(Message):
+    """Who is there, and the signed keys of the receiver's neighbours."""
+
+    kind = 2
+    present: bytes
+    entries: bytes
+
+    def body(self) -> bytes:
+        """See the table."""
+        return self.present + self.entries
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shares(Message):
+    """A party's secrets of one round, shared among its neighbours and sealed to each."""
+
+    kind = 3
+    commitments: bytes
+    table: bytes
+    envelopes: bytes
+
+    def body(self) -> bytes:
+        """See the table."""
+        return self.commitments + self.table + self.envelopes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan(Message):
+    """What a round sums: dimension, the application's context, who takes part."""
+
+    kind = 4
+    dimension: int
+    context: bytes
+    participants: bytes
+    envelopes: bytes
+
+    def body(self) -> bytes:
+        """See the table."""
+        fixed = self.dimension.to_bytes(4, "big") + self.context
+        return fixed + self.participants + self.envelopes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vector(Message):
+    """A masked vector. Uniform to whoever lacks a mask."""
+
+    kind = 5
+    payload: Bytes = field(repr=False)
+
+    def body(self) -> bytes:
+        """See the table."""
+        return bytes(self.payload)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Survivors(Message):
+    """Whose vectors are in the sum."""
+
+    kind = 6
+    survivors: bytes
+
+    def body(self) -> bytes:
+        """See the table."""
+        return self.survivors
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confirm(Message):
+    """MACs over the survivors' list, one for each surviving neighbour."""
+
+    kind = 7
+    macs: bytes
+
+    def body(self) -> bytes:
+        """See the table."""
+        return self.macs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confirmations(Message):
+    """The MACs that a party's neighbours made for it."""
+
+    kind = 8
+    heard: bytes
+    macs: bytes
+
+    def body(self) -> bytes:
+        """See the table."""
+        return self.heard + self.macs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reveal(Message):
+    """Own self seed, then one entry by participating neighbour, never both for one party.
+
+    Surviving: a share of its self seed. Dropped: the pair's key of this round, and a share of its
+    recovery secret. Where no share could be opened, zeros, and the neighbour's bit is 0.
+    """
+
+    kind = 9
+    seed: bytes = field(repr=False)
+    opened: bytes
+    secrets: bytes = field(repr=False)
+
+    def body(self) -> bytes:
+        """See the table."""
+        return self.seed + self.opened + self.secrets
+
+
+AnyMessage = TypeVar("AnyMessage", bound=Message)
+
+
+def header(run: RunParameters, kind: int, sender: int, round_number: int) -> bytes:
+    """The first 18 bytes."""
+    return _HEADER.pack(_VERSION, kind, run.fingerprint[:8], sender, round_number)
+
+
+def encode(run: RunParameters, message: Message) -> bytes:
+    """A message of a run as bytes."""
+    return header(run, message.kind, message.sender, message.round_number) + message.body()
+
+
+def pack_mask(flags: NDArray[np.bool_]) -> bytes:
+    """A bit mask over parties."""
+    return np.packbits(flags).tobytes()
+
+
+def unpack_mask(mask: bytes, count: int) -> NDArray[np.bool_]:
+    """`[count]` flags of a bit mask.
+
+    Raises:
+        RemoteProtocolError: wrong length, or a spare bit is set.
+    """
+    if len(mask) != mask_bytes(count):
+        raise RemoteProtocolError(
+            f"Expected a mask of {mask_bytes(count)} bytes for {count} parties, got {len(mask)}."
+        )
+    flags = np.unpackbits(np.frombuffer(mask, dtype=np.uint8))
+    if flags[count:].any():
+        raise RemoteProtocolError(f"Expected spare bits 0 in a mask over {count} parties, got 1.")
+    return flags[:count].view(np.bool_)
+
+
+def decode(run: RunParameters, data: Bytes, expected: type[AnyMessage]) -> AnyMessage:
+    """The message of kind `expected` in `data`.
+
+    Raises:
+        RemoteProtocolError: not bytes, truncated, another version, kind or run, a sender outside
+            the roster, or a body whose length does not fit.
+    """
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise RemoteProtocolError(f"Expected bytes, got {type(data).__name__}.")
+    if len(data) < HEADER_BYTES:
+        raise RemoteProtocolError(f"Expected at least {HEADER_BYTES} bytes, got {len(data)}.")
+    version, kind, tag, sender, round_number = _HEADER.unpack_from(data)
+    if version != _VERSION:
+        raise RemoteProtocolError(f"Expected version {_VERSION}, got {version}.")
+    if kind != expected.kind:
+        raise RemoteProtocolError(f"Expected kind {expected.kind}, got {kind}.")
+    if tag != run.fingerprint[:8]:
+        raise RemoteProtocolError("Expected a message of this run, got one of another run.")
+    from_server = expected in (Roster, Plan, Survivors, Confirmations)
+    if (sender == SERVER) != from_server or not (from_server or sender < run.parties):
+        who = "the server" if from_server else f"a party from 0 to {run.parties - 1}"
+        raise RemoteProtocolError(f"Expected {who} as sender, got {sender}.")
+    in_round = expected not in (Advertise, Roster)
+    if (round_number > 0) != in_round:
+        raise RemoteProtocolError(
+            f"Expected a round {'above' if in_round else 'of'} 0, got {round_number}."
+        )
+    base = {"sender": sender, "round_number": round_number}
+    body = memoryview(data)[HEADER_BYTES:]
+    if expected is Vector:
+        if len(body) == 0 or len(body) % (run.ring_bits // 8):
+            raise RemoteProtocolError(
+                f"Expected whole words of {run.ring_bits // 8} bytes, got {len(body)} bytes."
+            )
+        return cast(AnyMessage, Vector(payload=body, **base))
+    return cast(AnyMessage, _BODIES[expected](run, bytes(body), base))
+
+
+def _advertise(run: RunParameters, body: bytes, base: dict[str, int]) -> Message:
+    _exact(len(body), 128)
+    return Advertise(identity=body[:32], key=body[32:64], signature=body[64:], **base)
+
+
+def _roster(run: RunParameters, body: bytes, base: dict[str, int]) -> Message:
+    cut = mask_bytes(run.parties)
+    _whole(len(body) - cut, _ROSTER_ENTRY, run.degree)
+    return Roster(present=body[:cut], entries=body[cut:], **base)
+
+
+def _shares(run: RunParameters, body: bytes, base: dict[str, int]) -> Message:
+    count = _whole(len(body) - _SHARES_FIXED, _PER_SHARE, run.degree)
+    cut = _SHARES_FIXED + SECRET_BYTES * count
+    return Shares(
+        commitments=body[:COMMITMENT_BYTES],
+        table=body[COMMITMENT_BYTES:cut],
+        envelopes=body[cut:],
+        **base,
+    )
+
+
+def _plan(run: RunParameters, body: bytes, base: dict[str, int]) -> Message:
+    cut = PLAN_FIXED_BYTES + mask_bytes(run.parties)
+    _whole(len(body) - cut, ENVELOPE_BYTES, run.degree)
+    return Plan(
+        dimension=int.from_bytes(body[:4], "big"),
+        context=body[4:PLAN_FIXED_BYTES],
+        participants=body[PLAN_FIXED_BYTES:cut],
+        envelopes=body[cut:],
+        **base,
+    )
+
+
+def _survivors(run: RunParameters, body: bytes, base: dict[str, int]) -> Message:
+    _exact(len(body), mask_bytes(run.parties))
+    return Survivors(survivors=body, **base)
+
+
+def _confirm(run: RunParameters, body: bytes, base: dict[str, int]) -> Message:
+    _whole(len(body), CONFIRMATION_BYTES, run.degree)
+    return Confirm(macs=body, **base)
+
+
+def _confirmations(run: RunParameters, body: bytes, base: dict[str, int]) -> Message:
+    cut = mask_bytes(run.degree)
+    _whole(len(body) - cut, CONFIRMATION_BYTES, run.degree)
+    return Confirmations(heard=body[:cut], macs=body[cut:], **base)
+
+
+def _reveal(run: RunParameters, body: bytes, base: dict[str, int]) -> Message:
+    cut = SECRET_BYTES + mask_bytes(run.degree)
+    _whole(len(body) - cut, SECRET_BYTES, 2 * run.degree)
+    return Reveal(seed=body[:32], opened=body[32:cut], secrets=body[cut:], **base)
+
+
+def _exact(got: int, expected: int) -> None:
+    if got != expected:
+        raise RemoteProtocolError(f"Expected a body of {expected} bytes, got {got}.")
+
+
+def _whole(got: int, item: int, most: int) -> int:
+    if got < 0 or got % item or got // item > most:
+        raise RemoteProtocolError(
+            f"Expected at most {most} items of {item} bytes in the body, got {got} bytes for them."
+        )
+    return got // item
+
+
+_BODIES: dict[type[Message], Callable[[RunParameters, bytes, dict[str, int]], Message]] = {
+    Advertise: _advertise,
+    Roster: _roster,
+    Shares: _shares,
+    Plan: _plan,
+    Survivors: _survivors,
+    Confirm: _confirm,
+    Confirmations: _confirmations,
+    Reveal: _reveal,
+}

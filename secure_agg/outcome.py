@@ -1,0 +1,145 @@
+"""What a round's dropouts lead to: who is in the sum, whether thresholds hold, bytes on the wire.
+
+The consequences of the protocol without running it; tests hold the protocol to them. P are the
+parties asked (all m), U those whose vector arrived, C ⊆ U those that confirm the list, A ⊆ C those
+that reveal, N(i) the neighbours of i. A robust round completes when
+
+* |U| ≥ minimum survivors;
+* every i in U that does not reveal has |N(i) ∩ A| ≥ t: its self mask is rebuilt from shares;
+* every i outside U whose survivors N(i) ∩ U do not all reveal has |N(i) ∩ A| ≥ t: its pair keys of
+  the round are rebuilt from shares.
+
+A party with |N(i) ∩ U| < t, or (active) with fewer than t confirmations, stays silent itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secure_agg.interface import DropStage, LocalProtocolError, Mode, TooFewSurvivors
+from secure_agg.parameters import RunParameters
+
+__all__ = [
+    "COMMITMENT_BYTES",
+    "CONFIRMATION_BYTES",
+    "ENVELOPE_BYTES",
+    "HEADER_BYTES",
+    "PLAN_FIXED_BYTES",
+    "SECRET_BYTES",
+    "TAG_BYTES",
+    "mask_bytes",
+    "optimistic_outcome",
+    "robust_outcome",
+]
+
+HEADER_BYTES = 18
+SECRET_BYTES = 32
+TAG_BYTES = 16
+ENVELOPE_BYTES = 2 * SECRET_BYTES + TAG_BYTES
+COMMITMENT_BYTES = 2 * SECRET_BYTES
+CONFIRMATION_BYTES = 16
+PLAN_FIXED_BYTES = 4 + 32
+
+_Mask = NDArray[np.bool_]
+
+
+def mask_bytes(count: int) -> int:
+    """Bytes of a bit mask over `count` parties."""
+    return (count + 7) // 8
+
+
+def _present(run: RunParameters, dropped: Mapping[int, DropStage], *stages: DropStage) -> _Mask:
+    present = np.ones(run.parties, dtype=bool)
+    for party, stage in dropped.items():
+        if not 0 <= party < run.parties:
+            raise LocalProtocolError(f"Expected a party from 0 to {run.parties - 1}, got {party}.")
+        if stage in stages:
+            present[party] = False
+    return present
+
+
+def robust_outcome(
+    run: RunParameters, dimension: int, dropped: Mapping[int, DropStage]
+) -> tuple[tuple[int, ...], int, int]:
+    """Survivors and bytes of a robust round.
+
+    Args:
+        run: parameters.
+        dimension: d.
+        dropped: party to the stage at which it falls silent.
+
+    Returns:
+        (survivors ascending, bytes up, bytes down).
+
+    Raises:
+        TooFewSurvivors: a condition of the module fails.
+    """
+    m, k, t = run.parties, run.degree, run.threshold
+    vector = _present(run, dropped, DropStage.BEFORE_VECTOR)
+    size = int(vector.sum())
+    if size < run.minimum_survivors:
+        raise TooFewSurvivors(f"Expected >= {run.minimum_survivors} survivors, got {size}.")
+    near = run.neighbours
+    in_sum = vector[near].sum(axis=1) if dropped else np.full(m, k)
+    confirming = vector & (in_sum >= t)
+    heard = in_sum
+    if run.active:
+        confirming &= _present(run, dropped, DropStage.AFTER_VECTOR)
+        heard = confirming[near].sum(axis=1)
+    revealing = confirming & (heard >= t)
+    revealing &= _present(run, dropped, DropStage.AFTER_VECTOR, DropStage.BEFORE_UNMASK)
+    revealed = revealing[near].sum(axis=1)
+    incomplete = np.where(vector, ~revealing, revealed < in_sum)
+    short = incomplete & (revealed < t)
+    if short.any():
+        party = int(short.argmax())
+        raise TooFewSurvivors(
+            f"Expected >= {t} revealing neighbours for each of {int(incomplete.sum())} parties to "
+            f"recover, got {int(revealed[party])} for party {party}."
+        )
+    header = HEADER_BYTES
+    shares = header + COMMITMENT_BYTES + SECRET_BYTES * k + TAG_BYTES + ENVELOPE_BYTES * k
+    up = m * shares + size * (header + dimension * run.ring_bits // 8)
+    down = m * (header + PLAN_FIXED_BYTES + mask_bytes(m) + ENVELOPE_BYTES * k)
+    down += size * (header + mask_bytes(m))
+    if run.active:
+        up += int((header + CONFIRMATION_BYTES * in_sum)[confirming].sum())
+        replies = header + mask_bytes(k) + CONFIRMATION_BYTES * heard
+        down += int(replies[confirming].sum())
+    reveal = header + SECRET_BYTES + mask_bytes(k) + SECRET_BYTES * (in_sum + 2 * (k - in_sum))
+    up += int(reveal[revealing].sum())
+    return tuple(np.flatnonzero(vector).tolist()), up, down
+
+
+def optimistic_outcome(
+    run: RunParameters, dimension: int, dropped: Mapping[int, DropStage]
+) -> tuple[tuple[int, ...], int, int, int]:
+    """Survivors, bytes and stages of an optimistic round, and of its repetition after a dropout.
+
+    Returns:
+        (survivors ascending, bytes up, bytes down, stages): one stage, or two when a dropout
+        voided the first attempt.
+
+    Raises:
+        TooFewSurvivors: fewer than the minimum, or a survivor with fewer than t of its neighbours.
+    """
+    if run.mode is not Mode.OPTIMISTIC:
+        raise LocalProtocolError(f"Expected optimistic mode, got {run.mode.value}.")
+    vector = _present(run, dropped, DropStage.BEFORE_VECTOR)
+    size = int(vector.sum())
+    if size < run.minimum_survivors:
+        raise TooFewSurvivors(f"Expected >= {run.minimum_survivors} survivors, got {size}.")
+    near = vector[run.neighbours].sum(axis=1)
+    if (vector & (near < run.threshold)).any():
+        raise TooFewSurvivors(
+            f"Expected >= {run.threshold} participating neighbours, got {int(near[vector].min())}."
+        )
+    message = HEADER_BYTES + dimension * run.ring_bits // 8
+    plan = HEADER_BYTES + PLAN_FIXED_BYTES + mask_bytes(run.parties)
+    attempts = 1 if size == run.parties else 2
+    up = size * message * attempts
+    down = run.parties * plan + (attempts - 1) * size * plan
+    return tuple(np.flatnonzero(vector).tolist()), up, down, attempts

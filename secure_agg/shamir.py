@@ -1,0 +1,146 @@
+r"""Shamir's secret sharing over GF(256), byte by byte (Shamir 1979), field of AES (0x11b).
+
+A secret is the value at 0 of a random polynomial of degree t − 1; share x is its value at x. Any t
+shares give the secret, any t − 1 are uniform and independent of it. Here the first t − 1 shares
+are drawn directly and the others interpolated from them and the secret: the same distribution,
+with fewer multiplications.
+
+    >>> from secure_agg.primitives import expand_seed
+    >>> shares = split(b"secret", 5, 3, expand_seed(b"example"))
+    >>> combine({1: shares[0], 3: shares[2], 5: shares[4]})
+    b'secret'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secure_agg.primitives import Entropy, expand_seed
+
+__all__ = ["MAX_ATTEMPTS", "combine", "recover", "split"]
+
+_Bytes = NDArray[np.uint8]
+MAX_ATTEMPTS = 200
+"""Subsets that `recover` tries; bounds the time that garbage shares can cost."""
+
+
+def _tables() -> tuple[_Bytes, NDArray[np.int64], _Bytes]:
+    exp = np.zeros(512, dtype=np.uint8)
+    log = np.zeros(256, dtype=np.int64)
+    value = 1
+    for power in range(255):
+        exp[power] = exp[power + 255] = value
+        log[value] = power
+        value ^= value << 1  # times the generator 3
+        if value & 0x100:
+            value ^= 0x11B
+    products = exp[log[:, None] + log[None, :]]
+    products[0, :] = products[:, 0] = 0
+    return exp, log, products.reshape(-1)
+
+
+_EXP, _LOG, _PRODUCTS = _tables()  # product of a and b: _PRODUCTS[256·a + b]
+
+
+def _weights(points: NDArray[np.int64], at: NDArray[np.int64]) -> _Bytes:
+    """`[a, n]` Lagrange weights: value at each of `at` from the values at n distinct `points`.
+
+    None of `at` is among `points`; logarithms turn the products into sums.
+    """
+    gaps = points[:, None] ^ points[None, :]
+    np.fill_diagonal(gaps, 1)
+    below = _LOG[gaps].sum(axis=1)
+    ahead = _LOG[at[:, None] ^ points[None, :]]
+    return _EXP[(ahead.sum(axis=1)[:, None] - ahead - below[None, :]) % 255]
+
+
+def _apply(weights: NDArray[np.integer], values: _Bytes) -> _Bytes:
+    """`[a, n]` times `[n, bytes]` over GF(256)."""
+    index = (weights.astype(np.intp) << 8)[:, :, None] + values[None, :, :]
+    result: _Bytes = np.bitwise_xor.reduce(_PRODUCTS[index], axis=1)
+    return result
+
+
+@lru_cache(maxsize=64)
+def _extension(count: int, threshold: int) -> _Bytes:
+    """`[count − t + 1, t]` from (secret, shares 1..t−1) to shares t..count."""
+    return _weights(np.arange(threshold), np.arange(threshold, count + 1))
+
+
+def split(secret: bytes, count: int, threshold: int, entropy: Entropy) -> list[bytes]:
+    """Shares 1..count of a secret, `len(secret)` bytes each.
+
+    Args:
+        secret: any bytes; each byte is shared on its own.
+        count: n, 1 to 255.
+        threshold: t, 1 to n.
+        entropy: source of the t − 1 free shares.
+
+    Raises:
+        ValueError: count or threshold out of range.
+    """
+    if not 1 <= threshold <= count <= 255:
+        raise ValueError(
+            f"Expected 1 <= threshold <= count <= 255, got threshold {threshold}, count {count}."
+        )
+    size = len(secret)
+    known = secret + entropy((threshold - 1) * size)
+    values = np.frombuffer(known, dtype=np.uint8).reshape(threshold, size)
+    derived = _apply(_extension(count, threshold), values).tobytes()
+    everything = known[size:] + derived
+    return [everything[start : start + size] for start in range(0, count * size, size)]
+
+
+def combine(shares: Mapping[int, bytes]) -> bytes:
+    """The secret of shares by coordinate; right only if at least t are given and all are true.
+
+    Raises:
+        ValueError: no shares, a coordinate outside 1..255, or unequal lengths.
+    """
+    sizes = {len(share) for share in shares.values()}
+    if len(sizes) != 1 or not all(1 <= x <= 255 for x in shares):
+        raise ValueError(
+            f"Expected shares of one length at 1..255, got {len(shares)} shares of "
+            f"{sorted(sizes)} bytes."
+        )
+    points = np.fromiter(shares, dtype=np.int64, count=len(shares))
+    values = np.frombuffer(b"".join(shares.values()), dtype=np.uint8).reshape(len(shares), -1)
+    return _apply(_weights(points, np.zeros(1, dtype=np.int64)), values).tobytes()
+
+
+def recover(
+    shares: Mapping[int, bytes], threshold: int, is_secret: Callable[[bytes], bool]
+) -> bytes | None:
+    """The secret in spite of some garbage among the shares, or None.
+
+    Tries subsets of t shares, first those given first, until one satisfies the commitment; at
+    most `MAX_ATTEMPTS`.
+
+    Args:
+        shares: share by coordinate.
+        threshold: t.
+        is_secret: whether a candidate matches the dealer's commitment.
+    """
+    if len(shares) < threshold:
+        return None
+    coordinates = list(shares)
+    for chosen in islice(_subsets(coordinates, threshold), MAX_ATTEMPTS):
+        candidate = combine({x: shares[x] for x in chosen})
+        if is_secret(candidate):
+            return candidate
+    return None
+
+
+def _subsets(coordinates: list[int], threshold: int) -> Iterator[list[int]]:
+    yield coordinates[:threshold]
+    if len(coordinates) == threshold:
+        return
+    draw = expand_seed(b"parley/share subsets")  # public: only spreads the attempts
+    while True:
+        words = np.frombuffer(draw(4 * len(coordinates)), dtype="<u4")
+        yield [coordinates[n] for n in np.argsort(words, kind="stable")[:threshold]]

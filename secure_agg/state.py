@@ -1,0 +1,218 @@
+"""What a party must keep between messages and process restarts, and nothing else.
+
+`to_bytes` and `from_bytes` carry it across a restart. The bytes hold the secrets of the run and of
+the rounds that are open: store them as a private key would be stored. Secrets of rounds that ended
+are not in them, nor can they be derived from what is: the pair secrets are ratcheted forward.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from secure_agg.interface import LocalProtocolError
+from secure_agg.parameters import RunParameters
+
+__all__ = ["OpenRound", "PartyState", "Phase", "Prepared"]
+
+_VERSION = 1
+
+
+class Phase(IntEnum):
+    """Where a party stands; the table of transitions is in `pairwise`."""
+
+    NEW = 0
+    ADVERTISED = 1
+    IDLE = 2
+    MASKED = 3
+    CONFIRMED = 4
+
+
+@dataclass(kw_only=True, repr=False)
+class Prepared:
+    """A round whose shares were sent, by present neighbour: keys derived for this round only."""
+
+    seed: bytes
+    pair_keys: list[bytes]
+    envelope_keys: list[bytes]
+    mac_keys: list[bytes]
+
+
+@dataclass(kw_only=True, repr=False)
+class OpenRound:
+    """A round whose vector was sent; lists run over the participating neighbours."""
+
+    number: int
+    plan_digest: bytes
+    participants: bytes
+    survivors: bytes = b""
+    seed: bytes
+    members: list[int]
+    pair_keys: list[bytes]
+    envelope_keys: list[bytes]
+    mac_keys: list[bytes]
+    envelopes: bytes
+
+
+@dataclass(kw_only=True, repr=False)
+class PartyState:
+    """State of one party in one run.
+
+    Attributes:
+        run: parameters.
+        index: own index.
+        phase: where it stands.
+        private_key: X25519 key until the roster, then empty.
+        near: present neighbours, ascending.
+        chains: one ratcheted pair secret for each of `near`, at `chain_round`.
+        chain_round: the round whose keys the chains derive next.
+        last_round: the last round that a vector was sent for.
+        prepared: rounds whose shares were sent, at most two.
+        current: the round that is open, if any.
+    """
+
+    run: RunParameters
+    index: int
+    phase: Phase = Phase.NEW
+    private_key: bytes = b""
+    near: list[int] = field(default_factory=list)
+    chains: list[bytes] = field(default_factory=list)
+    chain_round: int = 1
+    last_round: int = 0
+    prepared: dict[int, Prepared] = field(default_factory=dict)
+    current: OpenRound | None = None
+
+    def __repr__(self) -> str:
+        return f"<PartyState of party {self.index}: {self.phase.name}, round {self.last_round}>"
+
+    def __reduce__(self) -> str:
+        raise TypeError("Expected PartyState.to_bytes, got pickle: it would copy secrets unseen.")
+
+    def to_bytes(self) -> bytes:
+        """Everything above, secrets included."""
+        out = _Writer()
+        out.number(_VERSION, self.index, self.phase, self.chain_round, self.last_round)
+        out.blob(self.run.to_bytes())
+        out.blob(self.private_key)
+        out.numbers(self.near)
+        out.blobs(self.chains)
+        out.number(len(self.prepared))
+        for number, prepared in sorted(self.prepared.items()):
+            out.number(number)
+            out.blob(prepared.seed)
+            for keys in (prepared.pair_keys, prepared.envelope_keys, prepared.mac_keys):
+                out.blobs(keys)
+        out.number(self.current is not None)
+        if self.current is not None:
+            current = self.current
+            out.number(current.number)
+            for part in (current.plan_digest, current.participants, current.survivors):
+                out.blob(part)
+            out.blob(current.seed)
+            out.numbers(current.members)
+            for keys in (current.pair_keys, current.envelope_keys, current.mac_keys):
+                out.blobs(keys)
+            out.blob(current.envelopes)
+        return b"".join(out.parts)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> PartyState:
+        """The inverse of `to_bytes`.
+
+        Raises:
+            LocalProtocolError: not such bytes; the message has lengths only.
+            RemoteProtocolError: parameters inside that no run may have.
+        """
+        read = _Reader(data)
+        version, index, phase, chain_round, last_round = (read.number() for _ in range(5))
+        if version != _VERSION or phase not in list(Phase):
+            raise LocalProtocolError(
+                f"Expected version {_VERSION} and a phase from 0 to 4, got {version} and {phase}."
+            )
+        state = cls(
+            run=RunParameters.from_bytes(read.blob()),
+            index=index,
+            phase=Phase(phase),
+            chain_round=chain_round,
+            last_round=last_round,
+            private_key=read.blob(),
+            near=read.numbers(),
+            chains=read.blobs(),
+        )
+        for _ in range(read.number()):
+            number = read.number()
+            state.prepared[number] = Prepared(
+                seed=read.blob(),
+                pair_keys=read.blobs(),
+                envelope_keys=read.blobs(),
+                mac_keys=read.blobs(),
+            )
+        if read.number():
+            state.current = OpenRound(
+                number=read.number(),
+                plan_digest=read.blob(),
+                participants=read.blob(),
+                survivors=read.blob(),
+                seed=read.blob(),
+                members=read.numbers(),
+                pair_keys=read.blobs(),
+                envelope_keys=read.blobs(),
+                mac_keys=read.blobs(),
+                envelopes=read.blob(),
+            )
+        read.end()
+        return state
+
+
+class _Writer:
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+
+    def number(self, *values: int) -> None:
+        self.parts.append(struct.pack(f">{len(values)}I", *values))
+
+    def numbers(self, values: list[int]) -> None:
+        self.number(len(values), *values)
+
+    def blob(self, value: bytes) -> None:
+        self.number(len(value))
+        self.parts.append(value)
+
+    def blobs(self, values: list[bytes]) -> None:
+        self.number(len(values))
+        for value in values:
+            self.blob(value)
+
+
+class _Reader:
+    def __init__(self, data: bytes) -> None:
+        self._data, self._at = data, 0
+
+    def _take(self, size: int) -> bytes:
+        piece = self._data[self._at : self._at + size]
+        if len(piece) != size:  # before any list is made: a count cannot ask for memory
+            raise LocalProtocolError(
+                f"Expected {size} more bytes of state at {self._at}, got {len(piece)}."
+            )
+        self._at += size
+        return piece
+
+    def number(self) -> int:
+        return int.from_bytes(self._take(4), "big")
+
+    def numbers(self) -> list[int]:
+        count = self.number()
+        return list(struct.unpack(f">{count}I", self._take(4 * count)))
+
+    def blob(self) -> bytes:
+        return self._take(self.number())
+
+    def blobs(self) -> list[bytes]:
+        return [self.blob() for _ in range(self.number())]
+
+    def end(self) -> None:
+        if self._at != len(self._data):
+            raise LocalProtocolError(
+                f"Expected {self._at} bytes of state, got {len(self._data)}."
+            )

@@ -1,0 +1,1 @@
+"""The coordinator: jobs, rounds, release decisions, checkpoints."""

@@ -1,0 +1,449 @@
+"""The job: everything a run is, read from TOML, checked before anything is touched.
+
+A job file has seven sections: `[parties]`, `[data]`, `[model]`, `[algorithm]`, `[privacy]`,
+`[secure-aggregation]`, `[run]`. Keys are kebab-case; an unknown key is refused and the nearest
+valid one is named. Any key can be overridden by its dotted name (`privacy.epsilon=2`).
+
+    >>> job = load_job(overrides=["parties.count=3", "privacy.epsilon=2"])
+    >>> job.parties.count, job.privacy.epsilon, job.algorithm.kind
+    (3, 2.0, 'gradient-perturbation')
+    >>> load_job(overrides=["privacy.epsilom=2"])
+    Traceback (most recent call last):
+    ...
+    server.job.JobError: Unknown key privacy.epsilom. Did you mean privacy.epsilon?
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+__all__ = ["Job", "JobError", "load_job", "parse_override", "render_job"]
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Auto = Literal["auto"]
+
+
+class JobError(ValueError):
+    """A job that cannot be run, with the key, what was expected and what came."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        alias_generator=lambda name: name.replace("_", "-"),
+        populate_by_name=False,
+        strict=False,
+    )
+
+
+class Parties(_Section):
+    """Who takes part."""
+
+    count: int = Field(5, ge=1, le=1_000_000, description="Number of parties, m.")
+    min_records: int | Auto = Field(
+        "auto",
+        description="Public lower bound on every party's number of records; it sets the noise. "
+        "A smaller party is refused. auto: the smallest party of this simulation.",
+    )
+    weights: Literal["uniform", "size"] = Field(
+        "uniform",
+        description="uniform: every party counts the same; size: by its number of records, "
+        "which is then public and never needs more noise.",
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Parties:
+        if isinstance(self.min_records, int) and self.min_records < 1:
+            raise ValueError(f"Expected min-records >= 1, got {self.min_records}.")
+        return self
+
+
+class Data(_Section):
+    """What they hold."""
+
+    source: str = Field(
+        "breast-cancer",
+        min_length=1,
+        description="A bundled name (breast-cancer, digits, synthetic), a file (.csv, .csv.gz, "
+        ".parquet, .npz), or a glob with one file a party.",
+    )
+    data_schema: str = Field(
+        "",
+        alias="schema",
+        description="Schema file: ranges, categories and label, public knowledge. Needed for "
+        "files; `parley schema infer FILE` writes a first one to review.",
+    )
+    partition: Literal["iid", "column", "dirichlet", "sizes"] = Field(
+        "iid", description="How one file is split among the parties."
+    )
+    partition_column: str = Field("", description="Column that names the party (partition column).")
+    dirichlet_alpha: Positive = Field(
+        0.5, description="Label skew: small is extreme (partition dirichlet)."
+    )
+    sizes: list[int] = Field([], description="Records of each party (partition sizes).")
+    records: int = Field(0, ge=0, description="Draw this many records first; 0 takes all.")
+    test_fraction: float = Field(
+        0.2, ge=0, lt=1, description="Held out before the split, for the simulation's figures."
+    )
+    seed: int = Field(0, ge=0, description="Seed of the draw and the split (never of the noise).")
+
+    @model_validator(mode="after")
+    def _check(self) -> Data:
+        if self.partition == "column" and not self.partition_column:
+            raise ValueError("Expected partition-column with partition = 'column', got none.")
+        if self.partition == "sizes" and not self.sizes:
+            raise ValueError("Expected sizes = [n1, n2, …] with partition = 'sizes', got none.")
+        return self
+
+
+class Model(_Section):
+    """What they learn: a linear model with a strongly convex objective."""
+
+    kind: Literal["logistic", "softmax", "ridge", "huber-svm"] = Field(
+        "logistic", description="logistic | softmax | ridge | huber-svm."
+    )
+    lambda_: Positive = Field(
+        0.01, alias="lambda", description="Regularisation (λ/2)‖θ‖²; note the ½."
+    )
+    intercept: bool = Field(
+        True,
+        description="Append a constant to every record, rescale to norm ≤ 1 and regularise it "
+        "too (an unregularised intercept would void the sensitivity).",
+    )
+    radius: Positive = Field(1.0, description="ridge: θ is kept in the ball ‖θ‖ ≤ radius.")
+    label_bound: Positive = Field(1.0, description="ridge: |y| ≤ label-bound after scaling.")
+    huber_width: Positive = Field(0.5, description="huber-svm: half-width h of the smooth part.")
+
+
+class Algorithm(_Section):
+    """How they learn."""
+
+    kind: Literal["gradient-perturbation", "output-perturbation"] = Field(
+        "gradient-perturbation",
+        description="gradient-perturbation: noise on the average gradient, every round; "
+        "output-perturbation: noise once, on the average of certified local optima.",
+    )
+    rounds: int = Field(
+        10, ge=1, le=1_000_000, description="Rounds T (output-perturbation has one)."
+    )
+    learning_rate: Positive | Auto = Field("auto", description="auto: 1/(L_s + λ).")
+    momentum: float = Field(
+        0.0, ge=0, lt=1, description="Heavy-ball momentum on the server (post-processing)."
+    )
+    clip_norm: Positive | Auto = Field(
+        "auto",
+        description="Clip every record's gradient to this norm; auto: the loss's own Lipschitz "
+        "constant G, where nothing needs clipping.",
+    )
+    average: bool = Field(
+        True,
+        description="Report the mean of the later half of the iterates (post-processing, free).",
+    )
+    tolerance: float = Field(
+        1e-3,
+        gt=0,
+        le=1,
+        description="output-perturbation: κ; every local optimum is certified to a gradient norm "
+        "≤ κG/n, which adds the factor 1+κ to the sensitivity.",
+    )
+
+
+class Privacy(_Section):
+    """What it may cost."""
+
+    epsilon: Positive = Field(
+        1.0, description="Budget ε of this job: record-level, replace-one neighbours."
+    )
+    delta: float = Field(1e-5, ge=0, lt=1, description="Budget δ; 0 needs a Laplace-type noise.")
+    calibration: Literal["exact", "zcdp", "cks20", "as-printed"] = Field(
+        "exact",
+        description="Gaussian noise: exact (analytic), zcdp, cks20 (tighter zCDP conversion), "
+        "as-printed (σ² = 8G²T·ln(1/δ)/(m²n²ε²)).",
+    )
+    noise: Literal[
+        "default",
+        "gaussian",
+        "discrete-gaussian",
+        "l2-laplace",
+        "laplace-l1",
+        "laplace-as-printed",
+        "auto",
+    ] = Field(
+        "default",
+        description="default: gaussian for gradients, l2-laplace for models; auto: whichever "
+        "proved law has the lower expected norm. laplace-as-printed reproduces the paper and is "
+        "charged what it costs, √d·ε.",
+    )
+    unit: Literal["record"] = Field("record", description="What is protected: one record.")
+    neighbouring: Literal["replace-one"] = Field(
+        "replace-one", description="Neighbours differ by replacing one record."
+    )
+    ledger: str = Field(
+        "",
+        description="Ledger file or postgresql:// URL that several runs share; empty: the run "
+        "folder's own ledger.sqlite.",
+    )
+    dataset: str = Field("", description="Name of the data in the ledger; empty: data.source.")
+    dataset_epsilon: Positive | Auto = Field(
+        "auto", description="Budget of the data over all runs; auto: this job's epsilon."
+    )
+    dataset_delta: float | Auto = Field("auto", description="Likewise δ; auto: this job's delta.")
+
+
+class SecureAggregation(_Section):
+    """How contributions are summed."""
+
+    mode: Literal["ideal", "masked"] = Field(
+        "ideal",
+        description="ideal: the ring sum the protocol computes, without the masks (simulation); "
+        "masked: the whole protocol. Both give the same bits.",
+    )
+    protocol: Literal["robust", "optimistic"] = Field(
+        "robust",
+        description="robust: double masks, survives dropouts; optimistic: pairwise masks only, "
+        "a dropout voids the round and the survivors repeat it.",
+    )
+    min_survivors: int | Auto = Field(
+        "auto", description="Fewest survivors whose sum may be opened; auto: ⌈2m/3⌉."
+    )
+    ring_bits: Literal[16, 32, 64] | Auto = Field("auto", description="16 | 32 | 64 | auto.")
+    scale_bits: Annotated[int, Field(ge=0, le=52)] | Auto = Field(
+        "auto", description="Grid of 2^scale-bits steps per unit; auto: the finest that fits."
+    )
+    max_inflation: float = Field(
+        1e-3, gt=0, description="Most that rounding to the grid may add to the sensitivity (auto)."
+    )
+    masked_check: bool = Field(
+        True, description="In ideal mode, check the first round against the masked protocol."
+    )
+
+
+class Run(_Section):
+    """How it is run."""
+
+    seed: int | Literal["none"] = Field(
+        "none",
+        description="none: noise from the operating system's entropy; a number: reproducible, "
+        "and the noise then protects nobody.",
+    )
+    out: str = Field("runs", description="Folder that run folders are made in.")
+    faults: str = Field(
+        "",
+        description="Simulated faults, e.g. 'drop:0.2' (fraction lost each round at any stage), "
+        "'decline:0.1', 'drop:0.1@before-vector'; comma-separated.",
+    )
+    evaluate_every: Annotated[int, Field(ge=0)] | Auto = Field(
+        "auto",
+        description="Rounds between the simulation's evaluations; 0: only the last; auto: every "
+        "round where that is cheap, else every tenth.",
+    )
+    precision: Literal["float64", "float32"] = Field(
+        "float64", description="Arithmetic of local gradients."
+    )
+
+
+class Job(_Section):
+    """A run, whole. Build it with `load_job`; sections and keys are described there."""
+
+    parties: Parties = Parties()
+    data: Data = Data()
+    model: Model = Model()
+    algorithm: Algorithm = Algorithm()
+    privacy: Privacy = Privacy()
+    secure_aggregation: SecureAggregation = SecureAggregation()
+    run: Run = Run()
+
+    @model_validator(mode="after")
+    def _check(self) -> Job:
+        privacy, algorithm = self.privacy, self.algorithm
+        if self.noise in {"gaussian", "discrete-gaussian"} and privacy.delta == 0:
+            raise ValueError(
+                f"Expected privacy.delta > 0 with {self.noise} noise, got 0. A pure guarantee "
+                "(δ = 0) needs privacy.noise = 'l2-laplace' or 'laplace-l1'."
+            )
+        if self.noise == "discrete-gaussian" and privacy.calibration in {"exact", "as-printed"}:
+            raise ValueError(
+                "Expected privacy.calibration zcdp or cks20 with discrete-gaussian noise (the "
+                f"exact curve is not proved for it in d > 1), got {privacy.calibration}."
+            )
+        if algorithm.kind == "output-perturbation" and self.model.kind == "ridge":
+            raise ValueError(
+                "Expected model.kind logistic, softmax or huber-svm with output-perturbation, got "
+                "ridge: its gradient is only bounded on the ball ‖θ‖ ≤ radius. Use "
+                "gradient-perturbation."
+            )
+        survivors = self.secure_aggregation.min_survivors
+        if isinstance(survivors, int) and not 1 <= survivors <= self.parties.count:
+            raise ValueError(
+                f"Expected 1 <= secure-aggregation.min-survivors <= parties.count = "
+                f"{self.parties.count}, got {survivors}."
+            )
+        delta = privacy.dataset_delta
+        if isinstance(delta, float) and not 0 <= delta < 1:
+            raise ValueError(f"Expected privacy.dataset-delta in [0, 1), got {delta}.")
+        return self
+
+    @property
+    def noise(self) -> str:
+        """The noise law asked for, `default` resolved by the algorithm."""
+        if self.privacy.noise != "default":
+            return self.privacy.noise
+        return "gaussian" if self.algorithm.kind == "gradient-perturbation" else "l2-laplace"
+
+    @property
+    def rounds(self) -> int:
+        """Number of releases: output perturbation has one."""
+        return self.algorithm.rounds if self.algorithm.kind == "gradient-perturbation" else 1
+
+    @property
+    def seed(self) -> int | None:
+        """Seed of the noise, None for the operating system's entropy."""
+        return None if self.run.seed == "none" else self.run.seed
+
+    @property
+    def min_survivors(self) -> int:
+        """Fewest parties whose sum may be opened."""
+        chosen = self.secure_aggregation.min_survivors
+        return -(-2 * self.parties.count // 3) if chosen == "auto" else chosen
+
+
+def load_job(
+    path: str | Path | None = None,
+    *,
+    overrides: Sequence[str] = (),
+    values: Mapping[str, Any] | None = None,
+) -> Job:
+    """Reads a job: defaults, then the file, then `values` (nested), then `key=value` overrides.
+
+    Raises:
+        JobError: the file is missing or not TOML, a key is unknown, a value is out of range.
+    """
+    tree: dict[str, Any] = {}
+    if path is not None:
+        try:
+            tree = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise JobError(f"Cannot read job file {path}: {error.strerror}.") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise JobError(f"{path} is not TOML: {error}.") from error
+    for section, content in (values or {}).items():
+        tree.setdefault(section, {}).update(content)
+    for text in overrides:
+        keys, value = parse_override(text)
+        node = tree
+        for key in keys[:-1]:
+            node = node.setdefault(key, {})
+            if not isinstance(node, dict):
+                raise JobError(f"Expected a key inside a section, got {'.'.join(keys)}.")
+        node[keys[-1]] = value
+    try:
+        return Job.model_validate(tree)
+    except ValidationError as error:
+        raise JobError(_explain(error)) from error
+
+
+def parse_override(text: str) -> tuple[list[str], Any]:
+    """`privacy.epsilon=2` → (["privacy", "epsilon"], 2); a bare word is a string."""
+    name, equals, raw = text.partition("=")
+    keys = [key.strip() for key in name.split(".")]
+    if not equals or len(keys) < 2 or not all(keys):
+        raise JobError(f"Expected section.key=value, e.g. privacy.epsilon=2, got {text!r}.")
+    try:
+        return keys, tomllib.loads(f"value = {raw}")["value"]
+    except tomllib.TOMLDecodeError:
+        return keys, raw.strip()
+
+
+def _explain(error: ValidationError) -> str:
+    lines: list[str] = []
+    numbers: dict[str, str] = {}
+    alternatives: dict[str, str] = {}
+    given: dict[str, Any] = {}
+    for problem in error.errors():
+        # pydantic names the member of a union after the field: keep section.key alone.
+        keys = [str(part) for part in problem["loc"][:2]]
+        name = ".".join(keys)
+        if problem["type"] == "extra_forbidden":
+            lines.append(f"Unknown key {name}. {_nearest(keys)}")
+        elif problem["type"] == "value_error":
+            where = f"In [{name}]: " if name else ""
+            lines.append(f"{where}{problem['ctx']['error']}")
+        elif problem["loc"][2:] == ("literal['auto']",) or problem["type"] == "literal_error":
+            # The other member of the union says what a number must be; this one adds a word.
+            alternatives.setdefault(name, problem["ctx"]["expected"])
+            given[name] = problem["input"]
+        else:
+            numbers[name] = problem["msg"][0].lower() + problem["msg"][1:]
+            given[name] = problem["input"]
+    for name, value in given.items():
+        expected = [numbers[name].removeprefix("input should be ")] if name in numbers else []
+        expected += [alternatives[name]] if name in alternatives else []
+        lines.append(f"Expected {name} to be {', or '.join(expected)}, got {value!r}.")
+    return "\n".join(dict.fromkeys(lines))
+
+
+def _nearest(keys: Sequence[str]) -> str:
+    valid = {
+        _alias(section, Job): [_alias(key, model) for key in model.model_fields]
+        for section, model in _sections()
+    }
+    everything = [*valid, *(f"{section}.{key}" for section in valid for key in valid[section])]
+    name = ".".join(keys)
+    near = difflib.get_close_matches(name, everything, n=1, cutoff=0.5)
+    if not near and len(keys) == 2:
+        near = [f"{s}.{k}" for s in valid for k in valid[s] if k == keys[1]][:1]
+    if near:
+        return f"Did you mean {near[0]}?"
+    known = valid.get(keys[0], list(valid)) if len(keys) == 2 else list(valid)
+    return f"Expected one of: {', '.join(known)}."
+
+
+def _sections() -> list[tuple[str, type[_Section]]]:
+    return [
+        (name, field.annotation)
+        for name, field in Job.model_fields.items()
+        if isinstance(field.annotation, type)
+    ]
+
+
+def _alias(name: str, model: type[BaseModel]) -> str:
+    return model.model_fields[name].alias or name
+
+
+def render_job(job: Job, *, comments: bool = True) -> str:
+    """The job as TOML with every key, each under a comment that says what it is.
+
+    >>> load_job(values=tomllib.loads(render_job(load_job()))) == load_job()
+    True
+    """
+    lines: list[str] = []
+    for name, model in _sections():
+        section = getattr(job, name)
+        lines.append(f"[{_alias(name, Job)}]" + (f"  # {model.__doc__}" if comments else ""))
+        for key, field in model.model_fields.items():
+            if comments:
+                lines += [f"# {line}" for line in _wrap(field.description or "")]
+            lines.append(f"{_alias(key, model)} = {_toml(getattr(section, key))}")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _wrap(text: str) -> list[str]:
+    import textwrap
+
+    return textwrap.wrap(text, 96)
+
+
+def _toml(value: object) -> str:
+    # A JSON string, number, boolean or list of numbers is the same text in TOML.
+    if isinstance(value, float):
+        return repr(value)
+    return json.dumps(value, ensure_ascii=False)

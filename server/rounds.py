@@ -1,0 +1,211 @@
+"""The rounds: reserve, aggregate, add noise, update, commit; again.
+
+The order is the promise. A release is reserved in the ledger before any party computes, committed
+in one transaction with the checkpoint that holds its result, and only then shown to anyone. A run
+killed at any point resumes from its last commit: the reservation it died under is taken up again
+under the same entry, so nothing is released twice under one entry and nothing is paid twice.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from client.algorithms import FederatedAlgorithm, State
+from client.plan import ReleasePlan
+from privacy.events import Composition
+from privacy.ledger import BudgetExceeded, Entry, Ledger
+from privacy.stream import NoiseStream
+from secure_agg.interface import TooFewSurvivors
+from server.cohort import Cohort, RoundSum
+from server.release import account
+
+__all__ = ["ATTEMPTS", "Outcome", "Progress", "resume_point", "run_rounds"]
+
+ATTEMPTS = 3
+"""How often a round is asked for again when too few parties survive it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """Where a run stands.
+
+    Attributes:
+        done: rounds committed.
+        state: the algorithm's state after them.
+        spent: what they compose to.
+        lines: their lines of `rounds.jsonl`.
+    """
+
+    done: int
+    state: State
+    spent: Composition
+    lines: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a run ended: `complete`, `budget-exhausted` or `too-few-survivors`, and why."""
+
+    status: str
+    reason: str
+    progress: Progress
+
+
+def run_rounds(
+    *,
+    plan: ReleasePlan,
+    rounds: int,
+    dataset: str,
+    algorithm: FederatedAlgorithm,
+    cohort: Cohort,
+    ledger: Ledger,
+    noise: Callable[[int], NoiseStream],
+    start: Progress,
+    observe: Callable[[dict[str, Any]], None],
+) -> Outcome:
+    """Runs rounds `start.done + 1` to `rounds`.
+
+    Args:
+        plan: the release of every round.
+        dataset: name of the data in the ledger.
+        noise: round number → its noise stream: OS entropy, or keyed by seed and round.
+        observe: is given every committed round's line.
+
+    Raises:
+        BudgetExceeded: the first release does not fit the ledger's budget; nothing was spent.
+        LedgerError, EncodingError: nothing of the round at hand was released.
+    """
+    done, state, spent, lines = start.done, start.state, start.spent, list(start.lines)
+
+    def progress() -> Progress:
+        return Progress(done=done, state=state, spent=spent, lines=lines)
+
+    if done >= rounds:
+        return Outcome(status="complete", reason="", progress=progress())
+    reservation = ledger.reserve(_entry(plan, dataset, done + 1))
+    while True:
+        began = time.perf_counter()
+        number = done + 1
+        now = plan.at_round(number)
+        try:
+            total = _aggregate(cohort, now, state)
+        except TooFewSurvivors as error:
+            ledger.void(reservation.id, reason=str(error))
+            return Outcome(status="too-few-survivors", reason=str(error), progress=progress())
+        # The noise is an integer vector, added outside the ring, where it cannot wrap.
+        noisy = now.encoding.decode(total.total) + now.mechanism.draw(noise(number))
+        state = algorithm.update(state, now.encoding.to_float(noisy) / total.weight)
+        spent = spent.add(now.event)
+        figures = cohort.evaluate(algorithm.model_of(state), round_number=number)
+        line = _line(
+            number, total, account(spent, plan.delta), figures, time.perf_counter() - began
+        )
+        checkpoint = save_state(state)
+        outcome = {"survivors": total.summed, "line": line}
+        exhausted = ""
+        if number < rounds:
+            try:
+                reservation = ledger.commit_and_reserve(
+                    reservation.id,
+                    outcome=outcome,
+                    checkpoint=checkpoint,
+                    entry=_entry(plan, dataset, number + 1),
+                )
+            except BudgetExceeded as error:
+                # This round's commit stands; the run ends here with its model kept.
+                exhausted = str(error)
+        else:
+            ledger.commit(reservation.id, outcome=outcome, checkpoint=checkpoint)
+        done = number
+        lines.append(line)
+        observe(line)
+        if exhausted:
+            return Outcome(status="budget-exhausted", reason=exhausted, progress=progress())
+        if done == rounds:
+            return Outcome(status="complete", reason="", progress=progress())
+
+
+def _aggregate(cohort: Cohort, plan: ReleasePlan, state: State) -> RoundSum:
+    for attempt in range(ATTEMPTS):
+        try:
+            return cohort.aggregate(plan, state, attempt=attempt)
+        except TooFewSurvivors:
+            if attempt == ATTEMPTS - 1:
+                raise
+    raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def resume_point(ledger: Ledger, *, plan: ReleasePlan, algorithm: FederatedAlgorithm) -> Progress:
+    """Where the run `plan.run_id` stands according to its ledger; a new one at round 0."""
+    lines = [
+        entry.outcome["line"] for entry in ledger.entries(plan.run_id) if entry.outcome is not None
+    ]
+    stored = ledger.checkpoint(plan.run_id)
+    if stored is None:
+        return Progress(done=0, state=algorithm.init(), spent=Composition.empty(), lines=[])
+    done, blob = stored
+    return Progress(
+        done=done,
+        state=load_state(blob),
+        spent=Composition.empty().add(plan.event, count=done),
+        lines=lines,
+    )
+
+
+def save_state(state: State) -> bytes:
+    """The state as a safetensors file."""
+    from safetensors.numpy import save
+
+    return save({name: np.ascontiguousarray(array) for name, array in state.items()})
+
+
+def load_state(blob: bytes) -> State:
+    """The state that `save_state` wrote."""
+    from safetensors.numpy import load
+
+    return dict(load(blob))
+
+
+def _entry(plan: ReleasePlan, dataset: str, round_number: int) -> Entry:
+    return Entry(
+        run_id=plan.run_id,
+        dataset=dataset,
+        party="server",
+        index=round_number,
+        event=plan.event,
+        facts=plan.at_round(round_number).facts(),
+    )
+
+
+def _line(
+    number: int,
+    total: RoundSum,
+    accounting: dict[str, Any],
+    figures: dict[str, Any],
+    seconds: float,
+) -> dict[str, Any]:
+    line = {
+        "round": number,
+        "parties": {
+            "asked": total.asked,
+            "answered": total.answered,
+            "declined": total.declined,
+            "dropped": total.dropped,
+            "summed": total.summed,
+        },
+        "reasons": total.reasons,
+        "bytes_up": total.bytes_up,
+        "bytes_down": total.bytes_down,
+        "stages": total.stages,
+        "seconds": seconds,
+        **accounting,
+        "simulation_only": figures,
+    }
+    json.dumps(line)  # A line that cannot be written must fail before the commit, not after.
+    return line

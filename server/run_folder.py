@@ -1,0 +1,121 @@
+"""The run folder: what a run leaves behind.
+
+`job.toml` as run, `rounds.jsonl` (one line a round), `model.safetensors` with the privacy
+statement in its metadata, `ledger.sqlite` unless the job names a shared one, `summary.json`, and
+the report that the front door writes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from server.job import Job, load_job, render_job
+
+__all__ = ["RunFolder", "RunFolderError"]
+
+
+class RunFolderError(Exception):
+    """A run folder that cannot be made, read or continued."""
+
+
+class RunFolder:
+    """One run's folder.
+
+    Attributes:
+        path: the folder.
+        run_id: its name in the ledger: the folder's name and a random suffix kept in `run-id`.
+    """
+
+    def __init__(self, path: Path, run_id: str) -> None:
+        self.path = path
+        self.run_id = run_id
+
+    @classmethod
+    def create(cls, job: Job, out: Path | None = None) -> RunFolder:
+        """Makes the folder: `out` itself where given, else a new one under `run.out`.
+
+        Raises:
+            RunFolderError: it exists and is not empty, or cannot be written.
+        """
+        stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+        name = f"{stamp}-{job.algorithm.kind}-{secrets.token_hex(2)}"
+        path = out if out is not None else Path(job.run.out) / name
+        try:
+            if path.exists() and (not path.is_dir() or any(path.iterdir())):
+                raise RunFolderError(
+                    f"Run folder {path} exists and is not empty. Choose another --out, or "
+                    f"continue that run with --resume {path}."
+                )
+            path.mkdir(parents=True, exist_ok=True)
+            run_id = f"{path.resolve().name}-{secrets.token_hex(8)}"
+            folder = cls(path, run_id)
+            folder._write("run-id", run_id + "\n")
+            folder._write("job.toml", render_job(job))
+        except OSError as error:
+            raise RunFolderError(f"Cannot make run folder {path}: {error.strerror}.") from error
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> tuple[RunFolder, Job]:
+        """Opens a folder to continue or report on.
+
+        Raises:
+            RunFolderError: it is not a run folder.
+            JobError: its job file cannot be read.
+        """
+        try:
+            run_id = (path / "run-id").read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise RunFolderError(f"{path} is not a run folder: it has no run-id file.") from error
+        return cls(path, run_id), load_job(path / "job.toml")
+
+    @property
+    def ledger_path(self) -> Path:
+        """The run's own ledger."""
+        return self.path / "ledger.sqlite"
+
+    def append_round(self, line: Mapping[str, Any]) -> None:
+        """Appends one line to `rounds.jsonl`."""
+        with (self.path / "rounds.jsonl").open("a", encoding="utf-8") as file:
+            file.write(_dump(line) + "\n")
+
+    def rewrite_rounds(self, lines: Iterable[Mapping[str, Any]]) -> None:
+        """Replaces `rounds.jsonl`: after a crash, by the lines that the ledger committed."""
+        self._write("rounds.jsonl", "".join(_dump(line) + "\n" for line in lines))
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        """Writes `summary.json`."""
+        self._write("summary.json", json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
+
+    def write_model(self, arrays: Mapping[str, NDArray[Any]], statement: Mapping[str, str]) -> None:
+        """Writes `model.safetensors` with the privacy statement as its metadata."""
+        from safetensors.numpy import save
+
+        contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+        self._write_bytes("model.safetensors", save(contiguous, metadata=dict(statement)))
+
+    def _write(self, name: str, text: str) -> None:
+        self._write_bytes(name, text.encode("utf-8"))
+
+    def _write_bytes(self, name: str, content: bytes) -> None:
+        # Whole or not at all: a reader never sees half a file, a full disk keeps the old one.
+        target, draft = self.path / name, self.path / f".{name}.part"
+        try:
+            draft.write_bytes(content)
+            os.replace(draft, target)
+        except OSError:
+            draft.unlink(missing_ok=True)
+            raise
+
+
+def _dump(line: Mapping[str, Any]) -> str:
+    return json.dumps(line, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,1 @@
+"""Many parties in one process: the fast engine, partitions, faults."""

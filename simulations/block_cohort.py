@@ -1,0 +1,95 @@
+"""The fast engine's cohort: every party in one block, in this process."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from client.algorithms import State
+from client.party import PartySession
+from client.plan import ReleasePlan
+from secure_agg.interface import DropStage, SecureSum
+from server.cohort import RoundSum
+from server.rounds import ATTEMPTS
+from simulations.faults import FaultScript
+
+__all__ = ["BlockCohort", "MaskedCheckFailed"]
+
+Evaluate = Callable[[NDArray[np.float64], int], dict[str, Any]]
+
+
+class MaskedCheckFailed(Exception):
+    """The masked protocol gave another sum than the ideal one: a bug, and the run stops."""
+
+
+@dataclass(kw_only=True)
+class BlockCohort:
+    """All parties of a simulation behind one secure sum.
+
+    Attributes:
+        session: the parties.
+        secure_sum: how their contributions are summed.
+        faults: who drops out or declines, when.
+        evaluate_model: simulation-only figures of a model after a round.
+        check: the masked protocol, to compare the first sum with; None for no check.
+        checked: what the check found, once it ran.
+    """
+
+    session: PartySession
+    secure_sum: SecureSum
+    faults: FaultScript
+    evaluate_model: Evaluate
+    check: SecureSum | None = None
+    checked: str = field(default="", init=False)
+
+    def aggregate(self, plan: ReleasePlan, state: State, *, attempt: int) -> RoundSum:
+        """One release's sum; see `server.cohort.Cohort`.
+
+        Raises:
+            TooFewSurvivors: fewer contributions than the plan's least number.
+            MaskedCheckFailed: the masked protocol's sum differs.
+        """
+        parties = self.session.block.parties
+        faults = self.faults.at(round_number=plan.round_number, attempt=attempt, parties=parties)
+        answer = self.session.answer(plan, state, declining=faults.declined)
+        absent = dict.fromkeys(answer.refused, DropStage.BEFORE_VECTOR)
+        dropped = {p: stage for p, stage in faults.dropped.items() if p not in absent}
+        # Masks are bound to this serial number: no two attempts ever share a key.
+        serial = (plan.round_number - 1) * ATTEMPTS + attempt + 1
+        everyone_lost = absent | dropped
+        result = self.secure_sum.sum(answer.encoded, round_number=serial, dropped=everyone_lost)
+        if self.check is not None:
+            masked = self.check.sum(answer.encoded, round_number=serial, dropped=everyone_lost)
+            if not np.array_equal(masked.total, result.total):
+                raise MaskedCheckFailed(
+                    f"The masked protocol's sum of round {plan.round_number} differs from the "
+                    "ideal one. This is a bug; nothing was released."
+                )
+            self.checked = (
+                f"round {plan.round_number}: {len(masked.survivors)} contributions summed by the "
+                f"masked protocol, identical to the last bit"
+            )
+            self.check = None
+        survivors = np.asarray(result.survivors, dtype=np.int64)
+        return RoundSum(
+            total=result.total,
+            weight=float(answer.weights[survivors].sum()),
+            asked=parties,
+            answered=parties - len(answer.refused) - len(dropped),
+            declined=len(answer.refused),
+            dropped=len(dropped),
+            summed=len(survivors),
+            reasons=dict(Counter(answer.refused.values())),
+            bytes_up=result.bytes_up,
+            bytes_down=result.bytes_down,
+            stages=result.stages,
+        )
+
+    def evaluate(self, theta: NDArray[np.float64], *, round_number: int) -> dict[str, Any]:
+        """Simulation-only figures."""
+        return self.evaluate_model(theta, round_number)

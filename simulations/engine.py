@@ -1,0 +1,194 @@
+"""The fast engine: all parties of a job as one block, in this process.
+
+What it leaves behind is a run folder like any other engine's; what only a simulation can know
+(loss, accuracy, the non-private baseline) is marked so wherever it is written.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from client.party import PartyPolicy, PartySession
+from client.plan import ReleasePlan
+from privacy.ledger import DatasetBudget, Ledger
+from privacy.stream import NoiseStream
+from secure_agg.interface import Mode, SecureSum
+from secure_agg.plain import IdealSum
+from server.job import Job, JobError
+from server.release import algorithm_for, plan_release
+from server.rounds import resume_point, run_rounds
+from server.run_folder import RunFolder
+from simulations.block_cohort import BlockCohort
+from simulations.experiment import Experiment, load_experiment
+from simulations.faults import parse_faults
+from simulations.summary import privacy_statement, summarise
+
+__all__ = ["Observer", "Simulation", "simulate"]
+
+
+class Observer(Protocol):
+    """Is told how a run goes on."""
+
+    def started(self, job: Job, plan: ReleasePlan, folder: Path, done: int) -> None:
+        """The plan stands, data is loaded, `done` rounds were committed before."""
+
+    def round_done(self, line: dict[str, Any]) -> None:
+        """A round was committed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Simulation:
+    """A finished (or stopped) run.
+
+    Attributes:
+        summary: what `summary.json` holds.
+        folder: the run folder.
+        theta: `[d]` the model.
+    """
+
+    summary: dict[str, Any]
+    folder: Path
+    theta: np.ndarray[Any, np.dtype[np.float64]]
+
+
+def simulate(
+    job: Job | None,
+    *,
+    out: Path | None = None,
+    resume: Path | None = None,
+    observer: Observer | None = None,
+    version: str = "",
+) -> Simulation:
+    """Runs a job, or continues the run in `resume`.
+
+    Raises:
+        JobError, DataError, CalibrationError, RingTooSmall, RunFolderError: the input is wrong;
+            nothing was spent.
+        BudgetExceeded: the ledger refuses the first release; nothing was spent.
+        KeyboardInterrupt: stopped between two commits; the folder can be resumed.
+    """
+    began = time.perf_counter()
+    folder: RunFolder | None = None
+    if resume is not None:
+        folder, job = RunFolder.open(resume)
+    if job is None:
+        raise JobError("Expected a job or a run to resume, got neither.")
+    faults = parse_faults(job.run.faults, seed=job.seed or 0)
+    experiment = load_experiment(job)
+    algorithm = algorithm_for(job, experiment.model)
+    # The plan is made before the folder: a job that cannot run leaves nothing behind.
+    draft = plan_release(job, algorithm=algorithm, federation=experiment.federation)
+    folder = folder or RunFolder.create(job, out)
+    plan = draft.for_run(folder.run_id)
+    budget = _budget(job, plan, experiment)
+    cohort = BlockCohort(
+        session=PartySession(
+            block=experiment.block,
+            algorithm=algorithm,
+            policy=PartyPolicy(epsilon=budget.epsilon, delta=budget.delta),
+        ),
+        secure_sum=_secure_sum(job, plan, masked=job.secure_aggregation.mode == "masked"),
+        faults=faults,
+        evaluate_model=_evaluator(job, experiment),
+        check=_masked_check(job, plan),
+    )
+    with Ledger.open(job.privacy.ledger or folder.ledger_path) as ledger:
+        ledger.register(budget)
+        start = resume_point(ledger, plan=plan, algorithm=algorithm)
+        cohort.session.answered += start.done
+        folder.rewrite_rounds(start.lines)
+        if observer:
+            observer.started(job, plan, folder.path, start.done)
+
+        def observe(line: dict[str, Any]) -> None:
+            folder.append_round(line)
+            if observer:
+                observer.round_done(line)
+
+        outcome = run_rounds(
+            plan=plan,
+            rounds=job.rounds,
+            dataset=budget.name,
+            algorithm=algorithm,
+            cohort=cohort,
+            ledger=ledger,
+            noise=_noise(job, folder.run_id),
+            start=start,
+            observe=observe,
+        )
+    theta = algorithm.model_of(outcome.progress.state)
+    summary = summarise(
+        job=job,
+        plan=plan,
+        experiment=experiment,
+        outcome=outcome,
+        theta=theta,
+        secure_sum={"mode": cohort.secure_sum.name, "masked_check": cohort.checked},
+        folder=folder,
+        version=version,
+        seconds=time.perf_counter() - began,
+    )
+    folder.write_model({"theta": theta}, privacy_statement(summary))
+    folder.write_summary(summary)
+    return Simulation(summary=summary, folder=folder.path, theta=theta)
+
+
+def _budget(job: Job, plan: ReleasePlan, experiment: Experiment) -> DatasetBudget:
+    epsilon, delta = job.privacy.dataset_epsilon, job.privacy.dataset_delta
+    return DatasetBudget(
+        name=job.privacy.dataset or job.data.source,
+        fingerprint=experiment.fingerprint,
+        unit=plan.unit,
+        neighbouring=plan.neighbouring,
+        epsilon=job.privacy.epsilon if epsilon == "auto" else epsilon,
+        delta=plan.delta if delta == "auto" else delta,
+    )
+
+
+def _noise(job: Job, run_id: str) -> Callable[[int], NoiseStream]:
+    if job.seed is None:
+        entropy = NoiseStream.from_entropy()
+        return lambda _round: entropy
+    # Keyed by the round: a resumed run draws what the killed one would have drawn.
+    seed = job.seed
+    return lambda number: NoiseStream.from_seed(seed, "server-noise", number)
+
+
+def _evaluator(
+    job: Job, experiment: Experiment
+) -> Callable[[np.ndarray[Any, Any], int], dict[str, Any]]:
+    every = experiment.evaluate_every(job.run.evaluate_every)
+
+    def evaluate(theta: np.ndarray[Any, Any], number: int) -> dict[str, Any]:
+        if number != job.rounds and (every == 0 or number % every):
+            return {}
+        return {"loss": experiment.loss(theta), "accuracy": experiment.accuracy(theta)}
+
+    return evaluate
+
+
+def _secure_sum(job: Job, plan: ReleasePlan, *, masked: bool) -> SecureSum:
+    settings: dict[str, Any] = {
+        "parties": plan.parties,
+        "minimum_survivors": plan.min_survivors,
+        "ring_bits": plan.encoding.ring_bits,
+        "mode": Mode(job.secure_aggregation.protocol),
+    }
+    if not masked:
+        return IdealSum(**settings)
+    from secure_agg.masked import MaskedSum
+
+    return MaskedSum(**settings)
+
+
+def _masked_check(job: Job, plan: ReleasePlan) -> SecureSum | None:
+    settings = job.secure_aggregation
+    if settings.mode == "masked" or not settings.masked_check or plan.parties == 1:
+        return None
+    return _secure_sum(job, plan, masked=True)

@@ -1,0 +1,219 @@
+"""A simulation's world: the data, split among the parties, and what only a simulation may know.
+
+Everything that looks across parties (loss, accuracy, the non-private optimum) is simulation-only:
+in a real run each would be a release of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from client.block import PartyBlock
+from client.models import LinearModel, prepare_rows
+from client.records import Records, read_party_files, read_records
+from client.schema import load_schema
+from server.job import Job, JobError
+from server.release import Federation, model_for
+from simulations.datasets import BUNDLED, load_bundled
+from simulations.partitions import by_column, by_sizes, dirichlet, iid, split_test
+
+__all__ = ["Experiment", "load_experiment"]
+
+_CHEAP = 500_000
+"""Entries of the data matrix up to which every round is evaluated."""
+
+_SPLIT_STREAM = 1
+"""Keeps the draw and split apart from any other use of the same seed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """The data of a simulation.
+
+    Attributes:
+        block: the parties' records, rows prepared.
+        test_features, test_labels: `[N_test, p]`, `[N_test]` held out before the split.
+        model: what is learned.
+        lambda_: its regularisation.
+        federation: the public facts about the parties.
+        fingerprint: SHA-256 of the records before any split: the data's identity in the ledger.
+        size_weights: parties count by their size.
+    """
+
+    block: PartyBlock
+    test_features: NDArray[np.floating]
+    test_labels: NDArray[np.generic]
+    model: LinearModel
+    lambda_: float
+    federation: Federation
+    fingerprint: str
+    size_weights: bool
+
+    @cached_property
+    def party_weights(self) -> NDArray[np.float64]:
+        """`[B]` w_j of the federated objective Σ w_j J_j, summing to 1."""
+        sizes = self.block.sizes.astype(np.float64)
+        weights = sizes if self.size_weights else np.ones_like(sizes)
+        return np.asarray(weights / weights.sum())
+
+    def loss(self, theta: NDArray[np.float64]) -> float:
+        """The objective F(θ) = Σ w_j J_j(θ) on the training records, λ term included."""
+        losses = self.model.gradients_and_loss(theta, self.block)[1]
+        return float(self.party_weights @ losses + self.lambda_ / 2 * theta @ theta)
+
+    def accuracy(self, theta: NDArray[np.float64]) -> float | None:
+        """Accuracy (R² of ridge) on the held-out records; None where none were held out."""
+        if not len(self.test_labels):
+            return None
+        return self.model.metric(theta, self.test_features, self.test_labels)
+
+    @cached_property
+    def majority_accuracy(self) -> float | None:
+        """Accuracy of always answering the held-out records' most frequent label."""
+        if not len(self.test_labels) or self.model.metric_name != "accuracy":
+            return None
+        _, counts = np.unique(self.test_labels, return_counts=True)
+        return float(counts.max() / counts.sum())
+
+    def optimum(self) -> NDArray[np.float64]:
+        """The non-private optimum θ* of the federated objective."""
+        from client.solvers import optimum
+
+        return optimum(
+            self.model,
+            self.block.features,
+            self.block.labels,
+            lam=self.lambda_,
+            weights=np.repeat(self.party_weights / self.block.sizes, self.block.sizes),
+        ).theta
+
+    def evaluate_every(self, setting: int | str) -> int:
+        """Rounds between evaluations; 0 for never before the end."""
+        if setting != "auto":
+            return int(setting)
+        return 1 if self.block.features.size <= _CHEAP else 10
+
+
+def load_experiment(job: Job) -> Experiment:
+    """Reads, draws, holds out, splits and prepares the job's data.
+
+    Raises:
+        DataError, SchemaError, PartitionError, JobError: what is wrong, with file, row, column.
+    """
+    # The split is never private and never touches the noise: a seed of its own, always.
+    rng = np.random.default_rng([job.data.seed, _SPLIT_STREAM])
+    records, classes, files = _read(job, rng)
+    parties, test = _split(job, records, files, rng)
+    model = model_for(job, features=records.features.shape[1], classes=classes)
+    rows = prepare_rows(
+        records.features.astype(job.run.precision, copy=False), intercept=job.model.intercept
+    )
+    sizes = np.array([len(own) for own in parties])
+    order = np.concatenate(parties)
+    least = job.parties.min_records
+    federation = Federation.of_sizes(sizes, None if least == "auto" else least)
+    digest = hashlib.sha256(np.ascontiguousarray(records.features).data)
+    digest.update(np.ascontiguousarray(records.labels).data)
+    return Experiment(
+        block=PartyBlock(
+            features=rows[order],
+            labels=records.labels[order],
+            offsets=np.concatenate([[0], np.cumsum(sizes)]),
+        ),
+        test_features=rows[test],
+        test_labels=records.labels[test],
+        model=model,
+        lambda_=job.model.lambda_,
+        federation=federation,
+        fingerprint=f"sha256:{digest.hexdigest()}",
+        size_weights=job.parties.weights == "size",
+    )
+
+
+def _read(job: Job, rng: np.random.Generator) -> tuple[Records, int, list[int] | None]:
+    """The records, K, and every file's number of records where there is one file a party."""
+    data, kind = job.data, job.model.kind
+    column = data.partition_column if data.partition == "column" else None
+    if data.source in BUNDLED:
+        return (*_bundled(job, rng), None)
+    if not data.data_schema:
+        raise JobError(
+            f"Expected data.schema with data.source = {data.source!r}, got none. "
+            f"`parley schema infer {data.source}` writes a first one to review. "
+            f"Bundled sources, which need none: {', '.join(BUNDLED)}."
+        )
+    schema = load_schema(data.data_schema)
+    if any(mark in data.source for mark in "*?["):
+        if data.records:
+            raise JobError("Expected data.records = 0 with one file a party, got a number.")
+        parts = read_party_files(data.source, schema, kind)
+        if len(parts) != job.parties.count:
+            raise JobError(
+                f"Expected parties.count = {len(parts)}, the number of files that "
+                f"{data.source} names, got {job.parties.count}."
+            )
+        joined = Records(
+            features=np.concatenate([part.features for part in parts]),
+            labels=np.concatenate([part.labels for part in parts]),
+            feature_names=parts[0].feature_names,
+        )
+        return joined, schema.classes, [len(part) for part in parts]
+    sample = data.records or None
+    records = read_records(data.source, schema, kind, group_column=column, sample=sample, rng=rng)
+    return records, schema.classes, None
+
+
+def _bundled(job: Job, rng: np.random.Generator) -> tuple[Records, int]:
+    wanted = job.data.records
+    if job.data.source == "synthetic":
+        records, schema = load_bundled(
+            "synthetic",
+            job.model.kind,
+            seed=job.data.seed,
+            **({"records": wanted} if wanted else {}),
+        )
+        return records, schema.classes
+    records, schema = load_bundled(job.data.source, job.model.kind)
+    if wanted > len(records):
+        raise JobError(
+            f"Expected data.records of at most {len(records)} from {job.data.source}, got {wanted}."
+        )
+    if wanted:
+        records = records.take(rng.choice(len(records), wanted, replace=False))
+    return records, schema.classes
+
+
+def _split(
+    job: Job, records: Records, files: list[int] | None, rng: np.random.Generator
+) -> tuple[list[NDArray[np.int64]], NDArray[np.int64]]:
+    """Every party's training rows, and the test rows, held out before the split."""
+    data, count = job.data, job.parties.count
+    if files is not None:
+        starts = np.cumsum([0, *files])
+        parts = [split_test(size, data.test_fraction, rng) for size in files]
+        train = [start + own for start, (own, _) in zip(starts, parts, strict=False)]
+        return train, np.concatenate(
+            [start + held for start, (_, held) in zip(starts, parts, strict=False)]
+        )
+    rows, test = split_test(len(records), data.test_fraction, rng)
+    least = 1 if job.parties.min_records == "auto" else job.parties.min_records
+    if data.partition == "column":
+        if records.groups is None:
+            raise JobError(
+                f"Expected a file with a column {data.partition_column!r} for partition = "
+                f"'column', got the bundled source {data.source!r}."
+            )
+        parties = by_column(records.groups[rows], count, rng, min_records=least)
+    elif data.partition == "dirichlet":
+        labels = records.labels[rows]
+        parties = dirichlet(labels, count, rng, alpha=data.dirichlet_alpha, min_records=least)
+    elif data.partition == "sizes":
+        parties = by_sizes(rows, count, rng, sizes=data.sizes, min_records=least)
+    else:
+        parties = iid(rows, count, rng, min_records=least)
+    return [rows[own] for own in parties], test

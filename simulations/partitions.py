@@ -1,0 +1,253 @@
+"""One table split among parties: who holds which record in a simulation.
+
+Each partition is `(values [N], parties, rng, *, min_records, …) -> [rows of party 0, …]`; `values`
+are the labels, or a column's values where the partition goes by one. A record goes to one party at
+most. Every party holds at least `min_records` (the public lower bound n₍₁₎ that sets the noise) or
+there is a `PartitionError`; none is padded, dropped or merged silently.
+
+    >>> rng = np.random.default_rng(1)
+    >>> [len(rows) for rows in PARTITIONS["iid"](np.zeros(10), 3, rng)]
+    [4, 3, 3]
+
+The split into training and test records comes first: `split_test`, then a partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "PARTITIONS",
+    "Partition",
+    "PartitionError",
+    "by_column",
+    "by_sizes",
+    "dirichlet",
+    "iid",
+    "split_test",
+]
+
+Rows = NDArray[np.int64]
+
+
+class PartitionError(ValueError):
+    """The records can't be split as asked; the message says by how much and what would help."""
+
+
+Partition = Callable[..., list[Rows]]
+"""`(values [N], parties, rng, *, min_records, …) -> [rows of each party]`."""
+
+
+def split_test(records: int, test_fraction: float, rng: np.random.Generator) -> tuple[Rows, Rows]:
+    """Training and test rows: disjoint, together all of `records`, round(N·fraction) for testing.
+
+    Raises:
+        PartitionError: a fraction outside [0, 1), or nothing left to train on.
+    """
+    if not 0 <= test_fraction < 1:
+        raise PartitionError(f"Expected test-fraction in [0, 1), got {test_fraction:g}.")
+    tests = round(records * test_fraction)
+    if records - tests < 1:
+        raise PartitionError(
+            f"Expected a record to train on, got {records} of which {tests} are for testing:"
+            " lower test-fraction."
+        )
+    order = rng.permutation(records)
+    return np.sort(order[tests:]), np.sort(order[:tests])
+
+
+def iid(
+    values: NDArray[Any],
+    parties: int,
+    rng: np.random.Generator,
+    *,
+    min_records: int = 1,
+    records_per_party: int | None = None,
+) -> list[Rows]:
+    """At random, in equal sizes.
+
+    Args:
+        values: `[N]`, of which only the number counts.
+        parties: m.
+        rng: who gets what.
+        min_records: fewest records a party may hold.
+        records_per_party: that many each, the rest of the records unused; without it all records
+            are used and sizes differ by at most one.
+    """
+    _check_parties(parties)
+    sizes = _equal_sizes(len(values), parties, records_per_party, min_records)
+    return _cut(rng.permutation(len(values)), sizes)
+
+
+def by_sizes(
+    values: NDArray[Any],
+    parties: int,
+    rng: np.random.Generator,
+    *,
+    sizes: Sequence[int],
+    min_records: int = 1,
+) -> list[Rows]:
+    """At random, party j holding `sizes[j]` records; records beyond their sum are unused."""
+    _check_parties(parties)
+    if len(sizes) != parties:
+        raise PartitionError(f"Expected {parties} sizes, one a party, got {len(sizes)}.")
+    if min(sizes) < 1:
+        raise PartitionError(f"Expected sizes of at least 1, got {min(sizes)}.")
+    if sum(sizes) > len(values):
+        raise PartitionError(
+            f"Expected sizes that sum to at most {len(values)} records, got {sum(sizes)}:"
+            " lower the sizes or test-fraction."
+        )
+    return _checked(_cut(rng.permutation(len(values)), list(sizes)), min_records)
+
+
+def by_column(
+    values: NDArray[Any],
+    parties: int | None,
+    rng: np.random.Generator | None = None,
+    *,
+    min_records: int = 1,
+) -> list[Rows]:
+    """One party for each value of a column (a hospital, a bank), in the values' order.
+
+    Args:
+        values: `[N]` the column.
+        parties: how many values there should be; None takes as many as there are.
+        rng: unused, as nothing is drawn.
+        min_records: fewest records a party may hold.
+    """
+    names, owner = np.unique(values, return_inverse=True)
+    if parties is not None and parties != len(names):
+        raise PartitionError(
+            f"Expected {parties} values in the column, one a party, got {len(names)}: set"
+            f" parties.count to {len(names)}."
+        )
+    order = np.argsort(owner, kind="stable")
+    parts = _cut(order, np.bincount(owner, minlength=len(names)).tolist())
+    return _checked(parts, min_records, [str(name) for name in names])
+
+
+def dirichlet(
+    values: NDArray[Any],
+    parties: int,
+    rng: np.random.Generator,
+    *,
+    alpha: float,
+    min_records: int = 1,
+    records_per_party: int | None = None,
+) -> list[Rows]:
+    """Label skew at equal sizes: party j draws its records by a label mixture q_j ~ Dir(α·K·p).
+
+    p is the share of the K labels in the table; α → 0 leaves a party one label, α → ∞ is iid
+    (Hsu, Qi, Brown 2019, arXiv:1909.06335, with the concentration spread over the labels). A label
+    that has run out gives way to the ones left in the party's mixture. Sizes are equal so that
+    skew doesn't change n₍₁₎, and with it the noise.
+
+    Args:
+        values: `[N]` labels, classes or −1/+1.
+        parties: m.
+        rng: mixtures and records.
+        alpha: concentration, > 0.
+        min_records: fewest records a party may hold.
+        records_per_party: as in `iid`.
+    """
+    _check_parties(parties)
+    if not (alpha > 0 and np.isfinite(alpha)):
+        raise PartitionError(f"Expected a finite alpha > 0, got {alpha:g}.")
+    labels, label_of = np.unique(values, return_inverse=True)
+    if len(labels) > 1000:
+        raise PartitionError(
+            f"Expected at most 1000 distinct labels to skew, got {len(labels)}: use iid for"
+            " targets that are numbers."
+        )
+    sizes = _equal_sizes(len(values), parties, records_per_party, min_records)
+    pools = [rng.permutation(np.flatnonzero(label_of == k)) for k in range(len(labels))]
+    left = np.array([len(pool) for pool in pools])
+    mixtures = rng.dirichlet(alpha * len(labels) * left / left.sum(), size=parties)
+    parts: list[Rows] = [np.empty(0, np.int64)] * parties
+    # In a random order, so that party 0 isn't always the one served from full pools.
+    for party in rng.permutation(parties):
+        counts = _draw_counts(mixtures[party], sizes[party], left, rng)
+        left = left - counts
+        parts[party] = np.concatenate(
+            [pools[k][left[k] : left[k] + counts[k]] for k in np.flatnonzero(counts)]
+        )
+    return parts
+
+
+PARTITIONS: dict[str, Partition] = {
+    "iid": iid,
+    "by-column": by_column,
+    "dirichlet": dirichlet,
+    "sizes": by_sizes,
+}
+
+
+def _draw_counts(
+    mixture: NDArray[np.float64], size: int, left: NDArray[np.int64], rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """`[K]` how many of each label, by the mixture among the labels that are left."""
+    counts = np.zeros_like(left)
+    while (open_places := size - int(counts.sum())) > 0:
+        available = left - counts
+        weights = np.where(available > 0, mixture, 0.0)
+        if not weights.sum() > 0:
+            weights = available.astype(np.float64)
+        drawn = rng.multinomial(open_places, weights / weights.sum())
+        counts = counts + np.minimum(drawn, available)
+    return counts
+
+
+def _check_parties(parties: int) -> None:
+    if parties < 1:
+        raise PartitionError(f"Expected at least 1 party, got {parties}.")
+
+
+def _equal_sizes(
+    records: int, parties: int, records_per_party: int | None, min_records: int
+) -> list[int]:
+    if records_per_party is not None:
+        if records_per_party < max(1, min_records):
+            raise PartitionError(
+                f"Expected at least min-records = {min_records} records a party, got"
+                f" {records_per_party}."
+            )
+        if records_per_party * parties > records:
+            raise PartitionError(
+                f"Expected {parties} × {records_per_party} = {parties * records_per_party}"
+                f" records, got {records}: at most {records // parties} a party or"
+                f" {records // records_per_party} parties."
+            )
+        return [records_per_party] * parties
+    if records // parties < max(1, min_records):
+        raise PartitionError(
+            f"Expected at least {max(1, min_records)} records a party, got"
+            f" {records} records for {parties} parties, {records // parties} each: at most"
+            f" {records // max(1, min_records)} parties, or lower min-records or test-fraction."
+        )
+    quotient, remainder = divmod(records, parties)
+    return [quotient + (party < remainder) for party in range(parties)]
+
+
+def _cut(order: Rows, sizes: Sequence[int]) -> list[Rows]:
+    ends = np.cumsum([0, *sizes])
+    return [order[begin:end] for begin, end in pairwise(ends)]
+
+
+def _checked(parts: list[Rows], min_records: int, names: list[str] | None = None) -> list[Rows]:
+    held = [len(rows) for rows in parts]
+    short = [party for party, size in enumerate(held) if size < min_records]
+    if short:
+        least = min(short, key=lambda party: held[party])
+        name = f"party {least}" + (f" ({names[least]!r})" if names else "")
+        raise PartitionError(
+            f"Expected at least min-records = {min_records} records in every party, got"
+            f" {held[least]} in {name}; {len(short)} of {len(parts)} parties hold too few: lower"
+            f" min-records to {held[least]}, or leave those parties out."
+        )
+    return parts

@@ -1,0 +1,165 @@
+"""What a run comes to: the content of `summary.json`, and advice that its numbers support."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from client.plan import ReleasePlan
+from server.job import Job
+from server.release import account, averaged
+from server.rounds import Outcome
+from server.run_folder import RunFolder
+from simulations.experiment import Experiment
+
+__all__ = ["privacy_statement", "summarise"]
+
+SIMULATION_ONLY = (
+    "loss",
+    "baseline_loss",
+    "excess_loss",
+    "accuracy",
+    "baseline_accuracy",
+    "majority_accuracy",
+    "records_by_party",
+)
+
+
+def summarise(
+    *,
+    job: Job,
+    plan: ReleasePlan,
+    experiment: Experiment,
+    outcome: Outcome,
+    theta: NDArray[np.float64],
+    secure_sum: dict[str, Any],
+    folder: RunFolder,
+    version: str,
+    seconds: float,
+) -> dict[str, Any]:
+    """The summary of a run that ended, complete or not.
+
+    Loss is the federated training objective with its λ term, accuracy is measured on the
+    held-out records; both, and the non-private baseline (the objective's optimum), are
+    simulation-only. ε and δ are what was spent, by the lowest proved conversion.
+    """
+    progress = outcome.progress
+    spent = account(progress.spent, plan.delta)
+    optimum = experiment.optimum()
+    loss, baseline_loss = experiment.loss(theta), experiment.loss(optimum)
+    parties = experiment.federation.parties
+    noise = averaged(job, plan)
+    seconds_by_round = [line["seconds"] for line in progress.lines]
+    summary: dict[str, Any] = {
+        "run_dir": str(folder.path),
+        "run_id": folder.run_id,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "parley_version": version,
+        "engine": "fast",
+        "status": outcome.status,
+        "reason": outcome.reason,
+        "algorithm": job.algorithm.kind,
+        "model": job.model.kind,
+        "metric": "r2" if job.model.kind == "ridge" else "accuracy",
+        "data": job.data.source,
+        "parties": parties,
+        "records_by_party": experiment.block.sizes.tolist(),
+        "min_records": plan.min_records,
+        "dimension": plan.dimension,
+        "rounds": job.rounds,
+        "rounds_done": progress.done,
+        "epsilon": spent["epsilon_charged"],
+        "delta": plan.delta,
+        "epsilon_budget": job.privacy.epsilon,
+        "delta_budget": job.privacy.delta,
+        "rho": spent["rho"],
+        "epsilon_by_conversion": spent["epsilon"],
+        "conversion": spent["conversion"],
+        "unit": str(plan.unit),
+        "neighbouring": str(plan.neighbouring),
+        "calibration": job.privacy.calibration,
+        "noise": {
+            "law": plan.mechanism.law,
+            "scale": noise.scale,
+            "scale_of_sum": noise.scale * parties,
+            "expected_norm": noise.expected_norm(),
+            "sensitivity": noise.sensitivity,
+            "point": str(plan.noise_point),
+            "seeded": job.seed is not None,
+        },
+        "secure_aggregation": {
+            "ring_bits": plan.encoding.ring_bits,
+            "scale_bits": plan.encoding.scale_bits,
+            "inflation": plan.inflation,
+            "min_survivors": plan.min_survivors,
+            "bytes_up": sum(line["bytes_up"] for line in progress.lines),
+            "bytes_down": sum(line["bytes_down"] for line in progress.lines),
+            **secure_sum,
+        },
+        "loss": loss,
+        "baseline_loss": baseline_loss,
+        "excess_loss": loss - baseline_loss,
+        "accuracy": experiment.accuracy(theta),
+        "baseline_accuracy": experiment.accuracy(optimum),
+        "majority_accuracy": experiment.majority_accuracy,
+        "seconds": seconds,
+        "seconds_per_round": float(np.median(seconds_by_round)) if seconds_by_round else None,
+        "simulation_only": list(SIMULATION_ONLY),
+    }
+    summary["advice"] = _advice(summary)
+    return summary
+
+
+def privacy_statement(summary: dict[str, Any]) -> dict[str, str]:
+    """The metadata of `model.safetensors`: what was promised, as text."""
+    noise = summary["noise"]
+    source = (
+        "a seeded generator: this model carries NO privacy guarantee"
+        if noise["seeded"]
+        else "the operating system's entropy"
+    )
+    return {
+        "parley.version": summary["parley_version"],
+        "parley.run": summary["run_id"],
+        "parley.epsilon": repr(summary["epsilon"]),
+        "parley.delta": repr(summary["delta"]),
+        "parley.unit": summary["unit"],
+        "parley.neighbouring": summary["neighbouring"],
+        "parley.statement": (
+            f"({summary['epsilon']:.6g}, {summary['delta']:.3g})-differential privacy of one "
+            f"{summary['unit']}, {summary['neighbouring']} neighbours, over "
+            f"{summary['rounds_done']} releases of this run; {noise['law']} noise of scale "
+            f"{noise['scale']:.6g} on the average over {summary['parties']} parties, drawn from "
+            f"{source}."
+        ),
+    }
+
+
+def _advice(summary: dict[str, Any]) -> list[str]:
+    """What would improve the result, said only where the numbers support it."""
+    advice = []
+    noise = summary["noise"]
+    if noise["seeded"]:
+        advice.append("The noise was seeded: repeat without a seed before anything is released.")
+    lost = (summary["baseline_accuracy"] or 0) - (summary["accuracy"] or 0)
+    if summary["status"] == "complete" and (summary["excess_loss"] > 0.01 or lost > 0.01):
+        advice.append(
+            f"The noise is proportional to 1/(parties × records × ε): twice the records a party "
+            f"(now at least {summary['min_records']}), twice the parties (now "
+            f"{summary['parties']}) or twice ε (now {summary['epsilon_budget']:g}) each halve it."
+        )
+        if summary["algorithm"] == "output-perturbation":
+            advice.append(
+                "gradient-perturbation usually loses less at the same ε when δ > 0 is acceptable."
+            )
+        else:
+            advice.append(
+                "Fewer rounds mean less noise in each (σ grows as √rounds); a larger model.lambda "
+                "needs fewer. `parley plan` shows both before anything is spent."
+            )
+    if summary["parties"] == 1:
+        advice.append("One party: the centralised case, nobody hides in a sum of one.")
+    return advice
