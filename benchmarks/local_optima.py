@@ -16,6 +16,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 from gradients import make_block
@@ -33,7 +34,7 @@ def sklearn_loop(block: PartyBlock, lam: float, tolerance: float) -> np.ndarray:
     thetas = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        for begin, end in zip(block.offsets, block.offsets[1:]):
+        for begin, end in pairwise(block.offsets):
             labels = block.labels[begin:end]
             solver = LogisticRegression(
                 C=1 / (lam * (end - begin)), fit_intercept=False, tol=tolerance, max_iter=1000
@@ -56,8 +57,35 @@ def scipy_loop(block: PartyBlock, lam: float, tolerance: float) -> np.ndarray:
         start = np.zeros(x.shape[1])
         return minimize(function, start, jac=True, method="L-BFGS-B", options=options).x
 
-    pairs = zip(block.offsets, block.offsets[1:])
+    pairs = pairwise(block.offsets)
     return np.stack([party(block.features[a:b], block.labels[a:b]) for a, b in pairs])
+
+
+def measure(features: int, options: argparse.Namespace) -> dict[str, dict[str, float]]:
+    """Median milliseconds and worst gradient norm of each variant."""
+    block = make_block(options.parties, options.records, features, "float64")
+    model = LinearModel(kind=Logistic(), features=features)
+    lam, tolerance = options.lam, options.tolerance
+    found: dict[str, Callable[[], np.ndarray]] = {
+        "ours": lambda: local_optima(model, block, lam, tolerance).theta,
+        "scikit-learn lbfgs, loop": lambda: sklearn_loop(block, lam, tolerance),
+        "scipy L-BFGS-B, loop": lambda: scipy_loop(block, lam, tolerance),
+    }
+    times: dict[str, list[float]] = {name: [] for name in found}
+    norms: dict[str, float] = {}
+    for repeat in range(options.repeats + 1):  # the first call of each warms up
+        for name, call in found.items():
+            begin = time.perf_counter()
+            with single_threaded_blas():  # threads only slow down such small products
+                theta = call()
+            if repeat:
+                times[name].append((time.perf_counter() - begin) * 1e3)
+            gradient = model.gradients(theta, block) + lam * theta
+            norms[name] = float(np.linalg.norm(gradient, axis=1).max())
+    return {
+        name: {"median_ms": statistics.median(own), "worst_norm": norms[name]}
+        for name, own in times.items()
+    }
 
 
 def main() -> None:
@@ -70,31 +98,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    table: dict[int, dict[str, dict[str, float]]] = {}
-    for features in options.features:
-        block = make_block(options.parties, options.records, features, "float64")
-        model = LinearModel(kind=Logistic(), features=features)
-        lam, tolerance = options.lam, options.tolerance
-        found: dict[str, Callable[[], np.ndarray]] = {
-            "ours": lambda: local_optima(model, block, lam, tolerance).theta,
-            "scikit-learn lbfgs, loop": lambda: sklearn_loop(block, lam, tolerance),
-            "scipy L-BFGS-B, loop": lambda: scipy_loop(block, lam, tolerance),
-        }
-        times: dict[str, list[float]] = {name: [] for name in found}
-        norms: dict[str, float] = {}
-        for repeat in range(options.repeats + 1):  # the first call of each warms up
-            for name, call in found.items():
-                begin = time.perf_counter()
-                with single_threaded_blas():  # threads only slow down such small products
-                    theta = call()
-                if repeat:
-                    times[name].append((time.perf_counter() - begin) * 1e3)
-                gradient = model.gradients(theta, block) + lam * theta
-                norms[name] = float(np.linalg.norm(gradient, axis=1).max())
-        table[features] = {
-            name: {"median_ms": statistics.median(own), "worst_norm": norms[name]}
-            for name, own in times.items()
-        }
+    table = {features: measure(features, options) for features in options.features}
     if options.json:
         json.dump({**vars(options), "cores": os.cpu_count(), "results": table}, sys.stdout)
         print()

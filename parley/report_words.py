@@ -233,10 +233,10 @@ def secure_sum_words(run: RunRecord) -> list[str]:
                 "protocol's work and its result; hiding takes processes of their own."
             )
     elif mode == "ideal":
+        ring = run.secure_sum.get("ring_bits", "b")
         words = [
             "The ideal functionality ran: the sum over the surviving parties was taken directly, "
-            f"modulo 2^{run.secure_sum.get('ring_bits', 'b')}, which is the sum that masking gives. "
-            "In this mode "
+            f"modulo 2^{ring}, which is the sum that masking gives. In this mode "
             "nothing hides a contribution from the process that adds it up."
         ]
     else:
@@ -282,8 +282,9 @@ def adversary(run: RunRecord) -> str:
         f"{seeded}Somebody who sees {released}, and who knows every other record, learns "
         f"little about {one}. Whatever they conclude is at most e^ε ≈ {_factor(run.epsilon)} "
         f"times as likely{slack}, as it would have been {without}. That is ε = "
-        f"{epsilon_text(run.epsilon)} at δ = {number(run.delta)}, {unit(run)}; {relation(run)}. It doesn't promise that nothing is "
-        f"learned about people in general: what holds for many records is what the model is for."
+        f"{epsilon_text(run.epsilon)} at δ = {number(run.delta)}, {unit(run)}; {relation(run)}. "
+        "It doesn't promise that nothing is learned about people in general: what "
+        "holds for many records is what the model is for."
     )
 
 

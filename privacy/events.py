@@ -19,14 +19,13 @@ Lemma 1.7), μ² adds (Dong, Roth & Su 2022, Corollary 3.3).
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import Any
 
 from privacy.accounting import cks20_epsilon, gaussian_epsilon, zcdp_epsilon
-from privacy.rounding import check_delta, exact, root_up, round_up
+from privacy.rounding import check_delta, exact, read_fraction, root_up, round_up, sum_up
 
 __all__ = ["Composition", "Event"]
 
@@ -197,10 +196,10 @@ class Composition:
             curves["pure"] = lambda slice_: pure
         elif self.pures and self.gaussians + self.pures == self.releases:
             # Basic composition of (Σε, 0) and (ε′, δ): Dwork & Roth 2014, Theorem 3.16.
-            curves["mixed"] = lambda slice_: _sum_up(pure, gaussian_epsilon(mu, slice_))
+            curves["mixed"] = lambda slice_: sum_up(pure, gaussian_epsilon(mu, slice_))
         elif self.pures:
             rest = round_up(self.rho_exact - self.pure_rho)
-            curves["mixed"] = lambda slice_: _sum_up(pure, cks20_epsilon(rest, slice_))
+            curves["mixed"] = lambda slice_: sum_up(pure, cks20_epsilon(rest, slice_))
         values = {name: self._with_slack(curve, delta) for name, curve in curves.items()}
         return {name: value for name, value in values.items() if math.isfinite(value)}
 
@@ -242,20 +241,7 @@ class Composition:
         """The composition that `to_json` wrote. Raises ValueError on anything else."""
         _check_keys(cls, values)
         read: dict[str, Any] = {
-            name: value if name in _COUNTS else _fraction(name, value)
+            name: value if name in _COUNTS else read_fraction(name, value)
             for name, value in values.items()
         }
         return cls(**read)
-
-
-def _fraction(name: str, text: object) -> Fraction:
-    # Digits only: "1e999999999" would be read as a number too, and fill the memory.
-    if not isinstance(text, str) or not re.fullmatch(r"[0-9]{1,4000}(/[0-9]{1,4000})?", text):
-        raise ValueError(f'Expected {name} as "numerator/denominator", got {text!r}.')
-    if text.endswith("/0"):
-        raise ValueError(f"Expected {name} with a denominator > 0, got {text!r}.")
-    return Fraction(text)
-
-
-def _sum_up(first: float, second: float) -> float:
-    return math.nextafter(first + second, math.inf) if first and second else first + second

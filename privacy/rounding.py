@@ -15,6 +15,7 @@ up: `exact(0.1)` is 1/10.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -26,8 +27,10 @@ __all__ = [
     "exact",
     "largest",
     "quotient_up",
+    "read_fraction",
     "root_up",
     "round_up",
+    "sum_up",
 ]
 
 
@@ -67,6 +70,19 @@ def quotient_up(numerator: float, denominator: float) -> float:
     while math.isfinite(near) and Fraction(near) < Fraction(numerator) / divisor:
         near = math.nextafter(near, math.inf)
     return near
+
+
+def sum_up(first: float, second: float) -> float:
+    """A float at or an ulp above the sum of two numbers ≥ 0."""
+    return math.nextafter(first + second, math.inf) if first and second else first + second
+
+
+def read_fraction(name: str, text: object) -> Fraction:
+    """The rational that "numerator/denominator" says. Raises ValueError on anything else."""
+    # Digits only: "1e999999999" would be read as a number too, and fill the memory.
+    if not isinstance(text, str) or not re.fullmatch(r"\d{1,4000}(/[1-9]\d{0,3999})?", text, re.A):
+        raise ValueError(f'Expected {name} as "numerator/denominator", got {text!r}.')
+    return Fraction(text)
 
 
 def largest(holds: Callable[[float], bool], start: float) -> float:

@@ -56,7 +56,7 @@ class EncodingError(ValueError):
     """A vector that must not be encoded: NaN, infinite, out of range, wrong shape or dtype."""
 
 
-class RingTooSmall(ValueError):  # noqa: N818 - reads as the refusal it is
+class RingTooSmall(ValueError):
     """The ring cannot hold the largest possible sum plus the noise's tail."""
 
 

@@ -58,7 +58,7 @@ class RemoteProtocolError(ProtocolError):
     """The other side broke the protocol: forged, malformed, replayed, or unsafe to answer."""
 
 
-class TooFewSurvivors(Exception):  # noqa: N818 - a named outcome of a round, not a defect
+class TooFewSurvivors(Exception):
     """Below a threshold: the round ends, and nothing about any vector is revealed."""
 
 

@@ -41,7 +41,7 @@ class _Stream:
             self._bytes, self._dtype, count=min(size, PIECE_BYTES) // self._dtype.itemsize
         )
 
-    def fill(self, cipher: Any) -> None:  # noqa: ANN401 - primitives owns the type
+    def fill(self, cipher: Any) -> None:
         """The keystream of this piece. Each key meets each piece number once."""
         cipher.encrypt_into(self._nonce, self._zeros, None, self._target)
 
@@ -60,7 +60,7 @@ def add_masks(vector: Ring, plus: Sequence[bytes], minus: Sequence[bytes]) -> No
         plus: keys of 32 bytes whose masks are added.
         minus: keys of 32 bytes whose masks are subtracted.
     """
-    signed = [(np.add, keystream_cipher(key)) for key in plus]
+    signed: list[tuple[np.ufunc, Any]] = [(np.add, keystream_cipher(key)) for key in plus]
     signed += [(np.subtract, keystream_cipher(key)) for key in minus]
     stream = _Stream(vector.dtype, vector.nbytes)
     for number, start, stop in _pieces(vector.size, vector.itemsize):

@@ -30,6 +30,7 @@ __all__ = [
     "PLAN_FIXED_BYTES",
     "SECRET_BYTES",
     "TAG_BYTES",
+    "eligible",
     "mask_bytes",
     "optimistic_outcome",
     "robust_outcome",
@@ -49,6 +50,15 @@ _Mask = NDArray[np.bool_]
 def mask_bytes(count: int) -> int:
     """Bytes of a bit mask over `count` parties."""
     return (count + 7) // 8
+
+
+def eligible(run: RunParameters, present: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """`[m]` who can take part: those present with at least t neighbours who can, too."""
+    while True:
+        enough: NDArray[np.bool_] = present & (present[run.neighbours].sum(axis=1) >= run.threshold)
+        if (enough == present).all():
+            return enough
+        present = enough
 
 
 def _present(run: RunParameters, dropped: Mapping[int, DropStage], *stages: DropStage) -> _Mask:
@@ -129,17 +139,14 @@ def optimistic_outcome(
     if run.mode is not Mode.OPTIMISTIC:
         raise LocalProtocolError(f"Expected optimistic mode, got {run.mode.value}.")
     vector = _present(run, dropped, DropStage.BEFORE_VECTOR)
+    answered = int(vector.sum())
+    attempts = 1 if answered == run.parties else 2
+    vector = eligible(run, vector)
     size = int(vector.sum())
     if size < run.minimum_survivors:
-        raise TooFewSurvivors(f"Expected >= {run.minimum_survivors} survivors, got {size}.")
-    near = vector[run.neighbours].sum(axis=1)
-    if (vector & (near < run.threshold)).any():
-        raise TooFewSurvivors(
-            f"Expected >= {run.threshold} participating neighbours, got {int(near[vector].min())}."
-        )
+        raise TooFewSurvivors(f"Expected >= {run.minimum_survivors} participants, got {size}.")
     message = HEADER_BYTES + dimension * run.ring_bits // 8
     plan = HEADER_BYTES + PLAN_FIXED_BYTES + mask_bytes(run.parties)
-    attempts = 1 if size == run.parties else 2
-    up = size * message * attempts
+    up = (answered + (attempts - 1) * size) * message
     down = run.parties * plan + (attempts - 1) * size * plan
     return tuple(np.flatnonzero(vector).tolist()), up, down, attempts

@@ -19,7 +19,6 @@ from secure_agg.encoding import Ring, ring_dtype
 from secure_agg.interface import LocalProtocolError, Mode, RemoteProtocolError, TooFewSurvivors
 from secure_agg.masks import add_masks
 from secure_agg.messages import (
-    SERVER,
     Advertise,
     Bytes,
     Confirm,
@@ -53,8 +52,8 @@ from secure_agg.primitives import (
 from secure_agg.shamir import split
 from secure_agg.state import OpenRound, PartyState, Phase, Prepared
 
-__all__ = ["MAX_SKIPPED_ROUNDS", "MaskJob", "Party", "VectorBuffer", "commitment"]
-__all__ += ["plan_digest", "table_key"]
+__all__ = ["MAX_SKIPPED_ROUNDS", "MaskJob", "Party", "VectorBuffer", "advertised", "bound"]
+__all__ += ["commitment", "plan_digest", "table_key"]
 
 MAX_SKIPPED_ROUNDS = 10_000
 """How far a chain is ratcheted at once; bounds the work that a round number can ask for."""
@@ -62,7 +61,8 @@ _ENTRY = 96
 _NO_SHARE = bytes(SECRET_BYTES)
 
 
-def _advertised(run: RunParameters, index: int, identity: bytes, key: bytes) -> bytes:
+def advertised(run: RunParameters, index: int, identity: bytes, key: bytes) -> bytes:
+    """What an identity signs: its key of the run, its index, and every parameter."""
     return digest(b"parley/advertise", run.fingerprint, index.to_bytes(4, "big"), identity, key)
 
 
@@ -83,7 +83,8 @@ def table_key(recovery: bytes) -> bytes:
     return derive(recovery, b"parley/table")
 
 
-def _bound(run: RunParameters, number: int, sender: int, receiver: int) -> bytes:
+def bound(run: RunParameters, number: int, sender: int, receiver: int) -> bytes:
+    """What a sealed message is bound to."""
     return struct.pack(">32sIII", run.fingerprint, number, sender, receiver)
 
 
@@ -96,7 +97,7 @@ class VectorBuffer:
         raw[start - HEADER_BYTES : start] = np.frombuffer(head, dtype=np.uint8)
         self.words: Ring = raw[start:].view(vector.dtype.newbyteorder("<"))
         self.words[:] = vector
-        self.message = memoryview(raw)[start - HEADER_BYTES :]
+        self.message = raw.data[start - HEADER_BYTES :]
 
 
 class MaskJob:
@@ -160,7 +161,9 @@ class Party:
         if not 0 <= index < run.parties:
             raise LocalProtocolError(f"Expected index 0 to {run.parties - 1}, got {index}.")
         if policy.identities[index] != signing_public(identity):
-            raise LocalProtocolError(f"Expected the identity pinned for party {index}, got another.")
+            raise LocalProtocolError(
+                f"Expected the identity pinned for party {index}, got another."
+            )
         if state is not None and (state.index != index or state.run != run):
             raise LocalProtocolError("Expected the state of this party and run, got another.")
         self._policy, self._identity, self._entropy = policy, identity, entropy
@@ -184,7 +187,7 @@ class Party:
             raise LocalProtocolError(f"Expected to advertise while NEW, got {state.phase.name}.")
         state.private_key = self._entropy(SECRET_BYTES)
         identity, key = self._policy.identities[state.index], public_key(state.private_key)
-        signature = sign(self._identity, _advertised(state.run, state.index, identity, key))
+        signature = sign(self._identity, advertised(state.run, state.index, identity, key))
         state.phase = Phase.ADVERTISED
         return encode(
             state.run,
@@ -222,7 +225,7 @@ class Party:
             raise RemoteProtocolError("Expected a different key of each party, got one repeated.")
         for j, entry in zip(near, entries, strict=True):
             identity = self._policy.identities[j]  # pinned, never the server's word
-            statement = _advertised(run, j, identity, entry[:32])
+            statement = advertised(run, j, identity, entry[:32])
             if not self._work.verifies(identity, entry[32:], statement):
                 raise RemoteProtocolError(
                     f"Expected a key signed by the pinned identity of party {j} for these "
@@ -262,7 +265,7 @@ class Party:
         by_neighbour = dict(zip(graph, shares, strict=True))
         me = state.index
         sealed = [
-            seal(key, me, by_neighbour[j], _bound(run, number, me, j))
+            seal(key, me, by_neighbour[j], bound(run, number, me, j))
             for j, key in zip(state.near, prepared.envelope_keys, strict=True)
         ]
         table = b"".join(prepared.pair_keys)
@@ -271,7 +274,7 @@ class Party:
             round_number=number,
             commitments=commitment(run, number, me, b"self", prepared.seed)
             + commitment(run, number, me, b"recovery", recovery),
-            table=seal(table_key(recovery), me, table, _bound(run, number, me, me)),
+            table=seal(table_key(recovery), me, table, bound(run, number, me, me)),
             envelopes=b"".join(sealed),
         )
         while len(state.prepared) >= 2:
@@ -332,7 +335,7 @@ class Party:
         if plan.dimension != vector.size or plan.context != context:
             raise RemoteProtocolError(
                 f"Expected dimension {vector.size} and the agreed context, got dimension "
-                f"{plan.dimension} and {'the agreed' if plan.context == context else 'another'} one."
+                f"{plan.dimension} and {'that' if plan.context == context else 'another'}."
             )
         flags = unpack_mask(plan.participants, run.parties)
         members = np.flatnonzero(flags[state.near]).tolist() if state.near else []
@@ -389,16 +392,16 @@ class Party:
         message = decode(self.state.run, data, Survivors)
         try:
             self._check_round(message.round_number, current)
-            flags = self._check_survivors(message.survivors, current)
+            survived = self._check_survivors(message.survivors, current)
             current.survivors = message.survivors
             if not self.state.run.active:
-                return self._reveal(current, flags)
+                return self._reveal(current, survived)
             statement = self._statement(current)
             me = self.state.index
             macs = [
                 mac(current.mac_keys[at], statement + _way(me, j))
                 for at, j in self._members(current)
-                if flags[j]
+                if survived[j]
             ]
         except (RemoteProtocolError, TooFewSurvivors):
             self.abandon()
@@ -421,9 +424,9 @@ class Party:
         message = decode(self.state.run, data, Confirmations)
         try:
             self._check_round(message.round_number, current)
-            flags = unpack_mask(current.survivors, self.state.run.parties)
-            self._check_confirmations(message, current, flags.tolist())
-            return self._reveal(current, flags)
+            survived = unpack_mask(current.survivors, self.state.run.parties).tolist()
+            self._check_confirmations(message, current, survived)
+            return self._reveal(current, survived)
         finally:
             self.abandon()
 
@@ -469,9 +472,7 @@ class Party:
         listed: list[bool] = flags.tolist()
         alive = sum(listed[j] for _, j in self._members(current))
         if alive < run.threshold:
-            raise TooFewSurvivors(
-                f"Expected >= {run.threshold} surviving neighbours, got {alive}."
-            )
+            raise TooFewSurvivors(f"Expected >= {run.threshold} surviving neighbours, got {alive}.")
         return listed
 
     def _statement(self, current: OpenRound) -> bytes:
@@ -480,7 +481,7 @@ class Party:
     def _check_confirmations(
         self, message: Confirmations, current: OpenRound, survived: list[bool]
     ) -> None:
-        heard = unpack_mask(message.heard, -(-self.state.run.degree // 8) * 8).tolist()
+        heard = unpack_mask(message.heard, self.state.run.degree).tolist()
         statement, me = self._statement(current), self.state.index
         at_mac = 0
         for at, j in self._members(current):
@@ -505,12 +506,10 @@ class Party:
 
     def _reveal(self, current: OpenRound, survived: list[bool]) -> bytes:
         run, me = self.state.run, self.state.index
-        opened, secrets = [False] * (-(-run.degree // 8) * 8), []
+        opened, secrets = [False] * run.degree, []
         for at, j in self._members(current):
             sealed = current.envelopes[at * ENVELOPE_BYTES : (at + 1) * ENVELOPE_BYTES]
-            share = unseal(
-                current.envelope_keys[at], j, sealed, _bound(run, current.number, j, me)
-            )
+            share = unseal(current.envelope_keys[at], j, sealed, bound(run, current.number, j, me))
             # One list decides, and each neighbour is in it or not: its b share or its c share.
             if survived[j]:
                 secrets.append(share[:SECRET_BYTES] if share else _NO_SHARE)

@@ -56,7 +56,8 @@ def _weights(points: NDArray[np.int64], at: NDArray[np.int64]) -> _Bytes:
     np.fill_diagonal(gaps, 1)
     below = _LOG[gaps].sum(axis=1)
     ahead = _LOG[at[:, None] ^ points[None, :]]
-    return _EXP[(ahead.sum(axis=1)[:, None] - ahead - below[None, :]) % 255]
+    weights: _Bytes = _EXP[(ahead.sum(axis=1)[:, None] - ahead - below[None, :]) % 255]
+    return weights
 
 
 def _apply(weights: NDArray[np.integer], values: _Bytes) -> _Bytes:

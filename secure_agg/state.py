@@ -213,6 +213,4 @@ class _Reader:
 
     def end(self) -> None:
         if self._at != len(self._data):
-            raise LocalProtocolError(
-                f"Expected {self._at} bytes of state, got {len(self._data)}."
-            )
+            raise LocalProtocolError(f"Expected {self._at} bytes of state, got {len(self._data)}.")

@@ -172,7 +172,8 @@ def plan_release(
         parties=federation.parties,
         dimension=dimension,
         sensitivity=sensitivity,
-        noise_tail=lambda scale_bits: on_grid(scale_bits).noise_tail(_TAIL_PROBABILITY),
+        # Half a grid unit for the rounding of the noise itself.
+        noise_tail=lambda bits: on_grid(bits).noise_tail(_TAIL_PROBABILITY) + 0.5,
         max_inflation=settings.max_inflation,
         ring_bits=None if settings.ring_bits == "auto" else settings.ring_bits,
         scale_bits=None if settings.scale_bits == "auto" else settings.scale_bits,

@@ -23,6 +23,7 @@ from privacy.ledger import BudgetExceeded, Entry, Ledger
 from privacy.stream import NoiseStream
 from secure_agg.interface import TooFewSurvivors
 from server.cohort import Cohort, RoundSum
+from server.job import JobError
 from server.release import account
 
 __all__ = ["ATTEMPTS", "Outcome", "Progress", "resume_point", "run_rounds"]
@@ -142,10 +143,23 @@ def _aggregate(cohort: Cohort, plan: ReleasePlan, state: State) -> RoundSum:
 
 
 def resume_point(ledger: Ledger, *, plan: ReleasePlan, algorithm: FederatedAlgorithm) -> Progress:
-    """Where the run `plan.run_id` stands according to its ledger; a new one at round 0."""
-    lines = [
-        entry.outcome["line"] for entry in ledger.entries(plan.run_id) if entry.outcome is not None
-    ]
+    """Where the run `plan.run_id` stands according to its ledger; a new one at round 0.
+
+    Raises:
+        JobError: the releases made so far were made under another plan: the job, or the data,
+            was changed since.
+    """
+    lines = []
+    for recorded in ledger.entries(plan.run_id):
+        if recorded.outcome is None:
+            continue
+        now = plan.at_round(recorded.entry.index)
+        if recorded.entry.event != now.event or dict(recorded.entry.facts) != now.facts():
+            raise JobError(
+                f"Expected the plan that round {recorded.entry.index} of run {plan.run_id} was "
+                "released under, got another: its job.toml or its data were changed since."
+            )
+        lines.append(recorded.outcome["line"])
     stored = ledger.checkpoint(plan.run_id)
     if stored is None:
         return Progress(done=0, state=algorithm.init(), spent=Composition.empty(), lines=[])

@@ -78,10 +78,10 @@ def test_as_printed_holds_everywhere_below_its_limit(delta):
 
 @settings(max_examples=60, deadline=None)
 @given(
-    epsilon=st.floats(-4, 1.2).map(lambda p: 10.0**p),
-    delta=st.floats(-12, -0.3).map(lambda p: 10.0**p),
-    rounds=st.integers(1, 10**6),
-    dimension=st.integers(1, 10**6),
+    epsilon=st.floats(-4, 1).map(lambda p: 10.0**p),
+    delta=st.floats(-10, -0.3).map(lambda p: 10.0**p),
+    rounds=st.integers(1, 10**4),
+    dimension=st.integers(1, 10**4),
     calibration=st.sampled_from(GAUSSIAN_CALIBRATIONS),
 )
 def test_gaussians_meet_the_budget_tightly_with_their_sampler(
@@ -193,7 +193,7 @@ def test_auto_passes_over_a_gaussian_that_is_refused():
         ({"rounds": 1.5}, "Expected an integer number of rounds ≥ 1, got 1.5"),
         ({"sensitivity": 0.0}, "Expected a finite sensitivity > 0, got 0"),
         ({"dimension": 0}, "Expected an integer dimension ≥ 1, got 0"),
-        ({"calibration": "as-printed", "epsilon": 9.0}, "it would truly cost 9.4"),
+        ({"calibration": "as-printed", "epsilon": 9.0}, "it would truly cost 9.23933"),
         ({"delta": 1e-25}, "sampler takes that much .* Use discrete-gaussian"),
         ({"epsilon": 60.0}, "sampler takes that much .* Use discrete-gaussian"),
         ({"law": "l2-laplace", "epsilon": 40.0}, "sampler of l2-laplace .* Use laplace-l1"),

@@ -1,0 +1,281 @@
+"""Seconds a round of the same federated job: ours, Flower's simulation engine, Apple pfl.
+
+    python benchmarks/peers.py --parties 1000 --rounds 5
+
+m parties of n records of d features learn a logistic model by full-batch gradient averaging;
+float64, no noise, no secure aggregation, no evaluation. Each peer runs in a process of its own,
+in a throw-away virtual environment that this script creates and deletes (minutes, for pip); what
+cannot be installed is skipped with pip's reason. Flower's clients compute the closed-form
+gradient in numpy (its cost is Ray's and the messages', not the arithmetic's); pfl's need a torch
+model. A round is timed from update to update; the first, which starts the engine, is left out. All must arrive at the same model: the
+norm ‖θ‖ after the last round is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+REQUIREMENTS = {
+    "flower": ["flwr[simulation]>=1.41,<1.42", "numpy"],
+    "pfl": ["pfl[pytorch]>=0.6,<0.7", "torch>=2.13,<2.14"],
+}
+OFFLINE = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+
+
+def make_data(parties: int, records: int, features: int) -> tuple[np.ndarray, np.ndarray]:
+    """`[m, n, d]` rows of norm 1 and `[m, n]` labels −1/+1, the same in every process."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(parties, records, features))
+    x /= np.linalg.norm(x, axis=2, keepdims=True)
+    y = np.where(x @ rng.normal(size=features) + rng.normal(size=(parties, records)) > 0, 1.0, -1.0)
+    return x, y
+
+
+def round_times(marks: list[float]) -> list[float]:
+    return [later - earlier for earlier, later in pairwise(marks[1:])]
+
+
+def run_ours(parties: int, records: int, features: int, rounds: int) -> dict[str, Any]:
+    """The gradients of all parties, their mean and the step; no noise and no encoding either."""
+    from client.block import PartyBlock
+    from client.models import LinearModel, Logistic
+
+    x, y = make_data(parties, records, features)
+    block = PartyBlock(
+        features=x.reshape(-1, features),
+        labels=y.ravel(),
+        offsets=np.arange(parties + 1) * records,
+    )
+    model, theta, marks = LinearModel(kind=Logistic(), features=features), np.zeros(features), []
+    marks.append(time.perf_counter())
+    norm = 0.0
+    for step in range(rounds + 30):  # milliseconds each: more of them, for a steady median
+        theta = theta - 4 * model.gradients(theta, block).mean(axis=0)
+        marks.append(time.perf_counter())
+        norm = float(np.linalg.norm(theta)) if step == rounds else norm
+    return {"seconds": round_times(marks), "theta_norm": norm}
+
+
+def run_flower(parties: int, records: int, features: int, rounds: int) -> dict[str, Any]:
+    """Flower's Ray backend, one CPU an actor."""
+    from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
+    from flwr.clientapp import ClientApp
+    from flwr.serverapp import Grid, ServerApp
+    from flwr.simulation import run_simulation
+
+    client, server, result = ClientApp(), ServerApp(), {}
+
+    @client.train()
+    def train(message: Message, context: Context) -> Message:
+        if not hasattr(make_data, "kept"):  # each actor makes the data once
+            make_data.kept = make_data(parties, records, features)  # type: ignore[attr-defined]
+        party = int(context.node_config["partition-id"])
+        x, y = (part[party] for part in make_data.kept)  # type: ignore[attr-defined]
+        theta = message.content["model"]["theta"].numpy()
+        gradient = x.T @ (-y / (1 + np.exp(y * (x @ theta)))) / len(y)
+        record = ArrayRecord({"gradient": Array(gradient)})
+        return Message(RecordDict({"update": record}), reply_to=message)
+
+    @server.main()
+    def main(grid: Grid, context: Context) -> None:
+        theta = np.zeros(features)
+        while len(nodes := list(grid.get_node_ids())) < parties:
+            time.sleep(0.1)
+        marks = [time.perf_counter()]
+        for step in range(rounds + 1):
+            content = RecordDict({"model": ArrayRecord({"theta": Array(theta)})})
+            asked = [Message(content, node, "train", group_id=str(step)) for node in nodes]
+            waiting = set(grid.push_messages(asked))
+            total = np.zeros(features)
+            while waiting:
+                for reply in grid.pull_messages(list(waiting)):
+                    waiting.discard(reply.metadata.reply_to_message_id)
+                    total += reply.content["update"]["gradient"].numpy()
+                time.sleep(0.005)
+            theta = theta - 4 * total / parties
+            marks.append(time.perf_counter())
+        result.update(seconds=round_times(marks), theta_norm=float(np.linalg.norm(theta)))
+
+    run_simulation(
+        server_app=server,
+        client_app=client,
+        num_supernodes=parties,
+        backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}},
+    )
+    return result
+
+
+def run_pfl(parties: int, records: int, features: int, rounds: int) -> dict[str, Any]:
+    """Apple's pfl: federated averaging of one local step, in process, evaluation off."""
+    import torch
+    from pfl.aggregate.simulate import SimulatedBackend
+    from pfl.algorithm.base import NNAlgorithmParams
+    from pfl.algorithm.federated_averaging import FederatedAveraging
+    from pfl.callback import TrainingProcessCallback
+    from pfl.data.dataset import Dataset
+    from pfl.data.federated_dataset import FederatedDataset
+    from pfl.data.sampling import get_user_sampler
+    from pfl.hyperparam import NNTrainHyperParams
+    from pfl.internal.ops import pytorch_ops
+    from pfl.metrics import Metrics
+    from pfl.model.pytorch import PyTorchModel
+
+    class Logistic(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.theta = torch.nn.Parameter(torch.zeros(features, dtype=torch.float64))
+
+        def loss(self, x: torch.Tensor, y: torch.Tensor, **_: object) -> torch.Tensor:
+            return torch.nn.functional.softplus(-y * (x @ self.theta)).mean()
+
+        def metrics(self, x: torch.Tensor, y: torch.Tensor, **_: object) -> dict[str, Any]:
+            return {}
+
+    class Clock(TrainingProcessCallback):
+        def __init__(self) -> None:
+            self.marks = [time.perf_counter()]
+
+        def after_central_iteration(
+            self, aggregate_metrics: Metrics, model: object, *, central_iteration: int
+        ) -> tuple[bool, Metrics]:
+            self.marks.append(time.perf_counter())
+            return False, Metrics()
+
+    pytorch_ops.get_default_device = lambda: torch.device("cpu")
+    x, y = make_data(parties, records, features)
+    tensors = [[torch.tensor(own), torch.tensor(labels)] for own, labels in zip(x, y, strict=True)]
+    users = list(range(parties))
+    data = FederatedDataset(
+        lambda user: Dataset(tensors[user], user_id=str(user)),
+        get_user_sampler("minimize_reuse", users),
+    )
+    module, clock = Logistic(), Clock()
+    model = PyTorchModel(
+        model=module,
+        local_optimizer_create=torch.optim.SGD,
+        central_optimizer=torch.optim.SGD(module.parameters(), lr=1.0),
+    )
+    FederatedAveraging().run(
+        algorithm_params=NNAlgorithmParams(
+            central_num_iterations=rounds + 1,
+            evaluation_frequency=10**9,
+            train_cohort_size=parties,
+            val_cohort_size=None,
+        ),
+        backend=SimulatedBackend(training_data=data, val_data=data),
+        model=model,
+        model_train_params=NNTrainHyperParams(
+            local_num_epochs=1, local_learning_rate=4.0, local_batch_size=None
+        ),
+        model_eval_params=None,
+        callbacks=[clock],
+    )
+    norm = float(np.linalg.norm(module.theta.detach().numpy()))
+    return {"seconds": round_times(clock.marks), "theta_norm": norm}
+
+
+RUNNERS = {"ours": run_ours, "flower": run_flower, "pfl": run_pfl}
+
+
+def in_own_process(
+    name: str, options: argparse.Namespace, workspace: Path, python: str | None
+) -> dict[str, Any]:
+    """Run one engine: its result, or {"skipped": reason}."""
+    if name in REQUIREMENTS and python is None:
+        home = workspace / f"env-{name}"
+        venv.create(home, with_pip=True)
+        python = str(home / "bin" / "python")
+        install = [python, "-m", "pip", "install", "--quiet", *REQUIREMENTS[name]]
+        done = subprocess.run(install, capture_output=True, text=True, check=False)
+        if done.returncode:
+            return {"skipped": done.stderr.strip().splitlines()[-1]}
+    command = [python or sys.executable, str(Path(__file__).resolve()), "--engine", name]
+    for key in ("parties", "records", "features", "rounds"):
+        command += [f"--{key}", str(getattr(options, key))]
+    root = str(Path(__file__).resolve().parent.parent)
+    # Ray's workers import from the working directory: an empty one, never this source tree.
+    scratch = workspace / f"run-{name}"
+    scratch.mkdir()
+    environment = {**os.environ, **OFFLINE, "FLWR_HOME": str(scratch), "RAY_TMPDIR": str(scratch)}
+    environment.pop("PYTHONPATH", None)
+    if name == "ours":
+        environment["PYTHONPATH"] = root
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=scratch,
+            env=environment,
+            timeout=options.timeout_s,
+        )
+    except subprocess.TimeoutExpired:
+        return {"skipped": f"no result within {options.timeout_s} s"}
+    found = [line for line in done.stdout.splitlines() if line.startswith('{"seconds"')]
+    if not found:
+        return {"skipped": (done.stderr or done.stdout).strip()[-400:]}
+    return dict(json.loads(found[-1]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--parties", type=int, default=1000)
+    parser.add_argument("--records", type=int, default=50)
+    parser.add_argument("--features", type=int, default=120)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--timeout-s", type=float, default=900)
+    parser.add_argument("--only", choices=list(RUNNERS), nargs="+", default=list(RUNNERS))
+    parser.add_argument("--flower-python", help="an interpreter that has flwr[simulation]")
+    parser.add_argument("--pfl-python", help="an interpreter that has pfl[pytorch]")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--engine", choices=list(RUNNERS), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.engine:
+        shape = (options.parties, options.records, options.features, options.rounds)
+        print(json.dumps(RUNNERS[options.engine](*shape)), flush=True)
+        return
+    pythons = {"flower": options.flower_python, "pfl": options.pfl_python}
+    results: dict[str, dict[str, Any]] = {}
+    with tempfile.TemporaryDirectory(prefix="peers-", ignore_cleanup_errors=True) as folder:
+        for name in options.only:
+            print(f"{name} …", file=sys.stderr, flush=True)
+            result = in_own_process(name, options, Path(folder), pythons.get(name))
+            if "seconds" in result:
+                result["median_s"] = statistics.median(result["seconds"])
+            results[name] = result
+    if options.json:
+        shape = {key: getattr(options, key) for key in ("parties", "records", "features", "rounds")}
+        print(json.dumps({**shape, "cores": os.cpu_count(), "results": results}))
+        return
+    base = results.get("ours", {}).get("median_s")
+    print(f"m={options.parties} n={options.records} d={options.features}, seconds a round (median)")
+    for name, result in results.items():
+        if "skipped" in result:
+            print(f"  {name:8} skipped: {result['skipped']}")
+            continue
+        ratio = f"{result['median_s'] / base:9.0f}×" if base else ""
+        print(f"  {name:8}{result['median_s']:10.4f} s{ratio}   ‖θ‖ {result['theta_norm']:.9f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""B parties of one process, served at once; bit for bit the same as B separate ones.
+
+They share the work of the edges between them (`edges.SharedEdgeWork`), and each such edge's mask is
+expanded once: added to one vector, subtracted from the other. A block of one is a party alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from secure_agg.edges import EdgeWork, SharedEdgeWork
+from secure_agg.encoding import Ring
+from secure_agg.interface import LocalProtocolError
+from secure_agg.masks import add_shared_masks
+from secure_agg.messages import Bytes
+from secure_agg.pairwise_party import MaskJob, Party
+from secure_agg.parameters import Policy, RunParameters
+from secure_agg.primitives import Entropy
+
+__all__ = ["SHARED_BYTES", "Block"]
+
+SHARED_BYTES = 1 << 29
+"""Above this many bytes of vectors a block masks party by party: twice the keystream, but memory
+for one vector instead of B."""
+
+
+class Block:
+    """Parties by index; messages in and out are `{index: bytes}`."""
+
+    def __init__(
+        self,
+        *,
+        run: RunParameters,
+        policy: Policy,
+        identities: Mapping[int, bytes],
+        entropy: Entropy,
+        shared: bool = True,
+        shared_bytes: int = SHARED_BYTES,
+    ) -> None:
+        """Parties before their first message.
+
+        Args:
+            run: parameters of the run.
+            policy: what each of these parties insists on.
+            identities: Ed25519 private key by party index.
+            entropy: source of their secrets.
+            shared: False: every party does all its work itself, as if it were alone.
+            shared_bytes: most bytes of vectors for which edges' masks are expanded once.
+        """
+        self._shared = SharedEdgeWork() if shared and len(identities) > 1 else None
+        self._shared_bytes = shared_bytes
+        work = self._shared or EdgeWork()
+        self.parties = {
+            i: Party(run=run, policy=policy, index=i, identity=identity, entropy=entropy, work=work)
+            for i, identity in sorted(identities.items())
+        }
+
+    def advertise(self) -> list[bytes]:
+        """Every party's advert."""
+        return [party.advertise() for party in self.parties.values()]
+
+    def on_rosters(self, rosters: Mapping[int, Bytes]) -> None:
+        """Every party joins."""
+        for i in self._mine(rosters):
+            self.parties[i].on_roster(rosters[i])
+        self._forget()
+
+    def prepare(self, number: int) -> list[bytes]:
+        """Every party's shares of a round."""
+        messages = [party.prepare(number) for party in self.parties.values()]
+        self._forget()
+        return messages
+
+    def on_plans(
+        self, plans: Mapping[int, Bytes], vectors: Mapping[int, Ring], *, context: bytes
+    ) -> Iterator[Bytes]:
+        """Masked vectors of the parties of `vectors`, one after the other.
+
+        Args:
+            plans: a Plan for each.
+            vectors: `[d]` ring elements for each.
+            context: 32 bytes, what the parties agreed to release.
+        """
+        chosen = [i for i in self._mine(plans) if i in vectors]
+        size = sum(vectors[i].nbytes for i in chosen)
+        if self._shared is None or size > self._shared_bytes:
+            for i in chosen:
+                yield self.parties[i].on_plan(plans[i], vectors[i], context=context)
+        else:
+            jobs = [
+                self.parties[i].start_round(plans[i], vectors[i], context=context) for i in chosen
+            ]
+            _mask_together(jobs)
+            for job in jobs:
+                yield job.buffer.message
+        self._forget()
+
+    def abandon(self) -> None:
+        """End the open round of every party."""
+        for party in self.parties.values():
+            party.abandon()
+
+    def _mine(self, parties: Iterable[int]) -> list[int]:
+        return [i for i in parties if i in self.parties]
+
+    def _forget(self) -> None:
+        if self._shared is not None:
+            self._shared.clear()
+
+
+def _mask_together(jobs: list[MaskJob]) -> None:
+    """Mask B vectors; a key that one adds and another subtracts is expanded once."""
+    if len({job.buffer.words.size for job in jobs}) > 1:
+        raise LocalProtocolError("Expected vectors of one dimension in a block, got several.")
+    adds = {key: n for n, job in enumerate(jobs) for key in job.plus}
+    edges = [(adds[key], n, key) for n, job in enumerate(jobs) for key in job.minus if key in adds]
+    paired = {key for _, _, key in edges}
+    alone = [(n, 1, key) for key, n in adds.items() if key not in paired]
+    alone += [(n, -1, key) for n, job in enumerate(jobs) for key in job.minus if key not in paired]
+    add_shared_masks([job.buffer.words for job in jobs], alone, edges)

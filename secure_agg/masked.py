@@ -1,0 +1,195 @@
+"""The masked sum: the whole protocol among all parties of one process, every message as bytes.
+
+Gives the same bits, survivors, refusals and byte counts as `plain.IdealSum` with the same
+arguments; the drops are applied at the moments they name.
+
+    >>> import numpy as np
+    >>> masked = MaskedSum(parties=3, minimum_survivors=2)
+    >>> vectors = np.array([[1, 2], [3, 4], [5, 2**32 - 1]], dtype=np.uint32)
+    >>> masked.sum(vectors, round_number=1, dropped={}).total.tolist()
+    [9, 5]
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Literal
+
+from secure_agg.block import SHARED_BYTES, Block
+from secure_agg.encoding import Ring
+from secure_agg.interface import (
+    DropStage,
+    LocalProtocolError,
+    Mode,
+    SumResult,
+    TooFewSurvivors,
+)
+from secure_agg.pairwise import Wire, join, run_secure_sum
+from secure_agg.pairwise_server import Server
+from secure_agg.parameters import Policy
+from secure_agg.plain import check_vectors, simulated_parameters
+from secure_agg.primitives import KEY_BYTES, digest, expand_seed, signing_public
+
+__all__ = ["MaskedSum"]
+
+
+class MaskedSum:
+    """A `SecureSum` that runs the protocol in full, in one process.
+
+    Set-up (keys, roster, pair secrets) happens once, at the first round.
+    """
+
+    def __init__(
+        self,
+        *,
+        parties: int,
+        minimum_survivors: int,
+        ring_bits: int = 32,
+        mode: Mode = Mode.ROBUST,
+        active: bool = True,
+        degree: int | None = None,
+        threshold: int | None = None,
+        corrupt: int | None = None,
+        dropped: int | None = None,
+        seed: bytes = b"",
+        entropy_seed: bytes | None = None,
+        shared: bool = True,
+        shared_bytes: int = SHARED_BYTES,
+    ) -> None:
+        """Arguments as in `plain.simulated_parameters`, and:
+
+        Args:
+            parties: m, at least 2.
+            minimum_survivors: least number of vectors in a sum.
+            ring_bits: b.
+            mode: robust or optimistic.
+            active: with the survivors' confirmation.
+            degree: k.
+            threshold: t.
+            corrupt: c.
+            dropped: dropouts that the degree must bear.
+            seed: public; fixes run identity and graph.
+            entropy_seed: None: secrets from the operating system. Bytes: a deterministic expansion
+                of them, for a simulation that is repeated to the bit; `seeded` then says so.
+            shared: False: no work is shared between parties; what each would do on its own machine.
+            shared_bytes: most bytes of vectors for which an edge's mask is expanded once.
+
+        Raises:
+            ValueError: parameters out of range or below the security bound, with the numbers.
+        """
+        self.parameters = simulated_parameters(
+            parties=parties,
+            minimum_survivors=minimum_survivors,
+            ring_bits=ring_bits,
+            mode=mode,
+            active=active,
+            degree=degree,
+            threshold=threshold,
+            corrupt=corrupt,
+            dropped=dropped,
+            seed=seed,
+        )
+        if parties < 2:
+            raise ValueError(f"Expected at least 2 parties to mask with each other, got {parties}.")
+        self.seeded = entropy_seed is not None
+        self._entropy = os.urandom if entropy_seed is None else expand_seed(entropy_seed)
+        self._shared, self._shared_bytes = shared, shared_bytes
+        self._last_round = self._wire_round = 0
+        self._server: Server | None = None
+        self._blocks: list[Block] = []
+        self.setup = Wire()
+        """Bytes of the set-up; zero before the first round."""
+        self.last_wire = Wire()
+        """Bytes of the last round."""
+
+    def __repr__(self) -> str:
+        return f"<MaskedSum: {self.parameters.parties} parties, round {self._last_round}>"
+
+    @property
+    def name(self) -> Literal["ideal", "masked"]:
+        """masked."""
+        return "masked"
+
+    def sum(
+        self, vectors: Ring, *, round_number: int, dropped: Mapping[int, DropStage]
+    ) -> SumResult:
+        """See `interface.SecureSum.sum`. An optimistic round that is void is repeated once."""
+        run = self.parameters
+        check_vectors(run, vectors, round_number, self._last_round)
+        unknown = [i for i in dropped if not 0 <= i < run.parties]
+        if unknown:
+            raise LocalProtocolError(
+                f"Expected a party from 0 to {run.parties - 1}, got {unknown[0]}."
+            )
+        self._last_round, self.last_wire = round_number, Wire()
+        server = self._join()
+        rows = dict(enumerate(vectors))
+        context = digest(b"parley/simulated round", round_number.to_bytes(4, "big"))
+        if run.mode is Mode.ROBUST:
+            return self._attempt(server, rows, context, dropped, None)
+        return self._optimistic(server, rows, context, dropped)
+
+    def _optimistic(
+        self,
+        server: Server,
+        rows: Mapping[int, Ring],
+        context: bytes,
+        dropped: Mapping[int, DropStage],
+    ) -> SumResult:
+        alive = [i for i in rows if dropped.get(i) is not DropStage.BEFORE_VECTOR]
+        repeated = len(alive) < len(rows)
+        if repeated:
+            with suppress(TooFewSurvivors):  # void: its masks stay, and its vectors tell nothing
+                self._attempt(server, rows, context, dropped, None)
+        result = self._attempt(server, rows, context, dropped, alive)
+        return replace(result, stages=1 + repeated)
+
+    def _attempt(
+        self,
+        server: Server,
+        rows: Mapping[int, Ring],
+        context: bytes,
+        dropped: Mapping[int, DropStage],
+        participants: list[int] | None,
+    ) -> SumResult:
+        self._wire_round += 1  # every attempt has keys of its own
+        return run_secure_sum(
+            server,
+            self._blocks,
+            rows,
+            round_number=self._wire_round,
+            context=context,
+            dropped=dropped,
+            participants=participants,
+            wire=self.last_wire,
+        )
+
+    def _join(self) -> Server:
+        if self._server is None:
+            run = self.parameters
+            private = {i: self._entropy(KEY_BYTES) for i in range(run.parties)}
+            identities = tuple(signing_public(key) for key in private.values())
+            policy = Policy(
+                identities=identities,
+                minimum_survivors=run.minimum_survivors,
+                minimum_degree=run.degree,
+                minimum_threshold=run.threshold,
+                corrupt=run.corrupt,
+                active=run.active and run.mode is Mode.ROBUST,
+                beacon=run.beacon,
+            )
+            block = Block(
+                run=run,
+                policy=policy,
+                identities=private,
+                entropy=self._entropy,
+                shared=self._shared,
+                shared_bytes=self._shared_bytes,
+            )
+            server = Server(run=run, identities=identities)
+            join(server, [block], self.setup)
+            self._blocks, self._server = [block], server
+        return self._server

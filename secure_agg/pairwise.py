@@ -1,0 +1,186 @@
+"""Pairwise masks: the protocol in one function, and the table of what may follow what.
+
+Bonawitz et al. 2017 (CCS'17: double masks, recovery), Bell et al. 2020 (ePrint 2020/704: k-regular
+graph), Ma et al. 2023 (Flamingo, ePrint 2023/486: keys agreed on once, reused over rounds).
+
+Party, robust mode ("→" is what it answers; any other message is refused, unanswered):
+
+| state | comes | → | next |
+|---|---|---|---|
+| NEW | advertise() | Advertise | ADVERTISED |
+| ADVERTISED | Roster | | IDLE |
+| IDLE, MASKED, CONFIRMED | prepare(r) | Shares of r | unchanged |
+| IDLE, MASKED, CONFIRMED | Plan of r, above any answered | Vector | MASKED, an open round erased |
+| MASKED | Survivors (active) | Confirm | CONFIRMED |
+| MASKED | Survivors (semi-honest) | Reveal | IDLE, round erased |
+| CONFIRMED | Confirmations | Reveal | IDLE, round erased |
+| MASKED, CONFIRMED | a list or MAC it refuses, or abandon() | | IDLE, round erased |
+
+Optimistic mode: IDLE, Plan → Vector, IDLE; there is nothing to confirm or reveal.
+
+Server:
+
+| state | comes | next |
+|---|---|---|
+| JOINING | Advertise | JOINING |
+| JOINING | roster() gives Rosters | READY |
+| any after JOINING | Shares of a coming round | unchanged |
+| any after JOINING | plan(r) gives Plans | VECTORS |
+| VECTORS | Vector | VECTORS |
+| VECTORS | close() gives Survivors | CONFIRMING (active), UNMASKING |
+| CONFIRMING | Confirm | CONFIRMING |
+| CONFIRMING | confirmations() gives Confirmations | UNMASKING |
+| UNMASKING | Reveal | UNMASKING |
+| UNMASKING (optimistic: VECTORS) | finish() gives the sum, or TooFewSurvivors | READY |
+
+`LocalProtocolError` is a call out of order on our side, `RemoteProtocolError` a message of theirs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+
+from secure_agg.block import Block
+from secure_agg.encoding import Ring
+from secure_agg.interface import DropStage, Mode, SumResult, TooFewSurvivors
+from secure_agg.messages import Bytes
+from secure_agg.pairwise_party import Party
+from secure_agg.pairwise_server import Server
+
+__all__ = ["Wire", "join", "run_secure_sum"]
+
+
+class Wire:
+    """Counts the bytes that would travel: up, down, and by the kind of message."""
+
+    def __init__(self) -> None:
+        self.bytes_up = self.bytes_down = 0
+        self.by_kind: Counter[int] = Counter()
+
+    def up(self, message: Bytes) -> Bytes:
+        """A message from a party to the server."""
+        self.bytes_up += len(message)
+        self.by_kind[message[1]] += len(message)
+        return message
+
+    def down(self, message: Bytes) -> Bytes:
+        """A message from the server to a party."""
+        self.bytes_down += len(message)
+        self.by_kind[message[1]] += len(message)
+        return message
+
+
+def join(server: Server, blocks: Sequence[Block], wire: Wire) -> None:
+    """Set-up, once a run: signed keys up, the roster down, pair secrets agreed on."""
+    for block in blocks:
+        for message in block.advertise():
+            server.on_advertise(wire.up(message))
+    rosters = {i: wire.down(message) for i, message in server.roster().items()}
+    for block in blocks:
+        block.on_rosters(rosters)
+
+
+def run_secure_sum(
+    server: Server,
+    blocks: Sequence[Block],
+    vectors: Mapping[int, Ring],
+    *,
+    round_number: int,
+    context: bytes,
+    dropped: Mapping[int, DropStage],
+    participants: Iterable[int] | None = None,
+    wire: Wire | None = None,
+) -> SumResult:
+    """One round of the whole protocol, all parties and the server in this process.
+
+    Args:
+        server: joined.
+        blocks: all parties, joined.
+        vectors: `[d]` ring elements by party.
+        round_number: above the last one.
+        context: 32 bytes, the caller's digest of what is released.
+        dropped: party to the stage at which it falls silent.
+        participants: None: everyone.
+        wire: counts bytes on, over several attempts.
+
+    Raises:
+        TooFewSurvivors: a threshold is not reached, or (optimistic) a vector is missing.
+    """
+    run, wire = server.run, wire or Wire()
+    dimension = next(iter(vectors.values())).size
+    try:
+        # Shares of the round: they travel with an earlier message, so they are no stage.
+        if run.mode is Mode.ROBUST:
+            for block in blocks:
+                for message in block.prepare(round_number):
+                    server.on_shares(wire.up(message))
+
+        # Stage 1: the plan, and the masked vectors.
+        plans = server.plan(
+            round_number, dimension=dimension, context=context, participants=participants
+        )
+        for plan in plans.values():
+            wire.down(plan)
+        sending = {i: x for i, x in vectors.items() if _speaks(i, dropped, 0)}
+        for block in blocks:
+            for masked in block.on_plans(plans, sending, context=context):
+                server.on_vector(wire.up(masked))
+        survivors = server.survivors
+        if run.mode is Mode.OPTIMISTIC:
+            return _result(server.finish(), survivors, wire, run.stages)
+
+        # Stage 2: the survivors' list. Active: they confirm it to each other first.
+        listed = server.close()
+        for _ in survivors:
+            wire.down(listed)
+        for _, party in _speaking(blocks, survivors, dropped, 1 if run.active else 2):
+            with suppress(TooFewSurvivors):  # a party that will not answer is one that is silent
+                answer = wire.up(party.on_survivors(listed))
+                (server.on_confirm if run.active else server.on_reveal)(answer)
+
+        # Stage 3 (active): each sees that its neighbours have the same list, then reveals.
+        if run.active:
+            confirmations = server.confirmations()
+            for reply in confirmations.values():
+                wire.down(reply)
+            for i, party in _speaking(blocks, confirmations, dropped, 2):
+                with suppress(TooFewSurvivors):
+                    server.on_reveal(wire.up(party.on_confirmations(confirmations[i])))
+        return _result(server.finish(), survivors, wire, run.stages)
+    finally:
+        for block in blocks:
+            block.abandon()
+
+
+_SILENT_FROM = {
+    DropStage.BEFORE_VECTOR: 0,
+    DropStage.AFTER_VECTOR: 1,
+    DropStage.BEFORE_UNMASK: 2,
+}
+
+
+def _speaks(party: int, dropped: Mapping[int, DropStage], moment: int) -> bool:
+    stage = dropped.get(party)
+    return stage is None or _SILENT_FROM[stage] > moment
+
+
+def _speaking(
+    blocks: Sequence[Block], parties: Iterable[int], dropped: Mapping[int, DropStage], moment: int
+) -> Iterator[tuple[int, Party]]:
+    for i in parties:
+        if _speaks(i, dropped, moment):
+            for block in blocks:
+                if i in block.parties:
+                    yield i, block.parties[i]
+
+
+def _result(total: Ring, survivors: tuple[int, ...], wire: Wire, stages: int) -> SumResult:
+    return SumResult(
+        total=total,
+        survivors=survivors,
+        bytes_up=wire.bytes_up,
+        bytes_down=wire.bytes_down,
+        stages=stages,
+    )
