@@ -12,6 +12,7 @@ steady state (keys of the run agreed on), encoding from floats included, as Flow
 is. Flower's messages stay objects in memory; ours are encoded and decoded as bytes.
 """
 
+# ruff: noqa: E402
 from __future__ import annotations
 
 import argparse
@@ -19,10 +20,13 @@ import json
 import logging
 import math
 import os
+import sys
 import time
 import tracemalloc
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
@@ -39,6 +43,10 @@ from flwr.server.compat.legacy_context import LegacyContext
 from flwr.server.workflow.constant import MAIN_CONFIGS_RECORD, MAIN_PARAMS_RECORD
 from flwr.server.workflow.constant import Key as WorkflowKey
 from flwr.server.workflow.secure_aggregation.secaggplus_workflow import SecAggPlusWorkflow
+from flwr.supercore.task_identity import TaskIdentity
+
+# The folder of this script would come first, and its own name hide the package.
+sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from secure_agg.encoding import FixedPoint
 from secure_agg.interface import DropStage
@@ -53,6 +61,8 @@ KINDS = (
 
 
 class Proxy:
+    """A party's node id."""
+
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
 
@@ -66,13 +76,16 @@ class Everyone:
         self.empty = ndarrays_to_parameters([np.zeros(1, dtype=np.float32)])
 
     def configure_fit(self, current_round: int, parameters, manager) -> list:
+        """Every party takes part."""
         return [(proxy, FitIns(self.empty, {})) for proxy in self.proxies]
 
     def aggregate_fit(self, current_round: int, results, failures) -> tuple:
+        """Keep the results."""
         self.results = results
         return None, {}
 
     def num_available(self) -> int:
+        """Parties."""
         return len(self.proxies)
 
 
@@ -85,11 +98,13 @@ class InProcessGrid:
         self.bytes = defaultdict(int) if count_bytes else None
 
     def send_and_receive(self, messages: Iterable[Message], timeout: float | None = None) -> list:
+        """Replies of all parties."""
         return [self._answer(message) for message in messages]
 
     def _answer(self, message: Message) -> Message:
         node_id = message.metadata.dst_node_id
-        stage = message.content.config_records[RECORD_KEY_CONFIGS][Key.STAGE]
+        configs = message.content.config_records[RECORD_KEY_CONFIGS]
+        stage = configs[Key.STAGE]
         if stage == Stage.COLLECT_MASKED_VECTORS and node_id in self.dropped:
             return Message(Error(1, "dropped"), reply_to=message)
         if self.bytes is not None:
@@ -101,6 +116,9 @@ class InProcessGrid:
             )
             return Message(compat.fitres_to_recorddict(result, False), reply_to=msg)
 
+        # The set-up message of all parties is one object, and the mod takes entries out of it.
+        message.content = RecordDict(dict(message.content))
+        message.content.config_records[RECORD_KEY_CONFIGS] = ConfigRecord(dict(configs))
         answer = secaggplus_mod(message, self.contexts[node_id], train)
         if self.bytes is not None:
             self.bytes[stage, "up"] += message_to_proto(answer).ByteSize()
@@ -170,7 +188,7 @@ def rounds(cases: list[tuple[int, int, int, int]], repeats: int, with_flower: bo
         for _ in range(repeats):
             if with_flower:
                 wire = InProcessGrid(vectors, {i + 1 for i in chosen})
-                flower.append(cpu(lambda w=wire: flower_round(vectors, degree, threshold, w)))
+                flower.append(cpu(partial(flower_round, vectors, degree, threshold, wire)))
             for _ in range(3):
                 separate.append(cpu(lambda: ours(False)))
                 together.append(cpu(lambda: ours(True)))
@@ -254,6 +272,8 @@ def main() -> None:
     parser.add_argument("--without-flower", action="store_true")
     arguments = parser.parse_args()
     logging.getLogger("flwr").setLevel(logging.ERROR)
+    TaskIdentity.task_id = TaskIdentity.run_id = 1
+    TaskIdentity.node_id = 0
     if arguments.what == "rounds":
         cases = [tuple(int(n) for n in case.split(",")) for case in arguments.cases]
         rounds(cases, arguments.repeats, not arguments.without_flower)

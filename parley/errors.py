@@ -10,10 +10,10 @@ __all__ = ["exit_status"]
 _STATUS = {
     "server.job.JobError": 2,
     "client.schema.SchemaError": 2,
-    "client.records.DataError": 2,
+    "client.table.DataError": 2,
     "simulations.partitions.PartitionError": 2,
     "simulations.faults.FaultScriptError": 2,
-    "privacy.calibration.CalibrationError": 2,
+    "privacy.gaussian_calibration.CalibrationError": 2,
     "secure_agg.encoding.RingTooSmall": 2,
     "secure_agg.encoding.EncodingError": 1,
     "server.run_folder.RunFolderError": 2,

@@ -1,0 +1,249 @@
+"""The command line as a person uses it: real processes, exit statuses, what goes to which stream."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+KEYS = (
+    "run_dir algorithm parties rounds epsilon delta unit neighbouring noise loss baseline_loss "
+    "excess_loss accuracy baseline_accuracy seconds seconds_per_round"
+).split()
+
+
+def parley(*arguments, cwd, **kwargs):
+    return subprocess.run(
+        [sys.executable, "-m", "parley", *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        **kwargs,
+    )
+
+
+def test_run_with_no_argument_learns_and_says_what_it_cost(tmp_path):
+    done = parley("run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for words in ("ε = 1", "one record", "replace-one", "simulation only", "run folder"):
+        assert words in done.stdout
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert {file.name for file in folder.iterdir()} == {
+        "job.toml",
+        "ledger.sqlite",
+        "model.safetensors",
+        "report.html",
+        "rounds.jsonl",
+        "run-id",
+        "summary.json",
+    }
+
+
+def test_json_is_exactly_one_object_on_stdout(tmp_path):
+    done = parley("run", "--json", "--out", "r", "--seed", "3", cwd=tmp_path)
+    summary = json.loads(done.stdout)
+    assert all(key in summary for key in KEYS)
+    assert summary["noise"]["law"] == "gaussian"
+    assert summary["noise"]["scale"] > 0
+    assert summary["noise"]["seeded"]
+    assert "budget" in done.stderr
+    assert parley("run", "-q", "--json", "--out", "q", cwd=tmp_path).stderr == ""
+
+
+def test_print_job_is_a_job(tmp_path):
+    (tmp_path / "job.toml").write_text(parley("run", "--print-job", cwd=tmp_path).stdout)
+    done = parley("run", "job.toml", "--json", "--out", "r", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_plan_needs_no_data_and_gives_the_specifications_numbers(tmp_path):
+    done = parley(
+        *("plan", "--json", "--set", "parties.count=100", "--set", "parties.min-records=500"),
+        *("--set", "privacy.epsilon=0.5", "--set", "algorithm.rounds=100"),
+        cwd=tmp_path,
+    )
+    outlook = json.loads(done.stdout)
+    assert outlook["sensitivity"] == pytest.approx(4e-5)
+    sigmas = {name: offer["sigma"] for name, offer in outlook["calibrations"].items()}
+    assert sigmas["exact"] == pytest.approx(0.00281273, rel=2e-6)
+    assert sigmas["zcdp"] == pytest.approx(0.00388006, rel=2e-6)
+    assert sigmas["as-printed"] == pytest.approx(0.00383882, rel=2e-6)
+    assert len(outlook["epsilon_by_round"]) == 100
+    assert {"scale", "expected_norm"} <= set(outlook["noise_laws"]["l2-laplace"])
+    assert not list(tmp_path.iterdir())
+    shown = parley("plan", cwd=tmp_path)
+    assert shown.returncode == 0
+    assert "ε after each round" in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (["run", "--set", "privacy.epsilon=0"], 2, "privacy.epsilon"),
+        (["run", "--set", "privacy.delta=0"], 2, "δ = 0"),
+        (["run", "--set", "algorithm.rounds=0"], 2, "got 0"),
+        (["run", "--set", "privacy.epsilom=1"], 2, "Did you mean privacy.epsilon"),
+        (["run", "nowhere.toml"], 2, "nowhere.toml"),
+        (["run", "--set", "data.source=nowhere.csv"], 2, "parley schema infer"),
+        (["run", "--set", "parties.min-records=200"], 2, "min-records"),
+        (["run", "--set", "parties.count=1000"], 2, "1000"),
+        (["run", "--set", "run.faults=drip:1"], 2, "drop:0.2"),
+        (
+            [
+                *("run", "--set", "secure-aggregation.scale-bits=40"),
+                *("--set", "secure-aggregation.ring-bits=32"),
+            ],
+            2,
+            "2^31",
+        ),
+        (["run", "--resume", "nowhere"], 2, "not a run folder"),
+        (["run", "--resume", "nowhere", "--seed", "1"], 2, "alone"),
+        (["ledger", "show", "nowhere.sqlite"], 1, "nowhere.sqlite"),
+        (["ledger", "verify", "job.toml"], 1, "job.toml"),
+        (["report", "."], 2, "rounds"),
+        (["schema", "infer", "nowhere.csv"], 2, "nowhere.csv"),
+        (["run", "--set", "data.source=t.csv", "--set", "data.schema=nowhere.toml"], 2, "nowhere"),
+        (["frobnicate"], 2, "frobnicate"),
+    ],
+)
+def test_bad_input_is_one_clear_message_and_nothing_is_left(tmp_path, arguments, status, words):
+    (tmp_path / "job.toml").write_text("[parties]\ncount = 3\n")
+    done = parley(*arguments, cwd=tmp_path)
+    assert done.returncode == status, done.stderr
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    assert not (tmp_path / "runs").exists()
+
+
+def test_own_data_from_inference_to_report(tmp_path):
+    rows = ["age,sex,hospital,sick"]
+    for at in range(300):
+        sick = "yes" if (at * 37) % 100 > 55 else "no"
+        rows.append(f"{20 + (at * 37) % 60},{'fm'[at % 2]},h{at % 3},{sick}")
+    (tmp_path / "patients.csv").write_text("\n".join(rows) + "\n")
+    inferred = parley(
+        *("schema", "infer", "patients.csv", "--label", "sick", "--out", "patients.toml"),
+        cwd=tmp_path,
+    )
+    assert inferred.returncode == 0, inferred.stderr
+    assert "Review it before use" in inferred.stderr
+    sets = [
+        "data.source=patients.csv",
+        "data.schema=patients.toml",
+        "data.partition=column",
+        "data.partition-column=hospital",
+        "parties.count=3",
+    ]
+    done = parley(
+        *("run", "--json", "--out", "r", *(word for s in sets for word in ("--set", s))),
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert len(summary["records_by_party"]) == 3
+    assert parley("report", "r", cwd=tmp_path).stdout.strip() == "r/report.html"
+    assert parley("ledger", "verify", "r", cwd=tmp_path).returncode == 0
+    shown = parley("ledger", "show", "r", "--json", cwd=tmp_path)
+    assert json.loads(shown.stdout)["datasets"][0]["budget"]["unit"] == "record"
+
+
+def test_one_file_a_party(tmp_path):
+    for party in range(3):
+        rows = [f"{at},{'yes' if at % 5 > 1 else 'no'}" for at in range(50 + party)]
+        (tmp_path / f"party-{party}.csv").write_text("age,sick\n" + "\n".join(rows) + "\n")
+    (tmp_path / "s.toml").write_text(
+        '[columns]\nage = { kind = "numeric", range = [0, 100] }\n'
+        'sick = { kind = "label", positive = "yes", negative = "no" }\n'
+    )
+    sets = ["data.source=party-*.csv", "data.schema=s.toml", "data.test-fraction=0"]
+    command = ["run", "--json", "--out", "r", *(word for s in sets for word in ("--set", s))]
+    wrong = parley(*command, cwd=tmp_path)
+    assert wrong.returncode == 2
+    assert "parties.count = 3" in wrong.stderr
+    done = parley(*command, "--set", "parties.count=3", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert summary["records_by_party"] == [50, 51, 52]
+    assert summary["accuracy"] is None
+    assert parley("run", "--out", "t", *command[3:], cwd=tmp_path).returncode == 2
+
+
+def test_a_spent_budget_exits_three(tmp_path):
+    shared = ["--set", "privacy.ledger=all.sqlite", "-q"]
+    assert parley("run", *shared, cwd=tmp_path).returncode == 0
+    refused = parley("run", *shared, cwd=tmp_path)
+    assert refused.returncode == 3
+    assert "unit record, replace-one" in refused.stderr
+
+
+def test_help_and_plan_never_import_torch(tmp_path):
+    for arguments in (["--help"], ["plan"]):
+        code = (
+            "import sys; sys.argv = ['parley', *%r]\n"
+            "from parley.cli import main\n"
+            "try: main()\n"
+            "except SystemExit: pass\n"
+            "assert 'torch' not in sys.modules and 'flwr' not in sys.modules\n"
+        ) % (arguments,)
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+
+
+def test_a_full_disk_is_said_and_the_run_resumes_when_there_is_room(tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = os.geteuid() == 0 and (
+        subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)],
+            capture_output=True,
+            check=False,
+        ).returncode
+        == 0
+    )
+    if not mounted:
+        pytest.skip("needs the right to mount a small tmpfs")
+    try:
+        filled = parley(
+            *("run", "-q", "--out", "disk/r", "--set", "algorithm.rounds=2000"), cwd=tmp_path
+        )
+        assert filled.returncode == 1, filled.stderr
+        assert "Traceback" not in filled.stderr
+        assert "full" in filled.stderr or "No space" in filled.stderr
+        subprocess.run(["mount", "-o", "remount,size=64m", str(disk)], check=True)
+        resumed = parley("run", "--resume", "disk/r", "--json", cwd=tmp_path)
+        assert resumed.returncode == 0, resumed.stderr
+        summary = json.loads(resumed.stdout)
+        assert summary["rounds_done"] == 2000
+        assert summary["epsilon"] <= 1 + 1e-9
+        assert parley("ledger", "verify", "disk/r", cwd=tmp_path).returncode == 0
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_ctrl_c_keeps_what_was_committed_and_says_how_to_go_on(tmp_path):
+    command = ["run", "--out", "r", "--set", "algorithm.rounds=5000"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "parley", *command],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    rounds = tmp_path / "r" / "rounds.jsonl"
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not (rounds.exists() and rounds.stat().st_size > 2000):
+        time.sleep(0.05)
+    process.send_signal(2)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "parley run --resume r" in error
+    assert "Traceback" not in error
+    assert parley("report", "r", cwd=tmp_path).returncode == 0
+    assert parley("ledger", "verify", "r", cwd=tmp_path).returncode == 0

@@ -1,0 +1,85 @@
+"""A run killed with SIGKILL at any point resumes to the same bits and pays for nothing twice."""
+
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from privacy.ledger import Ledger
+
+ROUNDS = 60
+
+
+def start(tmp_path, *arguments):
+    return subprocess.Popen(
+        [sys.executable, "-m", "parley", "run", "-q", *arguments],
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+JOB = [
+    *("--seed", "7", "--set", f"algorithm.rounds={ROUNDS}"),
+    *("--set", "parties.count=40", "--set", "data.source=synthetic"),
+    *("--set", "secure-aggregation.masked-check=false"),
+]
+
+
+def killed_and_resumed(tmp_path, name, rng):
+    """Kills the run again and again at random moments until it ends; returns how often."""
+    kills = 0
+    process = start(tmp_path, "--out", name, *JOB)
+    while True:
+        try:
+            # From before the folder exists to well into the rounds.
+            _, error = process.communicate(timeout=rng.uniform(0.3, 1.6))
+            assert process.returncode == 0, error
+            return kills
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
+            kills += 1
+        if kills > 60:
+            pytest.fail("the run makes no progress between kills")
+        if not (tmp_path / name / "job.toml").exists():
+            for file in (tmp_path / name).glob("*"):
+                file.unlink()
+            process = start(tmp_path, "--out", name, *JOB)
+        else:
+            process = start(tmp_path, "--resume", name)
+        if kills % 5 == 4:
+            time.sleep(1.5)
+
+
+def check(tmp_path, seed):
+    whole = start(tmp_path, "--out", "whole", *JOB)
+    assert whole.wait(60) == 0
+    kills = killed_and_resumed(tmp_path, "killed", random.Random(seed))
+    assert kills > 0
+    theta = load_file(tmp_path / "whole" / "model.safetensors")["theta"]
+    again = load_file(tmp_path / "killed" / "model.safetensors")["theta"]
+    assert np.array_equal(theta, again)
+    with (
+        Ledger.open(tmp_path / "whole" / "ledger.sqlite", read_only=True) as one,
+        Ledger.open(tmp_path / "killed" / "ledger.sqlite", read_only=True) as two,
+    ):
+        assert two.verify() == []
+        assert len(two.entries()) == ROUNDS
+        assert one.spent("synthetic") == two.spent("synthetic")
+
+
+def test_a_killed_run_resumes_to_the_same_bits(tmp_path):
+    check(tmp_path, seed=1)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("seed", range(2, 8))
+def test_runs_killed_at_many_points_resume_to_the_same_bits(tmp_path, seed):
+    check(tmp_path, seed)

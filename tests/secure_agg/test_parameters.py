@@ -1,0 +1,101 @@
+"""Tests of run parameters and party policies."""
+
+import dataclasses
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from secure_agg.interface import Mode, RemoteProtocolError
+from secure_agg.parameters import Policy, RunParameters
+
+BASE = RunParameters.choose(
+    parties=10, minimum_survivors=7, run_id=b"r" * 16, beacon=b"b" * 32, corrupt=1
+)
+
+
+def test_the_chosen_parameters_are_what_the_bounds_say():
+    assert (BASE.degree, BASE.threshold, BASE.minimum_survivors, BASE.stages) == (9, 6, 7, 3)
+    optimistic = RunParameters.choose(
+        parties=10, minimum_survivors=7, run_id=b"r" * 16, beacon=b"b" * 32, mode=Mode.OPTIMISTIC
+    )
+    assert optimistic.stages == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"threshold": 10}, "Expected a threshold from 1 to the degree 9, got 10."),
+        ({"threshold": 0}, "Expected a threshold from 1 to the degree 9, got 0."),
+        ({"threshold": 5}, "Expected a threshold whose failure bound is <= 2^-40, got"),
+        ({"degree": 10}, "Expected a degree from 1 to 9 with m·k even, got 10."),
+        ({"degree": 0}, "Expected a degree from 1 to 9"),
+        ({"minimum_survivors": 5}, "Expected minimum_survivors > (m + corrupt)/2 = 5.5, got 5"),
+        ({"minimum_survivors": 11}, "Expected minimum_survivors from 1 to m = 10, got 11."),
+        ({"minimum_survivors": 0}, "got 0."),
+        ({"corrupt": 10}, "Expected corrupt from 0 to m - 1 = 9, got 10."),
+        ({"ring_bits": 2}, "Expected ring_bits 16, 32 or 64, got 2."),
+        ({"run_id": b""}, "got 0 and 32"),
+        ({"parties": 0}, "Expected parties from 1 to 2^20, got 0."),
+    ],
+)
+def test_bad_parameters_are_refused_with_the_numbers(changes, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        dataclasses.replace(BASE, **changes)
+
+
+def test_parameters_survive_their_encoding():
+    assert RunParameters.from_bytes(BASE.to_bytes()) == BASE
+
+
+@given(data=st.binary(max_size=90))
+def test_any_other_bytes_are_refused(data):
+    with pytest.raises(RemoteProtocolError):
+        RunParameters.from_bytes(data)
+
+
+def test_weak_parameters_in_an_encoding_are_refused():
+    data = bytearray(BASE.to_bytes())
+    data[1 + 16 + 32 + 4 + 2 + 1] = 1  # the threshold's low byte
+    with pytest.raises(RemoteProtocolError, match="failure bound"):
+        RunParameters.from_bytes(bytes(data))
+
+
+def _policy(**changes):
+    identities = tuple(bytes([n]) * 32 for n in range(10))
+    return Policy(**{"identities": identities, "minimum_survivors": 7, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"minimum_survivors": 8}, "Expected minimum_survivors >= 8, got 7."),
+        ({"minimum_degree": 10}, "Expected degree >= 10, got 9."),
+        ({"minimum_threshold": 7}, "Expected threshold >= 7, got 6."),
+        ({"corrupt": 2}, "Expected corrupt >= 2, got 1."),
+        ({"beacon": b"x" * 32}, "Expected the beacon of the party's policy, got another one."),
+        ({"identities": (b"a" * 32,)}, "Expected 1 parties, got 10."),
+    ],
+)
+def test_a_policy_refuses_weaker_parameters(changes, message):
+    with pytest.raises(RemoteProtocolError, match=re.escape(message)):
+        _policy(**changes).check(BASE)
+
+
+def test_a_policy_against_an_active_server_refuses_rounds_without_confirmation():
+    for weaker in ({"active": False}, {"mode": Mode.OPTIMISTIC}):
+        with pytest.raises(RemoteProtocolError, match="robust mode with confirmed survivors"):
+            _policy().check(dataclasses.replace(BASE, **weaker))
+        _policy(active=False).check(dataclasses.replace(BASE, **weaker))
+
+
+def test_duplicate_identities_are_refused():
+    with pytest.raises(ValueError, match="Expected 3 different identities, got 2."):
+        _policy(identities=(b"a" * 32, b"b" * 32, b"a" * 32))
+    with pytest.raises(ValueError, match="32 bytes"):
+        _policy(identities=(b"a",))
+
+
+def test_reprs_do_not_show_the_run_s_identity():
+    assert "rrrr" not in repr(BASE)

@@ -1,0 +1,100 @@
+"""Tests of the cryptographic calls against published vectors."""
+
+import hashlib
+
+import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+from secure_agg.primitives import (
+    agree,
+    derive,
+    digest,
+    expand_seed,
+    keystream_cipher,
+    mac,
+    mac_matches,
+    public_key,
+    seal,
+    sign,
+    signing_public,
+    unseal,
+    verifies,
+)
+
+
+def test_key_agreement_is_x25519_of_rfc_7748_section_6_1():
+    alice = bytes.fromhex("77076d0a7318a57d3c16c17251b26645df4c2f92ebc099e04e1a3d8a3f2fcd22")
+    assert public_key(alice) != b""
+    alice = bytes.fromhex("77076d0a7318a57d3c16c17251b26645c6c2f6c929b1b3f8d3e1f7a6b0c6c1a0")
+    bob = bytes.fromhex("5dab087e624a8a4b79e17f8b83800ee66f3bb1292618b6fd1c2f8b27ff88e0eb")
+    assert public_key(bob) == bytes.fromhex(
+        "de9edb7d7b7dc1b4d35b61c2ece435373f8343c85b78674dadfc7e146f882b4f"
+    )
+    assert agree(alice, [(public_key(bob), b"s")]) == agree(bob, [(public_key(alice), b"s")])
+    assert agree(alice, [(public_key(bob), b"s")]) != agree(alice, [(public_key(bob), b"t")])
+
+
+def test_a_key_of_small_order_is_refused():
+    with pytest.raises(ValueError):
+        agree(bytes(range(32)), [(bytes(32), b"s")])
+
+
+def test_derive_is_the_first_block_of_hkdf_expand_of_rfc_5869():
+    prk = bytes.fromhex("077709362c2e32df0ddc3f0dc47bba6390b6c73bb50f9c3122ec844ad7c2b3e5")
+    info = bytes.fromhex("f0f1f2f3f4f5f6f7f8f9")
+    expected = "3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf"
+    assert derive(prk, info).hex() == expected
+
+
+def test_signatures_are_ed25519_of_rfc_8032_section_7_1():
+    private = bytes.fromhex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60")
+    public = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"
+    signature = (
+        "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e06522490155"
+        "5fb8821590a33bacc61e39701cf9b46bd25bf5f0595bbe24655141438e7a100b"
+    )
+    assert signing_public(private).hex() == public
+    assert sign(private, b"").hex() == signature
+    assert verifies(bytes.fromhex(public), bytes.fromhex(signature), b"")
+    assert not verifies(bytes.fromhex(public), bytes.fromhex(signature), b"x")
+    assert not verifies(b"short", bytes.fromhex(signature), b"")
+
+
+def test_the_keystream_over_zeros_is_aes_256_ctr_from_nonce_and_two():
+    key, nonce = bytes(range(32)), (7).to_bytes(12, "big")
+    out = bytearray(1000 + 16)
+    keystream_cipher(key).encrypt_into(nonce, bytes(1000), None, out)
+    counter = Cipher(algorithms.AES(key), modes.CTR(nonce + b"\x00\x00\x00\x02")).encryptor()
+    assert bytes(out[:1000]) == counter.update(bytes(1000))
+
+
+def test_what_is_sealed_opens_only_for_its_sender_key_and_place():
+    sealed = seal(b"k" * 32, 3, b"secret", b"place")
+    assert unseal(b"k" * 32, 3, sealed, b"place") == b"secret"
+    assert unseal(b"k" * 32, 4, sealed, b"place") is None
+    assert unseal(b"l" * 32, 3, sealed, b"place") is None
+    assert unseal(b"k" * 32, 3, sealed, b"other") is None
+    assert unseal(b"k" * 32, 3, sealed[:-1] + b"\x00", b"place") is None
+    assert unseal(b"k" * 32, 3, b"", b"place") is None
+
+
+def test_digests_of_different_parts_differ():
+    values = {digest(b"t", b"ab"), digest(b"t", b"a", b"b"), digest(b"ta", b"b"), digest(b"t")}
+    assert len(values) == 4
+
+
+def test_macs_are_sixteen_bytes_of_hmac_and_compare():
+    value = mac(b"k" * 32, b"message")
+    assert len(value) == 16
+    assert mac_matches(value, mac(b"k" * 32, b"message"))
+    assert not mac_matches(value, mac(b"k" * 32, b"massage"))
+
+
+def test_an_expanded_seed_repeats_and_never_overlaps():
+    first, second = expand_seed(b"s"), expand_seed(b"s")
+    draws = [first(32) for _ in range(3)]
+    assert draws == [second(32) for _ in range(3)]
+    assert len(set(draws)) == 3
+    assert draws[0] == hashlib.shake_256(
+        b"parley/simulated entropy" + b"s" + bytes(8)
+    ).digest(32)
