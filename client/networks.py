@@ -11,7 +11,7 @@ A network maps `[b, p]` rows to `[b, K]` class scores. Its parameters travel as 
 | module:function, file.py:function | `function(features, classes)` gives a `torch.nn.Module` |
 
     >>> network = Network.build("mlp", features=4, classes=3, hidden=(8,))
-    >>> network.dimension, network.start(0).shape
+    >>> network.dimension, network.start().shape
     (67, (67,))
 """
 
@@ -22,6 +22,7 @@ import importlib.util
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -51,7 +52,7 @@ class _Scale(nn.Module):
 def _mlp(features: int, classes: int, hidden: Sequence[int]) -> nn.Module:
     widths = [features, *hidden]
     layers: list[nn.Module] = [_Scale(math.sqrt(features))]
-    for before, after in zip(widths, widths[1:], strict=False):
+    for before, after in pairwise(widths):
         layers += [nn.Linear(before, after), nn.Tanh()]
     return nn.Sequential(*layers, nn.Linear(widths[-1], classes))
 
@@ -229,14 +230,10 @@ class Network:
         """Features as a tensor of the network's precision on its device."""
         return torch.as_tensor(np.ascontiguousarray(features), dtype=self.dtype, device=self.device)
 
-    def start(self, seed: int) -> NDArray[np.float64]:
-        """`[d]` the public start: torch's own initialisation, shifted by nothing."""
-        del seed
-        return self._flat().astype(np.float64)
-
-    def _flat(self) -> NDArray[Any]:
+    def start(self) -> NDArray[np.float64]:
+        """`[d]` the parameters as they are: after `build`, the public start."""
         flat = nn.utils.parameters_to_vector(self.module.parameters())
-        return np.asarray(flat.detach().cpu().numpy().copy())
+        return np.asarray(flat.detach().cpu().numpy().astype(np.float64))
 
     def use(self, theta: torch.Tensor) -> None:
         """Makes the parameters views of `theta` `[d]`: changing it changes the network."""

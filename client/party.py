@@ -63,6 +63,7 @@ class PartySession:
         block: their records.
         algorithm: what they compute.
         policy: what they accept (the same for every party of a simulated block).
+        before: what their records were charged before the first round of this run's plan.
         answered: `[B]` how many releases each party has computed for; each is charged whether or
             not its sum was ever opened.
     """
@@ -70,6 +71,7 @@ class PartySession:
     block: PartyBlock
     algorithm: FederatedAlgorithm
     policy: PartyPolicy
+    before: Composition = field(default_factory=Composition.empty)
     answered: NDArray[np.int64] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -103,6 +105,8 @@ class PartySession:
             contribution = self.algorithm.local(state, block, plan)
             refused |= {int(willing[row]): why for row, why in contribution.refused.items()}
             self.answered[willing] += 1
+            # A party that refused its own result sent nothing: nothing of it is charged.
+            self.answered[willing[list(contribution.refused)]] -= 1
             values = contribution.values
             if plan.weights == "size":
                 values = values * weights[willing, None]
@@ -142,7 +146,7 @@ class PartySession:
         if self._affordable[0] != digest:
 
             def fits(count: int) -> bool:
-                spent = Composition.empty().add(plan.event, count=count)
+                spent = self.before.add(plan.event, count=count)
                 return spent.epsilon(self.policy.delta)[1] <= self.policy.epsilon * (1 + 1e-9)
 
             low, high = 0, 1

@@ -4,9 +4,12 @@
 
 | way | how | for |
 |---|---|---|
-| ghost | one backward pass to the layers' outputs; ‖g_i‖ from a layer's inputs and output gradients, then one product of the scaled rows (Goodfellow 2015, arXiv:1510.01799; Lee & Kifer 2021) | models of Linear and Conv2d layers |
-| vmap | torch.func: vmap(grad), every g_i written out | any model of vmappable layers |
-| opacus | Opacus's GradSampleModule | recurrent and attention layers |
+| ghost | one backward pass to the layers' outputs gives norms and sum | Linear, Conv2d |
+| vmap | torch.func: vmap(grad), every g_i written out | any vmappable layers |
+| opacus | Opacus's GradSampleModule, every g_i written out | recurrent, attention |
+
+Ghost clipping (Goodfellow 2015, arXiv:1510.01799) takes ‖g_i‖ from a layer's inputs and output
+gradients, then scales the rows by the clip factors and does one product.
 
 They agree to rounding. `choose_way` tries them on a made-up batch and takes the first that agrees
 with the plain per-record gradients: the order is that of the measurements in the benchmark, and
@@ -24,7 +27,6 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 __all__ = [
     "MARGIN",
@@ -48,7 +50,7 @@ Way = Callable[[nn.Module, Tensor, Tensor, float], tuple[Tensor, Tensor]]
 
 def losses(outputs: Tensor, labels: Tensor) -> Tensor:
     """`[b]` cross-entropy of every record; `outputs` `[b, K]`, `labels` `[b]` in 0..K−1."""
-    return F.cross_entropy(outputs, labels, reduction="none")
+    return nn.functional.cross_entropy(outputs, labels, reduction="none")
 
 
 def _factors(norms: Tensor, clip: float) -> Tensor:
@@ -189,7 +191,7 @@ class _Places:
 def _parts(layer: nn.Module, inputs: Tensor, backward: Tensor) -> _Rows | _Places:
     bias = getattr(layer, "bias", None) is not None
     if isinstance(layer, nn.Conv2d):
-        patches = F.unfold(
+        patches = nn.functional.unfold(
             inputs,
             layer.kernel_size,
             dilation=layer.dilation,

@@ -244,12 +244,14 @@ def calibrate_steps(
     delta: float,
     neighbouring: str = "replace-one",
     slack: float = 0.0,
+    mu: float = 0.0,
 ) -> float:
     """The least σ found, to a few 10⁻⁴, such that `steps` steps are (ε, δ)-DP by PLD.
 
     Args:
         slack: total statistical distance of the steps' noise from its law; (1 + e^ε)·slack of δ
             is kept for it.
+        mu: μ of the Gaussian releases that share the budget.
 
     Raises:
         ValueError: a value out of its range, or no σ up to 10⁶ gives the budget.
@@ -268,12 +270,12 @@ def calibrate_steps(
         return Steps(sampling_rate=sampling_rate, noise_multiplier=sigma, neighbouring=neighbouring)
 
     def account(log_sigma: float) -> float:
-        value = pld_epsilon(((kind(math.exp(log_sigma)), steps),), delta=left)
+        value = pld_epsilon(((kind(math.exp(log_sigma)), steps),), delta=left, mu=mu)
         return math.log(value / epsilon) if value > 0 else -math.inf
 
     # One Gaussian that the sampled steps never exceed, then RDP, bring σ near; PLD decides.
     def above(sigma: float) -> bool:
-        return rdp_epsilon(((kind(sigma), steps),), delta=left) > epsilon
+        return rdp_epsilon(((kind(sigma), steps),), delta=left, rho=mu**2 / 2) > epsilon
 
     low, high = 0.25, 0.5
     while above(high):

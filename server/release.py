@@ -153,6 +153,13 @@ def plan_release(
         CalibrationError: the noise asked for cannot give the budget.
         RingTooSmall: no grid fits the ring, with the numbers.
     """
+    if job.algorithm.kind == "fedavg":
+        # Imported here: networks need torch, linear models do not.
+        from server.federated import FederatedAveraging, plan_federated
+
+        if not isinstance(algorithm, FederatedAveraging):
+            raise JobError(f"Expected federated averaging, got {type(algorithm).__name__}.")
+        return plan_federated(job, algorithm=algorithm, federation=federation, run_id=run_id)
     dimension = algorithm.model.dimension
     sensitivity = algorithm.sensitivity(
         parties=federation.parties,
@@ -233,8 +240,11 @@ def account(spent: Composition, delta: float) -> dict[str, Any]:
 def averaged(job: Job, plan: ReleasePlan) -> Mechanism:
     """The run's mechanism in the unit of the average over all parties, the grid's share included.
 
-    For tables and reports; the run itself draws integers with `plan.mechanism`.
+    For tables and reports; the run itself draws integers with `plan.mechanism`. Noise that is
+    added in the parties is stated as it is there.
     """
+    if plan.noise_point is NoisePoint.PARTY:
+        return plan.mechanism
     grid_units = 2.0**plan.encoding.scale_bits * plan.parties
     return mechanism_for(
         job,
