@@ -61,9 +61,7 @@ class ServerStep:
         second = 0.99 * state["second"] + 0.01 * average**2
         # Reddi et al. 2021, Algorithm 2: no bias correction, τ = 10⁻³ in the denominator.
         moved = theta + self.learning_rate * first / (np.sqrt(second) + 1e-3)
-        return {"theta": moved, "first": first, "second": second, "round": done} | {
-            "average": state["average"]
-        }
+        return {**state, "theta": moved, "first": first, "second": second, "round": done}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +80,7 @@ class FederatedAveraging:
         neighbouring: with replace-one a party divides by its own number of records, which no
             neighbour changes; with add-or-remove-one by the public least number.
         seed: of batches and noise; None for the operating system's entropy.
+        components: `[p, k]` directions that rows are projected on beforehand; kept in the state.
     """
 
     model: Network
@@ -93,6 +92,7 @@ class FederatedAveraging:
     average: bool
     neighbouring: Neighbouring
     seed: int | None
+    components: NDArray[np.float64] | None = None
 
     @property
     def lipschitz(self) -> float:
@@ -116,7 +116,7 @@ class FederatedAveraging:
             "second": zero,
             "average": zero,
             "round": np.zeros(1),
-        }
+        } | ({} if self.components is None else {"components": self.components})
 
     def local(self, state: State, block: PartyBlock, plan: ReleasePlan) -> Contribution:
         """Every party's update; a party whose gradients are not finite refuses."""

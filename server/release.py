@@ -95,8 +95,18 @@ def model_for(job: Job, *, features: int, classes: int) -> LinearModel:
     return LinearModel(kind=loss, features=features + settings.intercept)
 
 
-def algorithm_for(job: Job, model: LinearModel) -> FederatedAlgorithm:
-    """The job's algorithm for a model of known dimension."""
+def algorithm_for(job: Job, model: Any, federation: Federation | None = None) -> FederatedAlgorithm:
+    """The job's algorithm for a model of known dimension (a linear model, or a network).
+
+    Args:
+        federation: the parties; federated averaging needs them for its rate and noise.
+    """
+    if job.algorithm.kind == "fedavg":
+        from server.federated import federated_algorithm
+
+        if federation is None:
+            raise JobError("Expected the parties' sizes with fedavg, got none.")
+        return federated_algorithm(job, model, federation)
     settings = job.algorithm
     clip = settings.clip_norm
     lipschitz = model.lipschitz if clip == "auto" else min(clip, model.lipschitz)

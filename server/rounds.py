@@ -142,7 +142,13 @@ def _aggregate(cohort: Cohort, plan: ReleasePlan, state: State) -> RoundSum:
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
-def resume_point(ledger: Ledger, *, plan: ReleasePlan, algorithm: FederatedAlgorithm) -> Progress:
+def resume_point(
+    ledger: Ledger,
+    *,
+    plan: ReleasePlan,
+    algorithm: FederatedAlgorithm,
+    before: Composition | None = None,
+) -> Progress:
     """Where the run `plan.run_id` stands according to its ledger; a new one at round 0.
 
     Raises:
@@ -151,8 +157,8 @@ def resume_point(ledger: Ledger, *, plan: ReleasePlan, algorithm: FederatedAlgor
     """
     lines = []
     for recorded in ledger.entries(plan.run_id):
-        if recorded.outcome is None:
-            continue
+        if recorded.outcome is None or recorded.entry.index == 0:
+            continue  # Not committed, or what was released before the first round (`before`).
         now = plan.at_round(recorded.entry.index)
         if recorded.entry.event != now.event or dict(recorded.entry.facts) != now.facts():
             raise JobError(
@@ -161,13 +167,14 @@ def resume_point(ledger: Ledger, *, plan: ReleasePlan, algorithm: FederatedAlgor
             )
         lines.append(recorded.outcome["line"])
     stored = ledger.checkpoint(plan.run_id)
+    before = before or Composition.empty()
     if stored is None:
-        return Progress(done=0, state=algorithm.init(), spent=Composition.empty(), lines=[])
+        return Progress(done=0, state=algorithm.init(), spent=before, lines=[])
     done, blob = stored
     return Progress(
         done=done,
         state=load_state(blob),
-        spent=Composition.empty().add(plan.event, count=done),
+        spent=before.add(plan.event, count=done),
         lines=lines,
     )
 

@@ -27,6 +27,7 @@ from server.run_folder import RunFolder
 from simulations.block_cohort import BlockCohort
 from simulations.experiment import Experiment, load_experiment
 from simulations.faults import parse_faults
+from simulations.prepare import prepare_network
 from simulations.summary import privacy_statement, summarise
 
 __all__ = ["Observer", "Simulation", "simulate"]
@@ -81,17 +82,34 @@ def simulate(
         raise JobError("Expected a job or a run to resume, got neither.")
     faults = parse_faults(job.run.faults, seed=job.seed or 0)
     experiment = load_experiment(job)
-    algorithm = algorithm_for(job, experiment.model)
+    algorithm = algorithm_for(job, experiment.model, experiment.federation)
     # The plan is made before the folder: a job that cannot run leaves nothing behind.
     draft = plan_release(job, algorithm=algorithm, federation=experiment.federation)
     folder = folder or RunFolder.create(job, out)
     plan = draft.for_run(folder.run_id)
     budget = _budget(job, plan, experiment)
+    experiment, algorithm, before = prepare_network(
+        job,
+        experiment=experiment,
+        algorithm=algorithm,
+        plan=plan,
+        budget=budget,
+        ledger_place=job.privacy.ledger or folder.ledger_path,
+        secure_sum=lambda bits: _secure_sum(
+            job, plan, masked=job.secure_aggregation.mode == "masked", ring_bits=bits
+        ),
+    )
     cohort = BlockCohort(
         session=PartySession(
             block=experiment.block,
             algorithm=algorithm,
-            policy=PartyPolicy(epsilon=budget.epsilon, delta=budget.delta),
+            policy=PartyPolicy(
+                epsilon=budget.epsilon,
+                delta=budget.delta,
+                units=frozenset({plan.unit}),
+                neighbouring=frozenset({plan.neighbouring}),
+            ),
+            before=before,
         ),
         secure_sum=_secure_sum(job, plan, masked=job.secure_aggregation.mode == "masked"),
         faults=faults,
@@ -100,7 +118,7 @@ def simulate(
     )
     with Ledger.open(job.privacy.ledger or folder.ledger_path) as ledger:
         ledger.register(budget)
-        start = resume_point(ledger, plan=plan, algorithm=algorithm)
+        start = resume_point(ledger, plan=plan, algorithm=algorithm, before=before)
         cohort.session.answered += start.done
         folder.rewrite_rounds(start.lines)
         if observer:
@@ -134,7 +152,10 @@ def simulate(
         version=version,
         seconds=time.perf_counter() - began,
     )
-    folder.write_model({"theta": theta}, privacy_statement(summary))
+    tensors = {"theta": theta}
+    if "components" in outcome.progress.state:
+        tensors["components"] = outcome.progress.state["components"]
+    folder.write_model(tensors, privacy_statement(summary))
     folder.write_summary(summary)
     return Simulation(summary=summary, folder=folder.path, theta=theta)
 
@@ -173,11 +194,13 @@ def _evaluator(
     return evaluate
 
 
-def _secure_sum(job: Job, plan: ReleasePlan, *, masked: bool) -> SecureSum:
+def _secure_sum(
+    job: Job, plan: ReleasePlan, *, masked: bool, ring_bits: int | None = None
+) -> SecureSum:
     settings: dict[str, Any] = {
         "parties": plan.parties,
         "minimum_survivors": plan.min_survivors,
-        "ring_bits": plan.encoding.ring_bits,
+        "ring_bits": ring_bits or plan.encoding.ring_bits,
         "mode": Mode(job.secure_aggregation.protocol),
     }
     if not masked:

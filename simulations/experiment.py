@@ -19,7 +19,7 @@ from client.records import Records, read_party_files, read_records
 from client.schema import load_schema
 from server.job import Job, JobError
 from server.release import Federation, model_for
-from simulations.datasets import BUNDLED, load_bundled
+from simulations.datasets import BUNDLED, bundled_schema, load_bundled
 from simulations.partitions import by_column, by_sizes, dirichlet, iid, split_test
 
 __all__ = ["Experiment", "load_experiment"]
@@ -109,24 +109,49 @@ def load_experiment(job: Job) -> Experiment:
     rng = np.random.default_rng([job.data.seed, _SPLIT_STREAM])
     records, classes, files = _read(job, rng)
     parties, test = _split(job, records, files, rng)
-    model = model_for(job, features=records.features.shape[1], classes=classes)
+    federated = job.algorithm.kind == "fedavg"
     rows = prepare_rows(
-        records.features.astype(job.run.precision, copy=False), intercept=job.model.intercept
+        records.features.astype(job.run.precision, copy=False),
+        intercept=job.model.intercept and not federated,
     )
+    test_rows, test_labels = rows[test], records.labels[test]
+    if job.data.test_source:
+        held = _read_test(job, classes)
+        test_labels = held.labels
+        test_rows = prepare_rows(
+            held.features.astype(job.run.precision, copy=False),
+            intercept=job.model.intercept and not federated,
+        )
     sizes = np.array([len(own) for own in parties])
     order = np.concatenate(parties)
     least = job.parties.min_records
     federation = Federation.of_sizes(sizes, None if least == "auto" else least)
     digest = hashlib.sha256(np.ascontiguousarray(records.features).data)
     digest.update(np.ascontiguousarray(records.labels).data)
+    if federated:
+        # Imported here: networks need torch, linear models do not.
+        from simulations.network_experiment import network_experiment
+
+        return network_experiment(
+            job,
+            rows=rows[order],
+            labels=records.labels[order],
+            test_rows=test_rows,
+            test_labels=test_labels,
+            sizes=sizes,
+            classes=classes,
+            federation=federation,
+            fingerprint=f"sha256:{digest.hexdigest()}",
+        )
+    model = model_for(job, features=records.features.shape[1], classes=classes)
     return Experiment(
         block=PartyBlock(
             features=rows[order],
             labels=records.labels[order],
             offsets=np.concatenate([[0], np.cumsum(sizes)]),
         ),
-        test_features=rows[test],
-        test_labels=records.labels[test],
+        test_features=test_rows,
+        test_labels=test_labels,
         model=model,
         lambda_=job.model.lambda_,
         federation=federation,
@@ -137,7 +162,7 @@ def load_experiment(job: Job) -> Experiment:
 
 def _read(job: Job, rng: np.random.Generator) -> tuple[Records, int, list[int] | None]:
     """The records, K, and every file's number of records where there is one file a party."""
-    data, kind = job.data, job.model.kind
+    data = job.data
     column = data.partition_column if data.partition == "column" else None
     if data.source in BUNDLED:
         return (*_bundled(job, rng), None)
@@ -148,6 +173,7 @@ def _read(job: Job, rng: np.random.Generator) -> tuple[Records, int, list[int] |
             f"Bundled sources, which need none: {', '.join(BUNDLED)}."
         )
     schema = load_schema(data.data_schema)
+    kind = job.label_kind(schema.classes)
     if any(mark in data.source for mark in "*?["):
         if data.records:
             raise JobError("Expected data.records = 0 with one file a party, got a number.")
@@ -168,17 +194,31 @@ def _read(job: Job, rng: np.random.Generator) -> tuple[Records, int, list[int] |
     return records, schema.classes, None
 
 
+def _read_test(job: Job, classes: int) -> Records:
+    """The records of `data.test-source`."""
+    path = job.data.test_schema or job.data.data_schema
+    if not path:
+        raise JobError("Expected data.test-schema with data.test-source, got none.")
+    schema = load_schema(path)
+    if schema.classes != classes:
+        raise JobError(
+            f"Expected {classes} classes in {path}, as in the training data, got {schema.classes}."
+        )
+    return read_records(job.data.test_source, schema, job.label_kind(schema.classes))
+
+
 def _bundled(job: Job, rng: np.random.Generator) -> tuple[Records, int]:
     wanted = job.data.records
+    kind = job.label_kind(bundled_schema(job.data.source).classes)
     if job.data.source == "synthetic":
         records, schema = load_bundled(
             "synthetic",
-            job.model.kind,
+            kind,
             seed=job.data.seed,
             **({"records": wanted} if wanted else {}),
         )
         return records, schema.classes
-    records, schema = load_bundled(job.data.source, job.model.kind)
+    records, schema = load_bundled(job.data.source, kind)
     if wanted > len(records):
         raise JobError(
             f"Expected data.records of at most {len(records)} from {job.data.source}, got {wanted}."
