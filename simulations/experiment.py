@@ -27,6 +27,9 @@ __all__ = ["Experiment", "load_experiment"]
 _CHEAP = 500_000
 """Entries of the data matrix up to which every round is evaluated."""
 
+_PIECE = 8192
+"""Rows prepared at a time."""
+
 _SPLIT_STREAM = 1
 """Keeps the draw and split apart from any other use of the same seed."""
 
@@ -110,9 +113,6 @@ def load_experiment(job: Job) -> Experiment:
     records, classes, files = _read(job, rng)
     parties, test = _split(job, records, files, rng)
     model = model_for(job, features=records.features.shape[1], classes=classes)
-    rows = prepare_rows(
-        records.features.astype(job.run.precision, copy=False), intercept=job.model.intercept
-    )
     sizes = np.array([len(own) for own in parties])
     order = np.concatenate(parties)
     least = job.parties.min_records
@@ -121,11 +121,11 @@ def load_experiment(job: Job) -> Experiment:
     digest.update(np.ascontiguousarray(records.labels).data)
     return Experiment(
         block=PartyBlock(
-            features=rows[order],
+            features=_prepared(job, records, order),
             labels=records.labels[order],
             offsets=np.concatenate([[0], np.cumsum(sizes)]),
         ),
-        test_features=rows[test],
+        test_features=_prepared(job, records, test),
         test_labels=records.labels[test],
         model=model,
         lambda_=job.model.lambda_,
@@ -133,6 +133,16 @@ def load_experiment(job: Job) -> Experiment:
         fingerprint=f"sha256:{digest.hexdigest()}",
         size_weights=job.parties.weights == "size",
     )
+
+
+def _prepared(job: Job, records: Records, rows: NDArray[np.int64]) -> NDArray[np.floating[Any]]:
+    """The chosen rows, ready to learn from; filled in pieces, so that no copy is made on the way."""
+    width = records.features.shape[1] + job.model.intercept
+    prepared = np.empty((len(rows), width), dtype=job.run.precision)
+    for begin in range(0, len(rows), _PIECE):
+        piece = slice(begin, begin + _PIECE)
+        prepared[piece] = prepare_rows(records.features[rows[piece]], intercept=job.model.intercept)
+    return prepared
 
 
 def _read(job: Job, rng: np.random.Generator) -> tuple[Records, int, list[int] | None]:

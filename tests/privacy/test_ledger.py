@@ -428,6 +428,7 @@ def tamper(url: str, *statements: str) -> None:
     engine.dispose()
 
 
+OTHER_BODY = "UPDATE parley_ledger_records SET body = replace(body, '.1', '.2') WHERE position = 4"
 SWAP = [
     "UPDATE parley_ledger_records SET position = -1 WHERE position = 4",
     "UPDATE parley_ledger_records SET position = 4 WHERE position = 5",
@@ -438,12 +439,7 @@ SWAP = [
 @pytest.mark.parametrize(
     ("edits", "message"),
     [
-        (
-            [
-                "UPDATE parley_ledger_records SET body = replace(body, '.1', '.2') WHERE position = 4"
-            ],
-            "Record 4 doesn't match",
-        ),
+        ([OTHER_BODY], "Record 4 doesn't match"),
         (["UPDATE parley_ledger_records SET run_id = 'x' WHERE position = 3"], "Record 3 doesn't"),
         (["UPDATE parley_ledger_records SET kind = 'void' WHERE position = 3"], "Record 3 doesn't"),
         (["UPDATE parley_ledger_records SET hash = 'f00' WHERE position = 3"], "Record 3 doesn't"),

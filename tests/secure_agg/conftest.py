@@ -49,9 +49,7 @@ def build(
         return drawn[-1]
 
     members = {
-        i: Party(
-            run=run, policy=policy, index=i, identity=private[i], entropy=recording, work=work
-        )
+        i: Party(run=run, policy=policy, index=i, identity=private[i], entropy=recording, work=work)
         for i in range(parties)
     }
     rng = np.random.default_rng(0)
