@@ -821,8 +821,8 @@ def test_a_ledger_does_what_a_dictionary_would(tmp_path: Path) -> None:
     run_state_machine_as_test(
         AgainstAModel,
         settings=settings(
-            max_examples=25,
-            stateful_step_count=25,
+            max_examples=15,
+            stateful_step_count=20,
             deadline=None,
             suppress_health_check=list(HealthCheck),
         ),

@@ -14,7 +14,7 @@ import pytest
 
 from privacy.events import Composition, Event
 from privacy.guarantee import Neighbouring, Unit
-from privacy.ledger import BudgetExceeded, DatasetBudget, Entry, EntryState, Ledger
+from privacy.ledger import BudgetExceeded, DatasetBudget, Entry, EntryState, Ledger, NotALedger
 
 # Forked, so that a child starts in milliseconds; each opens the ledger itself.
 PROCESSES = multiprocessing.get_context("fork")
@@ -205,6 +205,11 @@ def run_once(url: str, *, kill_after_s: float | None, rounds: int | None = None)
 
 def check_after_kill(url: str, last: int) -> int:
     """Nothing lost, nothing paid twice; gives the rounds that are committed."""
+    try:
+        with Ledger.open(url, read_only=True) as ledger:
+            assert ledger.verify() == []
+    except NotALedger:
+        assert last == 0  # killed before there was one
     with Ledger.open(url) as ledger:
         if not ledger.totals():
             assert last == 0

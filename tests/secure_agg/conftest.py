@@ -122,7 +122,7 @@ def finished(drill, number=1, absent=(), silent=()):
     return drill.server.finish()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def drill():
     """The functions above, so that test modules need no import of this file."""
     return SimpleNamespace(
