@@ -7,8 +7,8 @@ float64, no noise, no secure aggregation, no evaluation. Each peer runs in a pro
 in a throw-away virtual environment that this script creates and deletes (minutes, for pip); what
 cannot be installed is skipped with pip's reason. Flower's clients compute the closed-form
 gradient in numpy (its cost is Ray's and the messages', not the arithmetic's); pfl's need a torch
-model. A round is timed from update to update; the first, which starts the engine, is left out. All must arrive at the same model: the
-norm ‖θ‖ after the last round is printed.
+model. A round is timed from update to update; the first, which starts the engine, is left out.
+All must arrive at the same model: ‖θ‖ after the last round is printed.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -83,13 +84,15 @@ def run_flower(parties: int, records: int, features: int, rounds: int) -> dict[s
     from flwr.simulation import run_simulation
 
     client, server, result = ClientApp(), ServerApp(), {}
+    # The app travels by pickle with every message, so it can keep nothing: a party maps its slice.
+    paths = [str(Path(name).resolve()) for name in ("features.npy", "labels.npy")]
+    for path, part in zip(paths, make_data(parties, records, features), strict=True):
+        np.save(path, part)
 
     @client.train()
     def train(message: Message, context: Context) -> Message:
-        if not hasattr(make_data, "kept"):  # each actor makes the data once
-            make_data.kept = make_data(parties, records, features)  # type: ignore[attr-defined]
         party = int(context.node_config["partition-id"])
-        x, y = (part[party] for part in make_data.kept)  # type: ignore[attr-defined]
+        x, y = (np.load(path, mmap_mode="r")[party] for path in paths)
         theta = message.content["model"]["theta"].numpy()
         gradient = x.T @ (-y / (1 + np.exp(y * (x @ theta)))) / len(y)
         record = ArrayRecord({"gradient": Array(gradient)})
@@ -104,14 +107,11 @@ def run_flower(parties: int, records: int, features: int, rounds: int) -> dict[s
         for step in range(rounds + 1):
             content = RecordDict({"model": ArrayRecord({"theta": Array(theta)})})
             asked = [Message(content, node, "train", group_id=str(step)) for node in nodes]
-            waiting = set(grid.push_messages(asked))
-            total = np.zeros(features)
-            while waiting:
-                for reply in grid.pull_messages(list(waiting)):
-                    waiting.discard(reply.metadata.reply_to_message_id)
-                    total += reply.content["update"]["gradient"].numpy()
-                time.sleep(0.005)
-            theta = theta - 4 * total / parties
+            replies = list(grid.send_and_receive(asked))
+            gradients = [reply.content["update"]["gradient"].numpy() for reply in replies]
+            if len(gradients) != parties:
+                raise RuntimeError(f"Expected {parties} replies, got {len(gradients)}.")
+            theta = theta - 4 * np.mean(gradients, axis=0)
             marks.append(time.perf_counter())
         result.update(seconds=round_times(marks), theta_norm=float(np.linalg.norm(theta)))
 
@@ -130,7 +130,7 @@ def run_pfl(parties: int, records: int, features: int, rounds: int) -> dict[str,
     from pfl.aggregate.simulate import SimulatedBackend
     from pfl.algorithm.base import NNAlgorithmParams
     from pfl.algorithm.federated_averaging import FederatedAveraging
-    from pfl.callback import TrainingProcessCallback
+    from pfl.callback.base import TrainingProcessCallback
     from pfl.data.dataset import Dataset
     from pfl.data.federated_dataset import FederatedDataset
     from pfl.data.sampling import get_user_sampler
@@ -219,21 +219,24 @@ def in_own_process(
     environment.pop("PYTHONPATH", None)
     if name == "ours":
         environment["PYTHONPATH"] = root
+    child = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=scratch,
+        env=environment,
+        start_new_session=True,
+    )
     try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=scratch,
-            env=environment,
-            timeout=options.timeout_s,
-        )
+        output, errors = child.communicate(timeout=options.timeout_s)
     except subprocess.TimeoutExpired:
+        os.killpg(child.pid, signal.SIGKILL)  # its workers too: the group is the child's own
+        child.communicate()
         return {"skipped": f"no result within {options.timeout_s} s"}
-    found = [line for line in done.stdout.splitlines() if line.startswith('{"seconds"')]
+    found = [line for line in output.splitlines() if line.startswith('{"seconds"')]
     if not found:
-        return {"skipped": (done.stderr or done.stdout).strip()[-400:]}
+        return {"skipped": (errors or output).strip()[-400:]}
     return dict(json.loads(found[-1]))
 
 

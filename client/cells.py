@@ -32,7 +32,8 @@ def numbers(table: Table, name: str, missing: float | None) -> NDArray[Any]:
             got = f"dtype {values.dtype}"
             raise DataError("an array of numbers", got, path=table.path, column=name)
         if values.dtype.kind == "f":
-            values = values.astype(np.float64)
+            # A copy only where it is written to: arrays can be most of the memory.
+            values = values.astype(np.float64, copy=missing is not None)
             if missing is not None:
                 values[np.isnan(values)] = missing
     else:

@@ -227,9 +227,11 @@ def read_arrays(
     Raises:
         DataError: not a .npz file, damaged, or one of the arrays holds Python objects.
     """
-    content = read_bytes(path)
+    if not Path(path).is_file():
+        raise DataError("a file", "nothing there", path=path)
     try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+        # From the file, not from its bytes in memory: a large archive would be held twice.
+        with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in choose(list(archive.files))}
     except DataError:
         raise

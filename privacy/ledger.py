@@ -13,17 +13,16 @@ crash, is the same reservation; a different entry under that name is a `LedgerCo
     >>> from privacy.events import Event
     >>> from privacy.guarantee import Neighbouring, Unit
     >>> budget = DatasetBudget(
-    ...     name="adult", fingerprint="sha256:0c4a", unit=Unit.RECORD,
-    ...     neighbouring=Neighbouring.REPLACE_ONE, epsilon=1.0, delta=0.0,
+    ...     name="adult", fingerprint="sha256:0c4a", epsilon=1.0, delta=0.0,
+    ...     unit=Unit.RECORD, neighbouring=Neighbouring.REPLACE_ONE,
     ... )
     >>> entry = Entry(
     ...     run_id="r1", dataset="adult", party="server", index=1,
     ...     event=Event(law="laplace-l1", epsilon=0.75),
     ...     facts={
-    ...         "mechanism": "output-perturbation", "unit": "record",
-    ...         "neighbouring": "replace-one", "norm": "l1", "sensitivity": 0.5,
-    ...         "noise_law": "laplace-l1", "noise_parameter": 0.67,
-    ...         "accountant": "parley", "accountant_version": "0.1",
+    ...         "mechanism": "output-perturbation", "unit": "record", "neighbouring": "replace-one",
+    ...         "norm": "l1", "sensitivity": 0.5, "noise_law": "laplace-l1",
+    ...         "noise_parameter": 0.67, "accountant": "parley", "accountant_version": "0.1",
     ...     },
     ... )
     >>> with tempfile.TemporaryDirectory() as folder, Ledger.open(folder + "/ledger.sqlite") as led:
@@ -38,8 +37,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from privacy.events import Composition
 from privacy.ledger_budget import DatasetBudget, DatasetTotals, Remaining
@@ -54,7 +52,15 @@ from privacy.ledger_errors import (
     NotALedger,
 )
 from privacy.ledger_replay import EntryState, Problem, RecordedEntry, recorded_entries
-from privacy.ledger_steps import Reservation, account_of, commit, register, reserve, void
+from privacy.ledger_steps import (
+    Checkpoint,
+    Reservation,
+    account_of,
+    commit,
+    register,
+    reserve,
+    void,
+)
 from privacy.ledger_verify import problems
 
 if TYPE_CHECKING:
@@ -79,13 +85,6 @@ __all__ = [
     "Remaining",
     "Reservation",
 ]
-
-
-class Checkpoint(NamedTuple):
-    """The model of a run after a release, as bytes."""
-
-    release: int
-    data: bytes
 
 
 class Ledger:
@@ -127,12 +126,7 @@ class Ledger:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

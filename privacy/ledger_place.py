@@ -163,10 +163,6 @@ class Place:
                 if not (self.read_only or postgresql):
                     connection.exec_driver_sql("BEGIN IMMEDIATE")  # refused where read-only
                 return
-            if not postgresql and (tables := sa.inspect(connection).get_table_names()):
-                raise NotALedger(
-                    f"Expected a ledger at {self.name}, got a database with {tables[0]!r}."
-                )
             if not create:
                 raise NotALedger(f"Expected a ledger at {self.name}, there is none.")
             connection.rollback()

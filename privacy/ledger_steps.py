@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from privacy.events import Composition
 from privacy.ledger_budget import DatasetBudget
@@ -22,7 +22,14 @@ from privacy.ledger_replay import STATES, EntryState, composed
 if TYPE_CHECKING:
     from privacy.ledger_store import Account, Reader, Writer
 
-__all__ = ["Reservation", "account_of", "commit", "register", "reserve", "void"]
+__all__ = ["Checkpoint", "Reservation", "account_of", "commit", "register", "reserve", "void"]
+
+
+class Checkpoint(NamedTuple):
+    """The model of a run after a release, as bytes."""
+
+    release: int
+    data: bytes
 
 
 @dataclass(frozen=True, kw_only=True)

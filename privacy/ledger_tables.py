@@ -83,15 +83,20 @@ def create(connection: sa.Connection) -> None:
 
 
 def is_ledger(connection: sa.Connection, place: str) -> bool:
-    """Whether the tables are there.
+    """Whether the ledger's tables are there.
 
     Raises:
-        NotALedger: they are, and of another format or schema version.
+        NotALedger: they are, and of another format or schema version; or a SQLite file holds
+            other tables (a PostgreSQL database may).
     """
-    if not sa.inspect(connection).has_table(HEAD.name):
-        return False
-    row = connection.execute(sa.select(HEAD)).one_or_none()
-    found = "no head record" if row is None else f"{row.format} version {row.version}"
-    if found != f"{FORMAT} version {VERSION}":
-        raise NotALedger(f"Expected {FORMAT} version {VERSION} at {place}, got {found}.")
-    return True
+    # One query, so that a ledger another process makes meanwhile is seen whole or not at all.
+    tables = sa.inspect(connection).get_table_names()
+    if HEAD.name in tables:
+        row = connection.execute(sa.select(HEAD)).one_or_none()
+        found = "no head record" if row is None else f"{row.format} version {row.version}"
+        if found != f"{FORMAT} version {VERSION}":
+            raise NotALedger(f"Expected {FORMAT} version {VERSION} at {place}, got {found}.")
+        return True
+    if tables and connection.dialect.name == "sqlite":
+        raise NotALedger(f"Expected a ledger at {place}, got a database with {tables[0]!r}.")
+    return False

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from secure_agg.edges import EdgeWork, SharedEdgeWork
 from secure_agg.encoding import Ring
 from secure_agg.interface import LocalProtocolError
+from secure_agg.mask_job import MaskJob
 from secure_agg.masks import add_shared_masks
 from secure_agg.messages import Bytes
-from secure_agg.pairwise_party import MaskJob, Party
+from secure_agg.pairwise_party import Party
 from secure_agg.parameters import Policy, RunParameters
 from secure_agg.primitives import Entropy
 

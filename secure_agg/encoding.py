@@ -160,10 +160,7 @@ class FixedPoint:
             raise EncodingError(f"Expected float64 or float32 values, got {values.dtype}.")
         if values.ndim != 2 or 0 in values.shape:
             raise EncodingError(f"Expected values of shape [B, d], none empty, got {values.shape}.")
-        largest = self.largest / self.scale
-        # A NaN makes the maximum NaN, and every comparison with NaN is false.
-        if not (values.max() <= largest and values.min() >= -largest):
-            self._refuse(values, largest)
+        largest = self.largest
         encoded = np.empty(values.shape, self.dtype)
         source, target = values.reshape(-1), encoded.reshape(-1)
         buffer = np.empty(min(_PIECE, source.size))
@@ -171,6 +168,9 @@ class FixedPoint:
             piece = buffer[: min(_PIECE, source.size - start)]
             stop = start + piece.size
             np.multiply(source[start:stop], self.scale, out=piece, dtype=np.float64)
+            # A NaN makes the maximum NaN, and every comparison with NaN is false.
+            if not (piece.max() <= largest and piece.min() >= -largest):
+                self._refuse(values, largest / self.scale)
             if self.ring_bits == 64:
                 np.rint(piece, out=piece)
                 target[start:stop] = piece.astype(np.int64).view(np.uint64)

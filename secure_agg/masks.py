@@ -1,6 +1,6 @@
 """Masks: pseudorandom vectors of Z/2^b, expanded from a key and added in place.
 
-The mask of a key is its AES-256-CTR keystream as little-endian words. Piece p (128 KiB: it stays in
+The mask of a key is its AES-256-CTR keystream as little-endian words. Piece p (256 KiB: it stays in
 cache with the part of the vector it is added to) starts at counter block `p as 96 bits ‖ 2`, so
 that pieces can be made in any order, or in threads. Pieces are the outer loop, keys the inner one:
 the vector passes through memory once, not once per neighbour.
@@ -19,7 +19,7 @@ from secure_agg.primitives import keystream_cipher
 
 __all__ = ["PIECE_BYTES", "add_masks", "add_shared_masks", "expand"]
 
-PIECE_BYTES = 1 << 17
+PIECE_BYTES = 1 << 18
 _ZEROS = memoryview(bytes(PIECE_BYTES))
 _TAG = 16
 

@@ -10,21 +10,24 @@ list: never of both.
 
 from __future__ import annotations
 
-import struct
-
 import numpy as np
 
+from secure_agg.answers import (
+    accept_survivors,
+    check_confirmations,
+    confirmation_macs,
+    make_reveal,
+)
 from secure_agg.edges import EdgeWork, pair_salt
 from secure_agg.encoding import Ring, ring_dtype
 from secure_agg.interface import LocalProtocolError, Mode, RemoteProtocolError, TooFewSurvivors
-from secure_agg.masks import add_masks
+from secure_agg.mask_job import MaskJob, VectorBuffer
 from secure_agg.messages import (
     Advertise,
     Bytes,
     Confirm,
     Confirmations,
     Plan,
-    Reveal,
     Roster,
     Shares,
     Survivors,
@@ -32,96 +35,26 @@ from secure_agg.messages import (
     decode,
     encode,
     header,
-    pack_mask,
     unpack_mask,
 )
-from secure_agg.outcome import CONFIRMATION_BYTES, ENVELOPE_BYTES, HEADER_BYTES, SECRET_BYTES
+from secure_agg.outcome import ENVELOPE_BYTES, SECRET_BYTES
 from secure_agg.parameters import Policy, RunParameters
 from secure_agg.primitives import (
     Entropy,
-    derive,
-    digest,
-    mac,
-    mac_matches,
     public_key,
     seal,
     sign,
     signing_public,
-    unseal,
 )
 from secure_agg.shamir import split
 from secure_agg.state import OpenRound, PartyState, Phase, Prepared
+from secure_agg.statements import advertised, bound, commitment, plan_digest, table_key
 
-__all__ = ["MAX_SKIPPED_ROUNDS", "MaskJob", "Party", "VectorBuffer", "advertised", "bound"]
-__all__ += ["commitment", "plan_digest", "table_key"]
+__all__ = ["MAX_SKIPPED_ROUNDS", "Party"]
 
 MAX_SKIPPED_ROUNDS = 10_000
 """How far a chain is ratcheted at once; bounds the work that a round number can ask for."""
 _ENTRY = 96
-_NO_SHARE = bytes(SECRET_BYTES)
-
-
-def advertised(run: RunParameters, index: int, identity: bytes, key: bytes) -> bytes:
-    """What an identity signs: its key of the run, its index, and every parameter."""
-    return digest(b"parley/advertise", run.fingerprint, index.to_bytes(4, "big"), identity, key)
-
-
-def commitment(run: RunParameters, number: int, index: int, which: bytes, secret: bytes) -> bytes:
-    """Commitment to a round's secret of 256 random bits, so that a rebuilt one can be checked."""
-    where = struct.pack(">II", number, index)
-    return digest(b"parley/commit", run.fingerprint, where, which, secret)
-
-
-def plan_digest(run: RunParameters, plan: Plan) -> bytes:
-    """What a round's pair keys are bound to."""
-    fixed = struct.pack(">II", plan.round_number, plan.dimension)
-    return digest(b"parley/plan", run.fingerprint, fixed, plan.context, plan.participants)
-
-
-def table_key(recovery: bytes) -> bytes:
-    """The key that seals a party's table of base keys, from its recovery secret c."""
-    return derive(recovery, b"parley/table")
-
-
-def bound(run: RunParameters, number: int, sender: int, receiver: int) -> bytes:
-    """What a sealed message is bound to."""
-    return struct.pack(">32sIII", run.fingerprint, number, sender, receiver)
-
-
-class VectorBuffer:
-    """A Vector message whose payload is filled in place: one copy of a vector, not three."""
-
-    def __init__(self, head: bytes, vector: Ring) -> None:
-        start = -(-HEADER_BYTES // 16) * 16  # the payload is aligned for its words
-        raw = np.empty(start + vector.nbytes, dtype=np.uint8)
-        raw[start - HEADER_BYTES : start] = np.frombuffer(head, dtype=np.uint8)
-        self.words: Ring = raw[start:].view(vector.dtype.newbyteorder("<"))
-        self.words[:] = vector
-        self.message = raw.data[start - HEADER_BYTES :]
-
-
-class MaskJob:
-    """A vector on its way to being masked: the only holder of the unmasked copy.
-
-    Attributes:
-        buffer: holds the vector, masked in place.
-        plus: keys whose masks are added; the self seed is the first in robust mode.
-        minus: keys whose masks are subtracted.
-        has_self_seed: whether `plus` begins with the self seed.
-    """
-
-    __slots__ = ("buffer", "has_self_seed", "minus", "plus")
-
-    def __init__(self, buffer: VectorBuffer, seed: bytes) -> None:
-        self.buffer = buffer
-        self.has_self_seed = bool(seed)
-        self.plus: list[bytes] = [seed] if seed else []
-        self.minus: list[bytes] = []
-
-    def run(self) -> memoryview:
-        """Add the masks and give the message."""
-        add_masks(self.buffer.words, self.plus, self.minus)
-        return self.buffer.message
 
 
 class Party:
@@ -187,7 +120,9 @@ class Party:
             raise LocalProtocolError(f"Expected to advertise while NEW, got {state.phase.name}.")
         state.private_key = self._entropy(SECRET_BYTES)
         identity, key = self._policy.identities[state.index], public_key(state.private_key)
-        signature = sign(self._identity, advertised(state.run, state.index, identity, key))
+        signature = sign(
+            self._identity, advertised(state.run.fingerprint, state.index, identity, key)
+        )
         state.phase = Phase.ADVERTISED
         return encode(
             state.run,
@@ -225,7 +160,7 @@ class Party:
             raise RemoteProtocolError("Expected a different key of each party, got one repeated.")
         for j, entry in zip(near, entries, strict=True):
             identity = self._policy.identities[j]  # pinned, never the server's word
-            statement = advertised(run, j, identity, entry[:32])
+            statement = advertised(run.fingerprint, j, identity, entry[:32])
             if not self._work.verifies(identity, entry[32:], statement):
                 raise RemoteProtocolError(
                     f"Expected a key signed by the pinned identity of party {j} for these "
@@ -388,28 +323,21 @@ class Party:
             TooFewSurvivors: the list is below a minimum. The round is erased.
         """
         self._expect("a survivors' list", Phase.MASKED)
-        current = self._current()
-        message = decode(self.state.run, data, Survivors)
+        state, current = self.state, self._current()
+        message = decode(state.run, data, Survivors)
         try:
             self._check_round(message.round_number, current)
-            survived = self._check_survivors(message.survivors, current)
-            current.survivors = message.survivors
-            if not self.state.run.active:
-                return self._reveal(current, survived)
-            statement = self._statement(current)
-            me = self.state.index
-            macs = [
-                mac(current.mac_keys[at], statement + _way(me, j))
-                for at, j in self._members(current)
-                if survived[j]
-            ]
+            survived = accept_survivors(state, current, message.survivors, self._least_survivors)
         except (RemoteProtocolError, TooFewSurvivors):
             self.abandon()
             raise
-        self.state.phase = Phase.CONFIRMED
+        if not state.run.active:
+            return self._reveal(current, survived)
+        current.survivors = message.survivors
+        macs = confirmation_macs(state, current, survived)
+        state.phase = Phase.CONFIRMED
         return encode(
-            self.state.run,
-            Confirm(sender=me, round_number=current.number, macs=b"".join(macs)),
+            state.run, Confirm(sender=state.index, round_number=current.number, macs=macs)
         )
 
     def on_confirmations(self, data: Bytes) -> bytes:
@@ -424,11 +352,15 @@ class Party:
         message = decode(self.state.run, data, Confirmations)
         try:
             self._check_round(message.round_number, current)
-            survived = unpack_mask(current.survivors, self.state.run.parties).tolist()
-            self._check_confirmations(message, current, survived)
+            survived = check_confirmations(self.state, current, message)
             return self._reveal(current, survived)
         finally:
             self.abandon()
+
+    def _reveal(self, current: OpenRound, survived: list[bool]) -> bytes:
+        answer = encode(self.state.run, make_reveal(self.state, current, survived))
+        self.abandon()
+        return answer
 
     def abandon(self) -> None:
         """End the open round, if any: its secrets are erased and it is never answered again."""
@@ -451,85 +383,9 @@ class Party:
             raise LocalProtocolError("Expected an open round in the state, got none.")
         return self.state.current
 
-    def _members(self, current: OpenRound) -> list[tuple[int, int]]:
-        near = self.state.near
-        return [(at, near[n]) for at, n in enumerate(current.members)]
-
     def _check_round(self, number: int, current: OpenRound) -> None:
         if number != current.number:
             raise RemoteProtocolError(f"Expected round {current.number}, got {number}.")
-
-    def _check_survivors(self, survivors: bytes, current: OpenRound) -> list[bool]:
-        run, state = self.state.run, self.state
-        flags = unpack_mask(survivors, run.parties)
-        if (flags & ~unpack_mask(current.participants, run.parties)).any():
-            raise RemoteProtocolError("Expected survivors among the participants, got others.")
-        if not flags[state.index]:
-            raise RemoteProtocolError(f"Expected party {state.index}, which sent, to survive.")
-        size = int(flags.sum())
-        if size < self._least_survivors:
-            raise TooFewSurvivors(f"Expected >= {self._least_survivors} survivors, got {size}.")
-        listed: list[bool] = flags.tolist()
-        alive = sum(listed[j] for _, j in self._members(current))
-        if alive < run.threshold:
-            raise TooFewSurvivors(f"Expected >= {run.threshold} surviving neighbours, got {alive}.")
-        return listed
-
-    def _statement(self, current: OpenRound) -> bytes:
-        return digest(b"parley/survivors", current.plan_digest, current.survivors)
-
-    def _check_confirmations(
-        self, message: Confirmations, current: OpenRound, survived: list[bool]
-    ) -> None:
-        heard = unpack_mask(message.heard, self.state.run.degree).tolist()
-        statement, me = self._statement(current), self.state.index
-        at_mac = 0
-        for at, j in self._members(current):
-            if not heard[at]:
-                continue
-            got = message.macs[at_mac : at_mac + CONFIRMATION_BYTES]
-            at_mac += CONFIRMATION_BYTES
-            expected = mac(current.mac_keys[at], statement + _way(j, me))
-            if not survived[j] or not mac_matches(expected, got):
-                raise RemoteProtocolError(
-                    f"Expected party {j} to confirm the same survivors' list, got another MAC."
-                )
-        if at_mac != len(message.macs) or any(heard[len(current.members) :]):
-            raise RemoteProtocolError(
-                f"Expected one MAC for each neighbour heard, got {len(message.macs)} bytes."
-            )
-        count = at_mac // CONFIRMATION_BYTES
-        if count < self.state.run.threshold:
-            raise TooFewSurvivors(
-                f"Expected >= {self.state.run.threshold} confirming neighbours, got {count}."
-            )
-
-    def _reveal(self, current: OpenRound, survived: list[bool]) -> bytes:
-        run, me = self.state.run, self.state.index
-        opened, secrets = [False] * run.degree, []
-        for at, j in self._members(current):
-            sealed = current.envelopes[at * ENVELOPE_BYTES : (at + 1) * ENVELOPE_BYTES]
-            share = unseal(current.envelope_keys[at], j, sealed, bound(run, current.number, j, me))
-            # One list decides, and each neighbour is in it or not: its b share or its c share.
-            if survived[j]:
-                secrets.append(share[:SECRET_BYTES] if share else _NO_SHARE)
-            else:
-                secrets.append(current.pair_keys[at])
-                secrets.append(share[SECRET_BYTES:] if share else _NO_SHARE)
-            opened[at] = share is not None
-        message = Reveal(
-            sender=me,
-            round_number=current.number,
-            seed=current.seed,
-            opened=pack_mask(np.array(opened)),
-            secrets=b"".join(secrets),
-        )
-        self.abandon()
-        return encode(run, message)
-
-
-def _way(sender: int, receiver: int) -> bytes:
-    return struct.pack(">II", sender, receiver)
 
 
 def _enough(what: str, got: int, least: int) -> None:

@@ -11,7 +11,6 @@ from enum import IntEnum
 
 import numpy as np
 
-from secure_agg.edges import mask_key
 from secure_agg.encoding import Ring, ring_dtype
 from secure_agg.interface import LocalProtocolError, Mode, RemoteProtocolError, TooFewSurvivors
 from secure_agg.masks import add_masks
@@ -33,10 +32,10 @@ from secure_agg.messages import (
     pack_mask,
 )
 from secure_agg.outcome import CONFIRMATION_BYTES, ENVELOPE_BYTES, SECRET_BYTES, eligible
-from secure_agg.pairwise_party import advertised, bound, commitment, plan_digest, table_key
 from secure_agg.parameters import RunParameters
-from secure_agg.primitives import unseal, verifies
-from secure_agg.shamir import recover
+from secure_agg.primitives import verifies
+from secure_agg.recovery import Recovery
+from secure_agg.statements import advertised, plan_digest
 
 __all__ = ["Server", "ServerPhase"]
 
@@ -83,7 +82,7 @@ class Server:
         """
         message = self._accept(data, Advertise, ServerPhase.JOINING, self._adverts)
         sender, identity = message.sender, self._identities[message.sender]
-        statement = advertised(self.run, sender, identity, message.key)
+        statement = advertised(self.run.fingerprint, sender, identity, message.key)
         if message.identity != identity or not verifies(identity, message.signature, statement):
             raise RemoteProtocolError(
                 f"Expected the signed key of party {sender}, got a forged one."
@@ -320,8 +319,17 @@ class Server:
         self._local("finish", ServerPhase.UNMASKING if robust else ServerPhase.VECTORS)
         try:
             if robust:
-                plus, minus = self._masks_left()
-                add_masks(self._total, plus, minus)
+                recovery = Recovery(
+                    run=self.run,
+                    number=self.round_number,
+                    plan=self._plan_digest,
+                    shares=self._given,
+                    near=self._near,
+                    members=self._members,
+                    survivors=set(self._arrived),
+                    reveals=self._revealed,
+                )
+                add_masks(self._total, *recovery.masks_left())
             elif len(self._arrived) < len(self._members):
                 raise TooFewSurvivors(
                     f"Expected all {len(self._members)} vectors of an optimistic round, got "
@@ -330,60 +338,6 @@ class Server:
             return self._total
         finally:
             self._end_round()
-
-    def _masks_left(self) -> tuple[list[bytes], list[bytes]]:
-        """Keys whose masks are to be added to and subtracted from the total."""
-        plus: list[bytes] = []
-        minus: list[bytes] = []
-        opened = _Reveals(self)
-        for i in self._arrived:
-            revealed = self._revealed.get(i)
-            seed = None if revealed is None else revealed.seed
-            if seed is None or not self._is_secret(i, b"self", seed):
-                seed = self._rebuild(i, b"self", opened)
-            minus.append(seed)
-        for i in (j for j in self._members if j not in self._arrived):
-            survivors = [j for j in self._members[i] if j in self._arrived]
-            table: dict[int, bytes] | None = None
-            for j in survivors:
-                key = opened.pair_key(j, i)
-                if key is None:
-                    table = self._table(i, opened) if table is None else table
-                    key = mask_key(table[j], self._plan_digest)
-                # Survivor j's vector has + this mask where j < i.
-                (minus if j < i else plus).append(key)
-        return plus, minus
-
-    def _is_secret(self, party: int, which: bytes, secret: bytes) -> bool:
-        commitments = self._given[party].commitments
-        expected = commitments[:SECRET_BYTES] if which == b"self" else commitments[SECRET_BYTES:]
-        return commitment(self.run, self.round_number, party, which, secret) == expected
-
-    def _rebuild(self, party: int, which: bytes, opened: _Reveals) -> bytes:
-        graph = self.run.neighbours[party].tolist()
-        shares = {
-            x: share
-            for x, holder in enumerate(graph, start=1)
-            if (share := opened.share(holder, party)) is not None
-        }
-        threshold = self.run.threshold
-        secret = recover(shares, threshold, lambda s: self._is_secret(party, which, s))
-        if secret is None:
-            raise TooFewSurvivors(
-                f"Expected >= {threshold} true shares of a secret of party {party}, got "
-                f"{len(shares)} shares that do not give it."
-            )
-        return secret
-
-    def _table(self, party: int, opened: _Reveals) -> dict[int, bytes]:
-        """Base keys by neighbour, of a dropped party whose survivors fell silent."""
-        recovery = self._rebuild(party, b"recovery", opened)
-        where = bound(self.run, self.round_number, party, party)
-        table = unseal(table_key(recovery), party, self._given[party].table, where)
-        near = self._near[party]
-        if table is None or len(table) != SECRET_BYTES * len(near):
-            raise TooFewSurvivors(f"Expected a true table of party {party}, got garbage.")
-        return {j: table[at * SECRET_BYTES : (at + 1) * SECRET_BYTES] for at, j in enumerate(near)}
 
     def _surviving(self, party: int) -> list[int]:
         return [j for j in self._members.get(party, []) if j in self._arrived]
@@ -429,41 +383,3 @@ class Server:
         self._revealed: dict[int, Reveal] = {}
         self._plan_digest = b""
         self._total = np.empty(0, dtype=ring_dtype(self.run.ring_bits))
-
-
-class _Reveals:
-    """What was revealed about a party by a holder, looked up when it is needed."""
-
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self._index: dict[int, dict[int, tuple[int, bool]]] = {}
-
-    def _find(self, holder: int, about: int) -> tuple[bytes, bool, bool] | None:
-        server = self._server
-        message = server._revealed.get(holder)
-        if message is None:
-            return None
-        index = self._index.get(holder)
-        if index is None:
-            flags = np.unpackbits(np.frombuffer(message.opened, dtype=np.uint8)).tolist()
-            index, at = {}, 0
-            for n, j in enumerate(server._members[holder]):
-                index[j] = (at, bool(flags[n]))
-                at += SECRET_BYTES if j in server._arrived else 2 * SECRET_BYTES
-            self._index[holder] = index
-        if about not in index:
-            return None
-        at, given = index[about]
-        dropped = about not in server._arrived
-        size = 2 * SECRET_BYTES if dropped else SECRET_BYTES
-        return message.secrets[at : at + size], given, dropped
-
-    def pair_key(self, holder: int, about: int) -> bytes | None:
-        """The key between a survivor and a dropped neighbour, if the survivor revealed."""
-        found = self._find(holder, about)
-        return None if found is None else found[0][:SECRET_BYTES]
-
-    def share(self, holder: int, about: int) -> bytes | None:
-        """The holder's share of the one secret of `about` that may be rebuilt."""
-        found = self._find(holder, about)
-        return found[0][-SECRET_BYTES:] if found is not None and found[1] else None

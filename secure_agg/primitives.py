@@ -1,10 +1,7 @@
-"""Every cryptographic call of the project, each with why it is safe.
+"""Every cryptographic call of secure aggregation, each with why it is safe.
 
-X25519 (RFC 7748), Ed25519 (RFC 8032), HKDF-SHA256 (RFC 5869), AES-256-GCM (NIST SP 800-38D), and
-AES-256-CTR as keystream. All from `cryptography` and the standard library.
+X25519 (RFC 7748), Ed25519 (RFC 8032), HKDF-SHA256 (RFC 5869), AES-256-GCM (NIST SP 800-38D).
 """
-
-from __future__ import annotations
 
 import hashlib
 import hmac
@@ -36,16 +33,13 @@ def derive(key: bytes, info: bytes) -> bytes:
 
 
 def agree(private: bytes, exchanges: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
-    """X25519 with each (peer key, salt), then HKDF-Extract with the run and both keys as salt.
+    """X25519 with each (peer key, salt), then HKDF-Extract; salts bind the run and both keys.
 
-    An all-zero result (a peer key of small order) raises ValueError, so a secret always depends
-    on both private keys.
+    A peer key of small order raises ValueError: a secret always depends on both private keys.
     """
     mine = X25519PrivateKey.from_private_bytes(private)  # costs three exchanges, so once for all
-    return [
-        hmac.digest(salt, mine.exchange(X25519PublicKey.from_public_bytes(peer)), "sha256")
-        for peer, salt in exchanges
-    ]
+    shared = ((mine.exchange(X25519PublicKey.from_public_bytes(p)), salt) for p, salt in exchanges)
+    return [hmac.digest(salt, secret, "sha256") for secret, salt in shared]
 
 
 def public_key(private: bytes) -> bytes:
@@ -78,15 +72,12 @@ def mac(key: bytes, message: bytes) -> bytes:
 
 
 def mac_matches(expected: bytes, got: bytes) -> bool:
-    """Comparison in constant time: its duration says nothing about a valid MAC's bytes."""
+    """In constant time: how long it takes says nothing about the valid MAC."""
     return hmac.compare_digest(expected, got)
 
 
 def seal(key: bytes, sender: int, plaintext: bytes, bound_to: bytes) -> bytes:
-    """AES-256-GCM, 16 bytes longer.
-
-    A key serves one pair and round, once each way, with the sender's index as nonce: none repeats.
-    """
+    """AES-256-GCM. A key serves one pair and round, once each way; the sender is the nonce."""
     return AESGCM(key).encrypt(sender.to_bytes(12, "big"), plaintext, bound_to)
 
 
@@ -99,22 +90,18 @@ def unseal(key: bytes, sender: int, sealed: bytes, bound_to: bytes) -> bytes | N
 
 
 def keystream_cipher(key: bytes) -> AESGCM:
-    """AES-256-GCM, used by `masks.py` over zeros for its keystream alone.
+    """AES-256-GCM, for masks: over zeros it *is* the AES-256-CTR keystream from nonce ‖ 2.
 
-    GCM encrypts with AES-256-CTR from the block nonce ‖ 2, so over zeros its output *is* that
-    keystream; it has the widest vector code of OpenSSL and no set-up a call. Safe because the key
-    is single-use (one mask), every piece of the mask has its own 96-bit nonce and is below GCM's
-    64 GiB, so no counter block repeats, and the tag is overwritten and never leaves the process.
+    It has OpenSSL's widest vector code. Safe because the key serves one mask, every piece has a
+    nonce of its own, far below GCM's 64 GiB: no counter block repeats. The tag is overwritten
+    and never leaves the process.
     """
     return AESGCM(key)
 
 
 def expand_seed(seed: bytes) -> Entropy:
-    """A deterministic source for simulations, for tests and vectors: NOT entropy.
-
-    Call number c gives SHAKE-256(tag ‖ seed ‖ c): calls never overlap.
-    """
-    calls = iter(range(2**63))
+    """A source for simulations and public choices, NOT entropy: SHAKE-256(tag ‖ seed ‖ call)."""
+    calls = iter(range(2**63))  # a number for each call, so that no two overlap
 
     def draw(count: int) -> bytes:
         call = next(calls).to_bytes(8, "big")

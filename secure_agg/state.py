@@ -148,7 +148,7 @@ class PartyState:
                 envelope_keys=read.blobs(),
                 mac_keys=read.blobs(),
             )
-        if read.number():
+        if read.flag():
             state.current = OpenRound(
                 number=read.number(),
                 plan_digest=read.blob(),
@@ -162,6 +162,11 @@ class PartyState:
                 envelopes=read.blob(),
             )
         read.end()
+        if index >= state.run.parties or len(state.near) != len(state.chains):
+            raise LocalProtocolError(
+                f"Expected an index below {state.run.parties} and as many chains as neighbours, "
+                f"got {index}, {len(state.chains)} and {len(state.near)}."
+            )
         return state
 
 
@@ -200,6 +205,12 @@ class _Reader:
 
     def number(self) -> int:
         return int.from_bytes(self._take(4), "big")
+
+    def flag(self) -> bool:
+        value = self.number()
+        if value > 1:
+            raise LocalProtocolError(f"Expected a flag of 0 or 1 in the state, got {value}.")
+        return bool(value)
 
     def numbers(self) -> list[int]:
         count = self.number()

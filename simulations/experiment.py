@@ -27,6 +27,9 @@ __all__ = ["Experiment", "load_experiment"]
 _CHEAP = 500_000
 """Entries of the data matrix up to which every round is evaluated."""
 
+_PIECE = 8192
+"""Rows prepared at a time."""
+
 _SPLIT_STREAM = 1
 """Keeps the draw and split apart from any other use of the same seed."""
 
@@ -109,32 +112,26 @@ def load_experiment(job: Job) -> Experiment:
     rng = np.random.default_rng([job.data.seed, _SPLIT_STREAM])
     records, classes, files = _read(job, rng)
     parties, test = _split(job, records, files, rng)
-    federated = job.algorithm.kind == "fedavg"
-    rows = prepare_rows(
-        records.features.astype(job.run.precision, copy=False),
-        intercept=job.model.intercept and not federated,
+    held = _read_test(job, classes) if job.data.test_source else None
+    test_rows = (
+        _prepared(job, records, test)
+        if held is None
+        else _prepared(job, held, np.arange(len(held)))
     )
-    test_rows, test_labels = rows[test], records.labels[test]
-    if job.data.test_source:
-        held = _read_test(job, classes)
-        test_labels = held.labels
-        test_rows = prepare_rows(
-            held.features.astype(job.run.precision, copy=False),
-            intercept=job.model.intercept and not federated,
-        )
+    test_labels = records.labels[test] if held is None else held.labels
     sizes = np.array([len(own) for own in parties])
     order = np.concatenate(parties)
     least = job.parties.min_records
     federation = Federation.of_sizes(sizes, None if least == "auto" else least)
     digest = hashlib.sha256(np.ascontiguousarray(records.features).data)
     digest.update(np.ascontiguousarray(records.labels).data)
-    if federated:
+    if job.algorithm.kind == "fedavg":
         # Imported here: networks need torch, linear models do not.
         from simulations.network_experiment import network_experiment
 
         return network_experiment(
             job,
-            rows=rows[order],
+            rows=_prepared(job, records, order),
             labels=records.labels[order],
             test_rows=test_rows,
             test_labels=test_labels,
@@ -146,7 +143,7 @@ def load_experiment(job: Job) -> Experiment:
     model = model_for(job, features=records.features.shape[1], classes=classes)
     return Experiment(
         block=PartyBlock(
-            features=rows[order],
+            features=_prepared(job, records, order),
             labels=records.labels[order],
             offsets=np.concatenate([[0], np.cumsum(sizes)]),
         ),
@@ -158,6 +155,18 @@ def load_experiment(job: Job) -> Experiment:
         fingerprint=f"sha256:{digest.hexdigest()}",
         size_weights=job.parties.weights == "size",
     )
+
+
+def _prepared(job: Job, records: Records, rows: NDArray[np.int64]) -> NDArray[np.floating[Any]]:
+    """The chosen rows, ready to learn from; filled in pieces, so that no copy is made on the way."""
+    # A network has biases of its own.
+    intercept = job.model.intercept and job.algorithm.kind != "fedavg"
+    width = records.features.shape[1] + intercept
+    prepared = np.empty((len(rows), width), dtype=job.run.precision)
+    for begin in range(0, len(rows), _PIECE):
+        piece = slice(begin, begin + _PIECE)
+        prepared[piece] = prepare_rows(records.features[rows[piece]], intercept=intercept)
+    return prepared
 
 
 def _read(job: Job, rng: np.random.Generator) -> tuple[Records, int, list[int] | None]:

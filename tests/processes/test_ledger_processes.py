@@ -14,7 +14,7 @@ import pytest
 
 from privacy.events import Composition, Event
 from privacy.guarantee import Neighbouring, Unit
-from privacy.ledger import BudgetExceeded, DatasetBudget, Entry, EntryState, Ledger
+from privacy.ledger import BudgetExceeded, DatasetBudget, Entry, EntryState, Ledger, NotALedger
 
 # Forked, so that a child starts in milliseconds; each opens the ledger itself.
 PROCESSES = multiprocessing.get_context("fork")
@@ -50,7 +50,7 @@ def an_entry(index: int, run_id: str = "run-1") -> Entry:
 
 
 def in_child(work: Callable[..., None], *arguments: Any) -> Any:
-    child = PROCESSES.Process(target=work, args=arguments)
+    child = PROCESSES.Process(target=work, args=arguments, daemon=True)
     child.start()
     return child
 
@@ -59,7 +59,7 @@ def spend_all(url: str, run_id: str, gate: Any, answers: Any) -> None:
     """Reserves until refused; says how many reservations it got."""
     with Ledger.open(url) as ledger:
         ledger.register(a_budget(4.0))
-        gate.wait()
+        gate.wait(timeout=60)
         got = 0
         try:
             while True:
@@ -88,7 +88,7 @@ def test_processes_that_race_spend_exactly_the_budget(ledger_url: str) -> None:
 
 def race_for_the_last(url: str, run_id: str, gate: Any, answers: Any) -> None:
     with Ledger.open(url) as ledger:
-        gate.wait()
+        gate.wait(timeout=60)
         try:
             ledger.reserve(an_entry(1, run_id))
         except BudgetExceeded:
@@ -114,7 +114,7 @@ def test_of_two_processes_one_gets_the_last_release(ledger_url: str) -> None:
 def reserve_the_same(url: str, gate: Any, answers: Any) -> None:
     with Ledger.open(url) as ledger:
         ledger.register(a_budget(1.0))
-        gate.wait()
+        gate.wait(timeout=60)
         answers.put(ledger.reserve(an_entry(1)).id)
 
 
@@ -126,6 +126,24 @@ def test_two_processes_that_resume_the_same_run_share_one_reservation(ledger_url
         child.join(timeout=60)
     with Ledger.open(ledger_url) as ledger:
         assert ledger.spent("adult").releases == 1
+
+
+def open_and_register(url: str, gate: Any) -> None:
+    gate.wait(timeout=60)
+    with Ledger.open(url) as ledger:
+        ledger.register(a_budget(1.0))
+
+
+@pytest.mark.parametrize("attempt", range(5))
+def test_processes_that_open_a_new_ledger_at_once_make_one(ledger_url: str, attempt: int) -> None:
+    gate = PROCESSES.Barrier(4)
+    children = [in_child(open_and_register, ledger_url, gate) for _ in range(4)]
+    for child in children:
+        child.join(timeout=60)
+        assert child.exitcode == 0
+    with Ledger.open(ledger_url, create=False) as ledger:
+        assert ledger.head().records == 1
+        assert ledger.verify() == []
 
 
 # --- kill -9 ----------------------------------------------------------------------------------
@@ -187,6 +205,11 @@ def run_once(url: str, *, kill_after_s: float | None, rounds: int | None = None)
 
 def check_after_kill(url: str, last: int) -> int:
     """Nothing lost, nothing paid twice; gives the rounds that are committed."""
+    try:
+        with Ledger.open(url, read_only=True) as ledger:
+            assert ledger.verify() == []
+    except NotALedger:
+        assert last == 0  # killed before there was one
     with Ledger.open(url) as ledger:
         if not ledger.totals():
             assert last == 0

@@ -49,9 +49,7 @@ def build(
         return drawn[-1]
 
     members = {
-        i: Party(
-            run=run, policy=policy, index=i, identity=private[i], entropy=recording, work=work
-        )
+        i: Party(run=run, policy=policy, index=i, identity=private[i], entropy=recording, work=work)
         for i in range(parties)
     }
     rng = np.random.default_rng(0)
@@ -124,7 +122,7 @@ def finished(drill, number=1, absent=(), silent=()):
     return drill.server.finish()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def drill():
     """The functions above, so that test modules need no import of this file."""
     return SimpleNamespace(

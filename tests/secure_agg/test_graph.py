@@ -8,9 +8,7 @@ import pytest
 from secure_agg.graph import choose_degree, neighbour_table, security_failure
 
 
-@pytest.mark.parametrize(
-    ("active", "expected"), [(False, (46, 26)), (True, (96, 67))]
-)
+@pytest.mark.parametrize(("active", "expected"), [(False, (46, 26)), (True, (96, 67))])
 def test_the_specification_s_degrees_are_reproduced(active, expected):
     assert choose_degree(1000, corrupt=100, dropped=100, active=active) == expected
 

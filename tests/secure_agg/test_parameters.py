@@ -91,7 +91,7 @@ def test_a_policy_against_an_active_server_refuses_rounds_without_confirmation()
 
 
 def test_duplicate_identities_are_refused():
-    with pytest.raises(ValueError, match="Expected 3 different identities, got 2."):
+    with pytest.raises(ValueError, match=r"Expected 3 different identities, got 2\."):
         _policy(identities=(b"a" * 32, b"b" * 32, b"a" * 32))
     with pytest.raises(ValueError, match="32 bytes"):
         _policy(identities=(b"a",))

@@ -1,6 +1,7 @@
 """Tests of the cryptographic calls against published vectors."""
 
 import hashlib
+import hmac
 
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -23,15 +24,20 @@ from secure_agg.primitives import (
 
 
 def test_key_agreement_is_x25519_of_rfc_7748_section_6_1():
-    alice = bytes.fromhex("77076d0a7318a57d3c16c17251b26645df4c2f92ebc099e04e1a3d8a3f2fcd22")
-    assert public_key(alice) != b""
-    alice = bytes.fromhex("77076d0a7318a57d3c16c17251b26645c6c2f6c929b1b3f8d3e1f7a6b0c6c1a0")
+    alice = bytes.fromhex("8520f0098930a754748b7ddcb43ef75a0dbf3a0d26381af4eba4a98eaa9b4e6a")
     bob = bytes.fromhex("5dab087e624a8a4b79e17f8b83800ee66f3bb1292618b6fd1c2f8b27ff88e0eb")
+    shared = bytes.fromhex("4a5d9d5ba4ce2de1728e3bf480350f25e07e21c947d19e3376f09b3c1e161742")
     assert public_key(bob) == bytes.fromhex(
         "de9edb7d7b7dc1b4d35b61c2ece435373f8343c85b78674dadfc7e146f882b4f"
     )
-    assert agree(alice, [(public_key(bob), b"s")]) == agree(bob, [(public_key(alice), b"s")])
-    assert agree(alice, [(public_key(bob), b"s")]) != agree(alice, [(public_key(bob), b"t")])
+    assert agree(bob, [(alice, b"salt")]) == [hmac.digest(b"salt", shared, "sha256")]
+
+
+def test_both_ends_agree_and_the_salt_matters():
+    one, other = bytes(range(32)), bytes(range(1, 33))
+    secret = agree(one, [(public_key(other), b"s")])
+    assert secret == agree(other, [(public_key(one), b"s")])
+    assert secret != agree(one, [(public_key(other), b"t")])
 
 
 def test_a_key_of_small_order_is_refused():
@@ -95,6 +101,4 @@ def test_an_expanded_seed_repeats_and_never_overlaps():
     draws = [first(32) for _ in range(3)]
     assert draws == [second(32) for _ in range(3)]
     assert len(set(draws)) == 3
-    assert draws[0] == hashlib.shake_256(
-        b"parley/simulated entropy" + b"s" + bytes(8)
-    ).digest(32)
+    assert draws[0] == hashlib.shake_256(b"parley/simulated entropy" + b"s" + bytes(8)).digest(32)

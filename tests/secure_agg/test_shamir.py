@@ -59,12 +59,12 @@ def test_fewer_than_the_threshold_are_uniform_whatever_the_secret(secret, held):
 
 def test_a_garbage_share_is_worked_around_up_to_a_bound():
     shares = split(b"s" * 32, 20, 14, expand_seed(b"garbage"))
-    given_shares = {x: share for x, share in enumerate(shares, start=1)}
+    given_shares = dict(enumerate(shares, start=1))
     given_shares[2] = bytes(32)
     assert combine({x: given_shares[x] for x in range(1, 15)}) != b"s" * 32
     assert recover(given_shares, 14, lambda s: s == b"s" * 32) == b"s" * 32
     calls = []
-    assert recover(given_shares, 14, lambda s: calls.append(s)) is None
+    assert recover(given_shares, 14, calls.append) is None
     assert len(calls) == MAX_ATTEMPTS
     assert recover(dict(list(given_shares.items())[:13]), 14, lambda s: True) is None
 

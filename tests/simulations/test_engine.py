@@ -224,3 +224,33 @@ def test_an_edited_ledger_is_found(tmp_path):
     path.write_bytes(raw)
     with Ledger.open(path, read_only=True) as ledger:
         assert ledger.verify()
+
+
+@pytest.mark.parametrize("protocol", ["robust", "optimistic"])
+@pytest.mark.parametrize("faults", ["", "drop:0.25", "drop:0.25@before-vector,decline:0.125"])
+def test_masked_and_ideal_runs_give_the_same_bits_and_the_same_ledger(tmp_path, protocol, faults):
+    common = (
+        "run.seed=11",
+        f"secure-aggregation.protocol={protocol}",
+        f"run.faults={faults}",
+        "secure-aggregation.min-survivors=5",
+        "algorithm.rounds=4",
+    )
+    ideal = run(tmp_path, *common, name="ideal")
+    masked = run(tmp_path, *common, "secure-aggregation.mode=masked", name="masked")
+    assert masked.summary["secure_aggregation"]["mode"] == "masked"
+    assert masked.summary["status"] == ideal.summary["status"] == "complete"
+    assert np.array_equal(ideal.theta, masked.theta)
+
+    def lines(result):
+        rounds = (result.folder / "rounds.jsonl").read_text().splitlines()
+        return [{**json.loads(line), "seconds": 0} for line in rounds]
+
+    assert lines(ideal) == lines(masked)
+
+
+def test_the_fast_engine_checks_one_round_against_the_masked_protocol_and_says_so(tmp_path):
+    result = run(tmp_path, "secure-aggregation.masked-check=true", "run.faults=drop:0.25")
+    checked = result.summary["secure_aggregation"]["masked_check"]
+    assert "round 1" in checked
+    assert "identical" in checked

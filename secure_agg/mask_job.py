@@ -1,0 +1,47 @@
+"""A vector on its way to being masked, in the buffer of the message that carries it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from secure_agg.encoding import Ring
+from secure_agg.masks import add_masks
+from secure_agg.outcome import HEADER_BYTES
+
+__all__ = ["MaskJob", "VectorBuffer"]
+
+
+class VectorBuffer:
+    """A Vector message whose payload is filled in place: one copy of a vector, not three."""
+
+    def __init__(self, head: bytes, vector: Ring) -> None:
+        start = -(-HEADER_BYTES // 16) * 16  # the payload is aligned for its words
+        raw = np.empty(start + vector.nbytes, dtype=np.uint8)
+        raw[start - HEADER_BYTES : start] = np.frombuffer(head, dtype=np.uint8)
+        self.words: Ring = raw[start:].view(vector.dtype.newbyteorder("<"))
+        self.words[:] = vector
+        self.message = raw.data[start - HEADER_BYTES :]
+
+
+class MaskJob:
+    """A vector on its way to being masked: the only holder of the unmasked copy.
+
+    Attributes:
+        buffer: holds the vector, masked in place.
+        plus: keys whose masks are added; the self seed is the first in robust mode.
+        minus: keys whose masks are subtracted.
+        has_self_seed: whether `plus` begins with the self seed.
+    """
+
+    __slots__ = ("buffer", "has_self_seed", "minus", "plus")
+
+    def __init__(self, buffer: VectorBuffer, seed: bytes) -> None:
+        self.buffer = buffer
+        self.has_self_seed = bool(seed)
+        self.plus: list[bytes] = [seed] if seed else []
+        self.minus: list[bytes] = []
+
+    def run(self) -> memoryview:
+        """Add the masks and give the message."""
+        add_masks(self.buffer.words, self.plus, self.minus)
+        return self.buffer.message

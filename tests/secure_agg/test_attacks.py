@@ -1,0 +1,501 @@
+"""Attack drills: what Flower's SecAgg+ gets wrong, tried on ours. Each is refused by the party.
+
+The nine failures of the specification's list, and what an active server would try next. After
+every refusal the party answers nothing more in that round, and no secret is in the error.
+"""
+
+import io
+import logging
+import struct
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from secure_agg.encoding import EncodingError, FixedPoint, RingTooSmall
+from secure_agg.interface import LocalProtocolError, RemoteProtocolError, TooFewSurvivors
+from secure_agg.masks import expand
+from secure_agg.messages import (
+    SERVER,
+    Confirmations,
+    Plan,
+    Roster,
+    Survivors,
+    decode,
+    encode,
+    pack_mask,
+)
+from secure_agg.pairwise_party import Party
+from secure_agg.parameters import Policy
+from secure_agg.primitives import public_key
+from secure_agg.state import Phase
+
+
+def _list(d, parties, number=1):
+    flags = np.zeros(d.run.parties, dtype=bool)
+    flags[list(parties)] = True
+    survivors = Survivors(sender=SERVER, round_number=number, survivors=pack_mask(flags))
+    return encode(d.run, survivors)
+
+
+def _refused(party, call, match, error=RemoteProtocolError):
+    with pytest.raises(error, match=match) as caught:
+        call()
+    text = repr(caught.value) + str(caught.value.__cause__)
+    assert not any(
+        secret.hex() in text or repr(secret)[2:-1] in text for secret in party.state.chains
+    )
+    return caught.value
+
+
+# 1. The 256-bit seed is folded to 32 bits and feeds a Mersenne Twister.
+
+
+def test_1_masks_use_every_bit_of_their_key_and_are_not_linear():
+    base = expand(bytes(32), 64, np.dtype(np.uint32))
+    for bit in range(256):
+        key = bytearray(32)
+        key[bit // 8] ^= 1 << bit % 8
+        other = expand(bytes(key), 64, np.dtype(np.uint32))
+        assert (base != other).sum() >= 60
+    a, b = bytes([1]) + bytes(31), bytes([2]) + bytes(31)
+    both = expand(bytes([3]) + bytes(31), 64, np.dtype(np.uint32))
+    assert not np.array_equal(
+        expand(a, 64, np.dtype(np.uint32)) ^ expand(b, 64, np.dtype(np.uint32)) ^ base, both
+    )
+
+
+# 2. The largest ring element is never drawn; with a ring of 2 every mask is zero.
+
+
+def test_2_every_ring_element_is_drawn():
+    words = expand(bytes(32), 2_000_000, np.dtype(np.uint16))
+    counts = np.bincount(words, minlength=2**16)
+    assert counts.min() > 0  # P[some value missing] = 65536·e^(−30.5) = 4e-9
+    assert counts[2**16 - 1] > 0
+
+
+# 3. A party answers for one id in both lists; duplicates pass the threshold test.
+
+
+def test_3_no_message_can_name_one_party_twice_or_in_both_lists(drill):
+    # One bit a party: there is no second list and no duplicate to send.
+    d = drill.joined(drill.build())
+    confirmations = drill.confirmed(d, absent=[4])
+    reveal = d.parties[0].on_confirmations(confirmations[0])
+    # Seed, mask, one share for each of the 3 survivors, key and share of the dropped one.
+    assert len(reveal) == 18 + 32 + 1 + 3 * 32 + 2 * 32
+
+
+def test_3_a_second_list_for_the_round_is_refused_after_the_first(drill):
+    d = drill.joined(drill.build())
+    drill.masked(d)
+    party = d.parties[0]
+    party.on_survivors(_list(d, [0, 1, 2, 3]))
+    _refused(party, lambda: party.on_survivors(_list(d, [0, 1, 2, 4])), "while CONFIRMED")
+    _refused(party, lambda: party.on_survivors(_list(d, [0, 1, 2, 3])), "while CONFIRMED")
+
+
+def test_3_two_lists_to_two_camps_are_refused_by_both(drill):
+    d = drill.joined(drill.build())
+    drill.masked(d)
+    camps = {0: [0, 1, 2, 3], 1: [0, 1, 2, 3], 2: [0, 1, 2, 4], 4: [0, 1, 2, 4]}
+    for i, camp in camps.items():
+        d.server.phase = type(d.server.phase).CONFIRMING
+        d.server._arrived = dict.fromkeys(sorted(camp), True)
+        d.server.on_confirm(d.parties[i].on_survivors(_list(d, camp)))
+    d.server._confirmed = {
+        i: macs | dict.fromkeys(set(range(5)) - set(macs), b"\x00" * 16)
+        for i, macs in d.server._confirmed.items()
+    }
+    for i, message in d.server.confirmations().items():
+        party = d.parties[i]
+        _refused(party, lambda p=party, m=message: p.on_confirmations(m), "same survivors' list")
+        assert party.state.phase is Phase.IDLE
+        assert party.state.current is None
+
+
+def test_3_a_list_of_parties_that_never_took_part_is_refused(drill):
+    d = drill.joined(drill.build(7))
+    for i in range(6):
+        d.server.on_shares(d.parties[i].prepare(1))
+    plans = d.server.plan(1, dimension=6, context=d.context)
+    party = d.parties[0]
+    party.on_plan(plans[0], d.vectors[0], context=d.context)
+    _refused(party, lambda: party.on_survivors(_list(d, range(7))), "among the participants")
+    assert party.state.current is None
+
+
+def test_3_a_party_declared_dropped_after_it_sent_refuses(drill):
+    d = drill.joined(drill.build())
+    drill.masked(d)
+    party = d.parties[0]
+    _refused(party, lambda: party.on_survivors(_list(d, [1, 2, 3, 4])), "which sent, to survive")
+
+
+# 4. Keys are not authenticated: the server in the middle.
+
+
+def test_4_a_key_that_its_pinned_identity_did_not_sign_is_refused(drill):
+    d = drill.build()
+    for party in d.parties.values():
+        d.server.on_advertise(party.advertise())
+    rosters = d.server.roster()
+    roster = decode(d.run, rosters[0], Roster)
+    middle = public_key(b"m" * 32)
+    entries = {
+        "another key, old signature": middle + roster.entries[32:],
+        "keys exchanged": roster.entries[96:192] + roster.entries[:96] + roster.entries[192:],
+        "a key twice": roster.entries[:96] * 2 + roster.entries[192:],
+        "a weak key": bytes(32) + roster.entries[32:],
+        "one missing": roster.entries[96:],
+    }
+    for forged in entries.values():
+        message = Roster(sender=SERVER, round_number=0, present=roster.present, entries=forged)
+        party = d.parties[0]
+        _refused(party, lambda p=party, m=message: p.on_roster(encode(d.run, m)), "Expected")
+        assert party.state.phase is Phase.ADVERTISED
+    d.parties[0].on_roster(rosters[0])
+
+
+def test_4_an_identity_that_the_server_made_up_is_refused(drill):
+    d = drill.build()
+    impostor = drill.build(seed=b"impostor")
+    d.server._identities = impostor.identities  # a server that accepts them
+    for party in impostor.parties.values():
+        d.server.on_advertise(party.advertise())
+    rosters = d.server.roster()
+    d.parties[0].advertise()
+    _refused(d.parties[0], lambda: d.parties[0].on_roster(rosters[0]), "pinned identity of party 1")
+
+
+def test_4_a_signature_for_other_parameters_is_refused(drill):
+    d, other = drill.build(), drill.build(ring_bits=64)
+    for party in other.parties.values():
+        other.server.on_advertise(party.advertise())
+    message = decode(other.run, other.server.roster()[0], Roster)
+    d.parties[0].advertise()
+    _refused(
+        d.parties[0], lambda: d.parties[0].on_roster(encode(d.run, message)), "these parameters"
+    )
+
+
+def test_4_a_party_with_another_s_identity_is_refused_on_its_own_side(drill):
+    d = drill.build()
+    with pytest.raises(LocalProtocolError, match="identity pinned for party 0"):
+        Party(run=d.run, policy=d.policy, index=0, identity=d.private[1], entropy=d.entropy)
+
+
+# 5. The server chooses threshold 1, or a ring of 2, and the party obeys.
+
+
+def test_5_weak_parameters_are_refused_by_the_party(drill):
+    d = drill.build(10)
+    strict = Policy(
+        identities=d.identities,
+        minimum_survivors=8,
+        minimum_degree=9,
+        minimum_threshold=7,
+        corrupt=3,
+    )
+    with pytest.raises(RemoteProtocolError, match="Expected minimum_survivors >= 8, got 6"):
+        Party(run=d.run, policy=strict, index=0, identity=d.private[0], entropy=d.entropy)
+    with pytest.raises(ValueError, match="failure bound"):
+        drill.build(10, threshold=1)
+    with pytest.raises(ValueError, match="16, 32 or 64, got 1"):
+        drill.build(ring_bits=1)
+
+
+def test_5_a_cohort_below_the_party_s_own_minimum_is_refused_at_every_step(drill):
+    d = drill.build(9)
+    policy = Policy(identities=d.identities, minimum_survivors=5, minimum_degree=7)
+    d = drill.build(9, policy=policy)
+    for i in range(7):
+        d.server.on_advertise(d.parties[i].advertise())
+    rosters = d.server.roster()
+    _refused(
+        d.parties[0], lambda: d.parties[0].on_roster(rosters[0]), "Expected >= 7 neighbours, got 6"
+    )
+    d = drill.joined(drill.build(9))
+    drill.masked(d)
+    party = d.parties[0]
+    _refused(
+        party, lambda: party.on_survivors(_list(d, [0, 1, 2])), ">= 5 survivors", TooFewSurvivors
+    )
+    assert party.state.current is None
+
+
+def test_5_a_plan_with_too_few_participants_is_refused(drill):
+    d = drill.joined(drill.build(9))
+    plans = drill.planned(d)
+    plan = decode(d.run, plans[0], Plan)
+    flags = np.zeros(9, dtype=bool)
+    flags[:3] = True
+    small = Plan(
+        sender=SERVER, round_number=1, dimension=6, context=d.context,
+        participants=pack_mask(flags), envelopes=plan.envelopes[:160],
+    )  # fmt: skip
+    party = d.parties[0]
+    _refused(
+        party,
+        lambda: party.on_plan(encode(d.run, small), d.vectors[0], context=d.context),
+        "Expected >= 5 participants, got 3",
+    )
+
+
+# 6. One ciphertext forwarded many times passes the count check.
+
+
+def test_6_a_repeated_or_moved_envelope_gives_no_share(drill):
+    d = drill.joined(drill.build())
+    plans = drill.planned(d)
+    plan = decode(d.run, plans[0], Plan)
+    repeated = plan.envelopes[:80] * 4
+    forged = Plan(**{**vars(plan), "envelopes": repeated})
+    d.server.on_vector(d.parties[0].on_plan(encode(d.run, forged), d.vectors[0], context=d.context))
+    for i in range(1, 5):
+        d.server.on_vector(d.parties[i].on_plan(plans[i], d.vectors[i], context=d.context))
+    listed = d.server.close()
+    for party in d.parties.values():
+        d.server.on_confirm(party.on_survivors(listed))
+    confirmations = d.server.confirmations()
+    reveal = d.parties[0].on_confirmations(confirmations[0])
+    # Only the envelope that was really party 1's for party 0 opens; the rest are zeros.
+    assert reveal[50] == 0b1000_0000
+    assert reveal[51 + 32 :] == bytes(3 * 32)
+
+
+def test_6_an_envelope_of_an_earlier_round_does_not_open(drill):
+    d = drill.joined(drill.build())
+    old = decode(d.run, drill.planned(d, 1)[0], Plan)
+    plans = drill.planned(d, 2)
+    new = decode(d.run, plans[0], Plan)
+    party = d.parties[0]
+    party.on_plan(
+        encode(d.run, Plan(**{**vars(new), "envelopes": old.envelopes})),
+        d.vectors[0],
+        context=d.context,
+    )
+    for i in range(1, 5):
+        d.parties[i].on_plan(plans[i], d.vectors[i], context=d.context)
+    listed = _list(d, range(5), 2)
+    party.on_survivors(listed)
+    d.server._arrived = dict.fromkeys(range(5), True)
+    d.server.phase = type(d.server.phase).CONFIRMING
+    for i in range(1, 5):
+        d.server.on_confirm(d.parties[i].on_survivors(listed))
+    d.server._confirmed[0] = dict.fromkeys(range(1, 5), bytes(16))
+    reveal = party.on_confirmations(d.server.confirmations()[0])
+    assert reveal[50] == 0
+
+
+# 7. Values out of range, too many parties, or a NaN give a silently wrong mean.
+
+
+def test_7_values_that_do_not_fit_are_refused_before_anything_is_sent(drill):
+    grid = FixedPoint(scale_bits=20, ring_bits=32, bound=1.0)
+    for bad in (float("nan"), float("inf"), 1.5, -2.0):
+        with pytest.raises(EncodingError, match="at party 0, coordinate 1"):
+            grid.encode(np.array([[0.0, bad]]))
+    with pytest.raises(RingTooSmall, match="got 5000 × 1048577"):
+        grid.check_capacity(5000, 0.0)
+    d = drill.joined(drill.build())
+    plans = drill.planned(d)
+    party = d.parties[0]
+    before = party.state.to_bytes()
+    for vector in (d.vectors[0].astype(float), d.vectors[0].astype(np.uint64), d.vectors):
+        with pytest.raises(LocalProtocolError, match="Expected a vector"):
+            party.on_plan(plans[0], vector, context=d.context)
+    with pytest.raises(RemoteProtocolError, match="Expected dimension 5"):
+        party.on_plan(plans[0], d.vectors[0][:5], context=d.context)
+    assert party.state.to_bytes() == before
+
+
+# 8. A dropout during set-up or sharing kills the round; a garbage share aborts it.
+
+
+@pytest.mark.parametrize("liars", [(2,), (2, 5)])
+def test_8_garbage_shares_of_others_do_not_stop_recovery(drill, liars):
+    d = drill.joined(drill.build(12))
+    confirmations = drill.confirmed(d, absent=[3])
+    for i, message in confirmations.items():
+        if i == 7:
+            continue  # lost: its self seed, and its key with party 3, must be rebuilt
+        reveal = bytearray(d.parties[i].on_confirmations(message))
+        if i in liars:
+            at = 18 + 32 + 2  # every secret after seed and mask is garbage, but 3's pair key
+            place = at + 32 * 3 if i > 3 else at + 32 * 2
+            key = reveal[place : place + 32]
+            reveal[at:] = b"\x5a" * (len(reveal) - at)
+            reveal[place : place + 32] = key
+        d.server.on_reveal(bytes(reveal))
+    rows = [i for i in range(12) if i != 3]
+    assert np.array_equal(
+        d.server.finish(), np.add.reduce(d.vectors[rows], axis=0, dtype=np.uint32)
+    )
+
+
+def test_8_garbage_envelopes_and_tables_of_a_party_hurt_nobody_else(drill):
+    d = drill.joined(drill.build())
+    for i, party in d.parties.items():
+        shares = party.prepare(1)
+        if i == 1:
+            shares = shares[:82] + bytes(len(shares) - 82)
+        d.server.on_shares(shares)
+    plans = d.server.plan(1, dimension=6, context=d.context)
+    for i, plan in plans.items():
+        d.server.on_vector(d.parties[i].on_plan(plan, d.vectors[i], context=d.context))
+    listed = d.server.close()
+    for party in d.parties.values():
+        d.server.on_confirm(party.on_survivors(listed))
+    for i, message in d.server.confirmations().items():
+        d.server.on_reveal(d.parties[i].on_confirmations(message))
+    assert np.array_equal(d.server.finish(), np.add.reduce(d.vectors, axis=0, dtype=np.uint32))
+
+
+# 9. Secrets stay in the state after the round: see test_pairwise. Here: nowhere else either.
+
+
+def test_9_no_secret_is_in_a_message_a_log_an_error_or_a_repr(drill, caplog):
+    caplog.set_level(logging.DEBUG)
+    d = drill.build()
+    sent = io.BytesIO()
+    real = d.server
+
+    def tap(name):
+        method = getattr(real, name)
+
+        def call(message):
+            sent.write(bytes(message))
+            return method(message)
+
+        return call
+
+    names = ("on_advertise", "on_shares", "on_vector", "on_confirm", "on_reveal")
+    d.server = SimpleNamespace(
+        **{name: tap(name) for name in names},
+        **{name: getattr(real, name) for name in ("roster", "plan", "close", "confirmations")},
+        finish=real.finish,
+    )
+    drill.joined(d)
+    confirmations = drill.confirmed(d, absent=[4])
+    before_reveal = sent.getvalue()
+    seeds = {i: p.state.current.seed for i, p in d.parties.items() if p.state.current}
+    secrets = {s for p in d.parties.values() for s in p.state.chains}
+    for party in d.parties.values():
+        if party.state.current:
+            current = party.state.current
+            secrets |= {*current.pair_keys, *current.envelope_keys, *current.mac_keys}
+    secrets |= set(d.drawn) | set(d.private) | set(seeds.values())
+    vectors = [row.tobytes() for row in d.vectors]
+    assert not any(secret in before_reveal for secret in secrets if secret)
+    assert not any(row in before_reveal for row in vectors)
+    for i, message in confirmations.items():
+        d.server.on_reveal(d.parties[i].on_confirmations(message))
+    revealed = sent.getvalue()[len(before_reveal) :]
+    # What a reveal says: own self seeds, and the round's keys with the dropped party. No more.
+    allowed = set(seeds.values()) - {seeds[4]} if 4 in seeds else set(seeds.values())
+    pairs = {k for k in secrets if k in revealed} - allowed
+    assert len(pairs) == 4
+    d.server.finish()
+    text = caplog.text + repr(real) + "".join(repr(p) + repr(p.state) for p in d.parties.values())
+    assert not any(secret.hex() in text for secret in secrets)
+
+
+# What an active server would try next.
+
+
+def test_a_replayed_plan_is_refused(drill):
+    d = drill.joined(drill.build())
+    plans = drill.planned(d)
+    party = d.parties[0]
+    party.on_plan(plans[0], d.vectors[0], context=d.context)
+    for phase in range(2):
+        _refused(
+            party,
+            lambda: party.on_plan(plans[0], d.vectors[0], context=d.context),
+            "Expected a round above 1, got 1",
+        )
+        if phase == 0:
+            party.abandon()
+
+
+def test_another_context_than_agreed_is_refused(drill):
+    d = drill.joined(drill.build())
+    plans = drill.planned(d)
+    _refused(
+        d.parties[0],
+        lambda: d.parties[0].on_plan(plans[0], d.vectors[0], context=b"x" * 32),
+        "agreed context",
+    )
+
+
+def test_two_plans_for_one_round_give_masks_that_do_not_cancel(drill):
+    d = drill.joined(drill.build())
+    plans = drill.planned(d)
+    flags = np.ones(5, dtype=bool)
+    flags[4] = False
+    plan = decode(d.run, plans[0], Plan)
+    split = Plan(
+        **{**vars(plan), "participants": pack_mask(flags), "envelopes": plan.envelopes[:240]}
+    )
+    messages = [d.parties[0].on_plan(encode(d.run, split), d.vectors[0], context=d.context)]
+    messages += [
+        d.parties[i].on_plan(plans[i], d.vectors[i], context=d.context) for i in range(1, 5)
+    ]
+    for message in messages:
+        d.server.on_vector(message)
+    listed = d.server.close()
+    confirms = {i: p.on_survivors(listed) for i, p in d.parties.items() if i}
+    with pytest.raises(RemoteProtocolError, match="among the participants"):
+        d.parties[0].on_survivors(listed)
+    for confirm in confirms.values():
+        d.server.on_confirm(confirm)
+    for i, message in d.server.confirmations().items():
+        d.server.on_reveal(d.parties[i].on_confirmations(message))
+    total = d.server.finish()
+    assert not np.array_equal(total, np.add.reduce(d.vectors, axis=0, dtype=np.uint32))
+
+
+def test_confirmations_that_are_forged_reflected_or_too_few_are_refused(drill):
+    def attempt(forge, match, error=RemoteProtocolError):
+        d = drill.joined(drill.build())
+        _, listed = drill.masked(d)
+        own = {i: p.on_survivors(listed) for i, p in d.parties.items()}
+        for message in own.values():
+            d.server.on_confirm(message)
+        honest = decode(d.run, d.server.confirmations()[0], Confirmations)
+        forged = Confirmations(**{**vars(honest), **forge(honest, own)})
+        party = d.parties[0]
+        _refused(party, lambda: party.on_confirmations(encode(d.run, forged)), match, error)
+        assert party.state.phase is Phase.IDLE
+        _refused(party, lambda: party.on_confirmations(encode(d.run, honest)), "while IDLE")
+
+    attempt(lambda h, own: {"macs": bytes(16) + h.macs[16:]}, "same survivors' list")
+    attempt(lambda h, own: {"macs": own[0][18:]}, "same survivors' list")  # its own, reflected
+    attempt(lambda h, own: {"macs": h.macs[16:32] + h.macs[:16] + h.macs[32:]}, "same surv")
+    attempt(lambda h, own: {"macs": h.macs[:48]}, "Expected")
+    attempt(lambda h, own: {"round_number": 2}, "Expected round 1, got 2")
+    attempt(
+        lambda h, own: {"macs": h.macs[:32], "heard": b"\xc0"},
+        "Expected >= 3 confirming neighbours, got 2",
+        TooFewSurvivors,
+    )
+
+
+def test_messages_out_of_order_or_of_another_run_change_nothing(drill):
+    d, other = drill.joined(drill.build()), drill.joined(drill.build(ring_bits=64))
+    plans = drill.planned(other)
+    party = d.parties[0]
+    before = party.state.to_bytes()
+    foreign = [plans[0], b"", b"\x01", struct.pack(">BB8sII", 1, 4, b"x" * 8, SERVER, 1)]
+    for message in foreign:
+        with pytest.raises(RemoteProtocolError):
+            party.on_plan(message, d.vectors[0], context=d.context)
+        with pytest.raises(RemoteProtocolError):
+            party.on_survivors(message)
+        with pytest.raises(RemoteProtocolError):
+            party.on_confirmations(message)
+        with pytest.raises(RemoteProtocolError):
+            party.on_roster(message)
+    assert party.state.to_bytes() == before

@@ -1,0 +1,183 @@
+"""Masked sum = ideal sum: same bits, survivors, refusals and bytes, whatever drops out."""
+
+import os
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from secure_agg.interface import DropStage, LocalProtocolError, Mode, TooFewSurvivors
+from secure_agg.masked import MaskedSum
+from secure_agg.plain import IdealSum
+
+STAGES = list(DropStage)
+
+
+@st.composite
+def _cases(draw):
+    parties = draw(st.integers(2, 14))
+    options = {
+        "parties": parties,
+        "minimum_survivors": draw(st.integers(1, parties)),
+        "ring_bits": draw(st.sampled_from([16, 32, 64])),
+        "mode": draw(st.sampled_from(list(Mode))),
+        "active": draw(st.booleans()),
+        "corrupt": 0,
+        "dropped": 0,
+    }
+    if parties > 6 and draw(st.booleans()):
+        options["degree"] = draw(st.sampled_from([4, 6]))
+    rounds = [
+        draw(st.dictionaries(st.integers(0, parties - 1), st.sampled_from(STAGES), max_size=5))
+        for _ in range(draw(st.integers(1, 3)))
+    ]
+    return options, draw(st.integers(1, 50)), rounds, draw(st.integers(0, 2**32 - 1))
+
+
+def _outcome(secure_sum, vectors, number, dropped):
+    try:
+        result = secure_sum.sum(vectors, round_number=number, dropped=dropped)
+    except TooFewSurvivors:
+        return None
+    assert isinstance(result.total, np.ndarray)
+    return (
+        result.total.tolist(),
+        result.survivors,
+        result.bytes_up,
+        result.bytes_down,
+        result.stages,
+    )
+
+
+def _same(case, **masked_options):
+    options, dimension, rounds, seed = case
+    ideal = IdealSum(**options)
+    masked = MaskedSum(**options, **masked_options)
+    rng = np.random.default_rng(seed)
+    bits = options["ring_bits"]
+    for number, dropped in enumerate(rounds, start=1):
+        vectors = rng.integers(
+            0, 2**bits - 1, (options["parties"], dimension), dtype=f"u{bits // 8}", endpoint=True
+        )
+        before = vectors.copy()
+        assert _outcome(masked, vectors, number, dropped) == _outcome(
+            ideal, vectors, number, dropped
+        )
+        assert np.array_equal(vectors, before)
+
+
+@settings(max_examples=60, deadline=None)
+@given(case=_cases())
+def test_the_masked_sum_is_the_ideal_sum(case):
+    _same(case)
+
+
+@settings(max_examples=20, deadline=None)
+@given(case=_cases(), shared_bytes=st.sampled_from([0, 200]))
+def test_parties_that_share_no_work_give_the_same_sum(case, shared_bytes):
+    _same(case, shared=False)
+    _same(case, shared_bytes=shared_bytes)
+
+
+@pytest.mark.heavy
+@settings(max_examples=1500, deadline=None)
+@given(case=_cases(), shared=st.booleans())
+def test_the_masked_sum_is_the_ideal_sum_at_length(case, shared):
+    _same(case, shared=shared)
+
+
+def test_a_run_of_many_parties_on_a_sparse_graph():
+    options = {"parties": 150, "minimum_survivors": 100, "degree": 30, "corrupt": 0}
+    rng = np.random.default_rng(3)
+    dropped = {int(j): STAGES[n % 3] for n, j in enumerate(rng.permutation(150)[:18])}
+    case = (
+        {**options, "ring_bits": 32, "mode": Mode.ROBUST, "active": True},
+        9,
+        [{}, dropped, {}],
+        7,
+    )
+    _same(case)
+
+
+@pytest.mark.heavy
+def test_a_thousand_parties_with_the_chosen_degree():
+    rng = np.random.default_rng(4)
+    dropped = {int(j): STAGES[n % 3] for n, j in enumerate(rng.permutation(1000)[:100])}
+    options = {"parties": 1000, "minimum_survivors": 600, "ring_bits": 32}
+    options |= {"mode": Mode.ROBUST, "active": True}
+    assert IdealSum(**options).parameters.degree == 96
+    _same((options, 120, [{}, dropped], 8))
+
+
+def test_a_vector_longer_than_a_piece_of_keystream():
+    options = {"parties": 5, "minimum_survivors": 3, "ring_bits": 32}
+    options |= {"mode": Mode.ROBUST, "active": True}
+    rounds = [{}, {1: DropStage.BEFORE_VECTOR}, {1: DropStage.BEFORE_UNMASK}]
+    _same((options, 70_000, rounds, 9))
+
+
+def test_a_seeded_run_repeats_to_the_byte_and_says_so():
+    vectors = np.arange(12, dtype=np.uint32).reshape(4, 3)
+    runs = []
+    for _ in range(2):
+        masked = MaskedSum(parties=4, minimum_survivors=3, entropy_seed=b"seed")
+        assert masked.seeded
+        runs.append(masked.sum(vectors, round_number=1, dropped={}))
+    assert runs[0].total.tolist() == runs[1].total.tolist()
+    fresh = MaskedSum(parties=4, minimum_survivors=3)
+    assert not fresh.seeded
+    assert fresh._entropy is os.urandom
+
+
+def test_bad_input_is_refused_before_anything_is_sent():
+    masked = MaskedSum(parties=4, minimum_survivors=3)
+    good = np.zeros((4, 3), dtype=np.uint32)
+    for vectors in (good.astype(np.uint64), good.astype(float), good[:3], good[0], good[:, :0]):
+        with pytest.raises(LocalProtocolError, match="Expected vectors"):
+            masked.sum(vectors, round_number=1, dropped={})
+    with pytest.raises(LocalProtocolError, match="from 0 to 3, got 4"):
+        masked.sum(good, round_number=1, dropped={4: DropStage.BEFORE_VECTOR})
+    assert masked.setup.bytes_up == masked.last_wire.bytes_up == 0
+    masked.sum(good, round_number=1, dropped={})
+    with pytest.raises(LocalProtocolError, match="above 1"):
+        masked.sum(good, round_number=1, dropped={})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"parties": 1, "minimum_survivors": 1},
+        {"parties": 4, "minimum_survivors": 5},
+        {"parties": 4, "minimum_survivors": 3, "threshold": 4},
+        {"parties": 4, "minimum_survivors": 3, "threshold": 1},
+        {"parties": 4, "minimum_survivors": 3, "ring_bits": 24},
+        {"parties": 5, "minimum_survivors": 3, "degree": 3},
+        {"parties": 5, "minimum_survivors": 3, "degree": 0},
+        {"parties": 5, "minimum_survivors": 3, "degree": 9},
+    ],
+)
+def test_bad_parameters_are_refused_with_the_numbers(options):
+    with pytest.raises(ValueError, match="Expected"):
+        MaskedSum(**options)
+
+
+def test_strided_vectors_are_summed():
+    vectors = np.arange(40, dtype=np.uint32).reshape(10, 4).T[:4, ::2]
+    masked = MaskedSum(parties=4, minimum_survivors=3)
+    result = masked.sum(vectors, round_number=1, dropped={})
+    assert result.total.tolist() == vectors.sum(axis=0).tolist()
+
+
+def test_what_ten_million_parameters_cost_in_memory():
+    import tracemalloc
+
+    dimension = 300_000  # the ratio does not depend on it; ten million in the benchmark
+    vectors = np.zeros((3, dimension), dtype=np.uint32)
+    masked = MaskedSum(parties=3, minimum_survivors=2, shared_bytes=0)
+    masked.sum(vectors[:, :1].copy(), round_number=1, dropped={})
+    tracemalloc.start()
+    masked.sum(vectors, round_number=2, dropped={})
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 5 * vectors[0].nbytes

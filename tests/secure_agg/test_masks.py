@@ -1,0 +1,74 @@
+"""Tests of masks."""
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from secure_agg.masks import PIECE_BYTES, add_masks, add_shared_masks, expand
+
+KEY = bytes(range(32))
+
+
+def _by_counter_mode(key, size):
+    out = b""
+    for piece in range(-(-size // PIECE_BYTES)):
+        counter = piece.to_bytes(12, "big") + b"\x00\x00\x00\x02"
+        encryptor = Cipher(algorithms.AES(key), modes.CTR(counter)).encryptor()
+        out += encryptor.update(bytes(min(PIECE_BYTES, size - piece * PIECE_BYTES)))
+    return out
+
+
+@pytest.mark.parametrize("dtype", [np.uint16, np.uint32, np.uint64])
+@pytest.mark.parametrize("size", [1, 3, 100, 65_536, 65_537, 150_001])
+def test_a_mask_is_the_aes_256_ctr_keystream_piece_by_piece(dtype, size):
+    mask = expand(KEY, size, np.dtype(dtype))
+    assert mask.astype(mask.dtype.newbyteorder("<")).tobytes() == _by_counter_mode(
+        KEY, size * mask.itemsize
+    )
+
+
+def test_an_added_and_a_subtracted_mask_cancel():
+    vector = np.arange(70_000, dtype=np.uint32)
+    add_masks(vector, [KEY], [])
+    assert (vector != np.arange(70_000)).mean() > 0.99
+    add_masks(vector, [], [KEY])
+    assert np.array_equal(vector, np.arange(70_000))
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    rows=st.integers(1, 6),
+    size=st.sampled_from([1, 7, 65_536, 70_000]),
+    dtype=st.sampled_from([np.uint16, np.uint32, np.uint64]),
+    data=st.data(),
+)
+def test_shared_edges_give_the_same_vectors_as_each_row_alone(rows, size, dtype, data):
+    pairs = [(i, j) for i in range(rows) for j in range(rows) if i < j]
+    edges = [(i, j, bytes([i, j]) * 16) for i, j in pairs if data.draw(st.booleans())]
+    alone = [(i, data.draw(st.sampled_from([1, -1])), bytes([9, i]) * 16) for i in range(rows)]
+    start = np.arange(rows * size, dtype=dtype).reshape(rows, size)
+    together = [row.copy() for row in start]
+    add_shared_masks(together, alone, edges)
+    for i in range(rows):
+        plus = [k for a, _, k in edges if a == i] + [k for r, s, k in alone if (r, s) == (i, 1)]
+        minus = [k for _, b, k in edges if b == i] + [k for r, s, k in alone if (r, s) == (i, -1)]
+        row = start[i].copy()
+        add_masks(row, plus, minus)
+        assert np.array_equal(row, together[i])
+    add_shared_masks([], [], [])
+
+
+def test_masks_are_uniform_and_those_of_different_keys_independent():
+    # Chi-square over byte values, and the correlation of two masks; bounds at about 1e-9.
+    first = expand(KEY, 250_000, np.dtype(np.uint32))
+    second = expand(bytes(32), 250_000, np.dtype(np.uint32))
+    counts = np.bincount(first.view(np.uint8), minlength=256)
+    expected = first.nbytes / 256
+    assert ((counts - expected) ** 2 / expected).sum() < 255 + 6 * np.sqrt(2 * 255)
+    assert first.max() > 2**32 - 2**17
+    correlation = np.corrcoef(first.astype(float), second.astype(float))[0, 1]
+    assert abs(correlation) < 6 / np.sqrt(250_000)
+    bits = np.unpackbits((first ^ second).view(np.uint8)).mean()
+    assert abs(bits - 0.5) < 6 * 0.5 / np.sqrt(8_000_000)

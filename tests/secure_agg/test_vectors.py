@@ -1,0 +1,126 @@
+"""The known answers in `tests/vectors/secure_agg`: another implementation could use them."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from secure_agg.edges import EdgeWork, mask_key, pair_salt
+from secure_agg.encoding import EncodingError, FixedPoint
+from secure_agg.interface import RemoteProtocolError
+from secure_agg.masks import expand
+from secure_agg.messages import (
+    Advertise,
+    Confirm,
+    Confirmations,
+    Plan,
+    Reveal,
+    Roster,
+    Shares,
+    Survivors,
+    Vector,
+    decode,
+    encode,
+)
+from secure_agg.parameters import RunParameters
+from secure_agg.primitives import public_key
+from secure_agg.shamir import combine
+
+FOLDER = Path(__file__).parent.parent / "vectors" / "secure_agg"
+KINDS = {
+    kind.__name__.lower(): kind
+    for kind in (
+        Advertise, Roster, Shares, Plan, Vector, Survivors, Confirm, Confirmations, Reveal,
+    )
+}  # fmt: skip
+
+
+def _load(name):
+    return json.loads((FOLDER / name).read_text())
+
+
+def test_the_files_are_what_the_protocol_gives():
+    path = FOLDER.parent / "make_secure_agg.py"
+    spec = importlib.util.spec_from_file_location("make_secure_agg", path)
+    maker = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(maker)
+    built = maker.build()
+    assert sorted(built) == sorted(p.name for p in FOLDER.glob("*.json"))
+    for name, content in built.items():
+        assert json.loads(json.dumps(content)) == _load(name), name
+
+
+@pytest.mark.parametrize("row", _load("masks.json"), ids=lambda r: str(r["ring_bits"]))
+def test_masks(row):
+    mask = expand(bytes.fromhex(row["key"]), row["words"], np.dtype(f"uint{row['ring_bits']}"))
+    raw = mask.astype(mask.dtype.newbyteorder("<")).tobytes()
+    assert raw[:16].hex() == row["first_16_bytes"]
+    assert raw[262144:262160].hex() == row["16_bytes_at_262144"]
+    assert raw[-16:].hex() == row["last_16_bytes"]
+
+
+def test_encoding():
+    known = _load("encoding.json")
+    for bits, expected in known["encoded"].items():
+        grid = FixedPoint(scale_bits=known["scale_bits"], ring_bits=int(bits), bound=known["bound"])
+        assert grid.encode(np.array([known["values"]]))[0].tolist() == expected
+        for value in known["bad"].values():
+            with pytest.raises(EncodingError):
+                grid.encode(np.array([[float(value)]]))
+
+
+def test_sharing():
+    known = _load("shamir.json")
+    shares = {int(x): bytes.fromhex(share) for x, share in known["shares"].items()}
+    secret = bytes.fromhex(known["secret"])
+    assert combine({x: shares[x] for x in (2, 3, 5, 7)}) == secret
+    assert combine({x: shares[x] for x in (1, 4, 5, 6)}) == secret
+    for why, bad in known["bad"].items():
+        given = {int(x): bytes.fromhex(share) for x, share in bad.items()}
+        if why in ("too few", "one garbage"):
+            assert combine(given) != secret
+        else:
+            with pytest.raises(ValueError, match="Expected shares of one length"):
+                combine(given)
+
+
+def test_keys():
+    known = _load("keys.json")
+    one, other = (bytes.fromhex(k) for k in known["private"])
+    publics = [public_key(one), public_key(other)]
+    assert [p.hex() for p in publics] == known["public"]
+    salt = pair_salt(bytes.fromhex(known["fingerprint"]), *publics)
+    assert salt.hex() == known["salt"]
+    for private, peer in ((one, publics[1]), (other, publics[0])):
+        (chain,) = EdgeWork().pair_secrets(private, [(peer, salt)])
+        assert chain.hex() == known["chain_1"]
+    following, base, envelope, confirm = EdgeWork().edge_keys(chain, 1)
+    assert [following.hex(), base.hex(), envelope.hex(), confirm.hex()] == [
+        known[name] for name in ("chain_2", "base_1", "envelope_1", "confirm_1")
+    ]
+    assert mask_key(base, bytes.fromhex(known["plan_digest"])).hex() == known["mask_key_1"]
+    with pytest.raises(ValueError):
+        EdgeWork().pair_secrets(one, [(bytes.fromhex(known["bad"]["weak key"]), salt)])
+
+
+@pytest.mark.parametrize("name", ["run_robust.json", "run_optimistic.json"])
+def test_every_message_of_a_known_run_decodes_and_encodes(name):
+    known = _load(name)
+    run = RunParameters.from_bytes(bytes.fromhex(known["parameters"]))
+    for row in known["messages"]:
+        data = bytes.fromhex(row["bytes"])
+        assert encode(run, decode(run, data, KINDS[row["kind"]])) == data
+    kept = np.array([known["vectors"][i] for i in known["survivors"]], dtype=np.uint32)
+    assert known["total"] == np.add.reduce(kept, axis=0, dtype=np.uint32).tolist()
+
+
+_BAD = _load("bad_messages.json")
+
+
+@pytest.mark.parametrize("row", _BAD["messages"], ids=lambda r: f"{r['kind']}: {r['why']}")
+def test_bad_messages_are_refused(row):
+    run = RunParameters.from_bytes(bytes.fromhex(_BAD["parameters"]))
+    with pytest.raises(RemoteProtocolError, match="Expected"):
+        decode(run, bytes.fromhex(row["bytes"]), KINDS[row["kind"]])

@@ -1,0 +1,65 @@
+"""The examples run as they are; where their data lie beside the project, they reach their figures."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from server.job import load_job
+from simulations.engine import simulate
+
+ROOT = Path(__file__).resolve().parent.parent
+DATA = Path(os.environ.get("PARLEY_DATA", ROOT.parent / "shared" / "data"))
+
+
+def run(tmp_path, name, source=None, *overrides):
+    sets = ["run.seed=1", "secure-aggregation.masked-check=false", *overrides]
+    if source is not None:
+        if not (DATA / source).exists():
+            pytest.skip(f"needs {source} in {DATA} (set PARLEY_DATA to its folder)")
+        sets += [
+            f"data.source={DATA / source}",
+            f"data.schema={ROOT / 'examples' / name}.schema.toml",
+        ]
+    job = load_job(ROOT / "examples" / f"{name}.toml", overrides=sets)
+    return simulate(job, out=tmp_path / "run").summary
+
+
+def test_breast_cancer_is_useful_at_its_budget(tmp_path):
+    summary = run(tmp_path, "breast-cancer")
+    assert summary["epsilon"] <= 1
+    assert summary["accuracy"] > 0.9 > summary["majority_accuracy"]
+
+
+def test_adult_comes_within_a_hundredth_of_the_non_private_accuracy(tmp_path):
+    summary = run(tmp_path, "adult", "adult.csv.gz")
+    assert summary["epsilon"] <= 0.5
+    assert summary["accuracy"] > summary["baseline_accuracy"] - 0.01
+
+
+def test_kdd_reaches_the_stated_excess_loss_and_accuracy(tmp_path):
+    summary = run(tmp_path, "kddcup99", "kddcup.data_10_percent.gz")
+    assert summary["epsilon"] <= 0.5
+    assert summary["rounds"] <= 200
+    assert summary["excess_loss"] <= 1.2e-3
+    assert summary["accuracy"] > summary["baseline_accuracy"] - 0.002
+
+
+def test_kdd_output_perturbation_is_honest_about_every_law(tmp_path):
+    output = "algorithm.kind=output-perturbation"
+    source = "kddcup.data_10_percent.gz"
+    pure = run(tmp_path / "a", "kddcup99", source, output)
+    gaussian = run(tmp_path / "b", "kddcup99", source, output, "privacy.noise=auto")
+    printed = run(
+        tmp_path / "c",
+        "kddcup99",
+        source,
+        output,
+        "privacy.noise=laplace-as-printed",
+        "privacy.dataset-epsilon=2",
+    )
+    assert (pure["noise"]["law"], gaussian["noise"]["law"]) == ("l2-laplace", "gaussian")
+    assert gaussian["noise"]["expected_norm"] < pure["noise"]["expected_norm"]
+    assert pure["epsilon"] <= 0.5
+    assert gaussian["epsilon"] <= 0.5
+    assert printed["epsilon"] > 1.5
