@@ -131,8 +131,8 @@ def _release(
         moments = (rows.T @ rows)[triangle] * weights
         encoded[party] = encoding.encode(moments[None])[0]
     summed: SecureSum = secure_sum(encoding.ring_bits)
-    # Serial 0: rounds count their exchanges from 1, so no two share a key.
-    result = summed.sum(encoded, round_number=0, dropped={})
+    # A secure sum of its own, with keys of its own, asked once.
+    result = summed.sum(encoded, round_number=1, dropped={})
     seed = algorithm.seed
     stream = (
         NoiseStream.from_entropy()

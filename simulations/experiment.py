@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -158,7 +159,7 @@ def load_experiment(job: Job) -> Experiment:
 
 
 def _prepared(job: Job, records: Records, rows: NDArray[np.int64]) -> NDArray[np.floating[Any]]:
-    """The chosen rows, ready to learn from; filled in pieces, so that no copy is made on the way."""
+    """The chosen rows, ready to learn from; filled in pieces, so that nothing is copied twice."""
     # A network has biases of its own.
     intercept = job.model.intercept and job.algorithm.kind != "fedavg"
     width = records.features.shape[1] + intercept
