@@ -63,7 +63,8 @@ def _factors(norms: Tensor, clip: float) -> Tensor:
 
 def ghost_layers(network: nn.Module) -> list[nn.Module] | None:
     """The layers that hold all parameters, if ghost clipping knows every one of them."""
-    layers, known = [], set()
+    layers: list[nn.Module] = []
+    known: set[int] = set()
     for module in network.modules():
         own = list(module.parameters(recurse=False))
         if not own:
@@ -134,8 +135,8 @@ class _Rows:
     bias: bool
 
     def squared_norms(self) -> Tensor:
-        inputs = torch.linalg.vector_norm(self.inputs, dim=1).square()
-        backward = torch.linalg.vector_norm(self.backward, dim=1).square()
+        inputs: Tensor = torch.linalg.vector_norm(self.inputs, dim=1).square()
+        backward: Tensor = torch.linalg.vector_norm(self.backward, dim=1).square()
         return (inputs + 1) * backward if self.bias else inputs * backward
 
     def sums(self, factors: Tensor) -> list[Tensor]:
@@ -195,7 +196,7 @@ def _parts(layer: nn.Module, inputs: Tensor, backward: Tensor) -> _Rows | _Place
             inputs,
             layer.kernel_size,
             dilation=layer.dilation,
-            padding=layer.padding,
+            padding=layer.padding,  # type: ignore[arg-type]
             stride=layer.stride,
         )
         return _Places(patches, backward.flatten(2), bias)
@@ -296,7 +297,7 @@ def opacus(network: nn.Module, x: Tensor, y: Tensor, clip: float) -> tuple[Tenso
 
     sampled = GradSampleModule(network, loss_reduction="sum", strict=False)
     try:
-        losses(sampled(x), y).sum().backward()
+        losses(sampled(x), y).sum().backward()  # type: ignore[no-untyped-call]
         gradients = [
             getattr(parameter, "grad_sample", None)
             if getattr(parameter, "grad_sample", None) is not None

@@ -90,6 +90,12 @@ class RunDisplay:
         )
 
 
+def _each(summary: dict[str, Any]) -> str:
+    if "dp_sgd" in summary:
+        return " a step"
+    return " a round" if summary["rounds"] > 1 else ""
+
+
 def print_result(result: Simulation) -> None:
     """The closing table."""
     console = Console(highlight=False)
@@ -128,11 +134,22 @@ def print_result(result: Simulation) -> None:
     )
     facts.add_row(
         "noise",
-        f"{noise['law']}, scale {noise['scale']:.4g} on the average "
+        f"{noise['law']}, scale {noise['scale']:.4g} "
+        f"{'on each batch of a party' if noise['point'] == 'party' else 'on the average'} "
         f"({'seeded: protects nobody' if noise['seeded'] else 'OS entropy'}), "
-        f"expected norm {noise['expected_norm']:.4g}"
-        + (" a round" if summary["rounds"] > 1 else ""),
+        f"expected norm {noise['expected_norm']:.4g}" + (_each(summary)),
     )
+    if "dp_sgd" in summary:
+        steps, largest = summary["dp_sgd"], summary["dp_sgd"]["largest"]
+        accounts = ", ".join(
+            f"{name.upper()} {largest[name]:.4g}" for name in ("rdp", "pld") if name in largest
+        )
+        facts.add_row(
+            "DP-SGD",
+            f"q = {steps['sampling_rate']:.4g}, σ = {steps['noise_multiplier']:.4g}, "
+            f"C = {steps['clip_norm']:g}, {steps['steps_per_round']} steps a round; "
+            f"largest ε of a party: {accounts}",
+        )
     facts.add_row(
         "parties",
         f"{summary['parties']} of at least {summary['min_records']} records, "

@@ -25,6 +25,7 @@ from server.release import algorithm_for, plan_release
 from server.rounds import resume_point, run_rounds
 from server.run_folder import RunFolder
 from simulations.block_cohort import BlockCohort
+from simulations.dp_sgd_summary import dp_sgd_facts
 from simulations.experiment import Experiment, load_experiment
 from simulations.faults import parse_faults
 from simulations.prepare import prepare_network
@@ -151,6 +152,12 @@ def simulate(
         folder=folder,
         version=version,
         seconds=time.perf_counter() - began,
+        dp_sgd=dp_sgd_facts(
+            plan,
+            answered=cohort.session.answered,
+            records=experiment.block.sizes,
+            before=before,
+        ),
     )
     tensors = {"theta": theta}
     if "components" in outcome.progress.state:

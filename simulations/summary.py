@@ -39,6 +39,7 @@ def summarise(
     folder: RunFolder,
     version: str,
     seconds: float,
+    dp_sgd: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The summary of a run that ended, complete or not.
 
@@ -80,11 +81,11 @@ def summarise(
         "conversion": spent["conversion"],
         "unit": str(plan.unit),
         "neighbouring": str(plan.neighbouring),
-        "calibration": job.privacy.calibration,
+        "calibration": plan.calibration,
         "noise": {
             "law": plan.mechanism.law,
             "scale": noise.scale,
-            "scale_of_sum": noise.scale * parties,
+            "scale_of_sum": noise.scale * (parties if plan.noise_point == "server" else 1),
             "expected_norm": noise.expected_norm(),
             "sensitivity": noise.sensitivity,
             "point": str(plan.noise_point),
@@ -109,6 +110,8 @@ def summarise(
         "seconds_per_round": float(np.median(seconds_by_round)) if seconds_by_round else None,
         "simulation_only": list(SIMULATION_ONLY),
     }
+    if dp_sgd is not None:
+        summary["dp_sgd"] = dp_sgd
     summary["advice"] = _advice(summary)
     return summary
 
@@ -116,6 +119,11 @@ def summarise(
 def privacy_statement(summary: dict[str, Any]) -> dict[str, str]:
     """The metadata of `model.safetensors`: what was promised, as text."""
     noise = summary["noise"]
+    where = (
+        "on the sum of every batch's clipped gradients, in each party"
+        if noise["point"] == "party"
+        else f"on the average over {summary['parties']} parties"
+    )
     source = (
         "a seeded generator: this model carries NO privacy guarantee"
         if noise["seeded"]
@@ -132,8 +140,7 @@ def privacy_statement(summary: dict[str, Any]) -> dict[str, str]:
             f"({summary['epsilon']:.6g}, {summary['delta']:.3g})-differential privacy of one "
             f"{summary['unit']}, {summary['neighbouring']} neighbours, over "
             f"{summary['rounds_done']} releases of this run; {noise['law']} noise of scale "
-            f"{noise['scale']:.6g} on the average over {summary['parties']} parties, drawn from "
-            f"{source}."
+            f"{noise['scale']:.6g} {where}, drawn from {source}."
         ),
     }
 
@@ -145,7 +152,12 @@ def _advice(summary: dict[str, Any]) -> list[str]:
     if noise["seeded"]:
         advice.append("The noise was seeded: repeat without a seed before anything is released.")
     lost = (summary["baseline_accuracy"] or 0) - (summary["accuracy"] or 0)
-    if summary["status"] == "complete" and (summary["excess_loss"] > 0.01 or lost > 0.01):
+    if "dp_sgd" in summary and lost > 0.01:
+        advice.append(
+            "More records a party, a larger dp-sgd.sampling-rate or more rounds at the same ε "
+            "usually help DP-SGD, and so does a smaller network."
+        )
+    elif summary["status"] == "complete" and (summary["excess_loss"] > 0.01 or lost > 0.01):
         advice.append(
             f"The noise is proportional to 1/(parties × records × ε): twice the records a party "
             f"(now at least {summary['min_records']}), twice the parties (now "
@@ -155,7 +167,7 @@ def _advice(summary: dict[str, Any]) -> list[str]:
             advice.append(
                 "gradient-perturbation usually loses less at the same ε when δ > 0 is acceptable."
             )
-        else:
+        elif summary["algorithm"] == "gradient-perturbation":
             advice.append(
                 "Fewer rounds mean less noise in each (σ grows as √rounds); a larger model.lambda "
                 "needs fewer. `parley plan` shows both before anything is spent."
