@@ -338,6 +338,8 @@ def choose_way(network: nn.Module, features: int, classes: int, *, wanted: str =
     y = torch.randint(0, classes, (5,), generator=generator).to(parameter.device)
     clip = 0.5
     expected = _loop(network, x, y, clip)
+    if not torch.isfinite(expected).all():
+        raise ValueError("Expected finite gradients on a made-up batch, got NaN or infinity.")
     said = []
     for name in names:
         if name == "ghost" and ghost_layers(network) is None:
