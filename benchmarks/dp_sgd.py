@@ -1,6 +1,6 @@
 """DP-SGD step throughput: ours against Opacus (hooks, ghost, functorch) and non-private SGD.
 
-    python -m benchmarks.dp_sgd [--rounds 15] [--threads 1]
+    python benchmarks/dp_sgd.py [--rounds 15] [--threads 1]
 
 All contenders run one step after another, again and again, so that a slow moment hits all of them;
 medians are compared. Same model, batch, thread count and precision (float32); every private step
@@ -130,13 +130,14 @@ def many_parties(rounds: int, parties: int = 100, records: int = 50) -> dict[str
     start = network.start()
 
     def together() -> None:
+        batches, noise = NoiseStream.from_seed(0, "b"), NoiseStream.from_seed(0, "n")
         data = [
             PartyData(
                 features=x[j],
                 labels=y[j],
                 divisor=records,
-                batches=NoiseStream.from_seed(j, "b"),
-                noise=NoiseStream.from_seed(j, "n"),
+                batches=batches,
+                noise=noise,
             )
             for j in range(parties)
         ]
@@ -160,10 +161,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--only", default="", help="one network, e.g. cnn")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     warnings.filterwarnings("ignore")
-    for name in ("60-1000-10, B=600", "784-1000-10, B=256", "CNN 26k, B=256"):
+    for name in (options.only,) if options.only else ("60-1000-10, B=600", "784-1000-10, B=256", "CNN 26k, B=256"):
         model, features, batch = network_of(name)
         x, y = torch.randn(batch, features), torch.randint(0, 10, (batch,))
         contenders: dict[str, Step] = {"SGD": sgd(model, x, y), "ours": ours(model, x, y)}

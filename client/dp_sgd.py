@@ -120,16 +120,32 @@ def grid_scale(clip_norm: float, dimension: int) -> float:
     return 2.0 ** math.ceil(math.log2(2**12 * math.sqrt(dimension) / clip_norm))
 
 
-def _noisy(total: Tensor, config: LocalTraining, noise: NoiseStream) -> Tensor:
-    """The sum on its grid plus integer noise."""
+_NOT_FINITE = "Expected finite gradients, got NaN or infinity."
+
+
+def _noisy_together(total: Tensor, config: LocalTraining, noise: Sequence[NoiseStream]) -> Tensor:
+    """`_noisy` of every row; where all draw from one stream, in one draw, row after row."""
+    if all(stream is noise[0] for stream in noise):
+        return _noisy(total.flatten(), config, noise[0], rows=len(total)).view(total.shape)
+    return torch.stack(
+        [_noisy(row, config, stream) for row, stream in zip(total, noise, strict=True)]
+    )
+
+
+def _noisy(total: Tensor, config: LocalTraining, noise: NoiseStream, *, rows: int = 1) -> Tensor:
+    """The sum (or `rows` parties' sums, one after another) on its grid plus integer noise.
+
+    Raises:
+        NotFinite: a value that is NaN or infinite.
+    """
     values = total.detach().cpu().numpy().astype(np.float64)
     if not np.isfinite(values).all():
-        raise NotFinite("Expected finite gradients, got NaN or infinity.")
+        raise NotFinite(_NOT_FINITE)
     if config.clip_norm is None or not config.noise_multiplier:
         return total
     from privacy.samplers import rounded_gaussian
 
-    scale = grid_scale(config.clip_norm, len(values))
+    scale = grid_scale(config.clip_norm, len(values) // rows)
     np.rint(values * scale, out=values)
     values += rounded_gaussian(
         config.noise_multiplier * config.clip_norm * scale, len(values), noise
@@ -264,13 +280,9 @@ def _train_together(
                 y[row, : len(piece)] = data.labels[rows]
                 mask[row, : len(piece)] = 1
             total += parties_ghost(network.module, flat, x, y, mask, clip)[0]
-        noisy = torch.zeros_like(total)
-        for row, data in enumerate(parties):
-            if row in refused:
-                continue
-            try:
-                noisy[row] = _noisy(total[row], config, data.noise)
-            except NotFinite as error:
-                refused[row] = str(error)
+        broken = torch.nonzero(~torch.isfinite(total).all(1)).flatten().tolist()
+        refused |= dict.fromkeys(broken, str(NotFinite(_NOT_FINITE)))
+        total[list(refused)] = 0
+        noisy = _noisy_together(total, config, [data.noise for data in parties])
         optimiser.step(flat, noisy / divisors[:, None])
     return np.asarray(flat.cpu().numpy().astype(np.float64)), refused

@@ -15,7 +15,6 @@ arXiv:2003.00295) on the average update: post-processing.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -120,7 +119,7 @@ class FederatedAveraging:
 
     def local(self, state: State, block: PartyBlock, plan: ReleasePlan) -> Contribution:
         """Every party's update; a party whose gradients are not finite refuses."""
-        streams = self._streams(plan.round_number)
+        batches, noise = self._stream("batches", plan), self._stream("noise", plan)
         features = self.model.rows(block.features)
         labels = torch.as_tensor(np.asarray(block.labels, dtype=np.int64), device=self.model.device)
         own = self.neighbouring is Neighbouring.REPLACE_ONE
@@ -132,8 +131,8 @@ class FederatedAveraging:
                     features=features[begin:end],
                     labels=labels[begin:end],
                     divisor=end - begin if own else plan.min_records,
-                    batches=streams("batches", row),
-                    noise=streams("noise", row),
+                    batches=batches,
+                    noise=noise,
                 )
             )
         theta, refused = train_parties(self.model, state["theta"], parties, self.training)
@@ -156,11 +155,14 @@ class FederatedAveraging:
         """Largest |coordinate| of an update with unit record."""
         return self.update_bound / math.sqrt(self.model.dimension)
 
-    def _streams(self, round_number: int) -> Callable[[str, int], NoiseStream]:
-        seed = self.seed
-        if seed is None:
-            return lambda _use, _row: NoiseStream.from_entropy()
-        return lambda use, row: NoiseStream.from_seed(seed, "dp-sgd", use, round_number, row)
+    def _stream(self, use: str, plan: ReleasePlan) -> NoiseStream:
+        """One stream for the block, which its parties draw from in turn; a real party is a block.
+
+        Keyed by the round: a resumed run draws what the killed one would have drawn.
+        """
+        if self.seed is None:
+            return NoiseStream.from_entropy()
+        return NoiseStream.from_seed(self.seed, "dp-sgd", use, plan.round_number)
 
     def update(self, state: State, average: NDArray[np.float64]) -> State:
         """The server's step along the average update, and the mean of the later iterates."""

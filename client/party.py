@@ -115,7 +115,8 @@ class PartySession:
             else:
                 kept = np.ones(willing.size, dtype=bool)
                 kept[list(contribution.refused)] = False
-                encoded[willing[kept]] = plan.encoding.encode(values[kept])
+                if kept.any():
+                    encoded[willing[kept]] = plan.encoding.encode(values[kept])
         return Answer(encoded=encoded, weights=weights, refused=refused)
 
     def _weights(self, plan: ReleasePlan) -> NDArray[np.float64]:

@@ -155,8 +155,10 @@ class _Places:
 
     @property
     def _by_gram(self) -> bool:
-        places = self.inputs.shape[2]
-        return 2 * places**2 < self.inputs.shape[1] * self.backward.shape[1]
+        # Gram matrices cost T²(i + o); writing out costs the traffic of i·o values a record.
+        width, places = self.inputs.shape[1:]
+        out = self.backward.shape[1]
+        return bool(places**2 * (width + out) < 8 * width * out)
 
     def squared_norms(self) -> Tensor:
         if self._by_gram:

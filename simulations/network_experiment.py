@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from client.block import PartyBlock
-from client.dp_sgd import PartyData, train_party
+from client.dp_sgd import NotFinite, PartyData, train_party
 from client.federated import FederatedAveraging
 from client.networks import BUILT_IN, Network
 from privacy.stream import NoiseStream
@@ -69,8 +69,11 @@ class NetworkExperiment(Experiment):
                 noise=NoiseStream.from_seed(0, "baseline-noise"),
             )
             theta = self.algorithm.init()["theta"]
-            for _ in range(self.algorithm.rounds):
-                theta = train_party(self.network, theta, data, training)
+            try:
+                for _ in range(self.algorithm.rounds):
+                    theta = train_party(self.network, theta, data, training)
+            except NotFinite:
+                pass  # The model of the last round that could be trained.
             self._kept["theta"] = theta
         return self._kept["theta"]
 
