@@ -29,6 +29,7 @@ from privacy.stream import NoiseStream
 
 Step = Callable[[], None]
 CLIP, SIGMA, RATE = 1.0, 1.0, 0.1
+NETWORKS = ("60-1000-10, B=600", "784-1000-10, B=256", "CNN 26k, B=256")
 
 
 def interleaved(contenders: dict[str, Step], rounds: int) -> dict[str, float]:
@@ -165,7 +166,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     warnings.filterwarnings("ignore")
-    for name in (options.only,) if options.only else ("60-1000-10, B=600", "784-1000-10, B=256", "CNN 26k, B=256"):
+    for name in (options.only,) if options.only else NETWORKS:
         model, features, batch = network_of(name)
         x, y = torch.randn(batch, features), torch.randint(0, 10, (batch,))
         contenders: dict[str, Step] = {"SGD": sgd(model, x, y), "ours": ours(model, x, y)}

@@ -259,7 +259,9 @@ def _train_together(
     flat = start.repeat(count, 1)
     network.use(start.clone())
     optimiser = _Optimiser.begin(config, flat)
-    width = parties[0].features.shape[1]
+    features = torch.cat([data.features for data in parties])
+    labels = torch.cat([data.labels for data in parties])
+    begins = np.cumsum([0, *(len(data.labels) for data in parties)])
     refused: dict[int, str] = {}
     divisors = torch.tensor(
         [config.sampling_rate * data.divisor for data in parties], dtype=flat.dtype
@@ -271,14 +273,15 @@ def _train_together(
         for at in range(0, longest, config.micro_batch):
             pieces = [batch[at : at + config.micro_batch] for batch in batches]
             size = max(1, *(len(piece) for piece in pieces))
-            x = start.new_zeros((count, size, width))
-            y = torch.zeros((count, size), dtype=torch.int64, device=start.device)
-            mask = start.new_zeros((count, size))
-            for row, (piece, data) in enumerate(zip(pieces, parties, strict=True)):
-                rows = torch.as_tensor(piece, device=start.device)
-                x[row, : len(piece)] = data.features[rows]
-                y[row, : len(piece)] = data.labels[rows]
-                mask[row, : len(piece)] = 1
+            index = np.zeros((count, size), dtype=np.int64)
+            there = np.zeros((count, size), dtype=np.float64)
+            for row, piece in enumerate(pieces):
+                index[row, : len(piece)] = piece + begins[row]
+                there[row, : len(piece)] = 1
+            chosen = torch.as_tensor(index, device=start.device)
+            mask = torch.as_tensor(there, dtype=start.dtype, device=start.device)
+            # A padded place holds some record of the block and counts for nothing.
+            x, y = features[chosen], labels[chosen]
             total += parties_ghost(network.module, flat, x, y, mask, clip)[0]
         broken = torch.nonzero(~torch.isfinite(total).all(1)).flatten().tolist()
         refused |= dict.fromkeys(broken, str(NotFinite(_NOT_FINITE)))

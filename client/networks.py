@@ -5,7 +5,7 @@ A network maps `[b, p]` rows to `[b, K]` class scores. Its parameters travel as 
 
 | kind | |
 |---|---|
-| mlp | p → hidden units (tanh) → K, for tables; rows are scaled by √p, a public factor |
+| mlp | p → hidden units (ReLU) → K, for tables; rows are scaled by √p, a public factor |
 | pca-mlp | the same on the leading principal components (Abadi et al. 2016: 60, and 1000 units) |
 | cnn | two convolutions and two linear layers, about 26,000 parameters, for square images |
 | module:function, file.py:function | `function(features, classes)` gives a `torch.nn.Module` |
@@ -53,7 +53,7 @@ def _mlp(features: int, classes: int, hidden: Sequence[int]) -> nn.Module:
     widths = [features, *hidden]
     layers: list[nn.Module] = [_Scale(math.sqrt(features))]
     for before, after in pairwise(widths):
-        layers += [nn.Linear(before, after), nn.Tanh()]
+        layers += [nn.Linear(before, after), nn.ReLU()]
     return nn.Sequential(*layers, nn.Linear(widths[-1], classes))
 
 

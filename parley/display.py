@@ -181,6 +181,9 @@ def print_outlook(outlook: dict[str, Any]) -> None:
         f"budget ε = {outlook['epsilon']:g}, δ = {outlook['delta']:g}; protects one "
         f"{outlook['unit']}, neighbours differ by {outlook['neighbouring']}"
     )
+    if "dp_sgd" in outlook:
+        _print_network(console, outlook)
+        return
     console.print(
         f"Δ₂ of the average {outlook['sensitivity']:.6g}  (G = {outlook['lipschitz']:.4g}, "
         f"λ = {outlook['lambda']:g})\n"
@@ -209,6 +212,26 @@ def print_outlook(outlook: dict[str, Any]) -> None:
             style="bold" if own else None,
         )
     console.print(table)
+
+
+def _print_network(console: Console, outlook: dict[str, Any]) -> None:
+    steps, chosen = outlook["dp_sgd"], outlook["chosen"]
+    console.print(f"\n[bold]This job[/bold]: {chosen['description']}")
+    console.print(
+        f"  {steps['steps_per_round']} steps a round, q = {steps['sampling_rate']:.4g} (expected "
+        f"batch {steps['expected_batch']:.6g})"
+    )
+    if steps["noise_multiplier"] is None:
+        console.print(f"  a party's update is clipped to S = {steps['party_clip_norm']:g}")
+    else:
+        console.print(
+            f"  σ = {steps['noise_multiplier']:.5g}, C = {steps['clip_norm']:g}, clipped sums by "
+            f"{steps['gradients']}"
+        )
+    if steps["components_mu"] is not None:
+        console.print(f"  principal components: one release of μ = {steps['components_mu']:.4g}")
+    console.print(f"  charged ε = {chosen['epsilon_charged']:.6g} by {chosen['conversion']}\n")
+    _print_rounds(console, outlook["epsilon_by_round"])
 
 
 def _print_offers(console: Console, title: str, offers: dict[str, dict[str, Any]]) -> None:

@@ -131,9 +131,10 @@ def _cards(run: RunRecord) -> str:
         cards.append(_figure_card(run, "Loss", "loss", beside))
     if run.noise_norm is not None:
         each = " in every round" if run.rounds_planned > 1 else ""
+        each = " in every step" if run.law == "dp-sgd" else each
         cards.append(
             _card(
-                "Noise on the average",
+                "Noise on a batch's sum" if run.law == "dp-sgd" else "Noise on the average",
                 words.number(run.noise_norm),
                 f"expected length (root mean square){each}",
             )
