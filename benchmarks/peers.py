@@ -8,9 +8,9 @@ in a throw-away virtual environment that this script creates and deletes (minute
 cannot be installed is skipped with pip's reason. Flower's clients compute the closed-form
 gradient in numpy (its cost is Ray's and the messages', not the arithmetic's); pfl's need a torch
 model. A round is timed from update to update; the first, which starts the engine, is left out.
-All must arrive at the same model: ‖θ‖ after the last round is printed. `ours` is the same arithmetic
-as the peers', `engine` the fast engine's whole round, which also encodes, adds noise (so that its
-θ differs), keeps the ledger and writes the log.
+All must arrive at the same model: ‖θ‖ after the last round is printed. `ours` is the same
+arithmetic as the peers', `engine` the fast engine's whole round, which also encodes, adds noise
+(so that its θ differs), keeps the ledger and writes the log.
 """
 
 from __future__ import annotations

@@ -212,7 +212,9 @@ class SecureAggregation(_Section):
         "a dropout voids the round and the survivors repeat it.",
     )
     min_survivors: int | Auto = Field(
-        "auto", description="Fewest survivors whose sum may be opened; auto: ⌈2m/3⌉."
+        "auto",
+        description="Fewest survivors whose sum may be opened; auto: ⌈2m/3⌉. The robust protocol "
+        "needs more than (m + ⌊m/10⌋)/2 and raises it to that.",
     )
     ring_bits: Literal[16, 32, 64] | Auto = Field("auto", description="16 | 32 | 64 | auto.")
     scale_bits: Annotated[int, Field(ge=0, le=52)] | Auto = Field(
@@ -244,9 +246,6 @@ class Run(_Section):
         "auto",
         description="Rounds between the simulation's evaluations; 0: only the last; auto: every "
         "round where that is cheap, else every tenth.",
-    )
-    precision: Literal["float64", "float32"] = Field(
-        "float64", description="Arithmetic of local gradients."
     )
 
 
@@ -312,7 +311,13 @@ class Job(_Section):
     def min_survivors(self) -> int:
         """Fewest parties whose sum may be opened."""
         chosen = self.secure_aggregation.min_survivors
-        return -(-2 * self.parties.count // 3) if chosen == "auto" else chosen
+        parties = self.parties.count
+        wanted = -(-2 * parties // 3) if chosen == "auto" else chosen
+        if self.secure_aggregation.protocol == "optimistic":
+            return wanted
+        # With a tenth of the parties corrupt, two sums of more than (m + c)/2 parties share an
+        # honest one, so that an active server cannot have two opened in one round.
+        return max(wanted, (parties + parties // 10) // 2 + 1) if parties > 1 else 1
 
 
 def load_job(
