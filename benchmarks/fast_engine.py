@@ -4,7 +4,7 @@ A round is from one committed log line to the next: gradients of all parties, en
 noise, decoding, step, accounting, ledger transaction (with its fsync), log line. Every m runs in a
 process of its own, so that its peak memory is its own; the data's size is printed beside it.
 
-    python benchmarks/fast_engine.py [--parties 100 1000 10000] [--precision float64] [--json]
+    python benchmarks/fast_engine.py [--parties 100 1000 10000] [--json]
 """
 
 import argparse
@@ -50,7 +50,7 @@ def make(parties, records, features, folder):
     np.savez(folder / "data.npz", x=x, y=y)
 
 
-def measure(parties, features, rounds, precision, folder):
+def measure(parties, features, rounds, folder):
     """One run in this process; prints its figures as JSON."""
     from server.job import load_job
     from simulations.engine import simulate
@@ -64,7 +64,6 @@ def measure(parties, features, rounds, precision, folder):
             "data.test-fraction=0",
             "model.intercept=false",
             f"algorithm.rounds={rounds}",
-            f"run.precision={precision}",
             "secure-aggregation.masked-check=false",
         ]
     )
@@ -77,7 +76,6 @@ def measure(parties, features, rounds, precision, folder):
             {
                 "parties": parties,
                 "dimension": features,
-                "precision": precision,
                 "median_ms": statistics.median(laps) * 1e3,
                 "least_ms": min(laps) * 1e3,
                 "mean_ms": statistics.mean(laps) * 1e3,
@@ -94,7 +92,6 @@ def main():
     parser.add_argument("--records", type=int, default=50)
     parser.add_argument("--features", type=int, default=120)
     parser.add_argument("--rounds", type=int, default=60)
-    parser.add_argument("--precision", nargs="+", default=["float64", "float32"])
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
@@ -104,36 +101,35 @@ def main():
         if arguments.one == "data":
             make(parties, arguments.records, arguments.features, folder)
         else:
-            measure(parties, arguments.features, arguments.rounds, arguments.one, folder)
+            measure(parties, arguments.features, arguments.rounds, folder)
         return
     rows = []
-    for precision in arguments.precision:
-        for parties in arguments.parties:
-            with tempfile.TemporaryDirectory() as folder:
-                for step in ("data", precision):
-                    done = subprocess.run(
-                        [
-                            # -P: benchmarks/secure_agg.py must not stand in for the package.
-                            *(sys.executable, "-P", __file__, "--one", step, "--folder", folder),
-                            *("--parties", str(parties), "--records", str(arguments.records)),
-                            *("--features", str(arguments.features)),
-                            *("--rounds", str(arguments.rounds)),
-                        ],
-                        stdout=subprocess.PIPE,
-                        text=True,
-                        check=True,
-                    )
-            rows.append(json.loads(done.stdout))
-            if not arguments.json:
-                row = rows[-1]
-                data = parties * arguments.records * arguments.features / 2**17
-                print(
-                    f"{precision}  m={parties:6d} n={arguments.records} d={row['dimension']}:  "
-                    f"median {row['median_ms']:7.2f} ms  least {row['least_ms']:7.2f} ms  "
-                    f"mean {row['mean_ms']:7.2f} ms   data {data:6.0f} MiB  "
-                    f"peak {row['peak_mib']:6.0f} MiB",
-                    flush=True,
+    for parties in arguments.parties:
+        with tempfile.TemporaryDirectory() as folder:
+            for step in ("data", "run"):
+                done = subprocess.run(
+                    [
+                        # -P: benchmarks/secure_agg.py must not stand in for the package.
+                        *(sys.executable, "-P", __file__, "--one", step, "--folder", folder),
+                        *("--parties", str(parties), "--records", str(arguments.records)),
+                        *("--features", str(arguments.features)),
+                        *("--rounds", str(arguments.rounds)),
+                    ],
+                    stdout=subprocess.PIPE,
+                    text=True,
+                    check=True,
                 )
+        rows.append(json.loads(done.stdout))
+        if not arguments.json:
+            row = rows[-1]
+            data = parties * arguments.records * arguments.features / 2**17
+            print(
+                f"m={parties:6d} n={arguments.records} d={row['dimension']}:  "
+                f"median {row['median_ms']:7.2f} ms  least {row['least_ms']:7.2f} ms  "
+                f"mean {row['mean_ms']:7.2f} ms   data {data:6.0f} MiB  "
+                f"peak {row['peak_mib']:6.0f} MiB",
+                flush=True,
+            )
     if arguments.json:
         print(json.dumps(rows))
 

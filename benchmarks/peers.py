@@ -8,7 +8,9 @@ in a throw-away virtual environment that this script creates and deletes (minute
 cannot be installed is skipped with pip's reason. Flower's clients compute the closed-form
 gradient in numpy (its cost is Ray's and the messages', not the arithmetic's); pfl's need a torch
 model. A round is timed from update to update; the first, which starts the engine, is left out.
-All must arrive at the same model: ‖θ‖ after the last round is printed.
+All must arrive at the same model: ‖θ‖ after the last round is printed. `ours` is the same
+arithmetic as the peers', `engine` the fast engine's whole round, which also encodes, adds noise
+(so that its θ differs), keeps the ledger and writes the log.
 """
 
 from __future__ import annotations
@@ -74,6 +76,44 @@ def run_ours(parties: int, records: int, features: int, rounds: int) -> dict[str
         marks.append(time.perf_counter())
         norm = float(np.linalg.norm(theta)) if step == rounds else norm
     return {"seconds": round_times(marks), "theta_norm": norm}
+
+
+class Clock:
+    """An observer of the engine that notes when each round was committed."""
+
+    def __init__(self) -> None:
+        self.marks: list[float] = []
+
+    def started(self, *facts: Any) -> None:
+        """The rounds begin."""
+        self.marks.append(time.perf_counter())
+
+    def round_done(self, line: dict[str, Any]) -> None:
+        """A round is committed and logged."""
+        self.marks.append(time.perf_counter())
+
+
+def run_engine(parties: int, records: int, features: int, rounds: int) -> dict[str, Any]:
+    """The fast engine's whole round: what the peers do, and encoding, noise, ledger, log line."""
+    from server.job import load_job
+    from simulations.engine import simulate
+
+    x, y = make_data(parties, records, features)
+    np.savez("data.npz", x=x.reshape(-1, features), y=y.ravel())
+    Path("schema.toml").write_text(
+        f'[columns]\nx = {{ kind = "array", shape = [{features}], range = [-1, 1] }}\n'
+        'y = { kind = "label", positive = [1], negative = [-1] }\n'
+    )
+    job = load_job(
+        overrides=[
+            *(f"parties.count={parties}", "data.source=data.npz", "data.schema=schema.toml"),
+            *("data.test-fraction=0", "model.intercept=false", "algorithm.learning-rate=4"),
+            *(f"algorithm.rounds={rounds + 60}", "secure-aggregation.masked-check=false"),
+        ]
+    )
+    clock = Clock()
+    result = simulate(job, out=Path("run"), observer=clock)
+    return {"seconds": round_times(clock.marks), "theta_norm": float(np.linalg.norm(result.theta))}
 
 
 def run_flower(parties: int, records: int, features: int, rounds: int) -> dict[str, Any]:
@@ -193,7 +233,7 @@ def run_pfl(parties: int, records: int, features: int, rounds: int) -> dict[str,
     return {"seconds": round_times(clock.marks), "theta_norm": norm}
 
 
-RUNNERS = {"ours": run_ours, "flower": run_flower, "pfl": run_pfl}
+RUNNERS = {"engine": run_engine, "ours": run_ours, "flower": run_flower, "pfl": run_pfl}
 
 
 def in_own_process(
@@ -208,7 +248,8 @@ def in_own_process(
         done = subprocess.run(install, capture_output=True, text=True, check=False)
         if done.returncode:
             return {"skipped": done.stderr.strip().splitlines()[-1]}
-    command = [python or sys.executable, str(Path(__file__).resolve()), "--engine", name]
+    # -P: benchmarks/secure_agg.py must not stand in for the package.
+    command = [python or sys.executable, "-P", str(Path(__file__).resolve()), "--engine", name]
     for key in ("parties", "records", "features", "rounds"):
         command += [f"--{key}", str(getattr(options, key))]
     root = str(Path(__file__).resolve().parent.parent)
@@ -217,7 +258,7 @@ def in_own_process(
     scratch.mkdir()
     environment = {**os.environ, **OFFLINE, "FLWR_HOME": str(scratch), "RAY_TMPDIR": str(scratch)}
     environment.pop("PYTHONPATH", None)
-    if name == "ours":
+    if name in ("engine", "ours"):
         environment["PYTHONPATH"] = root
     child = subprocess.Popen(
         command,
@@ -270,7 +311,7 @@ def main() -> None:
         shape = {key: getattr(options, key) for key in ("parties", "records", "features", "rounds")}
         print(json.dumps({**shape, "cores": os.cpu_count(), "results": results}))
         return
-    base = results.get("ours", {}).get("median_s")
+    base = results.get("engine", {}).get("median_s")
     print(f"m={options.parties} n={options.records} d={options.features}, seconds a round (median)")
     for name, result in results.items():
         if "skipped" in result:

@@ -44,11 +44,11 @@ class Contribution:
 
     Attributes:
         values: `[B, d]` v_j, unweighted.
-        refused: party index in the block → why it will not contribute (its row is not used).
+        failed: parties of the block that have nothing they may release (rows not used).
     """
 
     values: NDArray[np.floating]
-    refused: dict[int, str]
+    failed: tuple[int, ...]
 
 
 class FederatedAlgorithm(Protocol):
@@ -119,7 +119,7 @@ class GradientPerturbation:
     def local(self, state: State, block: PartyBlock, plan: ReleasePlan) -> Contribution:
         """Mean gradients of all parties at θ."""
         values = self.model.gradients(state["theta"], block, clip=plan.clip_norm)
-        return Contribution(values=values, refused={})
+        return Contribution(values=values, failed=())
 
     def update(self, state: State, average: NDArray[np.float64]) -> State:
         """One step along the noisy average gradient."""
@@ -153,7 +153,7 @@ class OutputPerturbation:
 
     A local optimum is accepted when its gradient norm is at most τ = κG/n_j, so that
     ‖θ̂ − θ*‖ ≤ τ/λ by strong convexity, and the sensitivity of one party's model is
-    2G/(n_jλ) + 2τ/λ. A party that cannot certify it refuses.
+    2G/(n_jλ) + 2τ/λ. A party that cannot certify it fails, and the release with it.
 
     Attributes:
         lipschitz: G.
@@ -185,12 +185,8 @@ class OutputPerturbation:
         # κG/n_j is asked of every party; the largest party's is asked of the whole block.
         target = plan.tolerance / int(block.sizes.max())
         optima = local_optima(self.model, block, lam=self.lambda_, tolerance=target)
-        refused = {
-            int(party): f"local optimum not certified: ‖gradient‖ = "
-            f"{optima.gradient_norm[party]:.3g} > {target:.3g}"
-            for party in np.flatnonzero(~optima.certified)
-        }
-        return Contribution(values=optima.theta, refused=refused)
+        failed = tuple(np.flatnonzero(~optima.certified).tolist())
+        return Contribution(values=optima.theta, failed=failed)
 
     def update(self, state: State, average: NDArray[np.float64]) -> State:
         """The noisy average is the model."""

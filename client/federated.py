@@ -118,7 +118,7 @@ class FederatedAveraging:
         } | ({} if self.components is None else {"components": self.components})
 
     def local(self, state: State, block: PartyBlock, plan: ReleasePlan) -> Contribution:
-        """Every party's update; a party whose gradients are not finite refuses."""
+        """Every party's update; a party whose gradients are not finite fails."""
         batches, noise = self._stream("batches", plan), self._stream("noise", plan)
         features = self.model.rows(block.features)
         labels = torch.as_tensor(np.asarray(block.labels, dtype=np.int64), device=self.model.device)
@@ -148,7 +148,7 @@ class FederatedAveraging:
             norms = np.linalg.norm(updates, axis=1, keepdims=True)
             # A little below S, for the rounding of norm and product.
             updates *= np.minimum(1.0, self.update_bound * (1 - 1e-9) / np.maximum(norms, 1e-300))
-        return Contribution(values=updates, refused=refused)
+        return Contribution(values=updates, failed=tuple(sorted(refused)))
 
     @property
     def coordinate_bound(self) -> float:

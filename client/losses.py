@@ -81,6 +81,10 @@ class Loss(ABC):
     def predict(self, margins: Array) -> NDArray[Any]:
         """Predicted label of each record `[…]`."""
 
+    def bounded(self, labels: NDArray[Any]) -> NDArray[Any]:
+        """`labels`, each brought within what G presumes by itself; only ridge presumes a bound."""
+        return labels
+
     @abstractmethod
     def check_labels(self, labels: NDArray[Any]) -> None:
         """Raise ValueError unless every label is one that this loss is defined for."""
@@ -264,6 +268,10 @@ class SquaredLoss(Loss):
         """Sum of squared errors."""
         error = np.subtract(margins, labels)
         return float(np.dot(error, error))
+
+    def bounded(self, labels: NDArray[Any]) -> NDArray[Any]:
+        """Targets clamped to [−Y, Y], record by record."""
+        return np.asarray(np.clip(labels, -self.label_bound, self.label_bound))
 
     def check_labels(self, labels: NDArray[Any]) -> None:
         """Labels are finite and at most `label_bound` in size."""

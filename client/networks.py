@@ -235,6 +235,18 @@ class Network:
         flat = nn.utils.parameters_to_vector(self.module.parameters())
         return np.asarray(flat.detach().cpu().numpy().astype(np.float64))
 
+    def check_labels(self, labels: NDArray[Any]) -> None:
+        """Refuses labels that are not classes 0..K−1.
+
+        Raises:
+            ValueError: the smallest and the largest label.
+        """
+        whole = np.asarray(labels)
+        if len(whole) and not (whole.min() >= 0 and whole.max() < self.classes):
+            raise ValueError(
+                f"Expected labels in 0..{self.classes - 1}, got {whole.min()} to {whole.max()}."
+            )
+
     def use(self, theta: torch.Tensor) -> None:
         """Makes the parameters views of `theta` `[d]`: changing it changes the network."""
         at = 0

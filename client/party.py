@@ -47,12 +47,15 @@ class Answer:
     Attributes:
         encoded: `[B, d]` ring elements; rows of parties in `refused` are zero and not to be used.
         weights: `[B]` public weights.
-        refused: party index → reason.
+        refused: party index → reason, by the plan and public facts alone.
+        failed: parties whose computation gave nothing that may be released. Whether one failed
+            depends on its records, so a release cannot simply go on without it.
     """
 
     encoded: NDArray[np.unsignedinteger[Any]]
     weights: NDArray[np.float64]
     refused: dict[int, str]
+    failed: tuple[int, ...]
 
 
 @dataclass
@@ -75,6 +78,7 @@ class PartySession:
     answered: NDArray[np.int64] = field(init=False)
 
     def __post_init__(self) -> None:
+        self.algorithm.model.check_labels(self.block.labels)
         self.answered = np.zeros(self.block.parties, dtype=np.int64)
         self._affordable: tuple[str, int] = ("", 0)
 
@@ -98,26 +102,25 @@ class PartySession:
         accepts[list(refused)] = False
         willing = np.flatnonzero(accepts)
         dtype = plan.encoding.dtype
+        failed: tuple[int, ...] = ()
         encoded = np.zeros((self.block.parties, plan.dimension), dtype=dtype)
         if willing.size:
             whole = willing.size == self.block.parties
             block = self.block if whole else self.block.take(willing)
             contribution = self.algorithm.local(state, block, plan)
-            refused |= {int(willing[row]): why for row, why in contribution.refused.items()}
+            failed = tuple(int(willing[row]) for row in contribution.failed)
             self.answered[willing] += 1
-            # A party that refused its own result sent nothing: nothing of it is charged.
-            self.answered[willing[list(contribution.refused)]] -= 1
             values = contribution.values
             if plan.weights == "size":
                 values = values * weights[willing, None]
-            if whole and not contribution.refused:
+            if whole and not failed:
                 encoded = plan.encoding.encode(values)
             else:
                 kept = np.ones(willing.size, dtype=bool)
-                kept[list(contribution.refused)] = False
+                kept[list(contribution.failed)] = False
                 if kept.any():
                     encoded[willing[kept]] = plan.encoding.encode(values[kept])
-        return Answer(encoded=encoded, weights=weights, refused=refused)
+        return Answer(encoded=encoded, weights=weights, refused=refused, failed=failed)
 
     def _weights(self, plan: ReleasePlan) -> NDArray[np.float64]:
         if plan.weights == "size":

@@ -115,6 +115,7 @@ class ReleasePlan:
             "dimension": self.dimension,
             "parties": self.parties,
             "public_n": self.min_records,
+            "total_records": round(self.mean_records * self.parties),
             "weights": self.weights,
             "lipschitz": self.lipschitz,
             "lambda": self.lambda_,

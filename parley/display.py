@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from parley.report_words import epsilon_text
+
 if TYPE_CHECKING:
     from types import TracebackType
 
@@ -35,6 +37,7 @@ class RunDisplay:
         )
         self._folder: Path | None = None
         self._figures = ""
+        self._unit = ""
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -58,6 +61,7 @@ class RunDisplay:
     def started(self, job: Job, plan: ReleasePlan, folder: Path, done: int) -> None:
         """Shows what is about to happen."""
         self._folder = folder
+        self._unit = f"{plan.unit}, {plan.neighbouring}"
         seeded = " · seeded noise (simulation only, protects nobody)" if plan.seeded else ""
         self._console.print(
             f"{plan.parties} {'party' if plan.parties == 1 else 'parties'} · {plan.algorithm} · "
@@ -86,7 +90,8 @@ class RunDisplay:
         self._progress.update(
             self._task,
             completed=line["round"],
-            figures=f"ε {line['epsilon_charged']:.3f} · {self._figures}",
+            figures=f"ε {epsilon_text(line['epsilon_charged'])} at δ {line['delta']:g} "
+            f"({self._unit}) · {self._figures}",
         )
 
 
@@ -126,7 +131,7 @@ def print_result(result: Simulation) -> None:
     facts.add_column()
     facts.add_row(
         "spent",
-        f"[bold]ε = {summary['epsilon']:.4g}, δ = {summary['delta']:g}[/bold] of "
+        f"[bold]ε = {epsilon_text(summary['epsilon'])}, δ = {_delta(summary['delta'])}[/bold] of "
         f"ε = {summary['epsilon_budget']:g}, by the {summary['conversion']} conversion",
     )
     facts.add_row(
@@ -155,11 +160,23 @@ def print_result(result: Simulation) -> None:
         f"{summary['parties']} of at least {summary['min_records']} records, "
         f"{summary['rounds_done']} rounds, {summary['seconds']:.1f} s",
     )
+    facts.add_row(
+        "ledger",
+        f"shared: {summary['ledger']}"
+        if summary["ledger"]
+        else "this run's own; other runs on the same records add to ε (share one: privacy.ledger)",
+    )
     facts.add_row("sum", _secure_sum(summary["secure_aggregation"]))
     facts.add_row("run folder", str(result.folder))
     console.print(facts)
     for line in summary["advice"]:
         console.print(f"→ {line}")
+
+
+def _delta(value: float) -> str:
+    """δ rounded up to three digits."""
+    nearest = float(f"{value:.3g}")
+    return f"{nearest if nearest >= value else value * 1.005:.3g}"
 
 
 def _secure_sum(facts: dict[str, Any]) -> str:
@@ -190,8 +207,8 @@ def print_outlook(outlook: dict[str, Any]) -> None:
     )
     console.print(f"[bold]This job[/bold]: {chosen['description']}")
     console.print(
-        f"  charged ε = {chosen['epsilon_charged']:.6g} by {chosen['conversion']}; scale on the "
-        f"average {chosen['scale']:.6g}, on the sum {chosen['scale_of_sum']:.6g}"
+        f"  charged ε = {epsilon_text(chosen['epsilon_charged'])} by {chosen['conversion']}; "
+        f"scale on the average {chosen['scale']:.6g}, on the sum {chosen['scale_of_sum']:.6g}"
     )
     console.print(
         f"  ring 2^{grid['ring_bits']}, grid 2^-{grid['scale_bits']}: rounding adds "
@@ -249,7 +266,7 @@ def _print_offers(console: Console, title: str, offers: dict[str, dict[str, Any]
             name,
             f"{offer['scale']:.6g}",
             f"{offer['expected_norm']:.6g}",
-            f"{offer['epsilon_charged']:.6g}",
+            epsilon_text(offer["epsilon_charged"]),
             offer["conversion"],
         )
     console.print(table)
@@ -272,8 +289,8 @@ def _print_rounds(console: Console, rounds: list[dict[str, Any]]) -> None:
         table.add_row(
             str(row["round"]),
             f"{row['rho']:.4g}",
-            *(f"{row['epsilon'][name]:.4g}" for name in conversions),
-            f"{row['epsilon_charged']:.4g}",
+            *(epsilon_text(row["epsilon"][name]) for name in conversions),
+            epsilon_text(row["epsilon_charged"]),
         )
     console.print(table)
     console.print()
@@ -286,9 +303,9 @@ def print_ledger(content: dict[str, Any]) -> None:
         budget, left = totals["budget"], totals["remaining"]
         console.print(
             f"[bold]{budget['name']}[/bold]: {totals['releases']} releases, spent "
-            f"ε = {min(totals['epsilon'].values(), default=0.0):.6g} of {budget['epsilon']:g} at "
-            f"δ = {budget['delta']:g} (unit {budget['unit']}, {budget['neighbouring']}), "
-            f"left {left['epsilon']:.6g}"
+            f"ε = {epsilon_text(min(totals['epsilon'].values(), default=0.0))} of "
+            f"{budget['epsilon']:g} at δ = {budget['delta']:g} "
+            f"(unit {budget['unit']}, {budget['neighbouring']}), left {left['epsilon']:.6g}"
         )
     table = Table(box=None)
     for name in ("run", "party", "release", "state", "law", "ρ", "survivors"):

@@ -29,7 +29,7 @@ def plan_network(job: Job) -> dict[str, Any]:
         features=width,
         classes=shape.classes or 2,
         hidden=tuple(job.model.hidden) if job.model.kind in BUILT_IN else (),
-        precision=job.run.precision,
+        precision=job.dp_sgd.precision,
         device="cpu",
     )
     federation = Federation(

@@ -95,6 +95,7 @@ class RunRecord:
     noise_norm: float | None
     sensitivity: float | None
     seeded: bool | None
+    shared_ledger: bool
     secure_sum: Mapping[str, Any]
     figures: Mapping[str, float | None]
     simulation_only: frozenset[str]
@@ -209,6 +210,7 @@ def _record(
         noise_norm=real("expected_norm", table=noise),
         sensitivity=real("sensitivity", table=noise),
         seeded=seeded if isinstance(seeded, bool) else None,
+        shared_ledger=bool(job_value("privacy", "ledger")),
         secure_sum=secure_sum or mode,
         figures=_figures(facts, rounds, where),
         simulation_only=frozenset(

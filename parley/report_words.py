@@ -349,10 +349,22 @@ def assumptions(run: RunRecord) -> list[str]:
     items += [
         f"Public, and not protected: {sizes}, the number of parties, who took part in which round, "
         "the schema and the job.",
-        "Every later release from the same records adds to what was spent. The ledger keeps the "
-        "total; `parley ledger verify` checks it.",
+        _ledger_reach(run),
     ]
     return items
+
+
+def _ledger_reach(run: RunRecord) -> str:
+    adds = "Every other release from the same records, earlier or later, adds to what was spent. "
+    if run.shared_ledger:
+        return adds + (
+            "The ledger that this run shares keeps the total of the runs that use it; "
+            "`parley ledger verify` checks it."
+        )
+    return adds + (
+        "This run's ledger knows this run alone: runs that share one (`privacy.ledger`) are "
+        "composed and held to one budget. `parley ledger verify` checks it."
+    )
 
 
 def _bounded(run: RunRecord) -> str:

@@ -89,6 +89,7 @@ FACTS: Mapping[str, Fact] = MappingProxyType(
         "dimension": _fact("d", _count),
         "parties": _fact("m", _count),
         "public_n": _fact("the public number of records, n₍₁₎ or N", _count),
+        "total_records": _fact("N, the public total, which sets Δ with weights by size", _count),
         "weights": _fact("uniform or size", _text),
         "lipschitz": _fact("G, where the loss bounds the gradient", _number),
         "clip_norm": _fact("C, where clipping does", _number),

@@ -20,7 +20,7 @@ from secure_agg.primitives import Entropy
 
 __all__ = ["SHARED_BYTES", "Block"]
 
-SHARED_BYTES = 1 << 29
+SHARED_BYTES = 1 << 27
 """Above this many bytes of vectors a block masks party by party: twice the keystream, but memory
 for one vector instead of B."""
 

@@ -16,7 +16,14 @@ from numpy.typing import NDArray
 from client.algorithms import State
 from client.plan import ReleasePlan
 
-__all__ = ["Cohort", "RoundSum"]
+__all__ = ["Cohort", "PartyFailed", "RoundSum"]
+
+
+class PartyFailed(Exception):
+    """A party computed nothing that it may release, so nobody's contribution was opened.
+
+    Going on without it would let one record decide whether a whole contribution is in the sum.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +62,7 @@ class Cohort(Protocol):
 
         Raises:
             TooFewSurvivors: fewer than the plan's least number of contributions; nothing opened.
+            PartyFailed: a party has nothing it may release; nothing opened.
         """
 
     def evaluate(self, theta: NDArray[np.float64], *, round_number: int) -> dict[str, Any]:

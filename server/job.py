@@ -197,7 +197,7 @@ class Algorithm(_Section):
 
 
 class DPSGD(_Section):
-    """How parties train networks (algorithm.kind = 'fedavg')."""
+    """How parties train networks: for algorithm.kind fedavg alone."""
 
     sampling_rate: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = Field(
         0.01, description="q: every record is in a batch with this probability (Poisson)."
@@ -238,6 +238,10 @@ class DPSGD(_Section):
         "auto",
         description="How clipped sums of per-record gradients are computed; auto: the fastest "
         "that the model's layers allow. All give the same sums.",
+    )
+    precision: Literal["float32", "float64"] = Field(
+        "float32",
+        description="Arithmetic of training. Clipping keeps a thousandth of C for rounding.",
     )
     micro_batch: int = Field(
         2048, ge=1, description="Most records whose gradients are held at once: bounds memory."
@@ -305,7 +309,9 @@ class SecureAggregation(_Section):
         "a dropout voids the round and the survivors repeat it.",
     )
     min_survivors: int | Auto = Field(
-        "auto", description="Fewest survivors whose sum may be opened; auto: ⌈2m/3⌉."
+        "auto",
+        description="Fewest survivors whose sum may be opened; auto: ⌈2m/3⌉. The robust protocol "
+        "needs more than (m + ⌊m/10⌋)/2 and raises it to that.",
     )
     ring_bits: Literal[16, 32, 64] | Auto = Field("auto", description="16 | 32 | 64 | auto.")
     scale_bits: Annotated[int, Field(ge=0, le=52)] | Auto = Field(
@@ -337,9 +343,6 @@ class Run(_Section):
         "auto",
         description="Rounds between the simulation's evaluations; 0: only the last; auto: every "
         "round where that is cheap, else every tenth.",
-    )
-    precision: Literal["float64", "float32"] = Field(
-        "float64", description="Arithmetic of local gradients."
     )
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description="Where networks train (fedavg); auto: cuda where present."
@@ -416,7 +419,13 @@ class Job(_Section):
     def min_survivors(self) -> int:
         """Fewest parties whose sum may be opened."""
         chosen = self.secure_aggregation.min_survivors
-        return -(-2 * self.parties.count // 3) if chosen == "auto" else chosen
+        parties = self.parties.count
+        wanted = -(-2 * parties // 3) if chosen == "auto" else chosen
+        if self.secure_aggregation.protocol == "optimistic":
+            return wanted
+        # With a tenth of the parties corrupt, two sums of more than (m + c)/2 parties share an
+        # honest one, so that an active server cannot have two opened in one round.
+        return max(wanted, (parties + parties // 10) // 2 + 1) if parties > 1 else 1
 
 
 def load_job(

@@ -24,7 +24,8 @@ from privacy.calibration import calibrate, stated_delta
 from privacy.events import Composition
 from privacy.guarantee import Neighbouring, NoisePoint, Unit
 from privacy.mechanisms import Mechanism
-from secure_agg.encoding import FixedPoint
+from privacy.samplers import LARGEST_SCALE, SMALLEST_SCALE
+from secure_agg.encoding import FixedPoint, RingTooSmall
 from server.job import Job, JobError
 
 __all__ = [
@@ -176,6 +177,12 @@ def plan_release(
         min_records=federation.min_records,
         total_records=federation.total_records,
     )
+    if not isinstance(algorithm, OutputPerturbation):
+        # Sums of n gradients in double precision are off by at most (n + d)·2⁻⁵³·G each (Higham
+        # 2002, §4.2), twice between neighbours: n(n + d)·2⁻⁵³ of 2G/n. A local optimum's
+        # certificate already covers it.
+        largest = federation.max_records
+        sensitivity *= 1 + largest * (largest + dimension + 8) * 2.0**-52
     mean_records = federation.total_records / federation.parties
     weight = federation.max_records / mean_records if job.parties.weights == "size" else 1.0
 
@@ -196,6 +203,12 @@ def plan_release(
         scale_bits=None if settings.scale_bits == "auto" else settings.scale_bits,
     )
     mechanism = on_grid(encoding.scale_bits)
+    spread = math.sqrt(dimension) if mechanism.law == "l2-laplace" else 1.0
+    if not SMALLEST_SCALE <= mechanism.scale * spread <= LARGEST_SCALE:
+        raise RingTooSmall(
+            f"Expected noise of 2^-20 to 2^40 grid units, got {mechanism.scale * spread:.3g} at "
+            f"scale_bits {encoding.scale_bits}: choose another secure-aggregation.scale-bits."
+        )
     clip = job.algorithm.clip_norm
     needs_clipping = clip != "auto" and clip < algorithm.model.lipschitz
     output = isinstance(algorithm, OutputPerturbation)

@@ -22,7 +22,7 @@ from privacy.events import Composition
 from privacy.ledger import BudgetExceeded, Entry, Ledger
 from privacy.stream import NoiseStream
 from secure_agg.interface import TooFewSurvivors
-from server.cohort import Cohort, RoundSum
+from server.cohort import Cohort, PartyFailed, RoundSum
 from server.job import JobError
 from server.release import account
 
@@ -51,7 +51,7 @@ class Progress:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How a run ended: `complete`, `budget-exhausted` or `too-few-survivors`, and why."""
+    """How a run ended: `complete`, `budget-exhausted`, `too-few-survivors` or `party-failed`."""
 
     status: str
     reason: str
@@ -99,6 +99,9 @@ def run_rounds(
         except TooFewSurvivors as error:
             ledger.void(reservation.id, reason=str(error))
             return Outcome(status="too-few-survivors", reason=str(error), progress=progress())
+        except PartyFailed as error:
+            # That it failed depends on its records and can be seen: the reservation stays charged.
+            return Outcome(status="party-failed", reason=str(error), progress=progress())
         # The noise is an integer vector, added outside the ring, where it cannot wrap.
         noisy = now.encoding.decode(total.total) + now.mechanism.draw(noise(number))
         state = algorithm.update(state, now.encoding.to_float(noisy) / total.weight)
@@ -108,7 +111,8 @@ def run_rounds(
             number, total, account(spent, plan.delta), figures, time.perf_counter() - began
         )
         checkpoint = save_state(state)
-        outcome = {"survivors": total.summed, "line": line}
+        # What only a simulation may know stays out of the ledger.
+        outcome = {"survivors": total.summed, "line": {**line, "simulation_only": {}}}
         exhausted = ""
         if number < rounds:
             try:
@@ -146,6 +150,7 @@ def resume_point(
     ledger: Ledger,
     *,
     plan: ReleasePlan,
+    dataset: str,
     algorithm: FederatedAlgorithm,
     before: Composition | None = None,
 ) -> Progress:
@@ -160,7 +165,8 @@ def resume_point(
         if recorded.outcome is None or recorded.entry.index == 0:
             continue  # Not committed, or what was released before the first round (`before`).
         now = plan.at_round(recorded.entry.index)
-        if recorded.entry.event != now.event or dict(recorded.entry.facts) != now.facts():
+        same = recorded.entry.event == now.event and dict(recorded.entry.facts) == now.facts()
+        if not same or recorded.entry.dataset != dataset:
             raise JobError(
                 f"Expected the plan that round {recorded.entry.index} of run {plan.run_id} was "
                 "released under, got another: its job.toml or its data were changed since."

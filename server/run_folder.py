@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.ledger import BudgetExceeded, LedgerError
 from server.job import Job, load_job, render_job
 
 __all__ = ["RunFolder", "RunFolderError"]
@@ -58,11 +60,37 @@ class RunFolder:
             path.mkdir(parents=True, exist_ok=True)
             run_id = f"{path.resolve().name}-{secrets.token_hex(8)}"
             folder = cls(path, run_id)
-            folder._write("run-id", run_id + "\n")
-            folder._write("job.toml", render_job(job))
+            folder._write("job.toml", render_job(_anchored(job)))
         except OSError as error:
             raise RunFolderError(f"Cannot make run folder {path}: {error.strerror}.") from error
         return folder
+
+    def commission(self) -> None:
+        """Makes the folder one that can be resumed; call it once its ledger exists.
+
+        A folder with a run-id always has a ledger: one that is missing later was lost, and the
+        run must not start over under the same budget.
+        """
+        self._write("run-id", self.run_id + "\n")
+
+    @contextmanager
+    def unless_refused(self) -> Iterator[None]:
+        """Removes the folder again where the ledger refuses the run before its first release."""
+        try:
+            yield
+        except LedgerError as error:
+            commissioned = (self.path / "run-id").exists()
+            rounds = self.path / "rounds.jsonl"
+            begun = rounds.exists() and rounds.stat().st_size > 0
+            if not commissioned or (isinstance(error, BudgetExceeded) and not begun):
+                for name in ("rounds.jsonl", "run-id", "job.toml"):
+                    (self.path / name).unlink(missing_ok=True)
+                # The ledger itself goes too, if it is this run's own: it holds no charge.
+                for file in self.path.glob("ledger.sqlite*"):
+                    file.unlink()
+                with suppress(OSError):
+                    self.path.rmdir()
+            raise
 
     @classmethod
     def open(cls, path: Path) -> tuple[RunFolder, Job]:
@@ -83,14 +111,33 @@ class RunFolder:
         """The run's own ledger."""
         return self.path / "ledger.sqlite"
 
+    def shared_ledger(self, job: Job) -> str:
+        """The shared ledger's name, any password left out; empty for the run's own."""
+        import re
+
+        return re.sub(r"(://[^:/@]+):[^@]*@", r"\1:…@", job.privacy.ledger)
+
     def append_round(self, line: Mapping[str, Any]) -> None:
         """Appends one line to `rounds.jsonl`."""
         with (self.path / "rounds.jsonl").open("a", encoding="utf-8") as file:
             file.write(_dump(line) + "\n")
 
-    def rewrite_rounds(self, lines: Iterable[Mapping[str, Any]]) -> None:
-        """Replaces `rounds.jsonl`: after a crash, by the lines that the ledger committed."""
-        self._write("rounds.jsonl", "".join(_dump(line) + "\n" for line in lines))
+    def rewrite_rounds(self, lines: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Replaces `rounds.jsonl`, after a crash, by the lines that the ledger committed.
+
+        The ledger has no simulation-only figures; those of lines that are whole are kept.
+        """
+        figures: dict[int, Any] = {}
+        path = self.path / "rounds.jsonl"
+        for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+            try:
+                known = json.loads(text)
+                figures[known["round"]] = known["simulation_only"]
+            except (ValueError, KeyError, TypeError):
+                continue
+        merged = [{**line, "simulation_only": figures.get(line["round"], {})} for line in lines]
+        self._write("rounds.jsonl", "".join(_dump(line) + "\n" for line in merged))
+        return merged
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Writes `summary.json`."""
@@ -115,6 +162,15 @@ class RunFolder:
         except OSError:
             draft.unlink(missing_ok=True)
             raise
+
+
+def _anchored(job: Job) -> Job:
+    """The job with a ledger file's path made absolute: a resume may start from elsewhere."""
+    ledger = job.privacy.ledger
+    if not ledger or "://" in ledger:
+        return job
+    privacy = job.privacy.model_copy(update={"ledger": str(Path(ledger).resolve())})
+    return job.model_copy(update={"privacy": privacy})
 
 
 def _dump(line: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from client.algorithms import State
 from client.party import PartySession
 from client.plan import ReleasePlan
 from secure_agg.interface import DropStage, SecureSum
-from server.cohort import RoundSum
+from server.cohort import PartyFailed, RoundSum
 from server.rounds import ATTEMPTS
 from simulations.faults import FaultScript
 
@@ -52,11 +52,22 @@ class BlockCohort:
 
         Raises:
             TooFewSurvivors: fewer contributions than the plan's least number.
+            PartyFailed: a party has nothing it may release.
             MaskedCheckFailed: the masked protocol's sum differs.
         """
         parties = self.session.block.parties
         faults = self.faults.at(round_number=plan.round_number, attempt=attempt, parties=parties)
         answer = self.session.answer(plan, state, declining=faults.declined)
+        if answer.failed:
+            raise PartyFailed(
+                "A party could not certify its local optimum: the release is given up, nothing "
+                "was opened, and its charge stands. A larger model.lambda or "
+                "algorithm.tolerance makes certification easier."
+                if plan.algorithm != "fedavg"
+                else "A party's training gave NaN or infinity: it declines, the release is given "
+                "up, nothing was opened, and its charge stands. A smaller dp-sgd.learning-rate, "
+                "or a model that is finite on every row, helps."
+            )
         absent = dict.fromkeys(answer.refused, DropStage.BEFORE_VECTOR)
         dropped = {p: stage for p, stage in faults.dropped.items() if p not in absent}
         # Masks are bound to this serial number: no two attempts ever share a key.

@@ -6,9 +6,10 @@ What it leaves behind is a run folder like any other engine's; what only a simul
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,7 +28,7 @@ from server.run_folder import RunFolder
 from simulations.block_cohort import BlockCohort
 from simulations.dp_sgd_summary import dp_sgd_facts
 from simulations.experiment import Experiment, load_experiment
-from simulations.faults import parse_faults
+from simulations.faults import FaultScript, parse_faults
 from simulations.prepare import prepare_network
 from simulations.summary import privacy_statement, summarise
 
@@ -86,42 +87,55 @@ def simulate(
     algorithm = algorithm_for(job, experiment.model, experiment.federation)
     # The plan is made before the folder: a job that cannot run leaves nothing behind.
     draft = plan_release(job, algorithm=algorithm, federation=experiment.federation)
+    secure_sum = _secure_sum(job, draft, faults, masked=job.secure_aggregation.mode == "masked")
+    check = _masked_check(job, draft, faults)
     folder = folder or RunFolder.create(job, out)
     plan = draft.for_run(folder.run_id)
     budget = _budget(job, plan, experiment)
-    experiment, algorithm, before = prepare_network(
-        job,
-        experiment=experiment,
-        algorithm=algorithm,
-        plan=plan,
-        budget=budget,
-        ledger_place=job.privacy.ledger or folder.ledger_path,
-        secure_sum=lambda bits: _secure_sum(
-            job, plan, masked=job.secure_aggregation.mode == "masked", ring_bits=bits
-        ),
-    )
-    cohort = BlockCohort(
-        session=PartySession(
-            block=experiment.block,
-            algorithm=algorithm,
-            policy=PartyPolicy(
-                epsilon=budget.epsilon,
-                delta=budget.delta,
-                units=frozenset({plan.unit}),
-                neighbouring=frozenset({plan.neighbouring}),
-            ),
-            before=before,
-        ),
-        secure_sum=_secure_sum(job, plan, masked=job.secure_aggregation.mode == "masked"),
-        faults=faults,
-        evaluate_model=_evaluator(job, experiment),
-        check=_masked_check(job, plan),
-    )
-    with Ledger.open(job.privacy.ledger or folder.ledger_path) as ledger:
+    with (
+        folder.unless_refused(),
+        Ledger.open(job.privacy.ledger or folder.ledger_path, create=resume is None) as ledger,
+    ):
         ledger.register(budget)
-        start = resume_point(ledger, plan=plan, algorithm=algorithm, before=before)
+        if resume is None:
+            folder.commission()
+        experiment, algorithm, before = prepare_network(
+            job,
+            experiment=experiment,
+            algorithm=algorithm,
+            plan=plan,
+            dataset=budget.name,
+            ledger=ledger,
+            secure_sum=lambda bits: _secure_sum(
+                job,
+                plan,
+                faults,
+                masked=job.secure_aggregation.mode == "masked",
+                ring_bits=bits,
+            ),
+        )
+        cohort = BlockCohort(
+            session=PartySession(
+                block=experiment.block,
+                algorithm=algorithm,
+                policy=PartyPolicy(
+                    epsilon=budget.epsilon,
+                    delta=budget.delta,
+                    units=frozenset({plan.unit}),
+                    neighbouring=frozenset({plan.neighbouring}),
+                ),
+                before=before,
+            ),
+            secure_sum=secure_sum,
+            faults=faults,
+            evaluate_model=_evaluator(job, experiment),
+            check=check,
+        )
+        start = resume_point(
+            ledger, plan=plan, dataset=budget.name, algorithm=algorithm, before=before
+        )
         cohort.session.answered += start.done
-        folder.rewrite_rounds(start.lines)
+        start = replace(start, lines=folder.rewrite_rounds(start.lines))
         if observer:
             observer.started(job, plan, folder.path, start.done)
 
@@ -141,6 +155,7 @@ def simulate(
             start=start,
             observe=observe,
         )
+        head = ledger.head()
     theta = algorithm.model_of(outcome.progress.state)
     summary = summarise(
         job=job,
@@ -150,6 +165,7 @@ def simulate(
         theta=theta,
         secure_sum={"mode": cohort.secure_sum.name, "masked_check": cohort.checked},
         folder=folder,
+        ledger_head={"records": head.records, "hash": head.hash},
         version=version,
         seconds=time.perf_counter() - began,
         dp_sgd=dp_sgd_facts(
@@ -202,7 +218,12 @@ def _evaluator(
 
 
 def _secure_sum(
-    job: Job, plan: ReleasePlan, *, masked: bool, ring_bits: int | None = None
+    job: Job,
+    plan: ReleasePlan,
+    faults: FaultScript,
+    *,
+    masked: bool,
+    ring_bits: int | None = None,
 ) -> SecureSum:
     settings: dict[str, Any] = {
         "parties": plan.parties,
@@ -210,15 +231,21 @@ def _secure_sum(
         "ring_bits": ring_bits or plan.encoding.ring_bits,
         "mode": Mode(job.secure_aggregation.protocol),
     }
-    if not masked:
-        return IdealSum(**settings)
-    from secure_agg.masked import MaskedSum
+    lost = math.ceil(faults.most * plan.parties)
+    if plan.parties > 100 and lost > plan.parties // 10:  # up to 100 the graph is complete
+        settings["dropped"] = lost  # The graph's degree must bear what the script takes away.
+    try:
+        if not masked:
+            return IdealSum(**settings)
+        from secure_agg.masked import MaskedSum
 
-    return MaskedSum(**settings)
+        return MaskedSum(**settings)
+    except ValueError as error:
+        raise JobError(f"Secure aggregation: {error}") from error
 
 
-def _masked_check(job: Job, plan: ReleasePlan) -> SecureSum | None:
+def _masked_check(job: Job, plan: ReleasePlan, faults: FaultScript) -> SecureSum | None:
     settings = job.secure_aggregation
     if settings.mode == "masked" or not settings.masked_check or plan.parties == 1:
         return None
-    return _secure_sum(job, plan, masked=True)
+    return _secure_sum(job, plan, faults, masked=True)

@@ -9,14 +9,14 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from client.block import PartyBlock
 from client.models import LinearModel, prepare_rows
-from client.records import Records, read_party_files, read_records
+from client.records import Records, find_party_files, read_party_files, read_records
 from client.schema import load_schema
 from server.job import Job, JobError
 from server.release import Federation, model_for
@@ -45,7 +45,7 @@ class Experiment:
         model: what is learned.
         lambda_: its regularisation.
         federation: the public facts about the parties.
-        fingerprint: SHA-256 of the records before any split: the data's identity in the ledger.
+        fingerprint: the source's identity in the ledger, whatever is drawn from it or learned.
         size_weights: parties count by their size.
     """
 
@@ -124,8 +124,6 @@ def load_experiment(job: Job) -> Experiment:
     order = np.concatenate(parties)
     least = job.parties.min_records
     federation = Federation.of_sizes(sizes, None if least == "auto" else least)
-    digest = hashlib.sha256(np.ascontiguousarray(records.features).data)
-    digest.update(np.ascontiguousarray(records.labels).data)
     if job.algorithm.kind == "fedavg":
         # Imported here: networks need torch, linear models do not.
         from simulations.network_experiment import network_experiment
@@ -139,31 +137,54 @@ def load_experiment(job: Job) -> Experiment:
             sizes=sizes,
             classes=classes,
             federation=federation,
-            fingerprint=f"sha256:{digest.hexdigest()}",
+            fingerprint=_fingerprint(job),
         )
     model = model_for(job, features=records.features.shape[1], classes=classes)
+    labels = model.kind.bounded(records.labels)
     return Experiment(
         block=PartyBlock(
             features=_prepared(job, records, order),
-            labels=records.labels[order],
+            labels=labels[order],
             offsets=np.concatenate([[0], np.cumsum(sizes)]),
         ),
         test_features=test_rows,
-        test_labels=test_labels,
+        test_labels=model.kind.bounded(test_labels),
         model=model,
         lambda_=job.model.lambda_,
         federation=federation,
-        fingerprint=f"sha256:{digest.hexdigest()}",
+        fingerprint=_fingerprint(job),
         size_weights=job.parties.weights == "size",
     )
 
 
-def _prepared(job: Job, records: Records, rows: NDArray[np.int64]) -> NDArray[np.floating[Any]]:
-    """The chosen rows, ready to learn from; filled in pieces, so that nothing is copied twice."""
+def _fingerprint(job: Job) -> str:
+    """Names the source: a bundled set by its name, files by the digest of their content.
+
+    Any use of the same files is the same data to the ledger: another model, schema, draw or
+    split does not start a new budget. A digest identifies: keep a ledger as closed as the data.
+    """
+    source = job.data.source
+    if source == "synthetic":
+        return f"bundled:{source}:{job.data.seed}"
+    if source in BUNDLED:
+        return f"bundled:{source}"
+    globbed = any(mark in source for mark in "*?[")
+    paths = find_party_files(source) if globbed else [Path(source)]
+    digests = []
+    for path in paths:
+        with path.open("rb") as file:
+            digests.append(hashlib.file_digest(file, "sha256").hexdigest())
+    return "sha256:" + hashlib.sha256("".join(sorted(digests)).encode()).hexdigest()
+
+
+def _prepared(job: Job, records: Records, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The chosen rows, ready to learn from; filled in pieces, without a copy on the way."""
     # A network has biases of its own.
     intercept = job.model.intercept and job.algorithm.kind != "fedavg"
     width = records.features.shape[1] + intercept
-    prepared = np.empty((len(rows), width), dtype=job.run.precision)
+    prepared = np.empty(
+        (len(rows), width),
+    )
     for begin in range(0, len(rows), _PIECE):
         piece = slice(begin, begin + _PIECE)
         prepared[piece] = prepare_rows(records.features[rows[piece]], intercept=intercept)

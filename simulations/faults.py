@@ -67,6 +67,11 @@ class FaultScript:
     rules: tuple[_Rule, ...]
     seed: int = 0
 
+    @property
+    def most(self) -> float:
+        """Largest fraction of the parties that any round can lose."""
+        return min(1.0, sum(rule.fraction for rule in self.rules))
+
     def at(self, *, round_number: int, attempt: int, parties: int) -> Faults:
         """The faults of one attempt at one round among `parties` parties."""
         rng = np.random.default_rng([self.seed, round_number, attempt])

@@ -119,7 +119,7 @@ def network_experiment(
         features=width,
         classes=count,
         hidden=tuple(job.model.hidden) if job.model.kind in BUILT_IN else (),
-        precision=job.run.precision,
+        precision=job.dp_sgd.precision,
         device=job.run.device,
         seed=job.data.seed,
     )

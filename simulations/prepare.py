@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 from client.algorithms import FederatedAlgorithm
 from client.plan import ReleasePlan
 from privacy.events import Composition
-from privacy.ledger import DatasetBudget, Ledger
+from privacy.ledger import Ledger
 from secure_agg.interface import SecureSum
 from server.job import Job
 from simulations.experiment import Experiment
@@ -23,8 +22,8 @@ def prepare_network(
     experiment: Experiment,
     algorithm: FederatedAlgorithm,
     plan: ReleasePlan,
-    budget: DatasetBudget,
-    ledger_place: str | Path,
+    dataset: str,
+    ledger: Ledger,
     secure_sum: Callable[[int], SecureSum],
 ) -> tuple[Experiment, FederatedAlgorithm, Composition]:
     """The experiment with its components and baseline, and what was charged before round 1.
@@ -49,17 +48,15 @@ def prepare_network(
     charged = components_event(job, experiment.block.features.shape[1])
     if charged is not None:
         before = before.add(charged)
-        with Ledger.open(ledger_place) as ledger:
-            ledger.register(budget)
-            experiment, algorithm = with_private_components(
-                job,
-                experiment=experiment,
-                algorithm=algorithm,
-                plan=plan,
-                dataset=budget.name,
-                ledger=ledger,
-                secure_sum=secure_sum,
-            )
+        experiment, algorithm = with_private_components(
+            job,
+            experiment=experiment,
+            algorithm=algorithm,
+            plan=plan,
+            dataset=dataset,
+            ledger=ledger,
+            secure_sum=secure_sum,
+        )
     elif experiment.components is not None:
         algorithm = replace(algorithm, components=experiment.components)
     return replace(experiment, algorithm=algorithm), algorithm, before

@@ -25,6 +25,7 @@ SIMULATION_ONLY = (
     "baseline_accuracy",
     "majority_accuracy",
     "records_by_party",
+    "advice",
 )
 
 
@@ -37,6 +38,7 @@ def summarise(
     theta: NDArray[np.float64],
     secure_sum: dict[str, Any],
     folder: RunFolder,
+    ledger_head: dict[str, Any],
     version: str,
     seconds: float,
     dp_sgd: dict[str, Any] | None = None,
@@ -57,6 +59,8 @@ def summarise(
     summary: dict[str, Any] = {
         "run_dir": str(folder.path),
         "run_id": folder.run_id,
+        "ledger": folder.shared_ledger(job),
+        "ledger_head": ledger_head,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "parley_version": version,
         "engine": "fast",
@@ -119,15 +123,26 @@ def summarise(
 def privacy_statement(summary: dict[str, Any]) -> dict[str, str]:
     """The metadata of `model.safetensors`: what was promised, as text."""
     noise = summary["noise"]
+    if noise["seeded"]:
+        return {
+            "parley.version": summary["parley_version"],
+            "parley.run": summary["run_id"],
+            "parley.epsilon": "none (seeded noise)",
+            "parley.delta": "none (seeded noise)",
+            "parley.unit": summary["unit"],
+            "parley.neighbouring": summary["neighbouring"],
+            "parley.statement": (
+                "This model carries no privacy guarantee: its noise was drawn from a seed, to be "
+                "repeatable. With noise from the operating system's entropy the same run would "
+                f"cost epsilon {summary['epsilon']!r} at delta {summary['delta']!r}."
+            ),
+        }
     where = (
-        "on the sum of every batch's clipped gradients, in each party"
+        "on the sum of every batch's clipped gradients, drawn from the operating system's entropy "
+        "in each party. "
         if noise["point"] == "party"
-        else f"on the average over {summary['parties']} parties"
-    )
-    source = (
-        "a seeded generator: this model carries NO privacy guarantee"
-        if noise["seeded"]
-        else "the operating system's entropy"
+        else f"on the average over {summary['parties']} parties, drawn from the operating "
+        "system's entropy and added by the server, which is trusted to add it. "
     )
     return {
         "parley.version": summary["parley_version"],
@@ -137,10 +152,10 @@ def privacy_statement(summary: dict[str, Any]) -> dict[str, str]:
         "parley.unit": summary["unit"],
         "parley.neighbouring": summary["neighbouring"],
         "parley.statement": (
-            f"({summary['epsilon']:.6g}, {summary['delta']:.3g})-differential privacy of one "
+            f"({summary['epsilon']!r}, {summary['delta']!r})-differential privacy of one "
             f"{summary['unit']}, {summary['neighbouring']} neighbours, over "
             f"{summary['rounds_done']} releases of this run; {noise['law']} noise of scale "
-            f"{noise['scale']:.6g} {where}, drawn from {source}."
+            f"{noise['scale']:.6g} {where}Other releases from the same records add to this."
         ),
     }
 
@@ -152,11 +167,12 @@ def _advice(summary: dict[str, Any]) -> list[str]:
     if noise["seeded"]:
         advice.append("The noise was seeded: repeat without a seed before anything is released.")
     lost = (summary["baseline_accuracy"] or 0) - (summary["accuracy"] or 0)
-    if "dp_sgd" in summary and lost > 0.01:
-        advice.append(
-            "More records a party, a larger dp-sgd.sampling-rate or more rounds at the same ε "
-            "usually help DP-SGD, and so does a smaller network."
-        )
+    if "dp_sgd" in summary:
+        if lost > 0.01:
+            advice.append(
+                "More records a party, a larger dp-sgd.sampling-rate or more rounds at the same ε "
+                "usually help DP-SGD, and so does a smaller network."
+            )
     elif summary["status"] == "complete" and (summary["excess_loss"] > 0.01 or lost > 0.01):
         advice.append(
             f"The noise is proportional to 1/(parties × records × ε): twice the records a party "
@@ -172,6 +188,12 @@ def _advice(summary: dict[str, Any]) -> list[str]:
                 "Fewer rounds mean less noise in each (σ grows as √rounds); a larger model.lambda "
                 "needs fewer. `parley plan` shows both before anything is spent."
             )
+    if summary["delta"] * sum(summary["records_by_party"]) >= 1:
+        advice.append(
+            f"δ = {summary['delta']:g} is not small against 1/N for N = "
+            f"{sum(summary['records_by_party'])} records: a mechanism that shows one record in "
+            "full can meet it. Choose privacy.delta well below 1/N."
+        )
     if summary["parties"] == 1:
         advice.append("One party: the centralised case, nobody hides in a sum of one.")
     return advice

@@ -1,4 +1,4 @@
-"""The examples run as they are; where their data lie beside the project, they reach their figures."""
+"""The examples run as they are and, where their data are at hand, reach their figures."""
 
 import os
 from pathlib import Path

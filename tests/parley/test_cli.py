@@ -1,4 +1,4 @@
-"""The command line as a person uses it: real processes, exit statuses, what goes to which stream."""
+"""The command line as a person uses it: real processes, exit statuses, both streams."""
 
 import json
 import os
@@ -8,10 +8,11 @@ import time
 
 import pytest
 
-KEYS = (
-    "run_dir algorithm parties rounds epsilon delta unit neighbouring noise loss baseline_loss "
-    "excess_loss accuracy baseline_accuracy seconds seconds_per_round"
-).split()
+KEYS = {
+    *("run_dir", "algorithm", "parties", "rounds", "epsilon", "delta", "unit", "neighbouring"),
+    *("noise", "loss", "baseline_loss", "excess_loss", "accuracy", "baseline_accuracy"),
+    *("seconds", "seconds_per_round"),
+}
 
 
 def parley(*arguments, cwd, **kwargs):
@@ -46,7 +47,7 @@ def test_run_with_no_argument_learns_and_says_what_it_cost(tmp_path):
 def test_json_is_exactly_one_object_on_stdout(tmp_path):
     done = parley("run", "--json", "--out", "r", "--seed", "3", cwd=tmp_path)
     summary = json.loads(done.stdout)
-    assert all(key in summary for key in KEYS)
+    assert summary.keys() >= KEYS
     assert summary["noise"]["law"] == "gaussian"
     assert summary["noise"]["scale"] > 0
     assert summary["noise"]["seeded"]
@@ -184,12 +185,12 @@ def test_a_spent_budget_exits_three(tmp_path):
 def test_help_and_plan_never_import_torch(tmp_path):
     for arguments in (["--help"], ["plan"]):
         code = (
-            "import sys; sys.argv = ['parley', *%r]\n"
+            "import sys; sys.argv = ['parley', *ARGUMENTS]\n"
             "from parley.cli import main\n"
             "try: main()\n"
             "except SystemExit: pass\n"
             "assert 'torch' not in sys.modules and 'flwr' not in sys.modules\n"
-        ) % (arguments,)
+        ).replace("ARGUMENTS", repr(arguments))
         done = subprocess.run(
             [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, check=False
         )

@@ -32,36 +32,34 @@ JOB = [
 ]
 
 
-def killed_and_resumed(tmp_path, name, rng):
+def killed_and_resumed(tmp_path, name, rng, whole_s):
     """Kills the run again and again at random moments until it ends; returns how often."""
     kills = 0
     process = start(tmp_path, "--out", name, *JOB)
     while True:
         try:
-            # From before the folder exists to well into the rounds.
-            _, error = process.communicate(timeout=rng.uniform(0.3, 1.6))
+            # From before the folder exists to well into the rounds, on this machine as it is.
+            _, error = process.communicate(timeout=rng.uniform(0.2, 1.1) * whole_s)
             assert process.returncode == 0, error
             return kills
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             process.communicate()
             kills += 1
-        if kills > 60:
+        if kills > 40:
             pytest.fail("the run makes no progress between kills")
-        if not (tmp_path / name / "job.toml").exists():
+        if not (tmp_path / name / "run-id").exists():  # killed before its ledger was registered
             for file in (tmp_path / name).glob("*"):
                 file.unlink()
             process = start(tmp_path, "--out", name, *JOB)
         else:
             process = start(tmp_path, "--resume", name)
-        if kills % 5 == 4:
-            time.sleep(1.5)
 
 
 def check(tmp_path, seed):
-    whole = start(tmp_path, "--out", "whole", *JOB)
-    assert whole.wait(60) == 0
-    kills = killed_and_resumed(tmp_path, "killed", random.Random(seed))
+    began = time.monotonic()
+    assert start(tmp_path, "--out", "whole", *JOB).wait(100) == 0
+    kills = killed_and_resumed(tmp_path, "killed", random.Random(seed), time.monotonic() - began)
     assert kills > 0
     theta = load_file(tmp_path / "whole" / "model.safetensors")["theta"]
     again = load_file(tmp_path / "killed" / "model.safetensors")["theta"]

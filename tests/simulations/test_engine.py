@@ -2,16 +2,19 @@
 
 import json
 import sqlite3
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
-from privacy.ledger import BudgetExceeded, Ledger
+from privacy.ledger import BudgetExceeded, Ledger, LedgerConflict, NotALedger
+from secure_agg.encoding import RingTooSmall
 from server.job import JobError, load_job
 from server.run_folder import RunFolderError
 from simulations.engine import simulate
+from simulations.experiment import load_experiment
 from simulations.partitions import PartitionError
 
 QUICK = (
@@ -195,7 +198,8 @@ def test_noise_on_the_model_has_the_scale_that_is_reported(tmp_path):
         norms.append(np.linalg.norm(noisy.theta - exact.theta))
     expected = noisy.summary["noise"]["expected_norm"]
     measured = np.sqrt(np.mean(np.square(norms)))
-    # The reference is itself off by a thirtieth of that. 40 draws of a Gamma(21) norm: the mean square is within 1/6 at any sensible level.
+    # The reference is itself off by a thirtieth of that; 40 Gamma(21) norms give the mean
+    # square to within 1/6 at any sensible level.
     assert 5 / 6 < measured / expected < 6 / 5
 
 
@@ -254,3 +258,86 @@ def test_the_fast_engine_checks_one_round_against_the_masked_protocol_and_says_s
     checked = result.summary["secure_aggregation"]["masked_check"]
     assert "round 1" in checked
     assert "identical" in checked
+
+
+def test_a_lost_ledger_never_starts_a_run_over(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, observer=StopAfter(3))
+    (tmp_path / "run" / "ledger.sqlite").unlink()
+    with pytest.raises(NotALedger):
+        simulate(None, resume=tmp_path / "run")
+
+
+def test_a_shared_ledger_is_found_again_from_another_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, "privacy.ledger=shared.sqlite", observer=StopAfter(3))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    simulate(None, resume=tmp_path / "run")
+    with Ledger.open(tmp_path / "shared.sqlite", read_only=True) as ledger:
+        assert ledger.spent("synthetic").releases == 10
+
+
+def test_the_same_source_is_the_same_data_whatever_is_learned_from_it(tmp_path):
+    shared = f"privacy.ledger={tmp_path / 'all.sqlite'}"
+    run(tmp_path, shared, name="logistic")
+    for change in ("model.kind=softmax", "data.records=300", "data.test-fraction=0.5"):
+        with pytest.raises(BudgetExceeded):
+            run(tmp_path, shared, change, name="again")
+    with pytest.raises(LedgerConflict):
+        run(tmp_path, shared, "privacy.dataset=another-name", name="renamed")
+
+
+def test_ridge_targets_beyond_their_bound_are_clamped_before_they_count(tmp_path):
+    job = load_job(
+        overrides=[*QUICK, "model.kind=ridge", "model.radius=0.01", "model.label-bound=0.01"]
+    )
+    experiment = load_experiment(job)
+    assert np.abs(experiment.block.labels).max() <= 0.01
+    model, block = experiment.model, experiment.block
+    planned = 2 * model.lipschitz / block.sizes[0]
+    flipped = replace(
+        block, labels=np.where(np.arange(len(block.labels)) == 0, -0.01, block.labels)
+    )
+    moved = model.gradients(np.zeros(model.dimension), flipped) - model.gradients(
+        np.zeros(model.dimension), block
+    )
+    assert np.linalg.norm(moved) <= planned
+
+
+def test_a_party_that_cannot_certify_ends_the_run_with_its_charge_and_no_number(tmp_path):
+    hard = (
+        "algorithm.kind=output-perturbation",
+        "model.kind=huber-svm",
+        "model.huber-width=1e-9",
+        "model.lambda=1e-7",
+        "algorithm.tolerance=1e-9",
+    )
+    result = run(tmp_path, *hard)
+    assert result.summary["status"] == "party-failed"
+    assert "gradient" not in result.summary["reason"]
+    with Ledger.open(result.folder / "ledger.sqlite", read_only=True) as ledger:
+        assert ledger.spent("synthetic").releases == 1
+        (entry,) = ledger.entries()
+        assert entry.state == "reserved"
+
+
+def test_the_ledger_holds_nothing_that_only_a_simulation_knows(tmp_path):
+    result = run(tmp_path)
+    with Ledger.open(result.folder / "ledger.sqlite", read_only=True) as ledger:
+        assert all(e.outcome["line"]["simulation_only"] == {} for e in ledger.entries())
+
+
+def test_a_grid_too_fine_for_the_noise_is_refused_before_anything_is_reserved(tmp_path):
+    with pytest.raises(RingTooSmall, match="2\\^40"):
+        run(tmp_path, "secure-aggregation.scale-bits=52")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_seeded_model_claims_nothing(tmp_path):
+    seeded = run(tmp_path, "run.seed=1")
+    with safe_open(seeded.folder / "model.safetensors", "np") as model:
+        statement = model.metadata()
+    assert statement["parley.epsilon"] == "none (seeded noise)"
+    assert "no privacy guarantee" in statement["parley.statement"]
