@@ -27,8 +27,9 @@ def check_federated(job: Job) -> None:
     kind, federated = job.model.kind, job.algorithm.kind == "fedavg"
     wanted = (*NETWORKS, "module:function") if federated else LINEAR
     if kind not in wanted and not (federated and _is_own(kind)):
+        names = ", ".join(f"'{name}'" for name in wanted)
         raise ValueError(
-            f"Expected model.kind {' | '.join(wanted)} with algorithm.kind = "
+            f"Expected model.kind to be one of {names} with algorithm.kind = "
             f"'{job.algorithm.kind}', got {kind!r}."
         )
     if not federated:
