@@ -244,6 +244,7 @@ def _encode(table: Table, schema: Schema, model_kind: str, group_column: str | N
 
 
 def check_label(schema: Schema, model_kind: str) -> None:
+    """Raises SchemaError where the schema's label has no reading for `model_kind`."""
     if model_kind not in LABEL_READERS:
         raise ValueError(f"Expected a model of {', '.join(LABEL_READERS)}, got {model_kind!r}.")
     label = schema.label
