@@ -186,6 +186,13 @@ def schema_infer(
         if out.exists():
             _fail(f"Expected a new file for --out, {out} exists.", 2)
         out.write_text(text, encoding="utf-8")
+    if label is None:
+        from client.schema import Schema
+
+        taken = Schema.from_toml(text).label_column
+        typer.echo(
+            f"Took the last column, {taken!r}, as the label; --label names another.", err=True
+        )
     typer.echo(
         "Review it before use: ranges and categories were read from the data and are not covered "
         "by the privacy budget. Replace them by what is public knowledge.",
