@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 from parley.report_words import epsilon_text
 
@@ -27,11 +27,14 @@ class RunDisplay:
     def __init__(self, *, quiet: bool) -> None:
         self._console = Console(stderr=True, quiet=quiet, highlight=False)
         self._progress = Progress(
-            TextColumn("[bold]{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[figures]}"),
+            TextColumn("[bold]{task.description}", table_column=Column(min_width=9)),
+            BarColumn(bar_width=12),
+            MofNCompleteColumn(table_column=Column(min_width=7, no_wrap=True)),
+            TimeElapsedColumn(table_column=Column(min_width=7, no_wrap=True)),
+            # On a narrow terminal these are what is cut.
+            TextColumn(
+                "{task.fields[figures]}", table_column=Column(no_wrap=True, overflow="ellipsis")
+            ),
             console=self._console,
             transient=True,
         )
