@@ -134,7 +134,7 @@ class Logistic(Loss):
         """Values as max(−yz, 0) + ln(1 + e^(−|yz|)), which neither overflows nor cancels."""
         agreement = np.multiply(margins, labels)
         slope, grown = self._slope(agreement, labels)
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", over="ignore"):
             value = np.log1p(np.minimum(grown, 1 / grown))  # grown = e^(yz)
         value -= np.minimum(agreement, 0)
         return value, slope

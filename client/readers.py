@@ -115,7 +115,7 @@ def _read_csv(path: str | Path, schema: Schema, wanted: list[str]) -> Table:
     content = read_bytes(path).rstrip(b"\r\n")
     if not content:
         raise DataError("at least one record", "an empty file", path=path)
-    lines = _CsvLines(content, schema.file.separator, header=schema.file.header)
+    lines = CsvLines(content, schema.file.separator, header=schema.file.header)
     names = lines.header_names(path) if schema.file.header else list(schema.columns)
     if schema.file.header:
         _check_names(path, names, schema)
@@ -157,7 +157,7 @@ def _read_csv(path: str | Path, schema: Schema, wanted: list[str]) -> Table:
     )
 
 
-class _CsvLines:
+class CsvLines:
     """Lines of a CSV, looked up only when there is an error to report."""
 
     def __init__(self, content: bytes, separator: str, *, header: bool) -> None:

@@ -40,6 +40,7 @@ __all__ = [
     "LABEL_READERS",
     "DataError",
     "Records",
+    "check_label",
     "find_party_files",
     "read_party_files",
     "read_records",
@@ -116,7 +117,7 @@ def read_records(
         SchemaError: the schema's label has no reading for `model_kind`.
         ValueError: an unknown group column or model kind, more rows asked for than there are.
     """
-    _check_label(schema, model_kind)
+    check_label(schema, model_kind)
     if group_column is not None and group_column not in schema.columns:
         raise ValueError(f"Expected a group column of the schema, got {group_column!r}.")
     several = [paths] if isinstance(paths, str | Path) else list(paths)
@@ -162,7 +163,7 @@ def records_from_columns(
     Raises:
         DataError, SchemaError: as `read_records`; a column of the schema is missing.
     """
-    _check_label(schema, model_kind)
+    check_label(schema, model_kind)
     used = [name for name, column in schema.columns.items() if column.kind != "ignore"]
     if absent := [name for name in used if name not in columns]:
         raise DataError("the columns of the schema", f"no column {absent}", path=source)
@@ -242,7 +243,8 @@ def _encode(table: Table, schema: Schema, model_kind: str, group_column: str | N
     )
 
 
-def _check_label(schema: Schema, model_kind: str) -> None:
+def check_label(schema: Schema, model_kind: str) -> None:
+    """Raises SchemaError where the schema's label has no reading for `model_kind`."""
     if model_kind not in LABEL_READERS:
         raise ValueError(f"Expected a model of {', '.join(LABEL_READERS)}, got {model_kind!r}.")
     label = schema.label

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from client.columns import canonical_text
-from client.readers import file_format, read_arrays, read_bytes
+from client.readers import CsvLines, file_format, read_arrays, read_bytes
 from client.schema import toml_key, toml_value
 from client.table import DataError
 
@@ -109,6 +109,13 @@ def _frame_columns(
     content = read_bytes(path)
     if kind == "csv" and not content.strip():
         raise DataError("at least one record", "an empty file", path=path)
+    if kind == "csv" and header:
+        # polars would rename a column that is there twice; the reader then refuses the file.
+        names = CsvLines(content, separator, header=True).header_names(path)
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            got = f"{', '.join(map(repr, twice))} more than once"
+            raise DataError("every column named once", got, path=path)
     try:
         if kind == "parquet":
             frame = pl.read_parquet(io.BytesIO(content))

@@ -6,6 +6,7 @@ Exit status: 0 done; 1 the run could not go on (disk, ledger, parties); 2 the in
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -185,6 +186,13 @@ def schema_infer(
         if out.exists():
             _fail(f"Expected a new file for --out, {out} exists.", 2)
         out.write_text(text, encoding="utf-8")
+    if label is None:
+        from client.schema import Schema
+
+        taken = Schema.from_toml(text).label_column
+        typer.echo(
+            f"Took the last column, {taken!r}, as the label; --label names another.", err=True
+        )
     typer.echo(
         "Review it before use: ranges and categories were read from the data and are not covered "
         "by the privacy budget. Replace them by what is public knowledge.",
@@ -213,6 +221,10 @@ def _root(
 def main() -> NoReturn:
     """Entry point: runs the application and turns errors into one message and a status."""
     # Ctrl-C and a service manager's stop end a run alike: after the round's last commit.
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show ε shows something else, and the run goes on.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         code = app(standalone_mode=False)

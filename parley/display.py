@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 from parley.report_words import epsilon_text
 
@@ -27,11 +27,14 @@ class RunDisplay:
     def __init__(self, *, quiet: bool) -> None:
         self._console = Console(stderr=True, quiet=quiet, highlight=False)
         self._progress = Progress(
-            TextColumn("[bold]{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[figures]}"),
+            TextColumn("[bold]{task.description}", table_column=Column(min_width=9)),
+            BarColumn(bar_width=12),
+            MofNCompleteColumn(table_column=Column(min_width=7, no_wrap=True)),
+            TimeElapsedColumn(table_column=Column(min_width=7, no_wrap=True)),
+            # On a narrow terminal these are what is cut.
+            TextColumn(
+                "{task.fields[figures]}", table_column=Column(no_wrap=True, overflow="ellipsis")
+            ),
             console=self._console,
             transient=True,
         )
@@ -70,6 +73,12 @@ class RunDisplay:
             f"{plan.mechanism.law} noise{seeded}",
             style="dim",
         )
+        if plan.delta > job.privacy.delta:
+            self._console.print(
+                f"δ = {job.privacy.delta:g} becomes δ = {_delta(plan.delta)}: the distance of the "
+                "rounded l2-laplace sampler. laplace-l1 keeps δ = 0.",
+                style="yellow",
+            )
         if plan.parties == 1:
             self._console.print(
                 "One party is the centralised case: its own contribution is the sum, only the "
@@ -86,7 +95,8 @@ class RunDisplay:
         if figures:
             accuracy = figures.get("accuracy")
             shown = f" · accuracy {accuracy:.3f}" if accuracy is not None else ""
-            self._figures = f"loss {figures['loss']:.4f}{shown} (simulation only)"
+            loss = "diverged" if figures["loss"] is None else f"{figures['loss']:.4f}"
+            self._figures = f"loss {loss}{shown} (simulation only)"
         self._progress.update(
             self._task,
             completed=line["round"],
@@ -121,7 +131,11 @@ def print_result(result: Simulation) -> None:
             f"{summary['accuracy']:.4f}",
             f"{summary['baseline_accuracy']:.4f}",
         )
-    table.add_row("training loss *", f"{summary['loss']:.5f}", f"{summary['baseline_loss']:.5f}")
+    table.add_row(
+        "training loss *",
+        "diverged" if summary["loss"] is None else f"{summary['loss']:.5f}",
+        f"{summary['baseline_loss']:.5f}",
+    )
     console.print(table)
     console.print("* simulation only: in a real run each figure would be a release of its own")
     if summary["majority_accuracy"] is not None:
@@ -188,6 +202,8 @@ def _secure_sum(facts: dict[str, Any]) -> str:
 def print_outlook(outlook: dict[str, Any]) -> None:
     """A plan, as tables."""
     console = Console(highlight=False)
+    # Below this the tables' numbers would be cut; a narrow terminal wraps the lines instead.
+    console.width = max(console.width, 88)
     chosen, grid = outlook["chosen"], outlook["grid"]
     console.print(
         f"{outlook['algorithm']}, {outlook['model']}: m = {outlook['parties']} parties of at "

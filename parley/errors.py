@@ -20,6 +20,8 @@ _STATUS = {
     "server.run_folder.RunFolderError": 2,
     "parley.report.ReportError": 2,
     "privacy.ledger_errors.BudgetExceeded": 3,
+    "privacy.ledger_errors.NotALedger": 2,
+    "privacy.ledger_errors.LedgerConflict": 2,
     "privacy.ledger_errors.LedgerError": 1,
     "simulations.block_cohort.MaskedCheckFailed": 1,
 }

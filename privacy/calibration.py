@@ -173,9 +173,10 @@ def _gaussian(calibration: str, need: _Need) -> Gaussian:
     taken = Composition.empty().add(probe, need.rounds).slack_delta(need.epsilon)
     if 0 < need.delta <= taken:
         raise CalibrationError(
-            f"Expected delta > {taken:.3g}, got {need.delta:g}: at epsilon = {need.epsilon:g} the "
-            f"rounded Gaussian's sampler takes that much in {need.rounds} rounds of "
-            f"{need.dimension} coordinates. Use discrete-gaussian, whose sampler takes none."
+            f"Expected delta > {min(taken, 1.0):.3g}, got {need.delta:g}: at epsilon = "
+            f"{need.epsilon:g} the rounded Gaussian's sampler takes that much in {need.rounds} "
+            f"rounds of {need.dimension} coordinates. Use discrete-gaussian with calibration "
+            "zcdp or cks20, or laplace-l1: their samplers take none."
         )
     sigma = need.sigma(calibration, max(0.0, need.delta - taken))
     mechanism = Gaussian(sensitivity=need.sensitivity, sigma=sigma, dimension=need.dimension)
@@ -223,9 +224,9 @@ def _laplace(law: str, need: _Need) -> Mechanism:
     stated = stated_delta(law, need.delta)
     if taken > stated:
         raise CalibrationError(
-            f"Expected delta ≥ {taken:.3g}, got {stated:.3g}: at epsilon = {need.epsilon:g} the "
-            f"sampler of {law} takes that much in {need.rounds} rounds of {need.dimension} "
-            "coordinates. Use laplace-l1, whose sampler takes none."
+            f"Expected delta ≥ {min(taken, 1.0):.3g}, got {stated:.3g}: at epsilon = "
+            f"{need.epsilon:g} the sampler of {law} takes that much in {need.rounds} rounds of "
+            f"{need.dimension} coordinates. Use laplace-l1, whose sampler takes none."
         )
     return mechanism
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -178,7 +179,7 @@ class Algorithm(_Section):
     momentum: float = Field(
         0.0, ge=0, lt=1, description="Heavy-ball momentum on the server (post-processing)."
     )
-    clip_norm: Positive | Auto = Field(
+    clip_norm: Annotated[float, Field(ge=1e-9, le=1e9)] | Auto = Field(
         "auto",
         description="Clip every record's gradient to this norm; auto: the loss's own Lipschitz "
         "constant G, where nothing needs clipping.",
@@ -254,7 +255,13 @@ class Privacy(_Section):
     epsilon: Positive = Field(
         1.0, description="Budget ε of this job: record-level, replace-one neighbours."
     )
-    delta: float = Field(1e-5, ge=0, lt=1, description="Budget δ; 0 needs a Laplace-type noise.")
+    delta: float = Field(
+        1e-5,
+        ge=0,
+        lt=1,
+        description="Budget δ. 0 needs laplace-l1, exact to the last bit, or l2-laplace, which is "
+        "pure but for its sampler's distance, stated as δ = 2^-40.",
+    )
     calibration: Literal["exact", "zcdp", "cks20", "as-printed"] = Field(
         "exact",
         description="Gaussian noise: exact (analytic), zcdp, cks20 (tighter zCDP conversion), "
@@ -311,7 +318,7 @@ class SecureAggregation(_Section):
     min_survivors: int | Auto = Field(
         "auto",
         description="Fewest survivors whose sum may be opened; auto: ⌈2m/3⌉. The robust protocol "
-        "needs more than (m + ⌊m/10⌋)/2 and raises it to that.",
+        "needs more than (m + ⌊m/10⌋)/2 and raises it to that; its key shares may need more.",
     )
     ring_bits: Literal[16, 32, 64] | Auto = Field("auto", description="16 | 32 | 64 | auto.")
     scale_bits: Annotated[int, Field(ge=0, le=52)] | Auto = Field(
@@ -328,7 +335,7 @@ class SecureAggregation(_Section):
 class Run(_Section):
     """How it is run."""
 
-    seed: int | Literal["none"] = Field(
+    seed: Annotated[int, Field(ge=0)] | Literal["none"] = Field(
         "none",
         description="none: noise from the operating system's entropy; a number: reproducible, "
         "and the noise then protects nobody.",
@@ -367,7 +374,8 @@ class Job(_Section):
         if self.noise in {"gaussian", "discrete-gaussian"} and privacy.delta == 0:
             raise ValueError(
                 f"Expected privacy.delta > 0 with {self.noise} noise, got 0. A pure guarantee "
-                "(δ = 0) needs privacy.noise = 'l2-laplace' or 'laplace-l1'."
+                "(δ = 0) needs privacy.noise = 'laplace-l1' (or 'l2-laplace', pure but for its "
+                "sampler's distance, stated as δ = 2^-40)."
             )
         if self.noise == "discrete-gaussian" and privacy.calibration in {"exact", "as-printed"}:
             raise ValueError(
@@ -387,6 +395,11 @@ class Job(_Section):
                 f"{self.parties.count}, got {survivors}."
             )
         check_federated(self)
+        if re.search(r"://[^/@]*:[^/@]*@", privacy.ledger):
+            raise ValueError(
+                "Expected a privacy.ledger URL without a password (the job is kept in the run "
+                "folder). Give it by PGPASSWORD or ~/.pgpass."
+            )
         delta = privacy.dataset_delta
         if isinstance(delta, float) and not 0 <= delta < 1:
             raise ValueError(f"Expected privacy.dataset-delta in [0, 1), got {delta}.")

@@ -7,6 +7,7 @@ the report that the front door writes.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import secrets
@@ -74,6 +75,22 @@ class RunFolder:
         self._write("run-id", self.run_id + "\n")
 
     @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Holds the folder for this process; the lock ends with it, however it ends.
+
+        Raises:
+            RunFolderError: another process runs in it.
+        """
+        with (self.path / "job.toml").open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RunFolderError(
+                    f"Run folder {self.path} is in use: another process continues that run."
+                ) from None
+            yield
+
+    @contextmanager
     def unless_refused(self) -> Iterator[None]:
         """Removes the folder again where the ledger refuses the run before its first release."""
         try:
@@ -110,12 +127,6 @@ class RunFolder:
     def ledger_path(self) -> Path:
         """The run's own ledger."""
         return self.path / "ledger.sqlite"
-
-    def shared_ledger(self, job: Job) -> str:
-        """The shared ledger's name, any password left out; empty for the run's own."""
-        import re
-
-        return re.sub(r"(://[^:/@]+):[^@]*@", r"\1:…@", job.privacy.ledger)
 
     def append_round(self, line: Mapping[str, Any]) -> None:
         """Appends one line to `rounds.jsonl`."""

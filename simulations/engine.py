@@ -17,6 +17,7 @@ import numpy as np
 
 from client.party import PartyPolicy, PartySession
 from client.plan import ReleasePlan
+from privacy.events import Composition
 from privacy.ledger import DatasetBudget, Ledger
 from privacy.stream import NoiseStream
 from secure_agg.interface import Mode, SecureSum
@@ -87,12 +88,14 @@ def simulate(
     algorithm = algorithm_for(job, experiment.model, experiment.federation)
     # The plan is made before the folder: a job that cannot run leaves nothing behind.
     draft = plan_release(job, algorithm=algorithm, federation=experiment.federation)
+    _check_affordable(job, draft, _budget(job, draft, experiment))
     secure_sum = _secure_sum(job, draft, faults, masked=job.secure_aggregation.mode == "masked")
     check = _masked_check(job, draft, faults)
     folder = folder or RunFolder.create(job, out)
     plan = draft.for_run(folder.run_id)
     budget = _budget(job, plan, experiment)
     with (
+        folder.locked(),
         folder.unless_refused(),
         Ledger.open(job.privacy.ledger or folder.ledger_path, create=resume is None) as ledger,
     ):
@@ -195,6 +198,18 @@ def _budget(job: Job, plan: ReleasePlan, experiment: Experiment) -> DatasetBudge
     )
 
 
+def _check_affordable(job: Job, plan: ReleasePlan, budget: DatasetBudget) -> None:
+    spent = Composition.empty().add(plan.event, count=job.rounds)
+    if not budget.admits(spent):
+        conversion, epsilon = spent.epsilon(budget.delta)
+        raise JobError(
+            f"This job costs ε = {epsilon:.6g} at δ = {budget.delta:g} by {conversion} (unit "
+            f"{budget.unit}, {budget.neighbouring}), more than its data's budget of "
+            f"ε = {budget.epsilon:g}. Choose another privacy.noise, or accept the cost with "
+            "privacy.dataset-epsilon."
+        )
+
+
 def _noise(job: Job, run_id: str) -> Callable[[int], NoiseStream]:
     if job.seed is None:
         entropy = NoiseStream.from_entropy()
@@ -212,7 +227,12 @@ def _evaluator(
     def evaluate(theta: np.ndarray[Any, Any], number: int) -> dict[str, Any]:
         if number != job.rounds and (every == 0 or number % every):
             return {}
-        return {"loss": experiment.loss(theta), "accuracy": experiment.accuracy(theta)}
+        figures = {"loss": experiment.loss(theta), "accuracy": experiment.accuracy(theta)}
+        # A model that diverged has no finite loss; the run says so with null, not by stopping.
+        return {
+            name: value if value is not None and math.isfinite(value) else None
+            for name, value in figures.items()
+        }
 
     return evaluate
 

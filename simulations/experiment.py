@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from client.block import PartyBlock
 from client.models import LinearModel, prepare_rows
-from client.records import Records, find_party_files, read_party_files, read_records
-from client.schema import load_schema
+from client.records import DataError, Records, find_party_files, read_party_files, read_records
+from client.schema import SchemaError, load_schema
 from server.job import Job, JobError
 from server.release import Federation, model_for
 from simulations.datasets import BUNDLED, bundled_schema, load_bundled
@@ -220,8 +220,20 @@ def _read(job: Job, rng: np.random.Generator) -> tuple[Records, int, list[int] |
             feature_names=parts[0].feature_names,
         )
         return joined, schema.classes, [len(part) for part in parts]
+    if column is not None and column not in schema.columns:
+        raise JobError(
+            f"Expected data.partition-column to be a column of {data.data_schema} "
+            f"({', '.join(schema.columns)}), got {column!r}."
+        )
     sample = data.records or None
-    records = read_records(data.source, schema, kind, group_column=column, sample=sample, rng=rng)
+    try:
+        records = read_records(
+            data.source, schema, kind, group_column=column, sample=sample, rng=rng
+        )
+    except (DataError, SchemaError):
+        raise
+    except ValueError as error:  # more records asked for than there are
+        raise JobError(f"data.records: {error}") from error
     return records, schema.classes, None
 
 

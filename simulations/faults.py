@@ -112,7 +112,11 @@ def parse_faults(script: str, *, seed: int = 0) -> FaultScript:
         if not 0 <= fraction <= 1:
             raise FaultScriptError(f"Expected a fraction in [0, 1] in {text!r}.")
         stage = match["stage"]
-        if stage is not None and (stage not in _STAGES or match["kind"] == "decline"):
+        if stage is not None and match["kind"] == "decline":
+            raise FaultScriptError(f"Expected no stage: who declines sends nothing; got {text!r}.")
+        if match["last"] and int(match["last"]) < int(match["first"]):
+            raise FaultScriptError(f"Expected rounds from low to high, got {text!r}.")
+        if stage is not None and stage not in _STAGES:
             raise FaultScriptError(f"Expected a stage of {', '.join(_STAGES)} in {text!r}.")
         first = int(match["first"] or 1)
         last = int(match["last"]) if match["last"] else (first if match["first"] else math.inf)

@@ -37,6 +37,7 @@ def public_shape(job: Job) -> PublicShape:
         JobError: neither says it; the message says which key to set.
         SchemaError: the schema cannot be read.
     """
+    from client.records import check_label
     from client.schema import load_schema
     from simulations.datasets import BUNDLED, bundled_schema
 
@@ -50,6 +51,7 @@ def public_shape(job: Job) -> PublicShape:
             f"Expected data.schema to plan for {source!r} (it says how many columns there are), "
             "got none."
         )
+    check_label(schema, job.model.kind)
     least = job.parties.min_records
     if least != "auto":
         return PublicShape(

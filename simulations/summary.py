@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from typing import Any
 
@@ -59,7 +60,7 @@ def summarise(
     summary: dict[str, Any] = {
         "run_dir": str(folder.path),
         "run_id": folder.run_id,
-        "ledger": folder.shared_ledger(job),
+        "ledger": job.privacy.ledger,
         "ledger_head": ledger_head,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "parley_version": version,
@@ -117,6 +118,9 @@ def summarise(
     if dp_sgd is not None:
         summary["dp_sgd"] = dp_sgd
     summary["advice"] = _advice(summary)
+    for key in ("loss", "excess_loss"):
+        if not math.isfinite(summary[key]):
+            summary[key] = None
     return summary
 
 
@@ -164,6 +168,12 @@ def _advice(summary: dict[str, Any]) -> list[str]:
     """What would improve the result, said only where the numbers support it."""
     advice = []
     noise = summary["noise"]
+    if summary["delta"] > summary["delta_budget"]:
+        advice.append(
+            f"δ = {summary['delta_budget']:g} was asked for; the rounded l2-laplace noise is pure "
+            f"but for its sampler's distance, stated as δ = {summary['delta']:.3g}. laplace-l1 "
+            "keeps δ = 0 to the last bit."
+        )
     if noise["seeded"]:
         advice.append("The noise was seeded: repeat without a seed before anything is released.")
     lost = (summary["baseline_accuracy"] or 0) - (summary["accuracy"] or 0)

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+SUM = "secure-aggregation"
 KEYS = {
     *("run_dir", "algorithm", "parties", "rounds", "epsilon", "delta", "unit", "neighbouring"),
     *("noise", "loss", "baseline_loss", "excess_loss", "accuracy", "baseline_accuracy"),
@@ -103,11 +104,21 @@ def test_plan_needs_no_data_and_gives_the_specifications_numbers(tmp_path):
         ),
         (["run", "--resume", "nowhere"], 2, "not a run folder"),
         (["run", "--resume", "nowhere", "--seed", "1"], 2, "alone"),
-        (["ledger", "show", "nowhere.sqlite"], 1, "nowhere.sqlite"),
-        (["ledger", "verify", "job.toml"], 1, "job.toml"),
+        (["ledger", "show", "nowhere.sqlite"], 2, "nowhere.sqlite"),
+        (["ledger", "verify", "job.toml"], 2, "job.toml"),
         (["report", "."], 2, "rounds"),
         (["schema", "infer", "nowhere.csv"], 2, "nowhere.csv"),
         (["run", "--set", "data.source=t.csv", "--set", "data.schema=nowhere.toml"], 2, "nowhere"),
+        (["run", "--set", "run.seed=-1"], 2, "run.seed"),
+        (["run", "--set", "secure-aggregation.scale-bits=52"], 2, "scale_bits 52"),
+        (["run", "--set", "privacy.noise=laplace-as-printed"], 2, "privacy.dataset-epsilon"),
+        (["run", "--set", "privacy.epsilon=100"], 2, "laplace-l1"),
+        (["run", "--set", "parties.count=1", "--set", SUM + ".mode=masked"], 2, "at least 2"),
+        (["run", "--set", "privacy.ledger=nodir/l.sqlite"], 1, "nodir"),
+        (["run", "--set", "privacy.ledger=postgresql://b:s3cret@127.0.0.1:1/x"], 2, "PGPASSWORD"),
+        (["run", "--set", "run.faults=decline:0.1@before-vector"], 2, "no stage"),
+        (["run", "--set", "data.records=5000"], 2, "569"),
+        (["plan", "--set", "model.kind=softmax"], 2, "classes"),
         (["frobnicate"], 2, "frobnicate"),
     ],
 )
@@ -118,7 +129,8 @@ def test_bad_input_is_one_clear_message_and_nothing_is_left(tmp_path, arguments,
     assert words in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
-    assert not (tmp_path / "runs").exists()
+    assert "s3cret" not in done.stderr
+    assert not list(tmp_path.glob("runs/*"))
 
 
 def test_own_data_from_inference_to_report(tmp_path):
@@ -153,6 +165,16 @@ def test_own_data_from_inference_to_report(tmp_path):
     assert json.loads(shown.stdout)["datasets"][0]["budget"]["unit"] == "record"
 
 
+def test_a_schema_is_not_inferred_from_a_column_that_is_there_twice(tmp_path):
+    (tmp_path / "t.csv").write_text("age,sick,age\n1,yes,2\n2,no,3\n")
+    done = parley("schema", "infer", "t.csv", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "'age' more than once" in done.stderr
+    (tmp_path / "t.csv").write_text("age,sick\n1,yes\n2,no\n3,no\n")
+    done = parley("schema", "infer", "t.csv", cwd=tmp_path)
+    assert "last column, 'sick'" in done.stderr
+
+
 def test_one_file_a_party(tmp_path):
     for party in range(3):
         rows = [f"{at},{'yes' if at % 5 > 1 else 'no'}" for at in range(50 + party)]
@@ -172,6 +194,21 @@ def test_one_file_a_party(tmp_path):
     assert summary["records_by_party"] == [50, 51, 52]
     assert summary["accuracy"] is None
     assert parley("run", "--out", "t", *command[3:], cwd=tmp_path).returncode == 2
+
+
+def test_a_terminal_without_greek_gets_the_run_all_the_same(tmp_path):
+    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
+    for arguments in (["--help"], ["plan"], ["run", "--out", "r"]):
+        done = parley(*arguments, cwd=tmp_path, env=ascii_only)
+        assert done.returncode == 0, done.stderr
+
+
+def test_a_model_that_diverges_is_a_run_that_says_so(tmp_path):
+    sets = ["algorithm.learning-rate=1e200", "algorithm.rounds=1", "algorithm.average=false"]
+    command = ["run", "--json", "--out", "r", *(word for s in sets for word in ("--set", s))]
+    done = parley(*command, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["loss"] is None
 
 
 def test_a_spent_budget_exits_three(tmp_path):

@@ -5,7 +5,7 @@ import importlib
 import pytest
 
 from parley.errors import _STATUS, exit_status
-from privacy.ledger import LedgerConflict
+from privacy.ledger import LedgerCorrupt
 
 
 @pytest.mark.parametrize("name", _STATUS)
@@ -16,6 +16,6 @@ def test_the_table_names_a_class(name):
 
 
 def test_a_subclass_has_its_parents_status_and_a_bug_has_none():
-    assert exit_status(LedgerConflict("x")) == 1
+    assert exit_status(LedgerCorrupt("x")) == 1
     assert exit_status(OSError(28, "No space left on device")) == 1
     assert exit_status(KeyError("bug")) is None

@@ -147,7 +147,7 @@ def test_a_shared_ledger_composes_runs_and_refuses_the_one_beyond_the_budget(tmp
 
 def test_a_noise_that_costs_more_than_its_name_is_refused_until_the_owner_accepts_it(tmp_path):
     printed = ("algorithm.kind=output-perturbation", "privacy.noise=laplace-as-printed")
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(JobError, match="dataset-epsilon"):
         run(tmp_path, *printed, name="refused")
     accepted = run(tmp_path, *printed, "privacy.dataset-epsilon=5", name="accepted")
     assert accepted.summary["epsilon"] > 1.5
@@ -341,3 +341,15 @@ def test_a_seeded_model_claims_nothing(tmp_path):
         statement = model.metadata()
     assert statement["parley.epsilon"] == "none (seeded noise)"
     assert "no privacy guarantee" in statement["parley.statement"]
+
+
+def test_two_processes_never_continue_one_run(tmp_path):
+    class Rival:
+        def started(self, *facts):
+            with pytest.raises(RunFolderError, match="in use"):
+                simulate(None, resume=tmp_path / "run")
+
+        def round_done(self, line):
+            pass
+
+    run(tmp_path, observer=Rival())
