@@ -1,4 +1,4 @@
-"""The MNIST example, where its data lie beside the project: a short run reads and spends as told."""
+"""The MNIST example, where its data lie beside the project: a short run spends as told."""
 
 import os
 from pathlib import Path

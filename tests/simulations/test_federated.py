@@ -105,14 +105,23 @@ def test_a_run_that_was_killed_goes_on_where_it_was(tmp_path, kind) -> None:
     assert resumed.summary["epsilon"] == whole.summary["epsilon"]
 
 
+def test_a_given_noise_that_costs_more_than_the_budget_is_refused_before_the_run(tmp_path) -> None:
+    with pytest.raises(JobError, match="more than its data's budget"):
+        run(tmp_path / "r", "dp-sgd.noise-multiplier=4", "algorithm.rounds=20")
+
+
 def test_the_ledger_refuses_the_round_that_would_overspend(tmp_path) -> None:
-    # σ is given, and pays for less than the rounds asked for.
-    result = run(tmp_path / "r", "dp-sgd.noise-multiplier=4", "algorithm.rounds=200")
-    assert result.summary["status"] == "budget-exhausted"
-    assert 0 < result.summary["rounds_done"] < 200
-    assert result.summary["epsilon"] <= 1.0
+    shared = [f"privacy.ledger={tmp_path / 'shared.sqlite'}", "privacy.dataset-epsilon=1.2"]
+    shared += ["algorithm.rounds=6"]
+    assert run(tmp_path / "a", *shared).summary["status"] == "complete"
+    second = run(tmp_path / "b", *shared, "run.seed=2").summary
+    assert second["status"] == "budget-exhausted"
+    assert 0 < second["rounds_done"] < 6
+    with Ledger.open(tmp_path / "shared.sqlite", read_only=True) as ledger:
+        (totals,) = ledger.totals()
+        assert totals.budget.admits(totals.spent)
     with pytest.raises(BudgetExceeded):
-        run(tmp_path / "s", "dp-sgd.noise-multiplier=0.3")
+        run(tmp_path / "c", *shared, "run.seed=3")
 
 
 def test_a_party_refuses_beyond_its_own_budget() -> None:
