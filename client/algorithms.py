@@ -15,7 +15,7 @@ of the sum of what `local` returns. Arrays of parties are `[B, d]`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,8 +55,8 @@ class FederatedAlgorithm(Protocol):
     """A way of learning from noisy averages."""
 
     @property
-    def model(self) -> LinearModel:
-        """What is learned."""
+    def model(self) -> Any:
+        """What is learned: a linear model, or a network."""
 
     @property
     def lipschitz(self) -> float:

@@ -281,6 +281,10 @@ class LinearModel:
         """Mean data loss over records `[N, p]`, plus (λ/2)‖θ‖₂²."""
         return self.evaluate(theta, features, labels, lam)[0]
 
+    def check_labels(self, labels: NDArray[Any]) -> None:
+        """Raise ValueError unless every label is one that the loss is defined for."""
+        self.kind.check_labels(labels)
+
     def metric(self, theta: Array, features: Array, labels: NDArray[Any]) -> float:
         """Accuracy; for ridge R² (NaN where all labels are equal)."""
         return self.evaluate(theta, features, labels, 0.0)[1]

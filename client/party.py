@@ -66,6 +66,7 @@ class PartySession:
         block: their records.
         algorithm: what they compute.
         policy: what they accept (the same for every party of a simulated block).
+        before: what their records were charged before the first round of this run's plan.
         answered: `[B]` how many releases each party has computed for; each is charged whether or
             not its sum was ever opened.
     """
@@ -73,10 +74,11 @@ class PartySession:
     block: PartyBlock
     algorithm: FederatedAlgorithm
     policy: PartyPolicy
+    before: Composition = field(default_factory=Composition.empty)
     answered: NDArray[np.int64] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.algorithm.model.kind.check_labels(self.block.labels)
+        self.algorithm.model.check_labels(self.block.labels)
         self.answered = np.zeros(self.block.parties, dtype=np.int64)
         self._affordable: tuple[str, int] = ("", 0)
 
@@ -148,7 +150,7 @@ class PartySession:
         if self._affordable[0] != digest:
 
             def fits(count: int) -> bool:
-                spent = Composition.empty().add(plan.event, count=count)
+                spent = self.before.add(plan.event, count=count)
                 return spent.epsilon(self.policy.delta)[1] <= self.policy.epsilon * (1 + 1e-9)
 
             low, high = 0, 1

@@ -14,12 +14,19 @@ from typing import Any
 from privacy.events import Event
 from privacy.guarantee import Neighbouring, NoisePoint, Unit
 from privacy.mechanisms import Mechanism
+from privacy.party_steps import PartySteps
 from secure_agg.encoding import FixedPoint
 
 __all__ = ["ACCOUNTANT_VERSION", "ReleasePlan"]
 
 ACCOUNTANT_VERSION = "1"
 """Raised when the same events would be charged differently."""
+
+
+def _dp_accounting_version() -> str:
+    from importlib.metadata import version
+
+    return version("dp-accounting")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +84,8 @@ class ReleasePlan:
     @property
     def inflation(self) -> float:
         """Relative growth of the sensitivity by rounding to the grid."""
+        if self.noise_point is NoisePoint.PARTY:
+            return 0.0  # Rounding follows the noise: post-processing.
         scale = 2.0**self.encoding.scale_bits
         return self.mechanism.sensitivity / (scale * self.sensitivity) - 1.0
 
@@ -117,6 +126,14 @@ class ReleasePlan:
         }
         if self.clip_norm is not None:
             facts["clip_norm"] = self.clip_norm
+        if isinstance(self.mechanism, PartySteps):
+            facts |= {
+                "noise_parameter": self.mechanism.scale,
+                "sampling_rate": self.mechanism.sampling_rate,
+                "sampler": f"Poisson, {self.mechanism.steps} steps a release",
+                "accountant": "dp-accounting",
+                "accountant_version": _dp_accounting_version(),
+            }
         if self.tolerance is not None:
             facts["gradient_tolerance"] = self.tolerance / self.min_records
         return facts

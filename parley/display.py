@@ -105,6 +105,12 @@ class RunDisplay:
         )
 
 
+def _each(summary: dict[str, Any]) -> str:
+    if "dp_sgd" in summary:
+        return " a step"
+    return " a round" if summary["rounds"] > 1 else ""
+
+
 def print_result(result: Simulation) -> None:
     """The closing table."""
     console = Console(highlight=False)
@@ -147,11 +153,22 @@ def print_result(result: Simulation) -> None:
     )
     facts.add_row(
         "noise",
-        f"{noise['law']}, scale {noise['scale']:.4g} on the average "
+        f"{noise['law']}, scale {noise['scale']:.4g} "
+        f"{'on each batch of a party' if noise['point'] == 'party' else 'on the average'} "
         f"({'seeded: protects nobody' if noise['seeded'] else 'OS entropy'}), "
-        f"expected norm {noise['expected_norm']:.4g}"
-        + (" a round" if summary["rounds"] > 1 else ""),
+        f"expected norm {noise['expected_norm']:.4g}" + (_each(summary)),
     )
+    if "dp_sgd" in summary:
+        steps, largest = summary["dp_sgd"], summary["dp_sgd"]["largest"]
+        accounts = ", ".join(
+            f"{name.upper()} {largest[name]:.4g}" for name in ("rdp", "pld") if name in largest
+        )
+        facts.add_row(
+            "DP-SGD",
+            f"q = {steps['sampling_rate']:.4g}, σ = {steps['noise_multiplier']:.4g}, "
+            f"C = {steps['clip_norm']:g}, {steps['steps_per_round']} steps a round; "
+            f"largest ε of a party: {accounts}",
+        )
     facts.add_row(
         "parties",
         f"{summary['parties']} of at least {summary['min_records']} records, "
@@ -197,6 +214,9 @@ def print_outlook(outlook: dict[str, Any]) -> None:
         f"budget ε = {outlook['epsilon']:g}, δ = {outlook['delta']:g}; protects one "
         f"{outlook['unit']}, neighbours differ by {outlook['neighbouring']}"
     )
+    if "dp_sgd" in outlook:
+        _print_network(console, outlook)
+        return
     console.print(
         f"Δ₂ of the average {outlook['sensitivity']:.6g}  (G = {outlook['lipschitz']:.4g}, "
         f"λ = {outlook['lambda']:g})\n"
@@ -225,6 +245,26 @@ def print_outlook(outlook: dict[str, Any]) -> None:
             style="bold" if own else None,
         )
     console.print(table)
+
+
+def _print_network(console: Console, outlook: dict[str, Any]) -> None:
+    steps, chosen = outlook["dp_sgd"], outlook["chosen"]
+    console.print(f"\n[bold]This job[/bold]: {chosen['description']}")
+    console.print(
+        f"  {steps['steps_per_round']} steps a round, q = {steps['sampling_rate']:.4g} (expected "
+        f"batch {steps['expected_batch']:.6g})"
+    )
+    if steps["noise_multiplier"] is None:
+        console.print(f"  a party's update is clipped to S = {steps['party_clip_norm']:g}")
+    else:
+        console.print(
+            f"  σ = {steps['noise_multiplier']:.5g}, C = {steps['clip_norm']:g}, clipped sums by "
+            f"{steps['gradients']}"
+        )
+    if steps["components_mu"] is not None:
+        console.print(f"  principal components: one release of μ = {steps['components_mu']:.4g}")
+    console.print(f"  charged ε = {chosen['epsilon_charged']:.6g} by {chosen['conversion']}\n")
+    _print_rounds(console, outlook["epsilon_by_round"])
 
 
 def _print_offers(console: Console, title: str, offers: dict[str, dict[str, Any]]) -> None:

@@ -11,6 +11,7 @@ _STATUS = {
     "server.job.JobError": 2,
     "client.schema.SchemaError": 2,
     "client.table.DataError": 2,
+    "client.networks.NetworkError": 2,
     "simulations.partitions.PartitionError": 2,
     "simulations.faults.FaultScriptError": 2,
     "privacy.gaussian_calibration.CalibrationError": 2,

@@ -40,6 +40,11 @@ def plan(job: Job) -> dict[str, Any]:
         JobError: the parties' sizes or the columns are not known without the data.
         CalibrationError, RingTooSmall: the job's own choice cannot give the budget.
     """
+    if job.algorithm.kind == "fedavg":
+        # Imported here: networks need torch, linear models do not.
+        from parley.planning_federated import plan_network
+
+        return plan_network(job)
     from simulations.outlook import public_shape
 
     shape = public_shape(job)

@@ -14,6 +14,7 @@ from importlib import metadata, resources
 from pathlib import Path
 
 from parley import report_words as words
+from parley.report_dp_sgd import dp_sgd_section
 from parley.report_figures import figures
 from parley.report_parts import SIMULATION_ONLY, escape, prose
 from parley.report_record import ReportError, RunRecord, read_run
@@ -50,6 +51,7 @@ def _page(run: RunRecord, files: Sequence[str]) -> str:
         _section("Results", f'<div class="plots">{"".join(drawn)}</div>') if drawn else "",
         _section("The guarantee", _guarantee(run)),
         _section("The noise", _noise(run)),
+        _dp_sgd(run),
         _section("Secure aggregation", _secure_sum(run)),
         _section("What would improve it", _advice(run)) if run.advice else "",
         _section("The job as run", _job(run)),
@@ -129,9 +131,10 @@ def _cards(run: RunRecord) -> str:
         cards.append(_figure_card(run, "Loss", "loss", beside))
     if run.noise_norm is not None:
         each = " in every round" if run.rounds_planned > 1 else ""
+        each = " in every step" if run.law == "dp-sgd" else each
         cards.append(
             _card(
-                "Noise on the average",
+                "Noise on a batch's sum" if run.law == "dp-sgd" else "Noise on the average",
                 words.number(run.noise_norm),
                 f"expected length (root mean square){each}",
             )
@@ -212,16 +215,25 @@ def _guarantee(run: RunRecord) -> str:
 
 def _noise(run: RunRecord) -> str:
     letter = words.symbol(run)
+    on, each = ("the average", "the average")
+    if run.law == "dp-sgd":
+        on, each = "a batch's sum", "a batch's noise"
     facts = [
         ("Law", run.law),
         ("Calibration", run.calibration),
-        (f"Scale on the average, {letter}", words.number(run.noise_scale)),
-        (f"Scale on the sum, {letter}", words.number(run.noise_scale_of_sum)),
-        ("Expected length on the average", words.number(run.noise_norm)),
-        ("Sensitivity of the average", words.number(run.sensitivity)),
+        (f"Scale on {on}, {letter}", words.number(run.noise_scale)),
+        (
+            f"Scale on the sum, {letter}",
+            "" if run.law == "dp-sgd" else words.number(run.noise_scale_of_sum),
+        ),
+        (
+            f"Expected length of {each}" if run.law == "dp-sgd" else f"Expected length on {each}",
+            words.number(run.noise_norm),
+        ),
+        (f"Sensitivity of {on}", words.number(run.sensitivity)),
         (
             "Added by",
-            {"server": "the server", "share": "parties, in shares"}.get(
+            {"server": "the server", "share": "parties, in shares", "party": "each party"}.get(
                 run.noise_point, run.noise_point
             ),
         ),
@@ -229,6 +241,13 @@ def _noise(run: RunRecord) -> str:
         ("ρ spent (zCDP)", words.number(run.rho)),
     ]
     return f"<p>{prose(' '.join(words.noise_words(run)))}</p>{_facts(facts)}"
+
+
+def _dp_sgd(run: RunRecord) -> str:
+    if not run.dp_sgd:
+        return ""
+    body = dp_sgd_section(run.dp_sgd, delta=run.delta, relation=words.relation(run))
+    return _section("DP-SGD in the parties", body)
 
 
 def _secure_sum(run: RunRecord) -> str:

@@ -105,6 +105,7 @@ class RunRecord:
     rounds: Sequence[RoundRecord]
     notes: Sequence[str]
     job_text: str
+    dp_sgd: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_run(run_dir: Path) -> RunRecord:
@@ -221,6 +222,7 @@ def _record(
         rounds=tuple(rounds),
         notes=tuple(notes),
         job_text=job_text,
+        dp_sgd=_table(facts, "dp_sgd", where),
     )
 
 

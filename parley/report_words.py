@@ -32,12 +32,16 @@ __all__ = [
 _ALGORITHMS = {
     "gradient-perturbation": "gradient perturbation",
     "output-perturbation": "output perturbation",
+    "fedavg": "federated averaging",
 }
 _MODELS = {
     "logistic": "logistic regression",
     "softmax": "softmax regression",
     "ridge": "ridge regression",
     "huber-svm": "Huber SVM",
+    "mlp": "multilayer perceptron",
+    "pca-mlp": "multilayer perceptron on principal components",
+    "cnn": "convolutional network",
 }
 _RELATIONS = {
     "replace-one": "neighbours differ by replacing one {unit}",
@@ -56,6 +60,10 @@ _LAWS = {
     "draw of scale b. For a vector of d coordinates that costs √d times the ε it was asked for "
     "(same unit and relation), and that is what was charged.",
 }
+_LAWS["dp-sgd"] = (
+    "DP-SGD in the party: every batch's sum of clipped gradients is rounded to a grid and gets "
+    "its own draw of N(0, (σC)²) in every coordinate."
+)
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -185,7 +193,7 @@ def status_words(run: RunRecord) -> str:
 
 def symbol(run: RunRecord) -> str:
     """The letter of the noise's scale: σ for Gaussians, b for Laplace laws."""
-    return "σ" if "gaussian" in run.law else "b"
+    return "σ" if "gaussian" in run.law else "σC" if run.law == "dp-sgd" else "b"
 
 
 def noise_words(run: RunRecord) -> list[str]:
@@ -199,7 +207,12 @@ def noise_words(run: RunRecord) -> list[str]:
     }
     if run.noise_point in where:
         words.append(f"{every} {where[run.noise_point]}")
-    if run.sensitivity and run.noise_scale:
+    if run.sensitivity and run.noise_scale and run.law == "dp-sgd":
+        words.append(
+            f"Changing one {run.unit} moves a sum by at most {number(run.sensitivity)}; the "
+            f"noise's standard deviation is {number(run.noise_scale)}."
+        )
+    elif run.sensitivity and run.noise_scale:
         words.append(
             f"Changing one {run.unit} moves the average by at most {number(run.sensitivity)}; "
             f"the noise's scale on the average, {symbol(run)} = {number(run.noise_scale)}, is "
@@ -361,4 +374,15 @@ def _bounded(run: RunRecord) -> str:
         return f"{words}, and every party certifies that its local optimum is one."
     if run.algorithm == "gradient-perturbation":
         return f"{words}, and a record's gradient is bounded by the loss or clipped."
+    if run.law == "dp-sgd":
+        return (
+            "What one record can move is bounded before any noise is drawn: its gradient is "
+            "clipped, in every step. Batches are drawn at random, each record by itself, and "
+            "nobody learns which records were in one."
+        )
+    if run.algorithm == "fedavg":
+        return (
+            "What one party can move is bounded before any noise is drawn: its whole update is "
+            "clipped."
+        )
     return f"{words}."

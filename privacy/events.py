@@ -20,10 +20,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from fractions import Fraction
 from typing import Any
 
+from privacy import subsampled
 from privacy.accounting import cks20_epsilon, gaussian_epsilon, zcdp_epsilon
 from privacy.rounding import check_delta, exact, read_fraction, root_up, round_up, sum_up
 
@@ -51,6 +52,8 @@ class Event:
         epsilon: ε of pure DP, else None.
         delta: bound on the statistical distance between the release and one that has the curves
             above, that is, of the sampler from its ideal law. 0 for an exact sampler.
+        steps: the kind of DP-SGD step the release consists of, `step_count` of them; None for
+            any other law. Such a release has an RDP curve and a PLD (`privacy.subsampled`).
 
     Raises:
         ValueError: no curve at all, or a value that is negative, infinite or NaN, or δ ≥ 1.
@@ -61,8 +64,14 @@ class Event:
     rho: float | None = None
     epsilon: float | None = None
     delta: float = 0.0
+    steps: subsampled.Steps | None = None
+    step_count: int = 0
 
     def __post_init__(self) -> None:
+        if (self.steps is None) != (self.step_count == 0) or self.step_count < 0:
+            raise ValueError(f"Expected steps with a count ≥ 1, got {self.step_count}.")
+        if self.steps is not None and (self.mu is not None or self.epsilon is not None):
+            raise ValueError("Expected DP-SGD steps without mu and epsilon, got one of them.")
         if not isinstance(self.law, str) or not self.law:
             raise ValueError(f"Expected law to be a name, got {self.law!r}.")
         for name in ("mu", "rho", "epsilon"):
@@ -71,36 +80,47 @@ class Event:
         object.__setattr__(self, "delta", _checked("delta", self.delta))
         if self.delta >= 1:
             raise ValueError(f"Expected 0 ≤ delta < 1, got {self.delta}.")
-        if self.mu is None and self.rho is None and self.epsilon is None:
+        if self.steps is None and self.mu is None and self.rho is None and self.epsilon is None:
             raise ValueError("Expected at least one of mu, rho and epsilon, got none.")
         object.__setattr__(self, "rho", _checked("rho", round_up(self.exact_rho())))
 
     def exact_rho(self) -> Fraction:
         """ρ before it is rounded up to a float."""
         proved = [] if self.rho is None else [exact(self.rho)]
+        proved += [] if self.steps is None else [self.steps.rho * self.step_count]
         proved += [exact(curve) ** 2 / 2 for curve in (self.mu, self.epsilon) if curve is not None]
         return min(proved)
 
     def to_json(self) -> dict[str, Any]:
         """A dictionary of plain values that `from_json` reads back unchanged."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _SAMPLED}
+        if self.steps is None:
+            return plain
+        return {**plain, "steps": asdict(self.steps), "step_count": self.step_count}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Event:
         """The event that `to_json` wrote. Raises ValueError on a missing or unknown key."""
         _check_keys(cls, values)
-        return cls(**values)
+        steps = values.get("steps")
+        return cls(**{**values, "steps": subsampled.Steps(**steps)} if steps else values)
+
+
+_SAMPLED = frozenset({"steps", "step_count", "sampled", "samples"})
+"""Fields written only where DP-SGD was released: other entries keep the text they always had."""
 
 
 def _check_keys(cls: type[Any], values: Mapping[str, Any]) -> None:
     expected = {field.name for field in fields(cls)}
+    if not _SAMPLED & set(values):
+        expected -= _SAMPLED
     if set(values) != expected:
         raise ValueError(
             f"Expected the keys {sorted(expected)} of {cls.__name__}, got {sorted(values)}."
         )
 
 
-_COUNTS = frozenset({"releases", "gaussians", "pures"})
+_COUNTS = frozenset({"releases", "gaussians", "pures", "samples"})
 _ZERO = Fraction(0)
 
 
@@ -114,6 +134,7 @@ class Composition:
         pure_epsilon: Σ ε over the pure events.
         rho_exact: Σ ρ over all events; `pure_rho` is its part from the pure events.
         slack: Σ of the events' `delta`.
+        samples: number of DP-SGD events; `sampled` is how many steps of each kind they had.
     """
 
     releases: int = 0
@@ -124,18 +145,27 @@ class Composition:
     rho_exact: Fraction = _ZERO
     pure_rho: Fraction = _ZERO
     slack: Fraction = _ZERO
+    samples: int = 0
+    sampled: tuple[tuple[subsampled.Steps, int], ...] = ()
 
     def __post_init__(self) -> None:
         for field in fields(self):
+            if field.name == "sampled":
+                continue
             kind = int if field.name in _COUNTS else Fraction
             value = getattr(self, field.name)
             if type(value) is not kind or value < 0:
                 raise ValueError(f"Expected {field.name}: {kind.__name__} ≥ 0, got {value!r}.")
-        if self.gaussians + self.pures > self.releases:
+        if self.gaussians + self.pures + self.samples > self.releases:
             raise ValueError(
-                f"Expected gaussians + pures ≤ releases, "
-                f"got {self.gaussians} + {self.pures} > {self.releases}."
+                f"Expected gaussians + pures + samples ≤ releases, got {self.gaussians} + "
+                f"{self.pures} + {self.samples} > {self.releases}."
             )
+        relations = {kind.neighbouring for kind, _ in self.sampled}
+        if len(relations) > 1:
+            raise ValueError(f"Expected one neighbouring relation, got {sorted(relations)}.")
+        if self.samples > sum(count for _, count in self.sampled):
+            raise ValueError(f"Expected a step for every one of {self.samples} DP-SGD releases.")
 
     @classmethod
     def empty(cls) -> Composition:
@@ -163,7 +193,18 @@ class Composition:
             rho_exact=self.rho_exact + rho,
             pure_rho=self.pure_rho + (rho if pure else 0),
             slack=self.slack + exact(event.delta) * count,
+            samples=self.samples + (count if event.steps is not None else 0),
+            sampled=self._with_steps(event.steps, event.step_count * count),
         )
+
+    def _with_steps(
+        self, kind: subsampled.Steps | None, count: int
+    ) -> tuple[tuple[subsampled.Steps, int], ...]:
+        if kind is None or count == 0:
+            return self.sampled
+        steps = dict(self.sampled)
+        steps[kind] = steps.get(kind, 0) + count
+        return tuple(sorted(steps.items()))
 
     @property
     def rho(self) -> float:
@@ -178,6 +219,9 @@ class Composition:
         - `pure`: only pure events; Σε.
         - `mixed`: pure and other events; Σε of the pure ones plus the ε of the rest (exact if all
           of the rest are Gaussians, else from its ρ by cks20), δ > 0.
+        - `rdp`: with DP-SGD steps: their RDP plus αρ of everything else, δ > 0.
+        - `pld`: with DP-SGD steps, where all else is Gaussian or pure: the privacy loss
+          distributions convolved, δ > 0.
 
         Every value is an upper end. The sampler's statistical distance γ (`slack`) is paid for:
         an (ε, δ′) law sampled within γ is (ε, δ′ + (1 + e^ε)·γ)-DP, so that δ′ = δ − (1 + e^ε)·γ.
@@ -200,8 +244,18 @@ class Composition:
         elif self.pures:
             rest = round_up(self.rho_exact - self.pure_rho)
             curves["mixed"] = lambda slice_: sum_up(pure, cks20_epsilon(rest, slice_))
+        if self.samples:
+            steps, others = self.sampled, round_up(self.rho_exact - self._sampled_rho())
+            curves["rdp"] = lambda slice_: subsampled.rdp_epsilon(steps, delta=slice_, rho=others)
+            if self.gaussians + self.pures + self.samples == self.releases:
+                curves["pld"] = lambda slice_: subsampled.pld_epsilon(
+                    steps, delta=slice_, mu=mu, pure=pure
+                )
         values = {name: self._with_slack(curve, delta) for name, curve in curves.items()}
         return {name: value for name, value in values.items() if math.isfinite(value)}
+
+    def _sampled_rho(self) -> Fraction:
+        return sum((kind.rho * count for kind, count in self.sampled), _ZERO)
 
     def epsilon(self, delta: float) -> tuple[str, float]:
         """The name and value of the lowest of `epsilons`; ("none", ∞) where none is finite."""
@@ -233,8 +287,12 @@ class Composition:
 
     def to_json(self) -> dict[str, Any]:
         """Counts as integers, sums as "numerator/denominator": nothing is lost."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {k: v if k in _COUNTS else str(v) for k, v in values.items()}
+        names = [f.name for f in fields(self) if self.samples or f.name not in _SAMPLED]
+        values = {name: getattr(self, name) for name in names}
+        if self.samples:
+            values["sampled"] = [{**asdict(kind), "count": n} for kind, n in self.sampled]
+        kept = _COUNTS | {"sampled"}
+        return {k: v if k in kept else str(v) for k, v in values.items()}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Composition:
@@ -243,5 +301,11 @@ class Composition:
         read: dict[str, Any] = {
             name: value if name in _COUNTS else read_fraction(name, value)
             for name, value in values.items()
+            if name != "sampled"
         }
+        if "sampled" in values:
+            steps = [dict(step) for step in values["sampled"]]
+            counts = [step.pop("count") for step in steps]
+            kinds = [subsampled.Steps(**step) for step in steps]
+            read["sampled"] = tuple(sorted(zip(kinds, counts, strict=True)))
         return cls(**read)

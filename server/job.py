@@ -1,8 +1,8 @@
 """The job: everything a run is, read from TOML, checked before anything is touched.
 
-A job file has seven sections: `[parties]`, `[data]`, `[model]`, `[algorithm]`, `[privacy]`,
-`[secure-aggregation]`, `[run]`. Keys are kebab-case; an unknown key is refused and the nearest
-valid one is named. Any key can be overridden by its dotted name (`privacy.epsilon=2`).
+A job file has eight sections: `[parties]`, `[data]`, `[model]`, `[algorithm]`, `[dp-sgd]`,
+`[privacy]`, `[secure-aggregation]`, `[run]`. Keys are kebab-case; an unknown key is refused and the
+nearest valid one is named. Any key can be overridden by its dotted name (`privacy.epsilon=2`).
 
     >>> job = load_job(overrides=["parties.count=3", "privacy.epsilon=2"])
     >>> job.parties.count, job.privacy.epsilon, job.algorithm.kind
@@ -24,6 +24,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from server.job_checks import check_federated
 
 __all__ = ["Job", "JobError", "load_job", "parse_override", "render_job"]
 
@@ -91,6 +93,10 @@ class Data(_Section):
     )
     sizes: list[int] = Field([], description="Records of each party (partition sizes).")
     records: int = Field(0, ge=0, description="Draw this many records first; 0 takes all.")
+    test_source: str = Field(
+        "", description="A file of held-out records, instead of test-fraction (which is then 0)."
+    )
+    test_schema: str = Field("", description="Its schema, where it is not data.schema.")
     test_fraction: float = Field(
         0.2, ge=0, lt=1, description="Held out before the split, for the simulation's figures."
     )
@@ -102,14 +108,47 @@ class Data(_Section):
             raise ValueError("Expected partition-column with partition = 'column', got none.")
         if self.partition == "sizes" and not self.sizes:
             raise ValueError("Expected sizes = [n1, n2, …] with partition = 'sizes', got none.")
+        if self.test_source and self.test_fraction:
+            raise ValueError(
+                f"Expected test-fraction = 0 with a test-source, got {self.test_fraction}."
+            )
+        if self.test_schema and not self.test_source:
+            raise ValueError("Expected a test-source with a test-schema, got none.")
         return self
 
 
-class Model(_Section):
-    """What they learn: a linear model with a strongly convex objective."""
+LINEAR = ("logistic", "softmax", "ridge", "huber-svm")
+"""Models of gradient and output perturbation."""
 
-    kind: Literal["logistic", "softmax", "ridge", "huber-svm"] = Field(
-        "logistic", description="logistic | softmax | ridge | huber-svm."
+NETWORKS = ("mlp", "pca-mlp", "cnn")
+"""Built-in models of federated averaging; a user's own is module:function."""
+
+
+class Model(_Section):
+    """What they learn: a linear model with a strongly convex objective, or a network (fedavg)."""
+
+    kind: str = Field(
+        "logistic",
+        description="logistic | softmax | ridge | huber-svm; with algorithm.kind = 'fedavg': "
+        "mlp | pca-mlp | cnn, or your own, 'module:function' or 'file.py:function', where "
+        "function(features, classes) gives a torch.nn.Module.",
+    )
+    hidden: list[Annotated[int, Field(ge=1)]] = Field(
+        [1000], description="mlp, pca-mlp: units of each hidden layer."
+    )
+    components: int = Field(60, ge=1, description="pca-mlp: principal components kept.")
+    pca: Literal["public", "private"] = Field(
+        "private",
+        description="pca-mlp: private computes the components from the parties' records, by one "
+        "noisy release that is charged; public takes them from the held-out records "
+        "(data.test-fraction, data.test), which you thereby declare public, and charges nothing.",
+    )
+    pca_share: float = Field(
+        0.05,
+        gt=0,
+        lt=1,
+        description="pca-mlp, pca = 'private': that share of μ² of the budget goes to the "
+        "components.",
     )
     lambda_: Positive = Field(
         0.01, alias="lambda", description="Regularisation (λ/2)‖θ‖²; note the ½."
@@ -127,10 +166,11 @@ class Model(_Section):
 class Algorithm(_Section):
     """How they learn."""
 
-    kind: Literal["gradient-perturbation", "output-perturbation"] = Field(
+    kind: Literal["gradient-perturbation", "output-perturbation", "fedavg"] = Field(
         "gradient-perturbation",
         description="gradient-perturbation: noise on the average gradient, every round; "
-        "output-perturbation: noise once, on the average of certified local optima.",
+        "output-perturbation: noise once, on the average of certified local optima; fedavg: "
+        "federated averaging of networks, private by [dp-sgd].",
     )
     rounds: int = Field(
         10, ge=1, le=1_000_000, description="Rounds T (output-perturbation has one)."
@@ -154,6 +194,58 @@ class Algorithm(_Section):
         le=1,
         description="output-perturbation: κ; every local optimum is certified to a gradient norm "
         "≤ κG/n, which adds the factor 1+κ to the sensitivity.",
+    )
+
+
+class DPSGD(_Section):
+    """How parties train networks: for algorithm.kind fedavg alone."""
+
+    sampling_rate: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = Field(
+        0.01, description="q: every record is in a batch with this probability (Poisson)."
+    )
+    batch_size: Annotated[int, Field(ge=1)] | Auto = Field(
+        "auto",
+        description="Expected batch of the smallest party; a number sets sampling-rate to "
+        "batch-size / min-records.",
+    )
+    local_epochs: Positive = Field(
+        1.0, description="Passes over a party's records in a round: local-epochs / q steps."
+    )
+    local_steps: Annotated[int, Field(ge=1)] | Auto = Field(
+        "auto", description="Steps in a round; a number replaces local-epochs."
+    )
+    clip_norm: Positive = Field(
+        1.0, description="C: every record's gradient is clipped to this L2 norm (unit record)."
+    )
+    noise_multiplier: Positive | Auto = Field(
+        "auto",
+        description="σ: noise of standard deviation σC on the sum of a batch (unit record). auto: "
+        "calibrated so that all rounds cost privacy.epsilon.",
+    )
+    party_clip_norm: Positive = Field(
+        1.0, description="S: a party's update is clipped to this L2 norm (unit party)."
+    )
+    optimiser: Literal["sgd", "adam"] = Field("sgd", description="In the party: sgd | adam.")
+    learning_rate: Positive = Field(0.5, description="Of that optimiser.")
+    momentum: float = Field(0.9, ge=0, lt=1, description="Of sgd; adam has its own.")
+    server_optimiser: Literal["averaging", "momentum", "adam"] = Field(
+        "averaging", description="How the server moves along the average update."
+    )
+    server_learning_rate: Positive = Field(1.0, description="Of the server's step.")
+    server_momentum: float = Field(
+        0.9, ge=0, lt=1, description="Of the server's momentum or adam; averaging has none."
+    )
+    gradients: Literal["auto", "ghost", "vmap", "opacus"] = Field(
+        "auto",
+        description="How clipped sums of per-record gradients are computed; auto: the fastest "
+        "that the model's layers allow. All give the same sums.",
+    )
+    precision: Literal["float32", "float64"] = Field(
+        "float32",
+        description="Arithmetic of training. Clipping keeps a thousandth of C for rounding.",
+    )
+    micro_batch: int = Field(
+        2048, ge=1, description="Most records whose gradients are held at once: bounds memory."
     )
 
 
@@ -189,9 +281,14 @@ class Privacy(_Section):
         "proved law has the lower expected norm. laplace-as-printed reproduces the paper and is "
         "charged what it costs, √d·ε.",
     )
-    unit: Literal["record"] = Field("record", description="What is protected: one record.")
-    neighbouring: Literal["replace-one"] = Field(
-        "replace-one", description="Neighbours differ by replacing one record."
+    unit: Literal["record", "party"] = Field(
+        "record",
+        description="What is protected: one record, or (fedavg) everything that one party holds.",
+    )
+    neighbouring: Literal["replace-one", "add-or-remove-one"] = Field(
+        "replace-one",
+        description="Neighbours differ by replacing one record (party), or (fedavg, unit record) "
+        "by adding or removing one record, which needs about half the noise and promises less.",
     )
     ledger: str = Field(
         "",
@@ -254,6 +351,9 @@ class Run(_Section):
         description="Rounds between the simulation's evaluations; 0: only the last; auto: every "
         "round where that is cheap, else every tenth.",
     )
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto", description="Where networks train (fedavg); auto: cuda where present."
+    )
 
 
 class Job(_Section):
@@ -263,6 +363,7 @@ class Job(_Section):
     data: Data = Data()
     model: Model = Model()
     algorithm: Algorithm = Algorithm()
+    dp_sgd: DPSGD = DPSGD()
     privacy: Privacy = Privacy()
     secure_aggregation: SecureAggregation = SecureAggregation()
     run: Run = Run()
@@ -293,6 +394,7 @@ class Job(_Section):
                 f"Expected 1 <= secure-aggregation.min-survivors <= parties.count = "
                 f"{self.parties.count}, got {survivors}."
             )
+        check_federated(self)
         if re.search(r"://[^/@]*:[^/@]*@", privacy.ledger):
             raise ValueError(
                 "Expected a privacy.ledger URL without a password (the job is kept in the run "
@@ -308,12 +410,18 @@ class Job(_Section):
         """The noise law asked for, `default` resolved by the algorithm."""
         if self.privacy.noise != "default":
             return self.privacy.noise
-        return "gaussian" if self.algorithm.kind == "gradient-perturbation" else "l2-laplace"
+        return "l2-laplace" if self.algorithm.kind == "output-perturbation" else "gaussian"
+
+    def label_kind(self, classes: int) -> str:
+        """How labels are read: as the linear model wants them; for a network as classes."""
+        if self.algorithm.kind != "fedavg":
+            return self.model.kind
+        return "softmax" if classes else "logistic"
 
     @property
     def rounds(self) -> int:
         """Number of releases: output perturbation has one."""
-        return self.algorithm.rounds if self.algorithm.kind == "gradient-perturbation" else 1
+        return 1 if self.algorithm.kind == "output-perturbation" else self.algorithm.rounds
 
     @property
     def seed(self) -> int | None:

@@ -96,8 +96,18 @@ def model_for(job: Job, *, features: int, classes: int) -> LinearModel:
     return LinearModel(kind=loss, features=features + settings.intercept)
 
 
-def algorithm_for(job: Job, model: LinearModel) -> FederatedAlgorithm:
-    """The job's algorithm for a model of known dimension."""
+def algorithm_for(job: Job, model: Any, federation: Federation | None = None) -> FederatedAlgorithm:
+    """The job's algorithm for a model of known dimension (a linear model, or a network).
+
+    Args:
+        federation: the parties; federated averaging needs them for its rate and noise.
+    """
+    if job.algorithm.kind == "fedavg":
+        from server.federated import federated_algorithm
+
+        if federation is None:
+            raise JobError("Expected the parties' sizes with fedavg, got none.")
+        return federated_algorithm(job, model, federation)
     settings = job.algorithm
     clip = settings.clip_norm
     lipschitz = model.lipschitz if clip == "auto" else min(clip, model.lipschitz)
@@ -154,6 +164,13 @@ def plan_release(
         CalibrationError: the noise asked for cannot give the budget.
         RingTooSmall: no grid fits the ring, with the numbers.
     """
+    if job.algorithm.kind == "fedavg":
+        # Imported here: networks need torch, linear models do not.
+        from server.federated import FederatedAveraging, plan_federated
+
+        if not isinstance(algorithm, FederatedAveraging):
+            raise JobError(f"Expected federated averaging, got {type(algorithm).__name__}.")
+        return plan_federated(job, algorithm=algorithm, federation=federation, run_id=run_id)
     dimension = algorithm.model.dimension
     sensitivity = algorithm.sensitivity(
         parties=federation.parties,
@@ -246,8 +263,11 @@ def account(spent: Composition, delta: float) -> dict[str, Any]:
 def averaged(job: Job, plan: ReleasePlan) -> Mechanism:
     """The run's mechanism in the unit of the average over all parties, the grid's share included.
 
-    For tables and reports; the run itself draws integers with `plan.mechanism`.
+    For tables and reports; the run itself draws integers with `plan.mechanism`. Noise that is
+    added in the parties is stated as it is there.
     """
+    if plan.noise_point is NoisePoint.PARTY:
+        return plan.mechanism
     grid_units = 2.0**plan.encoding.scale_bits * plan.parties
     return mechanism_for(
         job,

@@ -147,7 +147,12 @@ def _aggregate(cohort: Cohort, plan: ReleasePlan, state: State) -> RoundSum:
 
 
 def resume_point(
-    ledger: Ledger, *, plan: ReleasePlan, dataset: str, algorithm: FederatedAlgorithm
+    ledger: Ledger,
+    *,
+    plan: ReleasePlan,
+    dataset: str,
+    algorithm: FederatedAlgorithm,
+    before: Composition | None = None,
 ) -> Progress:
     """Where the run `plan.run_id` stands according to its ledger; a new one at round 0.
 
@@ -157,8 +162,8 @@ def resume_point(
     """
     lines = []
     for recorded in ledger.entries(plan.run_id):
-        if recorded.outcome is None:
-            continue
+        if recorded.outcome is None or recorded.entry.index == 0:
+            continue  # Not committed, or what was released before the first round (`before`).
         now = plan.at_round(recorded.entry.index)
         same = recorded.entry.event == now.event and dict(recorded.entry.facts) == now.facts()
         if not same or recorded.entry.dataset != dataset:
@@ -168,13 +173,14 @@ def resume_point(
             )
         lines.append(recorded.outcome["line"])
     stored = ledger.checkpoint(plan.run_id)
+    before = before or Composition.empty()
     if stored is None:
-        return Progress(done=0, state=algorithm.init(), spent=Composition.empty(), lines=[])
+        return Progress(done=0, state=algorithm.init(), spent=before, lines=[])
     done, blob = stored
     return Progress(
         done=done,
         state=load_state(blob),
-        spent=Composition.empty().add(plan.event, count=done),
+        spent=before.add(plan.event, count=done),
         lines=lines,
     )
 

@@ -27,8 +27,10 @@ from server.release import algorithm_for, plan_release
 from server.rounds import resume_point, run_rounds
 from server.run_folder import RunFolder
 from simulations.block_cohort import BlockCohort
+from simulations.dp_sgd_summary import dp_sgd_facts
 from simulations.experiment import Experiment, load_experiment
 from simulations.faults import FaultScript, parse_faults
+from simulations.prepare import prepare_network
 from simulations.summary import privacy_statement, summarise
 
 __all__ = ["Observer", "Simulation", "simulate"]
@@ -83,7 +85,7 @@ def simulate(
         raise JobError("Expected a job or a run to resume, got neither.")
     faults = parse_faults(job.run.faults, seed=job.seed or 0)
     experiment = load_experiment(job)
-    algorithm = algorithm_for(job, experiment.model)
+    algorithm = algorithm_for(job, experiment.model, experiment.federation)
     # The plan is made before the folder: a job that cannot run leaves nothing behind.
     draft = plan_release(job, algorithm=algorithm, federation=experiment.federation)
     _check_affordable(job, draft, _budget(job, draft, experiment))
@@ -92,17 +94,6 @@ def simulate(
     folder = folder or RunFolder.create(job, out)
     plan = draft.for_run(folder.run_id)
     budget = _budget(job, plan, experiment)
-    cohort = BlockCohort(
-        session=PartySession(
-            block=experiment.block,
-            algorithm=algorithm,
-            policy=PartyPolicy(epsilon=budget.epsilon, delta=budget.delta),
-        ),
-        secure_sum=secure_sum,
-        faults=faults,
-        evaluate_model=_evaluator(job, experiment),
-        check=check,
-    )
     with (
         folder.locked(),
         folder.unless_refused(),
@@ -111,7 +102,41 @@ def simulate(
         ledger.register(budget)
         if resume is None:
             folder.commission()
-        start = resume_point(ledger, plan=plan, dataset=budget.name, algorithm=algorithm)
+        experiment, algorithm, before = prepare_network(
+            job,
+            experiment=experiment,
+            algorithm=algorithm,
+            plan=plan,
+            dataset=budget.name,
+            ledger=ledger,
+            secure_sum=lambda bits: _secure_sum(
+                job,
+                plan,
+                faults,
+                masked=job.secure_aggregation.mode == "masked",
+                ring_bits=bits,
+            ),
+        )
+        cohort = BlockCohort(
+            session=PartySession(
+                block=experiment.block,
+                algorithm=algorithm,
+                policy=PartyPolicy(
+                    epsilon=budget.epsilon,
+                    delta=budget.delta,
+                    units=frozenset({plan.unit}),
+                    neighbouring=frozenset({plan.neighbouring}),
+                ),
+                before=before,
+            ),
+            secure_sum=secure_sum,
+            faults=faults,
+            evaluate_model=_evaluator(job, experiment),
+            check=check,
+        )
+        start = resume_point(
+            ledger, plan=plan, dataset=budget.name, algorithm=algorithm, before=before
+        )
         cohort.session.answered += start.done
         start = replace(start, lines=folder.rewrite_rounds(start.lines))
         if observer:
@@ -146,8 +171,17 @@ def simulate(
         ledger_head={"records": head.records, "hash": head.hash},
         version=version,
         seconds=time.perf_counter() - began,
+        dp_sgd=dp_sgd_facts(
+            plan,
+            answered=cohort.session.answered,
+            records=experiment.block.sizes,
+            before=before,
+        ),
     )
-    folder.write_model({"theta": theta}, privacy_statement(summary))
+    tensors = {"theta": theta}
+    if "components" in outcome.progress.state:
+        tensors["components"] = outcome.progress.state["components"]
+    folder.write_model(tensors, privacy_statement(summary))
     folder.write_summary(summary)
     return Simulation(summary=summary, folder=folder.path, theta=theta)
 
@@ -203,11 +237,18 @@ def _evaluator(
     return evaluate
 
 
-def _secure_sum(job: Job, plan: ReleasePlan, faults: FaultScript, *, masked: bool) -> SecureSum:
+def _secure_sum(
+    job: Job,
+    plan: ReleasePlan,
+    faults: FaultScript,
+    *,
+    masked: bool,
+    ring_bits: int | None = None,
+) -> SecureSum:
     settings: dict[str, Any] = {
         "parties": plan.parties,
         "minimum_survivors": plan.min_survivors,
-        "ring_bits": plan.encoding.ring_bits,
+        "ring_bits": ring_bits or plan.encoding.ring_bits,
         "mode": Mode(job.secure_aggregation.protocol),
     }
     lost = math.ceil(faults.most * plan.parties)

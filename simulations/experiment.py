@@ -20,7 +20,7 @@ from client.records import DataError, Records, find_party_files, read_party_file
 from client.schema import SchemaError, load_schema
 from server.job import Job, JobError
 from server.release import Federation, model_for
-from simulations.datasets import BUNDLED, load_bundled
+from simulations.datasets import BUNDLED, bundled_schema, load_bundled
 from simulations.partitions import by_column, by_sizes, dirichlet, iid, split_test
 
 __all__ = ["Experiment", "load_experiment"]
@@ -113,11 +113,33 @@ def load_experiment(job: Job) -> Experiment:
     rng = np.random.default_rng([job.data.seed, _SPLIT_STREAM])
     records, classes, files = _read(job, rng)
     parties, test = _split(job, records, files, rng)
-    model = model_for(job, features=records.features.shape[1], classes=classes)
+    held = _read_test(job, classes) if job.data.test_source else None
+    test_rows = (
+        _prepared(job, records, test)
+        if held is None
+        else _prepared(job, held, np.arange(len(held)))
+    )
+    test_labels = records.labels[test] if held is None else held.labels
     sizes = np.array([len(own) for own in parties])
     order = np.concatenate(parties)
     least = job.parties.min_records
     federation = Federation.of_sizes(sizes, None if least == "auto" else least)
+    if job.algorithm.kind == "fedavg":
+        # Imported here: networks need torch, linear models do not.
+        from simulations.network_experiment import network_experiment
+
+        return network_experiment(
+            job,
+            rows=_prepared(job, records, order),
+            labels=records.labels[order],
+            test_rows=test_rows,
+            test_labels=test_labels,
+            sizes=sizes,
+            classes=classes,
+            federation=federation,
+            fingerprint=_fingerprint(job),
+        )
+    model = model_for(job, features=records.features.shape[1], classes=classes)
     labels = model.kind.bounded(records.labels)
     return Experiment(
         block=PartyBlock(
@@ -125,8 +147,8 @@ def load_experiment(job: Job) -> Experiment:
             labels=labels[order],
             offsets=np.concatenate([[0], np.cumsum(sizes)]),
         ),
-        test_features=_prepared(job, records, test),
-        test_labels=labels[test],
+        test_features=test_rows,
+        test_labels=model.kind.bounded(test_labels),
         model=model,
         lambda_=job.model.lambda_,
         federation=federation,
@@ -157,19 +179,21 @@ def _fingerprint(job: Job) -> str:
 
 def _prepared(job: Job, records: Records, rows: NDArray[np.int64]) -> NDArray[np.float64]:
     """The chosen rows, ready to learn from; filled in pieces, without a copy on the way."""
-    width = records.features.shape[1] + job.model.intercept
+    # A network has biases of its own.
+    intercept = job.model.intercept and job.algorithm.kind != "fedavg"
+    width = records.features.shape[1] + intercept
     prepared = np.empty(
         (len(rows), width),
     )
     for begin in range(0, len(rows), _PIECE):
         piece = slice(begin, begin + _PIECE)
-        prepared[piece] = prepare_rows(records.features[rows[piece]], intercept=job.model.intercept)
+        prepared[piece] = prepare_rows(records.features[rows[piece]], intercept=intercept)
     return prepared
 
 
 def _read(job: Job, rng: np.random.Generator) -> tuple[Records, int, list[int] | None]:
     """The records, K, and every file's number of records where there is one file a party."""
-    data, kind = job.data, job.model.kind
+    data = job.data
     column = data.partition_column if data.partition == "column" else None
     if data.source in BUNDLED:
         return (*_bundled(job, rng), None)
@@ -180,6 +204,7 @@ def _read(job: Job, rng: np.random.Generator) -> tuple[Records, int, list[int] |
             f"Bundled sources, which need none: {', '.join(BUNDLED)}."
         )
     schema = load_schema(data.data_schema)
+    kind = job.label_kind(schema.classes)
     if any(mark in data.source for mark in "*?["):
         if data.records:
             raise JobError("Expected data.records = 0 with one file a party, got a number.")
@@ -212,17 +237,31 @@ def _read(job: Job, rng: np.random.Generator) -> tuple[Records, int, list[int] |
     return records, schema.classes, None
 
 
+def _read_test(job: Job, classes: int) -> Records:
+    """The records of `data.test-source`."""
+    path = job.data.test_schema or job.data.data_schema
+    if not path:
+        raise JobError("Expected data.test-schema with data.test-source, got none.")
+    schema = load_schema(path)
+    if schema.classes != classes:
+        raise JobError(
+            f"Expected {classes} classes in {path}, as in the training data, got {schema.classes}."
+        )
+    return read_records(job.data.test_source, schema, job.label_kind(schema.classes))
+
+
 def _bundled(job: Job, rng: np.random.Generator) -> tuple[Records, int]:
     wanted = job.data.records
+    kind = job.label_kind(bundled_schema(job.data.source).classes)
     if job.data.source == "synthetic":
         records, schema = load_bundled(
             "synthetic",
-            job.model.kind,
+            kind,
             seed=job.data.seed,
             **({"records": wanted} if wanted else {}),
         )
         return records, schema.classes
-    records, schema = load_bundled(job.data.source, job.model.kind)
+    records, schema = load_bundled(job.data.source, kind)
     if wanted > len(records):
         raise JobError(
             f"Expected data.records of at most {len(records)} from {job.data.source}, got {wanted}."

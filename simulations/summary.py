@@ -42,6 +42,7 @@ def summarise(
     ledger_head: dict[str, Any],
     version: str,
     seconds: float,
+    dp_sgd: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The summary of a run that ended, complete or not.
 
@@ -85,11 +86,11 @@ def summarise(
         "conversion": spent["conversion"],
         "unit": str(plan.unit),
         "neighbouring": str(plan.neighbouring),
-        "calibration": job.privacy.calibration,
+        "calibration": plan.calibration,
         "noise": {
             "law": plan.mechanism.law,
             "scale": noise.scale,
-            "scale_of_sum": noise.scale * parties,
+            "scale_of_sum": noise.scale * (parties if plan.noise_point == "server" else 1),
             "expected_norm": noise.expected_norm(),
             "sensitivity": noise.sensitivity,
             "point": str(plan.noise_point),
@@ -114,6 +115,8 @@ def summarise(
         "seconds_per_round": float(np.median(seconds_by_round)) if seconds_by_round else None,
         "simulation_only": list(SIMULATION_ONLY),
     }
+    if dp_sgd is not None:
+        summary["dp_sgd"] = dp_sgd
     summary["advice"] = _advice(summary)
     for key in ("loss", "excess_loss"):
         if not math.isfinite(summary[key]):
@@ -138,6 +141,13 @@ def privacy_statement(summary: dict[str, Any]) -> dict[str, str]:
                 f"cost epsilon {summary['epsilon']!r} at delta {summary['delta']!r}."
             ),
         }
+    where = (
+        "on the sum of every batch's clipped gradients, drawn from the operating system's entropy "
+        "in each party. "
+        if noise["point"] == "party"
+        else f"on the average over {summary['parties']} parties, drawn from the operating "
+        "system's entropy and added by the server, which is trusted to add it. "
+    )
     return {
         "parley.version": summary["parley_version"],
         "parley.run": summary["run_id"],
@@ -149,9 +159,7 @@ def privacy_statement(summary: dict[str, Any]) -> dict[str, str]:
             f"({summary['epsilon']!r}, {summary['delta']!r})-differential privacy of one "
             f"{summary['unit']}, {summary['neighbouring']} neighbours, over "
             f"{summary['rounds_done']} releases of this run; {noise['law']} noise of scale "
-            f"{noise['scale']:.6g} on the average over {summary['parties']} parties, drawn from "
-            "the operating system's entropy and added by the server, which is trusted to add it. "
-            "Other releases from the same records add to this."
+            f"{noise['scale']:.6g} {where}Other releases from the same records add to this."
         ),
     }
 
@@ -169,7 +177,13 @@ def _advice(summary: dict[str, Any]) -> list[str]:
     if noise["seeded"]:
         advice.append("The noise was seeded: repeat without a seed before anything is released.")
     lost = (summary["baseline_accuracy"] or 0) - (summary["accuracy"] or 0)
-    if summary["status"] == "complete" and (summary["excess_loss"] > 0.01 or lost > 0.01):
+    if "dp_sgd" in summary:
+        if lost > 0.01:
+            advice.append(
+                "More records a party, a larger dp-sgd.sampling-rate or more rounds at the same ε "
+                "usually help DP-SGD, and so does a smaller network."
+            )
+    elif summary["status"] == "complete" and (summary["excess_loss"] > 0.01 or lost > 0.01):
         advice.append(
             f"The noise is proportional to 1/(parties × records × ε): twice the records a party "
             f"(now at least {summary['min_records']}), twice the parties (now "
@@ -179,7 +193,7 @@ def _advice(summary: dict[str, Any]) -> list[str]:
             advice.append(
                 "gradient-perturbation usually loses less at the same ε when δ > 0 is acceptable."
             )
-        else:
+        elif summary["algorithm"] == "gradient-perturbation":
             advice.append(
                 "Fewer rounds mean less noise in each (σ grows as √rounds); a larger model.lambda "
                 "needs fewer. `parley plan` shows both before anything is spent."

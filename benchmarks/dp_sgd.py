@@ -1,0 +1,203 @@
+"""DP-SGD step throughput: ours against Opacus (hooks, ghost, functorch) and non-private SGD.
+
+    python benchmarks/dp_sgd.py [--rounds 15] [--threads 1]
+
+All contenders run one step after another, again and again, so that a slow moment hits all of them;
+medians are compared. Same model, batch, thread count and precision (float32); every private step
+adds a normal draw of torch's generator to the sum (what a run draws instead, integers from a
+cryptographic stream, is timed by itself). Batches are given: sampling is not timed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import nn
+
+from client.dp_sgd import LocalTraining, PartyData, grid_scale, train_parties
+from client.networks import Network
+from client.per_record import ghost
+from privacy.samplers import rounded_gaussian
+from privacy.stream import NoiseStream
+
+Step = Callable[[], None]
+CLIP, SIGMA, RATE = 1.0, 1.0, 0.1
+NETWORKS = ("60-1000-10, B=600", "784-1000-10, B=256", "CNN 26k, B=256")
+
+
+def interleaved(contenders: dict[str, Step], rounds: int) -> dict[str, float]:
+    """Median milliseconds a step of each."""
+    for step in contenders.values():
+        step()
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(rounds):
+        for name, step in contenders.items():
+            begin = time.perf_counter()
+            step()
+            times[name].append(time.perf_counter() - begin)
+    return {name: 1e3 * statistics.median(values) for name, values in times.items()}
+
+
+def ours(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> Step:
+    network = copy.deepcopy(model)
+    flat = nn.utils.parameters_to_vector(network.parameters()).detach().clone()
+    at = 0
+    for parameter in network.parameters():
+        parameter.data = flat[at : at + parameter.numel()].view(parameter.shape)
+        at += parameter.numel()
+
+    def step() -> None:
+        total, _ = ghost(network, x, y, CLIP)
+        total.add_(torch.randn_like(total), alpha=SIGMA * CLIP)
+        flat.sub_(total, alpha=RATE / len(y))
+
+    return step
+
+
+def sgd(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> Step:
+    network = copy.deepcopy(model)
+    optimiser = torch.optim.SGD(network.parameters(), lr=RATE)
+
+    def step() -> None:
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(network(x), y).backward()
+        optimiser.step()
+
+    return step
+
+
+def opacus(model: nn.Module, x: torch.Tensor, y: torch.Tensor, mode: str) -> Step:
+    from opacus import PrivacyEngine
+
+    network = copy.deepcopy(model)
+    optimiser = torch.optim.SGD(network.parameters(), lr=RATE)
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=len(y))
+    made = PrivacyEngine(accountant="rdp").make_private(
+        module=network,
+        optimizer=optimiser,
+        criterion=nn.CrossEntropyLoss(),
+        data_loader=loader,
+        noise_multiplier=SIGMA,
+        max_grad_norm=CLIP,
+        poisson_sampling=False,
+        grad_sample_mode=mode,
+    )
+    if mode == "ghost":
+        network, optimiser, criterion = made[0], made[1], made[2]
+    else:
+        network, optimiser, criterion = made[0], made[1], nn.CrossEntropyLoss()
+
+    def step() -> None:
+        optimiser.zero_grad()
+        criterion(network(x), y).backward()
+        optimiser.step()
+
+    return step
+
+
+def network_of(name: str) -> tuple[nn.Module, int, int]:
+    """Model, features, batch."""
+    if name == "60-1000-10, B=600":
+        return Network.build("mlp", features=60, classes=10, hidden=(1000,)).module, 60, 600
+    if name == "784-1000-10, B=256":
+        return Network.build("mlp", features=784, classes=10, hidden=(1000,)).module, 784, 256
+    return Network.build("cnn", features=784, classes=10).module, 784, 256
+
+
+def many_parties(rounds: int, parties: int = 100, records: int = 50) -> dict[str, float]:
+    """m small parties, 64-32-10, five steps each: together, and a loop with Opacus's ghost mode."""
+    network = Network.build("mlp", features=64, classes=10, hidden=(32,))
+    rng = np.random.default_rng(0)
+    x = torch.as_tensor(rng.standard_normal((parties, records, 64)), dtype=torch.float32)
+    y = torch.as_tensor(rng.integers(0, 10, (parties, records)))
+    config = LocalTraining(
+        steps=5,
+        sampling_rate=1.0,
+        clip_norm=CLIP,
+        noise_multiplier=SIGMA,
+        optimiser="sgd",
+        learning_rate=RATE,
+        momentum=0.0,
+        way="ghost",
+        micro_batch=2048,
+    )
+    start = network.start()
+
+    def together() -> None:
+        batches, noise = NoiseStream.from_seed(0, "b"), NoiseStream.from_seed(0, "n")
+        data = [
+            PartyData(
+                features=x[j],
+                labels=y[j],
+                divisor=records,
+                batches=batches,
+                noise=noise,
+            )
+            for j in range(parties)
+        ]
+        train_parties(network, start, data, config)
+
+    model = network.module
+
+    def loop() -> None:
+        for party in range(parties):
+            network.use(torch.as_tensor(start, dtype=torch.float32).clone())
+            step = opacus(model, x[party], y[party], "ghost")
+            for _ in range(5):
+                step()
+
+    return interleaved(
+        {"ours, noise as in a run": together, "loop with Opacus ghost": loop}, rounds
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--only", default="", help="one network, e.g. cnn")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    warnings.filterwarnings("ignore")
+    for name in (options.only,) if options.only else NETWORKS:
+        model, features, batch = network_of(name)
+        x, y = torch.randn(batch, features), torch.randint(0, 10, (batch,))
+        contenders: dict[str, Step] = {"SGD": sgd(model, x, y), "ours": ours(model, x, y)}
+        for mode in ("hooks", "ghost", "functorch"):
+            contenders[f"Opacus {mode}"] = opacus(model, x, y, mode)
+        medians = interleaved(contenders, options.rounds)
+        best = min(value for key, value in medians.items() if key.startswith("Opacus"))
+        told = ", ".join(f"{key} {value:.2f}" for key, value in medians.items())
+        print(
+            f"{name}: {told} ms; ours {medians['ours'] / medians['SGD']:.2f}× SGD, Opacus's best "
+            f"{best / medians['ours']:.2f}× ours",
+            flush=True,
+        )
+        dimension = sum(parameter.numel() for parameter in model.parameters())
+        stream, sigma = NoiseStream.from_seed(1), SIGMA * CLIP * grid_scale(CLIP, dimension)
+        noise = interleaved(
+            {
+                "torch": lambda d=dimension: torch.randn(d),  # type: ignore[misc]
+                "integers": lambda s=sigma, d=dimension, t=stream: rounded_gaussian(s, d, t),  # type: ignore[misc]
+            },
+            options.rounds,
+        )
+        print(
+            f"  noise of d = {dimension}: torch {noise['torch']:.2f} ms, a run's "
+            f"{noise['integers']:.2f} ms"
+        )
+    small = many_parties(max(3, options.rounds // 3))
+    told = ", ".join(f"{key} {value:.1f} ms" for key, value in small.items())
+    ratio = small["loop with Opacus ghost"] / small["ours, noise as in a run"]
+    print(f"100 parties of 50, 64-32-10, 5 steps: {told}; {ratio:.1f}×")
+
+
+if __name__ == "__main__":
+    main()

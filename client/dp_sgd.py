@@ -1,0 +1,291 @@
+"""DP-SGD in a party (Abadi et al. 2016, arXiv:1607.00133, Algorithm 1): a pure local core.
+
+Every step takes a Poisson batch at rate q, sums the per-record gradients clipped to C
+(`client.per_record`), adds N(0, (σC)²I) to the **sum**, divides by the public q·n, and hands the
+result to an optimiser, which is post-processing. Noise on the average instead would be too small
+by a factor of the batch size.
+
+The sum is rounded to a grid of C·2⁻¹²/√d and the noise is an integer vector from
+`privacy.samplers`, so that no float noise is ever added to a float (Mironov 2012). Clipping aims
+2⁻¹⁰·C below C, which covers the grid, the norms and the sum's rounding.
+
+Randomness is an argument: one stream for the batches, one for the noise, of each party.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from client.networks import Network
+from client.per_record import WAYS, ghost_layers, losses, parties_ghost
+from privacy.stream import NoiseStream
+
+__all__ = [
+    "LocalTraining",
+    "NotFinite",
+    "PartyData",
+    "grid_scale",
+    "poisson_batch",
+    "train_parties",
+    "train_party",
+]
+
+_PARTIES_TOGETHER = 50_000
+"""Parameters up to which parties are trained together: beyond, one party fills the cores."""
+
+
+class NotFinite(ArithmeticError):
+    """A gradient that is NaN or infinite: the party declines, and releases nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalTraining:
+    """What one party does in one round.
+
+    Attributes:
+        steps: number of steps, public.
+        sampling_rate: q.
+        clip_norm: C for every record's gradient; None trains without clipping or noise, where
+            privacy comes from elsewhere.
+        noise_multiplier: σ; the noise on the sum has standard deviation σC.
+        optimiser: sgd (with `momentum`) or adam; begins anew every round.
+        learning_rate: of that optimiser.
+        way: a key of `client.per_record.WAYS`.
+        micro_batch: most records whose gradients are computed at once: bounds memory.
+
+    Raises:
+        ValueError: a value out of its range.
+    """
+
+    steps: int
+    sampling_rate: float
+    clip_norm: float | None
+    noise_multiplier: float
+    optimiser: Literal["sgd", "adam"]
+    learning_rate: float
+    momentum: float
+    way: str
+    micro_batch: int
+
+    def __post_init__(self) -> None:
+        if not 0 < self.sampling_rate <= 1:
+            raise ValueError(f"Expected a sampling rate in (0, 1], got {self.sampling_rate}.")
+        if self.clip_norm is not None and not 0 < self.clip_norm < math.inf:
+            raise ValueError(f"Expected clip_norm > 0, got {self.clip_norm}.")
+        if self.clip_norm is None and self.noise_multiplier:
+            raise ValueError("Expected a clip_norm with noise, got None.")
+        if self.noise_multiplier < 0 or self.steps < 1 or self.micro_batch < 1:
+            raise ValueError(
+                f"Expected noise_multiplier ≥ 0, steps ≥ 1, micro_batch ≥ 1, got "
+                f"{self.noise_multiplier}, {self.steps}, {self.micro_batch}."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartyData:
+    """One party's records on the network's device, and its two streams.
+
+    Attributes:
+        features, labels: `[n, p]`, `[n]`.
+        divisor: n of q·n: a public number.
+        batches: stream that batches are drawn from.
+        noise: stream that noise is drawn from.
+    """
+
+    features: Tensor
+    labels: Tensor
+    divisor: int
+    batches: NoiseStream
+    noise: NoiseStream
+
+
+def poisson_batch(records: int, rate: float, stream: NoiseStream) -> NDArray[np.int64]:
+    """Each record with probability ⌊q·2³²⌋/2³² ≤ q, independently; may be empty."""
+    if rate >= 1:
+        return np.arange(records)
+    halves = stream.words(-(-records // 2)).view(np.uint32)[:records]
+    return np.flatnonzero(halves < np.uint32(math.floor(rate * 2**32)))
+
+
+def grid_scale(clip_norm: float, dimension: int) -> float:
+    """Grid units per unit of the gradient: a power of two, rounding moves a sum ≤ C·2⁻¹³."""
+    return 2.0 ** math.ceil(math.log2(2**12 * math.sqrt(dimension) / clip_norm))
+
+
+_NOT_FINITE = "Expected finite gradients, got NaN or infinity."
+
+
+def _noisy_together(total: Tensor, config: LocalTraining, noise: Sequence[NoiseStream]) -> Tensor:
+    """`_noisy` of every row; where all draw from one stream, in one draw, row after row."""
+    if all(stream is noise[0] for stream in noise):
+        return _noisy(total.flatten(), config, noise[0], rows=len(total)).view(total.shape)
+    return torch.stack(
+        [_noisy(row, config, stream) for row, stream in zip(total, noise, strict=True)]
+    )
+
+
+def _noisy(total: Tensor, config: LocalTraining, noise: NoiseStream, *, rows: int = 1) -> Tensor:
+    """The sum (or `rows` parties' sums, one after another) on its grid plus integer noise.
+
+    Raises:
+        NotFinite: a value that is NaN or infinite.
+    """
+    values = total.detach().cpu().numpy().astype(np.float64)
+    if not np.isfinite(values).all():
+        raise NotFinite(_NOT_FINITE)
+    if config.clip_norm is None or not config.noise_multiplier:
+        return total
+    from privacy.samplers import rounded_gaussian
+
+    scale = grid_scale(config.clip_norm, len(values) // rows)
+    np.rint(values * scale, out=values)
+    values += rounded_gaussian(
+        config.noise_multiplier * config.clip_norm * scale, len(values), noise
+    )
+    values /= scale
+    return torch.as_tensor(values, dtype=total.dtype, device=total.device)
+
+
+@dataclass
+class _Optimiser:
+    """SGD with momentum, or Adam (Kingma & Ba 2015), on flat parameters in place."""
+
+    config: LocalTraining
+    first: Tensor
+    second: Tensor
+    count: int = 0
+
+    @classmethod
+    def begin(cls, config: LocalTraining, theta: Tensor) -> _Optimiser:
+        return cls(config, torch.zeros_like(theta), torch.zeros_like(theta))
+
+    def step(self, theta: Tensor, gradient: Tensor) -> None:
+        config = self.config
+        self.count += 1
+        if config.optimiser == "sgd":
+            self.first.mul_(config.momentum).add_(gradient)
+            theta.sub_(self.first, alpha=config.learning_rate)
+            return
+        self.first.lerp_(gradient, 0.1)
+        self.second.lerp_(gradient.square(), 0.001)
+        mean = self.first / (1 - 0.9**self.count)
+        root = (self.second / (1 - 0.999**self.count)).sqrt_().add_(1e-8)
+        theta.addcdiv_(mean, root, value=-config.learning_rate)
+
+
+def train_party(
+    network: Network, theta: NDArray[np.float64], data: PartyData, config: LocalTraining
+) -> NDArray[np.float64]:
+    """θ after one party's local steps from `theta` `[d]`.
+
+    Raises:
+        NotFinite: a gradient is NaN or infinite.
+    """
+    flat = torch.as_tensor(theta, dtype=network.dtype, device=network.device).clone()
+    network.use(flat)
+    optimiser = _Optimiser.begin(config, flat)
+    for _ in range(config.steps):
+        batch = poisson_batch(len(data.labels), config.sampling_rate, data.batches)
+        total = torch.zeros_like(flat)
+        for at in range(0, len(batch), config.micro_batch):
+            rows = torch.as_tensor(batch[at : at + config.micro_batch], device=flat.device)
+            total += _sum(network, data.features[rows], data.labels[rows], config)
+        noisy = _noisy(total, config, data.noise)
+        optimiser.step(flat, noisy / (config.sampling_rate * data.divisor))
+    return np.asarray(flat.cpu().numpy().astype(np.float64))
+
+
+def _sum(network: Network, x: Tensor, y: Tensor, config: LocalTraining) -> Tensor:
+    if config.clip_norm is not None:
+        return WAYS[config.way](network.module, x, y, config.clip_norm)[0]
+    parameters = list(network.module.parameters())
+    loss = losses(network.module(x), y).sum()
+    gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+    return torch.cat(
+        [
+            (torch.zeros_like(p) if g is None else g).reshape(-1)
+            for p, g in zip(parameters, gradients, strict=True)
+        ]
+    )
+
+
+def train_parties(
+    network: Network,
+    theta: NDArray[np.float64],
+    parties: Sequence[PartyData],
+    config: LocalTraining,
+) -> tuple[NDArray[np.float64], dict[int, str]]:
+    """Every party's θ after its local steps, together where the network is small.
+
+    Returns:
+        `[B, d]`, and the rows that are not to be used: party → why.
+    """
+    together = (
+        len(parties) > 1
+        and config.clip_norm is not None
+        and config.way == "ghost"
+        and network.dimension <= _PARTIES_TOGETHER
+        and ghost_layers(network.module) is not None
+    )
+    if together:
+        return _train_together(network, theta, parties, config)
+    result = np.zeros((len(parties), network.dimension))
+    refused: dict[int, str] = {}
+    for row, data in enumerate(parties):
+        try:
+            result[row] = train_party(network, theta, data, config)
+        except NotFinite as error:
+            refused[row] = str(error)
+    return result, refused
+
+
+def _train_together(
+    network: Network,
+    theta: NDArray[np.float64],
+    parties: Sequence[PartyData],
+    config: LocalTraining,
+) -> tuple[NDArray[np.float64], dict[int, str]]:
+    """Ghost taps under vmap, batches padded to the largest of the step, with a mask."""
+    count, clip = len(parties), float(config.clip_norm or 0)
+    start = torch.as_tensor(theta, dtype=network.dtype, device=network.device)
+    flat = start.repeat(count, 1)
+    network.use(start.clone())
+    optimiser = _Optimiser.begin(config, flat)
+    features = torch.cat([data.features for data in parties])
+    labels = torch.cat([data.labels for data in parties])
+    begins = np.cumsum([0, *(len(data.labels) for data in parties)])
+    refused: dict[int, str] = {}
+    divisors = torch.tensor(
+        [config.sampling_rate * data.divisor for data in parties], dtype=flat.dtype
+    ).to(flat.device)
+    for _ in range(config.steps):
+        batches = [poisson_batch(len(p.labels), config.sampling_rate, p.batches) for p in parties]
+        longest = max(1, *(len(batch) for batch in batches))
+        total = torch.zeros_like(flat)
+        for at in range(0, longest, config.micro_batch):
+            pieces = [batch[at : at + config.micro_batch] for batch in batches]
+            size = max(1, *(len(piece) for piece in pieces))
+            index = np.zeros((count, size), dtype=np.int64)
+            there = np.zeros((count, size), dtype=np.float64)
+            for row, piece in enumerate(pieces):
+                index[row, : len(piece)] = piece + begins[row]
+                there[row, : len(piece)] = 1
+            chosen = torch.as_tensor(index, device=start.device)
+            mask = torch.as_tensor(there, dtype=start.dtype, device=start.device)
+            # A padded place holds some record of the block and counts for nothing.
+            x, y = features[chosen], labels[chosen]
+            total += parties_ghost(network.module, flat, x, y, mask, clip)[0]
+        broken = torch.nonzero(~torch.isfinite(total).all(1)).flatten().tolist()
+        refused |= dict.fromkeys(broken, str(NotFinite(_NOT_FINITE)))
+        total[list(refused)] = 0
+        noisy = _noisy_together(total, config, [data.noise for data in parties])
+        optimiser.step(flat, noisy / divisors[:, None])
+    return np.asarray(flat.cpu().numpy().astype(np.float64)), refused

@@ -1,0 +1,183 @@
+"""Federated averaging of networks (McMahan et al. 2017, arXiv:1602.05629), private inside or out.
+
+Every round each party trains from θ by `client.dp_sgd` and contributes its update v_j = θ_j − θ.
+
+- unit record: the training is DP-SGD (Abadi et al. 2016). v_j is post-processing of noisy sums, so
+  clamping its coordinates to the ring's bound is free, and nothing is added on the server.
+- unit party: the training is plain, v_j is clipped to S in L2, and the server adds noise to the
+  sum, whose sensitivity is 2S when one party's data are replaced (McMahan et al. 2018,
+  arXiv:1710.06963). A party's every record is covered by it.
+
+The server's step is averaging, averaging with momentum, or Adam (Reddi et al. 2021,
+arXiv:2003.00295) on the average update: post-processing.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from client.algorithms import Contribution, State
+from client.block import PartyBlock
+from client.dp_sgd import LocalTraining, PartyData, train_parties
+from client.networks import Network
+from client.plan import ReleasePlan
+from privacy.guarantee import Neighbouring, Unit
+from privacy.stream import NoiseStream
+
+__all__ = ["FederatedAveraging", "ServerStep"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerStep:
+    """How the server moves along the average update.
+
+    Attributes:
+        kind: averaging θ ← θ + ηv̄; momentum m ← βm + v̄, θ ← θ + ηm; adam.
+        learning_rate: η.
+        momentum: β (momentum, and adam's first moment).
+    """
+
+    kind: Literal["averaging", "momentum", "adam"]
+    learning_rate: float
+    momentum: float
+
+    def __call__(self, state: State, average: NDArray[np.float64]) -> State:
+        """θ and moments after one step."""
+        theta, done = state["theta"], state["round"] + 1
+        if self.kind == "averaging":
+            return {**state, "theta": theta + self.learning_rate * average, "round": done}
+        if self.kind == "momentum":
+            first = self.momentum * state["first"] + average
+            moved = theta + self.learning_rate * first
+            return {**state, "theta": moved, "first": first, "round": done}
+        first = self.momentum * state["first"] + (1 - self.momentum) * average
+        second = 0.99 * state["second"] + 0.01 * average**2
+        # Reddi et al. 2021, Algorithm 2: no bias correction, τ = 10⁻³ in the denominator.
+        moved = theta + self.learning_rate * first / (np.sqrt(second) + 1e-3)
+        return {**state, "theta": moved, "first": first, "second": second, "round": done}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FederatedAveraging:
+    """Federated averaging; see the module.
+
+    Attributes:
+        model: the network.
+        unit: record (DP-SGD in the party) or party (clipped update, noise on the sum).
+        training: one party's work in a round.
+        update_bound: a contribution's norm: S with unit party; with unit record the largest
+            coordinate that survives clamping, times √d.
+        server: the server's step.
+        rounds: T; the mean over the later half of the iterates may be reported.
+        average: whether it is.
+        neighbouring: with replace-one a party divides by its own number of records, which no
+            neighbour changes; with add-or-remove-one by the public least number.
+        seed: of batches and noise; None for the operating system's entropy.
+        components: `[p, k]` directions that rows are projected on beforehand; kept in the state.
+    """
+
+    model: Network
+    unit: Unit
+    training: LocalTraining
+    update_bound: float
+    server: ServerStep
+    rounds: int
+    average: bool
+    neighbouring: Neighbouring
+    seed: int | None
+    components: NDArray[np.float64] | None = None
+
+    @property
+    def lipschitz(self) -> float:
+        """C (record) or S (party): no unit's share of a release is longer."""
+        if self.unit is Unit.RECORD and self.training.clip_norm is not None:
+            return self.training.clip_norm
+        return self.update_bound
+
+    @property
+    def bound(self) -> float:
+        """Largest L2 norm, and so the largest entry, of any v_j."""
+        return self.update_bound
+
+    def init(self) -> State:
+        """The network's public start."""
+        theta = self.model.start()
+        zero = np.zeros_like(theta)
+        return {
+            "theta": theta,
+            "first": zero,
+            "second": zero,
+            "average": zero,
+            "round": np.zeros(1),
+        } | ({} if self.components is None else {"components": self.components})
+
+    def local(self, state: State, block: PartyBlock, plan: ReleasePlan) -> Contribution:
+        """Every party's update; a party whose gradients are not finite fails."""
+        batches, noise = self._stream("batches", plan), self._stream("noise", plan)
+        features = self.model.rows(block.features)
+        labels = torch.as_tensor(np.asarray(block.labels, dtype=np.int64), device=self.model.device)
+        own = self.neighbouring is Neighbouring.REPLACE_ONE
+        parties = []
+        for row in range(block.parties):
+            begin, end = int(block.offsets[row]), int(block.offsets[row + 1])
+            parties.append(
+                PartyData(
+                    features=features[begin:end],
+                    labels=labels[begin:end],
+                    divisor=end - begin if own else plan.min_records,
+                    batches=batches,
+                    noise=noise,
+                )
+            )
+        theta, refused = train_parties(self.model, state["theta"], parties, self.training)
+        updates = theta - state["theta"]
+        for row in range(block.parties):
+            if row not in refused and not np.isfinite(updates[row]).all():
+                refused[row] = "Expected a finite update, got NaN or infinity."
+        updates[list(refused)] = 0
+        if self.unit is Unit.RECORD:
+            limit = self.coordinate_bound
+            np.clip(updates, -limit, limit, out=updates)
+        else:
+            norms = np.linalg.norm(updates, axis=1, keepdims=True)
+            # A little below S, for the rounding of norm and product.
+            updates *= np.minimum(1.0, self.update_bound * (1 - 1e-9) / np.maximum(norms, 1e-300))
+        return Contribution(values=updates, failed=tuple(sorted(refused)))
+
+    @property
+    def coordinate_bound(self) -> float:
+        """Largest |coordinate| of an update with unit record."""
+        return self.update_bound / math.sqrt(self.model.dimension)
+
+    def _stream(self, use: str, plan: ReleasePlan) -> NoiseStream:
+        """One stream for the block, which its parties draw from in turn; a real party is a block.
+
+        Keyed by the round: a resumed run draws what the killed one would have drawn.
+        """
+        if self.seed is None:
+            return NoiseStream.from_entropy()
+        return NoiseStream.from_seed(self.seed, "dp-sgd", use, plan.round_number)
+
+    def update(self, state: State, average: NDArray[np.float64]) -> State:
+        """The server's step along the average update, and the mean of the later iterates."""
+        after = self.server(state, average)
+        later = max(float(after["round"][0]) - self.rounds // 2, 1.0)
+        mean = state["average"] + (after["theta"] - state["average"]) / later
+        return {**after, "average": mean}
+
+    def model_of(self, state: State) -> NDArray[np.float64]:
+        """The last iterate, or the mean of the later half (of those there are so far)."""
+        later = self.average and state["round"][0] > self.rounds // 2
+        return state["average"] if later else state["theta"]
+
+    def sensitivity(self, *, parties: int, min_records: int, total_records: int) -> float:
+        """2S of the sum with unit party; with unit record 2C or C, of a step's clipped sum."""
+        del parties, min_records, total_records
+        one = 1 if self.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE else 2
+        return one * self.lipschitz

@@ -1,0 +1,276 @@
+"""Networks that parties train together: built-in ones, a user's own, and what is refused.
+
+A network maps `[b, p]` rows to `[b, K]` class scores. Its parameters travel as one flat vector,
+`[d]`, in the order of `parameters()`.
+
+| kind | |
+|---|---|
+| mlp | p → hidden units (ReLU) → K, for tables; rows are scaled by √p, a public factor |
+| pca-mlp | the same on the leading principal components (Abadi et al. 2016: 60, and 1000 units) |
+| cnn | two convolutions and two linear layers, about 26,000 parameters, for square images |
+| module:function, file.py:function | `function(features, classes)` gives a `torch.nn.Module` |
+
+    >>> network = Network.build("mlp", features=4, classes=3, hidden=(8,))
+    >>> network.dimension, network.start().shape
+    (67, (67,))
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+__all__ = ["BUILT_IN", "Network", "NetworkError", "check_layers"]
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+class NetworkError(ValueError):
+    """A model that cannot be loaded, or whose records cannot be kept apart."""
+
+
+class _Scale(nn.Module):
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.factor
+
+
+def _mlp(features: int, classes: int, hidden: Sequence[int]) -> nn.Module:
+    widths = [features, *hidden]
+    layers: list[nn.Module] = [_Scale(math.sqrt(features))]
+    for before, after in pairwise(widths):
+        layers += [nn.Linear(before, after), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(widths[-1], classes))
+
+
+def _cnn(features: int, classes: int, hidden: Sequence[int]) -> nn.Module:
+    side = math.isqrt(features)
+    if side * side != features or side < 16:
+        raise NetworkError(
+            f"Expected square images of at least 16 × 16 pixels for model.kind = 'cnn', got rows "
+            f"of {features} features."
+        )
+    body = nn.Sequential(
+        _Scale(math.sqrt(features)),
+        nn.Unflatten(1, (1, side, side)),
+        nn.Conv2d(1, 16, 8, stride=2, padding=3),
+        nn.Tanh(),
+        nn.MaxPool2d(2, 1),
+        nn.Conv2d(16, 32, 4, stride=2),
+        nn.Tanh(),
+        nn.MaxPool2d(2, 1),
+        nn.Flatten(),
+    )
+    with torch.no_grad():
+        width = body(torch.zeros(1, features)).shape[1]
+    return nn.Sequential(*body, nn.Linear(width, 32), nn.Tanh(), nn.Linear(32, classes))
+
+
+BUILT_IN: dict[str, Callable[[int, int, Sequence[int]], nn.Module]] = {
+    "mlp": _mlp,
+    "pca-mlp": _mlp,
+    "cnn": _cnn,
+}
+
+
+def check_layers(module: nn.Module) -> None:
+    """Refuses layers that mix records or draw randomness of their own.
+
+    Raises:
+        NetworkError: the layer, and what to use instead.
+    """
+    for name, layer in module.named_modules():
+        kind = type(layer).__name__
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+            raise NetworkError(
+                f"Expected layers that keep records apart, got {kind} ({name or 'the model'}): it "
+                "takes its mean over the batch, so that one record changes every other's "
+                "gradient. Use torch.nn.GroupNorm."
+            )
+        if isinstance(layer, nn.modules.instancenorm._InstanceNorm) and layer.track_running_stats:
+            raise NetworkError(
+                f"Expected layers that keep records apart, got {kind} ({name}) with running "
+                "statistics. Use torch.nn.GroupNorm."
+            )
+        if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0:
+            raise NetworkError(
+                f"Expected layers without randomness of their own, got {kind} ({name}): a seeded "
+                "run could not be repeated. Set its p to 0; the noise of DP-SGD regularises."
+            )
+
+
+def _own(kind: str, features: int, classes: int) -> nn.Module:
+    place, _, function = kind.rpartition(":")
+    try:
+        if place.endswith(".py"):
+            path = Path(place)
+            if not path.is_file():
+                raise NetworkError(f"Expected a model file at {place}, got none.")
+            spec = importlib.util.spec_from_file_location(path.stem, path)
+            if spec is None or spec.loader is None:
+                raise NetworkError(f"Expected a Python file, got {place}.")
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+        else:
+            module = importlib.import_module(place)
+    except ImportError as error:
+        raise NetworkError(f"Cannot import the model's module {place!r}: {error}.") from error
+    build = getattr(module, function, None)
+    if not callable(build):
+        raise NetworkError(f"Expected a function {function!r} in {place}, got {build!r}.")
+    try:
+        made = build(features, classes)
+    except Exception as error:
+        raise NetworkError(
+            f"{kind}({features}, {classes}) raised {type(error).__name__}: {error}."
+        ) from error
+    if not isinstance(made, nn.Module):
+        raise NetworkError(f"Expected {kind} to give a torch.nn.Module, got {type(made).__name__}.")
+    return made
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """A network with flat parameters.
+
+    Attributes:
+        kind: as in the table above.
+        features, classes: p and K.
+        module: the torch module; `use` overwrites its parameters.
+        device: where it computes.
+    """
+
+    kind: str
+    features: int
+    classes: int
+    module: nn.Module
+    device: torch.device
+
+    metric_name = "accuracy"
+
+    @classmethod
+    def build(
+        cls,
+        kind: str,
+        *,
+        features: int,
+        classes: int,
+        hidden: Sequence[int] = (),
+        precision: Literal["float32", "float64"] = "float32",
+        device: str = "cpu",
+        seed: int = 0,
+    ) -> Network:
+        """A built-in network or a user's own, with a public start drawn from `seed`.
+
+        Raises:
+            NetworkError: unknown, not importable, or with layers that are refused.
+        """
+        if classes < 2:
+            raise NetworkError(f"Expected at least 2 classes, got {classes}.")
+        if device == "cuda" and not torch.cuda.is_available():
+            raise NetworkError("Expected a CUDA device for run.device = 'cuda', got none.")
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            if kind in BUILT_IN:
+                module = BUILT_IN[kind](features, classes, hidden)
+            else:
+                module = _own(kind, features, classes)
+        check_layers(module)
+        if not any(parameter.requires_grad for parameter in module.parameters()):
+            raise NetworkError(f"Expected a model with parameters to train, got none in {kind}.")
+        module = module.to(dtype=DTYPES[precision], device=device)
+        for parameter in module.parameters():
+            parameter.requires_grad_(True)
+        network = cls(
+            kind=kind,
+            features=features,
+            classes=classes,
+            module=module,
+            device=torch.device(device),
+        )
+        try:
+            with torch.no_grad():
+                shape = tuple(module(network.rows(np.zeros((2, features)))).shape)
+        except Exception as error:
+            raise NetworkError(
+                f"{kind} cannot take rows of {features} features: {type(error).__name__}: "
+                f"{str(error).splitlines()[0]}."
+            ) from error
+        if shape != (2, classes):
+            raise NetworkError(f"Expected scores of shape [2, {classes}] from {kind}, got {shape}.")
+        return network
+
+    @property
+    def dimension(self) -> int:
+        """d, the number of parameters."""
+        return sum(parameter.numel() for parameter in self.module.parameters())
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Precision of the parameters."""
+        return next(self.module.parameters()).dtype
+
+    def rows(self, features: NDArray[Any]) -> torch.Tensor:
+        """Features as a tensor of the network's precision on its device."""
+        return torch.as_tensor(np.ascontiguousarray(features), dtype=self.dtype, device=self.device)
+
+    def start(self) -> NDArray[np.float64]:
+        """`[d]` the parameters as they are: after `build`, the public start."""
+        flat = nn.utils.parameters_to_vector(self.module.parameters())
+        return np.asarray(flat.detach().cpu().numpy().astype(np.float64))
+
+    def check_labels(self, labels: NDArray[Any]) -> None:
+        """Refuses labels that are not classes 0..K−1.
+
+        Raises:
+            ValueError: the smallest and the largest label.
+        """
+        whole = np.asarray(labels)
+        if len(whole) and not (whole.min() >= 0 and whole.max() < self.classes):
+            raise ValueError(
+                f"Expected labels in 0..{self.classes - 1}, got {whole.min()} to {whole.max()}."
+            )
+
+    def use(self, theta: torch.Tensor) -> None:
+        """Makes the parameters views of `theta` `[d]`: changing it changes the network."""
+        at = 0
+        for parameter in self.module.parameters():
+            size = parameter.numel()
+            parameter.data = theta[at : at + size].view(parameter.shape)
+            at += size
+
+    def scores(self, theta: NDArray[np.float64], features: NDArray[Any]) -> torch.Tensor:
+        """`[N, K]` scores of a model `[d]`, in pieces."""
+        self.use(torch.as_tensor(theta, dtype=self.dtype, device=self.device).clone())
+        with torch.no_grad():
+            pieces = [
+                self.module(self.rows(features[at : at + 4096]))
+                for at in range(0, len(features), 4096)
+            ]
+        return torch.cat(pieces)
+
+    def loss(self, theta: NDArray[np.float64], features: NDArray[Any], labels: Any) -> float:
+        """Mean cross-entropy."""
+        wanted = torch.as_tensor(np.asarray(labels, dtype=np.int64), device=self.device)
+        return float(nn.functional.cross_entropy(self.scores(theta, features), wanted))
+
+    def metric(self, theta: NDArray[np.float64], features: NDArray[Any], labels: Any) -> float:
+        """Accuracy."""
+        best = self.scores(theta, features).argmax(1).cpu().numpy()
+        return float((best == np.asarray(labels)).mean())

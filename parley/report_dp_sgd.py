@@ -1,0 +1,51 @@
+"""The report's section on DP-SGD: every party's account, and the largest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from parley.report_parts import prose, table
+from parley.report_words import epsilon_text, number
+
+__all__ = ["dp_sgd_section"]
+
+_SHOWN = 50
+
+
+def dp_sgd_section(facts: Mapping[str, Any], *, delta: float | None, relation: str) -> str:
+    """HTML of the section's body, from `dp_sgd` of `summary.json`."""
+    parties, largest = list(facts["parties"]), facts["largest"]
+    stated = " and ".join(
+        f"ε = {epsilon_text(largest[name])} by {name.upper()}"
+        for name in ("rdp", "pld", "exact")
+        if name in largest
+    )
+    told = (
+        f"In every round each party took {number(facts['steps_per_round'])} steps of DP-SGD: "
+        f"Poisson batches at rate q = {number(facts['sampling_rate'])}, every record's gradient "
+        f"clipped to C = {number(facts['clip_norm'])}, Gaussian noise of σC on the sum, "
+        f"σ = {number(facts['noise_multiplier'], 4)}. The largest account of a party is {stated}, "
+        f"at δ = {number(delta)}, per record; {relation}. A record is charged the steps of its "
+        "own party alone. How many gradients were clipped isn't told: it would be a release too."
+    )
+    names = [name for name in ("rdp", "pld", "exact") if name in largest]
+    # Few lines say it where many parties have the same account: those with most steps first.
+    order = sorted(parties, key=lambda party: (-party["steps"], party["party"]))
+    rows = [
+        [
+            str(party["party"]),
+            number(party["records"]),
+            number(facts["sampling_rate"]),
+            number(facts["noise_multiplier"], 4),
+            number(facts["clip_norm"]),
+            number(party["steps"]),
+            *(epsilon_text(party["epsilon"].get(name)) for name in names),
+        ]
+        for party in order[:_SHOWN]
+    ]
+    caption = "Every party's account"
+    if len(parties) > _SHOWN:
+        caption = f"The {_SHOWN} largest accounts of {number(len(parties))} parties"
+    head = ["party", "records", "q", "σ", "C", "steps", *(f"ε by {n.upper()}" for n in names)]
+    return f"<p>{prose(told)}</p>{table(caption, head, rows)}"

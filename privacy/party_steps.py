@@ -1,0 +1,121 @@
+"""DP-SGD steps inside a party, as a mechanism: its noise is in what the party sends.
+
+>>> steps = PartySteps(
+...     sensitivity=2.0, dimension=10, clip_norm=1.0, noise_multiplier=4.0,
+...     sampling_rate=0.01, steps=100, neighbouring="replace-one",
+... )
+>>> steps.event().step_count, steps.scale
+(100, 4.0)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from privacy.events import Event
+from privacy.noise_law import NoiseLaw, check_probability
+from privacy.rounding import check_positive, quotient_up
+from privacy.subsampled import Steps
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from privacy.stream import NoiseStream
+
+__all__ = ["PartySteps"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartySteps(NoiseLaw):
+    """`steps` steps of DP-SGD: Poisson batches at rate q, N(0, (σC)²I) on each clipped sum.
+
+    `sensitivity` is that of one clipped sum, 2C under replace-one, C under add-or-remove-one.
+    What a party sends is post-processing of its noisy sums, so the server adds nothing, and one
+    release charges each party's records the steps of that party alone: parties are disjoint.
+
+    Attributes:
+        clip_norm: C.
+        noise_multiplier: σ.
+        sampling_rate: q.
+        steps: number of steps in one release.
+        neighbouring: the relation that `sensitivity` is for.
+
+    Raises:
+        ValueError: a value out of its range, or a sensitivity that is not C's.
+    """
+
+    law: ClassVar[str] = "dp-sgd"
+
+    clip_norm: float
+    noise_multiplier: float
+    sampling_rate: float
+    steps: int
+    neighbouring: str
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive("clip_norm", self.clip_norm)
+        if isinstance(self.steps, bool) or not isinstance(self.steps, int) or self.steps < 1:
+            raise ValueError(f"Expected steps ≥ 1, got {self.steps!r}.")
+        if self.sensitivity != self.step.sensitivity * self.clip_norm:
+            raise ValueError(
+                f"Expected a sensitivity of {self.step.sensitivity} × {self.clip_norm} with "
+                f"{self.neighbouring} neighbours, got {self.sensitivity}."
+            )
+
+    @property
+    def step(self) -> Steps:
+        """What one step is to the accountant; checks rate, multiplier and relation."""
+        return Steps(
+            sampling_rate=self.sampling_rate,
+            noise_multiplier=self.noise_multiplier,
+            neighbouring=self.neighbouring,
+        )
+
+    @property
+    def scale(self) -> float:
+        """σC, of every coordinate of a step's sum."""
+        return self.noise_multiplier * self.clip_norm
+
+    def event(self) -> Event:
+        """The steps, or the one Gaussian they are at q = 1; the samplers' distance as δ."""
+        from privacy.samplers import rounded_gaussian_distance
+
+        slack = rounded_gaussian_distance(self.dimension * self.steps)
+        if self.sampling_rate == 1:
+            # T Gaussians are one of √T·Δ/σ (Dong, Roth & Su 2022, Corollary 3.3), rounded up.
+            mu = math.nextafter(
+                quotient_up(self.step.sensitivity, self.noise_multiplier)
+                * math.nextafter(math.sqrt(self.steps), math.inf),
+                math.inf,
+            )
+            return Event(law=self.law, mu=mu, delta=slack)
+        return Event(law=self.law, steps=self.step, step_count=self.steps, delta=slack)
+
+    def expected_norm(self) -> float:
+        """√d·σC, of one step's noise."""
+        return math.sqrt(self.dimension) * self.scale
+
+    def noise_tail(self, probability: float) -> float:
+        """σC√(2·ln(2d/p)), of one step's noise."""
+        check_probability(probability)
+        log_odds = math.log(2 * self.dimension) - math.log(probability)
+        return self.scale * math.sqrt(2 * log_odds)
+
+    def draw(self, stream: NoiseStream) -> NDArray[np.int64]:
+        """`[d]` zeros: the noise is in the parties' contributions already."""
+        import numpy as np
+
+        del stream
+        return np.zeros(self.dimension, dtype=np.int64)
+
+    def describe(self) -> str:
+        """One plain sentence."""
+        return (
+            f"Gaussian noise of standard deviation {self.scale:.6g} on the sum of clipped "
+            f"gradients of each of {self.steps} Poisson batches (rate {self.sampling_rate:g}), "
+            "in every party."
+        )

@@ -1,0 +1,243 @@
+"""Federated averaging from a job: rate, steps, noise multiplier, algorithm and release plan.
+
+The budget is shared once: the components of a `pca-mlp`, where they are computed privately, take
+`model.pca-share` of μ²; all DP-SGD steps of all rounds take what is left of ε, by PLD.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from client.dp_sgd import LocalTraining
+from client.federated import FederatedAveraging, ServerStep
+from client.networks import Network
+from client.per_record import choose_way
+from client.plan import ReleasePlan
+from privacy.accounting import gaussian_mu
+from privacy.calibration import calibrate
+from privacy.gaussian_calibration import CalibrationError
+from privacy.guarantee import Neighbouring, NoisePoint, Unit
+from privacy.mechanisms import Mechanism
+from privacy.party_steps import PartySteps
+from privacy.samplers import rounded_gaussian_distance
+from privacy.subsampled import calibrate_steps
+from secure_agg.encoding import FixedPoint
+from server.job import Job, JobError
+
+if TYPE_CHECKING:
+    from server.release import Federation
+
+__all__ = [
+    "FederatedAveraging",
+    "components_mu",
+    "federated_algorithm",
+    "local_steps",
+    "plan_federated",
+    "sampling_rate",
+]
+
+
+def sampling_rate(job: Job, federation: Federation) -> float:
+    """q, from the job's rate or its expected batch.
+
+    Raises:
+        JobError: the batch is larger than the smallest party.
+    """
+    batch = job.dp_sgd.batch_size
+    if batch == "auto":
+        return job.dp_sgd.sampling_rate
+    if batch > federation.min_records:
+        raise JobError(
+            f"Expected dp-sgd.batch-size of at most {federation.min_records}, the records of the "
+            f"smallest party, got {batch}."
+        )
+    return batch / federation.min_records
+
+
+def local_steps(job: Job, rate: float) -> int:
+    """Steps of one round: given, or local-epochs / q."""
+    given = job.dp_sgd.local_steps
+    return max(1, round(job.dp_sgd.local_epochs / rate)) if given == "auto" else given
+
+
+def components_mu(job: Job) -> float:
+    """μ of the components' release; 0 where there is none."""
+    if job.model.kind != "pca-mlp" or job.model.pca != "private":
+        return 0.0
+    whole = gaussian_mu(job.privacy.epsilon, job.privacy.delta)
+    return math.sqrt(job.model.pca_share) * whole
+
+
+def _noise_multiplier(job: Job, rate: float, steps: int, dimension: int) -> float:
+    if job.privacy.unit == "party":
+        return 0.0
+    given = job.dp_sgd.noise_multiplier
+    if given != "auto":
+        return given
+    total = steps * job.rounds
+    try:
+        return calibrate_steps(
+            sampling_rate=rate,
+            steps=total,
+            epsilon=job.privacy.epsilon,
+            delta=job.privacy.delta,
+            neighbouring=job.privacy.neighbouring,
+            # Twice: the components' own sampler has a distance too.
+            slack=2 * rounded_gaussian_distance(dimension * total),
+            mu=components_mu(job),
+        )
+    except ValueError as error:
+        raise CalibrationError(str(error)) from error
+
+
+def federated_algorithm(job: Job, network: Network, federation: Federation) -> FederatedAveraging:
+    """The job's federated averaging, its noise calibrated.
+
+    Raises:
+        JobError: a batch larger than a party, a model whose records cannot be kept apart.
+        CalibrationError: no noise gives the budget.
+    """
+    settings, unit = job.dp_sgd, Unit(job.privacy.unit)
+    rate = sampling_rate(job, federation)
+    steps = local_steps(job, rate)
+    way = "ghost"
+    if unit is Unit.RECORD:
+        try:
+            way = choose_way(
+                network.module, network.features, network.classes, wanted=settings.gradients
+            )
+        except ValueError as error:
+            raise JobError(str(error)) from error
+    sigma = _noise_multiplier(job, rate, steps, network.dimension)
+    training = LocalTraining(
+        steps=steps,
+        sampling_rate=rate,
+        clip_norm=settings.clip_norm if unit is Unit.RECORD else None,
+        noise_multiplier=sigma,
+        optimiser=settings.optimiser,
+        learning_rate=settings.learning_rate,
+        momentum=settings.momentum,
+        way=way,
+        micro_batch=settings.micro_batch,
+    )
+    coordinate = _largest_coordinate(training, federation.min_records)
+    return FederatedAveraging(
+        model=network,
+        unit=unit,
+        training=training,
+        update_bound=coordinate * math.sqrt(network.dimension)
+        if unit is Unit.RECORD
+        else settings.party_clip_norm,
+        server=ServerStep(
+            kind=settings.server_optimiser,
+            learning_rate=settings.server_learning_rate,
+            momentum=settings.server_momentum,
+        ),
+        rounds=job.rounds,
+        average=job.algorithm.average,
+        neighbouring=Neighbouring(job.privacy.neighbouring),
+        seed=job.seed,
+    )
+
+
+def _largest_coordinate(training: LocalTraining, records: int) -> float:
+    """A coordinate of an update beyond which it is clamped: out of reach in practice."""
+    if training.optimiser == "adam":
+        return 10 * training.learning_rate * training.steps
+    reach = training.learning_rate / (1 - training.momentum)
+    clip = training.clip_norm or 1.0
+    noise = training.noise_multiplier * clip / (training.sampling_rate * records)
+    return reach * (training.steps * clip + 12 * math.sqrt(training.steps) * noise)
+
+
+def plan_federated(
+    job: Job, *, algorithm: FederatedAveraging, federation: Federation, run_id: str
+) -> ReleasePlan:
+    """The plan of every round of federated averaging.
+
+    Raises:
+        CalibrationError: no noise gives the budget (unit party).
+        RingTooSmall: no grid fits the ring.
+    """
+    dimension, training = algorithm.model.dimension, algorithm.training
+    record = algorithm.unit is Unit.RECORD
+    sensitivity = algorithm.sensitivity(
+        parties=federation.parties,
+        min_records=federation.min_records,
+        total_records=federation.total_records,
+    )
+    mean_records = federation.total_records / federation.parties
+    weight = federation.max_records / mean_records if job.parties.weights == "size" else 1.0
+
+    def on_grid(scale_bits: int) -> Mechanism:
+        grid = 2.0**scale_bits * sensitivity + math.sqrt(dimension)
+        return calibrate(
+            law="gaussian",
+            calibration=job.privacy.calibration,
+            epsilon=job.privacy.epsilon,
+            delta=job.privacy.delta,
+            rounds=job.rounds,
+            sensitivity=grid,
+            dimension=dimension,
+        )
+
+    def tail(scale_bits: int) -> float:
+        return 0.0 if record else on_grid(scale_bits).noise_tail(2.0**-50) + 0.5
+
+    settings = job.secure_aggregation
+    step_noise = (
+        training.learning_rate
+        * max(training.noise_multiplier, 0.1)
+        * (training.clip_norm or 1.0)
+        / (training.sampling_rate * federation.max_records)
+    )
+    entry = algorithm.coordinate_bound if record else algorithm.update_bound
+    encoding = FixedPoint.fit(
+        bound=entry * weight * (1 + 1e-9),
+        parties=federation.parties,
+        dimension=dimension,
+        # unit record: rounding to the grid is free, but should be lost in one step's noise.
+        sensitivity=math.sqrt(dimension) * step_noise if record else sensitivity,
+        noise_tail=tail,
+        max_inflation=settings.max_inflation,
+        ring_bits=None if settings.ring_bits == "auto" else settings.ring_bits,
+        scale_bits=None if settings.scale_bits == "auto" else settings.scale_bits,
+    )
+    mechanism = (
+        PartySteps(
+            sensitivity=sensitivity,
+            dimension=dimension,
+            clip_norm=algorithm.lipschitz,
+            noise_multiplier=training.noise_multiplier,
+            sampling_rate=training.sampling_rate,
+            steps=training.steps,
+            neighbouring=str(algorithm.neighbouring),
+        )
+        if record
+        else on_grid(encoding.scale_bits)
+    )
+    return ReleasePlan(
+        run_id=run_id,
+        round_number=1,
+        algorithm=job.algorithm.kind,
+        dimension=dimension,
+        lipschitz=algorithm.lipschitz,
+        clip_norm=algorithm.lipschitz,
+        min_records=federation.min_records,
+        weights=job.parties.weights,
+        mean_records=mean_records,
+        lambda_=0.0,
+        tolerance=None,
+        sensitivity=sensitivity,
+        encoding=encoding,
+        mechanism=mechanism,
+        delta=job.privacy.delta,
+        noise_point=NoisePoint.PARTY if record else NoisePoint.SERVER,
+        unit=algorithm.unit,
+        neighbouring=algorithm.neighbouring,
+        min_survivors=job.min_survivors,
+        parties=federation.parties,
+        calibration="pld" if record else job.privacy.calibration,
+        seeded=job.seed is not None,
+    )

@@ -1,0 +1,62 @@
+"""What DP-SGD came to, party by party: the part of `summary.json` under `dp_sgd`.
+
+Parties are disjoint, so a record is charged its own party's steps alone; the run's ε is the
+largest of the parties'. How many gradients were clipped is not told: it would be a release of its
+own, and nothing is charged for it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from client.plan import ReleasePlan
+from privacy.events import Composition
+from privacy.party_steps import PartySteps
+
+__all__ = ["dp_sgd_facts"]
+
+
+def dp_sgd_facts(
+    plan: ReleasePlan,
+    *,
+    answered: NDArray[np.int64],
+    records: NDArray[np.int64],
+    before: Composition,
+) -> dict[str, Any] | None:
+    """Rate, noise, clip, steps and ε by RDP and PLD of every party; None for another mechanism.
+
+    Args:
+        answered: `[B]` releases that each party computed for and is charged.
+        records: `[B]` its number of records, known to a simulation alone.
+        before: what every party was charged before the first round.
+    """
+    mechanism = plan.mechanism
+    if not isinstance(mechanism, PartySteps):
+        return None
+    accounts = {
+        int(count): before.add(plan.event, count=int(count)).epsilons(plan.delta)
+        for count in np.unique(answered)
+    }
+    parties = [
+        {
+            "party": party,
+            "records": int(records[party]),
+            "releases": int(count),
+            "steps": int(count) * mechanism.steps,
+            "epsilon": accounts[int(count)],
+        }
+        for party, count in enumerate(answered)
+    ]
+    return {
+        "sampling_rate": mechanism.sampling_rate,
+        "noise_multiplier": mechanism.noise_multiplier,
+        "clip_norm": mechanism.clip_norm,
+        "steps_per_round": mechanism.steps,
+        "parties_by_releases": {str(n): k for n, k in sorted(Counter(answered.tolist()).items())},
+        "largest": accounts[int(answered.max())],
+        "parties": parties,
+    }

@@ -1,0 +1,207 @@
+"""The local core: batches, noise on the sum, the bound on one record, refusals."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from client.dp_sgd import (
+    LocalTraining,
+    NotFinite,
+    PartyData,
+    grid_scale,
+    poisson_batch,
+    train_parties,
+    train_party,
+)
+from client.networks import Network
+from privacy.stream import NoiseStream
+
+P, K = 6, 3
+
+
+def network(seed: int = 0) -> Network:
+    return Network.build("mlp", features=P, classes=K, hidden=(5,), precision="float64", seed=seed)
+
+
+def training(**changes) -> LocalTraining:
+    plain = {
+        "steps": 4,
+        "sampling_rate": 0.3,
+        "clip_norm": 0.5,
+        "noise_multiplier": 1.5,
+        "optimiser": "sgd",
+        "learning_rate": 0.2,
+        "momentum": 0.0,
+        "way": "ghost",
+        "micro_batch": 7,
+    }
+    return LocalTraining(**(plain | changes))
+
+
+def party(label: str = "a", records: int = 40, seed: int = 1) -> PartyData:
+    rng = np.random.default_rng(seed)
+    return PartyData(
+        features=torch.as_tensor(rng.standard_normal((records, P))),
+        labels=torch.as_tensor(rng.integers(0, K, records)),
+        divisor=records,
+        batches=NoiseStream.from_seed(5, "batches", label),
+        noise=NoiseStream.from_seed(5, "noise", label),
+    )
+
+
+def test_every_record_is_drawn_by_itself_at_the_rate() -> None:
+    stream = NoiseStream.from_seed(2)
+    sizes = [len(poisson_batch(500, 0.1, stream)) for _ in range(2000)]
+    # Binomial(500, .1): mean 50, variance 45; six standard errors.
+    assert abs(np.mean(sizes) - 50) < 6 * math.sqrt(45 / 2000)
+    assert abs(np.var(sizes) - 45) < 6 * 45 * math.sqrt(2 / 2000)
+    assert poisson_batch(9, 1.0, stream).tolist() == list(range(9))
+    assert any(len(poisson_batch(3, 0.01, stream)) == 0 for _ in range(50))
+
+
+def test_noise_has_its_standard_deviation_on_the_sum() -> None:
+    """θ moves by η/(qn) times the noisy sum: with no record in the batch, by the noise alone."""
+    net = network()
+    config = training(steps=1, sampling_rate=1e-9, noise_multiplier=2.0)
+    start = net.start()
+    moves = []
+    for trial in range(300):
+        moved = train_party(net, start, party(f"t{trial}"), config)
+        moves.append((moved - start) * 1e-9 * 40 / 0.2)
+    noise = np.concatenate(moves)
+    expected = 2.0 * 0.5
+    error = math.sqrt(1 / (2 * len(noise)))
+    assert abs(noise.std() / expected - 1) < 5 * error
+    assert abs(noise.std() / (expected * 2 / 3) - 1) > 20 * error
+    assert abs(noise.std() / (expected * 3 / 2) - 1) > 20 * error
+
+
+def test_one_record_moves_the_model_by_at_most_the_bound() -> None:
+    net = network()
+    config = training(steps=1, sampling_rate=1.0, noise_multiplier=1e-6)
+    data = party()
+    other = data.features.clone()
+    other[3] = 1e6
+    start = net.start()
+    first = train_party(net, start, data, config)
+    second = train_party(net, start, replace(party(), features=other), config)
+    moved = np.linalg.norm(first - second) * 40 / 0.2
+    assert moved <= 2 * 0.5
+    assert moved > 0.1  # and it does move it: the test can see a record
+
+
+def test_parties_together_end_where_each_ends_alone() -> None:
+    net = network()
+    names = ["a", "b", "c"]
+    sizes = [40, 25, 33]
+    config = training(momentum=0.5)
+    together, refused = train_parties(
+        net, net.start(), [party(n, s, s) for n, s in zip(names, sizes, strict=True)], config
+    )
+    assert refused == {}
+    net = network()
+    start = net.start()
+    for row, (name, size) in enumerate(zip(names, sizes, strict=True)):
+        alone = train_party(net, start, party(name, size, size), config)
+        np.testing.assert_allclose(together[row], alone, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("way", ["vmap", "opacus"])
+def test_ways_and_micro_batches_give_the_same_model(way: str) -> None:
+    net = network()
+    start = net.start()
+    ghost = train_party(net, start, party(), training())
+    other = train_party(net, start, party(), training(way=way, micro_batch=3))
+    np.testing.assert_allclose(ghost, other, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_party_whose_gradients_are_nan_declines_alone(together: bool) -> None:
+    net = network()
+    broken = party("b")
+    broken.features[2] = math.nan
+    config = training(sampling_rate=1.0, way="ghost" if together else "vmap")
+    values, refused = train_parties(net, net.start(), [party("a"), broken, party("c")], config)
+    assert set(refused) == {1}
+    assert "NaN" in refused[1]
+    assert np.isfinite(values[[0, 2]]).all()
+    with pytest.raises(NotFinite):
+        train_party(net, net.start(), broken, config)
+
+
+def test_adam_and_momentum_are_torchs_on_the_noisy_gradients() -> None:
+    net = network()
+    start = net.start()
+    config = training(
+        optimiser="adam",
+        learning_rate=0.01,
+        sampling_rate=1.0,
+        noise_multiplier=0.0,
+        clip_norm=None,
+        steps=6,
+    )
+    ours = train_party(net, start, party(), config)
+    net.use(torch.as_tensor(start).clone())
+    adam = torch.optim.Adam(net.module.parameters(), lr=0.01)
+    data = party()
+    for _ in range(6):
+        adam.zero_grad()
+        torch.nn.functional.cross_entropy(net.module(data.features), data.labels).backward()
+        adam.step()
+    np.testing.assert_allclose(ours, net.start(), rtol=1e-6, atol=1e-8)
+
+
+def test_the_grid_is_lost_in_the_clips_margin() -> None:
+    scale = grid_scale(0.5, 1000)
+    assert math.sqrt(1000) / 2 / scale <= 0.5 * 2**-12
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sampling_rate": 0.0}, "sampling rate"),
+        ({"sampling_rate": 1.1}, "sampling rate"),
+        ({"clip_norm": 0.0}, "clip_norm > 0"),
+        ({"clip_norm": -1.0}, "clip_norm > 0"),
+        ({"clip_norm": None}, "clip_norm with noise"),
+        ({"steps": 0}, "steps"),
+    ],
+)
+def test_bad_settings_are_refused(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        training(**changes)
+
+
+def _membership(clip: float | None, divide_noise_by: float) -> float:
+    """How many standard deviations of the noise one outlier moves a step's noisy sum by."""
+    net = network()
+    start = net.start()
+    data = party(records=20)
+    other = data.features.clone()
+    other[0] = 30.0
+    config = training(steps=1, sampling_rate=1.0, clip_norm=clip, noise_multiplier=0.0)
+    first = train_party(net, start, data, config)
+    second = train_party(net, start, replace(party(records=20), features=other), config)
+    signal = np.linalg.norm(first - second) * 20 / 0.2
+    return float(signal / (2.0 * 0.5 / divide_noise_by))
+
+
+def test_a_membership_test_catches_broken_variants_and_passes_the_right_one() -> None:
+    """Gaussian audit: a threshold test along the difference has power Φ(μ − 1.645) at 5%."""
+    from scipy.stats import binomtest, norm
+
+    rng = np.random.default_rng(8)
+    trials, allowed = 2000, 2.0 / 2.0  # μ = 2C/(σC) with σ = 2
+
+    def refuted(mu: float) -> bool:
+        hits = int((rng.standard_normal(trials) + mu > norm.ppf(0.95)).sum())
+        limit = float(norm.cdf(allowed - norm.ppf(0.95)))
+        return bool(binomtest(hits, trials, limit, alternative="greater").pvalue < 1e-4)
+
+    assert not refuted(_membership(clip=0.5, divide_noise_by=1))
+    assert refuted(_membership(clip=None, divide_noise_by=1))  # no clipping
+    assert refuted(_membership(clip=0.5, divide_noise_by=20))  # σC on the average, not the sum

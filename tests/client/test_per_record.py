@@ -1,0 +1,193 @@
+"""Clipped sums: all ways give those of a plain loop over records."""
+
+import pytest
+import torch
+from torch import nn
+
+from client.networks import Network, NetworkError, check_layers
+from client.per_record import MARGIN, WAYS, choose_way, losses, parties_ghost
+
+CLIP = 0.3
+
+
+def plain_loop(network: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    total = None
+    for row, label in zip(x, y, strict=True):
+        network.zero_grad()
+        losses(network(row[None]), label[None]).sum().backward()
+        flat = torch.cat([p.grad.reshape(-1) for p in network.parameters()])
+        clipped = flat * min(1.0, CLIP * (1 - MARGIN) / float(flat.norm()))
+        total = clipped if total is None else total + clipped
+    network.zero_grad()
+    assert total is not None
+    return total
+
+
+def networks() -> dict[str, tuple[nn.Module, int]]:
+    torch.manual_seed(1)
+    return {
+        "mlp": (nn.Sequential(nn.Linear(7, 12), nn.Tanh(), nn.Linear(12, 4, bias=False)), 7),
+        "cnn": (Network.build("cnn", features=256, classes=4).module, 256),
+        "wide-cnn": (
+            nn.Sequential(
+                nn.Unflatten(1, (1, 6, 6)),
+                nn.Conv2d(1, 5, 3, bias=False),
+                nn.ReLU(),
+                nn.Conv2d(5, 9, 3, padding=1, stride=3),
+                nn.Flatten(),
+                nn.Linear(36, 4),
+            ),
+            36,
+        ),
+        "places": (
+            nn.Sequential(
+                nn.Unflatten(1, (3, 5)), nn.Linear(5, 6), nn.Tanh(), nn.Flatten(), nn.Linear(18, 4)
+            ),
+            15,
+        ),
+        "norm": (
+            nn.Sequential(nn.Linear(7, 8), nn.LayerNorm(8), nn.Tanh(), nn.Linear(8, 4)),
+            7,
+        ),
+    }
+
+
+CASES = [
+    (name, way)
+    for name in ("mlp", "cnn", "wide-cnn", "places", "norm")
+    for way in WAYS
+    if (name, way) != ("norm", "ghost")
+]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("name", "way"), CASES)
+def test_clipped_sums_are_those_of_a_plain_loop(name: str, way: str) -> None:
+    network, features = networks()[name]
+    network = network.double()
+    x = torch.randn(9, features, dtype=torch.float64)
+    y = torch.randint(0, 4, (9,))
+    total, norms = WAYS[way](network, x, y, CLIP)
+    torch.testing.assert_close(total, plain_loop(network, x, y), rtol=1e-9, atol=1e-10)
+    assert norms.shape == (9,)
+    assert float(norms.max()) > CLIP
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn", "wide-cnn", "places"])
+def test_parties_together_give_the_sums_of_each_alone(name: str) -> None:
+    network, features = networks()[name]
+    network = network.double()
+    start = nn.utils.parameters_to_vector(network.parameters()).detach()
+    theta = start + 0.1 * torch.randn(3, len(start), dtype=torch.float64)
+    x = torch.randn(3, 6, features, dtype=torch.float64)
+    y = torch.randint(0, 4, (3, 6))
+    mask = torch.ones(3, 6, dtype=torch.float64)
+    mask[1, 4:] = 0
+    together, _ = parties_ghost(network, theta, x, y, mask, CLIP)
+    for party in range(3):
+        nn.utils.vector_to_parameters(theta[party], network.parameters())
+        there = mask[party] > 0
+        alone, _ = WAYS["ghost"](network, x[party][there], y[party][there], CLIP)
+        torch.testing.assert_close(together[party], alone, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_record_with_a_huge_gradient_adds_at_most_the_clip_norm() -> None:
+    network, features = networks()["mlp"]
+    x, y = torch.randn(5, features), torch.randint(0, 4, (5,))
+    for way in WAYS.values():
+        before, _ = way(network, x[:4], y[:4], CLIP)
+        x[4] = 1e6
+        after, _ = way(network, x, y, CLIP)
+        assert float((after - before).norm()) <= CLIP
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_way_is_chosen_by_the_layers() -> None:
+    chosen = {name: choose_way(net, p, 4) for name, (net, p) in networks().items()}
+    assert chosen["mlp"] == chosen["cnn"] == chosen["places"] == "ghost"
+    assert chosen["norm"] == "vmap"
+
+
+class Tied(nn.Module):
+    """Uses a weight outside its layer, which ghost clipping cannot see."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.first(x) @ self.first.weight
+        return scores
+
+
+class Mixed(nn.Module):
+    """Takes the batch's mean: no way can tell the records apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.last(x - x.mean(0) + x.abs().sum(0))
+        return scores
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_way_that_gives_other_sums_is_not_taken() -> None:
+    assert choose_way(Tied(), 4, 4) != "ghost"
+    with pytest.raises(ValueError, match="told apart"):
+        choose_way(Mixed(), 4, 4, wanted="ghost")
+
+
+def test_recurrent_layers_fall_back_to_opacus() -> None:
+    opacus = pytest.importorskip("opacus")
+
+    class Recurrent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell = opacus.layers.DPLSTM(3, 5, batch_first=True)
+            self.last = nn.Linear(5, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            scores: torch.Tensor = self.last(self.cell(x.view(len(x), 2, 3))[0][:, -1])
+            return scores
+
+    assert choose_way(Recurrent(), 6, 4) in {"vmap", "opacus"}
+
+
+@pytest.mark.parametrize(
+    ("layer", "instead"),
+    [
+        (nn.BatchNorm1d(4), "GroupNorm"),
+        (nn.SyncBatchNorm(4), "GroupNorm"),
+        (nn.InstanceNorm1d(4, track_running_stats=True), "GroupNorm"),
+        (nn.Dropout(0.5), "p to 0"),
+    ],
+)
+def test_layers_that_mix_records_are_refused_by_name(layer: nn.Module, instead: str) -> None:
+    with pytest.raises(NetworkError, match=f"{type(layer).__name__}.*{instead}"):
+        check_layers(nn.Sequential(nn.Linear(4, 4), layer))
+
+
+def test_models_that_cannot_be_loaded_say_why(tmp_path) -> None:
+    def build(kind: str) -> Network:
+        return Network.build(kind, features=4, classes=2)
+
+    with pytest.raises(NetworkError, match="model file at"):
+        build("nowhere.py:net")
+    with pytest.raises(NetworkError, match="Cannot import"):
+        build("no_such_module_here:net")
+    with pytest.raises(NetworkError, match="function 'net'"):
+        build("math:net")
+    with pytest.raises(NetworkError, match="16 × 16"):
+        build("cnn")
+    mine = tmp_path / "mine.py"
+    mine.write_text(
+        "import torch\ndef net(features, classes):\n"
+        "    return torch.nn.Linear(features, classes)\n"
+        "def wrong(features, classes):\n    return torch.nn.Linear(features, classes + 1)\n"
+    )
+    assert build(f"{mine}:net").dimension == 10
+    with pytest.raises(NetworkError, match=r"shape \[2, 2\]"):
+        build(f"{mine}:wrong")
