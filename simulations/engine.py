@@ -205,7 +205,8 @@ def _check_affordable(job: Job, plan: ReleasePlan, budget: DatasetBudget) -> Non
         raise JobError(
             f"This job costs ε = {epsilon:.6g} at δ = {budget.delta:g} by {conversion} (unit "
             f"{budget.unit}, {budget.neighbouring}), more than its data's budget of "
-            f"ε = {budget.epsilon:g}. Choose another privacy.noise, or accept the cost with "
+            f"ε = {budget.epsilon:g}. Choose another noise (privacy.noise; for fedavg "
+            "dp-sgd.noise-multiplier), or accept the cost with "
             "privacy.dataset-epsilon."
         )
 
