@@ -52,7 +52,7 @@ def make(parties, records, features, folder):
 
 def measure(parties, features, rounds, folder):
     """One run in this process; prints its figures as JSON."""
-    from server.job import load_job
+    from server.job_file import load_job
     from simulations.engine import simulate
 
     (folder / "schema.toml").write_text(SCHEMA.format(features=features))

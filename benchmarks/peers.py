@@ -95,7 +95,7 @@ class Clock:
 
 def run_engine(parties: int, records: int, features: int, rounds: int) -> dict[str, Any]:
     """The fast engine's whole round: what the peers do, and encoding, noise, ledger, log line."""
-    from server.job import load_job
+    from server.job_file import load_job
     from simulations.engine import simulate
 
     x, y = make_data(parties, records, features)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from parley.planning import plan
     from parley.running import run
-    from server.job import Job, load_job
+    from server.job import Job
+    from server.job_file import load_job
 
 __all__ = ["Job", "__version__", "load_job", "plan", "run"]
 
@@ -22,7 +23,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Job": "server.job",
-    "load_job": "server.job",
+    "load_job": "server.job_file",
     "plan": "parley.planning",
     "run": "parley.running",
 }

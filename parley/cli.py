@@ -70,7 +70,8 @@ def run(
 
     With no argument, five hospitals learn a breast-cancer classifier on bundled data.
     """
-    from server.job import JobError, load_job, render_job
+    from server.job import JobError
+    from server.job_file import load_job, render_job
 
     overrides = list(sets or [])
     if seed is not None:
@@ -118,7 +119,7 @@ def plan(job: JobFile = None, sets: Sets = None, as_json: AsJson = False) -> Non
     [bold]parley plan --set parties.count=100 --set parties.min-records=500[/bold]
     """
     from parley.planning import plan as plan_job
-    from server.job import load_job
+    from server.job_file import load_job
 
     outlook = plan_job(load_job(job, overrides=list(sets or [])))
     if as_json:

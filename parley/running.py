@@ -28,7 +28,7 @@ def run(
     Raises:
         what `simulations.engine.simulate` raises.
     """
-    from server.job import load_job
+    from server.job_file import load_job
 
     if job is None and resume is None:
         job = load_job()

@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.ledger import BudgetExceeded, LedgerError
-from server.job import Job, load_job, render_job
+from server.job import Job
+from server.job_file import load_job, render_job
 
 __all__ = ["RunFolder", "RunFolderError"]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from server.job import load_job
+from server.job_file import load_job
 from simulations.engine import simulate
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.job import JobError, load_job, parse_override, render_job
+from server.job import JobError
+from server.job_file import load_job, parse_override, render_job
 
 
 def test_the_printed_job_reads_back_as_the_same_job():

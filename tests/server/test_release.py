@@ -7,7 +7,8 @@ import pytest
 
 from privacy.calibration import CalibrationError
 from secure_agg.encoding import RingTooSmall
-from server.job import JobError, load_job
+from server.job import JobError
+from server.job_file import load_job
 from server.release import (
     Federation,
     algorithm_for,

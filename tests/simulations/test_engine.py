@@ -11,7 +11,8 @@ from safetensors.numpy import load_file
 
 from privacy.ledger import BudgetExceeded, Ledger, LedgerConflict, NotALedger
 from secure_agg.encoding import RingTooSmall
-from server.job import JobError, load_job
+from server.job import JobError
+from server.job_file import load_job
 from server.run_folder import RunFolderError
 from simulations.engine import simulate
 from simulations.experiment import load_experiment

@@ -10,7 +10,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from privacy.ledger import BudgetExceeded, Ledger
-from server.job import JobError, load_job
+from server.job import JobError
+from server.job_file import load_job
 from simulations.engine import simulate
 
 BASE = [
