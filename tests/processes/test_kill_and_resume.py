@@ -39,7 +39,9 @@ def killed_and_resumed(tmp_path, name, rng, whole_s):
     while True:
         try:
             # From before the folder exists to well into the rounds, on this machine as it is.
-            _, error = process.communicate(timeout=rng.uniform(0.2, 1.1) * whole_s)
+            _, error = process.communicate(
+                timeout=rng.uniform(0.3, 1.3 if kills else 0.8) * whole_s
+            )
             assert process.returncode == 0, error
             return kills
         except subprocess.TimeoutExpired:
