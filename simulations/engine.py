@@ -88,12 +88,12 @@ def simulate(
     algorithm = algorithm_for(job, experiment.model, experiment.federation)
     # The plan is made before the folder: a job that cannot run leaves nothing behind.
     draft = plan_release(job, algorithm=algorithm, federation=experiment.federation)
-    _check_affordable(job, draft, _budget(job, draft, experiment))
+    budget = _budget(job, draft, experiment)
+    _check_affordable(job, draft, budget)
     secure_sum = _secure_sum(job, draft, faults, masked=job.secure_aggregation.mode == "masked")
     check = _masked_check(job, draft, faults)
     folder = folder or RunFolder.create(job, out)
     plan = draft.for_run(folder.run_id)
-    budget = _budget(job, plan, experiment)
     with (
         folder.locked(),
         folder.unless_refused(),
@@ -154,7 +154,7 @@ def simulate(
             algorithm=algorithm,
             cohort=cohort,
             ledger=ledger,
-            noise=_noise(job, folder.run_id),
+            noise=_noise(job),
             start=start,
             observe=observe,
         )
@@ -206,12 +206,11 @@ def _check_affordable(job: Job, plan: ReleasePlan, budget: DatasetBudget) -> Non
             f"This job costs ε = {epsilon:.6g} at δ = {budget.delta:g} by {conversion} (unit "
             f"{budget.unit}, {budget.neighbouring}), more than its data's budget of "
             f"ε = {budget.epsilon:g}. Choose another noise (privacy.noise; for fedavg "
-            "dp-sgd.noise-multiplier), or accept the cost with "
-            "privacy.dataset-epsilon."
+            "dp-sgd.noise-multiplier), or accept the cost with privacy.dataset-epsilon."
         )
 
 
-def _noise(job: Job, run_id: str) -> Callable[[int], NoiseStream]:
+def _noise(job: Job) -> Callable[[int], NoiseStream]:
     if job.seed is None:
         entropy = NoiseStream.from_entropy()
         return lambda _round: entropy
