@@ -138,8 +138,11 @@ class PartySession:
             return dict.fromkeys(range(self.block.parties), whole)
         refused: dict[int, str] = {}
         sizes = self.block.sizes
-        for party in np.flatnonzero(sizes < plan.min_records):
-            refused[int(party)] = f"fewer than {plan.min_records} records"
+        # Where a record may be added or removed the size is private, and whether it suffices with
+        # it: the plan's number is then what sums are divided by, and bounds nothing.
+        if plan.neighbouring is not Neighbouring.ADD_OR_REMOVE_ONE:
+            for party in np.flatnonzero(sizes < plan.min_records):
+                refused[int(party)] = f"fewer than {plan.min_records} records"
         for party in np.flatnonzero(self.answered >= self._rounds_within_budget(plan)):
             refused.setdefault(int(party), "budget exhausted")
         return refused

@@ -3,6 +3,10 @@
 `to_bytes` and `from_bytes` carry it across a restart. The bytes hold the secrets of the run and of
 the rounds that are open: store them as a private key would be stored. Secrets of rounds that ended
 are not in them, nor can they be derived from what is: the pair secrets are ratcheted forward.
+
+Store them *before* the message that goes with them is sent, and keep the newest alone: a party that
+crashed and went on from an older state could seal two messages under one key and nonce, and answer
+a round twice.
 """
 
 from __future__ import annotations

@@ -167,7 +167,11 @@ def plan_federated(
         min_records=federation.min_records,
         total_records=federation.total_records,
     )
+    # Where records may be added or removed, sizes are private: the plan knows one public number.
+    private = algorithm.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
     mean_records = federation.total_records / federation.parties
+    if private:
+        mean_records = float(federation.min_records)
     weight = federation.max_records / mean_records if job.parties.weights == "size" else 1.0
 
     def on_grid(scale_bits: int) -> Mechanism:
@@ -190,7 +194,7 @@ def plan_federated(
         training.learning_rate
         * max(training.noise_multiplier, 0.1)
         * (training.clip_norm or 1.0)
-        / (training.sampling_rate * federation.max_records)
+        / (training.sampling_rate * (federation.min_records if private else federation.max_records))
     )
     entry = algorithm.coordinate_bound if record else algorithm.update_bound
     encoding = FixedPoint.fit(

@@ -54,6 +54,11 @@ def _check_privacy(job: Job) -> None:
     if job.noise != "gaussian":
         raise ValueError(f"Expected privacy.noise = 'gaussian' with fedavg, got {job.noise}.")
     if privacy.unit == "record":
+        if privacy.neighbouring == "add-or-remove-one" and job.parties.min_records == "auto":
+            raise ValueError(
+                "Expected parties.min-records, a public number that batches' sums are divided by, with "
+                "add-or-remove-one neighbours, got 'auto': the parties' own sizes are private then."
+            )
         _unchanged(job, {"dp_sgd": ("party_clip_norm",)}, "privacy.unit = 'party'")
         _unchanged(
             job, {"privacy": ("calibration",)}, "another algorithm (DP-SGD is accounted by PLD)"

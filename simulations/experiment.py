@@ -7,7 +7,7 @@ in a real run each would be a release of its own.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -123,7 +123,11 @@ def load_experiment(job: Job) -> Experiment:
     sizes = np.array([len(own) for own in parties])
     order = np.concatenate(parties)
     least = job.parties.min_records
-    federation = Federation.of_sizes(sizes, None if least == "auto" else least)
+    if job.privacy.neighbouring == "add-or-remove-one" and least != "auto":
+        # Sizes are private: a smaller party takes part like any other.
+        federation = replace(Federation.of_sizes(sizes), min_records=least)
+    else:
+        federation = Federation.of_sizes(sizes, None if least == "auto" else least)
     if job.algorithm.kind == "fedavg":
         # Imported here: networks need torch, linear models do not.
         from simulations.network_experiment import network_experiment
@@ -285,6 +289,8 @@ def _split(
         )
     rows, test = split_test(len(records), data.test_fraction, rng)
     least = 1 if job.parties.min_records == "auto" else job.parties.min_records
+    if job.privacy.neighbouring == "add-or-remove-one":
+        least = 1  # the public number bounds no party's size
     if data.partition == "column":
         if records.groups is None:
             raise JobError(

@@ -116,7 +116,7 @@ def summarise(
         "simulation_only": list(SIMULATION_ONLY),
     }
     if dp_sgd is not None:
-        summary["dp_sgd"] = dp_sgd
+        summary["dp_sgd"] = {**dp_sgd, "precision": job.dp_sgd.precision}
     summary["advice"] = _advice(summary)
     for key in ("loss", "excess_loss"):
         if not math.isfinite(summary[key]):
@@ -178,6 +178,11 @@ def _advice(summary: dict[str, Any]) -> list[str]:
         advice.append("The noise was seeded: repeat without a seed before anything is released.")
     lost = (summary["baseline_accuracy"] or 0) - (summary["accuracy"] or 0)
     if "dp_sgd" in summary:
+        if summary["dp_sgd"].get("precision") == "float32":
+            advice.append(
+                "Trained in float32, where it is measured, not proved, that rounding keeps every "
+                "clipped gradient's share within C: dp-sgd.precision = 'float64' is proved."
+            )
         if lost > 0.01:
             advice.append(
                 "More records a party, a larger dp-sgd.sampling-rate or more rounds at the same ε "

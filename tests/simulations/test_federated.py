@@ -25,6 +25,9 @@ BASE = [
 ]
 
 
+ADD_OR_REMOVE = ["privacy.neighbouring=add-or-remove-one"]
+
+
 def run(folder: Path, *overrides: str, **more):
     return simulate(load_job(overrides=[*BASE, *overrides]), out=folder, **more)
 
@@ -224,7 +227,11 @@ def test_own_models_run_by_file_and_a_missing_one_is_refused(tmp_path) -> None:
         (["dp-sgd.party-clip-norm=2.0"], "party-clip-norm"),
         (["privacy.unit=party", "dp-sgd.clip-norm=2.0"], "dp-sgd.clip-norm"),
         (["privacy.unit=party", "privacy.neighbouring=add-or-remove-one"], "replace-one"),
-        (["privacy.neighbouring=add-or-remove-one", "parties.weights=size"], "weights"),
+        (
+            [*ADD_OR_REMOVE, "parties.min-records=100", "parties.weights=size"],
+            "weights",
+        ),
+        (ADD_OR_REMOVE, "parties.min-records, a public number"),
         (["model.kind=logistic"], "model.kind"),
         (["algorithm.kind=gradient-perturbation", "model.kind=logistic"], "fedavg"),
     ],
@@ -255,3 +262,28 @@ def test_dropouts_and_skew_are_survived_and_each_party_keeps_its_own_account(tmp
     assert max(releases) == 3
     lines = [json.loads(x) for x in (tmp_path / "r" / "rounds.jsonl").read_text().splitlines()]
     assert sum(line["parties"]["declined"] for line in lines) == 18 - sum(releases)
+
+
+def test_with_private_sizes_nothing_public_depends_on_one(tmp_path) -> None:
+    # 455 training records for 3 parties: 152, 152, 151. Where a record may be removed, a party
+    # that is below the public number must not stand out by refusing, nor the plan tell its size.
+    sets = [*ADD_OR_REMOVE, "parties.min-records=152"]
+    result = run(tmp_path / "r", *sets)
+    assert result.summary["status"] == "complete"
+    line = json.loads((tmp_path / "r" / "rounds.jsonl").read_text().splitlines()[0])
+    assert line["parties"]["declined"] == 0
+    smaller = run(tmp_path / "s", *sets, "data.records=560")
+    facts = []
+    for folder in ("r", "s"):
+        with Ledger.open(tmp_path / folder / "ledger.sqlite", read_only=True) as ledger:
+            facts.append(ledger.entries()[0].entry.facts)
+    assert smaller.summary["records_by_party"] != result.summary["records_by_party"]
+    assert facts[0] == facts[1]
+
+
+def test_float32_training_says_that_its_rounding_is_measured_not_proved(tmp_path) -> None:
+    exact = run(tmp_path / "a")
+    single = run(tmp_path / "b", "dp-sgd.precision=float32")
+    assert exact.summary["dp_sgd"]["precision"] == "float64"
+    assert not any("float32" in line for line in exact.summary["advice"])
+    assert any("measured, not proved" in line for line in single.summary["advice"])
