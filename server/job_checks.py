@@ -57,7 +57,8 @@ def _check_privacy(job: Job) -> None:
         if privacy.neighbouring == "add-or-remove-one" and job.parties.min_records == "auto":
             raise ValueError(
                 "Expected parties.min-records, a public number that batches' sums are divided "
-                "by, with add-or-remove-one neighbours, got 'auto': every party's own size is private."
+                "by, with add-or-remove-one neighbours, got 'auto': every party's own size is "
+                "private then."
             )
         _unchanged(job, {"dp_sgd": ("party_clip_norm",)}, "privacy.unit = 'party'")
         _unchanged(
