@@ -11,7 +11,7 @@ import fcntl
 import json
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -134,20 +134,38 @@ class RunFolder:
         with (self.path / "rounds.jsonl").open("a", encoding="utf-8") as file:
             file.write(_dump(line) + "\n")
 
+    def _logged(self) -> dict[int, Any]:
+        """Simulation-only figures by round, of every line of `rounds.jsonl` that is whole."""
+        path = self.path / "rounds.jsonl"
+        figures: dict[int, Any] = {}
+        for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+            try:
+                line = json.loads(text)
+                figures[int(line["round"])] = line["simulation_only"]
+            except (ValueError, KeyError, TypeError):
+                continue
+        return figures
+
+    def check_ledger(self, committed: Collection[int]) -> None:
+        """Raises RunFolderError where the log has a round that the ledger never committed.
+
+        The ledger is then another run's, or an older copy, and going on would release again what
+        was released.
+        """
+        beyond = sorted(set(self._logged()) - set(committed))
+        if beyond:
+            raise RunFolderError(
+                f"Expected the ledger of run {self.run_id}, got one that does not have round "
+                f"{beyond[0]} of its log: the ledger of another job, or an older copy."
+            )
+
     def rewrite_rounds(self, lines: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Replaces `rounds.jsonl`, after a crash, by the lines that the ledger committed.
 
         The ledger has no simulation-only figures; those of lines that are whole are kept.
         """
-        figures: dict[int, Any] = {}
-        path = self.path / "rounds.jsonl"
-        for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
-            try:
-                known = json.loads(text)
-                figures[known["round"]] = known["simulation_only"]
-            except (ValueError, KeyError, TypeError):
-                continue
-        merged = [{**line, "simulation_only": figures.get(line["round"], {})} for line in lines]
+        known = self._logged()
+        merged = [{**line, "simulation_only": known.get(line["round"], {})} for line in lines]
         self._write("rounds.jsonl", "".join(_dump(line) + "\n" for line in merged))
         return merged
 

@@ -102,6 +102,8 @@ def simulate(
         ledger.register(budget)
         if resume is None:
             folder.commission()
+        known = ledger.entries(folder.run_id)
+        folder.check_ledger([e.entry.index for e in known if e.outcome is not None])
         experiment, algorithm, before = prepare_network(
             job,
             experiment=experiment,

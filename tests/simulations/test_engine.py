@@ -354,3 +354,28 @@ def test_two_processes_never_continue_one_run(tmp_path):
             pass
 
     run(tmp_path, observer=Rival())
+
+
+@pytest.mark.parametrize("swapped", ["another", "older"])
+def test_the_ledger_of_another_job_or_an_older_copy_never_starts_a_run_over(tmp_path, swapped):
+    shared = tmp_path / "run" / "ledger.sqlite"
+
+    class Copies(StopAfter):
+        def round_done(self, line):
+            if line["round"] == 2:
+                (tmp_path / "older.sqlite").write_bytes(shared.read_bytes())
+                for side in shared.parent.glob("ledger.sqlite-*"):
+                    name = side.name.replace("ledger", "older")
+                    (tmp_path / name).write_bytes(side.read_bytes())
+            super().round_done(line)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, observer=Copies(5))
+    if swapped == "another":
+        other = run(tmp_path, name="other").folder
+        (other / "ledger.sqlite").rename(shared)
+    else:
+        for copy in tmp_path.glob("older.sqlite*"):
+            copy.rename(shared.parent / copy.name.replace("older", "ledger"))
+    with pytest.raises(RunFolderError, match="another job, or an older copy"):
+        simulate(None, resume=tmp_path / "run")
