@@ -20,12 +20,13 @@ from client.block import PartyBlock
 from client.dp_sgd import NotFinite, PartyData, train_party
 from client.federated import FederatedAveraging
 from client.networks import BUILT_IN, Network
+from client.records import as_classes
 from privacy.stream import NoiseStream
 from server.job import Job, JobError
 from server.release import Federation
 from simulations.experiment import Experiment
 
-__all__ = ["NetworkExperiment", "as_classes", "leading", "network_experiment", "project"]
+__all__ = ["NetworkExperiment", "leading", "network_experiment", "project"]
 
 _BASELINE_STEPS = 500
 
@@ -112,8 +113,11 @@ def network_experiment(
     Raises:
         JobError, NetworkError: no such components, a model that cannot be built.
     """
-    labels, count = as_classes(labels, classes)
-    test_labels, _ = as_classes(test_labels, classes)
+    try:
+        labels, count = as_classes(labels, classes)
+        test_labels, _ = as_classes(test_labels, classes)
+    except ValueError as error:
+        raise JobError(str(error)) from error
     features = rows.shape[1]
     width = features
     if job.model.kind == "pca-mlp":
@@ -183,17 +187,3 @@ def project(experiment: NetworkExperiment, components: NDArray[np.float64]) -> N
         test_features=experiment.test_features @ directions,
         components=components,
     )
-
-
-def as_classes(labels: NDArray[np.generic], classes: int) -> tuple[NDArray[np.int64], int]:
-    """Labels as 0..K−1, and K: −1/+1 become 0 and 1.
-
-    Raises:
-        JobError: a label outside the classes.
-    """
-    if not classes:
-        return (np.asarray(labels, dtype=np.float64) > 0).astype(np.int64), 2
-    whole = np.asarray(labels).astype(np.int64)
-    if len(whole) and not (whole.min() >= 0 and whole.max() < classes):
-        raise JobError(f"Expected labels in 0..{classes - 1}, got {whole.min()} to {whole.max()}.")
-    return whole, classes
