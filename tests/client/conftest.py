@@ -37,9 +37,12 @@ def rows_of(party, records, features=FEATURES, intercept=True):
 class World:
     """A deployment on disk; every request may be served by a service opened anew."""
 
-    def __init__(self, root: Path, *, overrides=(), policy=None, reopen=True, run="r-1", **data):
-        self.root, self.reopen, self.run = root, reopen, run
-        keys = [bytes([i + 1]) * 32 for i in range(3)]
+    def __init__(
+        self, root: Path, *, overrides=(), policy=None, reopen=True, run="r-1", sizes=SIZES, **data
+    ):
+        self.root, self.reopen, self.run, self.sizes = root, reopen, run, sizes
+        self.count = len(sizes)
+        keys = [bytes([i + 1]) * 32 for i in range(self.count)]
         self.deployment = Deployment(
             id="d" * 32,
             beacon=b"b" * 32,
@@ -49,7 +52,7 @@ class World:
                 for i, key in enumerate(keys)
             ),
         )
-        self.folders = [root / f"party-{i}" for i in range(3)]
+        self.folders = [root / f"party-{i}" for i in range(self.count)]
         self.keys = keys
         for i, folder in enumerate(self.folders):
             folder.mkdir(mode=0o700)
@@ -58,12 +61,12 @@ class World:
             identity.chmod(0o600)
             (folder / "deployment.toml").write_text(render_deployment(self.deployment))
             intercept = not any("fedavg" in text for text in overrides)
-            rows, labels = rows_of(i, SIZES[i], intercept=intercept)
+            rows, labels = rows_of(i, sizes[i], intercept=intercept)
             np.savez(folder / "rows.npz", features=rows, labels=labels)
         self.consent(policy or {}, **data)
         self.propose(*overrides)
         self.clock = NOW
-        self.services = [self.open(i) for i in range(3)]
+        self.services = [self.open(i) for i in range(self.count)]
         self.session = self.server = None
         self.drawn = []
 
@@ -82,7 +85,7 @@ class World:
         """A job's algorithm and plan."""
         job = load_job(
             overrides=[
-                "parties.count=3",
+                f"parties.count={self.count}",
                 "run.seed=none",
                 "secure-aggregation.min-survivors=2",
                 "algorithm.rounds=3",
@@ -90,7 +93,7 @@ class World:
                 *overrides,
             ]
         )
-        self.federation = Federation.of_sizes(np.array(SIZES))
+        self.federation = Federation.of_sizes(np.array(self.sizes))
         self.fedavg = job.algorithm.kind == "fedavg"
         if self.fedavg:
             from client.networks import Network
@@ -135,9 +138,9 @@ class World:
 
     def parameters(self, session="0a" * 16, **changes):
         """Secure aggregation of a session."""
-        given = {"parties": 3, "minimum_survivors": 2, "beacon": b"b" * 32, "corrupt": 0}
-        given |= {"dropped": 0, "ring_bits": self.plan.encoding.ring_bits, "degree": 2}
-        given |= {"run_id": bytes.fromhex(session), "threshold": 2} | changes
+        given = {"parties": self.count, "minimum_survivors": 2, "beacon": b"b" * 32}
+        given |= {"corrupt": 0, "ring_bits": self.plan.encoding.ring_bits}
+        given |= {"dropped": self.count > 3, "run_id": bytes.fromhex(session)} | changes
         return RunParameters.choose(**given)
 
     def join_head(self, session="0a" * 16, **changes):
@@ -159,7 +162,7 @@ class World:
         self.session = session
         run = self.parameters(session)
         self.server = Server(run=run, identities=self.deployment.identities)
-        for i in range(3):
+        for i in range(self.count):
             reply = ok(self.ask(i, "join", **self.join_head(session, **changes)))
             self.server.on_advertise(reply.blobs[0])
         for i, roster in self.server.roster().items():
@@ -196,6 +199,12 @@ class World:
                 if prepare is not None:
                     self.server.on_shares(answers[i].blobs[1])
         return answers
+
+    def prepare(self, serial):
+        """Every party's shares of a round, asked for on their own."""
+        for i in range(self.count):
+            reply = ok(self.ask(i, "prepare", session=self.session, prepare=serial))
+            self.server.on_shares(reply.blobs[0])
 
     def opened(self):
         """The rest of a round: confirmed, revealed, summed."""
