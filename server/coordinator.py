@@ -7,6 +7,7 @@ says of itself beforehand (columns, classes, number of records under replace-one
 
 from __future__ import annotations
 
+import re
 import secrets
 import time
 from collections.abc import Callable
@@ -35,7 +36,7 @@ from server.run_folder import RunFolder
 from server.summary import privacy_statement, run_summary
 from server.transport import Transport
 
-__all__ = ["PartyFacts", "coordinate"]
+__all__ = ["PartyFacts", "coordinate", "served_name"]
 
 _ASK_AGAIN_S = 1.0
 
@@ -183,10 +184,10 @@ def _check(job: Job, deployment: Deployment) -> None:
             f"Expected no run.faults with real parties (they are the fast engine's), got "
             f"{job.run.faults!r}."
         )
-    if job.model.kind == "pca-mlp" and job.model.pca == "private":
+    if job.model.kind == "pca-mlp":
         raise JobError(
-            "Expected model.pca = 'public' with real parties (the private components are "
-            "computed by the fast engine alone), got 'private'."
+            "Expected another model.kind than pca-mlp with real parties: its components are "
+            "computed by the fast engine alone. mlp is the same network without them."
         )
     if job.privacy.neighbouring == "add-or-remove-one" and job.parties.min_records == "auto":
         raise JobError(
@@ -199,12 +200,18 @@ def _dataset(job: Job) -> str:
     return job.privacy.dataset or job.data.source
 
 
+def served_name(job: Job) -> str:
+    """What the parties call the job's data: its name, or its source in a name's letters."""
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", _dataset(job)).strip("-._")[-63:]
+    return plain.lstrip("-._") or "data"
+
+
 def _data_head(job: Job, run_id: str) -> dict[str, Any]:
     """Which data a request is about, and how it is read."""
     network = job.algorithm.kind == "fedavg"
     return {
         "run": run_id,
-        "dataset": _dataset(job),
+        "dataset": served_name(job),
         "label": "network" if network else job.model.kind,
         "intercept": job.model.intercept and not network,
     }
