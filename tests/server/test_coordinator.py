@@ -336,3 +336,69 @@ def test_different_columns_at_the_parties_are_named(tmp_path):
     np.savez(path, features=features[:, 1:], labels=labels)
     with pytest.raises(JobError, match=r"same columns .* party-3: 29 features"):
         scene.run()
+
+
+FEDAVG = (
+    "algorithm.kind=fedavg",
+    "model.kind=mlp",
+    "model.hidden=[8]",
+    "algorithm.rounds=2",
+    "dp-sgd.sampling-rate=0.3",
+    "dp-sgd.local-steps=2",
+)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [FEDAVG, (*FEDAVG, "privacy.unit=party", "privacy.epsilon=8")],
+    ids=["unit record", "unit party"],
+)
+def test_networks_train_at_real_parties_under_either_unit(tmp_path, overrides):
+    scene = Scene(tmp_path, overrides)
+    summary = scene.run()
+    assert summary["status"] == "complete"
+    assert counts(scene.lines()[1]) == (5, 0, 0, 5)
+    whole = simulate(scene.job, out=tmp_path / "fast").summary
+    for key in ("epsilon", "delta", "unit", "neighbouring", "noise", "dimension"):
+        assert summary[key] == whole[key]
+    assert [entry.entry.index for entry in scene.party_entries(0)] == [1, 2]
+
+
+def test_parties_read_their_own_files_by_their_own_schemas(tmp_path):
+    rows = np.random.default_rng(1).normal(size=(150, 2))
+    schema = (
+        '[columns]\na = { kind = "numeric", range = [-3, 3] }\n'
+        'b = { kind = "numeric", range = [-3, 3] }\n'
+        'sick = { kind = "label", positive = "yes", negative = "no" }\n'
+    )
+    (tmp_path / "schema.toml").write_text(schema)
+    for party in range(5):
+        own = rows[party * 30 : party * 30 + 30]
+        lines = [f"{a:.6f},{b:.6f},{'yes' if a + b > 0 else 'no'}" for a, b in own]
+        (tmp_path / f"site-{party}.csv").write_text("a,b,sick\n" + "\n".join(lines) + "\n")
+    source = (
+        f"data.source={tmp_path}/site-*.csv",
+        f"data.schema={tmp_path}/schema.toml",
+        "data.records=0",
+        "data.test-fraction=0",
+    )
+    scene = Scene(tmp_path, source)
+    name = served_name(scene.job)
+    for party in range(5):
+        own = load_consent(scene.homes[party] / "party.toml").data[name]
+        raw = {
+            "prepared": "",
+            "path": str(tmp_path / f"site-{party}.csv"),
+            "data_schema": str(tmp_path / "schema.toml"),
+        }
+        scene.policy(party, data={name: own.model_copy(update=raw)})
+    scene.run()
+    assert np.array_equal(scene.theta(), simulate(scene.job, out=tmp_path / "fast").theta)
+
+
+def test_a_data_file_that_is_gone_is_one_partys_trouble(tmp_path):
+    scene = Scene(tmp_path)
+    (scene.homes[0] / "records.npz").unlink()
+    scene.run()
+    assert scene.lines()[0]["reasons"] == {"data-unreadable": 1}
+    assert "records.npz" in (scene.homes[0] / "party.log").read_text()
