@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from client.block import PartyBlock
 from client.dp_sgd import NotFinite, PartyData, train_party
 from client.federated import FederatedAveraging
-from client.networks import BUILT_IN, Network
+from client.networks import Network
 from client.records import as_classes
 from privacy.stream import NoiseStream
+from server.federated import network_for
 from server.job import Job, JobError
 from server.release import Federation
 from simulations.experiment import Experiment
@@ -127,15 +128,7 @@ def network_experiment(
                 f"Expected model.components of at most {features}, the number of features, got "
                 f"{width}."
             )
-    network = Network.build(
-        job.model.kind,
-        features=width,
-        classes=count,
-        hidden=tuple(job.model.hidden) if job.model.kind in BUILT_IN else (),
-        precision=job.dp_sgd.precision,
-        device=job.run.device,
-        seed=job.data.seed,
-    )
+    network = network_for(job, features=width, classes=count)
     experiment = NetworkExperiment(
         block=PartyBlock(
             features=rows, labels=labels, offsets=np.concatenate([[0], np.cumsum(sizes)])

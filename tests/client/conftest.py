@@ -46,7 +46,7 @@ class World:
         self.deployment = Deployment(
             id="d" * 32,
             beacon=b"b" * 32,
-            server="",
+            server_address="",
             parties=tuple(
                 RosterParty(name=f"site-{i}", identity=signing_public(key))
                 for i, key in enumerate(keys)
