@@ -116,6 +116,11 @@ class Keeper:
             os.close(handle)  # lets go of the lock, as the end of the process would
 
     @property
+    def ledger(self) -> Path:
+        """The party's own ledger."""
+        return self.folder / "ledger.sqlite"
+
+    @property
     def _state(self) -> Path:
         return self.folder / "state"
 
