@@ -9,15 +9,19 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from privacy.events import Event
 from privacy.guarantee import Neighbouring, NoisePoint, Unit
 from privacy.mechanisms import Mechanism
 from privacy.party_steps import PartySteps
+from privacy.stream import NoiseStream
 from secure_agg.encoding import FixedPoint
 
-__all__ = ["ACCOUNTANT_VERSION", "ReleasePlan"]
+__all__ = ["ACCOUNTANT_VERSION", "PartyLevel", "ReleasePlan"]
 
 ACCOUNTANT_VERSION = "1"
 """Raised when the same events would be charged differently."""
@@ -27,6 +31,44 @@ def _dp_accounting_version() -> str:
     from importlib.metadata import version
 
     return version("dp-accounting")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartyLevel:
+    """The second guarantee of a release that protects records and parties both.
+
+    Every party's update, from DP-SGD or not, is clipped to S in L2, and the server adds noise to
+    the sum. Replacing everything that one party holds moves the sum by at most 2S, whatever the
+    others drew: a mixture over their draws is no easier to tell apart (McMahan et al. 2018,
+    arXiv:1710.06963).
+
+    A record lies within one party, so the same bound holds for a record. What is released is the
+    noisy sum alone, which has both proofs: the steps' inside the party, of which it is
+    post-processing, and this one. `covers_records` says that this one is lower, and charged.
+
+    Attributes:
+        clip_norm: S.
+        sensitivity: 2S, of the sum, before the grid.
+        mechanism: noise on the encoded sum, in grid units, its sensitivity with the grid's share.
+        delta: the δ that the party's ε is stated at.
+        calibration: how the noise was scaled to the parties' budget.
+        covers_records: whether records are charged by this noise, not by their DP-SGD steps.
+    """
+
+    unit: ClassVar[Unit] = Unit.PARTY
+    neighbouring: ClassVar[Neighbouring] = Neighbouring.REPLACE_ONE
+
+    clip_norm: float
+    sensitivity: float
+    mechanism: Mechanism
+    delta: float
+    calibration: str
+    covers_records: bool
+
+    @property
+    def event(self) -> Event:
+        """What one release charges the party."""
+        return self.mechanism.event()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +93,8 @@ class ReleasePlan:
         parties: m.
         calibration: how the noise was scaled to the budget.
         seeded: the noise is a simulation's, reproducible from a seed, and protects nobody.
+        party_level: the second guarantee, of unit party, beside this one of unit record; its
+            noise is added to the same sum.
     """
 
     run_id: str
@@ -75,15 +119,36 @@ class ReleasePlan:
     parties: int
     calibration: str
     seeded: bool
+    party_level: PartyLevel | None = None
 
     @property
     def event(self) -> Event:
-        """What one release under this plan charges."""
+        """What one release under this plan charges one `unit`.
+
+        With a party-level guarantee beside it, the lower of the two bounds that are proved for a
+        record: privacy.md section 4, "a local DP-SGD release that only the aggregate reveals may
+        be charged by whichever bound is lower". No update is ever shown but in the noisy sum.
+        """
+        if self.party_level is not None and self.party_level.covers_records:
+            return self.party_level.event
         return self.mechanism.event()
+
+    def draw(self, stream: NoiseStream) -> NDArray[np.int64]:
+        """`[d]` the server's noise on the sum, in grid units; zeros where parties add it all."""
+        noise = self.mechanism.draw(stream)
+        if self.party_level is None:
+            return noise
+        return noise + self.party_level.mechanism.draw(stream)
 
     @property
     def inflation(self) -> float:
         """Relative growth of the sensitivity by rounding to the grid."""
+        if self.party_level is not None:
+            scale = 2.0**self.encoding.scale_bits
+            return (
+                self.party_level.mechanism.sensitivity / (scale * self.party_level.sensitivity)
+                - 1.0
+            )
         if self.noise_point is NoisePoint.PARTY:
             return 0.0  # Rounding follows the noise: post-processing.
         scale = 2.0**self.encoding.scale_bits
@@ -99,30 +164,17 @@ class ReleasePlan:
 
     def facts(self) -> dict[str, Any]:
         """What the ledger keeps of a release, under the keys of `privacy.ledger_entry.FACTS`."""
-        facts: dict[str, Any] = {
-            "mechanism": self.algorithm,
+        facts = {
+            **self._common_facts(),
             "unit": str(self.unit),
             "neighbouring": str(self.neighbouring),
-            "norm": "L2",
             "sensitivity": self.sensitivity,
             "noise_law": self.mechanism.law,
             "noise_parameter": self.mechanism.scale / 2.0**self.encoding.scale_bits,
-            "accountant": "privacy.events",
-            "accountant_version": ACCOUNTANT_VERSION,
             "noise_point": str(self.noise_point),
-            "seeded": self.seeded,
             "calibration": self.calibration,
-            "dimension": self.dimension,
-            "parties": self.parties,
-            "public_n": self.min_records,
-            "total_records": round(self.mean_records * self.parties),
-            "weights": self.weights,
             "lipschitz": self.lipschitz,
-            "lambda": self.lambda_,
-            "lambda_convention": "(λ/2)‖θ‖²",
-            "grid_scale": 2.0**self.encoding.scale_bits,
             "grid_inflation": self.inflation,
-            "honest_threshold": self.min_survivors,
         }
         if self.clip_norm is not None:
             facts["clip_norm"] = self.clip_norm
@@ -136,7 +188,59 @@ class ReleasePlan:
             }
         if self.tolerance is not None:
             facts["gradient_tolerance"] = self.tolerance / self.min_records
-        return facts
+        if self.party_level is None:
+            return facts
+        if self.party_level.covers_records:
+            # A record within a party: the party's bound, under the record's own relation.
+            own = {"unit": str(self.unit), "neighbouring": str(self.neighbouring)}
+            return {
+                **self._party_facts(self.party_level),
+                **own,
+                "bound": "outer: noise on the sum of clipped updates",
+            }
+        return {**facts, "bound": "inner: DP-SGD in the party"}
+
+    def party_facts(self) -> dict[str, Any]:
+        """What the ledger keeps of the same release in the parties' own budget.
+
+        Raises:
+            ValueError: the release has no party-level guarantee.
+        """
+        if self.party_level is None:
+            raise ValueError("Expected a plan with a party-level guarantee, got one without.")
+        return self._party_facts(self.party_level)
+
+    def _party_facts(self, party: PartyLevel) -> dict[str, Any]:
+        return {
+            **self._common_facts(),
+            "unit": str(party.unit),
+            "neighbouring": str(party.neighbouring),
+            "sensitivity": party.sensitivity,
+            "noise_law": party.mechanism.law,
+            "noise_parameter": party.mechanism.scale / 2.0**self.encoding.scale_bits,
+            "noise_point": str(NoisePoint.SERVER),
+            "calibration": party.calibration,
+            "clip_norm": party.clip_norm,
+            "grid_inflation": self.inflation,
+        }
+
+    def _common_facts(self) -> dict[str, Any]:
+        return {
+            "mechanism": self.algorithm,
+            "norm": "L2",
+            "accountant": "privacy.events",
+            "accountant_version": ACCOUNTANT_VERSION,
+            "seeded": self.seeded,
+            "dimension": self.dimension,
+            "parties": self.parties,
+            "public_n": self.min_records,
+            "total_records": round(self.mean_records * self.parties),
+            "weights": self.weights,
+            "lambda": self.lambda_,
+            "lambda_convention": "(λ/2)‖θ‖²",
+            "grid_scale": 2.0**self.encoding.scale_bits,
+            "honest_threshold": self.min_survivors,
+        }
 
     def digest(self) -> str:
         """SHA-256 over the canonical JSON of every field; two plans are the same iff it is."""

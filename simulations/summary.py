@@ -15,6 +15,7 @@ from server.release import account, averaged
 from server.rounds import Outcome
 from server.run_folder import RunFolder
 from simulations.experiment import Experiment
+from simulations.two_units import two_units_facts
 
 __all__ = ["privacy_statement", "summarise"]
 
@@ -43,14 +44,19 @@ def summarise(
     version: str,
     seconds: float,
     dp_sgd: dict[str, Any] | None = None,
+    components: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The summary of a run that ended, complete or not.
+
+    Args:
+        dp_sgd: what DP-SGD came to, party by party.
+        components: parties and traffic of the private components' release.
 
     Loss is the federated training objective with its λ term, accuracy is measured on the
     held-out records; both, and the non-private baseline (the objective's optimum), are
     simulation-only. ε and δ are what was spent, by the lowest proved conversion.
     """
-    progress = outcome.progress
+    progress, components = outcome.progress, components or {}
     spent = account(progress.spent, plan.delta)
     optimum = experiment.optimum()
     loss, baseline_loss = experiment.loss(theta), experiment.loss(optimum)
@@ -101,8 +107,10 @@ def summarise(
             "scale_bits": plan.encoding.scale_bits,
             "inflation": plan.inflation,
             "min_survivors": plan.min_survivors,
-            "bytes_up": sum(line["bytes_up"] for line in progress.lines),
-            "bytes_down": sum(line["bytes_down"] for line in progress.lines),
+            **{
+                way: components.get(way, 0) + sum(line[way] for line in progress.lines)
+                for way in ("bytes_up", "bytes_down")
+            },
             **secure_sum,
         },
         "loss": loss,
@@ -115,6 +123,9 @@ def summarise(
         "seconds_per_round": float(np.median(seconds_by_round)) if seconds_by_round else None,
         "simulation_only": list(SIMULATION_ONLY),
     }
+    summary |= two_units_facts(job, plan, progress)
+    if components:
+        summary["components"] = components
     if dp_sgd is not None:
         summary["dp_sgd"] = {**dp_sgd, "precision": job.dp_sgd.precision}
     summary["advice"] = _advice(summary)
@@ -126,7 +137,7 @@ def summarise(
 
 def privacy_statement(summary: dict[str, Any]) -> dict[str, str]:
     """The metadata of `model.safetensors`: what was promised, as text."""
-    noise = summary["noise"]
+    noise, party = summary["noise"], summary.get("party_level")
     if noise["seeded"]:
         return {
             "parley.version": summary["parley_version"],
@@ -138,7 +149,13 @@ def privacy_statement(summary: dict[str, Any]) -> dict[str, str]:
             "parley.statement": (
                 "This model carries no privacy guarantee: its noise was drawn from a seed, to be "
                 "repeatable. With noise from the operating system's entropy the same run would "
-                f"cost epsilon {summary['epsilon']!r} at delta {summary['delta']!r}."
+                f"cost epsilon {summary['epsilon']!r} at delta {summary['delta']!r}"
+                + (
+                    f" for one record, and epsilon {party['epsilon']!r} at delta "
+                    f"{party['delta']!r} for everything one party holds."
+                    if party
+                    else "."
+                )
             ),
         }
     where = (
@@ -148,6 +165,26 @@ def privacy_statement(summary: dict[str, Any]) -> dict[str, str]:
         else f"on the average over {summary['parties']} parties, drawn from the operating "
         "system's entropy and added by the server, which is trusted to add it. "
     )
+    statement = (
+        f"({summary['epsilon']!r}, {summary['delta']!r})-differential privacy of one "
+        f"{summary['unit']}, {summary['neighbouring']} neighbours, over "
+        f"{summary['rounds_done']} releases of this run; {noise['law']} noise of scale "
+        f"{noise['scale']:.6g} {where}"
+    )
+    if party is not None:
+        statement += (
+            f"And ({party['epsilon']!r}, {party['delta']!r})-differential privacy of everything "
+            f"that one {party['unit']} holds, {party['neighbouring']} neighbours: updates are "
+            f"clipped to L2 norm {party['clip_norm']:g}, and {party['noise']['law']} noise of "
+            f"scale {party['noise']['scale_of_sum']:.6g} is added to their sum by the server, "
+            "which is trusted to add it. "
+        )
+        bounds = summary["record_bounds"]
+        if bounds["charged"] == "outer":
+            statement += (
+                "The record's bound is that of the server's noise too; by the parties' own noise "
+                f"alone it is epsilon {bounds['inner']['epsilon']!r}. "
+            )
     return {
         "parley.version": summary["parley_version"],
         "parley.run": summary["run_id"],
@@ -155,12 +192,21 @@ def privacy_statement(summary: dict[str, Any]) -> dict[str, str]:
         "parley.delta": repr(summary["delta"]),
         "parley.unit": summary["unit"],
         "parley.neighbouring": summary["neighbouring"],
-        "parley.statement": (
-            f"({summary['epsilon']!r}, {summary['delta']!r})-differential privacy of one "
-            f"{summary['unit']}, {summary['neighbouring']} neighbours, over "
-            f"{summary['rounds_done']} releases of this run; {noise['law']} noise of scale "
-            f"{noise['scale']:.6g} {where}Other releases from the same records add to this."
-        ),
+        **_party_budget(summary),
+        "parley.statement": f"{statement}Other releases from the same records add to this.",
+    }
+
+
+def _party_budget(summary: dict[str, Any]) -> dict[str, str]:
+    """The second guarantee's figures, where there are two."""
+    party = summary.get("party_level")
+    if party is None:
+        return {}
+    return {
+        "parley.party-epsilon": repr(party["epsilon"]),
+        "parley.party-delta": repr(party["delta"]),
+        "parley.party-unit": party["unit"],
+        "parley.party-neighbouring": party["neighbouring"],
     }
 
 
