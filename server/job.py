@@ -209,8 +209,8 @@ class DPSGD(Section):
     )
     noise_multiplier: Positive | Auto = Field(
         "auto",
-        description="σ: noise of standard deviation σC on the sum of a batch (unit record or both). "
-        "auto: calibrated so that all rounds cost privacy.epsilon.",
+        description="σ: noise of standard deviation σC on the sum of a batch (unit record or "
+        "both). auto: calibrated so that all rounds cost privacy.epsilon.",
     )
     party_clip_norm: Positive = Field(
         1.0, description="S: a party's update is clipped to this L2 norm (unit party or both)."

@@ -10,8 +10,8 @@ A script is a comma-separated list of `kind:fraction[@stage][@rounds]`. Kinds: `
 silent; stages `before-vector`, `after-vector`, `before-unmask`, or any of them in turn when none
 is named) and `decline` (it answers that it will not take part). `fraction` is of all parties,
 rounded to the nearest whole number; `rounds` is `a` or `a-b`, where 0 is a release ahead of the
-rounds (private components); a rule that names none holds for all of them. The choice depends on the seed, the
-round and the attempt alone.
+rounds (private components); a rule that names none holds for all of them. The choice depends on
+the seed, the round and the attempt alone.
 """
 
 from __future__ import annotations

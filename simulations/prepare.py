@@ -74,7 +74,8 @@ def prepare_network(
         algorithm, FederatedAveraging
     ):
         raise TypeError("Expected a network's experiment and algorithm, got others.")
-    before, told = Composition.empty(), {}
+    before = Composition.empty()
+    told: dict[str, Any] = {}
     charged = before_rounds(job, experiment)
     if charged is not None:
         before = before.add(charged)
