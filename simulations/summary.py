@@ -146,6 +146,7 @@ def privacy_statement(summary: dict[str, Any]) -> dict[str, str]:
             "parley.delta": "none (seeded noise)",
             "parley.unit": summary["unit"],
             "parley.neighbouring": summary["neighbouring"],
+            **_party_budget(summary),
             "parley.statement": (
                 "This model carries no privacy guarantee: its noise was drawn from a seed, to be "
                 "repeatable. With noise from the operating system's entropy the same run would "
@@ -202,9 +203,10 @@ def _party_budget(summary: dict[str, Any]) -> dict[str, str]:
     party = summary.get("party_level")
     if party is None:
         return {}
+    seeded = "none (seeded noise)" if summary["noise"]["seeded"] else ""
     return {
-        "parley.party-epsilon": repr(party["epsilon"]),
-        "parley.party-delta": repr(party["delta"]),
+        "parley.party-epsilon": seeded or repr(party["epsilon"]),
+        "parley.party-delta": seeded or repr(party["delta"]),
         "parley.party-unit": party["unit"],
         "parley.party-neighbouring": party["neighbouring"],
     }
