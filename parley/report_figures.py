@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from parley.report_parts import figure, key, table
 from parley.report_plots import Bars, Curve, Level, Palette, bars, curves, ranking
 from parley.report_record import RoundRecord, RunRecord
+from parley.report_spread import label_figure
 from parley.report_words import epsilon_text, metric_title, number, relation, unit
 
 __all__ = ["figures"]
@@ -26,7 +27,7 @@ def figures(run: RunRecord) -> list[str]:
     parties = run.of_parties()
     drawn = [_loss(run), _accuracy(run), _epsilon(run)]
     drawn += [] if parties is None else [_epsilon(parties)]
-    drawn += [_sizes(run), _absences(run)]
+    drawn += [_sizes(run), label_figure(run), _absences(run)]
     return [each for each in drawn if each]
 
 

@@ -259,7 +259,7 @@ def _record(
         secure_sum=secure_sum or mode,
         figures=_figures(facts, rounds, where),
         simulation_only=frozenset(
-            (*_FIGURES, "records_by_party") if marked is None else map(str, marked)
+            (*_FIGURES, "records_by_party", "partition") if marked is None else map(str, marked)
         ),
         seconds=real("seconds", sum(line.seconds for line in rounds) or None),
         seconds_per_round=real("seconds_per_round"),

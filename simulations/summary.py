@@ -15,6 +15,7 @@ from server.release import account, averaged
 from server.rounds import Outcome
 from server.run_folder import RunFolder
 from simulations.experiment import Experiment
+from simulations.spread import partition_facts
 from simulations.two_units import two_units_facts
 
 __all__ = ["privacy_statement", "summarise"]
@@ -27,6 +28,7 @@ SIMULATION_ONLY = (
     "baseline_accuracy",
     "majority_accuracy",
     "records_by_party",
+    "partition",
     "advice",
 )
 
@@ -123,6 +125,7 @@ def summarise(
         "seconds_per_round": float(np.median(seconds_by_round)) if seconds_by_round else None,
         "simulation_only": list(SIMULATION_ONLY),
     }
+    summary["partition"] = partition_facts(job, experiment.block.labels, experiment.block.offsets)
     summary |= two_units_facts(job, plan, progress)
     if components:
         summary["components"] = components

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors import safe_open
 from scipy import stats
 
 from client.party import PartyPolicy, PartySession
@@ -14,7 +15,6 @@ from privacy.events import Composition
 from privacy.guarantee import Neighbouring, Unit
 from privacy.ledger import BudgetExceeded, Ledger, LedgerConflict
 from privacy.stream import NoiseStream
-from safetensors import safe_open
 from server.job import JobError
 from server.job_file import load_job, render_job
 from server.release import algorithm_for, plan_release
