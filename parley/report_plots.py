@@ -213,7 +213,9 @@ def ranges(
     drawn = [
         base.mark_bar(height=thick / 4, color=Palette.QUIET).encode(x=x("low"), x2="high:Q", y=y),
         base.mark_bar(height=thick, color=Palette.ACCENT).encode(x=x("lower"), x2="upper:Q", y=y),
-        base.mark_tick(color=Palette.INK, thickness=2, size=thick * 1.4).encode(x=x("middle"), y=y),
+        base.mark_tick(color=Palette.LIMIT, thickness=3, size=thick * 1.4).encode(
+            x=x("middle"), y=y
+        ),
     ]
     return _svg(alt.layer(*drawn), title=title, description=description)
 

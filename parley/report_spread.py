@@ -23,22 +23,21 @@ def label_figure(run: RunRecord) -> str:
     told = run.partition
     names = list(told.get("labels") or ())
     counts, shares = told.get("counts") or (), told.get("shares") or ()
-    if len(names) < 2 or run.parties < 2 or not (counts or shares):
+    whole = {"commonest", "skew", "overall", "quantiles"} <= told.keys()
+    if not whole or len(names) < 2 or run.parties < 2 or not (counts or shares):
         return ""
     finding = _finding(told)
-    simulated = "partition" in run.simulation_only
     if not counts:
-        return _of_many(told, names, shares, finding, simulated=simulated)
+        return _of_many(told, names, shares, finding)
     if len(names) <= len(_STACK):
-        return _stacked(names, counts, finding, simulated=simulated)
-    return _mapped(names, counts, finding, simulated=simulated)
+        return _stacked(names, counts, finding)
+    return _mapped(names, counts, finding)
 
 
 def _finding(told: Mapping[str, Any]) -> str:
     kind = {
         "iid": "Records were dealt out at random",
-        "dirichlet": "Every party's labels are a Dirichlet mixture, "
-        f"α = {number(told.get('alpha'))}",
+        "dirichlet": f"Every party's labels are a Dirichlet mixture, α = {told.get('alpha', '–')}",
         "column": f"Every value of the column {told.get('column')} is a party",
         "sizes": "Records were dealt out at random, in given sizes",
         "files": "Every party has its own file",
@@ -54,9 +53,7 @@ def _finding(told: Mapping[str, Any]) -> str:
     )
 
 
-def _stacked(
-    names: Sequence[str], counts: Sequence[Sequence[int]], finding: str, *, simulated: bool
-) -> str:
+def _stacked(names: Sequence[str], counts: Sequence[Sequence[int]], finding: str) -> str:
     layers = [
         Bars(
             name=f"label {name}",
@@ -72,13 +69,11 @@ def _stacked(
         plot=plot,
         data=_by_party(names, counts),
         keys=key(layers),
-        simulated=simulated,
+        simulated=True,
     )
 
 
-def _mapped(
-    names: Sequence[str], counts: Sequence[Sequence[int]], finding: str, *, simulated: bool
-) -> str:
+def _mapped(names: Sequence[str], counts: Sequence[Sequence[int]], finding: str) -> str:
     cells = [
         (party, name, row[at] / max(sum(row), 1))
         for party, row in enumerate(counts, start=1)
@@ -96,7 +91,7 @@ def _mapped(
         [(0.0, "none"), (0.5, _percent(most / 2)), (1.0, f"{_percent(most)} of a party's records")]
     )
     return figure(
-        _TITLE, finding, plot=plot, data=_by_party(names, counts), keys=keys, simulated=simulated
+        _TITLE, finding, plot=plot, data=_by_party(names, counts), keys=keys, simulated=True
     )
 
 
@@ -105,8 +100,6 @@ def _of_many(
     names: Sequence[str],
     shares: Sequence[Sequence[float]],
     finding: str,
-    *,
-    simulated: bool,
 ) -> str:
     rows = [
         (name, row[1], row[2], row[3], row[4], row[5])
@@ -124,7 +117,7 @@ def _of_many(
         [
             Bars(name="middle 80 % of the parties", bars=(), colour=Palette.QUIET),
             Bars(name="middle half", bars=(), colour=Palette.ACCENT),
-            Bars(name="median", bars=(), colour=Palette.INK),
+            Bars(name="median", bars=(), colour=Palette.LIMIT),
         ]
     )
     head = ["label", "all records", *(_percent(at) for at in told["quantiles"])]
@@ -133,7 +126,7 @@ def _of_many(
         for name, share, row in zip(names, told["overall"], shares, strict=True)
     ]
     data = table("Share of a party's records, by quantile over the parties", head, cells)
-    return figure(title, finding, plot=plot, data=data, keys=keys, simulated=simulated)
+    return figure(title, finding, plot=plot, data=data, keys=keys, simulated=True)
 
 
 def _by_party(names: Sequence[str], counts: Sequence[Sequence[int]]) -> str:

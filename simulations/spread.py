@@ -82,7 +82,7 @@ def spread(
 def _named(labels: NDArray[np.generic]) -> tuple[list[str], NDArray[np.int64]]:
     """Names and positions of labels; beyond the commonest they are one."""
     values, at, counts = np.unique(labels, return_inverse=True, return_counts=True)
-    names = [f"{value:g}" for value in values.astype(np.float64)]
+    names = [f"{value:g}".replace("-", "−") for value in values.astype(np.float64)]
     if len(values) <= _MOST_LABELS + 1:
         return names, at.astype(np.int64)
     kept = np.sort(np.argsort(-counts, kind="stable")[:_MOST_LABELS])
@@ -95,6 +95,5 @@ def _binned(labels: NDArray[np.generic]) -> tuple[list[str], NDArray[np.int64]]:
     """Fifths of numbers, each named by its upper end."""
     values = labels.astype(np.float64)
     edges = np.unique(np.quantile(values, np.linspace(0, 1, _BINS + 1)[1:]))
-    return [f"≤ {edge:.3g}" for edge in edges], np.searchsorted(edges, values).clip(
-        max=len(edges) - 1
-    )
+    names = [f"≤ {edge:.3g}".replace("-", "−") for edge in edges]
+    return names, np.searchsorted(edges, values).clip(max=len(edges) - 1)

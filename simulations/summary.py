@@ -130,7 +130,8 @@ def summarise(
     if components:
         summary["components"] = components
     if dp_sgd is not None:
-        summary["dp_sgd"] = {**dp_sgd, "precision": job.dp_sgd.precision}
+        device = str(getattr(experiment.model, "device", "cpu"))
+        summary["dp_sgd"] = {**dp_sgd, "precision": job.dp_sgd.precision, "device": device}
     summary["advice"] = _advice(summary)
     for key in ("loss", "excess_loss"):
         if not math.isfinite(summary[key]):
