@@ -76,6 +76,9 @@ def _consent(job: Job, experiment: Experiment) -> Consent:
     """A policy that this job just fits."""
     algorithm = algorithm_for(job, experiment.model, experiment.federation)
     plan = plan_release(job, algorithm=algorithm, federation=experiment.federation)
+    laws = {plan.mechanism.law}
+    if plan.party_level is not None:
+        laws |= {plan.party_level.mechanism.law}
     epsilon, delta = job.privacy.dataset_epsilon, job.privacy.dataset_delta
     dataset = DataSet.model_validate(
         {
@@ -91,7 +94,7 @@ def _consent(job: Job, experiment: Experiment) -> Consent:
         {
             "min-survivors": plan.min_survivors,
             "insist-on-confirmation": job.secure_aggregation.protocol == "robust",
-            "laws": [plan.mechanism.law],
+            "laws": sorted(laws),
             "calibrations": [plan.calibration],
             "algorithms": [plan.algorithm],
             "models": [job.model.kind],

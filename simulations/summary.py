@@ -14,6 +14,7 @@ from server.rounds import Outcome
 from server.run_folder import RunFolder
 from server.summary import run_summary
 from simulations.experiment import Experiment
+from simulations.spread import partition_facts
 
 __all__ = ["summarise"]
 
@@ -25,6 +26,7 @@ SIMULATION_ONLY = (
     "baseline_accuracy",
     "majority_accuracy",
     "records_by_party",
+    "partition",
     "advice",
 )
 
@@ -42,13 +44,19 @@ def summarise(
     version: str,
     seconds: float,
     dp_sgd: dict[str, Any] | None = None,
+    components: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The summary of a run that ended, complete or not.
+
+    Args:
+        dp_sgd: what DP-SGD came to, party by party.
+        components: parties and traffic of the private components' release.
 
     Loss is the federated training objective with its λ term, accuracy is measured on the
     held-out records; both, and the non-private baseline (the objective's optimum), are
     simulation-only. ε and δ are what was spent, by the lowest proved conversion.
     """
+    components = components or {}
     optimum = experiment.optimum()
     loss, baseline_loss = experiment.loss(theta), experiment.loss(optimum)
     summary = run_summary(
@@ -72,8 +80,14 @@ def summarise(
         "majority_accuracy": experiment.majority_accuracy,
         "simulation_only": list(SIMULATION_ONLY),
     }
+    summary["partition"] = partition_facts(job, experiment.block.labels, experiment.block.offsets)
+    if components:
+        for way in ("bytes_up", "bytes_down"):
+            summary["secure_aggregation"][way] += components.get(way, 0)
+        summary["components"] = components
     if dp_sgd is not None:
-        summary["dp_sgd"] = {**dp_sgd, "precision": job.dp_sgd.precision}
+        device = str(getattr(experiment.model, "device", "cpu"))
+        summary["dp_sgd"] = {**dp_sgd, "precision": job.dp_sgd.precision, "device": device}
     summary["advice"] = _advice(summary)
     for key in ("loss", "excess_loss"):
         if not math.isfinite(summary[key]):
