@@ -105,6 +105,7 @@ def _computed(
                 min_survivors=consent.min_survivors,
                 units=frozenset({dataset.unit}),
                 neighbouring=frozenset({dataset.neighbouring}),
+                party_epsilon=math.inf,
             ),
         )
         given = session.answer(proposal.plan, state)
@@ -125,14 +126,16 @@ def _computed(
 def check_opening(keeper: Keeper, joined: Joined, survivors: bytes) -> None:
     """Refuses a second list of survivors for a contribution that was revealed for a first one.
 
-    Noise that is in the contribution itself covers even that; and who does not ask for confirmed
+    Noise that is in the contribution itself covers even that, where it is all that was charged
+    for; and who does not ask for confirmed
     lists does not expect a server that lies about who dropped out.
 
     Raises:
         RemoteProtocolError: another list.
     """
-    proposal = joined.proposal
-    if not proposal.parameters.active or proposal.plan.noise_point is NoisePoint.PARTY:
+    proposal, plan = joined.proposal, joined.proposal.plan
+    covered = plan.noise_point is NoisePoint.PARTY and plan.party_level is None
+    if not proposal.parameters.active or covered:
         return
     kept = keeper.contribution(proposal.run_id, proposal.dataset)
     before = None if kept is None else kept.head["opened"]

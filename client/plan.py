@@ -229,7 +229,9 @@ class ReleasePlan:
         if not isinstance(value, Mapping):
             raise DecodingError(f"Expected a plan as an object, got {type(value).__name__}.")
         rest = dict(value)
-        party = rest.pop("party_level", None)
+        if "party_level" not in rest:
+            raise DecodingError("Expected a party_level, or null, in a plan, got none.")
+        party = rest.pop("party_level")
         plan = facts_from(
             cls,
             {key: field for key, field in rest.items() if key not in {"encoding", "mechanism"}},

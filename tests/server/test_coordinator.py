@@ -350,10 +350,21 @@ FEDAVG = (
 
 @pytest.mark.parametrize(
     "overrides",
-    [FEDAVG, (*FEDAVG, "privacy.unit=party", "privacy.epsilon=8")],
-    ids=["unit record", "unit party"],
+    [
+        FEDAVG,
+        (*FEDAVG, "privacy.unit=party", "privacy.epsilon=8"),
+        (*FEDAVG, "privacy.unit=both", "privacy.party-epsilon=8"),
+        (
+            *FEDAVG,
+            "privacy.unit=both",
+            "privacy.party-epsilon=8",
+            "privacy.epsilon=9",
+            "dp-sgd.noise-multiplier=0.6",
+        ),
+    ],
+    ids=["unit record", "unit party", "both, inner charged", "both, outer charged"],
 )
-def test_networks_train_at_real_parties_under_either_unit(tmp_path, overrides):
+def test_networks_train_at_real_parties_under_any_unit(tmp_path, overrides):
     scene = Scene(tmp_path, overrides)
     summary = scene.run()
     assert summary["status"] == "complete"
@@ -361,6 +372,8 @@ def test_networks_train_at_real_parties_under_either_unit(tmp_path, overrides):
     whole = simulate(scene.job, out=tmp_path / "fast").summary
     for key in ("epsilon", "delta", "unit", "neighbouring", "noise", "dimension"):
         assert summary[key] == whole[key]
+    assert summary.get("party_level") == whole.get("party_level")
+    assert summary.get("record_bounds") == whole.get("record_bounds")
     assert [entry.entry.index for entry in scene.party_entries(0)] == [1, 2]
 
 
