@@ -266,3 +266,10 @@ def test_a_model_outside_the_ball_that_ridge_is_bounded_on_is_declined(tmp_path,
     projected = world.algorithm.model.project(inside * 7)
     answers = world.vectors(2, state=world.state(projected))
     assert {a.head["status"] for a in answers.values()} == {"ok"}
+
+
+def test_a_mean_size_that_makes_weights_larger_than_the_plan_says_is_declined(tmp_path, wired):
+    world = wired.World(tmp_path, overrides=("parties.weights=size",))
+    lower = replace(world.plan, mean_records=world.plan.mean_records - 0.1)
+    assert refused(world, wired, plan=lower) == "sensitivity"
+    wired.ok(world.ask(0, "join", **world.join_head()))
