@@ -273,3 +273,20 @@ def test_a_mean_size_that_makes_weights_larger_than_the_plan_says_is_declined(tm
     lower = replace(world.plan, mean_records=world.plan.mean_records - 0.1)
     assert refused(world, wired, plan=lower) == "sensitivity"
     wired.ok(world.ask(0, "join", **world.join_head()))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [("unit", "party", "unit"), ("neighbouring", "add-or-remove-one", "neighbouring")],
+)
+def test_a_linear_model_is_proved_for_one_replaced_record_only(
+    tmp_path, wired, key, value, expected
+):
+    world = wired.World(tmp_path, **{key: value})
+    other = replace(world.plan, **{key: type(getattr(world.plan, key))(value)})
+    assert refused(world, wired, plan=other) == expected
+
+
+def test_a_model_of_other_classes_than_the_labels_is_declined(tmp_path, wired):
+    world = wired.World(tmp_path, classes=3)
+    assert refused(world, wired) == "model"
