@@ -290,3 +290,16 @@ def test_a_linear_model_is_proved_for_one_replaced_record_only(
 def test_a_model_of_other_classes_than_the_labels_is_declined(tmp_path, wired):
     world = wired.World(tmp_path, classes=3)
     assert refused(world, wired) == "model"
+
+
+def test_an_optimum_less_certain_than_the_noise_allows_for_is_declined(tmp_path, wired):
+    world = wired.World(tmp_path, overrides=("algorithm.kind=output-perturbation",))
+    looser = replace(world.plan, tolerance=world.plan.tolerance * 2)
+    assert refused(world, wired, plan=looser) == "sensitivity"
+    assert refused(world, wired, plan=replace(world.plan, tolerance=None)) == "algorithm"
+    assert refused(world, wired, plan=replace(world.plan, clip_norm=0.5)) == "algorithm"
+    ball = describe_task(world.algorithm)
+    loss = {"kind": "ridge", "radius": 1.0, "label_bound": 1.0}
+    ball = {**ball, "model": {**ball["model"], "loss": loss}}
+    assert refused(world, wired, task=ball) == "algorithm"
+    wired.ok(world.ask(0, "join", **world.join_head()))
