@@ -212,7 +212,9 @@ def _model_of(task: Mapping[str, Any]) -> tuple[str, int]:
         if isinstance(hidden, list) and isinstance(name, str):
             widths = [model.get("features"), *hidden, classes]
             if all(type(width) is int and 0 < width < 2**40 for width in widths):
-                return name, sum(a * b for a, b in pairwise(widths))
+                # Of a convolutional network, or one's own code, sizes alone bound little.
+                layered = name == "mlp" or isinstance(loss, Mapping)
+                return name, sum(a * b for a, b in pairwise(widths)) if layered else max(widths)
     raise Declined(Reason.PROTOCOL, "Expected a model with a kind and whole sizes, got another.")
 
 

@@ -266,3 +266,40 @@ def test_a_model_outside_the_ball_that_ridge_is_bounded_on_is_declined(tmp_path,
     projected = world.algorithm.model.project(inside * 7)
     answers = world.vectors(2, state=world.state(projected))
     assert {a.head["status"] for a in answers.values()} == {"ok"}
+
+
+def test_a_mean_size_that_makes_weights_larger_than_the_plan_says_is_declined(tmp_path, wired):
+    world = wired.World(tmp_path, overrides=("parties.weights=size",))
+    lower = replace(world.plan, mean_records=world.plan.mean_records - 0.1)
+    assert refused(world, wired, plan=lower) == "sensitivity"
+    wired.ok(world.ask(0, "join", **world.join_head()))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [("unit", "party", "unit"), ("neighbouring", "add-or-remove-one", "neighbouring")],
+)
+def test_a_linear_model_is_proved_for_one_replaced_record_only(
+    tmp_path, wired, key, value, expected
+):
+    world = wired.World(tmp_path, **{key: value})
+    other = replace(world.plan, **{key: type(getattr(world.plan, key))(value)})
+    assert refused(world, wired, plan=other) == expected
+
+
+def test_a_model_of_other_classes_than_the_labels_is_declined(tmp_path, wired):
+    world = wired.World(tmp_path, classes=3)
+    assert refused(world, wired) == "model"
+
+
+def test_an_optimum_less_certain_than_the_noise_allows_for_is_declined(tmp_path, wired):
+    world = wired.World(tmp_path, overrides=("algorithm.kind=output-perturbation",))
+    looser = replace(world.plan, tolerance=world.plan.tolerance * 2)
+    assert refused(world, wired, plan=looser) == "sensitivity"
+    assert refused(world, wired, plan=replace(world.plan, tolerance=None)) == "algorithm"
+    assert refused(world, wired, plan=replace(world.plan, clip_norm=0.5)) == "algorithm"
+    ball = describe_task(world.algorithm)
+    loss = {"kind": "ridge", "radius": 1.0, "label_bound": 1.0}
+    ball = {**ball, "model": {**ball["model"], "loss": loss}}
+    assert refused(world, wired, task=ball) == "algorithm"
+    wired.ok(world.ask(0, "join", **world.join_head()))

@@ -170,3 +170,12 @@ def test_a_party_of_linear_models_never_loads_torch(tmp_path, wired):
         "assert not {'torch', 'flwr', 'opacus'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-P", "-c", code], check=True, timeout=120)
+
+
+def test_a_servers_words_stay_on_one_printable_line_of_the_log(tmp_path, wired):
+    world = wired.World(tmp_path)
+    plan = {**world.plan.to_json(), "\x1b[2J\nroot: all is well": 1}
+    assert wired.reason(world.ask(0, "join", **world.join_head(plan=plan))) == "protocol"
+    log = (world.folders[0] / "party.log").read_text()
+    assert len(log.splitlines()) == 1
+    assert "\x1b" not in log

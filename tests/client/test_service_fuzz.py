@@ -2,9 +2,11 @@
 
 import json
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from safetensors.numpy import save
 
 from client.wire import Frame, Reason, decode_frame, encode_frame
 from privacy.ledger import Ledger
@@ -147,3 +149,56 @@ def test_a_request_replayed_is_refused(tmp_path, wired):
     assert wired.reason(reply) == "protocol"
     reply = world.ask(0, "prepare", session=world.session, prepare=10**6)
     assert wired.reason(reply) == "protocol"
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory, wired):
+    overrides = ("algorithm.kind=fedavg", "model.kind=mlp", "model.hidden=[3]")
+    overrides += ("dp-sgd.local-steps=2", "privacy.noise=gaussian")
+    return wired.World(tmp_path_factory.mktemp("network"), overrides=overrides, reopen=False)
+
+
+@settings(SETTINGS, max_examples=80)
+@given(data=st.data())
+def test_a_network_with_a_value_changed_is_answered_by_a_class(network, data):
+    head = json.loads(json.dumps({"version": 1, **network.join_head()}))
+    path = data.draw(st.sampled_from([p for p in leaves(head) if p and p[0] in ("task", "plan")]))
+    place = head
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = data.draw(VALUES)
+    reply = answered(network, encode_frame(Frame(kind="join", head=head)))
+    assert reply.head.get("reason") != "error"
+
+
+THETA = np.zeros(5)
+STATES = {
+    "not finite": save({"theta": np.array([0, 0, np.nan, 0, 0])}),
+    "another shape": save({"theta": np.zeros((5, 1))}),
+    "single precision": save({"theta": np.zeros(5, np.float32)}),
+    "an unknown name": save({"theta": THETA, "more": THETA}),
+    "no theta": save({"velocity": THETA}),
+    "too many bytes": save({"theta": THETA, "more": np.zeros(10**5)}),
+    "no safetensors": b"\xff" * 64,
+    "nothing": b"",
+    "cut short": save({"theta": THETA})[:-8],
+}
+
+
+@pytest.mark.parametrize("bad", STATES)
+def test_a_model_that_is_not_one_is_refused_before_anything_is_charged(recorded, bad):
+    world, _ = recorded
+    plan = world.plan.at_round(1)
+    reply = world.ask(
+        0,
+        "round",
+        [bytes(60), STATES[bad]],
+        session=world.session,
+        plan=plan.to_json(),
+        prepare=None,
+    )
+    assert reply.head["reason"] == "protocol"
+    log = (world.folders[0] / "party.log").read_text().splitlines()[-1]
+    assert "theta" in log or "safetensors" in log or "state" in log
+    with Ledger.open(world.folders[0] / "ledger.sqlite", read_only=True) as ledger:
+        assert not ledger.entries()
