@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from privacy.events import Event
 from privacy.guarantee import Neighbouring, NoisePoint, Unit
-from privacy.ledger import Entry
 from privacy.mechanisms import Mechanism
 from privacy.party_steps import PartySteps
 from privacy.stream import NoiseStream
@@ -210,31 +209,6 @@ class ReleasePlan:
         if self.party_level is None:
             raise ValueError("Expected a plan with a party-level guarantee, got one without.")
         return self._party_facts(self.party_level)
-
-    def entries(
-        self, *, dataset: str, party_dataset: str = "", party: str = "server"
-    ) -> tuple[Entry, ...]:
-        """What the release charges: its own unit's budget, and the parties' beside it.
-
-        They belong in one transaction of a ledger (`Ledger.reserve_together`).
-
-        Args:
-            dataset: name of the data set of the plan's own unit.
-            party_dataset: name of the parties' budget, where the plan has two guarantees.
-            party: who charges.
-        """
-        own = Entry(
-            run_id=self.run_id,
-            dataset=dataset,
-            party=party,
-            index=self.round_number,
-            event=self.event,
-            facts=self.facts(),
-        )
-        if self.party_level is None:
-            return (own,)
-        event, facts = self.party_level.event, self.party_facts()
-        return (own, replace(own, dataset=party_dataset, event=event, facts=facts))
 
     def _party_facts(self, party: PartyLevel) -> dict[str, Any]:
         return {

@@ -21,7 +21,7 @@ import numpy as np
 from client.algorithms import FederatedAlgorithm, State
 from client.plan import ReleasePlan
 from privacy.events import Composition
-from privacy.ledger import BudgetExceeded, Ledger
+from privacy.ledger import BudgetExceeded, Entry, Ledger
 from privacy.stream import NoiseStream
 from secure_agg.interface import TooFewSurvivors
 from server.cohort import Cohort, PartyFailed, RoundSum
@@ -96,9 +96,7 @@ def run_rounds(
 
     if done >= rounds:
         return Outcome(status="complete", reason="", progress=progress())
-    held = ledger.reserve_together(
-        plan.at_round(done + 1).entries(dataset=dataset, party_dataset=party_dataset)
-    )
+    held = ledger.reserve_together(_entries(plan, dataset, party_dataset, done + 1))
     while True:
         began = time.perf_counter()
         number = done + 1
@@ -131,9 +129,7 @@ def run_rounds(
                     [each.id for each in held],
                     outcome=outcome,
                     checkpoint=checkpoint,
-                    entries=plan.at_round(number + 1).entries(
-                        dataset=dataset, party_dataset=party_dataset
-                    ),
+                    entries=_entries(plan, dataset, party_dataset, number + 1),
                 )
             except BudgetExceeded as error:
                 # This round's commit stands; the run ends here with its model kept.
@@ -182,7 +178,8 @@ def resume_point(
             continue  # Not committed, or what was released before the first round (`before`).
         now = plan.at_round(recorded.entry.index)
         planned = {
-            each.dataset: each for each in now.entries(dataset=dataset, party_dataset=party_dataset)
+            each.dataset: each
+            for each in _entries(now, dataset, party_dataset, recorded.entry.index)
         }.get(recorded.entry.dataset)
         if planned is None or recorded.entry != planned:
             raise JobError(
@@ -220,6 +217,32 @@ def load_state(blob: bytes) -> State:
     from safetensors.numpy import load
 
     return dict(load(blob))
+
+
+def _entries(
+    plan: ReleasePlan, dataset: str, party_dataset: str, round_number: int
+) -> tuple[Entry, ...]:
+    """What the release of a round charges: the plan's own unit, and the party's beside it."""
+    now = plan.at_round(round_number)
+    own = Entry(
+        run_id=plan.run_id,
+        dataset=dataset,
+        party="server",
+        index=round_number,
+        event=now.event,
+        facts=now.facts(),
+    )
+    if now.party_level is None:
+        return (own,)
+    party = Entry(
+        run_id=plan.run_id,
+        dataset=party_dataset,
+        party="server",
+        index=round_number,
+        event=now.party_level.event,
+        facts=now.party_facts(),
+    )
+    return (own, party)
 
 
 def _line(
