@@ -160,3 +160,14 @@ def test_one_step_has_one_entry_a_data_set(ledger: Ledger) -> None:
     with pytest.raises(LedgerConflict, match="one entry a data set"):
         ledger.reserve_together((*both(1), both(2)[0]))
     assert counts(ledger) == [0, 0]
+
+
+def test_verify_finds_a_release_that_one_budget_alone_was_charged_for(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger.reserve_together(both(1))
+    with monkeypatch.context() as patch:
+        patch.setattr("privacy.ledger_steps._check_both", lambda *_: None)
+        ledger.reserve(both(2)[0])
+    (problem,) = ledger.verify()
+    assert "release 2 of run 'r' to be charged to 'adult (party)'" in str(problem)

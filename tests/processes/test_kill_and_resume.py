@@ -37,7 +37,7 @@ BOTH = [
     *("--seed", "7", "--set", f"algorithm.rounds={BOTH_ROUNDS}"),
     *("--set", "algorithm.kind=fedavg", "--set", "model.kind=mlp", "--set", "model.hidden=[4]"),
     *("--set", "privacy.unit=both", "--set", "privacy.party-epsilon=6"),
-    *("--set", "dp-sgd.sampling-rate=0.25", "--set", "dp-sgd.noise-multiplier=6"),
+    *("--set", "dp-sgd.sampling-rate=0.25", "--set", "dp-sgd.local-steps=2"),
     *("--set", "secure-aggregation.masked-check=false"),
 ]
 
