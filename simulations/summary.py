@@ -16,7 +16,7 @@ from server.summary import run_summary
 from simulations.experiment import Experiment
 from simulations.spread import partition_facts
 
-__all__ = ["summarise"]
+__all__ = ["summarise", "with_simulated_figures"]
 
 SIMULATION_ONLY = (
     "loss",
@@ -52,13 +52,8 @@ def summarise(
         dp_sgd: what DP-SGD came to, party by party.
         components: parties and traffic of the private components' release.
 
-    Loss is the federated training objective with its λ term, accuracy is measured on the
-    held-out records; both, and the non-private baseline (the objective's optimum), are
-    simulation-only. ε and δ are what was spent, by the lowest proved conversion.
+    ε and δ are what was spent, by the lowest proved conversion.
     """
-    components = components or {}
-    optimum = experiment.optimum()
-    loss, baseline_loss = experiment.loss(theta), experiment.loss(optimum)
     summary = run_summary(
         job=job,
         plan=plan,
@@ -70,7 +65,31 @@ def summarise(
         seconds=seconds,
         engine="fast",
     )
-    summary |= {
+    if components:
+        for way in ("bytes_up", "bytes_down"):
+            summary["secure_aggregation"][way] += components.get(way, 0)
+        summary["components"] = components
+    return with_simulated_figures(
+        summary, job=job, experiment=experiment, theta=theta, dp_sgd=dp_sgd
+    )
+
+
+def with_simulated_figures(
+    summary: dict[str, Any],
+    *,
+    job: Job,
+    experiment: Experiment,
+    theta: NDArray[np.float64],
+    dp_sgd: dict[str, Any] | None,
+) -> dict[str, Any]:
+    """A run's summary with what only a simulation may know, marked so.
+
+    Loss is the federated training objective with its λ term, accuracy is measured on the
+    held-out records, the baseline is the objective's non-private optimum.
+    """
+    optimum = experiment.optimum()
+    loss, baseline_loss = experiment.loss(theta), experiment.loss(optimum)
+    summary = summary | {
         "records_by_party": experiment.block.sizes.tolist(),
         "loss": loss,
         "baseline_loss": baseline_loss,
@@ -78,13 +97,9 @@ def summarise(
         "accuracy": experiment.accuracy(theta),
         "baseline_accuracy": experiment.accuracy(optimum),
         "majority_accuracy": experiment.majority_accuracy,
+        "partition": partition_facts(job, experiment.block.labels, experiment.block.offsets),
         "simulation_only": list(SIMULATION_ONLY),
     }
-    summary["partition"] = partition_facts(job, experiment.block.labels, experiment.block.offsets)
-    if components:
-        for way in ("bytes_up", "bytes_down"):
-            summary["secure_aggregation"][way] += components.get(way, 0)
-        summary["components"] = components
     if dp_sgd is not None:
         device = str(getattr(experiment.model, "device", "cpu"))
         summary["dp_sgd"] = {**dp_sgd, "precision": job.dp_sgd.precision, "device": device}
