@@ -13,15 +13,18 @@ from __future__ import annotations
 
 import logging
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-__all__ = ["answer", "app", "failed", "party_folder", "read_request", "reply_content"]
+__all__ = ["Call", "app", "failed", "frame_content", "frame_of", "read_call"]
 
 _log = logging.getLogger("parley.party")
+
+_SHORT = 256 * 1024
 
 app = ClientApp()
 
@@ -46,33 +49,68 @@ def failed() -> bytes:
     return encode_frame(Frame(kind="answer", head=head, blobs=()))
 
 
-def read_request(message: Message) -> tuple[bytes, float]:
-    """The request in a message, and the seconds within which its sender wants an answer."""
-    config = message.content["call"]
-    if not isinstance(config, ConfigRecord):
-        raise TypeError("Expected a ConfigRecord named call.")
-    record = message.content["frame"]
-    if not isinstance(record, ArrayRecord):
-        raise TypeError("Expected an ArrayRecord named frame.")
-    return record["bytes"].numpy().tobytes(), float(str(config["timeout"]))
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """What a message asks: the request, by when, and in a simulation where the parties are."""
+
+    request: bytes
+    timeout_s: float
+    folder: str
 
 
-def reply_content(frame: bytes) -> RecordDict:
-    """A frame as the content of a message."""
+def read_call(message: Message) -> Call:
+    """The call in a message.
+
+    Raises:
+        KeyError, TypeError, ValueError: it holds no such thing.
+    """
+    config = message.content.config_records["call"]
+    request = frame_of(message.content)
+    if request is None:
+        raise ValueError("Expected a frame, got none.")
+    return Call(
+        request=request,
+        timeout_s=float(str(config["timeout"])),
+        folder=str(config.get("folder", "")),
+    )
+
+
+def frame_content(frame: bytes, **call: float | str) -> RecordDict:
+    """A frame as the content of a message, with what else the call says.
+
+    Every record is several requests to Flower, so a short frame goes into the one that is there
+    anyhow; a long one is an array, which Flower carries four times as fast.
+    """
+    if len(frame) <= _SHORT:
+        return RecordDict({"call": ConfigRecord({**call, "frame": frame})})
     array = Array(np.frombuffer(frame, dtype=np.uint8))
-    return RecordDict({"frame": ArrayRecord({"bytes": array})})
+    return RecordDict(
+        {"call": ConfigRecord(dict(call)), "frame": ArrayRecord({"bytes": array})}
+    )
 
 
-def party_folder(message: Message, context: Context) -> Path:
+def frame_of(content: RecordDict) -> bytes | None:
+    """The frame in a message's content, None where it holds no such thing."""
+    config = content.config_records.get("call")
+    short = None if config is None else config.get("frame")
+    if isinstance(short, bytes):
+        return short
+    record = content.array_records.get("frame")
+    if record is None or "bytes" not in record:
+        return None
+    try:
+        array = record["bytes"].numpy()
+    except (ValueError, TypeError, OSError, EOFError):
+        return None
+    return array.tobytes() if array.dtype == np.uint8 and array.ndim == 1 else None
+
+
+def party_folder(call: Call, context: Context) -> Path:
     """The party's folder: its owner's word, in a simulation the message's."""
     owned = context.node_config.get("party")
     if owned is not None:
         return Path(str(owned))
-    config = message.content["call"]
-    if not isinstance(config, ConfigRecord):
-        raise TypeError("Expected a ConfigRecord named call.")
-    partition = int(str(context.node_config["partition-id"]))
-    return Path(str(config["folder"])) / f"party-{partition}"
+    return Path(call.folder) / f"party-{int(str(context.node_config['partition-id']))}"
 
 
 @app.query("partition")
@@ -91,12 +129,12 @@ def serve(message: Message, context: Context) -> Message:
         frame.append(answer(request, folder))
 
     try:
-        request, timeout_s = read_request(message)
-        folder = party_folder(message, context)
+        call = read_call(message)
+        folder = party_folder(call, context)
         # A daemon: one that hangs is left behind, and does not keep the process alive.
-        worker = threading.Thread(target=work, args=(request, folder), daemon=True)
+        worker = threading.Thread(target=work, args=(call.request, folder), daemon=True)
         worker.start()
-        worker.join(timeout_s)
+        worker.join(call.timeout_s)
     except Exception:
         _log.exception("A message could not be read.")
-    return Message(reply_content(frame[0] if frame else failed()), reply_to=message)
+    return Message(frame_content(frame[0] if frame else failed()), reply_to=message)

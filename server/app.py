@@ -21,9 +21,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
+
+from client.app import frame_content, frame_of
 
 if TYPE_CHECKING:
     from client.plan import ReleasePlan
@@ -98,8 +99,8 @@ class GridTransport:
         pending = {name: party for name, party in zip(identifiers, sent, strict=False) if name}
         for message in self._pull(pending, deadline):
             party = pending.pop(message.metadata.reply_to_message_id)
-            frame = _frame(message)
-            if message.has_error() or message.metadata.src_node_id != nodes[party] or frame is None:
+            frame = frame_of(message.content) if message.has_content() else None
+            if message.metadata.src_node_id != nodes[party] or not frame:
                 _log.warning("Party %d gave no answer that can be read.", party)
                 continue
             yield party, frame
@@ -145,30 +146,11 @@ class GridTransport:
         return found
 
     def _message(self, kind: str, node: int, timeout_s: float, request: bytes = b"") -> Message:
-        call: dict[str, Any] = {"timeout": float(timeout_s)}
+        call: dict[str, float | str] = {"timeout": float(timeout_s)}
         if self._folder is not None:
             call["folder"] = str(self._folder)
-        content = RecordDict(
-            {
-                "call": ConfigRecord(call),
-                "frame": ArrayRecord({"bytes": Array(np.frombuffer(request, dtype=np.uint8))}),
-            }
-        )
+        content = frame_content(request, **call)
         return Message(content, node, kind, ttl=timeout_s + _TTL_MARGIN_S, group_id="")
-
-
-def _frame(message: Message) -> bytes | None:
-    """The bytes of a reply, None where it holds no such thing."""
-    if not message.has_content():
-        return None
-    record = message.content.array_records.get("frame")
-    if record is None or "bytes" not in record:
-        return None
-    try:
-        array = record["bytes"].numpy()
-    except (ValueError, TypeError, OSError, EOFError):
-        return None
-    return array.tobytes() if array.dtype == np.uint8 and array.ndim == 1 else None
 
 
 def _public_bytes(line: str) -> bytes:

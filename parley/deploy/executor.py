@@ -10,7 +10,10 @@ It also saves the 3 s that Flower's own executor needs to start a process for ev
 one forks, with its imports done. A request whose deadline passes has its process killed, and the
 party answers that it failed.
 
-    python -m parley.deploy.executor {party|server} --runtime HOST:PORT --secret FILE [--ca FILE]
+A party's executor is forked by its SuperNode's process (`parley.deploy.party_process`), which has
+its imports done; the server's is a process of its own, so that a run survives its SuperLink:
+
+    python -m parley.deploy.executor --runtime HOST:PORT --secret FILE --ca FILE
 """
 
 from __future__ import annotations
@@ -18,10 +21,10 @@ from __future__ import annotations
 import argparse
 import logging
 import multiprocessing
-import os
 import time
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import NoReturn
 
 import httpx
 from flwr.app import Context, Message
@@ -36,9 +39,9 @@ from flwr.supercore.retry import make_simple_http_retry_invoker
 from flwr.supercore.runtime import RuntimeHttpClient
 
 from parley.deploy.processes import end_with_parent
-from parley.deploy.supernode import quicken
+from parley.deploy.pace import quicken
 
-__all__ = ["main"]
+__all__ = ["main", "run_executor"]
 
 _log = logging.getLogger("parley.executor")
 
@@ -94,7 +97,7 @@ class _Runtime:
             client.close()
 
 
-def serve_party(runtime: _Runtime, folder: Path) -> None:
+def _serve_party(runtime: _Runtime, folder: Path) -> NoReturn:
     """Answers this party's messages, one at a time, until it is ended."""
     from flwr.supernode.runtime.run_clientapp import pull_task_input
 
@@ -128,7 +131,7 @@ def _preload() -> None:
 
 def _guarded(task: RuntimeHttpClient, message: Message, context: Context) -> Message:
     """The party's reply, computed in a process that is killed when the deadline has passed."""
-    from client.app import failed, read_request, reply_content
+    from client.app import failed, frame_content, read_call
 
     ours, theirs = _fork.Pipe(duplex=False)
     worker = _fork.Process(target=_work, args=(theirs, message, context), daemon=True)
@@ -136,7 +139,7 @@ def _guarded(task: RuntimeHttpClient, message: Message, context: Context) -> Mes
     worker.start()
     theirs.close()
     try:
-        limit_s = read_request(message)[1] + _GRACE_S
+        limit_s = read_call(message).timeout_s + _GRACE_S
         beat = started
         while not ours.poll(0.5):
             now = time.monotonic()
@@ -147,10 +150,10 @@ def _guarded(task: RuntimeHttpClient, message: Message, context: Context) -> Mes
                 beat = now
                 if not task.SendTaskHeartbeat(SendTaskHeartbeatRequest()).success:
                     raise InterruptedError
-        content = reply_content(ours.recv_bytes())
+        content = frame_content(ours.recv_bytes() or failed())
     except Exception as error:
         _log.error("A request was not answered: %s.", type(error).__name__)  # noqa: TRY400
-        content = reply_content(failed())
+        content = frame_content(failed())
     finally:
         worker.kill()
         worker.join()
@@ -159,11 +162,10 @@ def _guarded(task: RuntimeHttpClient, message: Message, context: Context) -> Mes
 
 
 def _work(pipe: Connection, message: Message, context: Context) -> None:
-    from client.app import serve
+    from client.app import app, frame_of
 
     end_with_parent()
-    reply = serve(message, context)
-    pipe.send_bytes(reply.content.array_records["frame"]["bytes"].numpy().tobytes())
+    pipe.send_bytes(frame_of(app(message, context).content) or b"")
 
 
 def _reply(task: RuntimeHttpClient, reply: Message, context: Context) -> None:
@@ -174,29 +176,37 @@ def _reply(task: RuntimeHttpClient, reply: Message, context: Context) -> None:
     push_task_output(client=task, context=context, sub_status=SubStatus.COMPLETED, details="")
 
 
+def run_executor(
+    address: str, *, secret: bytes, ca: Path | None = None, party: Path | None = None
+) -> NoReturn:
+    """Serves the SuperNode of the party whose folder it is, or the SuperLink, until ended."""
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", force=True
+    )
+    for noisy in ("httpx", "flwr"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    quicken()
+    runtime = _Runtime(address, ca=ca, secret=secret)
+    if party is not None:
+        _serve_party(runtime, party)
+    from parley.deploy.server_task import run_server_task
+
+    roots = None if ca is None else ca.read_bytes()
+    while True:
+        token = runtime.take(TaskType.SERVER_APP)
+        # A process for each run: one that hangs or dies takes no other with it.
+        _fork.Process(target=run_server_task, args=(address, token, roots), daemon=True).start()
+        multiprocessing.active_children()  # collects those that have ended
+
+
 def main() -> None:
-    """Entry point: serves one party's SuperNode, or the server's SuperLink."""
+    """Entry point: serves the server's SuperLink."""
     parser = argparse.ArgumentParser(prog="parley.deploy.executor")
-    parser.add_argument("role", choices=["party", "server"])
     parser.add_argument("--runtime", required=True)
     parser.add_argument("--secret", required=True, type=Path)
-    parser.add_argument("--ca", type=Path, default=None)
+    parser.add_argument("--ca", required=True, type=Path)
     given = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("httpx").setLevel(logging.WARNING)
-    quicken()
-    runtime = _Runtime(given.runtime, ca=given.ca, secret=given.secret.read_bytes())
-    if given.role == "party":
-        serve_party(runtime, Path(os.environ["PARLEY_PARTY"]))
-    else:
-        from parley.deploy.server_task import run_server_task
-
-        while True:
-            token = runtime.take(TaskType.SERVER_APP)
-            # A process for each run: one that hangs or dies takes no other with it.
-            task = (given.runtime, token, None if given.ca is None else given.ca.read_bytes())
-            _fork.Process(target=run_server_task, args=task, daemon=True).start()
-            multiprocessing.active_children()  # collects those that have ended
+    run_executor(given.runtime, secret=given.secret.read_bytes(), ca=given.ca)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from parley.deploy.environment import command, flower_environment
 from parley.deploy.pki import check_server_certificate, write_private
 from parley.deploy.processes import Process, Supervisor, free_ports, wait_until
 
-__all__ = ["SuperLink", "start_simulation", "start_superlink", "start_supernode"]
+__all__ = ["SuperLink", "await_online", "start_simulation", "start_superlink", "start_supernode"]
 
 _LINK_STARTS_S, _NODE_STARTS_S = 60.0, 120.0
 
@@ -54,11 +54,12 @@ def start_superlink(
         PkiError: a certificate is missing, expired, or another authority's.
         ProcessError: it ended, or did not answer in time.
     """
+    folder = folder.resolve()
     logs = logs or folder / "logs"
     check_server_certificate(folder / "ca.crt", folder / "server.pem")
     secret = _secret(folder)
     own = flower_environment(
-        folder / "flower", PARLEY_SERVER=str(folder.resolve()), **(environment or {})
+        folder / "flower", PARLEY_SERVER=str(folder), **(environment or {})
     )
     process = supervisor.start(
         "the SuperLink",
@@ -78,7 +79,7 @@ def start_superlink(
         log=logs / "superlink.log",
     )
     address = f"127.0.0.1:{port}" if host in {"0.0.0.0", "127.0.0.1"} else f"{host}:{port}"  # noqa: S104
-    executor = [sys.executable, "-P", "-m", "parley.deploy.executor", "server"]
+    executor = [sys.executable, "-P", "-m", "parley.deploy.executor"]
     supervisor.start(
         "the server's executor",
         [*executor, "--runtime", address, "--secret", str(secret), "--ca", str(folder / "ca.crt")],
@@ -125,38 +126,26 @@ def start_supernode(
     server: str,
     port: int,
     log: Path | None = None,
-) -> tuple[Process, Process]:
+) -> Process:
     """Starts the SuperNode of a party's folder and its executor; it comes online by itself.
 
     `port` is for the two of them, on 127.0.0.1.
     """
     secret = _secret(folder)
     log = log or folder / "party.log"
-    own = flower_environment(folder / "flower", PARLEY_PARTY=str(folder.resolve()))
-    node = supervisor.start(
+    return supervisor.start(
         f"{name}'s SuperNode",
         [
-            *(sys.executable, "-P", "-m", "parley.deploy.supernode"),
-            *("--root-certificates", str(folder / "ca.crt")),
+            *(sys.executable, "-P", "-m", "parley.deploy.party_process", str(folder.resolve())),
+            *("--log", str(log.resolve())),
+            *("--secret", str(secret.resolve()), "--port", str(port)),
+            *("--root-certificates", str((folder / "ca.crt").resolve())),
             *("--superlink", server),
-            *("--auth-supernode-private-key", str(folder / "supernode.key")),
-            *("--isolation", "process"),
-            *("--superexec-auth-secret-file", str(secret)),
-            *("--host", "127.0.0.1", "--port", str(port)),
+            *("--auth-supernode-private-key", str((folder / "supernode.key").resolve())),
         ],
-        environment=own,
-        log=log.with_name(f"{log.stem}-supernode.log"),
+        environment=flower_environment(folder / "flower"),
+        log=log.with_name("supernode.log"),
     )
-    executor = supervisor.start(
-        f"{name}'s executor",
-        [
-            *(sys.executable, "-P", "-m", "parley.deploy.executor", "party"),
-            *("--runtime", f"127.0.0.1:{port}", "--secret", str(secret)),
-        ],
-        environment=own,
-        log=log,
-    )
-    return node, executor
 
 
 def await_online(

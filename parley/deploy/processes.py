@@ -143,9 +143,11 @@ class Supervisor:
         try:
             for process in ending:
                 _signal(process, signal.SIGTERM)
-            deadline = time.monotonic() + _POLITE_S
-            while any(_alive(process) for process in ending) and time.monotonic() < deadline:
-                time.sleep(0.05)
+            if _outlives(ending, _POLITE_S / 4):
+                # A web server that waits for its last connections is done waiting at the second.
+                for process in ending:
+                    _signal(process, signal.SIGINT)
+                _outlives(ending, _POLITE_S)
             for process in ending:
                 _signal(process, signal.SIGKILL)
                 process.popen.wait()
@@ -169,6 +171,16 @@ def _signal(process: Process, number: int) -> None:
         os.killpg(process.popen.pid, number)
     except (ProcessLookupError, PermissionError):
         return
+
+
+def _outlives(processes: Sequence[Process], seconds: float) -> bool:
+    """Waits that long at most; whether one still lives then."""
+    deadline = time.monotonic() + seconds
+    while any(_alive(process) for process in processes):
+        if time.monotonic() > deadline:
+            return True
+        time.sleep(0.05)
+    return False
 
 
 def _alive(process: Process) -> bool:

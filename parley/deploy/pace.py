@@ -1,13 +1,11 @@
-"""Flower's SuperNode, asking for messages as often as a run needs.
+"""How often Flower's processes ask for what is coming: as often as a run needs.
 
-Flower's own asks every 3 s, fixed in its main loop, so that a stage of a protocol takes 3 to 6 s of
-which all but a few tenths is waiting. This starts the very same SuperNode with a `time.sleep` of
-its own for that one loop: while a run is going on it asks five times a second, and between runs
-once a second. `quicken` does the like for messages whose parts are still on their way, which Flower
-asks for again after 1 s, 2 s, 4 s. Where another version of Flower waits in another way, neither
-has an effect.
-
-    python -m parley.deploy.supernode (arguments of flower-supernode)
+Flower's SuperNode asks every 3 s, fixed in its main loop, and parts of a message that are still on
+their way are asked for again after 1 s, 2 s, 4 s: a stage of a protocol takes 4 to 7 s, of which
+all but a few tenths is waiting. `quicken` gives the one loop a `time.sleep` of its own (five times
+a second while a run is going on, once a second between runs) and the other shorter defaults, in the
+process that calls it. Where another version of Flower waits in another way, it has no effect but
+the waiting.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-__all__ = ["Pace", "main", "quicken"]
+__all__ = ["Pace", "quicken"]
 
 _IDLE_S, _ACTIVE_S, _REPLY_S = 1.0, 0.2, 0.05
 _ACTIVE_FOR_S = 60.0
@@ -57,26 +55,17 @@ class Pace:
             self._sleep(min(seconds, _ACTIVE_S if active else _IDLE_S))
 
 
-def quicken() -> None:
-    """Asks sooner for parts of a message that are still on their way, in this process."""
+def quicken(*, supernode: bool = False) -> None:
+    """Shortens Flower's waiting in this process; `supernode` where its main loop runs here."""
     from flwr.supercore.inflatable import inflatable_utils
 
     for name in ("pull_objects", "pull_and_inflate_object_from_tree"):
         defaults = getattr(getattr(inflatable_utils, name, None), "__kwdefaults__", None) or {}
         if "initial_backoff" in defaults and "backoff_cap" in defaults:
             defaults.update(initial_backoff=_FIRST_RETRY_S, backoff_cap=_LONGEST_RETRY_S)
+    if supernode:
+        from flwr.supernode import start_client_internal
 
-
-def main() -> None:
-    """Entry point: `flower-supernode` with this pace."""
-    from flwr.supernode import start_client_internal
-    from flwr.supernode.cli import flower_supernode
-
-    quicken()
-    if hasattr(start_client_internal, "time"):
-        start_client_internal.time = Pace()
-    flower_supernode()
-
-
-if __name__ == "__main__":
-    main()
+        if hasattr(start_client_internal, "time"):
+            # Only `time.sleep` is used there; a test says so.
+            start_client_internal.time = Pace()
