@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-__all__ = ["exit_status"]
+__all__ = ["KNOWN_ERRORS", "exit_status"]
 
 # By name, so that a command that never touches a module does not import it for its error class.
 _STATUS = {
@@ -24,7 +24,13 @@ _STATUS = {
     "privacy.ledger_errors.LedgerConflict": 2,
     "privacy.ledger_errors.LedgerError": 1,
     "simulations.block_cohort.MaskedCheckFailed": 1,
+    "parley.deploy.pki.PkiError": 2,
+    "parley.deploy.folders.DeployError": 2,
+    "parley.deploy.processes.ProcessError": 1,
 }
+
+KNOWN_ERRORS = frozenset(_STATUS)
+"""Errors that a run in other processes is allowed to raise again here."""
 
 
 def exit_status(error: BaseException) -> int | None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 from cryptography.hazmat.primitives import serialization
 from flwr.cli.build import build_fab_from_files
-from flwr.common.serde import fab_to_proto, user_config_to_proto
+from flwr.common.serde import fab_to_proto
 from flwr.proto.control_pb2 import (
     ListNodesRequest,
     ListRunsRequest,
@@ -24,6 +24,7 @@ from flwr.proto.control_pb2 import (
     StopRunRequest,
 )
 from flwr.proto.federation_config_pb2 import SimulationConfig
+from flwr.proto.node_pb2 import NodeInfo
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.fab import Fab
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
@@ -95,7 +96,7 @@ class Control:
         with self._asking(f"register {name}"):
             self._client.RegisterNode(RegisterNodeRequest(public_key=pem, name=name))
 
-    def _nodes(self) -> list[object]:
+    def _nodes(self) -> list[NodeInfo]:
         with self._asking("list its nodes"):
             nodes = self._client.ListNodes(ListNodesRequest()).nodes_info
         return [node for node in nodes if node.status != "unregistered"]
@@ -105,8 +106,7 @@ class Control:
         return {node.name for node in self._nodes() if node.status == "online"}
 
     def start(
-        self, app: Mapping[str, bytes], *, config: Mapping[str, bool | int | float | str] | None,
-        supernodes: int | None = None,
+        self, app: Mapping[str, bytes], *, supernodes: int | None = None
     ) -> int:
         """Starts a run of an app (its files by path) and returns its number.
 
@@ -120,7 +120,6 @@ class Control:
             )
         request = StartRunRequest(
             fab=fab_to_proto(Fab(hashlib.sha256(content).hexdigest(), content, {})),
-            override_config=user_config_to_proto(dict(config or {})),
             override_federation_config=federation,
         )
         with self._asking("start a run"):

@@ -31,8 +31,10 @@ _log = logging.getLogger("parley.executor")
 def run_server_task(address: str, token: str, roots: bytes | None) -> None:
     """Pulls the task's input, coordinates the run, says how it ended."""
     end_with_parent()
-    # Flower's heartbeat raises SIGINT when the run was stopped: between two commits, like Ctrl-C.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Flower's heartbeat raises SIGINT when the run was stopped; the launcher sends SIGTERM. Either
+    # ends the run between two commits, like Ctrl-C.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     insecure = roots is None
     task = RuntimeHttpClient.from_server_address(
         server_address=address,
