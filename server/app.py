@@ -17,6 +17,7 @@ import logging
 import os
 import re
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -185,7 +186,9 @@ def serve(grid: Grid, context: Context) -> None:
         )
     except BaseException as error:
         if place is not None:
-            _write(place / "error.json", {"error": _name(error), "message": str(error)})
+            trace = traceback.format_exc()
+            said = {"error": _name(error), "message": str(error), "trace": trace}
+            _write(place / "error.json", said)
         raise
 
 

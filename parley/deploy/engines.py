@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
+import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from parley.deploy.network import (
 )
 from parley.deploy.pki import make_authority, make_node_key, make_server_certificate
 from parley.deploy.processes import ProcessError, Supervisor, free_ports
+from parley.errors import exit_status
 from server.job import Job, JobError
 from server.run_folder import RunFolder
 from simulations.engine import Observer, Simulation
@@ -68,10 +70,16 @@ def run_flower(
             "PARLEY_SIMULATED": "1",
         }
         return start_simulation(
-            supervisor, place.flower, environment=environment, logs=place.logs
+            supervisor,
+            place.flower,
+            environment=environment,
+            logs=place.logs,
+            scratch=Path(scratch),
         )
 
-    return _run(job, "flower", start, out=out, resume=resume, observer=observer)
+    # Ray's sockets are files, and a socket's path is 107 characters at most.
+    with tempfile.TemporaryDirectory(prefix="parley-", ignore_cleanup_errors=True) as scratch:
+        return _run(job, "flower", start, out=out, resume=resume, observer=observer)
 
 
 def run_processes(
@@ -101,12 +109,24 @@ ENGINES: dict[str, Callable[..., Simulation]] = {
 """Engines beside the fast one, by the name that --engine takes."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class _Place:
     """Where a run keeps what: all of it inside its run folder."""
 
-    run: Path
-    deployment: Deployment
+    def __init__(self, *, run: Path) -> None:
+        self.run = run
+
+    def prepare(self, job: Job) -> None:
+        """Makes the parties' folders, or finds those of the run that is resumed."""
+        from client.roster import load_deployment
+        from simulations.local_parties import prepare_parties
+
+        known = self.parties / "deployment.toml"
+        if known.exists():
+            self.deployment = load_deployment(known)
+            return
+        self.parties.mkdir(exist_ok=True)
+        self.deployment: Deployment = prepare_parties(job, self.parties)
+        _publish(self.deployment, [known])
 
     @property
     def parties(self) -> Path:
@@ -147,10 +167,11 @@ def _run(
     (run / "engine").write_text(engine + "\n", encoding="utf-8")
     for name in _STALE:
         (run / name).unlink(missing_ok=True)
-    place = _Place(run=run, deployment=_prepare(job, run))
     simulated = engine == "flower"
+    place = _Place(run=run)
     finished = False
     try:
+        place.prepare(job)
         with Supervisor() as supervisor:
             link = start(place, supervisor)
             control = link.control()
@@ -169,23 +190,14 @@ def _run(
             finally:
                 control.close()
         finished = True
+    except Exception as error:
+        # As in the fast engine: a job that cannot run leaves nothing behind.
+        if exit_status(error) in {2, 3} and not (run / "run-id").exists():
+            shutil.rmtree(run, ignore_errors=True)
+        raise
     finally:
         _clean(place, finished=finished)
     return Simulation(summary=summary, folder=folder.path, theta=_theta(run))
-
-
-def _prepare(job: Job, run: Path) -> Deployment:
-    """The parties' folders: made, or for a run that is resumed those that are there."""
-    from client.roster import load_deployment
-    from simulations.local_parties import prepare_parties
-
-    known = run / "parties" / "deployment.toml"
-    if known.exists():
-        return load_deployment(known)
-    (run / "parties").mkdir(exist_ok=True)
-    deployment = prepare_parties(job, run / "parties")
-    _publish(deployment, [known])
-    return deployment
 
 
 def _publish(deployment: Deployment, paths: list[Path]) -> None:
@@ -274,8 +286,7 @@ def _clean(place: _Place, *, finished: bool) -> None:
     A run that was interrupted keeps its parties' identities and sessions: it can be resumed.
     """
     shutil.rmtree(place.flower, ignore_errors=True)
-    for index in range(len(place.deployment.parties)):
-        folder = place.party(index)
+    for folder in place.parties.glob("party-*"):
         shutil.rmtree(folder / "flower", ignore_errors=True)
         for name in _SECRETS if finished else _SECRETS[1:]:
             (folder / name).unlink(missing_ok=True)

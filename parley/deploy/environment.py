@@ -13,12 +13,15 @@ from pathlib import Path
 __all__ = ["command", "flower_environment"]
 
 
-def flower_environment(home: Path, **more: str) -> dict[str, str]:
+def flower_environment(
+    home: Path, *, scratch: Path | None = None, **more: str
+) -> dict[str, str]:
     """The environment of a Flower process whose files all go under `home`.
 
-    The folder is made; `more` is added, e.g. PARLEY_SERVER.
+    The folder is made; `more` is added, e.g. PARLEY_SERVER. `scratch` is where temporary files go
+    instead of `home/tmp`.
     """
-    scratch = home / "tmp"
+    scratch = scratch or home / "tmp"
     scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
     # Not a folder of whoever started us: its `client/` or `server/` would be imported instead.
     roots = [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")]

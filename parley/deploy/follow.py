@@ -143,7 +143,9 @@ def raise_remote(folder: Path) -> None:
         error = known.__new__(known)
         Exception.__init__(error, message)
         raise error
-    raise ProcessError(f"The run failed on the server with {name}: {message}")
+    raise ProcessError(
+        f"The run failed on the server with {name}: {message} (more in {folder / 'error.json'})"
+    )
 
 
 def _json(path: Path) -> dict[str, Any] | None:

@@ -97,8 +97,12 @@ def start_simulation(
     *,
     environment: dict[str, str],
     logs: Path,
+    scratch: Path,
 ) -> SuperLink:
-    """Starts a SuperLink in simulation mode, with all that Flower and Ray write under `folder`."""
+    """Starts a SuperLink in simulation mode, with all that Flower writes under `folder`.
+
+    Ray's files go under `scratch`, a short path: sockets are among them.
+    """
     (port,) = free_ports(1)
     process = supervisor.start(
         "Flower's simulation",
@@ -110,7 +114,7 @@ def start_simulation(
             *("--host", "127.0.0.1", "--port", str(port)),
             "--disable-runtime-dependency-installation",
         ],
-        environment=flower_environment(folder, **environment),
+        environment=flower_environment(folder, scratch=scratch, **environment),
         log=logs / "flower.log",
     )
     link = SuperLink(address=f"127.0.0.1:{port}", ca=None, process=process)
