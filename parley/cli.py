@@ -16,6 +16,8 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from parley.deploy.commands import add_deploy_commands
+
 __all__ = ["app", "main"]
 
 app = typer.Typer(
@@ -33,6 +35,7 @@ ledger_app = typer.Typer(no_args_is_help=True, help="Show or verify a privacy le
 schema_app = typer.Typer(no_args_is_help=True, help="Describe your columns: public knowledge.")
 app.add_typer(ledger_app, name="ledger")
 app.add_typer(schema_app, name="schema")
+add_deploy_commands(app)
 
 JobFile = Annotated[
     Path | None, typer.Argument(metavar="[JOB]", help="Job file (TOML); none: the defaults.")
@@ -52,6 +55,16 @@ AsJson = Annotated[
 def run(
     job: JobFile = None,
     sets: Sets = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            help="fast: all parties in this process; flower: Flower's simulation (needs "
+            "parley\\[ray]); processes: a real server and a process a party, with TLS."
+        ),
+    ] = None,
+    parties: Annotated[
+        int | None, typer.Option(min=1, help="Number of parties: --set parties.count=N.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder to make (default: runs/…).")] = None,
     seed: Annotated[
         int | None,
@@ -68,7 +81,8 @@ def run(
 ) -> None:
     """Run a job: simulate all its parties here, leave a run folder with model, ledger, report.
 
-    With no argument, five hospitals learn a breast-cancer classifier on bundled data.
+    With no argument, five hospitals learn a breast-cancer classifier on bundled data. With
+    [bold]--engine processes --parties 3[/bold] they do so as real processes that talk over TLS.
     """
     from server.job import JobError
     from server.job_file import load_job, render_job
@@ -76,21 +90,26 @@ def run(
     overrides = list(sets or [])
     if seed is not None:
         overrides.append(f"run.seed={seed}")
+    if parties is not None:
+        overrides.append(f"parties.count={parties}")
     if resume is not None:
-        if job is not None or overrides or out is not None or print_job:
+        if job is not None or overrides or out is not None or print_job or engine:
             raise JobError("Expected --resume RUN alone: the run continues with its own job.")
-        _run(None, out=None, resume=resume, as_json=as_json, quiet=quiet)
+        _run(None, engine="fast", out=None, resume=resume, as_json=as_json, quiet=quiet)
         return
     loaded = load_job(job, overrides=overrides)
     if print_job:
         typer.echo(render_job(loaded), nl=False)
         return
-    _run(loaded, out=out, resume=None, as_json=as_json, quiet=quiet)
+    _run(
+        loaded, engine=engine or "fast", out=out, resume=None, as_json=as_json, quiet=quiet
+    )
 
 
 def _run(
     job: Any,
     *,
+    engine: str,
     out: Path | None,
     resume: Path | None,
     as_json: bool,
@@ -100,7 +119,7 @@ def _run(
     from parley.running import run as run_job
 
     with RunDisplay(quiet=quiet) as display:
-        result = run_job(job, out=out, resume=resume, observer=display)
+        result = run_job(job, engine=engine, out=out, resume=resume, observer=display)
     if as_json:
         typer.echo(json.dumps(result.summary, ensure_ascii=False))
     else:
