@@ -152,6 +152,7 @@ class Network:
         features, classes: p and K.
         module: the torch module; `use` overwrites its parameters.
         device: where it computes.
+        hidden: units of the hidden layers that it was built with.
     """
 
     kind: str
@@ -159,6 +160,7 @@ class Network:
     classes: int
     module: nn.Module
     device: torch.device
+    hidden: tuple[int, ...] = ()
 
     metric_name = "accuracy"
 
@@ -203,6 +205,7 @@ class Network:
             classes=classes,
             module=module,
             device=torch.device(device),
+            hidden=tuple(hidden),
         )
         try:
             with torch.no_grad():

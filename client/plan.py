@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from client.decoding import DecodingError, facts_from
 from privacy.events import Event
 from privacy.guarantee import Neighbouring, NoisePoint, Unit
-from privacy.mechanisms import Mechanism
+from privacy.mechanisms import MECHANISMS, Mechanism
 from privacy.party_steps import PartySteps
 from secure_agg.encoding import FixedPoint
 
@@ -138,7 +140,48 @@ class ReleasePlan:
             facts["gradient_tolerance"] = self.tolerance / self.min_records
         return facts
 
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values; `from_json` gives the same plan back."""
+        plain = asdict(self)
+        plain["mechanism"] = {"law": self.mechanism.law, **plain["mechanism"]}
+        enums = {name: str(plain[name]) for name in ("noise_point", "unit", "neighbouring")}
+        return {**plain, **enums}
+
+    @classmethod
+    def from_json(cls, value: Any) -> ReleasePlan:
+        """The inverse of `to_json`, for a plan that somebody proposes.
+
+        Raises:
+            DecodingError: a field is missing, unknown, of another type or out of its range.
+        """
+        if not isinstance(value, Mapping):
+            raise DecodingError(f"Expected a plan as an object, got {type(value).__name__}.")
+        rest = dict(value)
+        mechanism = rest.pop("mechanism", None)
+        if not isinstance(mechanism, Mapping):
+            raise DecodingError("Expected a plan's mechanism as an object, got another.")
+        law = mechanism.get("law")
+        laws: dict[str, type[Mechanism]] = {**MECHANISMS, PartySteps.law: PartySteps}
+        if not isinstance(law, str) or law not in laws:
+            raise DecodingError(f"Expected a noise law of {', '.join(laws)}, got another.")
+        numbers = {key: number for key, number in mechanism.items() if key != "law"}
+        plan = facts_from(
+            cls,
+            {key: field for key, field in rest.items() if key != "encoding"},
+            mechanism=facts_from(laws[law], numbers),
+            encoding=facts_from(FixedPoint, rest.get("encoding")),
+        )
+        if min(plan.round_number, plan.dimension, plan.parties, plan.min_records) < 1:
+            raise DecodingError("Expected round, dimension, parties and min_records >= 1.")
+        if not 1 <= plan.min_survivors <= plan.parties or plan.weights not in ("uniform", "size"):
+            raise DecodingError("Expected min_survivors from 1 to m and known weights, got others.")
+        if plan.mechanism.dimension != plan.dimension or not 0 <= plan.delta < 1:
+            raise DecodingError("Expected a mechanism of the plan's dimension and δ in [0, 1).")
+        if min(plan.sensitivity, plan.lipschitz, plan.mean_records) <= 0 or plan.lambda_ < 0:
+            raise DecodingError("Expected sensitivity, G and mean records > 0, λ >= 0.")
+        return plan
+
     def digest(self) -> str:
         """SHA-256 over the canonical JSON of every field; two plans are the same iff it is."""
-        text = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()

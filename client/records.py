@@ -40,6 +40,7 @@ __all__ = [
     "LABEL_READERS",
     "DataError",
     "Records",
+    "as_classes",
     "check_label",
     "find_party_files",
     "read_party_files",
@@ -259,3 +260,23 @@ def check_label(schema: Schema, model_kind: str) -> None:
             f"Expected the label {schema.label_column!r} to give {needs} for a {model_kind} model,"
             " got none."
         )
+
+
+def as_classes(labels: NDArray[Any], classes: int) -> tuple[NDArray[np.int64], int]:
+    """Labels as a network takes them, 0..K−1, and K: −1/+1 become 0 and 1.
+
+    Args:
+        labels: `[N]`, as a linear model takes them.
+        classes: K of the schema; 0 where labels are −1/+1.
+
+    Raises:
+        ValueError: a label outside the classes.
+    """
+    if not classes:
+        return (np.asarray(labels, dtype=np.float64) > 0).astype(np.int64), 2
+    whole = np.asarray(labels).astype(np.int64)
+    if len(whole) and not (whole.min() >= 0 and whole.max() < classes):
+        raise ValueError(
+            f"Expected labels in 0..{classes - 1}, got {whole.min()} to {whole.max()}."
+        )
+    return whole, classes

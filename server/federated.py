@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from client.dp_sgd import LocalTraining
 from client.federated import FederatedAveraging, ServerStep
-from client.networks import Network
+from client.networks import BUILT_IN, Network
 from client.per_record import choose_way
 from client.plan import ReleasePlan
 from privacy.accounting import gaussian_mu
@@ -33,6 +33,7 @@ __all__ = [
     "components_mu",
     "federated_algorithm",
     "local_steps",
+    "network_for",
     "plan_federated",
     "sampling_rate",
 ]
@@ -89,6 +90,23 @@ def _noise_multiplier(job: Job, rate: float, steps: int, dimension: int) -> floa
         )
     except ValueError as error:
         raise CalibrationError(str(error)) from error
+
+
+def network_for(job: Job, *, features: int, classes: int) -> Network:
+    """The job's network for rows of `features` columns and K classes, at its public start.
+
+    Raises:
+        NetworkError: a model that cannot be built, or whose records cannot be kept apart.
+    """
+    return Network.build(
+        job.model.kind,
+        features=features,
+        classes=classes,
+        hidden=tuple(job.model.hidden) if job.model.kind in BUILT_IN else (),
+        precision=job.dp_sgd.precision,
+        device=job.run.device,
+        seed=job.data.seed,
+    )
 
 
 def federated_algorithm(job: Job, network: Network, federation: Federation) -> FederatedAveraging:

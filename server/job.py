@@ -325,6 +325,19 @@ class SecureAggregation(Section):
 class Run(Section):
     """How it is run."""
 
+    engine: Literal["fast", "flower", "processes"] = Field(
+        "fast",
+        description="fast: all parties in this process; flower: Flower's simulation (parley[ray]); "
+        "processes: a real server and one real process a party on this machine, with TLS, node "
+        "authentication and the masked protocol.",
+    )
+    stage_timeout: float = Field(
+        120.0,
+        ge=1,
+        le=86_400,
+        description="Seconds that a party has to answer one request; then it counts as dropped "
+        "(engines flower and processes, and deployments).",
+    )
     seed: Annotated[int, Field(ge=0)] | Literal["none"] = Field(
         "none",
         description="none: noise from the operating system's entropy; a number: reproducible, "

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -23,27 +23,19 @@ from privacy.stream import NoiseStream
 from secure_agg.interface import Mode, SecureSum
 from secure_agg.plain import IdealSum
 from server.job import Job, JobError
+from server.observer import Observer
 from server.release import algorithm_for, plan_release
 from server.rounds import resume_point, run_rounds
 from server.run_folder import RunFolder
+from server.summary import privacy_statement
 from simulations.block_cohort import BlockCohort
 from simulations.dp_sgd_summary import dp_sgd_facts
 from simulations.experiment import Experiment, load_experiment
 from simulations.faults import FaultScript, parse_faults
 from simulations.prepare import prepare_network
-from simulations.summary import privacy_statement, summarise
+from simulations.summary import summarise
 
 __all__ = ["Observer", "Simulation", "simulate"]
-
-
-class Observer(Protocol):
-    """Is told how a run goes on."""
-
-    def started(self, job: Job, plan: ReleasePlan, folder: Path, done: int) -> None:
-        """The plan stands, data is loaded, `done` rounds were committed before."""
-
-    def round_done(self, line: dict[str, Any]) -> None:
-        """A round was committed."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,13 +19,15 @@ from numpy.typing import NDArray
 from client.block import PartyBlock
 from client.dp_sgd import NotFinite, PartyData, train_party
 from client.federated import FederatedAveraging
-from client.networks import BUILT_IN, Network
+from client.networks import Network
+from client.records import as_classes
 from privacy.stream import NoiseStream
+from server.federated import network_for
 from server.job import Job, JobError
 from server.release import Federation
 from simulations.experiment import Experiment
 
-__all__ = ["NetworkExperiment", "as_classes", "leading", "network_experiment", "project"]
+__all__ = ["NetworkExperiment", "leading", "network_experiment", "project"]
 
 _BASELINE_STEPS = 500
 
@@ -112,8 +114,11 @@ def network_experiment(
     Raises:
         JobError, NetworkError: no such components, a model that cannot be built.
     """
-    labels, count = as_classes(labels, classes)
-    test_labels, _ = as_classes(test_labels, classes)
+    try:
+        labels, count = as_classes(labels, classes)
+        test_labels, _ = as_classes(test_labels, classes)
+    except ValueError as error:
+        raise JobError(str(error)) from error
     features = rows.shape[1]
     width = features
     if job.model.kind == "pca-mlp":
@@ -123,15 +128,7 @@ def network_experiment(
                 f"Expected model.components of at most {features}, the number of features, got "
                 f"{width}."
             )
-    network = Network.build(
-        job.model.kind,
-        features=width,
-        classes=count,
-        hidden=tuple(job.model.hidden) if job.model.kind in BUILT_IN else (),
-        precision=job.dp_sgd.precision,
-        device=job.run.device,
-        seed=job.data.seed,
-    )
+    network = network_for(job, features=width, classes=count)
     experiment = NetworkExperiment(
         block=PartyBlock(
             features=rows, labels=labels, offsets=np.concatenate([[0], np.cumsum(sizes)])
@@ -183,17 +180,3 @@ def project(experiment: NetworkExperiment, components: NDArray[np.float64]) -> N
         test_features=experiment.test_features @ directions,
         components=components,
     )
-
-
-def as_classes(labels: NDArray[np.generic], classes: int) -> tuple[NDArray[np.int64], int]:
-    """Labels as 0..K−1, and K: −1/+1 become 0 and 1.
-
-    Raises:
-        JobError: a label outside the classes.
-    """
-    if not classes:
-        return (np.asarray(labels, dtype=np.float64) > 0).astype(np.int64), 2
-    whole = np.asarray(labels).astype(np.int64)
-    if len(whole) and not (whole.min() >= 0 and whole.max() < classes):
-        raise JobError(f"Expected labels in 0..{classes - 1}, got {whole.min()} to {whole.max()}.")
-    return whole, classes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -11,12 +10,12 @@ from numpy.typing import NDArray
 
 from client.plan import ReleasePlan
 from server.job import Job
-from server.release import account, averaged
 from server.rounds import Outcome
 from server.run_folder import RunFolder
+from server.summary import run_summary
 from simulations.experiment import Experiment
 
-__all__ = ["privacy_statement", "summarise"]
+__all__ = ["summarise"]
 
 SIMULATION_ONLY = (
     "loss",
@@ -50,69 +49,27 @@ def summarise(
     held-out records; both, and the non-private baseline (the objective's optimum), are
     simulation-only. ε and δ are what was spent, by the lowest proved conversion.
     """
-    progress = outcome.progress
-    spent = account(progress.spent, plan.delta)
     optimum = experiment.optimum()
     loss, baseline_loss = experiment.loss(theta), experiment.loss(optimum)
-    parties = experiment.federation.parties
-    noise = averaged(job, plan)
-    seconds_by_round = [line["seconds"] for line in progress.lines]
-    summary: dict[str, Any] = {
-        "run_dir": str(folder.path),
-        "run_id": folder.run_id,
-        "ledger": job.privacy.ledger,
-        "ledger_head": ledger_head,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "parley_version": version,
-        "engine": "fast",
-        "status": outcome.status,
-        "reason": outcome.reason,
-        "algorithm": job.algorithm.kind,
-        "model": job.model.kind,
-        "metric": "r2" if job.model.kind == "ridge" else "accuracy",
-        "data": job.data.source,
-        "parties": parties,
+    summary = run_summary(
+        job=job,
+        plan=plan,
+        outcome=outcome,
+        secure_sum=secure_sum,
+        folder=folder,
+        ledger_head=ledger_head,
+        version=version,
+        seconds=seconds,
+        engine="fast",
+    )
+    summary |= {
         "records_by_party": experiment.block.sizes.tolist(),
-        "min_records": plan.min_records,
-        "dimension": plan.dimension,
-        "rounds": job.rounds,
-        "rounds_done": progress.done,
-        "epsilon": spent["epsilon_charged"],
-        "delta": plan.delta,
-        "epsilon_budget": job.privacy.epsilon,
-        "delta_budget": job.privacy.delta,
-        "rho": spent["rho"],
-        "epsilon_by_conversion": spent["epsilon"],
-        "conversion": spent["conversion"],
-        "unit": str(plan.unit),
-        "neighbouring": str(plan.neighbouring),
-        "calibration": plan.calibration,
-        "noise": {
-            "law": plan.mechanism.law,
-            "scale": noise.scale,
-            "scale_of_sum": noise.scale * (parties if plan.noise_point == "server" else 1),
-            "expected_norm": noise.expected_norm(),
-            "sensitivity": noise.sensitivity,
-            "point": str(plan.noise_point),
-            "seeded": job.seed is not None,
-        },
-        "secure_aggregation": {
-            "ring_bits": plan.encoding.ring_bits,
-            "scale_bits": plan.encoding.scale_bits,
-            "inflation": plan.inflation,
-            "min_survivors": plan.min_survivors,
-            "bytes_up": sum(line["bytes_up"] for line in progress.lines),
-            "bytes_down": sum(line["bytes_down"] for line in progress.lines),
-            **secure_sum,
-        },
         "loss": loss,
         "baseline_loss": baseline_loss,
         "excess_loss": loss - baseline_loss,
         "accuracy": experiment.accuracy(theta),
         "baseline_accuracy": experiment.accuracy(optimum),
         "majority_accuracy": experiment.majority_accuracy,
-        "seconds": seconds,
-        "seconds_per_round": float(np.median(seconds_by_round)) if seconds_by_round else None,
         "simulation_only": list(SIMULATION_ONLY),
     }
     if dp_sgd is not None:
@@ -122,46 +79,6 @@ def summarise(
         if not math.isfinite(summary[key]):
             summary[key] = None
     return summary
-
-
-def privacy_statement(summary: dict[str, Any]) -> dict[str, str]:
-    """The metadata of `model.safetensors`: what was promised, as text."""
-    noise = summary["noise"]
-    if noise["seeded"]:
-        return {
-            "parley.version": summary["parley_version"],
-            "parley.run": summary["run_id"],
-            "parley.epsilon": "none (seeded noise)",
-            "parley.delta": "none (seeded noise)",
-            "parley.unit": summary["unit"],
-            "parley.neighbouring": summary["neighbouring"],
-            "parley.statement": (
-                "This model carries no privacy guarantee: its noise was drawn from a seed, to be "
-                "repeatable. With noise from the operating system's entropy the same run would "
-                f"cost epsilon {summary['epsilon']!r} at delta {summary['delta']!r}."
-            ),
-        }
-    where = (
-        "on the sum of every batch's clipped gradients, drawn from the operating system's entropy "
-        "in each party. "
-        if noise["point"] == "party"
-        else f"on the average over {summary['parties']} parties, drawn from the operating "
-        "system's entropy and added by the server, which is trusted to add it. "
-    )
-    return {
-        "parley.version": summary["parley_version"],
-        "parley.run": summary["run_id"],
-        "parley.epsilon": repr(summary["epsilon"]),
-        "parley.delta": repr(summary["delta"]),
-        "parley.unit": summary["unit"],
-        "parley.neighbouring": summary["neighbouring"],
-        "parley.statement": (
-            f"({summary['epsilon']!r}, {summary['delta']!r})-differential privacy of one "
-            f"{summary['unit']}, {summary['neighbouring']} neighbours, over "
-            f"{summary['rounds_done']} releases of this run; {noise['law']} noise of scale "
-            f"{noise['scale']:.6g} {where}Other releases from the same records add to this."
-        ),
-    }
 
 
 def _advice(summary: dict[str, Any]) -> list[str]:

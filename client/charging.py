@@ -1,0 +1,159 @@
+"""What a party charges itself: every release in its own ledger, before it computes anything.
+
+A round is charged once, whatever the server does. The commit says which release the answer was for
+(a digest of plan and model): the same round is answered again only for the same release, and a
+computation that failed stays charged and stays failed, because that it failed was seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from client.consent import DataSet, Declined
+from client.plan import ReleasePlan
+from client.wire import Reason
+from privacy.events import Composition
+from privacy.ledger import (
+    BudgetExceeded,
+    Entry,
+    EntryState,
+    Ledger,
+    LedgerConflict,
+    RecordedEntry,
+)
+from privacy.ledger_budget import BUDGET_TOLERANCE
+
+__all__ = ["Charge", "check_job", "register", "reserve", "settle", "void"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Charge:
+    """A round's charge.
+
+    Attributes:
+        reservation: its id in the ledger.
+        answered: None where the round was not answered yet, else whether it gave a contribution.
+    """
+
+    reservation: int
+    answered: bool | None
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Ledger]:
+    with Ledger.open(path) as ledger:
+        path.chmod(0o600)
+        yield ledger
+
+
+def register(path: Path, dataset: DataSet, *, name: str, fingerprint: str) -> None:
+    """Fixes the data set's budget in the ledger, or finds it fixed to the same.
+
+    Raises:
+        Declined: data-unreadable, where the file or its budget changed since its first use.
+    """
+    with _opened(path) as ledger:
+        try:
+            ledger.register(dataset.budget(name, fingerprint))
+        except LedgerConflict as error:
+            raise Declined(Reason.DATA_UNREADABLE, str(error)) from error
+
+
+def check_job(dataset: DataSet, plan: ReleasePlan, *, releases: int, spent: Composition) -> None:
+    """Refuses a job that would spend more than one job may.
+
+    Raises:
+        Declined: budget-exhausted.
+    """
+    _, epsilon = spent.add(plan.event, count=releases).epsilon(dataset.delta)
+    if not epsilon <= dataset.job_epsilon * (1 + BUDGET_TOLERANCE):
+        raise Declined(
+            Reason.BUDGET_EXHAUSTED,
+            f"Expected at most ε = {dataset.job_epsilon:g} of one job, got {epsilon:g}.",
+        )
+
+
+def reserve(
+    path: Path,
+    dataset: DataSet,
+    plan: ReleasePlan,
+    *,
+    name: str,
+    party: str,
+    release: bytes,
+) -> Charge:
+    """Charges a round, or finds it charged.
+
+    Args:
+        path: the ledger.
+        dataset: whose budget.
+        plan: of the round.
+        name: the data set's.
+        party: the party's own.
+        release: 32 bytes, the digest of plan and model.
+
+    Raises:
+        Declined: plan-changed, where this round was charged or answered for another release;
+            budget-exhausted.
+    """
+    try:
+        entry = Entry(
+            run_id=plan.run_id,
+            dataset=name,
+            party=party,
+            index=plan.round_number,
+            event=plan.event,
+            facts=plan.facts(),
+        )
+    except ValueError as error:
+        raise Declined(Reason.PROTOCOL, str(error)) from error
+    with _opened(path) as ledger:
+        known = [
+            recorded
+            for recorded in ledger.entries(plan.run_id)
+            if recorded.entry.dataset == name and recorded.state is not EntryState.VOIDED
+        ]
+        before = [r for r in known if r.entry.index == plan.round_number]
+        if not before:
+            spent = Composition.empty()
+            for recorded in known:
+                spent = spent.add(recorded.entry.event)
+            check_job(dataset, plan, releases=1, spent=spent)
+        try:
+            reservation = ledger.reserve(entry)
+        except BudgetExceeded as error:
+            raise Declined(Reason.BUDGET_EXHAUSTED, str(error)) from error
+        except LedgerConflict as error:
+            raise Declined(Reason.PLAN_CHANGED, str(error)) from error
+    return Charge(
+        reservation=reservation.id,
+        answered=_answered(before[0], release) if before else None,
+    )
+
+
+def _answered(recorded: RecordedEntry, release: bytes) -> bool | None:
+    if recorded.outcome is None:
+        return None
+    if recorded.outcome.get("release") != release.hex():
+        raise Declined(
+            Reason.PLAN_CHANGED,
+            f"Expected round {recorded.entry.index} of run {recorded.entry.run_id!r} to start "
+            "from the model it was answered for, got another.",
+        )
+    return recorded.outcome.get("answered") is True
+
+
+def settle(path: Path, charge: Charge, *, answered: bool, release: bytes) -> None:
+    """Commits a charge, with what it was for."""
+    outcome = {"answered": answered, "release": release.hex()}
+    with _opened(path) as ledger:
+        ledger.commit(charge.reservation, outcome=outcome)
+
+
+def void(path: Path, charge: Charge, reason: str) -> None:
+    """Gives a charge back; only where nothing was computed and so nothing can have been sent."""
+    with _opened(path) as ledger:
+        ledger.void(charge.reservation, reason)

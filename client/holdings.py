@@ -1,0 +1,161 @@
+"""What a party holds: one data set, read from its disk and prepared as every engine prepares it.
+
+A raw file with its schema becomes `Records`, and those prepared rows, each by itself; a launcher's
+`.npz` holds such rows already, whose norms are checked, because every sensitivity rests on them.
+Faults are `Declined` as data-unreadable (or model, where the label has no such reading); what was
+wrong goes to the party's own log, without a cell's value.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from client.algorithms import FederatedAlgorithm
+from client.block import PartyBlock
+from client.consent import DataSet, Declined
+from client.models import LinearModel, prepare_rows
+from client.records import LABEL_READERS, DataError, as_classes, read_records
+from client.schema import SchemaError, load_schema
+from client.wire import Reason
+
+__all__ = ["Holding", "file_fingerprint", "load_holding"]
+
+_PIECE = 8192
+"""Rows prepared at a time."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Holding:
+    """One data set of the party, ready to learn from.
+
+    Attributes:
+        rows: `[n, p]` prepared, the intercept's column among them.
+        labels: `[n]` as the label's reading gives them.
+        features: p before the intercept.
+        classes: K, 0 for −1/+1 and for targets.
+        fingerprint: `sha256:` and the digest of the file.
+    """
+
+    rows: NDArray[np.floating]
+    labels: NDArray[Any]
+    features: int
+    classes: int
+    fingerprint: str
+
+    @property
+    def records(self) -> int:
+        """n."""
+        return len(self.labels)
+
+    def block(self, algorithm: FederatedAlgorithm) -> PartyBlock:
+        """The party as a block of one, labels as the algorithm's model takes them.
+
+        Raises:
+            Declined: labels that the model is not defined for.
+        """
+        model = algorithm.model
+        try:
+            if isinstance(model, LinearModel):
+                labels = model.kind.bounded(self.labels)
+            else:
+                labels = as_classes(self.labels, self.classes)[0]
+            model.check_labels(labels)
+        except ValueError as error:
+            # The message would quote a label.
+            raise Declined(
+                Reason.MODEL, "Expected labels that the model is defined for."
+            ) from error
+        return PartyBlock(features=self.rows, labels=labels, offsets=np.array([0, self.records]))
+
+
+def file_fingerprint(path: Path) -> str:
+    """Names the data by their bytes: another schema, model or use does not start a new budget.
+
+    Raises:
+        Declined: the file cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            return "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise _unreadable(path, str(error.strerror)) from error
+
+
+def load_holding(dataset: DataSet, folder: Path, *, label: str, intercept: bool) -> Holding:
+    """Reads and prepares a data set.
+
+    Args:
+        dataset: where it is.
+        folder: the party's, which paths are relative to.
+        label: how the label is read: logistic, softmax, ridge or huber-svm.
+        intercept: whether rows get a constant column.
+
+    Raises:
+        Declined: data-unreadable; model, where the label has no such reading.
+    """
+    if label not in LABEL_READERS:
+        raise Declined(Reason.MODEL, f"Expected a label of {', '.join(LABEL_READERS)}.")
+    path = folder / (dataset.path or dataset.prepared)
+    fingerprint = file_fingerprint(path)
+    if dataset.prepared:
+        rows, labels = _prepared(path)
+        return Holding(
+            rows=rows,
+            labels=labels,
+            features=rows.shape[1] - intercept,
+            classes=dataset.classes,
+            fingerprint=fingerprint,
+        )
+    try:
+        schema = load_schema(folder / dataset.data_schema)
+    except SchemaError as error:
+        raise Declined(Reason.DATA_UNREADABLE, str(error)) from error
+    try:
+        records = read_records(path, schema, label)
+    except SchemaError as error:
+        raise Declined(Reason.MODEL, str(error)) from error
+    except DataError as error:
+        raise _unreadable(path, error.public_message) from error
+    rows = np.empty((len(records), records.features.shape[1] + intercept))
+    for begin in range(0, len(records), _PIECE):
+        piece = slice(begin, begin + _PIECE)
+        rows[piece] = prepare_rows(records.features[piece], intercept=intercept)
+    return Holding(
+        rows=rows,
+        labels=records.labels,
+        features=schema.dimension,
+        classes=schema.classes,
+        fingerprint=fingerprint,
+    )
+
+
+def _prepared(path: Path) -> tuple[NDArray[np.floating], NDArray[Any]]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            rows, labels = archive["features"], archive["labels"]
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise _unreadable(path, "expected arrays `features` and `labels`") from error
+    shaped = rows.ndim == 2 and labels.shape == rows.shape[:1] and rows.size > 0
+    if not shaped or rows.dtype != np.float64:
+        raise _unreadable(path, "expected `features` [n, p] of float64 and `labels` [n]")
+    if labels.dtype.kind not in "if" or not np.isfinite(labels).all():
+        raise _unreadable(path, "expected finite numbers as labels")
+    # What `prepare_rows` leaves above 1 by rounding, and no more: the sensitivity rests on it.
+    longest = 1 + (rows.shape[1] + 8) * 2.0**-52
+    for begin in range(0, len(rows), _PIECE):
+        piece = rows[begin : begin + _PIECE]
+        if not (np.sqrt(np.vecdot(piece, piece)) <= longest).all():  # NaN is not
+            raise _unreadable(path, "expected finite rows of norm at most 1")
+    return np.ascontiguousarray(rows), labels
+
+
+def _unreadable(path: Path, detail: str) -> Declined:
+    return Declined(Reason.DATA_UNREADABLE, f"{path}: {detail}")

@@ -1,0 +1,511 @@
+"""The party's service: one request in, one answer out, everything else on its own disk.
+
+Whatever comes is answered by a frame: ok, refused or failed, with one reason class at most. What a
+round asks for goes through these gates, and the first that is shut ends it:
+
+1. the session is known, the plan is the one that was joined (`client.joined`);
+2. policy, task, sensitivity and model hold (`client.examination`);
+3. the protocol would accept the message: rehearsed on a copy, so that a bad one costs nothing;
+4. the party's own ledger reserves the charge (`client.charging`), once a round;
+5. the contribution is computed, kept, and committed to;
+6. the protocol masks it, and its secrets are written before the answer is returned.
+
+Everything lives in the folder: another process may serve the next message. Nothing here knows how
+messages travel.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from client import charging
+from client.algorithms import FederatedAlgorithm, State
+from client.consent import Consent, DataSet, Declined, load_consent
+from client.decoding import DecodingError, value_from
+from client.examination import Proposal, check_computation, check_plan, check_run, check_state
+from client.examination import task_of as algorithm_of
+from client.holdings import Holding, load_holding
+from client.joined import Joined, plan_from, session_of, state_from
+from client.keeper import Keeper, PartyFolderError
+from client.party import PartyPolicy, PartySession
+from client.plan import ReleasePlan
+from client.roster import Deployment, load_deployment
+from client.wire import (
+    WIRE_VERSION,
+    Frame,
+    Reason,
+    WireError,
+    answer,
+    decode_frame,
+    encode_frame,
+    failed,
+    refusal,
+    release_context,
+)
+from privacy.events import Composition
+from privacy.guarantee import Neighbouring, NoisePoint
+from privacy.ledger import LedgerError
+from secure_agg.encoding import Ring
+from secure_agg.interface import ProtocolError, RemoteProtocolError, TooFewSurvivors
+from secure_agg.messages import Survivors, decode
+from secure_agg.pairwise_party import Party
+from secure_agg.primitives import Entropy, signing_public
+
+__all__ = ["PartyService"]
+
+LARGEST_REQUEST = 1 << 30
+"""Bytes of a request: a larger one is refused unread."""
+
+_KEYS: dict[str, tuple[frozenset[str], int]] = {
+    "inspect": (frozenset({"run", "dataset", "label", "intercept", "sizes", "clock"}), 0),
+    "join": (
+        frozenset(
+            {"run", "session", "parameters", "dataset", "label", "intercept", "task", "plan"}
+            | {"rounds"}
+        ),
+        0,
+    ),
+    "roster": (frozenset({"session", "prepare"}), 1),
+    "prepare": (frozenset({"session", "prepare"}), 0),
+    "round": (frozenset({"session", "plan", "prepare"}), 2),
+    "survivors": (frozenset({"session"}), 1),
+    "confirmations": (frozenset({"session"}), 1),
+    "finish": (frozenset({"session"}), 0),
+}
+"""By kind of request: the keys of its head beside `version`, and its number of blobs."""
+
+
+class _Failed(Exception):
+    """Nothing was computed that may be released."""
+
+
+class PartyService:
+    """One party; `open` makes one from its folder."""
+
+    def __init__(
+        self,
+        *,
+        keeper: Keeper,
+        consent: Consent,
+        deployment: Deployment,
+        identity: bytes,
+        entropy: Entropy,
+        clock: Callable[[], float],
+    ) -> None:
+        """A party whose folder was checked.
+
+        Raises:
+            PartyFolderError: the identity is none of the deployment's.
+        """
+        public = signing_public(identity)
+        if public not in deployment.identities:
+            raise PartyFolderError(
+                f"Expected the identity in {keeper.folder} to be a party of deployment "
+                f"{deployment.id}, its public key {public.hex()} is not in the roster: "
+                "deployment.toml or identity.key belongs to another deployment."
+            )
+        self.index = deployment.identities.index(public)
+        self.name = deployment.parties[self.index].name
+        self._keeper, self._consent, self._deployment = keeper, consent, deployment
+        self._identity, self._entropy, self._clock = identity, entropy, clock
+        self._loaded: tuple[object, Holding] | None = None
+        self._handlers: dict[str, Callable[[Frame], Frame]] = {
+            "inspect": self._inspect,
+            "join": self._join,
+            "roster": self._roster,
+            "prepare": self._prepare,
+            "round": self._round,
+            "survivors": self._survivors,
+            "confirmations": self._confirmations,
+            "finish": self._finish,
+        }
+
+    def __repr__(self) -> str:
+        return f"<PartyService {self.name}>"
+
+    @classmethod
+    def open(
+        cls,
+        folder: Path,
+        *,
+        entropy: Entropy = os.urandom,
+        clock: Callable[[], float] = time.time,
+    ) -> PartyService:
+        """The party in `folder`.
+
+        Raises:
+            PartyFolderError, ConsentError, RosterError: a folder or file that its owner must mend.
+        """
+        keeper = Keeper.open(folder)
+        return cls(
+            keeper=keeper,
+            consent=load_consent(folder / "party.toml"),
+            deployment=load_deployment(folder / "deployment.toml"),
+            identity=keeper.identity(),
+            entropy=entropy,
+            clock=clock,
+        )
+
+    def handle(self, request: bytes) -> bytes:
+        """The answer to a request: an `answer` frame, whatever came."""
+        kind = "?"
+        try:
+            frame = self._checked(request)
+            kind = frame.kind
+            with self._keeper.alone(wait_s=self._consent.lock_wait_s):
+                reply, said = self._handlers[kind](frame), "ok"
+        except Declined as error:
+            reply, said = refusal(error.reason), f"refused {error}"
+        except _Failed as error:
+            reply, said = failed(Reason.ERROR), f"failed: {error}"
+        except (LedgerError, OSError) as error:
+            reply, said = refusal(Reason.ERROR), f"refused {Reason.ERROR}: {error}"
+        except Exception as error:
+            # A bug, perhaps in what was sent. Neither its text nor its trace leaves the machine;
+            # the log has no text either, which could quote a record.
+            at = traceback.extract_tb(error.__traceback__)[-1]
+            reply = failed(Reason.ERROR)
+            said = f"failed: {type(error).__name__} at {Path(at.filename).name}:{at.lineno}"
+        self._log(f"{kind} {said}")
+        return encode_frame(reply)
+
+    def _log(self, line: str) -> None:
+        try:
+            self._keeper.log(f"{self.name}: {line}")
+        except OSError:
+            return  # a full disk must not keep an answer back
+
+    def _checked(self, request: bytes) -> Frame:
+        if len(request) > LARGEST_REQUEST:
+            raise Declined(Reason.PROTOCOL, f"Expected at most {LARGEST_REQUEST} bytes.")
+        try:
+            frame = decode_frame(request)
+        except WireError as error:
+            raise Declined(Reason.PROTOCOL, str(error)) from error
+        if frame.kind not in self._handlers:
+            raise Declined(Reason.PROTOCOL, "Expected a request, got an answer.")
+        version = frame.head.get("version")
+        if type(version) is not int or version != WIRE_VERSION:
+            raise Declined(Reason.VERSION, f"Expected version {WIRE_VERSION}, got another.")
+        keys, blobs = _KEYS[frame.kind]
+        if set(frame.head) != keys | {"version"} or len(frame.blobs) != blobs:
+            raise Declined(
+                Reason.PROTOCOL,
+                f"Expected {sorted(keys)} and {blobs} blobs with {frame.kind}, got others.",
+            )
+        return frame
+
+    # What a run would learn from.
+
+    def _inspect(self, frame: Frame) -> Frame:
+        head = frame.head
+        now = self._clock()
+        try:
+            theirs: float = value_from(float, head["clock"], "clock")
+        except DecodingError as error:
+            raise Declined(Reason.PROTOCOL, str(error)) from error
+        if not abs(theirs - now) <= self._consent.clock_skew_s:
+            raise Declined(
+                Reason.CLOCK_SKEW,
+                f"Expected clocks within {self._consent.clock_skew_s:g} s, they are "
+                f"{theirs - now:+.0f} s apart.",
+            )
+        if type(head["sizes"]) is not bool or type(head["intercept"]) is not bool:
+            raise Declined(Reason.PROTOCOL, "Expected sizes and intercept as true or false.")
+        dataset = self._consent.dataset(head["dataset"])
+        private = dataset.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
+        if head["sizes"] and (private or not self._consent.disclose_size):
+            raise Declined(Reason.SIZES_NOT_DISCLOSED, "Expected no question about sizes.")
+        holding = self._holding(head["dataset"], head["label"], intercept=head["intercept"])
+        return answer(
+            {
+                "party": self.index,
+                "features": holding.features,
+                "classes": holding.classes,
+                "records": holding.records if head["sizes"] else None,
+                "clock": now,
+            }
+        )
+
+    def _holding(self, name: str, label: object, *, intercept: bool) -> Holding:
+        dataset, folder = self._consent.dataset(name), self._keeper.folder
+        if not isinstance(label, str):
+            raise Declined(Reason.PROTOCOL, "Expected a label's reading, got another value.")
+        files = [folder / part for part in (dataset.path, dataset.prepared, dataset.data_schema)]
+        stamps = [(f.stat().st_mtime_ns, f.stat().st_size) for f in files if f.is_file()]
+        key = (name, label, intercept, stamps)
+        if self._loaded is None or self._loaded[0] != key:
+            holding = load_holding(dataset, folder, label=label, intercept=intercept)
+            self._loaded = key, holding
+        return self._loaded[1]
+
+    # A run from its first message to its last.
+
+    def _join(self, frame: Frame) -> Frame:
+        joined = Joined.from_head(frame.head)
+        proposal = joined.proposal
+        policy = check_run(self._consent, self._deployment, proposal.parameters)
+        dataset = self._consent.dataset(proposal.dataset)
+        _, holding = self._examined(joined, proposal)
+        charging.check_job(
+            dataset, proposal.plan, releases=proposal.rounds, spent=Composition.empty()
+        )
+        charging.register(
+            self._ledger, dataset, name=proposal.dataset, fingerprint=holding.fingerprint
+        )
+        self._make_room(joined)
+        party = Party(
+            run=proposal.parameters,
+            policy=policy,
+            index=self.index,
+            identity=self._identity,
+            entropy=self._entropy,
+        )
+        advertised = party.advertise()
+        self._keep(joined, party)
+        return answer(blobs=(advertised,))
+
+    def _make_room(self, joined: Joined) -> None:
+        """Erases what the new session supersedes, and the longest idle beyond the limit."""
+        open_sessions = self._keeper.sessions()
+        if joined.session in open_sessions:
+            raise Declined(Reason.PROTOCOL, "Expected a session that was not joined before.")
+        others = []
+        for session in open_sessions:
+            known = Joined.from_file(self._keeper.session(session)).proposal
+            same = (joined.proposal.run_id, joined.proposal.dataset)
+            if (known.run_id, known.dataset) == same:
+                self._keeper.end_session(session)
+            else:
+                others.append(session)
+        for session in others[: max(0, len(others) - self._consent.max_sessions + 1)]:
+            self._keeper.end_session(session)
+
+    def _examined(self, joined: Joined, proposal: Proposal) -> tuple[FederatedAlgorithm, Holding]:
+        """Gate 2: policy, then the task, then what only this party's facts can tell."""
+        check_plan(self._consent, proposal)
+        algorithm = algorithm_of(self._consent, proposal.task)
+        holding = self._holding(proposal.dataset, joined.label, intercept=joined.intercept)
+        check_computation(
+            self._consent,
+            proposal.plan,
+            algorithm,
+            features=holding.rows.shape[1],
+            classes=holding.classes,
+            records=holding.records,
+        )
+        holding.block(algorithm)
+        return algorithm, holding
+
+    def _opened(self, frame: Frame) -> tuple[Joined, Party]:
+        joined = Joined.from_file(self._keeper.session(session_of(frame.head)))
+        return joined, self._party(joined)
+
+    def _party(self, joined: Joined) -> Party:
+        run = joined.proposal.parameters
+        return Party(
+            run=run,
+            policy=check_run(self._consent, self._deployment, run),
+            index=self.index,
+            identity=self._identity,
+            entropy=self._entropy,
+            state=joined.protocol_state(),
+        )
+
+    def _keep(self, joined: Joined, party: Party) -> None:
+        kept = replace(joined, state=party.state.to_bytes())
+        self._keeper.keep_session(joined.session, kept.to_file())
+
+    def _stepped(self, frame: Frame, step: Callable[[Joined, Party], tuple[bytes, ...]]) -> Frame:
+        """One step of the protocol; its state is kept whether it answered or refused."""
+        joined, party = self._opened(frame)
+        try:
+            blobs = step(joined, party)
+        except TooFewSurvivors as error:
+            raise Declined(Reason.COHORT_TOO_SMALL, str(error)) from error
+        except ProtocolError as error:
+            raise Declined(Reason.PROTOCOL, str(error)) from error
+        finally:
+            self._keep(joined, party)
+        return answer(blobs=blobs)
+
+    def _roster(self, frame: Frame) -> Frame:
+        number = _round_or_none(frame.head["prepare"])
+
+        def step(_: Joined, party: Party) -> tuple[bytes, ...]:
+            party.on_roster(frame.blobs[0])
+            return () if number is None else (party.prepare(number),)
+
+        return self._stepped(frame, step)
+
+    def _prepare(self, frame: Frame) -> Frame:
+        number = _round_or_none(frame.head["prepare"])
+        if number is None:
+            raise Declined(Reason.PROTOCOL, "Expected a round to prepare, got none.")
+        return self._stepped(frame, lambda _, party: (party.prepare(number),))
+
+    def _finish(self, frame: Frame) -> Frame:
+        session = session_of(frame.head)
+        self._keeper.session(session)
+        self._keeper.end_session(session)
+        return answer()
+
+    # One round.
+
+    def _round(self, frame: Frame) -> Frame:
+        joined, party = self._opened(frame)
+        number = _round_or_none(frame.head["prepare"])
+        message, blob = frame.blobs
+        proposal = joined.at_round(plan_from(frame.head["plan"]))
+        plan = proposal.plan
+        algorithm, holding = self._examined(joined, proposal)
+        state = state_from(blob, algorithm)
+        check_state(algorithm, state)
+        release = release_context(plan, blob)
+        try:
+            # On a copy: what the protocol would refuse is refused before anything is charged.
+            copy, nothing = self._party(joined), np.zeros(plan.dimension, plan.encoding.dtype)
+            copy.start_round(message, nothing, context=release)
+            if number is not None:
+                copy.prepare(number)
+        except ProtocolError as error:
+            raise Declined(Reason.PROTOCOL, str(error)) from error
+        vector = self._contribution(proposal, algorithm, holding, state, release)
+        masked = bytes(party.on_plan(message, vector, context=release))
+        shares = () if number is None else (party.prepare(number),)
+        self._keep(replace(joined, release=release), party)
+        return answer(blobs=(masked, *shares))
+
+    def _contribution(
+        self,
+        proposal: Proposal,
+        algorithm: FederatedAlgorithm,
+        holding: Holding,
+        state: State,
+        release: bytes,
+    ) -> Ring:
+        """Gates 4 and 5: `[d]` ring elements, charged once and the same ever after."""
+        plan, name = proposal.plan, proposal.dataset
+        dataset = self._consent.dataset(name)
+        charging.register(self._ledger, dataset, name=name, fingerprint=holding.fingerprint)
+        charge = charging.reserve(
+            self._ledger, dataset, plan, name=name, party=self.name, release=release
+        )
+        if charge.answered is False:
+            raise _Failed("this release was tried before, and gave nothing that may be released")
+        kept = self._keeper.contribution(proposal.run_id, name)
+        if kept is not None and kept.head["release"] == release.hex():
+            encoded: Ring = np.frombuffer(kept.blobs[0], plan.encoding.dtype)
+        elif charge.answered:
+            raise Declined(Reason.PROTOCOL, f"Round {plan.round_number} was answered and is over.")
+        else:
+            encoded = self._computed(dataset, plan, algorithm, holding, state, charge, release)
+            content = Frame(
+                kind="round",
+                head={"release": release.hex(), "opened": None},
+                blobs=(encoded.tobytes(),),
+            )
+            most = self._consent.max_sessions
+            self._keeper.keep_contribution(proposal.run_id, name, content, most=most)
+        if charge.answered is None:
+            charging.settle(self._ledger, charge, answered=True, release=release)
+        return encoded
+
+    def _computed(
+        self,
+        dataset: DataSet,
+        plan: ReleasePlan,
+        algorithm: FederatedAlgorithm,
+        holding: Holding,
+        state: State,
+        charge: charging.Charge,
+        release: bytes,
+    ) -> Ring:
+        try:
+            session = PartySession(
+                block=holding.block(algorithm),
+                algorithm=algorithm,
+                policy=PartyPolicy(
+                    epsilon=math.inf,  # the ledger has charged it already
+                    delta=dataset.delta,
+                    min_survivors=self._consent.min_survivors,
+                    units=frozenset({dataset.unit}),
+                    neighbouring=frozenset({dataset.neighbouring}),
+                ),
+            )
+            given = session.answer(plan, state)
+        except Exception as error:
+            # That it failed may depend on a record, and will be seen: the charge stands.
+            charging.settle(self._ledger, charge, answered=False, release=release)
+            raise _Failed(type(error).__name__) from error
+        if given.refused:
+            charging.void(self._ledger, charge, "refused before anything was computed")
+            raise Declined(Reason.ERROR, f"Expected consent, got {given.refused[0]}.")
+        if given.failed:
+            charging.settle(self._ledger, charge, answered=False, release=release)
+            raise _Failed("the computation gave nothing that may be released")
+        encoded: Ring = given.encoded[0]
+        return encoded
+
+    def _survivors(self, frame: Frame) -> Frame:
+        def step(joined: Joined, party: Party) -> tuple[bytes, ...]:
+            listed = decode(joined.proposal.parameters, frame.blobs[0], Survivors).survivors
+            self._once_opened(joined, party, listed)
+            return (party.on_survivors(frame.blobs[0]),)
+
+        return self._stepped(frame, step)
+
+    def _confirmations(self, frame: Frame) -> Frame:
+        def step(joined: Joined, party: Party) -> tuple[bytes, ...]:
+            current = party.state.current
+            listed = b"" if current is None else current.survivors
+            reply = party.on_confirmations(frame.blobs[0])
+            self._opening(joined, listed)
+            return (reply,)
+
+        return self._stepped(frame, step)
+
+    def _once_opened(self, joined: Joined, party: Party, listed: bytes) -> None:
+        """One contribution is opened in one sum only.
+
+        A round may be repeated with the same contribution; if it was revealed for one list of
+        survivors and then for another, the difference of the two sums would be the contributions
+        of a few. Noise that is in the contribution itself covers even that.
+        """
+        plan, run = joined.proposal.plan, joined.proposal.parameters
+        if not run.active or plan.noise_point is NoisePoint.PARTY:
+            return
+        kept = self._keeper.contribution(joined.proposal.run_id, joined.proposal.dataset)
+        before = None if kept is None else kept.head["opened"]
+        if before not in (None, listed.hex()):
+            party.abandon()
+            raise RemoteProtocolError("Expected the survivors that this round was opened for.")
+
+    def _opening(self, joined: Joined, listed: bytes) -> None:
+        proposal = joined.proposal
+        kept = self._keeper.contribution(proposal.run_id, proposal.dataset)
+        if kept is not None and kept.head["release"] == joined.release.hex():
+            opened = Frame(
+                kind=kept.kind, head={**kept.head, "opened": listed.hex()}, blobs=kept.blobs
+            )
+            most = self._consent.max_sessions
+            self._keeper.keep_contribution(proposal.run_id, proposal.dataset, opened, most=most)
+
+    @property
+    def _ledger(self) -> Path:
+        return self._keeper.folder / "ledger.sqlite"
+
+
+def _round_or_none(value: Any) -> int | None:
+    if value is not None and type(value) is not int:
+        raise Declined(Reason.PROTOCOL, "Expected a round to prepare or null, got another.")
+    return value

@@ -1,0 +1,103 @@
+"""The task: what a party computes in a run, described in plain values that travel.
+
+`describe_task(algorithm)` says everything that `local` depends on; `task_from` builds the algorithm
+again on the party's side, from values alone: a server can name a model, it cannot send code.
+
+    >>> from client.algorithms import GradientPerturbation
+    >>> from client.models import LinearModel, Logistic
+    >>> algorithm = GradientPerturbation(
+    ...     model=LinearModel(kind=Logistic(), features=3), lambda_=0.01, lipschitz=1.0,
+    ...     weights="uniform", rounds=10, learning_rate=0.5, momentum=0.0, average=True,
+    ... )
+    >>> task_from(describe_task(algorithm)) == algorithm
+    True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from client.algorithms import (
+    FederatedAlgorithm,
+    GradientPerturbation,
+    OutputPerturbation,
+)
+from client.decoding import DecodingError, facts_from, value_from
+from client.losses import HuberSVM, Logistic, Loss, Softmax, SquaredLoss
+from client.models import LinearModel
+
+if TYPE_CHECKING:
+    from client.federated import FederatedAveraging
+
+__all__ = ["LARGEST_MODEL", "describe_task", "task_from"]
+
+LARGEST_MODEL = 10**8
+"""Most features or units of a layer that a task may ask for."""
+
+_LINEAR: dict[str, type[GradientPerturbation] | type[OutputPerturbation]] = {
+    "gradient-perturbation": GradientPerturbation,
+    "output-perturbation": OutputPerturbation,
+}
+_LOSSES: dict[str, type[Loss]] = {
+    "logistic": Logistic,
+    "softmax": Softmax,
+    "ridge": SquaredLoss,
+    "huber-svm": HuberSVM,
+}
+
+
+def describe_task(algorithm: FederatedAlgorithm) -> dict[str, Any]:
+    """The algorithm as plain JSON values."""
+    if isinstance(algorithm, GradientPerturbation | OutputPerturbation):
+        (kind,) = [name for name, known in _LINEAR.items() if isinstance(algorithm, known)]
+        loss = algorithm.model.kind
+        (name,) = [name for name, known in _LOSSES.items() if type(loss) is known]
+        settings = asdict(algorithm)
+        described = settings.pop("model")
+        model = {"loss": {"kind": name, **described["kind"]}, "features": described["features"]}
+        return {"kind": kind, "model": model, "settings": settings}
+    from client.network_task import describe_network_task
+
+    return describe_network_task(algorithm)
+
+
+def task_from(
+    value: Any, *, device: str = "cpu", own_models: frozenset[str] = frozenset()
+) -> GradientPerturbation | OutputPerturbation | FederatedAveraging:
+    """The algorithm that `describe_task` described.
+
+    Args:
+        value: what came.
+        device: where networks train on this machine.
+        own_models: models of the party's own code (`module:function`) that it allows by name.
+
+    Raises:
+        DecodingError: not such a description, or values that the algorithm refuses.
+    """
+    if not isinstance(value, Mapping) or not isinstance(value.get("kind"), str):
+        raise DecodingError("Expected a task with a kind, got another value.")
+    kind = value["kind"]
+    if kind == "fedavg":
+        # Imported here: networks need torch, linear models do not.
+        from client.network_task import network_task_from
+
+        return network_task_from(value, device=device, own_models=own_models)
+    if kind not in _LINEAR or set(value) != {"kind", "model", "settings"}:
+        raise DecodingError(f"Expected a task of {', '.join(_LINEAR)} or fedavg, got another.")
+    return facts_from(_LINEAR[kind], value["settings"], model=_linear_model(value["model"]))
+
+
+def _linear_model(value: Any) -> LinearModel:
+    if not isinstance(value, Mapping) or set(value) != {"loss", "features"}:
+        raise DecodingError("Expected a linear model's loss and features, got others.")
+    features = value_from(int, value["features"], "features")
+    loss = value["loss"]
+    if not isinstance(loss, Mapping) or loss.get("kind") not in _LOSSES:
+        raise DecodingError(f"Expected a loss of {', '.join(_LOSSES)}, got another.")
+    settings = {key: setting for key, setting in loss.items() if key != "kind"}
+    kind = facts_from(_LOSSES[loss["kind"]], settings)
+    if not 1 <= features <= LARGEST_MODEL or getattr(kind, "classes", 2) > LARGEST_MODEL:
+        raise DecodingError(f"Expected 1 to {LARGEST_MODEL} features and classes, got others.")
+    return LinearModel(kind=kind, features=features)

@@ -1,0 +1,202 @@
+"""What server and party say to each other: frames of bytes, and the reasons a party may give.
+
+    "PLY1" | length of the head, 4 bytes | head, JSON | blobs, one after another
+
+The head says the kind, its fields and the length of every blob; nothing follows the last one. A
+reply has the kind `answer` and a status: ok, refused (by policy, plan and public facts alone), or
+failed (nothing was computed that may be released). Why is a `Reason`: a class, never data.
+
+| request | head | blobs | blobs of an ok answer |
+|---|---|---|---|
+| inspect | what the run wants to learn from | | |
+| join | the whole run: parameters, task, plan | | Advertise |
+| roster | round to prepare, or null | Roster | Shares, if asked for |
+| prepare | round to prepare | | Shares |
+| round | the release plan of this round | Plan, state | Vector, Shares if asked for |
+| survivors | | Survivors | Confirm or Reveal |
+| confirmations | | Confirmations | Reveal |
+| finish | | | |
+
+    >>> frame = Frame(kind="finish", head={"session": "0a"}, blobs=(b"xy",))
+    >>> decode_frame(encode_frame(frame)) == frame
+    True
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from client.plan import ReleasePlan
+from secure_agg.primitives import digest
+
+__all__ = [
+    "REQUESTS",
+    "WIRE_VERSION",
+    "Frame",
+    "Reason",
+    "Status",
+    "WireError",
+    "answer",
+    "decode_frame",
+    "encode_frame",
+    "failed",
+    "refusal",
+    "release_context",
+]
+
+WIRE_VERSION = 1
+REQUESTS = frozenset(
+    {
+        "inspect",
+        "join",
+        "roster",
+        "prepare",
+        "round",
+        "survivors",
+        "confirmations",
+        "finish",
+    }
+)
+_MAGIC = b"PLY1"
+_LARGEST_HEAD = 1 << 18
+_MOST_BLOBS = 4
+_START = len(_MAGIC) + 4
+
+
+class WireError(ValueError):
+    """Bytes that are no frame, or a frame that is not what was expected. Never carries content."""
+
+
+class Status(StrEnum):
+    """How a party answers."""
+
+    OK = "ok"
+    REFUSED = "refused"
+    FAILED = "failed"
+
+
+class Reason(StrEnum):
+    """Why a party does not answer with what it was asked for."""
+
+    UNKNOWN_DATASET = "unknown-dataset"
+    DATA_UNREADABLE = "data-unreadable"
+    SIZES_NOT_DISCLOSED = "sizes-not-disclosed"
+    VERSION = "version"
+    CLOCK_SKEW = "clock-skew"
+    UNKNOWN_SESSION = "unknown-session"
+    WRONG_RUN = "wrong-run"
+    COHORT_TOO_SMALL = "cohort-too-small"
+    UNIT = "unit"
+    NEIGHBOURING = "neighbouring"
+    MECHANISM = "mechanism"
+    CALIBRATION = "calibration"
+    SEEDED_NOISE = "seeded-noise"
+    ALGORITHM = "algorithm"
+    MODEL = "model"
+    SENSITIVITY = "sensitivity"
+    TOO_FEW_RECORDS = "too-few-records"
+    BUDGET_EXHAUSTED = "budget-exhausted"
+    PLAN_CHANGED = "plan-changed"
+    PROTOCOL = "protocol"
+    BUSY = "busy"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frame:
+    """One message.
+
+    Attributes:
+        kind: a key of `REQUESTS`, or `answer`.
+        head: plain JSON values.
+        blobs: bytes that JSON is not for; masked vectors and models.
+    """
+
+    kind: str
+    head: Mapping[str, Any]
+    blobs: tuple[bytes, ...] = field(default=(), repr=False)
+
+
+def answer(head: Mapping[str, Any] | None = None, blobs: tuple[bytes, ...] = ()) -> Frame:
+    """An ok answer."""
+    return Frame(
+        kind="answer",
+        head={"version": WIRE_VERSION, "status": str(Status.OK), **(head or {})},
+        blobs=blobs,
+    )
+
+
+def refusal(reason: Reason) -> Frame:
+    """An answer that declines."""
+    head = {"version": WIRE_VERSION, "status": str(Status.REFUSED), "reason": str(reason)}
+    return Frame(kind="answer", head=head)
+
+
+def failed(reason: Reason) -> Frame:
+    """An answer that nothing was computed which may be released."""
+    head = {"version": WIRE_VERSION, "status": str(Status.FAILED), "reason": str(reason)}
+    return Frame(kind="answer", head=head)
+
+
+def encode_frame(frame: Frame) -> bytes:
+    """A frame as bytes.
+
+    Raises:
+        ValueError: a head that JSON has no values for (NaN among them): a bug of ours.
+    """
+    head = json.dumps(
+        {"kind": frame.kind, "head": dict(frame.head), "blobs": [len(b) for b in frame.blobs]},
+        allow_nan=False,
+        separators=(",", ":"),
+        sort_keys=True,
+    ).encode()
+    return b"".join([_MAGIC, len(head).to_bytes(4, "big"), head, *frame.blobs])
+
+
+def decode_frame(data: bytes) -> Frame:
+    """The frame in `data`.
+
+    Raises:
+        WireError: not exactly one frame.
+    """
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise WireError(f"Expected bytes, got {type(data).__name__}.")
+    data = bytes(data)
+    if len(data) < _START or data[: len(_MAGIC)] != _MAGIC:
+        raise WireError(f"Expected a frame that starts with {_MAGIC!r}, got {len(data)} bytes.")
+    size = int.from_bytes(data[len(_MAGIC) : _START], "big")
+    if size > _LARGEST_HEAD or _START + size > len(data):
+        raise WireError(f"Expected a head of at most {_LARGEST_HEAD} bytes, whole, got {size}.")
+    try:
+        outer = json.loads(data[_START : _START + size], parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        raise WireError("Expected a head of JSON, got something else.") from None
+    if not isinstance(outer, dict) or set(outer) != {"kind", "head", "blobs"}:
+        raise WireError("Expected kind, head and blobs in a frame, got other keys.")
+    kind, head, sizes = outer["kind"], outer["head"], outer["blobs"]
+    if not isinstance(kind, str) or kind not in REQUESTS | {"answer"}:
+        raise WireError("Expected a known kind of frame, got another.")
+    if not isinstance(head, dict) or not isinstance(sizes, list) or len(sizes) > _MOST_BLOBS:
+        raise WireError(f"Expected an object and at most {_MOST_BLOBS} blobs, got others.")
+    if any(not isinstance(n, int) or isinstance(n, bool) or n < 0 for n in sizes):
+        raise WireError("Expected lengths of blobs, got others.")
+    if _START + size + sum(sizes) != len(data):
+        raise WireError(f"Expected {_START + size + sum(sizes)} bytes in a frame, got {len(data)}.")
+    blobs, at = [], _START + size
+    for length in sizes:
+        blobs.append(data[at : at + length])
+        at += length
+    return Frame(kind=kind, head=head, blobs=tuple(blobs))
+
+
+def _no_constant(text: str) -> float:
+    raise ValueError(f"Expected JSON, got {text}.")
+
+
+def release_context(plan: ReleasePlan, state: bytes) -> bytes:
+    """32 bytes that bind a round's masks to its whole plan and to the model it starts from."""
+    return digest(b"parley/release", bytes.fromhex(plan.digest()), state)

@@ -1,0 +1,372 @@
+"""A cohort of real parties: the masked protocol over messages, whoever carries them.
+
+Set-up is two exchanges once a run (join, roster). A round is one (optimistic: vectors), two, or
+three (robust and confirmed: vectors, survivors, confirmations): shares of the next round travel
+with the vectors of this one. Who is late, silent, declines or breaks the protocol is not in the
+sum, and the rest goes on as long as the thresholds hold.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from client.algorithms import State
+from client.plan import ReleasePlan
+from client.wire import (
+    WIRE_VERSION,
+    Frame,
+    Reason,
+    Status,
+    WireError,
+    decode_frame,
+    encode_frame,
+    release_context,
+)
+from secure_agg.interface import Mode, RemoteProtocolError, TooFewSurvivors
+from secure_agg.pairwise_server import Server
+from server.cohort import PartyFailed, RoundSum
+from server.party_board import PartyBoard, PartyState
+from server.rounds import save_state
+from server.transport import Transport
+
+__all__ = ["PartyCohort", "Reply", "Traffic", "ask"]
+
+_PASSING = frozenset({Reason.BUSY, Reason.PROTOCOL, Reason.ERROR})
+"""Reasons after which a party is asked again in the next round; any other stands for the run."""
+
+
+@dataclass(kw_only=True)
+class Traffic:
+    """Bytes of all parties, and exchanges one after another."""
+
+    up: int = 0
+    down: int = 0
+    stages: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    """What a party answered: the frame of an ok answer, or why there is none."""
+
+    party: int
+    status: Status
+    reason: Reason | None
+    frame: Frame
+
+
+def ask(
+    transport: Transport,
+    frames: Mapping[int, Frame],
+    *,
+    needed: Collection[int],
+    timeout_s: float,
+    traffic: Traffic,
+) -> Iterator[Reply]:
+    """Sends frames and yields the parties' answers, until all of `needed` answered or the deadline.
+
+    A reply that is no answer is a refusal for breaking the protocol.
+    """
+    if not frames:
+        return
+    requests = {index: encode_frame(frame) for index, frame in frames.items()}
+    traffic.down += sum(len(request) for request in requests.values())
+    traffic.stages += 1
+    waiting = set(needed)
+    replies = transport.exchange(requests, timeout_s=timeout_s)
+    for index, data in replies:
+        if index not in frames:
+            continue
+        traffic.up += len(data)
+        yield _reply(index, data)
+        waiting.discard(index)
+        if not waiting:
+            break
+
+
+def _reply(index: int, data: bytes) -> Reply:
+    empty = Frame(kind="answer", head={})
+    try:
+        frame = decode_frame(data)
+        if frame.kind != "answer" or frame.head.get("version") != WIRE_VERSION:
+            raise WireError("Expected an answer of this version, got another frame.")
+        status = Status(str(frame.head.get("status")))
+        reason = None if status is Status.OK else Reason(str(frame.head.get("reason")))
+    except ValueError:
+        return Reply(party=index, status=Status.REFUSED, reason=Reason.PROTOCOL, frame=empty)
+    return Reply(party=index, status=status, reason=reason, frame=frame)
+
+
+@dataclass(kw_only=True)
+class PartyCohort:
+    """The parties of a deployment in one run.
+
+    Attributes:
+        transport: the way to them.
+        server: the protocol's server, before any message.
+        board: who stands where.
+        timeout_s: what a party has to answer one request.
+        weights: party → its public weight.
+        join_head: what the run is, for the parties to judge (`client.wire`).
+        declined: parties that take no part in the run, with their reasons.
+    """
+
+    transport: Transport
+    server: Server
+    board: PartyBoard
+    timeout_s: float
+    weights: Mapping[int, float]
+    join_head: Mapping[str, Any]
+    declined: dict[int, Reason] = field(default_factory=dict)
+    setup: Traffic = field(default_factory=Traffic, init=False)
+
+    def __post_init__(self) -> None:
+        self._joined: set[int] = set()
+        self._silent: set[int] = set()
+        self._prepared: dict[int, set[int]] = {}
+        self._wire_round = 0
+
+    @property
+    def session(self) -> str:
+        """What a request names the run's keys by."""
+        return self.server.run.run_id.hex()
+
+    @property
+    def _robust(self) -> bool:
+        return self.server.run.mode is Mode.ROBUST
+
+    def _frame(self, kind: str, blobs: tuple[bytes, ...] = (), **head: Any) -> Frame:
+        common = {"version": WIRE_VERSION, "session": self.session}
+        return Frame(kind=kind, head={**common, **head}, blobs=blobs)
+
+    def _ask(
+        self, frames: Mapping[int, Frame], traffic: Traffic, needed: Collection[int] | None = None
+    ) -> Iterator[Reply]:
+        """Ok answers; who declines, fails or falls silent is noted (`needed`: None for all)."""
+        expected = set(frames) if needed is None else set(needed)
+        heard = set()
+        for reply in ask(
+            self.transport, frames, needed=expected, timeout_s=self.timeout_s, traffic=traffic
+        ):
+            heard.add(reply.party)
+            if reply.status is Status.OK:
+                yield reply
+            elif reply.reason is not None:
+                failed = reply.status is Status.FAILED
+                state = PartyState.FAILED if failed else PartyState.DECLINED
+                self.board.party(reply.party, state, str(reply.reason))
+                if failed:
+                    self._failed.append(reply.party)
+                else:
+                    self._refused[reply.party] = reply.reason
+                    if reply.reason not in _PASSING:
+                        self.declined[reply.party] = reply.reason
+        for index in expected - heard:
+            self._fall_silent(index)
+
+    def _fall_silent(self, index: int) -> None:
+        self._silent.add(index)
+        self.board.party(index, PartyState.DROPPED)
+
+    def _begin(self) -> None:
+        self._refused: dict[int, Reason] = {}
+        self._failed: list[int] = []
+        self._silent = set()
+
+    def join(self, parties: Collection[int]) -> None:
+        """Set-up: signed keys, the roster, and shares of the first round.
+
+        Args:
+            parties: to ask.
+
+        Raises:
+            TooFewSurvivors: fewer joined than a sum needs.
+        """
+        self._begin()
+        self.board.stage("join", round_number=0)
+        head = {**self.join_head, "parameters": self.server.run.to_bytes().hex()}
+        frames = {index: self._frame("join", **head) for index in parties}
+        for reply in self._ask(frames, self.setup):
+            self._accept(reply, self.server.on_advertise, self._joined)
+        rosters = self.server.roster()
+        self.board.stage("roster", round_number=0)
+        first = 1 if self._robust else None
+        frames = {i: self._frame("roster", (r,), prepare=first) for i, r in rosters.items()}
+        answered: set[int] = set()
+        for reply in self._ask(frames, self.setup):
+            if self._robust:
+                self._accept(reply, self.server.on_shares, self._ready(1))
+            answered.add(reply.party)
+        # Who did not take the roster has no pair secrets: it cannot come back in this run.
+        self._joined &= answered
+        self.board.parties(self._joined, PartyState.ONLINE)
+
+    def _accept(
+        self,
+        reply: Reply,
+        take: Callable[[bytes], int],
+        into: set[int],
+        *,
+        blob: int = 0,
+        blobs: int = 1,
+    ) -> bool:
+        """Hands a blob of an answer to the protocol; who breaks it counts as silent.
+
+        Args:
+            reply: an ok answer that must have `blobs` blobs.
+            take: a method of the protocol's server that returns the sender.
+            into: where the sender is noted.
+            blob: which one to take.
+            blobs: how many there must be.
+        """
+        try:
+            if len(reply.frame.blobs) != blobs or take(reply.frame.blobs[blob]) != reply.party:
+                raise RemoteProtocolError("Expected a message of the party that answered.")
+        except RemoteProtocolError:
+            self._fall_silent(reply.party)
+            return False
+        into.add(reply.party)
+        return True
+
+    def _ready(self, number: int) -> set[int]:
+        """Parties whose shares of a round are here."""
+        for past in [n for n in self._prepared if n < number - 1]:
+            del self._prepared[past]
+        return self._prepared.setdefault(number, set())
+
+    def aggregate(self, plan: ReleasePlan, state: State, *, attempt: int) -> RoundSum:
+        """One release's sum; see `server.cohort.Cohort`.
+
+        Raises:
+            TooFewSurvivors: fewer contributions than the protocol or the plan needs.
+            PartyFailed: a party has nothing it may release.
+        """
+        traffic, lost = Traffic(), self._silent if attempt else set()
+        self._begin()
+        self._wire_round += 1
+        number = self._wire_round
+        asked = (self._joined - set(self.declined)) & set(self.transport.online())
+        self.board.stage("vectors", round_number=plan.round_number)
+        for index in self._joined - asked - set(self.declined):
+            self._fall_silent(index)
+        if self._robust:
+            self._prepare_missing(asked, number, traffic)
+        else:
+            asked -= lost  # their missing vectors voided the last attempt
+            self._silent |= lost
+        summed = self._vectors(plan, state, number, asked, traffic)
+        if self._robust:
+            total = self._unmask(summed, traffic)
+        else:
+            total = self.server.finish()
+            self.board.parties(summed, PartyState.UNMASKED)
+        return self._outcome(total, summed, traffic)
+
+    def _prepare_missing(self, asked: set[int], number: int, traffic: Traffic) -> None:
+        """An exchange of its own where too few hold shares of this round, as after a lost one."""
+        ready = self._ready(number) & asked
+        if len(ready) >= self.server.run.minimum_survivors:
+            return
+        frames = {i: self._frame("prepare", prepare=number) for i in asked - ready}
+        for reply in self._ask(frames, traffic):
+            self._accept(reply, self.server.on_shares, self._ready(number))
+
+    def _vectors(
+        self, plan: ReleasePlan, state: State, number: int, asked: set[int], traffic: Traffic
+    ) -> tuple[int, ...]:
+        blob = save_state({"theta": state["theta"]})
+        plans = self.server.plan(
+            number,
+            dimension=plan.dimension,
+            context=release_context(plan, blob),
+            participants=asked,
+        )
+        following = number + 1 if self._robust else None
+        proposed = plan.to_json()
+        frames = {
+            i: self._frame("round", (message, blob), plan=proposed, prepare=following)
+            for i, message in plans.items()
+        }
+        if self._robust:  # who is not in this round can be in the next
+            frames |= {i: self._frame("prepare", prepare=following) for i in asked - set(plans)}
+        self.board.parties(plans, PartyState.COMPUTING)
+        arrived: set[int] = set()
+        blobs = 1 + bool(following)
+        for reply in self._ask(frames, traffic, needed=set(plans)):
+            if reply.party not in plans:
+                self._accept(reply, self.server.on_shares, self._ready(number + 1))
+            elif self._accept(reply, self.server.on_vector, arrived, blobs=blobs):
+                self.board.party(reply.party, PartyState.MASKED)
+                if following:
+                    ready = self._ready(following)
+                    self._accept(reply, self.server.on_shares, ready, blob=1, blobs=blobs)
+        if self._failed:
+            raise PartyFailed(
+                "A party computed nothing that it may release (a local optimum that cannot be "
+                "certified, or training that gave NaN): the release is given up, nothing was "
+                "opened, and its charge stands."
+            )
+        if plan.min_survivors > len(arrived):
+            raise TooFewSurvivors(
+                f"Expected >= {plan.min_survivors} survivors, got {len(arrived)}."
+            )
+        return self.server.survivors
+
+    def _unmask(self, summed: tuple[int, ...], traffic: Traffic) -> NDArray[Any]:
+        listed = self.server.close()
+        self.board.stage("survivors", round_number=self.board.round)
+        frames = {i: self._frame("survivors", (listed,)) for i in summed}
+        active, heard = self.server.run.active, set[int]()
+        take = self.server.on_confirm if active else self.server.on_reveal
+        for reply in self._ask(frames, traffic):
+            self._accept(reply, take, heard)
+        if active:
+            confirmations = self.server.confirmations()
+            self.board.stage("confirmations", round_number=self.board.round)
+            frames = {
+                i: self._frame("confirmations", (message,)) for i, message in confirmations.items()
+            }
+            heard = set()
+            for reply in self._ask(frames, traffic):
+                self._accept(reply, self.server.on_reveal, heard)
+        self.board.parties(heard, PartyState.UNMASKED)
+        return self.server.finish()
+
+    def _outcome(self, total: NDArray[Any], summed: tuple[int, ...], traffic: Traffic) -> RoundSum:
+        parties = self.server.run.parties
+        declined = {**self.declined, **self._refused}
+        everyone = set(range(parties))
+        dropped = (self._silent | (everyone - self._joined)) - set(declined)
+        return RoundSum(
+            total=total,
+            weight=float(sum(self.weights[i] for i in summed)),
+            asked=parties,
+            answered=parties - len(declined) - len(dropped),
+            declined=len(declined),
+            dropped=len(dropped),
+            summed=len(summed),
+            reasons=dict(Counter(str(reason) for reason in declined.values())),
+            bytes_up=traffic.up,
+            bytes_down=traffic.down,
+            stages=traffic.stages,
+        )
+
+    def evaluate(self, theta: NDArray[np.float64], *, round_number: int) -> dict[str, Any]:
+        """Nothing: in a real run every figure would be a release of its own."""
+        del theta, round_number
+        return {}
+
+    def finish(self) -> None:
+        """Tells the parties that the run is over, so that they erase its secrets."""
+        self._begin()
+        self.board.stage("finished", round_number=self.board.round)
+        online = set(self.transport.online())
+        frames = {i: self._frame("finish") for i in self._joined & online}
+        for _ in self._ask(frames, self.setup):
+            pass
+        self.board.stage("finished", round_number=self.board.round)

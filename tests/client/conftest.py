@@ -1,0 +1,247 @@
+"""Three parties in their folders, and a server of the protocol that speaks the wire to them."""
+
+import json
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from safetensors.numpy import save
+
+from client.consent import Consent, render_consent
+from client.roster import Deployment, RosterParty, render_deployment
+from client.service import PartyService
+from client.task import describe_task
+from client.wire import Frame, decode_frame, encode_frame, release_context
+from secure_agg.pairwise_server import Server
+from secure_agg.parameters import RunParameters
+from secure_agg.primitives import signing_public
+from server.job_file import load_job
+from server.release import Federation, algorithm_for, model_for, plan_release
+
+NOW = 1_800_000_000.0
+FEATURES = 4
+SIZES = (40, 50, 60)
+
+
+def rows_of(party, records, features=FEATURES, intercept=True):
+    """Prepared rows and labels of one party, as a launcher writes them."""
+    from client.models import prepare_rows
+
+    rng = np.random.default_rng([7, party])
+    rows = prepare_rows(rng.normal(size=(records, features)), intercept=intercept)
+    return rows, np.where(rng.random(records) < 0.5, -1.0, 1.0)
+
+
+class World:
+    """A deployment on disk; every request may be served by a service opened anew."""
+
+    def __init__(
+        self, root: Path, *, overrides=(), policy=None, reopen=True, run="r-1", sizes=SIZES, **data
+    ):
+        self.root, self.reopen, self.run, self.sizes = root, reopen, run, sizes
+        self.count = len(sizes)
+        keys = [bytes([i + 1]) * 32 for i in range(self.count)]
+        self.deployment = Deployment(
+            id="d" * 32,
+            beacon=b"b" * 32,
+            server="",
+            parties=tuple(
+                RosterParty(name=f"site-{i}", identity=signing_public(key))
+                for i, key in enumerate(keys)
+            ),
+        )
+        self.folders = [root / f"party-{i}" for i in range(self.count)]
+        self.keys = keys
+        for i, folder in enumerate(self.folders):
+            folder.mkdir(mode=0o700)
+            identity = folder / "identity.key"
+            identity.write_text(keys[i].hex())
+            identity.chmod(0o600)
+            (folder / "deployment.toml").write_text(render_deployment(self.deployment))
+            intercept = not any("fedavg" in text for text in overrides)
+            rows, labels = rows_of(i, sizes[i], intercept=intercept)
+            np.savez(folder / "rows.npz", features=rows, labels=labels)
+        self.consent(policy or {}, **data)
+        self.propose(*overrides)
+        self.clock = NOW
+        self.services = [self.open(i) for i in range(self.count)]
+        self.session = self.server = None
+        self.drawn = []
+
+    def consent(self, policy, party=None, **data):
+        """Writes party.toml, of all parties or of one."""
+        given = {
+            "lock-wait-s": 0.2,
+            **policy,
+            "data": {"ward": {"prepared": "rows.npz", "epsilon": 50.0, "delta": 1e-5, **data}},
+        }
+        text = render_consent(Consent.model_validate(given))
+        for folder in self.folders if party is None else [self.folders[party]]:
+            (folder / "party.toml").write_text(text)
+
+    def propose(self, *overrides):
+        """A job's algorithm and plan."""
+        job = load_job(
+            overrides=[
+                f"parties.count={self.count}",
+                "run.seed=none",
+                "secure-aggregation.min-survivors=2",
+                "algorithm.rounds=3",
+                "privacy.epsilon=3",
+                *overrides,
+            ]
+        )
+        self.federation = Federation.of_sizes(np.array(self.sizes))
+        self.fedavg = job.algorithm.kind == "fedavg"
+        if self.fedavg:
+            from client.networks import Network
+
+            model = Network.build("mlp", features=FEATURES, classes=2, hidden=(3,))
+        else:
+            model = model_for(job, features=FEATURES, classes=0)
+        self.algorithm = algorithm_for(job, model, self.federation)
+        self.plan = plan_release(
+            job, algorithm=self.algorithm, federation=self.federation, run_id=self.run
+        )
+        self.rounds = job.rounds
+        self.job = job
+
+    def open(self, party):
+        """A service on a party's folder, whose entropy is recorded."""
+
+        def entropy(count):
+            self.drawn.append(os.urandom(count))
+            return self.drawn[-1]
+
+        return PartyService.open(
+            self.folders[party], entropy=entropy, clock=lambda: self.clock
+        )
+
+    def raw(self, party, request: bytes) -> Frame:
+        """The answer to any bytes."""
+        if self.reopen:
+            self.services[party] = self.open(party)
+        return decode_frame(self.services[party].handle(request))
+
+    def ask(self, party, kind, blobs=(), **head) -> Frame:
+        """The answer to a request."""
+        head = {"version": 1, **head}
+        return self.raw(party, encode_frame(Frame(kind=kind, head=head, blobs=tuple(blobs))))
+
+    def inspect(self, party=0, **changes):
+        """The question what a run would learn from."""
+        head = {"run": self.run, "dataset": "ward", "label": "logistic", "sizes": True}
+        head |= {"intercept": not self.fedavg, "clock": NOW}
+        return self.ask(party, "inspect", **{**head, **changes})
+
+    def parameters(self, session="0a" * 16, **changes):
+        """Secure aggregation of a session."""
+        given = {"parties": self.count, "minimum_survivors": 2, "beacon": b"b" * 32}
+        given |= {"corrupt": 0, "ring_bits": self.plan.encoding.ring_bits}
+        given |= {"dropped": self.count > 3, "run_id": bytes.fromhex(session)} | changes
+        return RunParameters.choose(**given)
+
+    def join_head(self, session="0a" * 16, **changes):
+        """The head of a join request."""
+        return {
+            "run": self.run,
+            "session": session,
+            "parameters": self.parameters(session).to_bytes().hex(),
+            "dataset": "ward",
+            "label": "logistic",
+            "intercept": not self.fedavg,
+            "task": describe_task(self.algorithm),
+            "plan": self.plan.to_json(),
+            "rounds": self.rounds,
+        } | changes
+
+    def join(self, session="0a" * 16, **changes):
+        """All parties join; the first round is prepared."""
+        self.session = session
+        run = self.parameters(session)
+        self.server = Server(run=run, identities=self.deployment.identities)
+        for i in range(self.count):
+            reply = ok(self.ask(i, "join", **self.join_head(session, **changes)))
+            self.server.on_advertise(reply.blobs[0])
+        for i, roster in self.server.roster().items():
+            reply = ok(self.ask(i, "roster", [roster], session=session, prepare=1))
+            self.server.on_shares(reply.blobs[0])
+
+    def state(self, theta=None):
+        """A model as it travels."""
+        if theta is None:
+            theta = self.algorithm.init()["theta"]
+        return save({"theta": theta})
+
+    def round_requests(self, serial, number=1, *, state=None, plan=None, prepare=None):
+        """The round's request for each party."""
+        plan = (plan or self.plan).at_round(number)
+        state = state or self.state()
+        plans = self.server.plan(
+            serial, dimension=plan.dimension, context=release_context(plan, state)
+        )
+        head = {"session": self.session, "plan": plan.to_json(), "prepare": prepare}
+        return {
+            i: Frame(kind="round", head={"version": 1, **head}, blobs=(bytes(message), state))
+            for i, message in plans.items()
+        }
+
+    def vectors(self, serial, number=1, **options):
+        """Sends a round's requests and takes the vectors that come: answers by party."""
+        prepare = options.setdefault("prepare", serial + 1)
+        answers = {}
+        for i, request in self.round_requests(serial, number, **options).items():
+            answers[i] = self.raw(i, encode_frame(request))
+            if answers[i].head["status"] == "ok":
+                self.server.on_vector(answers[i].blobs[0])
+                if prepare is not None:
+                    self.server.on_shares(answers[i].blobs[1])
+        return answers
+
+    def prepare(self, serial):
+        """Every party's shares of a round, asked for on their own."""
+        for i in range(self.count):
+            reply = ok(self.ask(i, "prepare", session=self.session, prepare=serial))
+            self.server.on_shares(reply.blobs[0])
+
+    def opened(self):
+        """The rest of a round: confirmed, revealed, summed."""
+        listed = self.server.close()
+        for i in self.server.survivors:
+            reply = ok(self.ask(i, "survivors", [listed], session=self.session))
+            self.server.on_confirm(reply.blobs[0])
+        for i, message in self.server.confirmations().items():
+            reply = ok(self.ask(i, "confirmations", [message], session=self.session))
+            self.server.on_reveal(reply.blobs[0])
+        return self.server.finish()
+
+    def files(self, party):
+        """Everything in a party's folder: name to bytes."""
+        return {
+            str(path.relative_to(self.folders[party])): path.read_bytes()
+            for path in self.folders[party].rglob("*")
+            if path.is_file()
+        }
+
+
+def ok(frame):
+    """The answer, if it is ok."""
+    assert frame.kind == "answer"
+    assert frame.head["status"] == "ok", json.dumps(dict(frame.head))
+    return frame
+
+
+def reason(frame):
+    """Why an answer is not ok; that it says nothing else."""
+    assert set(frame.head) == {"version", "status", "reason"}
+    assert frame.head["status"] in ("refused", "failed")
+    assert frame.blobs == ()
+    return frame.head["reason"]
+
+
+@pytest.fixture(scope="session")
+def wired():
+    """The functions above, so that test modules need no import of this file."""
+    return SimpleNamespace(World=World, ok=ok, reason=reason, rows_of=rows_of, SIZES=SIZES, NOW=NOW)
