@@ -58,8 +58,8 @@ def run(
     engine: Annotated[
         str | None,
         typer.Option(
-            help="fast: all parties in this process; flower: Flower's simulation (needs "
-            "parley\\[ray]); processes: a real server and a process a party, with TLS."
+            help="fast | flower | processes: all parties in this process; Flower's simulation "
+            "(needs parley\\[ray]); a real server and a process a party, with TLS."
         ),
     ] = None,
     parties: Annotated[
@@ -90,26 +90,25 @@ def run(
     overrides = list(sets or [])
     if seed is not None:
         overrides.append(f"run.seed={seed}")
+    if engine is not None:
+        overrides.append(f"run.engine={engine}")
     if parties is not None:
         overrides.append(f"parties.count={parties}")
     if resume is not None:
-        if job is not None or overrides or out is not None or print_job or engine:
+        if job is not None or overrides or out is not None or print_job:
             raise JobError("Expected --resume RUN alone: the run continues with its own job.")
-        _run(None, engine="fast", out=None, resume=resume, as_json=as_json, quiet=quiet)
+        _run(None, out=None, resume=resume, as_json=as_json, quiet=quiet)
         return
     loaded = load_job(job, overrides=overrides)
     if print_job:
         typer.echo(render_job(loaded), nl=False)
         return
-    _run(
-        loaded, engine=engine or "fast", out=out, resume=None, as_json=as_json, quiet=quiet
-    )
+    _run(loaded, out=out, resume=None, as_json=as_json, quiet=quiet)
 
 
 def _run(
     job: Any,
     *,
-    engine: str,
     out: Path | None,
     resume: Path | None,
     as_json: bool,
@@ -119,7 +118,7 @@ def _run(
     from parley.running import run as run_job
 
     with RunDisplay(quiet=quiet) as display:
-        result = run_job(job, engine=engine, out=out, resume=resume, observer=display)
+        result = run_job(job, out=out, resume=resume, observer=display)
     if as_json:
         typer.echo(json.dumps(result.summary, ensure_ascii=False))
     else:

@@ -183,6 +183,7 @@ def serve(grid: Grid, context: Context) -> None:
             resume=(folder.path / "run-id").exists(),
             observer=_Started(),
             version=_version(),
+            fingerprint=_fingerprint(folder.path),
         )
     except BaseException as error:
         if place is not None:
@@ -260,6 +261,14 @@ def _deployment(job: Job, context: Context, folder: RunFolder) -> tuple[Deployme
     prepare = getattr(importlib.import_module(module), function)
     parties.mkdir(exist_ok=True)
     return prepare(job, parties), parties.resolve()
+
+
+def _fingerprint(run: Path) -> str:
+    """The data's name in the ledger where the launcher prepared them; else the coordinator's."""
+    try:
+        return (run / "parties" / "fingerprint").read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
 
 
 def _environment(name: str) -> Path | None:

@@ -22,6 +22,7 @@ from flwr.proto.control_pb2 import (
     RegisterNodeRequest,
     StartRunRequest,
     StopRunRequest,
+    UnregisterNodeRequest,
 )
 from flwr.proto.federation_config_pb2 import SimulationConfig
 from flwr.proto.node_pb2 import NodeInfo
@@ -85,16 +86,19 @@ class Control:
             return False
         return True
 
-    def register(self, public_key: str, *, name: str) -> None:
-        """Lets the SuperNode with that OpenSSH public key in; once is enough, twice is no error."""
-        key = serialization.load_ssh_public_key(public_key.encode())
-        pem = key.public_bytes(
-            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-        )
-        if pem in {bytes(node.public_key) for node in self._nodes()}:
-            return
-        with self._asking(f"register {name}"):
-            self._client.RegisterNode(RegisterNodeRequest(public_key=pem, name=name))
+    def admit(self, parties: Mapping[str, str]) -> None:
+        """Lets in the SuperNodes with these OpenSSH public keys (by name), and nobody else."""
+        wanted = {_pem(line): name for name, line in parties.items()}
+        known = {bytes(node.public_key): node for node in self._nodes()}
+        for key, node in known.items():
+            if key not in wanted:
+                # A key that was rotated away.
+                with self._asking(f"shut out {node.name}"):
+                    self._client.UnregisterNode(UnregisterNodeRequest(node_id=node.node_id))
+        for key, name in wanted.items():
+            if key not in known:
+                with self._asking(f"register {name}"):
+                    self._client.RegisterNode(RegisterNodeRequest(public_key=key, name=name))
 
     def _nodes(self) -> list[NodeInfo]:
         with self._asking("list its nodes"):
@@ -140,3 +144,10 @@ class Control:
         """Stops a run; its ServerApp ends between two commits."""
         with self._asking(f"stop run {run}"):
             self._client.StopRun(StopRunRequest(run_id=run))
+
+
+def _pem(line: str) -> bytes:
+    """An OpenSSH public key as Flower keeps it."""
+    return serialization.load_ssh_public_key(line.encode()).public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from parley.deploy.app_bundle import job_app
-from parley.deploy.follow import follow
+from parley.deploy.follow import STALE, follow
 from parley.deploy.network import (
     SuperLink,
     await_online,
@@ -29,8 +29,9 @@ from parley.deploy.pki import make_authority, make_node_key, make_server_certifi
 from parley.deploy.processes import ProcessError, Supervisor, free_ports
 from parley.errors import exit_status
 from server.job import Job, JobError
+from server.observer import Observer
 from server.run_folder import RunFolder
-from simulations.engine import Observer, Simulation
+from simulations.engine import Simulation
 
 if TYPE_CHECKING:
     from client.roster import Deployment
@@ -40,7 +41,6 @@ __all__ = ["ENGINES", "run_flower", "run_processes"]
 _RESTARTS = 3
 # Of a run that is over: identities, sessions, what Flower knew the node by.
 _SECRETS = ("identity.key", "supernode.key", "supernode.pub", "executor.secret")
-_STALE = ("started.json", "error.json", "summary.json", "parties.json")
 
 
 def run_flower(
@@ -121,12 +121,9 @@ class _Place:
         from simulations.local_parties import prepare_parties
 
         known = self.parties / "deployment.toml"
-        if known.exists():
-            self.deployment = load_deployment(known)
-            return
-        self.parties.mkdir(exist_ok=True)
-        self.deployment: Deployment = prepare_parties(job, self.parties)
-        _publish(self.deployment, [known])
+        self.deployment: Deployment = (
+            load_deployment(known) if known.exists() else prepare_parties(job, self.parties)
+        )
 
     @property
     def parties(self) -> Path:
@@ -164,8 +161,7 @@ def _run(
     else:
         folder = RunFolder.create(job, out)
     run = folder.path.resolve()
-    (run / "engine").write_text(engine + "\n", encoding="utf-8")
-    for name in _STALE:
+    for name in STALE:
         (run / name).unlink(missing_ok=True)
     simulated = engine == "flower"
     place = _Place(run=run)
@@ -245,8 +241,7 @@ def _network(place: _Place, supervisor: Supervisor) -> SuperLink:
     )
     control = link.control()
     try:
-        for party, line in zip(parties, lines, strict=True):
-            control.register(line, name=party.name)
+        control.admit({party.name: party.node for party in deployment.parties})
     finally:
         control.close()
     for index, party in enumerate(parties):

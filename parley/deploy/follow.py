@@ -19,9 +19,12 @@ from parley.deploy.control import Control
 from parley.deploy.processes import ProcessError
 from parley.errors import KNOWN_ERRORS
 from server.job import Job
-from simulations.engine import Observer
+from server.observer import Observer
 
-__all__ = ["Follower", "follow", "raise_remote"]
+__all__ = ["STALE", "Follower", "follow", "raise_remote"]
+
+STALE = ("started.json", "error.json", "summary.json", "parties.json")
+"""What an earlier attempt left in a run folder, to be removed before the next."""
 
 _POLL_S, _STATUS_EVERY = 0.1, 5
 

@@ -136,7 +136,7 @@ def start_supernode(
     `port` is for the two of them, on 127.0.0.1.
     """
     secret = _secret(folder)
-    log = log or folder / "party.log"
+    log = log or folder / "executor.log"
     return supervisor.start(
         f"{name}'s SuperNode",
         [
