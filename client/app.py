@@ -84,9 +84,7 @@ def frame_content(frame: bytes, **call: float | str) -> RecordDict:
     if len(frame) <= _SHORT:
         return RecordDict({"call": ConfigRecord({**call, "frame": frame})})
     array = Array(np.frombuffer(frame, dtype=np.uint8))
-    return RecordDict(
-        {"call": ConfigRecord(dict(call)), "frame": ArrayRecord({"bytes": array})}
-    )
+    return RecordDict({"call": ConfigRecord(dict(call)), "frame": ArrayRecord({"bytes": array})})
 
 
 def frame_of(content: RecordDict) -> bytes | None:

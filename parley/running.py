@@ -37,7 +37,11 @@ def run(
     engine = (job if resume is None else RunFolder.open(resume)[1]).run.engine
     if engine == "fast":
         result = simulate(
-            job if resume is None else None, out=out, resume=resume, observer=observer, version=__version__
+            job if resume is None else None,
+            out=out,
+            resume=resume,
+            observer=observer,
+            version=__version__,
         )
     else:
         from parley.deploy.engines import ENGINES

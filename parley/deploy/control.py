@@ -109,9 +109,7 @@ class Control:
         """Names of the SuperNodes that are online."""
         return {node.name for node in self._nodes() if node.status == "online"}
 
-    def start(
-        self, app: Mapping[str, bytes], *, supernodes: int | None = None
-    ) -> int:
+    def start(self, app: Mapping[str, bytes], *, supernodes: int | None = None) -> int:
         """Starts a run of an app (its files by path) and returns its number.
 
         `supernodes` makes it a simulation with that many nodes, one core each.
@@ -134,9 +132,7 @@ class Control:
         with self._asking("list its runs"):
             found = self._client.ListRuns(ListRunsRequest(run_id=run)).run_dict
         return [
-            RunStatus(
-                run=number, status=one.status.status, outcome=one.status.sub_status
-            )
+            RunStatus(run=number, status=one.status.status, outcome=one.status.sub_status)
             for number, one in sorted(found.items())
         ]
 

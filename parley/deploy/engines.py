@@ -22,8 +22,8 @@ from parley.deploy.network import (
     SuperLink,
     await_online,
     start_simulation,
-    start_supernode,
     start_superlink,
+    start_supernode,
 )
 from parley.deploy.pki import make_authority, make_node_key, make_server_certificate
 from parley.deploy.processes import ProcessError, Supervisor, free_ports

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 __all__ = ["command", "flower_environment"]
 
 
 def flower_environment(
-    home: Path, *, scratch: Path | None = None, **more: str
+    home: Path, more: Mapping[str, str] | None = None, *, scratch: Path | None = None
 ) -> dict[str, str]:
     """The environment of a Flower process whose files all go under `home`.
 
@@ -42,7 +43,7 @@ def flower_environment(
         "RAY_DEDUP_LOGS": "0",
         # Several processes share the machine: none takes every core for its own.
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
-        **more,
+        **(more or {}),
     }
 
 

@@ -38,8 +38,8 @@ from flwr.supercore.interceptors import (
 from flwr.supercore.retry import make_simple_http_retry_invoker
 from flwr.supercore.runtime import RuntimeHttpClient
 
-from parley.deploy.processes import end_with_parent
 from parley.deploy.pace import quicken
+from parley.deploy.processes import ProcessError, end_with_parent, listens
 
 __all__ = ["main", "run_executor"]
 
@@ -152,7 +152,7 @@ def _guarded(task: RuntimeHttpClient, message: Message, context: Context) -> Mes
                     raise InterruptedError
         content = frame_content(ours.recv_bytes() or failed())
     except Exception as error:
-        _log.error("A request was not answered: %s.", type(error).__name__)  # noqa: TRY400
+        _log.error("A request was not answered: %s.", type(error).__name__)
         content = frame_content(failed())
     finally:
         worker.kill()
@@ -183,9 +183,11 @@ def run_executor(
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", force=True
     )
-    for noisy in ("httpx", "flwr"):
+    for noisy in ("httpx", "flwr", "alembic"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    logging.getLogger("flwr").propagate = False  # it has a handler of its own
     quicken()
+    _await(address)
     runtime = _Runtime(address, ca=ca, secret=secret)
     if party is not None:
         _serve_party(runtime, party)
@@ -197,6 +199,17 @@ def run_executor(
         # A process for each run: one that hangs or dies takes no other with it.
         _fork.Process(target=run_server_task, args=(address, token, roots), daemon=True).start()
         multiprocessing.active_children()  # collects those that have ended
+
+
+def _await(address: str) -> None:
+    """Waits until the Runtime API listens: Flower's own retries would take seconds longer."""
+    while True:
+        try:
+            listens(address)
+        except ProcessError:
+            time.sleep(_POLL_S)
+        else:
+            return
 
 
 def main() -> None:

@@ -114,7 +114,7 @@ def make_deployment(
         hosts=names,
     )
     (server / "server.toml").write_text(
-        f'# Where the server listens: every interface. One port, for everything.\n'
+        f"# Where the server listens: every interface. One port, for everything.\n"
         f'listen = "0.0.0.0"\nport = {port}\n',
         encoding="utf-8",
     )

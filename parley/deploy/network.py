@@ -59,7 +59,7 @@ def start_superlink(
     check_server_certificate(folder / "ca.crt", folder / "server.pem")
     secret = _secret(folder)
     own = flower_environment(
-        folder / "flower", PARLEY_SERVER=str(folder), **(environment or {})
+        folder / "flower", {"PARLEY_SERVER": str(folder), **(environment or {})}
     )
     process = supervisor.start(
         "the SuperLink",
@@ -114,7 +114,7 @@ def start_simulation(
             *("--host", "127.0.0.1", "--port", str(port)),
             "--disable-runtime-dependency-installation",
         ],
-        environment=flower_environment(folder, scratch=scratch, **environment),
+        environment=flower_environment(folder, environment, scratch=scratch),
         log=logs / "flower.log",
     )
     link = SuperLink(address=f"127.0.0.1:{port}", ca=None, process=process)

@@ -116,7 +116,9 @@ class Supervisor:
                     preexec_fn=end_with_parent,  # noqa: PLW1509 - one prctl, nothing else
                 )
         except OSError as error:
-            raise ProcessError(f"Cannot start {name} ({arguments[0]}): {error.strerror}.") from error
+            raise ProcessError(
+                f"Cannot start {name} ({arguments[0]}): {error.strerror}."
+            ) from error
         process = Process(
             name=name, arguments=arguments, environment=environment, log=log, popen=popen
         )
