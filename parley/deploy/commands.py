@@ -1,4 +1,4 @@
-"""The commands for parties on machines of their own: deploy, server, party, submit, status, stop."""
+"""The commands of a deployment: deploy, server, party, submit, status, stop."""
 
 from __future__ import annotations
 
