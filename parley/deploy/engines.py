@@ -287,16 +287,6 @@ def _clean(place: _Place, *, finished: bool) -> None:
             (folder / name).unlink(missing_ok=True)
         if finished:
             shutil.rmtree(folder / "state", ignore_errors=True)
-    if finished:
-        _name_folders(place)
-
-
-def _name_folders(place: _Place) -> None:
-    """Gives every party's folder its name, where that is the name of a folder."""
-    for index, party in enumerate(place.deployment.parties):
-        target = place.parties / party.name
-        if party.name and Path(party.name).name == party.name and not target.exists():
-            place.party(index).rename(target)
 
 
 def _theta(run: Path) -> Any:
