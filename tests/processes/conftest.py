@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-SABOTAGE = '''
+SABOTAGE = """
 import importlib.abc, importlib.util, os, sys
 
 class Finder(importlib.abc.MetaPathFinder):
@@ -44,7 +44,7 @@ def harm(service):
 
 if "PARLEY_SABOTAGE" in os.environ:
     sys.meta_path.insert(0, Finder())
-'''
+"""
 
 
 def processes_of(folder: Path) -> dict[int, str]:

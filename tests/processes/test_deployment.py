@@ -43,6 +43,7 @@ class Commands:
             cwd=self.root,
             env=self.environment(),
             timeout=250,
+            check=False,
         )
         assert done.returncode == expect, done.stderr
         return done.stdout if expect == 0 else done.stderr

@@ -54,9 +54,7 @@ class Watcher:
 
     @property
     def reasons(self):
-        return {
-            party["reason"] for board in self.boards for party in board["parties"]
-        } - {""}
+        return {party["reason"] for board in self.boards for party in board["parties"]} - {""}
 
 
 def run(ground, a_job, observer=None):
@@ -90,7 +88,18 @@ def prepared(monkeypatch, change):
     monkeypatch.setattr(simulations.local_parties, "prepare_parties", prepare_and_change)
 
 
-def test_three_parties_with_tls_run_the_masked_protocol_and_leave_no_secret(ground):
+def test_three_parties_with_tls_run_the_masked_protocol_and_leave_no_secret(ground, monkeypatch):
+    # Code that comes with the run is neither the server's nor a party's: nobody runs it.
+    evil = (
+        f"open({str(ground.root / 'ran')!r}, 'w')\nfrom flwr.clientapp import ClientApp\n".encode()
+    )
+    sent = {
+        f"{room}/{file}": evil
+        for room in ("client", "server")
+        for file in ("__init__.py", "app.py")
+    }
+    bundle = engines.job_app
+    monkeypatch.setattr(engines, "job_app", lambda *a, **b: {**bundle(*a, **b), **sent})
     watcher = Watcher()
     summary = run(ground, job(), watcher)
     assert watcher.begun == (3, 0)
@@ -106,6 +115,7 @@ def test_three_parties_with_tls_run_the_masked_protocol_and_leave_no_secret(grou
         assert stat.S_IMODE((home / "records.npz").stat().st_mode) == 0o600
     assert entries(ground.run / "ledger.sqlite") == 2
     assert not (ground.run / "flower").exists()
+    assert not (ground.root / "ran").exists()
     assert "http://" not in (ground.run / "logs" / "server.log").read_text()
 
 
@@ -205,7 +215,9 @@ def test_too_few_parties_for_the_job_is_a_clear_error_within_the_deadline(ground
             (folder / f"party-{index}" / "records.npz").unlink()
 
     prepared(monkeypatch, change)
-    with pytest.raises(JobError, match=r"Expected at least 2 parties .* party-0 declines \(data-un"):
+    with pytest.raises(
+        JobError, match=r"Expected at least 2 parties .* party-0 declines \(data-un"
+    ):
         run_processes(job("run.stage-timeout=20"), out=ground.run)
     assert not ground.run.exists()
 

@@ -55,9 +55,7 @@ class FakeGrid:
 
 
 def reply(message, content=None, error=None):
-    made = (
-        Message(error, reply_to=message) if error else Message(content, reply_to=message)
-    )
+    made = Message(error, reply_to=message) if error else Message(content, reply_to=message)
     made.metadata.__dict__["_src_node_id"] = message.metadata.dst_node_id
     return made
 
@@ -142,7 +140,9 @@ WRONG = {
             {"frame": ArrayRecord({"bytes": Array("uint8", (4,), "numpy.ndarray", b"rubbish")})}
         ),
     ),
-    "a frame that is no bytes": lambda m: reply(m, RecordDict({"call": ConfigRecord({"frame": 7})})),
+    "a frame that is no bytes": lambda m: reply(
+        m, RecordDict({"call": ConfigRecord({"frame": 7})})
+    ),
     "an empty frame": lambda m: reply(m, frame_content(b"")),
 }
 
@@ -190,9 +190,7 @@ def test_a_party_that_is_not_in_the_roster_is_our_mistake(world):
 
 
 def context(**node_config):
-    return Context(
-        run_id=1, node_id=1, node_config=node_config, state=RecordDict(), run_config={}
-    )
+    return Context(run_id=1, node_id=1, node_config=node_config, state=RecordDict(), run_config={})
 
 
 def call(request=b"x", timeout=5.0, **more):
@@ -238,7 +236,8 @@ def test_nothing_of_an_exception_leaves_the_party(monkeypatch, tmp_path):
 
     monkeypatch.setattr(client.service.PartyService, "open", handle)
     made = client.app.app(call(), context(party=str(tmp_path)))
-    assert "patient" not in str(made.content) and made.has_content()
+    assert made.has_content()
+    assert "patient" not in str(made.content)
     assert decode_frame(frame_of(made.content)).head["status"] == "failed"
 
 

@@ -18,7 +18,9 @@ ROOT = Path(__file__).parents[2]
 def flat(tree, prefix=""):
     items = {}
     for key, value in tree.items():
-        items |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+        items |= (
+            flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+        )
     return items
 
 
@@ -45,7 +47,12 @@ def test_the_bundle_of_this_repository_is_a_flower_app():
     "overrides",
     [
         [],
-        ["data.source=[ab]*.csv", "data.schema=s.toml", "data.sizes=[3, 4]", "data.partition=sizes"],
+        [
+            "data.source=[ab]*.csv",
+            "data.schema=s.toml",
+            "data.sizes=[3, 4]",
+            "data.partition=sizes",
+        ],
         ["run.seed=99999999999999999999", "parties.min-records=7"],
         ["data.source=naïve “π”\\\\.csv", "data.schema=s.toml"],
     ],
@@ -62,7 +69,7 @@ def test_a_job_survives_flowers_configuration(overrides):
 
 
 def test_an_unknown_key_is_named():
-    with pytest.raises(JobError, match="Did you mean privacy.epsilon"):
+    with pytest.raises(JobError, match=r"Did you mean privacy\.epsilon"):
         from_run_config({"privacy.epsilom": 1.0})
     with pytest.raises(JobError, match="Unknown key epsilon"):
         from_run_config({"epsilon": 1.0})

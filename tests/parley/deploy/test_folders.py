@@ -64,9 +64,7 @@ def test_a_party_folder_of_another_deployment_is_refused(folder, tmp_path):
 
 
 def test_a_party_with_anothers_key_is_refused(folder):
-    shutil.copy(
-        folder / "parties" / "south" / "supernode.key", folder / "parties" / "north"
-    )
+    shutil.copy(folder / "parties" / "south" / "supernode.key", folder / "parties" / "north")
     with pytest.raises(DeployError, match="one of another party"):
         check_party(folder / "parties" / "north")
 
@@ -85,7 +83,8 @@ def test_a_data_path_that_is_not_there_is_named_on_its_own_machine(folder):
     home = folder / "parties" / "north"
     text = (home / "party.toml").read_text()
     (home / "party.toml").write_text(
-        text + '\n[data.records]\npath = "no.csv"\nschema = "no.toml"\nepsilon = 1.0\ndelta = 1e-5\n'
+        text
+        + '\n[data.records]\npath = "no.csv"\nschema = "no.toml"\nepsilon = 1.0\ndelta = 1e-5\n'
     )
     with pytest.raises(DeployError, match=r"data set records of .*party\.toml at .*no\.csv"):
         check_party(home)

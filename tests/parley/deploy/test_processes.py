@@ -46,19 +46,23 @@ def start(supervisor, tmp_path, code, name="a process"):
 
 
 def test_leaving_ends_every_process_and_its_children_however_stubborn(tmp_path):
-    with pytest.raises(RuntimeError), Supervisor() as supervisor:
-        process = start(supervisor, tmp_path, STUBBORN)
-        wait_until(lambda: process.log.read_text().endswith("\n"), what="a line", timeout_s=20)
-        child = int(process.log.read_text())
-        raise RuntimeError
-    assert not process.running
-    wait_until(lambda: not alive(child), what="the end", timeout_s=5)
+    def fail_with_a_child():
+        with Supervisor() as supervisor:
+            process = start(supervisor, tmp_path, STUBBORN)
+            wait_until(lambda: process.log.read_text().endswith("\n"), what="a line", timeout_s=20)
+            raise RuntimeError(process.log.read_text())
+
+    with pytest.raises(RuntimeError) as failed:
+        fail_with_a_child()
+    wait_until(lambda: not alive(int(str(failed.value))), what="the end", timeout_s=5)
 
 
 def test_a_process_that_ended_by_itself_is_reported_with_the_end_of_its_log(tmp_path):
     with Supervisor() as supervisor:
         process = start(supervisor, tmp_path, "print('first'); raise SystemExit(3)", "the node")
-        with pytest.raises(ProcessError, match=r"the node ended with status 3; its log .*\n.*first"):
+        with pytest.raises(
+            ProcessError, match=r"the node ended with status 3; its log .*\n.*first"
+        ):
             wait_until(lambda: False, what="x", timeout_s=20, check=supervisor.check)
         assert not process.running
 
