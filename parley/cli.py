@@ -16,6 +16,8 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from parley.deploy.commands import add_deploy_commands
+
 __all__ = ["app", "main"]
 
 app = typer.Typer(
@@ -33,6 +35,7 @@ ledger_app = typer.Typer(no_args_is_help=True, help="Show or verify a privacy le
 schema_app = typer.Typer(no_args_is_help=True, help="Describe your columns: public knowledge.")
 app.add_typer(ledger_app, name="ledger")
 app.add_typer(schema_app, name="schema")
+add_deploy_commands(app)
 
 JobFile = Annotated[
     Path | None, typer.Argument(metavar="[JOB]", help="Job file (TOML); none: the defaults.")
@@ -52,6 +55,16 @@ AsJson = Annotated[
 def run(
     job: JobFile = None,
     sets: Sets = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            help="fast | flower | processes: all parties in this process; Flower's simulation "
+            "(needs parley\\[ray]); a real server and a process a party, with TLS."
+        ),
+    ] = None,
+    parties: Annotated[
+        int | None, typer.Option(min=1, help="Number of parties: --set parties.count=N.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder to make (default: runs/…).")] = None,
     seed: Annotated[
         int | None,
@@ -68,7 +81,8 @@ def run(
 ) -> None:
     """Run a job: simulate all its parties here, leave a run folder with model, ledger, report.
 
-    With no argument, five hospitals learn a breast-cancer classifier on bundled data.
+    With no argument, five hospitals learn a breast-cancer classifier on bundled data. With
+    [bold]--engine processes --parties 3[/bold] they do so as real processes that talk over TLS.
     """
     from server.job import JobError
     from server.job_file import load_job, render_job
@@ -76,6 +90,10 @@ def run(
     overrides = list(sets or [])
     if seed is not None:
         overrides.append(f"run.seed={seed}")
+    if engine is not None:
+        overrides.append(f"run.engine={engine}")
+    if parties is not None:
+        overrides.append(f"parties.count={parties}")
     if resume is not None:
         if job is not None or overrides or out is not None or print_job:
             raise JobError("Expected --resume RUN alone: the run continues with its own job.")

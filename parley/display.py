@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from simulations.engine import Simulation
 
 __all__ = ["RunDisplay", "print_ledger", "print_outlook", "print_result"]
+
+_FEW = 5
+_LOST = {"declined", "dropped", "failed"}
 
 
 class RunDisplay:
@@ -41,6 +45,7 @@ class RunDisplay:
         self._folder: Path | None = None
         self._figures = ""
         self._unit = ""
+        self._told: set[tuple[str, int]] = set()
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -98,6 +103,21 @@ class RunDisplay:
             self._console.print(f"Resuming after round {done}.", style="dim")
         self._progress.update(self._task, description="training", total=job.rounds, completed=done)
 
+    def parties(self, board: dict[str, Any]) -> None:
+        """Shows where the parties of real processes stand: each of a few, else how many."""
+        parties = board["parties"]
+        if len(parties) <= _FEW:
+            shown = ", ".join(_standing(party) for party in parties)
+        else:
+            counts = Counter(party["state"] for party in parties)
+            shown = ", ".join(f"{count} {state}" for state, count in counts.items())
+        self._progress.update(self._task, description=board["stage"], figures=shown)
+        for party in parties:
+            if party["state"] in _LOST and (party["name"], board["round"]) not in self._told:
+                self._told.add((party["name"], board["round"]))
+                where = f"round {board['round']}" if board["round"] else "before the first round"
+                self._console.print(f"{_standing(party)}, {where}", style="yellow")
+
     def round_done(self, line: dict[str, Any]) -> None:
         """Moves the bar; loss and accuracy are marked as the simulation's."""
         figures = line["simulation_only"]
@@ -123,6 +143,12 @@ def _of_party(line: dict[str, Any]) -> str:
     )
 
 
+def _standing(party: dict[str, str]) -> str:
+    """A party's name and state; why, where it declined."""
+    reason = f" ({party['reason']})" if party["reason"] else ""
+    return f"{party['name']} {party['state']}{reason}"
+
+
 def _each(summary: dict[str, Any]) -> str:
     if "dp_sgd" in summary:
         return " a step"
@@ -139,25 +165,8 @@ def print_result(result: Simulation) -> None:
             f"[yellow]{summary['status']} after {summary['rounds_done']} of {summary['rounds']} "
             f"rounds[/yellow]: {summary['reason']}"
         )
-    table = Table(box=None, pad_edge=False, show_header=True, header_style="dim")
-    for title in ("", "private", "non-private"):
-        table.add_column(title, justify="left" if not title else "right")
-    metric = "R²" if summary["metric"] == "r2" else "accuracy"
-    if summary["accuracy"] is not None:
-        table.add_row(
-            f"{metric}, held-out records *",
-            f"{summary['accuracy']:.4f}",
-            f"{summary['baseline_accuracy']:.4f}",
-        )
-    table.add_row(
-        "training loss *",
-        "diverged" if summary["loss"] is None else f"{summary['loss']:.5f}",
-        f"{summary['baseline_loss']:.5f}",
-    )
-    console.print(table)
-    console.print("* simulation only: in a real run each figure would be a release of its own")
-    if summary["majority_accuracy"] is not None:
-        console.print(f"  always answering the commonest label: {summary['majority_accuracy']:.4f}")
+    if summary["baseline_loss"] is not None:
+        _print_figures(console, summary)
     facts = Table(box=None, pad_edge=False, show_header=False)
     facts.add_column(style="dim")
     facts.add_column()
@@ -238,6 +247,29 @@ def _add_party_level(facts: Table, summary: dict[str, Any]) -> None:
         f"{noise['law']}, scale {noise['scale']:.4g} on the average of updates clipped to "
         f"{party['clip_norm']:g}",
     )
+
+
+def _print_figures(console: Console, summary: dict[str, Any]) -> None:
+    """What only a simulation may know."""
+    table = Table(box=None, pad_edge=False, show_header=True, header_style="dim")
+    for title in ("", "private", "non-private"):
+        table.add_column(title, justify="left" if not title else "right")
+    metric = "R²" if summary["metric"] == "r2" else "accuracy"
+    if summary["accuracy"] is not None:
+        table.add_row(
+            f"{metric}, held-out records *",
+            f"{summary['accuracy']:.4f}",
+            f"{summary['baseline_accuracy']:.4f}",
+        )
+    table.add_row(
+        "training loss *",
+        "diverged" if summary["loss"] is None else f"{summary['loss']:.5f}",
+        f"{summary['baseline_loss']:.5f}",
+    )
+    console.print(table)
+    console.print("* simulation only: in a real run each figure would be a release of its own")
+    if summary["majority_accuracy"] is not None:
+        console.print(f"  always answering the commonest label: {summary['majority_accuracy']:.4f}")
 
 
 def _delta(value: float) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-__all__ = ["exit_status"]
+__all__ = ["KNOWN_ERRORS", "exit_status"]
 
 # By name, so that a command that never touches a module does not import it for its error class.
 _STATUS = {
@@ -25,7 +25,15 @@ _STATUS = {
     "privacy.ledger_errors.LedgerError": 1,
     "secure_agg.interface.TooFewSurvivors": 1,
     "simulations.block_cohort.MaskedCheckFailed": 1,
+    "client.roster.RosterError": 2,
+    "client.consent.ConsentError": 2,
+    "parley.deploy.pki.PkiError": 2,
+    "parley.deploy.folders.DeployError": 2,
+    "parley.deploy.processes.ProcessError": 1,
 }
+
+KNOWN_ERRORS = frozenset(_STATUS)
+"""Errors that a run in other processes is allowed to raise again here."""
 
 
 def exit_status(error: BaseException) -> int | None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from parley import __version__
 from server.job import Job
+from server.run_folder import RunFolder
 from simulations.engine import Observer, Simulation, simulate
 
 __all__ = ["run"]
@@ -18,7 +19,7 @@ def run(
     resume: str | Path | None = None,
     observer: Observer | None = None,
 ) -> Simulation:
-    """Runs a job (the default one for None) in the fast engine and writes its report.
+    """Runs a job (the default one for None) in the engine it names and writes its report.
 
     Args:
         out: the run folder to make; default a new one under `run.out`.
@@ -26,19 +27,26 @@ def run(
         observer: is told of the start and of every round.
 
     Raises:
-        what `simulations.engine.simulate` raises.
+        what `simulations.engine.simulate` raises, and ProcessError, PkiError of real processes.
     """
     from server.job_file import load_job
 
-    if job is None and resume is None:
-        job = load_job()
-    result = simulate(
-        job,
-        out=None if out is None else Path(out),
-        resume=None if resume is None else Path(resume),
-        observer=observer,
-        version=__version__,
-    )
+    job = job or load_job()
+    out = None if out is None else Path(out)
+    resume = None if resume is None else Path(resume)
+    engine = (job if resume is None else RunFolder.open(resume)[1]).run.engine
+    if engine == "fast":
+        result = simulate(
+            job if resume is None else None,
+            out=out,
+            resume=resume,
+            observer=observer,
+            version=__version__,
+        )
+    else:
+        from parley.deploy.engines import ENGINES
+
+        result = ENGINES[engine](job, out=out, resume=resume, observer=observer)
     from parley.report import write_report
 
     write_report(result.folder)

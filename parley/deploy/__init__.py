@@ -1,0 +1,1 @@
+"""Real processes: keys, certificates, Flower's SuperLink and SuperNodes, and their commands."""

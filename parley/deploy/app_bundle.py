@@ -1,0 +1,51 @@
+"""The Flower app that a run is submitted as: no code, only which job.
+
+The modules that its components name are those installed where it runs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from server.job import Job
+from server.run_config import RUN_KEYS, to_run_config
+
+__all__ = ["job_app"]
+
+
+def job_app(job: Job, **own: str) -> dict[str, bytes]:
+    """The files of a Flower app that runs this job; `own` sets keys of `RUN_KEYS` (with _ for -).
+
+    >>> from server.job_file import load_job
+    >>> text = job_app(load_job(), run_folder="a").popitem()[1].decode()
+    >>> print(text[text.index("[tool.flwr.app.config]") :].splitlines()[2])
+    "run-folder" = "a"
+    """
+    config = {**RUN_KEYS, **{key.replace("_", "-"): value for key, value in own.items()}}
+    lines = [
+        "[project]",
+        'name = "parley"',
+        'version = "1.0.0"',
+        'description = "A Parley job"',
+        'license = "Apache-2.0"',
+        "dependencies = []",
+        "[tool.flwr.app]",
+        'publisher = "parley"',
+        "[tool.flwr.app.components]",
+        'serverapp = "server.app:app"',
+        'clientapp = "client.app:app"',
+        "[tool.flwr.app.config]",
+        *_lines(config),
+        *_lines(to_run_config(job)),
+    ]
+    return {"pyproject.toml": ("\n".join(lines) + "\n").encode()}
+
+
+def _lines(config: Mapping[str, bool | int | float | str]) -> list[str]:
+    # Quoted whole: Flower joins nested keys with the same dots. JSON is TOML for plain values.
+    return [
+        f"{json.dumps(key)} = "
+        f"{repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False)}"
+        for key, value in config.items()
+    ]

@@ -1,0 +1,195 @@
+"""The commands of a deployment: deploy, server, party, submit, status, stop."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["add_deploy_commands"]
+
+deploy_app = typer.Typer(
+    no_args_is_help=True, help="Make a deployment's folders and keys, renew and rotate them."
+)
+
+ServerDir = Annotated[Path, typer.Argument(metavar="DIR", help="The server's folder.")]
+Hosts = Annotated[
+    list[str],
+    typer.Option("--host", help="Name or address by which parties reach the server. Repeatable."),
+]
+SetKeys = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a job's key.")
+]
+
+
+def add_deploy_commands(app: typer.Typer) -> None:
+    """Adds them to the command line."""
+    app.add_typer(deploy_app, name="deploy")
+    for command in (server, party, submit, status, stop):
+        app.command(name=command.__name__)(command)
+
+
+@deploy_app.command("init")
+def deploy_init(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
+    host: Hosts,
+    parties: Annotated[int, typer.Option(min=2, help="So many parties: site-1, site-2, …")] = 0,
+    party: Annotated[
+        list[str] | None, typer.Option("--party", help="A party by name. Repeatable.")
+    ] = None,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="The server's one port.")] = 9092,
+) -> None:
+    """Make a deployment: a certificate authority, a server, a folder and keys for every party.
+
+    [bold]parley deploy init consortium --host fl.example.org --party north --party south
+    --party east[/bold]
+    """
+    from parley.deploy.folders import DeployError, make_deployment
+
+    names = list(party or []) or [f"site-{index + 1}" for index in range(parties)]
+    if len(names) < 2 or (party and parties):
+        raise DeployError("Expected --parties N (2 or more), or --party NAME twice or more.")
+    deployment = make_deployment(folder, hosts=host, parties=names, port=port)
+    typer.echo(f"Deployment {deployment.id}: the server is {deployment.server_address}.")
+    typer.echo(f"  {folder}/server → the server's machine:  parley server DIR")
+    for name in names:
+        typer.echo(f"  {folder}/parties/{name} → {name}, secretly:  parley party DIR")
+    typer.echo(f"  {folder}/authority → keep it offline: it can name another server.")
+    typer.echo("Each party then writes its data sets and limits into its own party.toml.")
+
+
+@deploy_app.command("renew")
+def deploy_renew(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The deployment's folder.")],
+    host: Hosts,
+) -> None:
+    """Make the server's certificate anew, before it expires (after 397 days)."""
+    from parley.deploy.folders import renew_certificate
+
+    renew_certificate(folder, hosts=host)
+    typer.echo(f"Copy {folder}/server/server.pem and server.key to the server and restart it.")
+
+
+@deploy_app.command("rotate")
+def deploy_rotate(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The deployment's folder.")],
+    name: Annotated[str, typer.Argument(metavar="PARTY", help="Whose keys are made anew.")],
+) -> None:
+    """Make a party's keys anew, say after one was lost; the old ones are then refused."""
+    from parley.deploy.folders import rotate_party
+
+    rotate_party(folder, name)
+    typer.echo(f"Send {name} its new identity.key and supernode.key, secretly, and everyone the")
+    typer.echo("new deployment.toml. Runs that are going on end: their roster is the old one.")
+
+
+def server(folder: ServerDir) -> None:
+    """Run a deployment's server in the foreground; Ctrl-C (or systemd) stops it.
+
+    One port, TLS. Parties connect to it; nothing connects to them. It runs no code but this
+    installation's.
+    """
+    from parley.deploy.control import Control
+    from parley.deploy.folders import check_server
+    from parley.deploy.network import start_superlink
+    from parley.deploy.processes import Supervisor, check_port
+
+    home = check_server(folder)
+    check_port(home.listen, home.port)
+    with Supervisor() as supervisor:
+        link = start_superlink(supervisor, home.folder, port=home.port, host=home.listen)
+        control: Control = link.control()
+        known = {party.name: party.node for party in home.deployment.parties}
+        control.admit(known)
+        typer.echo(
+            f"Deployment {home.deployment.id}: listening on {home.listen}:{home.port} for "
+            f"{', '.join(known)}.",
+            err=True,
+        )
+        online: set[str] = set()
+        while True:
+            supervisor.check()
+            now = control.online() & set(known)
+            for name in sorted(now - online):
+                typer.echo(f"+ {name} is online ({len(now)} of {len(known)}).", err=True)
+            for name in sorted(online - now):
+                typer.echo(f"- {name} is offline ({len(now)} of {len(known)}).", err=True)
+            online = now
+            time.sleep(2)
+
+
+def party(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="This party's folder.")],
+    server_address: Annotated[
+        str | None,
+        typer.Option("--server", metavar="HOST:PORT", help="Instead of deployment.toml's."),
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Only check the folder.")] = False,
+) -> None:
+    """Take part, in the foreground; Ctrl-C (or systemd) stops it.
+
+    Only party.toml in this folder says what this party agrees to, and only its ledger what it has
+    spent. Whatever code a server sends is left alone: this installation answers.
+    """
+    from parley.deploy.folders import check_party, check_reachable
+    from parley.deploy.network import start_supernode
+    from parley.deploy.processes import Supervisor, free_ports
+
+    home = check_party(folder)
+    address = server_address or home.deployment.server_address
+    check_reachable(address, home.folder / "ca.crt")
+    typer.echo(f"{home.name} of deployment {home.deployment.id}: ready for {address}.", err=True)
+    if check:
+        return
+    with Supervisor() as supervisor:
+        start_supernode(
+            supervisor, home.folder, name=home.name, server=address, port=free_ports(1)[0]
+        )
+        typer.echo(f"Its log is {home.folder / 'executor.log'}.", err=True)
+        while True:
+            supervisor.check()
+            time.sleep(1)
+
+
+def submit(
+    job: Annotated[Path | None, typer.Argument(metavar="[JOB]", help="Job file (TOML).")] = None,
+    to: Annotated[Path, typer.Option("--to", metavar="DIR", help="The server's folder.")] = Path(),
+    sets: SetKeys = None,
+    resume: Annotated[
+        str | None, typer.Option(metavar="RUN", help="Go on with this run of DIR/runs.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+) -> None:
+    """Run a job with the parties of a deployment, on the server's machine.
+
+    Ctrl-C stops watching, not the run: [bold]parley status DIR[/bold] shows it, [bold]parley stop
+    DIR[/bold] ends it between two rounds.
+    """
+    from parley.deploy.submission import submit_job
+
+    summary = submit_job(job, to=to, sets=sets or [], resume=resume, quiet=quiet)
+    typer.echo(json.dumps(summary, ensure_ascii=False))
+    if summary["status"] != "complete":
+        raise typer.Exit(3 if summary["status"] == "budget-exhausted" else 1)
+
+
+def status(folder: ServerDir) -> None:
+    """Show a deployment's parties and its runs, and in a run where every party stands."""
+    from parley.deploy.submission import describe
+
+    for line in describe(folder):
+        typer.echo(line)
+
+
+def stop(
+    folder: ServerDir,
+    run: Annotated[str | None, typer.Argument(metavar="[RUN]", help="One run; none: all.")] = None,
+) -> None:
+    """End what runs, between two rounds; `parley submit --resume RUN` goes on with it."""
+    from parley.deploy.submission import stop_runs
+
+    for name in stop_runs(folder, run):
+        typer.echo(f"{name}: stopping.")

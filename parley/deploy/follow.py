@@ -1,0 +1,159 @@
+"""Watching a run from outside: the run folder says how it goes, and what ended it.
+
+The coordinator works in another process. It appends to `rounds.jsonl`, keeps `parties.json`, and
+leaves `started.json` at the start and `error.json` on a failure (`server.app`). From these the
+observer hears what it would hear in the fast engine, and an error is raised here as what it was
+there, so that messages and exit statuses are the same.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from parley.deploy.control import Control
+from parley.deploy.processes import ProcessError
+from parley.errors import KNOWN_ERRORS
+from server.job import Job
+from server.observer import Observer
+
+__all__ = ["STALE", "Follower", "follow", "raise_remote"]
+
+STALE = ("started.json", "error.json", "summary.json", "parties.json")
+"""What an earlier attempt left in a run folder, to be removed before the next."""
+
+_POLL_S, _STATUS_EVERY = 0.1, 5
+
+
+class Follower:
+    """Tells an observer what has come into a run folder since it last looked."""
+
+    def __init__(self, folder: Path, job: Job, observer: Observer | None) -> None:
+        self._folder, self._job, self._observer = folder, job, observer
+        self._started = False
+        self._read = self._skipped = self._done = 0
+        self._parties = ""
+
+    def look(self) -> None:
+        """Reads what is new."""
+        if self._observer is None:
+            return
+        if not self._started:
+            self._start(self._observer)
+        if self._started:
+            self._rounds(self._observer)
+        self._states(self._observer)
+
+    def _start(self, observer: Observer) -> None:
+        from client.plan import ReleasePlan
+
+        content = _json(self._folder / "started.json")
+        if content is not None:
+            self._started = True
+            plan = ReleasePlan.from_json(content["plan"])
+            self._done = int(content["done"])
+            observer.started(self._job, plan, self._folder, self._done)
+
+    def _rounds(self, observer: Observer) -> None:
+        try:
+            with (self._folder / "rounds.jsonl").open("rb") as file:
+                file.seek(self._read)
+                new = file.read()
+        except OSError:
+            return
+        # A line that is still being written has no end yet.
+        whole = new[: new.rfind(b"\n") + 1]
+        self._read += len(whole)
+        for line in whole.splitlines():
+            if self._skipped < self._done:
+                # A round of before the run was resumed: told then.
+                self._skipped += 1
+            else:
+                observer.round_done(json.loads(line))
+
+    def _states(self, observer: Observer) -> None:
+        tell: Callable[[dict[str, Any]], None] | None = getattr(observer, "parties", None)
+        if tell is None:
+            return
+        try:
+            text = (self._folder / "parties.json").read_text(encoding="utf-8")
+        except OSError:
+            return
+        content = _json(self._folder / "parties.json") if text != self._parties else None
+        if content is not None:
+            self._parties = text
+            tell(content)
+
+
+def follow(
+    folder: Path,
+    job: Job,
+    *,
+    control: Control,
+    run: int,
+    observer: Observer | None,
+    check: Callable[[], None] = lambda: None,
+) -> dict[str, Any]:
+    """Follows a Flower run to its end and returns its summary.
+
+    Raises:
+        what ended the run there, as the class it was; ProcessError where Flower lost it.
+    """
+    follower = Follower(folder, job, observer)
+    looks = 0
+    while True:
+        follower.look()
+        looks += 1
+        if looks % _STATUS_EVERY == 0:
+            check()
+            status = _status(control, run)
+            if status is not None:
+                break
+        time.sleep(_POLL_S)
+    follower.look()
+    raise_remote(folder)
+    summary = _json(folder / "summary.json")
+    if summary is None:
+        raise ProcessError(f"Flower ended the run ({status}) before its summary was written.")
+    return dict(summary)
+
+
+def _status(control: Control, run: int) -> str | None:
+    """How the run ended, None while it goes on (or while the SuperLink is restarting)."""
+    try:
+        found = control.runs(run)
+    except ProcessError:
+        return None
+    return found[0].outcome if found and found[0].finished else None
+
+
+def raise_remote(folder: Path) -> None:
+    """Raises what `error.json` says, where there is one."""
+    content = _json(folder / "error.json")
+    if content is None:
+        return
+    name, message = str(content["error"]), str(content["message"])
+    if name == "builtins.KeyboardInterrupt":
+        raise KeyboardInterrupt
+    if name in KNOWN_ERRORS:
+        module, _, kind = name.rpartition(".")
+        known: type[Exception] = getattr(importlib.import_module(module), kind)
+        # Its own constructor may want other arguments than the message it made of them.
+        error = known.__new__(known)
+        Exception.__init__(error, message)
+        raise error
+    raise ProcessError(
+        f"The run failed on the server with {name}: {message} (more in {folder / 'error.json'})"
+    )
+
+
+def _json(path: Path) -> dict[str, Any] | None:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None

@@ -1,0 +1,261 @@
+"""Starting, watching and ending processes: whatever happens, none is left behind.
+
+Every process leads a group of its own, has a log of its own, and dies with the process that
+started it (also when that one is killed). `Supervisor` is a context manager: leaving it, by any
+way, ends every group, politely and then not.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+__all__ = [
+    "Process",
+    "ProcessError",
+    "Supervisor",
+    "check_port",
+    "end_with_parent",
+    "free_ports",
+    "listens",
+    "wait_until",
+]
+
+_POLITE_S = 4.0
+_LINES_SHOWN = 6
+_PR_SET_PDEATHSIG = 1
+
+# Loaded here: after a fork nothing may be.
+_libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+
+
+class ProcessError(Exception):
+    """A process that did not start, ended by itself, or a port or server that is not there."""
+
+
+def end_with_parent() -> None:
+    """Has the kernel end this process when its parent ends, however that ends (Linux)."""
+    if _libc is not None:
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+@dataclass(kw_only=True)
+class Process:
+    """A process that runs: what it is called in messages, how it was started, where its log is."""
+
+    name: str
+    arguments: Sequence[str]
+    environment: Mapping[str, str]
+    log: Path
+    popen: subprocess.Popen[bytes]
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended."""
+        return self.popen.poll() is None
+
+    def tail(self) -> str:
+        """The last lines of its log."""
+        try:
+            lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            return ""
+        return "\n".join(line for line in lines if line.strip())[-2000:].split("\n", 1)[-1]
+
+    def check(self) -> None:
+        """Raises ProcessError where it has ended by itself."""
+        if not self.running:
+            raise ProcessError(
+                f"{self.name} ended with status {self.popen.returncode}; its log {self.log} "
+                f"ends:\n{_indented(self.tail())}"
+            )
+
+
+@dataclass(kw_only=True)
+class Supervisor:
+    """The processes of one run or one command; a context manager that ends them all."""
+
+    processes: list[Process] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.end()
+
+    def start(
+        self, name: str, arguments: Sequence[str], *, environment: Mapping[str, str], log: Path
+    ) -> Process:
+        """Starts a process, in a group of its own, in the root folder, its output in `log`."""
+        log.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with log.open("ab") as output:
+                popen = subprocess.Popen(  # noqa: S603 - our own commands, no shell
+                    list(arguments),
+                    env=dict(environment),
+                    cwd="/",
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    preexec_fn=end_with_parent,  # noqa: PLW1509 - one prctl, nothing else
+                )
+        except OSError as error:
+            raise ProcessError(
+                f"Cannot start {name} ({arguments[0]}): {error.strerror}."
+            ) from error
+        process = Process(
+            name=name, arguments=arguments, environment=environment, log=log, popen=popen
+        )
+        self.processes.append(process)
+        return process
+
+    def restart(self, process: Process) -> Process:
+        """Starts a process that ended again, as it was."""
+        self.end([process])
+        return self.start(
+            process.name, process.arguments, environment=process.environment, log=process.log
+        )
+
+    def check(self) -> None:
+        """Raises ProcessError where one has ended by itself."""
+        for process in self.processes:
+            process.check()
+
+    def end(self, processes: Sequence[Process] | None = None) -> None:
+        """Ends these groups (all of them for None): SIGTERM, and SIGKILL to what stays."""
+        ending = list(self.processes if processes is None else processes)
+        # A second Ctrl-C must not leave half of them running.
+        before = _ignored(signal.SIGINT), _ignored(signal.SIGTERM)
+        try:
+            for process in ending:
+                _signal(process, signal.SIGTERM)
+            if _outlives(ending, _POLITE_S / 4):
+                # A web server that waits for its last connections is done waiting at the second.
+                for process in ending:
+                    _signal(process, signal.SIGINT)
+                _outlives(ending, _POLITE_S)
+            for process in ending:
+                _signal(process, signal.SIGKILL)
+                process.popen.wait()
+        finally:
+            for number, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
+                if handler is not None:
+                    signal.signal(number, handler)
+        self.processes = [process for process in self.processes if process not in ending]
+
+
+def _ignored(number: int) -> Callable[..., object] | int | None:
+    try:
+        return signal.signal(number, signal.SIG_IGN)
+    except ValueError:
+        # Not the main thread: signals do not come here.
+        return None
+
+
+def _signal(process: Process, number: int) -> None:
+    try:
+        os.killpg(process.popen.pid, number)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+def _outlives(processes: Sequence[Process], seconds: float) -> bool:
+    """Waits that long at most; whether one still lives then."""
+    deadline = time.monotonic() + seconds
+    while any(_alive(process) for process in processes):
+        if time.monotonic() > deadline:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def _alive(process: Process) -> bool:
+    """Whether anyone of the group lives; its leader is reaped on the way."""
+    process.popen.poll()
+    try:
+        os.killpg(process.popen.pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def free_ports(count: int, *, host: str = "127.0.0.1") -> list[int]:
+    """Ports that nobody listens on now, all different."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind((host, 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def check_port(host: str, port: int) -> None:
+    """Raises ProcessError where this machine cannot listen on that port."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind((host, port))
+        except OSError as error:
+            raise ProcessError(
+                f"Cannot listen on {host}:{port}: {error.strerror}. Is another server running "
+                "there? Choose another with --port."
+            ) from error
+
+
+def listens(address: str, *, timeout_s: float = 3.0) -> None:
+    """Raises ProcessError where nobody accepts connections at host:port."""
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=timeout_s):
+            return
+    except OSError as error:
+        raise ProcessError(
+            f"Cannot reach the server at {address}: {error.strerror or 'no answer'}. Is "
+            "`parley server` running there, and does the firewall let this machine in?"
+        ) from error
+
+
+def wait_until(
+    ready: Callable[[], bool],
+    *,
+    what: str,
+    timeout_s: float,
+    check: Callable[[], None] = lambda: None,
+    poll_s: float = 0.05,
+) -> None:
+    """Waits until `ready()`; `check` is called in between and may raise.
+
+    Raises:
+        ProcessError: it was not in time.
+    """
+    deadline = time.monotonic() + timeout_s
+    while not ready():
+        check()
+        if time.monotonic() > deadline:
+            raise ProcessError(f"Waited {timeout_s:.0f} s for {what}, in vain.")
+        time.sleep(poll_s)
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines()[-_LINES_SHOWN:])

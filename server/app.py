@@ -1,0 +1,296 @@
+"""The coordinator as a Flower ServerApp, and Flower's Grid as a transport.
+
+All that the server does is `server.coordinator`; this file reads the job from Flower's run config,
+finds the run's folder, carries frames, and writes what ended the run where the launcher finds it.
+
+Which folders are whose is the environment's word, never the submitter's: `PARLEY_SERVER` is the
+server's folder (`deployment.toml`, `runs/`), `PARLEY_RUN` a run folder that the launcher made for
+this one run. With neither, it is `flwr run` on a simulation that nobody prepared, and the run
+config's `prepare` makes the parties.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import os
+import re
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flwr.app import Context, Message
+from flwr.serverapp import Grid, ServerApp
+
+from client.app import frame_content, frame_of
+
+if TYPE_CHECKING:
+    from client.plan import ReleasePlan
+    from client.roster import Deployment
+    from server.job import Job
+    from server.run_folder import RunFolder
+
+__all__ = ["GridTransport", "app", "serve"]
+
+_log = logging.getLogger("parley.server")
+
+# A message outlives its exchange by this much, so that the transport's deadline is the one that
+# decides; a reply that comes later is nobody's.
+_TTL_MARGIN_S = 30.0
+_FASTEST_POLL_S, _SLOWEST_POLL_S = 0.02, 0.2
+
+app = ServerApp()
+
+
+class GridTransport:
+    """`server.transport.Transport` over Flower's Grid.
+
+    A node is a party because of its public key, which Flower checked, and which the deployment's
+    roster names. A simulation's nodes have no keys: each is asked once which partition it is.
+    A party that is late, failed, wedged, or sends what is no frame, is simply no reply.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        deployment: Deployment,
+        *,
+        folder: Path | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """`folder` is where a simulation's parties are; None for a deployment."""
+        self._grid = grid
+        self._folder = folder
+        self._clock, self._sleep = clock, sleep
+        self._parties = {
+            _public_bytes(party.node): index
+            for index, party in enumerate(deployment.parties)
+            if party.node
+        }
+        self._count = len(deployment.parties)
+        self._simulated: dict[int, int] | None = None
+
+    def online(self) -> tuple[int, ...]:
+        """The parties that can be asked now, in order."""
+        return tuple(sorted(self._nodes()))
+
+    def exchange(
+        self, requests: Mapping[int, bytes], *, timeout_s: float
+    ) -> Iterator[tuple[int, bytes]]:
+        """Sends each party its request and yields (party, reply) as they come, until the deadline.
+
+        Raises:
+            ValueError: a request to a party that is not in the roster.
+        """
+        beyond = sorted(set(requests) - set(range(self._count)))
+        if beyond:
+            raise ValueError(f"Expected parties below {self._count}, got {beyond}.")
+        nodes = self._nodes()
+        deadline = self._clock() + timeout_s
+        sent = [party for party in requests if party in nodes]
+        messages = [
+            self._message("query.parley", nodes[party], timeout_s, requests[party])
+            for party in sent
+        ]
+        identifiers = list(self._grid.push_messages(messages)) if messages else []
+        pending = {name: party for name, party in zip(identifiers, sent, strict=False) if name}
+        for message in self._pull(pending, deadline):
+            party = pending.pop(message.metadata.reply_to_message_id)
+            frame = frame_of(message.content) if message.has_content() else None
+            if message.metadata.src_node_id != nodes[party] or not frame:
+                _log.warning("Party %d gave no answer that can be read.", party)
+                continue
+            yield party, frame
+
+    def _pull(self, pending: Mapping[str, int], deadline: float) -> Iterator[Message]:
+        """Replies to what is pending, which the caller shortens as they come."""
+        pause = _FASTEST_POLL_S
+        while pending and self._clock() < deadline:
+            replies = list(self._grid.pull_messages(list(pending)))
+            for message in replies:
+                # Only what answers this very exchange: anything else is an earlier one's.
+                if message.metadata.reply_to_message_id in pending:
+                    yield message
+            pause = _FASTEST_POLL_S if replies else min(pause * 1.5, _SLOWEST_POLL_S)
+            if pending:
+                self._sleep(max(0.0, min(pause, deadline - self._clock())))
+
+    def _nodes(self) -> dict[int, int]:
+        """Node of each party that is online."""
+        nodes = list(self._grid.get_nodes())
+        if self._folder is None:
+            return {
+                self._parties[bytes(node.public_key).strip()]: node.node_id
+                for node in nodes
+                if bytes(node.public_key).strip() in self._parties
+            }
+        if self._simulated is None or len(self._simulated) < self._count:
+            self._simulated = self._ask([node.node_id for node in nodes])
+        return self._simulated
+
+    def _ask(self, nodes: list[int], *, timeout_s: float = 120.0) -> dict[int, int]:
+        """Which partition each of a simulation's nodes is."""
+        messages = [self._message("query.partition", node, timeout_s) for node in nodes]
+        identifiers = list(self._grid.push_messages(messages)) if messages else []
+        pending = dict(zip(identifiers, nodes, strict=True))
+        found: dict[int, int] = {}
+        for message in self._pull(pending, self._clock() + timeout_s):
+            node = pending.pop(message.metadata.reply_to_message_id)
+            if message.has_content():
+                index = int(str(message.content.config_records["party"]["index"]))
+                if 0 <= index < self._count:
+                    found[index] = node
+        return found
+
+    def _message(self, kind: str, node: int, timeout_s: float, request: bytes = b"") -> Message:
+        call: dict[str, float | str] = {"timeout": float(timeout_s)}
+        if self._folder is not None:
+            call["folder"] = str(self._folder)
+        content = frame_content(request, **call)
+        return Message(content, node, kind, ttl=timeout_s + _TTL_MARGIN_S, group_id="")
+
+
+def _public_bytes(line: str) -> bytes:
+    """An OpenSSH public key as Flower writes it (PEM)."""
+    from cryptography.hazmat.primitives import serialization
+
+    key = serialization.load_ssh_public_key(line.encode())
+    return key.public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    ).strip()
+
+
+@app.main()
+def serve(grid: Grid, context: Context) -> None:
+    """Runs the job in Flower's run config."""
+    from server.coordinator import coordinate
+
+    place = _environment("PARLEY_RUN")
+    try:
+        folder, job = _run_folder(context)
+        place = folder.path
+        deployment, parties = _deployment(job, context, folder)
+        coordinate(
+            job,
+            transport=GridTransport(grid, deployment, folder=parties),
+            deployment=deployment,
+            folder=folder,
+            # A folder that was commissioned holds releases: Flower started this run again.
+            resume=(folder.path / "run-id").exists(),
+            observer=_Started(),
+            version=_version(),
+            fingerprint=_fingerprint(folder.path),
+        )
+    except BaseException as error:
+        if place is not None:
+            trace = traceback.format_exc()
+            said = {"error": _name(error), "message": str(error), "trace": trace}
+            _write(place / "error.json", said)
+        raise
+
+
+class _Started:
+    """Leaves the plan where the launcher's display finds it; rounds are in `rounds.jsonl`."""
+
+    def started(self, job: Job, plan: ReleasePlan, folder: Path, done: int) -> None:
+        """Writes `started.json`."""
+        _write(folder / "started.json", {"plan": plan.to_json(), "done": done})
+
+    def round_done(self, line: dict[str, Any]) -> None:
+        """Nothing: the coordinator wrote the line."""
+
+
+def _run_folder(context: Context) -> tuple[RunFolder, Job]:
+    """The folder of this Flower run and its job: the launcher's, the submitted one, or a new one.
+
+    A folder that exists has its own job, and that is the one that counts.
+    """
+    from server.run_config import from_run_config
+    from server.run_folder import RunFolder, RunFolderError
+
+    given, server = _environment("PARLEY_RUN"), _environment("PARLEY_SERVER")
+    if given is not None:
+        return _open(given)
+    name = str(context.run_config.get("run-folder", ""))
+    if server is None:
+        job = from_run_config(context.run_config)
+        return RunFolder.create(job), job
+    runs = server / "runs"
+    if name:
+        # One name, so that no submitter reaches beyond the server's own runs.
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", name):
+            raise RunFolderError(f"Expected run-folder to be the name of a run, got {name!r}.")
+        return _open(runs / name)
+    for mark in sorted(runs.glob("*/flower-run")):
+        if mark.read_text(encoding="utf-8").strip() == str(context.run_id):
+            return _open(mark.parent)
+    job = from_run_config(context.run_config)
+    folder = RunFolder.create(job, runs / f"flower-{context.run_id}")
+    (folder.path / "flower-run").write_text(f"{context.run_id}\n", encoding="utf-8")
+    return folder, job
+
+
+def _open(path: Path) -> tuple[RunFolder, Job]:
+    """A folder that was made before this run began: commissioned, or still without a ledger."""
+    import secrets
+
+    from server.job_file import load_job
+    from server.run_folder import RunFolder
+
+    if (path / "run-id").exists():
+        return RunFolder.open(path)
+    job = load_job(path / "job.toml")
+    return RunFolder(path, f"{path.resolve().name}-{secrets.token_hex(8)}"), job
+
+
+def _deployment(job: Job, context: Context, folder: RunFolder) -> tuple[Deployment, Path | None]:
+    """The roster, and for a simulation the folder that holds its parties'."""
+    from client.roster import load_deployment
+
+    server = _environment("PARLEY_SERVER")
+    parties = folder.path / "parties"
+    if server is not None:
+        simulated = os.environ.get("PARLEY_SIMULATED") == "1"
+        return load_deployment(server / "deployment.toml"), parties if simulated else None
+    # Simulation only: in a deployment the server's folder is set, and no name is imported.
+    module, _, function = str(context.run_config["prepare"]).partition(":")
+    prepare = getattr(importlib.import_module(module), function)
+    parties.mkdir(exist_ok=True)
+    return prepare(job, parties), parties.resolve()
+
+
+def _fingerprint(run: Path) -> str:
+    """The data's name in the ledger where the launcher prepared them; else the coordinator's."""
+    try:
+        return (run / "parties" / "fingerprint").read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
+
+
+def _environment(name: str) -> Path | None:
+    value = os.environ.get(name)
+    return Path(value) if value else None
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("parley")
+    except PackageNotFoundError:
+        return ""
+
+
+def _name(error: BaseException) -> str:
+    return f"{type(error).__module__}.{type(error).__qualname__}"
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    # Whole or not at all: the launcher reads it while the run goes on.
+    draft = path.with_name(f".{path.name}.part")
+    draft.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
+    draft.replace(path)

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from parley.deploy.follow import Follower, raise_remote
+from parley.deploy.processes import ProcessError
+from parley.errors import KNOWN_ERRORS, exit_status
+from privacy.ledger import BudgetExceeded
+from server.job_file import load_job
+
+
+class Told:
+    def __init__(self):
+        self.calls = []
+
+    def started(self, _job, plan, _folder, done):
+        self.calls.append(("started", plan, done))
+
+    def round_done(self, line):
+        self.calls.append(("round", line["round"]))
+
+    def parties(self, board):
+        self.calls.append(("parties", board["stage"]))
+
+
+@pytest.fixture
+def told(tmp_path, monkeypatch):
+    monkeypatch.setattr("client.plan.ReleasePlan.from_json", staticmethod(lambda content: content))
+    observer = Told()
+    return observer, Follower(tmp_path, load_job(), observer), tmp_path
+
+
+def start(folder, done=0):
+    (folder / "started.json").write_text(json.dumps({"plan": {"a": 1}, "done": done}))
+
+
+def lines(*rounds):
+    return "".join(json.dumps({"round": number}) + "\n" for number in rounds)
+
+
+def test_each_round_is_told_once_and_only_when_it_is_whole(told):
+    observer, follower, folder = told
+    follower.look()
+    assert observer.calls == []
+    start(folder)
+    follower.look()
+    text = lines(1, 2)
+    (folder / "rounds.jsonl").write_text(text[:-4])
+    follower.look()
+    follower.look()
+    assert observer.calls == [("started", {"a": 1}, 0), ("round", 1)]
+    (folder / "rounds.jsonl").write_text(text)
+    follower.look()
+    assert observer.calls[2:] == [("round", 2)]
+
+
+def test_rounds_of_before_a_resume_are_not_told_again(told):
+    observer, follower, folder = told
+    start(folder, done=2)
+    (folder / "rounds.jsonl").write_text(lines(1, 2, 3))
+    follower.look()
+    assert observer.calls == [("started", {"a": 1}, 2), ("round", 3)]
+
+
+def test_the_board_is_told_when_it_changes(told):
+    observer, follower, folder = told
+    for stage in ("inspect", "inspect", "vectors"):
+        (folder / "parties.json").write_text(json.dumps({"stage": stage}))
+        follower.look()
+    assert observer.calls == [("parties", "inspect"), ("parties", "vectors")]
+
+
+def remote(folder, name, message="what it said"):
+    (folder / "error.json").write_text(json.dumps({"error": name, "message": message}))
+    raise_remote(folder)
+
+
+@pytest.mark.parametrize("name", sorted(KNOWN_ERRORS))
+def test_an_error_of_ours_is_raised_as_what_it_was(name, tmp_path):
+    with pytest.raises(Exception, match="what it said") as caught:
+        remote(tmp_path, name)
+    kind = type(caught.value)
+    assert f"{kind.__module__}.{kind.__qualname__}" == name
+    assert exit_status(caught.value) in {1, 2, 3}
+
+
+def test_an_exhausted_budget_keeps_its_exit_status(tmp_path):
+    with pytest.raises(BudgetExceeded) as caught:
+        remote(tmp_path, "privacy.ledger_errors.BudgetExceeded")
+    assert exit_status(caught.value) == 3
+
+
+def test_any_other_class_that_a_file_names_is_never_imported(tmp_path):
+    with pytest.raises(ProcessError, match=r"failed on the server with os\.system: what it said"):
+        remote(tmp_path, "os.system")
+
+
+def test_a_run_that_was_stopped_there_is_interrupted_here(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        remote(tmp_path, "builtins.KeyboardInterrupt")
+
+
+def test_no_error_is_no_error(tmp_path):
+    raise_remote(tmp_path)

@@ -1,0 +1,138 @@
+"""A deployment from its commands alone: init, server, party, submit, status, stop."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from parley.deploy.processes import free_ports, wait_until
+from server.job_file import load_job, render_job
+from simulations.local_parties import prepare_parties
+
+NAMES = ("north", "south", "east")
+JOB = (
+    "parties.count=3",
+    "algorithm.rounds=2",
+    "data.records=150",
+    "run.stage-timeout=60",
+    "secure-aggregation.mode=masked",
+)
+
+
+class Commands:
+    def __init__(self, root):
+        self.root, self.running = root, []
+
+    def environment(self):
+        return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
+    def command(self, *arguments):
+        return [sys.executable, "-P", "-m", "parley", *map(str, arguments)]
+
+    def __call__(self, *arguments, expect=0):
+        done = subprocess.run(
+            self.command(*arguments),
+            capture_output=True,
+            text=True,
+            cwd=self.root,
+            env=self.environment(),
+            timeout=250,
+            check=False,
+        )
+        assert done.returncode == expect, done.stderr
+        return done.stdout if expect == 0 else done.stderr
+
+    def start(self, *arguments):
+        log = (self.root / f"{len(self.running)}.out").open("w+")
+        process = subprocess.Popen(
+            self.command(*arguments),
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd=self.root,
+            env=self.environment(),
+        )
+        self.running.append((process, log))
+        return len(self.running) - 1
+
+    def said(self, number):
+        return (self.root / f"{number}.out").read_text()
+
+    def end(self):
+        for process, _ in reversed(self.running):
+            process.send_signal(signal.SIGTERM)
+        statuses = [process.wait(30) for process, _ in self.running]
+        for _, log in self.running:
+            log.close()
+        return statuses
+
+
+@pytest.fixture
+def parley(tmp_path):
+    commands = Commands(tmp_path)
+    yield commands
+    for process, _ in commands.running:
+        process.kill()
+
+
+@pytest.fixture
+def consortium(parley, tmp_path):
+    """The folders that `parley deploy init` makes, with records and a policy in every party's."""
+    (port,) = free_ports(1)
+    home = tmp_path / "run"
+    chosen = [word for name in NAMES for word in ("--party", name)]
+    parley("deploy", "init", home, "--host", "127.0.0.1", "--port", port, *chosen)
+    job = load_job(overrides=list(JOB))
+    prepare_parties(job, tmp_path / "prepared")
+    for index, name in enumerate(NAMES):
+        for file in ("records.npz", "party.toml"):
+            shutil.copy(tmp_path / "prepared" / f"party-{index}" / file, home / "parties" / name)
+    shutil.rmtree(tmp_path / "prepared")
+    (tmp_path / "job.toml").write_text(render_job(job))
+    return home
+
+
+@pytest.mark.heavy
+def test_a_consortium_trains_from_its_commands_alone(ground, parley, consortium, tmp_path):
+    server = parley.start("server", consortium / "server")
+    wait_until(lambda: "listening on" in parley.said(server), what="the server", timeout_s=60)
+    assert "north: offline" in parley("status", consortium)
+    parties = [parley.start("party", consortium / "parties" / name) for name in NAMES]
+    wait_until(lambda: "(3 of 3)" in parley.said(server), what="the parties", timeout_s=90)
+    summary = json.loads(parley("submit", tmp_path / "job.toml", "--to", consortium, "-q"))
+    assert summary["status"] == "complete"
+    assert summary["secure_aggregation"]["mode"] == "masked"
+    assert "north: online" in parley("status", consortium)
+    assert "completed" in parley("status", consortium)
+    assert parley("stop", consortium) == ""
+    for name in NAMES:
+        assert parley("ledger", "verify", consortium / "parties" / name / "ledger.sqlite")
+    wrong = parley("submit", "--to", consortium, "--set", "parties.count=4", expect=2)
+    assert "Expected parties.count = 3" in wrong
+    assert "north of deployment" in parley.said(parties[0])
+    assert parley.end() == [130, 130, 130, 130]
+
+
+@pytest.mark.heavy
+def test_what_is_wrong_is_said_on_the_machine_where_it_is(ground, parley, consortium):
+    north = consortium / "parties" / "north"
+    assert "Cannot reach the server at 127.0.0.1" in parley("party", north, expect=1)
+    assert "Cannot reach the server" in parley("submit", "--to", consortium, expect=1)
+    server = parley.start("server", consortium / "server")
+    wait_until(lambda: "listening on" in parley.said(server), what="the server", timeout_s=60)
+    assert "Cannot listen on 0.0.0.0" in parley("server", consortium, expect=1)
+    assert parley("party", north, "--check") == ""
+    parley("deploy", "init", consortium.parent / "other", "--host", "127.0.0.1", "--parties", 2)
+    stranger = consortium.parent / "other" / "parties" / "site-1"
+    address = (consortium / "server" / "deployment.toml").read_text().split('server = "')[1]
+    address = address.split('"')[0]
+    refused = parley("party", stranger, "--server", address, expect=2)
+    assert "is not the one that" in refused
+    (north / "records.npz").unlink()
+    assert "there is no such file" in parley("party", north, expect=2)
+    assert parley.end() == [130]

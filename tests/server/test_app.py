@@ -1,0 +1,307 @@
+"""Flower's two apps, with a Grid of our own between them: the real code, no process, no Ray."""
+
+from __future__ import annotations
+
+import json
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
+from flwr.supercore.task_identity import TaskIdentity
+
+import client.app
+from client.app import frame_content, frame_of
+from client.roster import Deployment, RosterParty
+from client.wire import Frame, decode_frame, encode_frame
+from parley.deploy.pki import make_node_key
+from server.app import GridTransport, serve
+from server.job_file import load_job
+from server.run_config import RUN_KEYS, to_run_config
+
+
+@pytest.fixture(autouse=True)
+def identity():
+    TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 1
+
+
+def frame(kind="inspect", blob=b""):
+    return encode_frame(Frame(kind=kind, head={"version": 1}, blobs=(blob,)))
+
+
+class FakeGrid:
+    """Nodes that answer as `behave(node, message)` says; None is silence."""
+
+    def __init__(self, nodes, behave):
+        self.nodes, self.behave = nodes, behave
+        self.replies, self.pushed, self.late = {}, [], []
+
+    def get_nodes(self):
+        return self.nodes
+
+    def push_messages(self, messages):
+        for message in messages:
+            name = f"m{len(self.pushed)}"
+            message.metadata.__dict__["_message_id"] = name
+            self.pushed.append(message)
+            reply = self.behave(message.metadata.dst_node_id, message)
+            if reply is not None:
+                self.replies[name] = reply
+        return [m.metadata.message_id for m in self.pushed[-len(messages) :]]
+
+    def pull_messages(self, names):
+        return self.late + [self.replies.pop(n) for n in list(names) if n in self.replies]
+
+
+def reply(message, content=None, error=None):
+    made = Message(error, reply_to=message) if error else Message(content, reply_to=message)
+    made.metadata.__dict__["_src_node_id"] = message.metadata.dst_node_id
+    return made
+
+
+def echo(_node, message):
+    return reply(message, frame_content(frame_of(message.content)))
+
+
+@pytest.fixture
+def world(tmp_path):
+    lines = [make_node_key(tmp_path / f"k{i}", comment=f"site-{i}") for i in range(3)]
+    deployment = Deployment(
+        id="d" * 32,
+        beacon=b"b" * 32,
+        server_address="127.0.0.1:1",
+        parties=tuple(
+            RosterParty(name=f"site-{i}", identity=bytes([i]) * 32, node=line)
+            for i, line in enumerate(lines)
+        ),
+    )
+    from server.app import _public_bytes
+
+    nodes = [
+        SimpleNamespace(node_id=70 + i, public_key=_public_bytes(line) + b"\n")
+        for i, line in enumerate(lines)
+    ]
+    return deployment, nodes
+
+
+class Clock:
+    def __init__(self):
+        self.now = 0.0
+
+    def sleep(self, seconds):
+        self.now += max(seconds, 0.001)
+
+    def transport(self, grid, deployment, **more):
+        return GridTransport(grid, deployment, clock=lambda: self.now, sleep=self.sleep, **more)
+
+
+def exchange(transport, parties, timeout_s=5.0, blob=b""):
+    requests = {party: frame(blob=blob + bytes([party])) for party in parties}
+    got = dict(transport.exchange(requests, timeout_s=timeout_s))
+    assert all(got[party] == requests[party] for party in got)
+    return sorted(got)
+
+
+def test_parties_are_known_by_their_keys_in_whatever_order_nodes_come(world):
+    deployment, nodes = world
+    stranger = SimpleNamespace(node_id=99, public_key=b"somebody else's")
+    grid = FakeGrid([nodes[2], stranger, nodes[0]], echo)
+    transport = Clock().transport(grid, deployment)
+    assert transport.online() == (0, 2)
+    assert exchange(transport, [0, 1, 2]) == [0, 2]
+    assert [m.metadata.dst_node_id for m in grid.pushed] == [70, 72]
+
+
+@pytest.mark.parametrize("size", [10, 300_000], ids=["in one record", "as an array"])
+def test_a_frame_of_any_length_arrives_whole(world, size):
+    deployment, nodes = world
+    transport = Clock().transport(FakeGrid(nodes, echo), deployment)
+    assert exchange(transport, [0, 1, 2], blob=b"x" * size) == [0, 1, 2]
+
+
+def test_a_silent_party_costs_the_deadline_and_no_more(world):
+    deployment, nodes = world
+    clock = Clock()
+    grid = FakeGrid(nodes, lambda node, message: None if node == 71 else echo(node, message))
+    assert exchange(clock.transport(grid, deployment), [0, 1, 2], timeout_s=5.0) == [0, 2]
+    assert 5.0 <= clock.now < 5.5
+
+
+WRONG = {
+    "an error": lambda m: reply(m, error=Error(code=8, reason="secret")),
+    "nothing": lambda m: reply(m, RecordDict()),
+    "another dtype": lambda m: reply(
+        m, RecordDict({"frame": ArrayRecord({"bytes": Array(np.ones(4))})})
+    ),
+    "an array that is none": lambda m: reply(
+        m,
+        RecordDict(
+            {"frame": ArrayRecord({"bytes": Array("uint8", (4,), "numpy.ndarray", b"rubbish")})}
+        ),
+    ),
+    "a frame that is no bytes": lambda m: reply(
+        m, RecordDict({"call": ConfigRecord({"frame": 7})})
+    ),
+    "an empty frame": lambda m: reply(m, frame_content(b"")),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_a_reply_that_cannot_be_read_is_no_reply(world, kind):
+    deployment, nodes = world
+    grid = FakeGrid(nodes, lambda node, m: WRONG[kind](m) if node == 71 else echo(node, m))
+    assert exchange(Clock().transport(grid, deployment), [0, 1, 2]) == [0, 2]
+
+
+def test_another_nodes_reply_is_no_reply(world):
+    deployment, nodes = world
+
+    def behave(node, message):
+        made = echo(node, message)
+        if node == 71:
+            made.metadata.__dict__["_src_node_id"] = 70
+        return made
+
+    assert exchange(Clock().transport(FakeGrid(nodes, behave), deployment), [0, 1, 2]) == [0, 2]
+
+
+def test_a_reply_to_an_earlier_exchange_is_nobodys(world):
+    deployment, nodes = world
+    grid = FakeGrid(nodes, lambda node, m: None if node == 71 else echo(node, m))
+    transport = Clock().transport(grid, deployment)
+    assert exchange(transport, [0, 1, 2]) == [0, 2]
+    grid.late = [echo(71, grid.pushed[1])]
+    assert exchange(transport, [0, 1, 2]) == [0, 2]
+
+
+def test_messages_outlive_their_deadline(world):
+    deployment, nodes = world
+    grid = FakeGrid(nodes, echo)
+    exchange(Clock().transport(grid, deployment), [0], timeout_s=5.0)
+    assert 5.0 < grid.pushed[0].metadata.ttl < 60
+
+
+def test_a_party_that_is_not_in_the_roster_is_our_mistake(world):
+    deployment, nodes = world
+    transport = Clock().transport(FakeGrid(nodes, echo), deployment)
+    with pytest.raises(ValueError, match="Expected parties below 3, got \\[3\\]"):
+        exchange(transport, [3])
+
+
+def context(**node_config):
+    return Context(run_id=1, node_id=1, node_config=node_config, state=RecordDict(), run_config={})
+
+
+def call(request=b"x", timeout=5.0, **more):
+    return Message(frame_content(request, timeout=timeout, **more), 7, "query.parley")
+
+
+def heard(message, where):
+    content = client.app.app(message, where).content
+    return decode_frame(frame_of(content)).head
+
+
+def test_in_a_simulation_each_node_is_asked_once_which_party_it_is(world, tmp_path):
+    deployment, _ = world
+    where = {70: 2, 71: 0, 72: 1}
+
+    def behave(node, message):
+        if message.metadata.message_type == "query.partition":
+            made = client.app.app(message, context(**{"partition-id": where[node]}))
+            return reply(message, made.content)
+        assert message.content["call"]["folder"] == str(tmp_path)
+        return echo(node, message)
+
+    grid = FakeGrid([SimpleNamespace(node_id=n, public_key=b"") for n in where], behave)
+    transport = Clock().transport(grid, deployment, folder=tmp_path)
+    assert transport.online() == (0, 1, 2)
+    assert exchange(transport, [0, 1, 2]) == [0, 1, 2]
+    assert [m.metadata.dst_node_id for m in grid.pushed[3:]] == [71, 72, 70]
+
+
+def test_the_owner_says_where_a_partys_folder_is_not_the_message(monkeypatch, tmp_path):
+    seen = []
+    monkeypatch.setattr(client.app, "answer", lambda _request, folder: seen.append(folder) or b"y")
+    client.app.app(call(folder="/elsewhere"), context(party=str(tmp_path)))
+    client.app.app(call(folder="/here"), context(**{"partition-id": 2}))
+    assert [str(folder) for folder in seen] == [str(tmp_path), "/here/party-2"]
+
+
+def test_nothing_of_an_exception_leaves_the_party(monkeypatch, tmp_path):
+    import client.service
+
+    def handle(*_):
+        raise RuntimeError("name of a patient")
+
+    monkeypatch.setattr(client.service.PartyService, "open", handle)
+    made = client.app.app(call(), context(party=str(tmp_path)))
+    assert made.has_content()
+    assert "patient" not in str(made.content)
+    assert decode_frame(frame_of(made.content)).head["status"] == "failed"
+
+
+def test_a_handler_that_hangs_is_answered_for_at_its_deadline(monkeypatch, tmp_path):
+    ended = threading.Event()
+    monkeypatch.setattr(client.app, "answer", lambda *_: ended.wait(30) or b"late")
+    said = heard(call(timeout=0.2), context(party=str(tmp_path)))
+    ended.set()
+    assert said == {"version": 1, "status": "failed", "reason": "error"}
+
+
+def test_a_message_that_is_none_is_answered(tmp_path):
+    empty = Message(RecordDict(), 7, "query.parley")
+    assert heard(empty, context(party=str(tmp_path)))["reason"] == "error"
+    assert heard(call(), context())["reason"] == "error"
+
+
+def run_context(job, **own):
+    config = {**RUN_KEYS, **to_run_config(job), **own}
+    return Context(run_id=5, node_id=0, node_config={}, state=RecordDict(), run_config=config)
+
+
+def test_a_submitter_reaches_no_folder_beyond_the_servers_runs(monkeypatch, tmp_path):
+    from server.run_folder import RunFolderError
+
+    monkeypatch.setenv("PARLEY_SERVER", str(tmp_path))
+    monkeypatch.delenv("PARLEY_RUN", raising=False)
+    for name in ("../elsewhere", "/etc", ".hidden"):
+        with pytest.raises(RunFolderError, match="name of a run"):
+            serve(FakeGrid([], echo), run_context(load_job(), **{"run-folder": name}))
+
+
+def test_what_ended_the_run_is_left_for_the_launcher(monkeypatch, tmp_path):
+    from server.job import JobError
+    from server.run_folder import RunFolder
+
+    run = RunFolder.create(load_job(), tmp_path / "run").path
+    monkeypatch.setenv("PARLEY_RUN", str(run))
+    monkeypatch.setenv("PARLEY_SERVER", str(tmp_path))
+
+    def coordinate(*_, **__):
+        raise JobError("Expected more.")
+
+    monkeypatch.setattr("server.coordinator.coordinate", coordinate)
+    monkeypatch.setattr("client.roster.load_deployment", lambda _path: SimpleNamespace(parties=()))
+    with pytest.raises(JobError):
+        serve(FakeGrid([], echo), run_context(load_job()))
+    said = json.loads((run / "error.json").read_text())
+    assert (said["error"], said["message"]) == ("server.job.JobError", "Expected more.")
+
+
+def test_a_run_that_flower_starts_again_goes_on_in_its_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("PARLEY_SERVER", str(tmp_path))
+    monkeypatch.delenv("PARLEY_RUN", raising=False)
+    monkeypatch.setattr("client.roster.load_deployment", lambda _path: SimpleNamespace(parties=()))
+    (tmp_path / "runs").mkdir()
+    calls = []
+
+    def coordinate(job, *, folder, resume, **_):
+        calls.append((folder.path, resume))
+        folder.commission()
+
+    monkeypatch.setattr("server.coordinator.coordinate", coordinate)
+    serve(FakeGrid([], echo), run_context(load_job()))
+    serve(FakeGrid([], echo), run_context(load_job()))
+    assert [resume for _, resume in calls] == [False, True]
+    assert calls[0][0] == calls[1][0]
