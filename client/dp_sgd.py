@@ -121,32 +121,34 @@ def grid_scale(clip_norm: float, dimension: int) -> float:
 _NOT_FINITE = "Expected finite gradients, got NaN or infinity."
 
 
-def _not_finite(total: Tensor) -> list[int]:
-    """The rows of `[B, d]` with a value that is NaN or infinite: so is then their sum."""
-    return torch.nonzero(~torch.isfinite(total.sum(1))).flatten().tolist()
-
-
-def _noisy(total: Tensor, config: LocalTraining, noise: Sequence[NoiseStream]) -> Tensor:
-    """Every party's sum `[B, d]`, finite, on its grid plus integer noise; overwrites `total`.
+def _noisy(
+    total: Tensor, config: LocalTraining, noise: Sequence[NoiseStream]
+) -> tuple[Tensor, list[int]]:
+    """Every party's sum `[B, d]` on its grid plus integer noise; may overwrite `total`.
 
     Parties that share one stream draw from it in one call, row after row.
-    """
-    if config.clip_norm is None or not config.noise_multiplier:
-        return total
-    from privacy.samplers import rounded_gaussian
 
-    parties, dimension = total.shape
+    Returns:
+        `[B, d]`, and the rows with a value that is NaN or infinite: those are noise alone.
+    """
     values = total.detach().cpu().numpy().astype(np.float64, copy=False)
-    scale = grid_scale(config.clip_norm, dimension)
-    sigma = config.noise_multiplier * config.clip_norm * scale
-    values *= scale
-    np.rint(values, out=values)
-    if all(stream is noise[0] for stream in noise):
-        values += rounded_gaussian(sigma, parties * dimension, noise[0]).reshape(values.shape)
-    else:
-        values += [rounded_gaussian(sigma, dimension, stream) for stream in noise]
-    values *= 1 / scale  # a power of two: exact
-    return torch.as_tensor(values, dtype=total.dtype, device=total.device)
+    sums = values.sum(1)  # NaN or infinite where a value is
+    broken = np.flatnonzero(~np.isfinite(sums))
+    values[broken] = 0
+    if config.clip_norm is not None and config.noise_multiplier:
+        from privacy.samplers import rounded_gaussian
+
+        dimension = values.shape[1]
+        scale = grid_scale(config.clip_norm, dimension)
+        sigma = config.noise_multiplier * config.clip_norm * scale
+        values *= scale
+        np.rint(values, out=values)
+        if all(stream is noise[0] for stream in noise):
+            values += rounded_gaussian(sigma, values.size, noise[0]).reshape(values.shape)
+        else:
+            values += [rounded_gaussian(sigma, dimension, stream) for stream in noise]
+        values *= 1 / scale  # a power of two: exact
+    return torch.as_tensor(values, dtype=total.dtype, device=total.device), broken.tolist()
 
 
 @dataclass
@@ -165,6 +167,9 @@ class _Optimiser:
     def step(self, theta: Tensor, gradient: Tensor) -> None:
         config = self.config
         self.count += 1
+        if config.optimiser == "sgd" and not config.momentum:
+            theta.sub_(gradient, alpha=config.learning_rate)
+            return
         if config.optimiser == "sgd":
             self.first.mul_(config.momentum).add_(gradient)
             theta.sub_(self.first, alpha=config.learning_rate)
@@ -193,10 +198,10 @@ def train_party(
         for at in range(0, len(batch), config.micro_batch):
             rows = torch.as_tensor(batch[at : at + config.micro_batch], device=flat.device)
             total += _sum(network, data.features[rows], data.labels[rows], config)
-        if _not_finite(total[None]):
+        noisy, broken = _noisy(total[None], config, [data.noise])
+        if broken:
             raise NotFinite(_NOT_FINITE)
-        noisy = _noisy(total[None], config, [data.noise])[0]
-        optimiser.step(flat, noisy / (config.sampling_rate * data.divisor))
+        optimiser.step(flat, noisy[0] / (config.sampling_rate * data.divisor))
     return np.asarray(flat.cpu().numpy().astype(np.float64))
 
 
@@ -284,13 +289,13 @@ def _train_together(
             x = features.index_select(0, rows.flatten()).view(*rows.shape, *features.shape[1:])
             yield x, labels[rows], mask
 
-    same = list(pieces()) if config.sampling_rate >= 1 else None
+    # At q = 1 every step takes all records: they are laid out once, unless that is too many.
+    same = list(pieces()) if config.sampling_rate >= 1 and max(sizes) <= width else None
     broken: set[int] = set()
     for _ in range(config.steps):
         sums = (way.sums(flat, *piece, clip)[0] for piece in same or pieces())
         total = functools.reduce(Tensor.add_, sums)
-        if rows := _not_finite(total):
-            total[rows] = 0
-            broken.update(rows)
-        optimiser.step(flat, _noisy(total, config, noise).mul_(factors))
+        noisy, rows = _noisy(total, config, noise)
+        broken.update(rows)
+        optimiser.step(flat, noisy.mul_(factors))
     return np.asarray(flat.cpu().numpy()), broken

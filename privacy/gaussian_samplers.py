@@ -125,15 +125,15 @@ def _rounded(
     for part in chunks(size):
         words = stream.words(part.stop - part.start)
         if quick_error > 0.125:
-            noise[part] = _careful(words, sigma, sigma_error, survival, stream)
-        else:
-            position = quick_half_normal(words)
-            position *= sigma
-            counts, left = nearest(position, quick_error)
-            if left.size:
-                counts[left] = _careful(words[left], sigma, sigma_error, survival, stream)
-            noise[part] = counts
-        with_signs(noise[part], words)
+            noise[part] = with_signs(_careful(words, sigma, sigma_error, survival, stream), words)
+            continue
+        position = quick_half_normal(words)
+        position *= sigma
+        counts, left = nearest(position, quick_error)
+        if left.size:
+            counts[left] = _careful(words[left], sigma, sigma_error, survival, stream)
+        # The sign is a word's top bit, as it is a float's.
+        noise[part] = np.copysign(counts, words.view(np.float64), out=counts)
     return noise
 
 
