@@ -33,7 +33,7 @@ import torch
 from torch import nn
 
 PARTIES, RECORDS, STEPS, CLIP, SIGMA, RATE = 100, 50, 5, 1.0, 1.0, 0.1
-MODES = ("hooks", "ghost", "functorch")
+MODES = ("hooks", "ghost")  # functorch took twice as long
 Step = Callable[[], Any]
 
 
