@@ -119,6 +119,27 @@ def test_a_record_with_a_huge_gradient_adds_at_most_the_clip_norm() -> None:
         assert float((after - before).norm()) <= CLIP
 
 
+@pytest.mark.parametrize("name", ["built-in", "branches"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_huge_record_adds_at_most_the_clip_norm_where_parties_are_together(name, dtype) -> None:
+    network, features = networks()[name]
+    network = network.to(dtype)
+    theta = nn.utils.parameters_to_vector(network.parameters()).detach().repeat(2, 1)
+    x = torch.randn(2, 5, features, dtype=dtype)
+    y, mask = torch.randint(0, 4, (2, 5)), torch.ones(2, 5, dtype=dtype)
+    way = parties_ghost(network, x[0, 0])
+
+    def sums() -> torch.Tensor:
+        return way.sums(theta, way.prepare(x.flatten(0, 1)).view(x.shape), y, mask, CLIP)[0]
+
+    mask[1, 4] = 0
+    before = sums()
+    x[1, 4], mask[1, 4] = 1e6, 1
+    moved = (sums() - before).norm(dim=1)
+    assert float(moved[0]) == 0
+    assert 0.9 * CLIP < float(moved[1]) <= CLIP
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_the_way_is_chosen_by_the_layers() -> None:
     chosen = {name: choose_way(net, p, 4) for name, (net, p) in networks().items()}
