@@ -17,11 +17,10 @@ import time
 import warnings
 from collections.abc import Callable
 
-import numpy as np
 import torch
 from torch import nn
 
-from client.dp_sgd import LocalTraining, PartyData, grid_scale, train_parties
+from client.dp_sgd import grid_scale
 from client.networks import Network
 from client.per_record import ghost
 from privacy.samplers import rounded_gaussian
@@ -111,53 +110,6 @@ def network_of(name: str) -> tuple[nn.Module, int, int]:
     return Network.build("cnn", features=784, classes=10).module, 784, 256
 
 
-def many_parties(rounds: int, parties: int = 100, records: int = 50) -> dict[str, float]:
-    """m small parties, 64-32-10, five steps each: together, and a loop with Opacus's ghost mode."""
-    network = Network.build("mlp", features=64, classes=10, hidden=(32,))
-    rng = np.random.default_rng(0)
-    x = torch.as_tensor(rng.standard_normal((parties, records, 64)), dtype=torch.float32)
-    y = torch.as_tensor(rng.integers(0, 10, (parties, records)))
-    config = LocalTraining(
-        steps=5,
-        sampling_rate=1.0,
-        clip_norm=CLIP,
-        noise_multiplier=SIGMA,
-        optimiser="sgd",
-        learning_rate=RATE,
-        momentum=0.0,
-        way="ghost",
-        micro_batch=2048,
-    )
-    start = network.start()
-
-    def together() -> None:
-        batches, noise = NoiseStream.from_seed(0, "b"), NoiseStream.from_seed(0, "n")
-        data = [
-            PartyData(
-                features=x[j],
-                labels=y[j],
-                divisor=records,
-                batches=batches,
-                noise=noise,
-            )
-            for j in range(parties)
-        ]
-        train_parties(network, start, data, config)
-
-    model = network.module
-
-    def loop() -> None:
-        for party in range(parties):
-            network.use(torch.as_tensor(start, dtype=torch.float32).clone())
-            step = opacus(model, x[party], y[party], "ghost")
-            for _ in range(5):
-                step()
-
-    return interleaved(
-        {"ours, noise as in a run": together, "loop with Opacus ghost": loop}, rounds
-    )
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=15)
@@ -193,10 +145,6 @@ def main() -> None:
             f"  noise of d = {dimension}: torch {noise['torch']:.2f} ms, a run's "
             f"{noise['integers']:.2f} ms"
         )
-    small = many_parties(max(3, options.rounds // 3))
-    told = ", ".join(f"{key} {value:.1f} ms" for key, value in small.items())
-    ratio = small["loop with Opacus ghost"] / small["ours, noise as in a run"]
-    print(f"100 parties of 50, 64-32-10, 5 steps: {told}; {ratio:.1f}×")
 
 
 if __name__ == "__main__":

@@ -14,8 +14,9 @@ Randomness is an argument: one stream for the batches, one for the noise, of eac
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,8 +25,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from client.batches import padded_batches, poisson_batch
 from client.networks import Network
-from client.per_record import WAYS, ghost_layers, losses, parties_ghost
+from client.parties_ghost import PartiesWay, parties_ghost
+from client.per_record import WAYS, ghost_layers, losses
 from privacy.stream import NoiseStream
 
 __all__ = [
@@ -40,6 +43,9 @@ __all__ = [
 
 _PARTIES_TOGETHER = 50_000
 """Parameters up to which parties are trained together: beyond, one party fills the cores."""
+
+_VALUES_TOGETHER = 1 << 16
+"""Parameters, of all parties that are trained together, that stay in the cache with records."""
 
 
 class NotFinite(ArithmeticError):
@@ -107,14 +113,6 @@ class PartyData:
     noise: NoiseStream
 
 
-def poisson_batch(records: int, rate: float, stream: NoiseStream) -> NDArray[np.int64]:
-    """Each record with probability ⌊q·2³²⌋/2³² ≤ q, independently; may be empty."""
-    if rate >= 1:
-        return np.arange(records)
-    halves = stream.words(-(-records // 2)).view(np.uint32)[:records]
-    return np.flatnonzero(halves < np.uint32(math.floor(rate * 2**32)))
-
-
 def grid_scale(clip_norm: float, dimension: int) -> float:
     """Grid units per unit of the gradient: a power of two, rounding moves a sum ≤ C·2⁻¹³."""
     return 2.0 ** math.ceil(math.log2(2**12 * math.sqrt(dimension) / clip_norm))
@@ -123,35 +121,34 @@ def grid_scale(clip_norm: float, dimension: int) -> float:
 _NOT_FINITE = "Expected finite gradients, got NaN or infinity."
 
 
-def _noisy_together(total: Tensor, config: LocalTraining, noise: Sequence[NoiseStream]) -> Tensor:
-    """`_noisy` of every row; where all draw from one stream, in one draw, row after row."""
-    if all(stream is noise[0] for stream in noise):
-        return _noisy(total.flatten(), config, noise[0], rows=len(total)).view(total.shape)
-    return torch.stack(
-        [_noisy(row, config, stream) for row, stream in zip(total, noise, strict=True)]
-    )
+def _noisy(
+    total: Tensor, config: LocalTraining, noise: Sequence[NoiseStream]
+) -> tuple[Tensor, list[int]]:
+    """Every party's sum `[B, d]` on its grid plus integer noise; may overwrite `total`.
 
+    Parties that share one stream draw from it in one call, row after row.
 
-def _noisy(total: Tensor, config: LocalTraining, noise: NoiseStream, *, rows: int = 1) -> Tensor:
-    """The sum (or `rows` parties' sums, one after another) on its grid plus integer noise.
-
-    Raises:
-        NotFinite: a value that is NaN or infinite.
+    Returns:
+        `[B, d]`, and the rows with a value that is NaN or infinite: those are noise alone.
     """
-    values = total.detach().cpu().numpy().astype(np.float64)
-    if not np.isfinite(values).all():
-        raise NotFinite(_NOT_FINITE)
-    if config.clip_norm is None or not config.noise_multiplier:
-        return total
-    from privacy.samplers import rounded_gaussian
+    values = total.detach().cpu().numpy().astype(np.float64, copy=False)
+    sums = values.sum(1)  # NaN or infinite where a value is
+    broken = np.flatnonzero(~np.isfinite(sums))
+    values[broken] = 0
+    if config.clip_norm is not None and config.noise_multiplier:
+        from privacy.samplers import rounded_gaussian
 
-    scale = grid_scale(config.clip_norm, len(values) // rows)
-    np.rint(values * scale, out=values)
-    values += rounded_gaussian(
-        config.noise_multiplier * config.clip_norm * scale, len(values), noise
-    )
-    values /= scale
-    return torch.as_tensor(values, dtype=total.dtype, device=total.device)
+        dimension = values.shape[1]
+        scale = grid_scale(config.clip_norm, dimension)
+        sigma = config.noise_multiplier * config.clip_norm * scale
+        values *= scale
+        np.rint(values, out=values)
+        if all(stream is noise[0] for stream in noise):
+            values += rounded_gaussian(sigma, values.size, noise[0]).reshape(values.shape)
+        else:
+            values += [rounded_gaussian(sigma, dimension, stream) for stream in noise]
+        values *= 1 / scale  # a power of two: exact
+    return torch.as_tensor(values, dtype=total.dtype, device=total.device), broken.tolist()
 
 
 @dataclass
@@ -170,6 +167,9 @@ class _Optimiser:
     def step(self, theta: Tensor, gradient: Tensor) -> None:
         config = self.config
         self.count += 1
+        if config.optimiser == "sgd" and not config.momentum:
+            theta.sub_(gradient, alpha=config.learning_rate)
+            return
         if config.optimiser == "sgd":
             self.first.mul_(config.momentum).add_(gradient)
             theta.sub_(self.first, alpha=config.learning_rate)
@@ -198,8 +198,10 @@ def train_party(
         for at in range(0, len(batch), config.micro_batch):
             rows = torch.as_tensor(batch[at : at + config.micro_batch], device=flat.device)
             total += _sum(network, data.features[rows], data.labels[rows], config)
-        noisy = _noisy(total, config, data.noise)
-        optimiser.step(flat, noisy / (config.sampling_rate * data.divisor))
+        noisy, broken = _noisy(total[None], config, [data.noise])
+        if broken:
+            raise NotFinite(_NOT_FINITE)
+        optimiser.step(flat, noisy[0] / (config.sampling_rate * data.divisor))
     return np.asarray(flat.cpu().numpy().astype(np.float64))
 
 
@@ -235,10 +237,16 @@ def train_parties(
         and network.dimension <= _PARTIES_TOGETHER
         and ghost_layers(network.module) is not None
     )
-    if together:
-        return _train_together(network, theta, parties, config)
     result = np.zeros((len(parties), network.dimension))
     refused: dict[int, str] = {}
+    if together:
+        way = parties_ghost(network.module, parties[0].features[0])
+        size = max(1, _VALUES_TOGETHER // network.dimension)
+        for begin in range(0, len(parties), size):
+            chunk = slice(begin, begin + size)
+            result[chunk], broken = _train_together(network, theta, parties[chunk], config, way)
+            refused |= {begin + row: str(NotFinite(_NOT_FINITE)) for row in broken}
+        return result, refused
     for row, data in enumerate(parties):
         try:
             result[row] = train_party(network, theta, data, config)
@@ -252,40 +260,42 @@ def _train_together(
     theta: NDArray[np.float64],
     parties: Sequence[PartyData],
     config: LocalTraining,
-) -> tuple[NDArray[np.float64], dict[int, str]]:
-    """Ghost taps under vmap, batches padded to the largest of the step, with a mask."""
-    count, clip = len(parties), float(config.clip_norm or 0)
-    start = torch.as_tensor(theta, dtype=network.dtype, device=network.device)
-    flat = start.repeat(count, 1)
-    network.use(start.clone())
+    way: PartiesWay,
+) -> tuple[NDArray[np.float64], set[int]]:
+    """All steps of a few parties, whose parameters and records stay in the cache meanwhile.
+
+    Returns:
+        `[B, d]`, and the rows whose gradients were not finite.
+    """
+    clip = float(config.clip_norm or 0)
+    flat = network.rows(theta).repeat(len(parties), 1)
     optimiser = _Optimiser.begin(config, flat)
-    features = torch.cat([data.features for data in parties])
+    features = way.prepare(torch.cat([data.features for data in parties]))
     labels = torch.cat([data.labels for data in parties])
-    begins = np.cumsum([0, *(len(data.labels) for data in parties)])
-    refused: dict[int, str] = {}
-    divisors = torch.tensor(
-        [config.sampling_rate * data.divisor for data in parties], dtype=flat.dtype
-    ).to(flat.device)
+    sizes = [len(data.labels) for data in parties]
+    streams = [data.batches for data in parties]
+    noise = [data.noise for data in parties]
+    factors = 1 / (
+        config.sampling_rate * network.rows(np.array([[data.divisor] for data in parties]))
+    )
+    width = max(1, config.micro_batch // len(parties))
+
+    def pieces() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """The parties' batches of one step: x `[B, b, p]`, y and mask `[B, b]`."""
+        batches = padded_batches(sizes, config.sampling_rate, streams)
+        for at in range(0, batches.rows.shape[1], width):
+            rows = torch.as_tensor(batches.rows[:, at : at + width], device=flat.device)
+            mask = network.rows(batches.there[:, at : at + width])
+            x = features.index_select(0, rows.flatten()).view(*rows.shape, *features.shape[1:])
+            yield x, labels[rows], mask
+
+    # At q = 1 every step takes all records: they are laid out once, unless that is too many.
+    same = list(pieces()) if config.sampling_rate >= 1 and max(sizes) <= width else None
+    broken: set[int] = set()
     for _ in range(config.steps):
-        batches = [poisson_batch(len(p.labels), config.sampling_rate, p.batches) for p in parties]
-        longest = max(1, *(len(batch) for batch in batches))
-        total = torch.zeros_like(flat)
-        for at in range(0, longest, config.micro_batch):
-            pieces = [batch[at : at + config.micro_batch] for batch in batches]
-            size = max(1, *(len(piece) for piece in pieces))
-            index = np.zeros((count, size), dtype=np.int64)
-            there = np.zeros((count, size), dtype=np.float64)
-            for row, piece in enumerate(pieces):
-                index[row, : len(piece)] = piece + begins[row]
-                there[row, : len(piece)] = 1
-            chosen = torch.as_tensor(index, device=start.device)
-            mask = torch.as_tensor(there, dtype=start.dtype, device=start.device)
-            # A padded place holds some record of the block and counts for nothing.
-            x, y = features[chosen], labels[chosen]
-            total += parties_ghost(network.module, flat, x, y, mask, clip)[0]
-        broken = torch.nonzero(~torch.isfinite(total).all(1)).flatten().tolist()
-        refused |= dict.fromkeys(broken, str(NotFinite(_NOT_FINITE)))
-        total[list(refused)] = 0
-        noisy = _noisy_together(total, config, [data.noise for data in parties])
-        optimiser.step(flat, noisy / divisors[:, None])
-    return np.asarray(flat.cpu().numpy().astype(np.float64)), refused
+        sums = (way.sums(flat, *piece, clip)[0] for piece in same or pieces())
+        total = functools.reduce(Tensor.add_, sums)
+        noisy, rows = _noisy(total, config, noise)
+        broken.update(rows)
+        optimiser.step(flat, noisy.mul_(factors))
+    return np.asarray(flat.cpu().numpy()), broken

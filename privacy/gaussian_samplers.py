@@ -29,10 +29,12 @@ from privacy.inversion import (
     check_size,
     chunks,
     invert,
+    nearest,
     uniform_floats,
     widen,
     with_signs,
 )
+from privacy.quick_normal import LARGEST_QUICK, QUICK_ERROR, quick_half_normal
 from privacy.stream import NoiseStream
 
 __all__ = [
@@ -116,18 +118,39 @@ def _rounded(
     sigma: float, sigma_error: float, enclosure: Enclosure, size: int, stream: NoiseStream
 ) -> IntArray:
     """Return `size` values round(σZ), where σ is `sigma` up to a relative error or an enclosure."""
-    from scipy.special import ndtri
-
     survival = _half_normal_survival(enclosure)
     noise = np.empty(size, dtype=np.int64)
+    # The last term is the rounding of the product.
+    quick_error = sigma * (QUICK_ERROR + (sigma_error + FLOAT_ERROR) * LARGEST_QUICK)
     for part in chunks(size):
         words = stream.words(part.stop - part.start)
-        uniforms, slack = uniform_floats(words)
-        standard = -ndtri(0.5 * uniforms)  # |Z|: P[|Z| > z] = 2Φ(−z) = U, dz/du ≤ 1.26/u
-        error = sigma * (slack + (FLOAT_ERROR + sigma_error) * standard)
-        counts = invert(words, sigma * standard + 0.5, error, lambda _: survival, stream)
-        noise[part] = with_signs(counts, words)
+        if quick_error > 0.125:
+            noise[part] = with_signs(_careful(words, sigma, sigma_error, survival, stream), words)
+            continue
+        position = quick_half_normal(words)
+        position *= sigma
+        counts, left = nearest(position, quick_error)
+        if left.size:
+            counts[left] = _careful(words[left], sigma, sigma_error, survival, stream)
+        # The sign is a word's top bit, as it is a float's.
+        noise[part] = np.copysign(counts, words.view(np.float64), out=counts)
     return noise
+
+
+def _careful(
+    words: npt.NDArray[np.uint64],
+    sigma: float,
+    sigma_error: float,
+    survival: Survival,
+    stream: NoiseStream,
+) -> IntArray:
+    """Return |round(σZ)| of every word by scipy's ndtri, or mpmath where that leaves it open."""
+    from scipy.special import ndtri
+
+    uniforms, slack = uniform_floats(words)
+    standard = -ndtri(0.5 * uniforms)  # |Z|: P[|Z| > z] = 2Φ(−z) = U, dz/du ≤ 1.26/u
+    error = sigma * (slack + (FLOAT_ERROR + sigma_error) * standard)
+    return invert(words, sigma * standard + 0.5, error, lambda _: survival, stream)
 
 
 def _half_normal_survival(enclosure: Enclosure) -> Survival:

@@ -6,9 +6,11 @@ first 63 bits (the 64th bit of a word is a sign). An integer law is the count of
     X = #{j ≥ 0 : U ≤ S(j)},    S(j) = P[X > j].
 
 Fast path: a float position y with ⌊y⌋ = X, and a bound on its error that covers the width of the
-63-bit cell. Where no integer lies within that bound, X is decided. Elsewhere U is compared with
-S(j) in mpmath, at 160 bits more than are known of U, and U is extended by 64 bits for as long as
-the cell contains the threshold. So the law is exact; the errors touch only the speed.
+63-bit cell. Where no integer lies within that bound, X is decided; a sampler may try a cheap
+position with a large bound before a good one (`nearest`, `privacy.quick_normal`). Elsewhere U is
+compared with S(j) in mpmath, at 160 bits more than are known of U, and U is extended by 64 bits
+for as long as the cell contains the threshold. So the law is exact; the errors touch only the
+speed.
 
 What is drawn is a function of the keystream alone, not of the platform's last float bits: bits
 are drawn for a lane only if a threshold lies within its cell, and such a lane is never decided by
@@ -40,6 +42,7 @@ __all__ = [
     "check_size",
     "chunks",
     "invert",
+    "nearest",
     "settle",
     "uniform_floats",
     "widen",
@@ -95,7 +98,10 @@ def chunks(size: int) -> Iterator[slice]:
 
 def with_signs(counts: IntArray, words: npt.NDArray[np.uint64]) -> IntArray:
     """Negate, in place, the counts [n] whose word [n] has its top bit set: the bit not in U."""
-    return np.negative(counts, where=words.view(np.int64) < 0, out=counts)
+    sign = words.view(np.int64) >> np.int64(MAGNITUDE_BITS)  # 0 or −1, and −x = (x xor −1) + 1
+    counts ^= sign
+    counts -= sign
+    return counts
 
 
 def _context() -> Any:
@@ -181,9 +187,20 @@ def uniform_floats(words: WordArray) -> tuple[FloatArray, FloatArray]:
     return magnitude, slack
 
 
-def _undecided(distance: FloatArray, error: FloatArray) -> npt.NDArray[np.intp]:
+def _undecided(distance: FloatArray, error: FloatArray | float) -> npt.NDArray[np.intp]:
     """Return the lanes whose distance to a threshold is not surely more than the error."""
     return np.flatnonzero(~(distance > error))  # so written that NaN is undecided
+
+
+def nearest(position: FloatArray, error: float) -> tuple[FloatArray, npt.NDArray[np.intp]]:
+    """Return the integer nearest to every position [n], and the lanes that `error` could change.
+
+    Overwrites `position`; a NaN is a lane that is left open.
+    """
+    counts = np.rint(position)
+    position -= counts
+    np.abs(position, out=position)
+    return counts, _undecided(np.subtract(0.5, position, out=position), error)
 
 
 def invert(

@@ -9,7 +9,8 @@ from torch import nn
 
 from client.dp_sgd import LocalTraining, PartyData, train_parties, train_party
 from client.networks import Network, NetworkError
-from client.per_record import ghost, opacus, parties_ghost, vmap
+from client.parties_ghost import parties_ghost
+from client.per_record import ghost, opacus, vmap
 from privacy.stream import NoiseStream
 
 needs_cuda = pytest.mark.skipif(
@@ -56,8 +57,8 @@ def test_parties_together_leave_nothing_on_the_cpu(at) -> None:
     network, shape = networks()[at]
     network = network.to("meta")
     size = sum(p.numel() for p in network.parameters())
-    total, _ = parties_ghost(
-        network,
+    way = parties_ghost(network, torch.zeros(shape, device="meta"))
+    total, _ = way.sums(
         torch.zeros((3, size), device="meta"),
         torch.zeros((3, 2, *shape), device="meta"),
         torch.zeros((3, 2), dtype=torch.long, device="meta"),
@@ -72,7 +73,8 @@ def test_a_layer_left_out_has_a_gradient_of_zero_together_as_alone() -> None:
     network, _ = networks()[2]
     x, y = torch.randn((2, 6, 4)), torch.randint(0, 3, (2, 6))
     theta = nn.utils.parameters_to_vector(network.parameters()).detach()
-    together, _ = parties_ghost(network, theta.repeat(2, 1), x, y, torch.ones((2, 6)), 0.5)
+    way = parties_ghost(network, x[0, 0])
+    together, _ = way.sums(theta.repeat(2, 1), way.prepare(x), y, torch.ones((2, 6)), 0.5)
     for row in range(2):
         alone, _ = ghost(network, x[row], y[row], 0.5)
         assert torch.allclose(together[row], alone, atol=1e-6)

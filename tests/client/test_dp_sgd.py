@@ -119,6 +119,21 @@ def test_ways_and_micro_batches_give_the_same_model(way: str) -> None:
     np.testing.assert_allclose(ghost, other, rtol=1e-6, atol=1e-6)
 
 
+def test_many_parties_are_trained_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = network()
+    start = net.start()
+    names = ["a", "b", "c", "d", "e"]
+    whole, _ = train_parties(net, start, [party(n) for n in names], training())
+    monkeypatch.setattr("client.dp_sgd._VALUES_TOGETHER", 2 * net.dimension)
+    broken = party("c")
+    broken.features[:] = math.inf
+    data = [party("a"), party("b"), broken, party("d"), party("e")]
+    chunks, refused = train_parties(net, start, data, training())
+    assert set(refused) == {2}
+    kept = [0, 1, 3, 4]
+    np.testing.assert_allclose(chunks[kept], whole[kept], rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize("together", [False, True])
 def test_a_party_whose_gradients_are_nan_declines_alone(together: bool) -> None:
     net = network()

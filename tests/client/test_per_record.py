@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from client.networks import Network, NetworkError, check_layers
-from client.per_record import MARGIN, WAYS, choose_way, losses, parties_ghost
+from client.parties_ghost import parties_ghost
+from client.per_record import MARGIN, WAYS, choose_way, losses
 
 CLIP = 0.3
 
@@ -23,10 +24,24 @@ def plain_loop(network: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Te
     return total
 
 
+class Branches(nn.Module):
+    """Linear layers that are not a chain."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right, self.last = nn.Linear(5, 3), nn.Linear(5, 3), nn.Linear(3, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.last(torch.tanh(self.left(x)) * self.right(x).sigmoid())
+        return scores
+
+
 def networks() -> dict[str, tuple[nn.Module, int]]:
     torch.manual_seed(1)
     return {
         "mlp": (nn.Sequential(nn.Linear(7, 12), nn.Tanh(), nn.Linear(12, 4, bias=False)), 7),
+        "built-in": (Network.build("mlp", features=5, classes=4, hidden=(6, 3)).module, 5),
+        "branches": (Branches(), 5),
         "cnn": (Network.build("cnn", features=256, classes=4).module, 256),
         "wide-cnn": (
             nn.Sequential(
@@ -54,7 +69,7 @@ def networks() -> dict[str, tuple[nn.Module, int]]:
 
 CASES = [
     (name, way)
-    for name in ("mlp", "cnn", "wide-cnn", "places", "norm")
+    for name in ("mlp", "built-in", "branches", "cnn", "wide-cnn", "places", "norm")
     for way in WAYS
     if (name, way) != ("norm", "ghost")
 ]
@@ -73,7 +88,7 @@ def test_clipped_sums_are_those_of_a_plain_loop(name: str, way: str) -> None:
     assert float(norms.max()) > CLIP
 
 
-@pytest.mark.parametrize("name", ["mlp", "cnn", "wide-cnn", "places"])
+@pytest.mark.parametrize("name", ["mlp", "built-in", "branches", "cnn", "wide-cnn", "places"])
 def test_parties_together_give_the_sums_of_each_alone(name: str) -> None:
     network, features = networks()[name]
     network = network.double()
@@ -83,12 +98,14 @@ def test_parties_together_give_the_sums_of_each_alone(name: str) -> None:
     y = torch.randint(0, 4, (3, 6))
     mask = torch.ones(3, 6, dtype=torch.float64)
     mask[1, 4:] = 0
-    together, _ = parties_ghost(network, theta, x, y, mask, CLIP)
+    way = parties_ghost(network, x[0, 0])
+    together, norms = way.sums(theta, way.prepare(x.flatten(0, 1)).view(x.shape), y, mask, CLIP)
     for party in range(3):
         nn.utils.vector_to_parameters(theta[party], network.parameters())
         there = mask[party] > 0
-        alone, _ = WAYS["ghost"](network, x[party][there], y[party][there], CLIP)
+        alone, own = WAYS["ghost"](network, x[party][there], y[party][there], CLIP)
         torch.testing.assert_close(together[party], alone, rtol=1e-9, atol=1e-10)
+        torch.testing.assert_close(norms[party][there], own, rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -100,6 +117,27 @@ def test_a_record_with_a_huge_gradient_adds_at_most_the_clip_norm() -> None:
         x[4] = 1e6
         after, _ = way(network, x, y, CLIP)
         assert float((after - before).norm()) <= CLIP
+
+
+@pytest.mark.parametrize("name", ["built-in", "branches"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_huge_record_adds_at_most_the_clip_norm_where_parties_are_together(name, dtype) -> None:
+    network, features = networks()[name]
+    network = network.to(dtype)
+    theta = nn.utils.parameters_to_vector(network.parameters()).detach().repeat(2, 1)
+    x = torch.randn(2, 5, features, dtype=dtype)
+    y, mask = torch.randint(0, 4, (2, 5)), torch.ones(2, 5, dtype=dtype)
+    way = parties_ghost(network, x[0, 0])
+
+    def sums() -> torch.Tensor:
+        return way.sums(theta, way.prepare(x.flatten(0, 1)).view(x.shape), y, mask, CLIP)[0]
+
+    mask[1, 4] = 0
+    before = sums()
+    x[1, 4], mask[1, 4] = 1e6, 1
+    moved = (sums() - before).norm(dim=1)
+    assert float(moved[0]) == 0
+    assert 0.9 * CLIP < float(moved[1]) <= CLIP
 
 
 @pytest.mark.filterwarnings("ignore")

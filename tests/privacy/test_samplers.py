@@ -9,6 +9,7 @@ from scipy.special import ndtri
 
 from privacy import inversion
 from privacy.negative_binomial import negative_binomial
+from privacy.quick_normal import LARGEST_QUICK, QUICK_ERROR, quick_half_normal
 from privacy.samplers import (
     discrete_gaussian,
     discrete_laplace,
@@ -100,6 +101,22 @@ def test_the_float_functions_keep_to_the_margin() -> None:
         for uniform in (2 * tails).tolist():
             exact = mp.log(mpf(uniform))
             assert abs(np.log(uniform) - exact) <= abs(exact) * inversion.FLOAT_ERROR / 4
+
+
+def test_the_quick_guess_keeps_to_its_error_in_every_cell() -> None:
+    rng = np.random.default_rng(2)
+    octaves = 2 ** np.arange(43, 63)[:, None]
+    edges = octaves + np.arange(1024) * (octaves // 1024)
+    inner = [edges + (octaves / 1024 * rng.random(edges.shape)).astype(int) for _ in range(20)]
+    edges = edges.ravel()
+    words = np.concatenate([edges, edges[1:] - 1, np.ravel(inner), [2**63 - 1]]).astype(np.uint64)
+    quick = quick_half_normal(words)
+    exact = -ndtri(words.astype(np.float64) / 2.0**64)
+    assert np.abs(quick - exact).max() < QUICK_ERROR / 2
+    assert quick.max() < LARGEST_QUICK
+    np.testing.assert_array_equal(quick, quick_half_normal(words | np.uint64(2**63)))
+    below = np.array([0, 1, 2**42, 2**43 - 1], dtype=np.uint64)
+    assert np.isnan(quick_half_normal(below)).all()
 
 
 def test_the_thresholds_do_not_change_at_twice_the_precision() -> None:

@@ -1,0 +1,252 @@
+"""A round of DP-SGD in many small parties: ours, a loop with Opacus, and Flower with Opacus.
+
+    python benchmarks/dp_sgd_parties.py [--rounds 9] [--flower-python PYTHON]
+
+100 parties of 50 records, network 64-32-10, five steps of expected batch 50, clip 1, σ = 1. Ours is
+all a party does in a round: batches, gradients, exact integer noise from the system's entropy. With
+q = 1 every step takes all 50 records, as the other contenders do; with q = .5 it draws Poisson
+batches from 100. Opacus takes its noise from torch's generator and its batches as given; its engine
+is made outside the time (steps), or within (made every round, as by a party that keeps no state).
+
+All contenders run one after another, again and again, in one process and on one thread; Flower's
+simulation (Ray, one CPU an actor, both cores) waits in a process of its own for its turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+PARTIES, RECORDS, STEPS, CLIP, SIGMA, RATE = 100, 50, 5, 1.0, 1.0, 0.1
+MODES = ("hooks", "ghost")  # functorch took twice as long
+Step = Callable[[], Any]
+
+
+def plain_model() -> nn.Module:
+    return nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+
+
+def private_step(model: nn.Module, x: torch.Tensor, y: torch.Tensor, mode: str) -> Step:
+    """One step of Opacus on a given batch."""
+    from opacus import PrivacyEngine
+
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=len(y))
+    made = PrivacyEngine(accountant="rdp").make_private(
+        module=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=RATE),
+        criterion=nn.CrossEntropyLoss(),
+        data_loader=loader,
+        noise_multiplier=SIGMA,
+        max_grad_norm=CLIP,
+        poisson_sampling=False,
+        grad_sample_mode=mode,
+    )
+    network, optimiser = made[0], made[1]
+    criterion = made[2] if mode == "ghost" else nn.CrossEntropyLoss()
+
+    def step() -> None:
+        optimiser.zero_grad()
+        criterion(network(x), y).backward()
+        optimiser.step()
+
+    return step
+
+
+def data(records: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return rng.standard_normal((PARTIES, records, 64)) / 8, rng.integers(0, 10, (PARTIES, records))
+
+
+def ours(precision: str, rate: float) -> Step:
+    from client.dp_sgd import LocalTraining, PartyData, train_parties
+    from client.networks import Network
+    from privacy.stream import NoiseStream
+
+    network = Network.build("mlp", features=64, classes=10, hidden=(32,), precision=precision)  # type: ignore[arg-type]
+    records = round(RECORDS / rate)
+    rows, classes = data(records)
+    x, y = network.rows(rows), torch.as_tensor(classes)
+    config = LocalTraining(
+        steps=STEPS,
+        sampling_rate=rate,
+        clip_norm=CLIP,
+        noise_multiplier=SIGMA,
+        optimiser="sgd",
+        learning_rate=RATE,
+        momentum=0.0,
+        way="ghost",
+        micro_batch=4096,
+    )
+    start = network.start()
+
+    def one_round() -> None:
+        batches, noise = NoiseStream.from_entropy(), NoiseStream.from_entropy()
+        parties = [
+            PartyData(features=x[j], labels=y[j], divisor=records, batches=batches, noise=noise)
+            for j in range(PARTIES)
+        ]
+        train_parties(network, start, parties, config)
+
+    return one_round
+
+
+def opacus_loop(mode: str, *, made: bool) -> Step:
+    """A loop over the parties; `made` outside the time or within."""
+    rows, classes = data(RECORDS)
+    x, y = torch.as_tensor(rows, dtype=torch.float32), torch.as_tensor(classes)
+
+    def step_of(party: int) -> Step:
+        return private_step(plain_model(), x[party], y[party], mode)
+
+    ready = [step_of(party) for party in range(PARTIES)] if made else []
+
+    def one_round() -> None:
+        for party in range(PARTIES):
+            step = ready[party] if made else step_of(party)
+            for _ in range(STEPS):
+                step()
+
+    return one_round
+
+
+def flower_server() -> None:
+    """Flower's simulation: a round for every line that comes in, its seconds as a line out."""
+    from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
+    from flwr.clientapp import ClientApp
+    from flwr.serverapp import Grid, ServerApp
+    from flwr.simulation import run_simulation
+
+    client, server = ClientApp(), ServerApp()
+    paths = [str(Path(name).resolve()) for name in ("features.npy", "labels.npy")]
+    for path, part in zip(paths, data(RECORDS), strict=True):
+        np.save(path, part)
+    make, step_of = plain_model, private_step
+
+    @client.train()
+    def train(message: Message, context: Context) -> Message:
+        torch.set_num_threads(1)
+        warnings.filterwarnings("ignore")
+        party = int(context.node_config["partition-id"])
+        rows, classes = (np.load(path, mmap_mode="r")[party] for path in paths)
+        model = make()
+        model.load_state_dict(message.content["model"].to_torch_state_dict())
+        x, y = torch.tensor(rows, dtype=torch.float32), torch.tensor(classes)
+        step = step_of(model, x, y, "hooks")
+        for _ in range(STEPS):
+            step()
+        return Message(RecordDict({"model": ArrayRecord(model.state_dict())}), reply_to=message)
+
+    @server.main()
+    def main(grid: Grid, context: Context) -> None:
+        theta = {name: value.numpy() for name, value in make().state_dict().items()}
+        while len(nodes := list(grid.get_node_ids())) < PARTIES:
+            time.sleep(0.1)
+        for line in sys.stdin:
+            begin = time.perf_counter()
+            arrays = {name: Array(value) for name, value in theta.items()}
+            content = RecordDict({"model": ArrayRecord(arrays)})
+            asked = [Message(content, node, "train", group_id=line.strip()) for node in nodes]
+            answers = [r.content["model"] for r in grid.send_and_receive(asked)]
+            if len(answers) != PARTIES:
+                raise RuntimeError(f"Expected {PARTIES} replies, got {len(answers)}.")
+            theta = {n: np.mean([a[n].numpy() for a in answers], axis=0) for n in theta}
+            print(json.dumps({"seconds": time.perf_counter() - begin}), flush=True)
+
+    run_simulation(
+        server_app=server,
+        client_app=client,
+        num_supernodes=PARTIES,
+        backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}},
+    )
+
+
+def started(python: str, folder: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [python, str(Path(__file__).resolve()), "--flower-server"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=folder,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        start_new_session=True,
+    )
+
+
+def flower_round(child: subprocess.Popen[str]) -> float:
+    print("go", file=child.stdin, flush=True)
+    for line in child.stdout or ():
+        if line.startswith('{"seconds"'):
+            return float(json.loads(line)["seconds"])
+    raise RuntimeError("Expected Flower's simulation to answer, but it ended.")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--flower-python", help="an interpreter with flwr[simulation] and opacus")
+    parser.add_argument("--flower-server", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    warnings.filterwarnings("ignore")
+    if options.flower_server:
+        flower_server()
+        return
+    contenders: dict[str, Step] = {
+        "ours, float64, q = 1": ours("float64", 1.0),
+        "ours, float32, q = 1": ours("float32", 1.0),
+        "ours, float64, q = .5": ours("float64", 0.5),
+        "ours, float32, q = .5": ours("float32", 0.5),
+    }
+    contenders |= {f"Opacus {mode}, steps": opacus_loop(mode, made=True) for mode in MODES}
+    contenders |= {f"Opacus {mode}, all": opacus_loop(mode, made=False) for mode in MODES}
+    wall: dict[str, list[float]] = {}
+    cpu: dict[str, list[float]] = {}
+    with tempfile.TemporaryDirectory(prefix="flower-", ignore_cleanup_errors=True) as folder:
+        flower = started(options.flower_python, folder) if options.flower_python else None
+        try:
+            for number in range(options.rounds + 1):  # the first warms up
+                for name, one_round in contenders.items():
+                    for _ in range(5 if name.startswith("ours") else 1):
+                        begin, cpu_begin = time.perf_counter(), time.process_time()
+                        one_round()
+                        if number:
+                            wall.setdefault(name, []).append(time.perf_counter() - begin)
+                            cpu.setdefault(name, []).append(time.process_time() - cpu_begin)
+                if flower and (seconds := flower_round(flower)) and number:
+                    wall.setdefault("Flower with Opacus hooks", []).append(seconds)
+        finally:
+            if flower:
+                os.killpg(flower.pid, signal.SIGKILL)  # its workers too: the group is its own
+                flower.wait()
+    base = (
+        statistics.median(wall["ours, float64, q = 1"]),
+        statistics.median(wall["ours, float32, q = 1"]),
+    )
+    print("median ms: wall, CPU; wall over ours in float64 and in float32 (q = 1)")
+    for name, times in wall.items():
+        middle = statistics.median(times)
+        used = f"{1e3 * statistics.median(cpu[name]):8.1f}" if name in cpu else "       –"
+        print(
+            f"{name:28}{1e3 * middle:9.1f}{used}{middle / base[0]:8.1f}×{middle / base[1]:8.1f}×",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
