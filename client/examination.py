@@ -34,6 +34,7 @@ from client.algorithms import (
 )
 from client.consent import Consent, Declined
 from client.decoding import DecodingError
+from client.party_level import PartyLevel
 from client.plan import ReleasePlan
 from client.roster import Deployment
 from client.task import task_from
@@ -114,7 +115,9 @@ def check_plan(consent: Consent, proposal: Proposal) -> None:
     plan, run, dataset = proposal.plan, proposal.parameters, consent.dataset(proposal.dataset)
     weighted = plan.weights == "size"
     private_size = dataset.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
-    law, accepted = plan.mechanism.law, consent.laws
+    laws, accepted = {plan.mechanism.law}, consent.laws
+    if plan.party_level is not None:
+        laws |= {plan.party_level.mechanism.law}
     claims = (
         (Reason.WRONG_RUN, "run", proposal.run_id, plan.run_id == proposal.run_id),
         (Reason.WRONG_RUN, "parties", run.parties, plan.parties == run.parties),
@@ -132,7 +135,7 @@ def check_plan(consent: Consent, proposal: Proposal) -> None:
             f"{consent.min_survivors} to {run.minimum_survivors}",
             consent.min_survivors <= plan.min_survivors <= run.minimum_survivors,
         ),
-        (Reason.MECHANISM, "noise law", ", ".join(accepted), law in accepted),
+        (Reason.MECHANISM, "noise law", ", ".join(accepted), laws <= set(accepted)),
         (
             Reason.CALIBRATION,
             "calibration",
@@ -209,7 +212,9 @@ def _model_of(task: Mapping[str, Any]) -> tuple[str, int]:
         if isinstance(hidden, list) and isinstance(name, str):
             widths = [model.get("features"), *hidden, classes]
             if all(type(width) is int and 0 < width < 2**40 for width in widths):
-                return name, sum(a * b for a, b in pairwise(widths))
+                # Of a convolutional network, or one's own code, sizes alone bound little.
+                layered = name == "mlp" or isinstance(loss, Mapping)
+                return name, sum(a * b for a, b in pairwise(widths)) if layered else max(widths)
     raise Declined(Reason.PROTOCOL, "Expected a model with a kind and whole sizes, got another.")
 
 
@@ -357,7 +362,22 @@ def _check_network(
     )
     if not same:
         raise Declined(Reason.MECHANISM, "Expected the noise of the task's own training.")
+    if algorithm.both != (plan.party_level is not None):
+        raise Declined(Reason.UNIT, "Expected both guarantees in task and plan, or one in both.")
+    if plan.party_level is not None:
+        _check_party_level(plan, plan.party_level, algorithm.update_bound)
+        return algorithm.update_bound
     return algorithm.coordinate_bound
+
+
+def _check_party_level(plan: ReleasePlan, level: PartyLevel, bound: float) -> None:
+    """The noise on the sum covers any update of the task's norm: it may be what is charged."""
+    if plan.weights != "uniform":
+        raise Declined(Reason.SENSITIVITY, "Expected uniform weights with both guarantees.")
+    _sufficient("the update's norm", bound, level.clip_norm)
+    _sufficient("the party's sensitivity", 2 * bound, level.sensitivity)
+    grid = plan.encoding.grid_sensitivity(max(2 * bound, level.sensitivity), plan.dimension)
+    _sufficient("the sensitivity of the noise on the sum", grid, level.mechanism.sensitivity)
 
 
 def check_state(algorithm: FederatedAlgorithm, state: State) -> None:

@@ -7,6 +7,8 @@ Every round each party trains from θ by `client.dp_sgd` and contributes its upd
 - unit party: the training is plain, v_j is clipped to S in L2, and the server adds noise to the
   sum, whose sensitivity is 2S when one party's data are replaced (McMahan et al. 2018,
   arXiv:1710.06963). A party's every record is covered by it.
+- both: DP-SGD in the party, then the clip to S (post-processing of noisy sums) and the server's
+  noise: a record-level and a party-level guarantee of one release (`client.plan.PartyLevel`).
 
 The server's step is averaging, averaging with momentum, or Adam (Reddi et al. 2021,
 arXiv:2003.00295) on the average update: post-processing.
@@ -71,14 +73,16 @@ class FederatedAveraging:
         model: the network.
         unit: record (DP-SGD in the party) or party (clipped update, noise on the sum).
         training: one party's work in a round.
-        update_bound: a contribution's norm: S with unit party; with unit record the largest
-            coordinate that survives clamping, times √d.
+        update_bound: a contribution's norm: S with unit party or both; with unit record alone the
+            largest coordinate that survives clamping, times √d.
         server: the server's step.
         rounds: T; the mean over the later half of the iterates may be reported.
         average: whether it is.
         neighbouring: with replace-one a party divides by its own number of records, which no
             neighbour changes; with add-or-remove-one by the public least number.
         seed: of batches and noise; None for the operating system's entropy.
+        both: with unit record, whether the update is clipped to S too, for a guarantee of unit
+            party beside.
         components: `[p, k]` directions that rows are projected on beforehand; kept in the state.
     """
 
@@ -92,6 +96,7 @@ class FederatedAveraging:
     neighbouring: Neighbouring
     seed: int | None
     components: NDArray[np.float64] | None = None
+    both: bool = False
 
     @property
     def lipschitz(self) -> float:
@@ -141,7 +146,7 @@ class FederatedAveraging:
             if row not in refused and not np.isfinite(updates[row]).all():
                 refused[row] = "Expected a finite update, got NaN or infinity."
         updates[list(refused)] = 0
-        if self.unit is Unit.RECORD:
+        if self.unit is Unit.RECORD and not self.both:
             limit = self.coordinate_bound
             np.clip(updates, -limit, limit, out=updates)
         else:
@@ -152,7 +157,7 @@ class FederatedAveraging:
 
     @property
     def coordinate_bound(self) -> float:
-        """Largest |coordinate| of an update with unit record."""
+        """Largest |coordinate| of an update with unit record alone."""
         return self.update_bound / math.sqrt(self.model.dimension)
 
     def _stream(self, use: str, plan: ReleasePlan) -> NoiseStream:

@@ -95,14 +95,15 @@ def load_holding(dataset: DataSet, folder: Path, *, label: str, intercept: bool)
     Args:
         dataset: where it is.
         folder: the party's, which paths are relative to.
-        label: how the label is read: logistic, softmax, ridge or huber-svm.
+        label: how the label is read: logistic, softmax, ridge or huber-svm; or network, for
+            classes where the schema has some, else −1/+1.
         intercept: whether rows get a constant column.
 
     Raises:
         Declined: data-unreadable; model, where the label has no such reading.
     """
-    if label not in LABEL_READERS:
-        raise Declined(Reason.MODEL, f"Expected a label of {', '.join(LABEL_READERS)}.")
+    if label not in (*LABEL_READERS, "network"):
+        raise Declined(Reason.MODEL, f"Expected a label of {', '.join(LABEL_READERS)}, network.")
     path = folder / (dataset.path or dataset.prepared)
     fingerprint = file_fingerprint(path)
     if dataset.prepared:
@@ -118,6 +119,8 @@ def load_holding(dataset: DataSet, folder: Path, *, label: str, intercept: bool)
         schema = load_schema(folder / dataset.data_schema)
     except SchemaError as error:
         raise Declined(Reason.DATA_UNREADABLE, str(error)) from error
+    if label == "network":
+        label = "softmax" if schema.classes else "logistic"
     try:
         records = read_records(path, schema, label)
     except SchemaError as error:

@@ -116,6 +116,11 @@ class Keeper:
             os.close(handle)  # lets go of the lock, as the end of the process would
 
     @property
+    def ledger(self) -> Path:
+        """The party's own ledger."""
+        return self.folder / "ledger.sqlite"
+
+    @property
     def _state(self) -> Path:
         return self.folder / "state"
 
@@ -164,7 +169,9 @@ class Keeper:
         if path.exists() and path.stat().st_size > _LARGEST_LOG:
             os.replace(path, path.with_name("party.log.1"))
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        text = f"{stamp} {' '.join(line.split())}\n".encode("utf-8", errors="replace")
+        # A server's words may be in it: no new lines, nothing that a terminal would obey.
+        said = "".join(c if c.isprintable() else " " for c in line)
+        text = f"{stamp} {' '.join(said.split())}\n".encode("utf-8", errors="replace")
         handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with os.fdopen(handle, "wb") as file:
             file.write(text)

@@ -52,6 +52,7 @@ def describe_network_task(algorithm: FederatedAlgorithm) -> dict[str, Any]:
             "average": algorithm.average,
             "neighbouring": str(algorithm.neighbouring),
             "seed": algorithm.seed,
+            "both": algorithm.both,
         },
     }
 

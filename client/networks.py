@@ -187,6 +187,13 @@ class Network:
             raise NetworkError("Expected a CUDA device for run.device = 'cuda', got none.")
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
+        if device == "cuda":
+            # TF32 keeps 10 bits of a product: `per_record.MARGIN` is for float32's 24, and a
+            # clipped sum could be longer than C. Determinism: a killed run resumes to the same.
+            torch.backends.cuda.matmul.allow_tf32 = False
+            torch.backends.cudnn.allow_tf32 = False
+            torch.backends.cudnn.deterministic = True
+            torch.backends.cudnn.benchmark = False
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             if kind in BUILT_IN:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from client.algorithms import FederatedAlgorithm, State
 from client.block import PartyBlock
 from client.plan import ReleasePlan
-from privacy.events import Composition
+from privacy.events import Composition, Event
 from privacy.guarantee import Neighbouring, Unit
 
 __all__ = ["Answer", "PartyPolicy", "PartySession"]
@@ -33,6 +33,9 @@ class PartyPolicy:
         min_survivors: least cohort whose sum may be opened.
         units: accepted units of privacy.
         neighbouring: accepted neighbouring relations.
+        party_epsilon: largest ε this job may spend on all that the party holds, at `party_delta`,
+            where a plan guarantees that too; None accepts no such plan.
+        party_delta: the δ at which that ε is counted.
     """
 
     epsilon: float
@@ -40,6 +43,8 @@ class PartyPolicy:
     min_survivors: int = 1
     units: frozenset[Unit] = frozenset({Unit.RECORD})
     neighbouring: frozenset[Neighbouring] = frozenset({Neighbouring.REPLACE_ONE})
+    party_epsilon: float | None = None
+    party_delta: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,6 +139,8 @@ class PartySession:
         whole: str | None = None
         if plan.unit not in policy.units or plan.neighbouring not in policy.neighbouring:
             whole = f"unit {plan.unit} with {plan.neighbouring} neighbours is not accepted"
+        elif plan.party_level is not None and policy.party_epsilon is None:
+            whole = "a budget for the whole party is not accepted"
         elif plan.min_survivors < policy.min_survivors:
             whole = f"cohort of {plan.min_survivors} is below the least, {policy.min_survivors}"
         if whole is not None:
@@ -150,21 +157,31 @@ class PartySession:
         return refused
 
     def _rounds_within_budget(self, plan: ReleasePlan) -> int:
-        """How many releases like this one the policy's budget pays for (bisection)."""
+        """How many releases like this one the policy's budgets pay for."""
         if math.isinf(self.policy.epsilon):  # the budget is kept elsewhere
             return 2**40
-        digest = f"{plan.event}"
+        policy, party = self.policy, plan.party_level
+        digest = f"{plan.event}{party and party.event}"
         if self._affordable[0] != digest:
-
-            def fits(count: int) -> bool:
-                spent = self.before.add(plan.event, count=count)
-                return spent.epsilon(self.policy.delta)[1] <= self.policy.epsilon * (1 + 1e-9)
-
-            low, high = 0, 1
-            while high < 2**40 and fits(high):
-                low, high = high, high * 2
-            while high - low > 1:
-                middle = (low + high) // 2
-                low, high = (middle, high) if fits(middle) else (low, middle)
-            self._affordable = (digest, low)
+            count = _affordable(self.before, plan.event, policy.epsilon, policy.delta)
+            if party is not None:
+                epsilon = policy.party_epsilon or 0.0
+                whole = _affordable(Composition.empty(), party.event, epsilon, policy.party_delta)
+                count = min(count, whole)
+            self._affordable = (digest, count)
         return self._affordable[1]
+
+
+def _affordable(before: Composition, event: Event, epsilon: float, delta: float) -> int:
+    """The most `event`s after `before` within (ε, δ), by bisection."""
+
+    def fits(count: int) -> bool:
+        return before.add(event, count=count).epsilon(delta)[1] <= epsilon * (1 + 1e-9)
+
+    low, high = 0, 1
+    while high < 2**40 and fits(high):
+        low, high = high, high * 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low

@@ -119,7 +119,7 @@ def ghost(network: nn.Module, x: Tensor, y: Tensor, clip: float) -> tuple[Tensor
             [
                 torch.cat([own.reshape(-1) for own in part.sums(factors)])
                 if part is not None
-                else torch.zeros(sum(p.numel() for p in layer.parameters()), dtype=x.dtype)
+                else norms.new_zeros(sum(p.numel() for p in layer.parameters()))
                 for layer, part in parts.items()
             ]
         )
@@ -239,19 +239,29 @@ def parties_ghost(
         named = {n: v.view(shape) for (n, shape, _), v in zip(names, pieces, strict=True)}
 
         def total_loss(taps: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-            current["taps"], current["inputs"] = taps, [None] * len(layers)
+            current["taps"], current["inputs"] = taps, [rows] * len(layers)
             each = losses(torch.func.functional_call(network, named, (rows,)), labels)
             return each.sum(), current["inputs"]
 
-        taps = [rows.new_zeros(shape) for shape in shapes]
+        taps = [rows.new_zeros(shape or ()) for shape in shapes]
         backward, inputs = torch.func.grad(total_loss, has_aux=True)(taps)
-        parts = [_parts(*each) for each in zip(layers, inputs, backward, strict=True)]
-        norms = torch.stack([part.squared_norms() for part in parts]).sum(0).sqrt()
+        # A layer that the forward pass leaves out has a gradient of zero.
+        parts = [
+            None if shape is None else _parts(layer, into, back)
+            for layer, into, back, shape in zip(layers, inputs, backward, shapes, strict=True)
+        ]
+        squares = [part.squared_norms() for part in parts if part is not None]
+        norms = torch.stack(squares).sum(0).sqrt()
         factors = _factors(norms, clip) * there
-        sums = [own.reshape(-1) for part in parts for own in part.sums(factors)]
+        sums = [
+            own.reshape(-1)
+            for part, size in zip(parts, widths, strict=True)
+            for own in ([flat.new_zeros(size)] if part is None else part.sums(factors))
+        ]
         return torch.cat(sums), norms
 
     shapes = _output_shapes(network, layers, x[0])
+    widths = [sum(p.numel() for p in layer.parameters()) for layer in layers]
     hooks = [layer.register_forward_hook(tap) for layer in layers]
     try:
         with torch.no_grad():
@@ -262,7 +272,10 @@ def parties_ghost(
     return result
 
 
-def _output_shapes(network: nn.Module, layers: Sequence[nn.Module], x: Tensor) -> list[torch.Size]:
+def _output_shapes(
+    network: nn.Module, layers: Sequence[nn.Module], x: Tensor
+) -> list[torch.Size | None]:
+    """Of every layer's output; None where the forward pass leaves the layer out."""
     shapes: dict[nn.Module, torch.Size] = {}
 
     def keep(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
@@ -275,7 +288,7 @@ def _output_shapes(network: nn.Module, layers: Sequence[nn.Module], x: Tensor) -
     finally:
         for hook in hooks:
             hook.remove()
-    return [shapes[layer] for layer in layers]
+    return [shapes.get(layer) for layer in layers]
 
 
 # --- written out ---------------------------------------------------------------------------------

@@ -12,14 +12,19 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from client.decoding import DecodingError, facts_from
+from client.party_level import PartyLevel, mechanism_from_json, mechanism_to_json
 from privacy.events import Event
 from privacy.guarantee import Neighbouring, NoisePoint, Unit
-from privacy.mechanisms import MECHANISMS, Mechanism
+from privacy.mechanisms import Mechanism
 from privacy.party_steps import PartySteps
+from privacy.stream import NoiseStream
 from secure_agg.encoding import FixedPoint
 
-__all__ = ["ACCOUNTANT_VERSION", "ReleasePlan"]
+__all__ = ["ACCOUNTANT_VERSION", "PartyLevel", "ReleasePlan"]
 
 ACCOUNTANT_VERSION = "1"
 """Raised when the same events would be charged differently."""
@@ -53,6 +58,8 @@ class ReleasePlan:
         parties: m.
         calibration: how the noise was scaled to the budget.
         seeded: the noise is a simulation's, reproducible from a seed, and protects nobody.
+        party_level: the second guarantee, of unit party, beside this one of unit record; its
+            noise is added to the same sum.
     """
 
     run_id: str
@@ -77,15 +84,36 @@ class ReleasePlan:
     parties: int
     calibration: str
     seeded: bool
+    party_level: PartyLevel | None = None
 
     @property
     def event(self) -> Event:
-        """What one release under this plan charges."""
+        """What one release under this plan charges one `unit`.
+
+        With a party-level guarantee beside it, the lower of the two bounds that are proved for a
+        record: privacy.md section 4, "a local DP-SGD release that only the aggregate reveals may
+        be charged by whichever bound is lower". No update is ever shown but in the noisy sum.
+        """
+        if self.party_level is not None and self.party_level.covers_records:
+            return self.party_level.event
         return self.mechanism.event()
+
+    def draw(self, stream: NoiseStream) -> NDArray[np.int64]:
+        """`[d]` the server's noise on the sum, in grid units; zeros where parties add it all."""
+        noise = self.mechanism.draw(stream)
+        if self.party_level is None:
+            return noise
+        return noise + self.party_level.mechanism.draw(stream)
 
     @property
     def inflation(self) -> float:
         """Relative growth of the sensitivity by rounding to the grid."""
+        if self.party_level is not None:
+            scale = 2.0**self.encoding.scale_bits
+            return (
+                self.party_level.mechanism.sensitivity / (scale * self.party_level.sensitivity)
+                - 1.0
+            )
         if self.noise_point is NoisePoint.PARTY:
             return 0.0  # Rounding follows the noise: post-processing.
         scale = 2.0**self.encoding.scale_bits
@@ -101,30 +129,17 @@ class ReleasePlan:
 
     def facts(self) -> dict[str, Any]:
         """What the ledger keeps of a release, under the keys of `privacy.ledger_entry.FACTS`."""
-        facts: dict[str, Any] = {
-            "mechanism": self.algorithm,
+        facts = {
+            **self._common_facts(),
             "unit": str(self.unit),
             "neighbouring": str(self.neighbouring),
-            "norm": "L2",
             "sensitivity": self.sensitivity,
             "noise_law": self.mechanism.law,
             "noise_parameter": self.mechanism.scale / 2.0**self.encoding.scale_bits,
-            "accountant": "privacy.events",
-            "accountant_version": ACCOUNTANT_VERSION,
             "noise_point": str(self.noise_point),
-            "seeded": self.seeded,
             "calibration": self.calibration,
-            "dimension": self.dimension,
-            "parties": self.parties,
-            "public_n": self.min_records,
-            "total_records": round(self.mean_records * self.parties),
-            "weights": self.weights,
             "lipschitz": self.lipschitz,
-            "lambda": self.lambda_,
-            "lambda_convention": "(λ/2)‖θ‖²",
-            "grid_scale": 2.0**self.encoding.scale_bits,
             "grid_inflation": self.inflation,
-            "honest_threshold": self.min_survivors,
         }
         if self.clip_norm is not None:
             facts["clip_norm"] = self.clip_norm
@@ -138,14 +153,71 @@ class ReleasePlan:
             }
         if self.tolerance is not None:
             facts["gradient_tolerance"] = self.tolerance / self.min_records
-        return facts
+        if self.party_level is None:
+            return facts
+        if self.party_level.covers_records:
+            # A record within a party: the party's bound, under the record's own relation.
+            own = {"unit": str(self.unit), "neighbouring": str(self.neighbouring)}
+            return {
+                **self._party_facts(self.party_level),
+                **own,
+                "bound": "outer: noise on the sum of clipped updates",
+            }
+        return {**facts, "bound": "inner: DP-SGD in the party"}
+
+    def party_facts(self) -> dict[str, Any]:
+        """What the ledger keeps of the same release in the parties' own budget.
+
+        Raises:
+            ValueError: the release has no party-level guarantee.
+        """
+        if self.party_level is None:
+            raise ValueError("Expected a plan with a party-level guarantee, got one without.")
+        return self._party_facts(self.party_level)
+
+    def _party_facts(self, party: PartyLevel) -> dict[str, Any]:
+        return {
+            **self._common_facts(),
+            "unit": str(party.unit),
+            "neighbouring": str(party.neighbouring),
+            "sensitivity": party.sensitivity,
+            "noise_law": party.mechanism.law,
+            "noise_parameter": party.mechanism.scale / 2.0**self.encoding.scale_bits,
+            "noise_point": str(NoisePoint.SERVER),
+            "calibration": party.calibration,
+            "clip_norm": party.clip_norm,
+            "grid_inflation": self.inflation,
+        }
+
+    def _common_facts(self) -> dict[str, Any]:
+        return {
+            "mechanism": self.algorithm,
+            "norm": "L2",
+            "accountant": "privacy.events",
+            "accountant_version": ACCOUNTANT_VERSION,
+            "seeded": self.seeded,
+            "dimension": self.dimension,
+            "parties": self.parties,
+            "public_n": self.min_records,
+            "total_records": round(self.mean_records * self.parties),
+            "weights": self.weights,
+            "lambda": self.lambda_,
+            "lambda_convention": "(λ/2)‖θ‖²",
+            "grid_scale": 2.0**self.encoding.scale_bits,
+            "honest_threshold": self.min_survivors,
+        }
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; `from_json` gives the same plan back."""
         plain = asdict(self)
-        plain["mechanism"] = {"law": self.mechanism.law, **plain["mechanism"]}
+        party = None if self.party_level is None else self.party_level.to_json()
         enums = {name: str(plain[name]) for name in ("noise_point", "unit", "neighbouring")}
-        return {**plain, **enums}
+        return {
+            **plain,
+            **enums,
+            "mechanism": mechanism_to_json(self.mechanism),
+            "party_level": party,
+        }
 
     @classmethod
     def from_json(cls, value: Any) -> ReleasePlan:
@@ -157,24 +229,23 @@ class ReleasePlan:
         if not isinstance(value, Mapping):
             raise DecodingError(f"Expected a plan as an object, got {type(value).__name__}.")
         rest = dict(value)
-        mechanism = rest.pop("mechanism", None)
-        if not isinstance(mechanism, Mapping):
-            raise DecodingError("Expected a plan's mechanism as an object, got another.")
-        law = mechanism.get("law")
-        laws: dict[str, type[Mechanism]] = {**MECHANISMS, PartySteps.law: PartySteps}
-        if not isinstance(law, str) or law not in laws:
-            raise DecodingError(f"Expected a noise law of {', '.join(laws)}, got another.")
-        numbers = {key: number for key, number in mechanism.items() if key != "law"}
+        if "party_level" not in rest:
+            raise DecodingError("Expected a party_level, or null, in a plan, got none.")
+        party = rest.pop("party_level")
         plan = facts_from(
             cls,
-            {key: field for key, field in rest.items() if key != "encoding"},
-            mechanism=facts_from(laws[law], numbers),
+            {key: field for key, field in rest.items() if key not in {"encoding", "mechanism"}},
+            mechanism=mechanism_from_json(rest.get("mechanism")),
             encoding=facts_from(FixedPoint, rest.get("encoding")),
+            party_level=None if party is None else PartyLevel.from_json(party),
         )
         if min(plan.round_number, plan.dimension, plan.parties, plan.min_records) < 1:
             raise DecodingError("Expected round, dimension, parties and min_records >= 1.")
         if not 1 <= plan.min_survivors <= plan.parties or plan.weights not in ("uniform", "size"):
             raise DecodingError("Expected min_survivors from 1 to m and known weights, got others.")
+        level = plan.party_level
+        if level is not None and level.mechanism.dimension != plan.dimension:
+            raise DecodingError("Expected noise of the plan's dimension on the sum, got another.")
         if plan.mechanism.dimension != plan.dimension or not 0 <= plan.delta < 1:
             raise DecodingError("Expected a mechanism of the plan's dimension and δ in [0, 1).")
         if min(plan.sensitivity, plan.lipschitz, plan.mean_records) <= 0 or plan.lambda_ < 0:

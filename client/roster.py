@@ -63,7 +63,7 @@ class Deployment:
     Attributes:
         id: 32 hex digits.
         beacon: 32 bytes of public randomness, drawn before any key of a run: it fixes the graph.
-        server: `host:port` of the SuperLink; empty in a simulation.
+        server_address: `host:port` of the SuperLink; empty in a simulation.
         parties: in order; a party's index is its place.
 
     Raises:
@@ -72,7 +72,7 @@ class Deployment:
 
     id: str
     beacon: bytes
-    server: str
+    server_address: str
     parties: tuple[RosterParty, ...]
 
     def __post_init__(self) -> None:
@@ -101,12 +101,12 @@ def _key(line: str) -> str:
     return " ".join(line.split()[:2])
 
 
-def new_deployment(*, server: str, parties: Iterable[RosterParty]) -> Deployment:
+def new_deployment(*, server_address: str, parties: Iterable[RosterParty]) -> Deployment:
     """A deployment of its own, with a fresh name and beacon from the operating system."""
     return Deployment(
         id=secrets.token_hex(16),
         beacon=secrets.token_bytes(32),
-        server=server,
+        server_address=server_address,
         parties=tuple(parties),
     )
 
@@ -132,7 +132,7 @@ def load_deployment(path: Path) -> Deployment:
         return Deployment(
             id=read.id,
             beacon=bytes.fromhex(read.beacon),
-            server=read.server,
+            server_address=read.server,
             parties=tuple(
                 RosterParty(name=p.name, identity=bytes.fromhex(p.identity), node=p.node)
                 for p in read.party
@@ -149,7 +149,7 @@ def render_deployment(deployment: Deployment) -> str:
         "version = 1",
         f'id = "{deployment.id}"',
         f'beacon = "{deployment.beacon.hex()}"',
-        f'server = "{deployment.server}"',
+        f'server = "{deployment.server_address}"',
     ]
     for party in deployment.parties:
         lines += [

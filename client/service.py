@@ -16,76 +16,45 @@ messages travel.
 
 from __future__ import annotations
 
-import math
 import os
 import time
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from client import charging
-from client.algorithms import FederatedAlgorithm, State
-from client.consent import Consent, DataSet, Declined, load_consent
+from client.algorithms import FederatedAlgorithm
+from client.consent import Consent, Declined, load_consent
+from client.contribution import ComputationFailed, check_opening, contribution, keep_opening
 from client.decoding import DecodingError, value_from
 from client.examination import Proposal, check_computation, check_plan, check_run, check_state
 from client.examination import task_of as algorithm_of
 from client.holdings import Holding, load_holding
 from client.joined import Joined, plan_from, session_of, state_from
 from client.keeper import Keeper, PartyFolderError
-from client.party import PartyPolicy, PartySession
-from client.plan import ReleasePlan
+from client.requests import request_from, round_or_none
 from client.roster import Deployment, load_deployment
 from client.wire import (
-    WIRE_VERSION,
     Frame,
     Reason,
-    WireError,
     answer,
-    decode_frame,
     encode_frame,
     failed,
     refusal,
     release_context,
 )
 from privacy.events import Composition
-from privacy.guarantee import Neighbouring, NoisePoint
+from privacy.guarantee import Neighbouring
 from privacy.ledger import LedgerError
-from secure_agg.encoding import Ring
 from secure_agg.interface import ProtocolError, RemoteProtocolError, TooFewSurvivors
 from secure_agg.messages import Survivors, decode
 from secure_agg.pairwise_party import Party
 from secure_agg.primitives import Entropy, signing_public
 
 __all__ = ["PartyService"]
-
-LARGEST_REQUEST = 1 << 30
-"""Bytes of a request: a larger one is refused unread."""
-
-_KEYS: dict[str, tuple[frozenset[str], int]] = {
-    "inspect": (frozenset({"run", "dataset", "label", "intercept", "sizes", "clock"}), 0),
-    "join": (
-        frozenset(
-            {"run", "session", "parameters", "dataset", "label", "intercept", "task", "plan"}
-            | {"rounds"}
-        ),
-        0,
-    ),
-    "roster": (frozenset({"session", "prepare"}), 1),
-    "prepare": (frozenset({"session", "prepare"}), 0),
-    "round": (frozenset({"session", "plan", "prepare"}), 2),
-    "survivors": (frozenset({"session"}), 1),
-    "confirmations": (frozenset({"session"}), 1),
-    "finish": (frozenset({"session"}), 0),
-}
-"""By kind of request: the keys of its head beside `version`, and its number of blobs."""
-
-
-class _Failed(Exception):
-    """Nothing was computed that may be released."""
 
 
 class PartyService:
@@ -159,13 +128,13 @@ class PartyService:
         """The answer to a request: an `answer` frame, whatever came."""
         kind = "?"
         try:
-            frame = self._checked(request)
+            frame = request_from(request)
             kind = frame.kind
             with self._keeper.alone(wait_s=self._consent.lock_wait_s):
                 reply, said = self._handlers[kind](frame), "ok"
         except Declined as error:
             reply, said = refusal(error.reason), f"refused {error}"
-        except _Failed as error:
+        except ComputationFailed as error:
             reply, said = failed(Reason.ERROR), f"failed: {error}"
         except (LedgerError, OSError) as error:
             reply, said = refusal(Reason.ERROR), f"refused {Reason.ERROR}: {error}"
@@ -183,26 +152,6 @@ class PartyService:
             self._keeper.log(f"{self.name}: {line}")
         except OSError:
             return  # a full disk must not keep an answer back
-
-    def _checked(self, request: bytes) -> Frame:
-        if len(request) > LARGEST_REQUEST:
-            raise Declined(Reason.PROTOCOL, f"Expected at most {LARGEST_REQUEST} bytes.")
-        try:
-            frame = decode_frame(request)
-        except WireError as error:
-            raise Declined(Reason.PROTOCOL, str(error)) from error
-        if frame.kind not in self._handlers:
-            raise Declined(Reason.PROTOCOL, "Expected a request, got an answer.")
-        version = frame.head.get("version")
-        if type(version) is not int or version != WIRE_VERSION:
-            raise Declined(Reason.VERSION, f"Expected version {WIRE_VERSION}, got another.")
-        keys, blobs = _KEYS[frame.kind]
-        if set(frame.head) != keys | {"version"} or len(frame.blobs) != blobs:
-            raise Declined(
-                Reason.PROTOCOL,
-                f"Expected {sorted(keys)} and {blobs} blobs with {frame.kind}, got others.",
-            )
-        return frame
 
     # What a run would learn from.
 
@@ -260,7 +209,7 @@ class PartyService:
             dataset, proposal.plan, releases=proposal.rounds, spent=Composition.empty()
         )
         charging.register(
-            self._ledger, dataset, name=proposal.dataset, fingerprint=holding.fingerprint
+            self._keeper.ledger, dataset, name=proposal.dataset, fingerprint=holding.fingerprint
         )
         self._make_room(joined)
         party = Party(
@@ -339,7 +288,7 @@ class PartyService:
         return answer(blobs=blobs)
 
     def _roster(self, frame: Frame) -> Frame:
-        number = _round_or_none(frame.head["prepare"])
+        number = round_or_none(frame.head["prepare"])
 
         def step(_: Joined, party: Party) -> tuple[bytes, ...]:
             party.on_roster(frame.blobs[0])
@@ -348,7 +297,7 @@ class PartyService:
         return self._stepped(frame, step)
 
     def _prepare(self, frame: Frame) -> Frame:
-        number = _round_or_none(frame.head["prepare"])
+        number = round_or_none(frame.head["prepare"])
         if number is None:
             raise Declined(Reason.PROTOCOL, "Expected a round to prepare, got none.")
         return self._stepped(frame, lambda _, party: (party.prepare(number),))
@@ -363,7 +312,7 @@ class PartyService:
 
     def _round(self, frame: Frame) -> Frame:
         joined, party = self._opened(frame)
-        number = _round_or_none(frame.head["prepare"])
+        number = round_or_none(frame.head["prepare"])
         message, blob = frame.blobs
         proposal = joined.at_round(plan_from(frame.head["plan"]))
         plan = proposal.plan
@@ -379,87 +328,29 @@ class PartyService:
                 copy.prepare(number)
         except ProtocolError as error:
             raise Declined(Reason.PROTOCOL, str(error)) from error
-        vector = self._contribution(proposal, algorithm, holding, state, release)
+        vector = contribution(
+            self._keeper,
+            self._consent,
+            party=self.name,
+            proposal=proposal,
+            algorithm=algorithm,
+            holding=holding,
+            state=state,
+            release=release,
+        )
         masked = bytes(party.on_plan(message, vector, context=release))
         shares = () if number is None else (party.prepare(number),)
         self._keep(replace(joined, release=release), party)
         return answer(blobs=(masked, *shares))
 
-    def _contribution(
-        self,
-        proposal: Proposal,
-        algorithm: FederatedAlgorithm,
-        holding: Holding,
-        state: State,
-        release: bytes,
-    ) -> Ring:
-        """Gates 4 and 5: `[d]` ring elements, charged once and the same ever after."""
-        plan, name = proposal.plan, proposal.dataset
-        dataset = self._consent.dataset(name)
-        charging.register(self._ledger, dataset, name=name, fingerprint=holding.fingerprint)
-        charge = charging.reserve(
-            self._ledger, dataset, plan, name=name, party=self.name, release=release
-        )
-        if charge.answered is False:
-            raise _Failed("this release was tried before, and gave nothing that may be released")
-        kept = self._keeper.contribution(proposal.run_id, name)
-        if kept is not None and kept.head["release"] == release.hex():
-            encoded: Ring = np.frombuffer(kept.blobs[0], plan.encoding.dtype)
-        elif charge.answered:
-            raise Declined(Reason.PROTOCOL, f"Round {plan.round_number} was answered and is over.")
-        else:
-            encoded = self._computed(dataset, plan, algorithm, holding, state, charge, release)
-            content = Frame(
-                kind="round",
-                head={"release": release.hex(), "opened": None},
-                blobs=(encoded.tobytes(),),
-            )
-            most = self._consent.max_sessions
-            self._keeper.keep_contribution(proposal.run_id, name, content, most=most)
-        if charge.answered is None:
-            charging.settle(self._ledger, charge, answered=True, release=release)
-        return encoded
-
-    def _computed(
-        self,
-        dataset: DataSet,
-        plan: ReleasePlan,
-        algorithm: FederatedAlgorithm,
-        holding: Holding,
-        state: State,
-        charge: charging.Charge,
-        release: bytes,
-    ) -> Ring:
-        try:
-            session = PartySession(
-                block=holding.block(algorithm),
-                algorithm=algorithm,
-                policy=PartyPolicy(
-                    epsilon=math.inf,  # the ledger has charged it already
-                    delta=dataset.delta,
-                    min_survivors=self._consent.min_survivors,
-                    units=frozenset({dataset.unit}),
-                    neighbouring=frozenset({dataset.neighbouring}),
-                ),
-            )
-            given = session.answer(plan, state)
-        except Exception as error:
-            # That it failed may depend on a record, and will be seen: the charge stands.
-            charging.settle(self._ledger, charge, answered=False, release=release)
-            raise _Failed(type(error).__name__) from error
-        if given.refused:
-            charging.void(self._ledger, charge, "refused before anything was computed")
-            raise Declined(Reason.ERROR, f"Expected consent, got {given.refused[0]}.")
-        if given.failed:
-            charging.settle(self._ledger, charge, answered=False, release=release)
-            raise _Failed("the computation gave nothing that may be released")
-        encoded: Ring = given.encoded[0]
-        return encoded
-
     def _survivors(self, frame: Frame) -> Frame:
         def step(joined: Joined, party: Party) -> tuple[bytes, ...]:
             listed = decode(joined.proposal.parameters, frame.blobs[0], Survivors).survivors
-            self._once_opened(joined, party, listed)
+            try:
+                check_opening(self._keeper, joined, listed)
+            except RemoteProtocolError:
+                party.abandon()
+                raise
             return (party.on_survivors(frame.blobs[0]),)
 
         return self._stepped(frame, step)
@@ -469,43 +360,7 @@ class PartyService:
             current = party.state.current
             listed = b"" if current is None else current.survivors
             reply = party.on_confirmations(frame.blobs[0])
-            self._opening(joined, listed)
+            keep_opening(self._keeper, self._consent, joined, listed)
             return (reply,)
 
         return self._stepped(frame, step)
-
-    def _once_opened(self, joined: Joined, party: Party, listed: bytes) -> None:
-        """One contribution is opened in one sum only.
-
-        A round may be repeated with the same contribution; if it was revealed for one list of
-        survivors and then for another, the difference of the two sums would be the contributions
-        of a few. Noise that is in the contribution itself covers even that.
-        """
-        plan, run = joined.proposal.plan, joined.proposal.parameters
-        if not run.active or plan.noise_point is NoisePoint.PARTY:
-            return
-        kept = self._keeper.contribution(joined.proposal.run_id, joined.proposal.dataset)
-        before = None if kept is None else kept.head["opened"]
-        if before not in (None, listed.hex()):
-            party.abandon()
-            raise RemoteProtocolError("Expected the survivors that this round was opened for.")
-
-    def _opening(self, joined: Joined, listed: bytes) -> None:
-        proposal = joined.proposal
-        kept = self._keeper.contribution(proposal.run_id, proposal.dataset)
-        if kept is not None and kept.head["release"] == joined.release.hex():
-            opened = Frame(
-                kind=kept.kind, head={**kept.head, "opened": listed.hex()}, blobs=kept.blobs
-            )
-            most = self._consent.max_sessions
-            self._keeper.keep_contribution(proposal.run_id, proposal.dataset, opened, most=most)
-
-    @property
-    def _ledger(self) -> Path:
-        return self._keeper.folder / "ledger.sqlite"
-
-
-def _round_or_none(value: Any) -> int | None:
-    if value is not None and type(value) is not int:
-        raise Declined(Reason.PROTOCOL, "Expected a round to prepare or null, got another.")
-    return value

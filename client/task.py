@@ -94,7 +94,8 @@ def _linear_model(value: Any) -> LinearModel:
         raise DecodingError("Expected a linear model's loss and features, got others.")
     features = value_from(int, value["features"], "features")
     loss = value["loss"]
-    if not isinstance(loss, Mapping) or loss.get("kind") not in _LOSSES:
+    known = isinstance(loss, Mapping) and isinstance(loss.get("kind"), str)
+    if not known or loss["kind"] not in _LOSSES:
         raise DecodingError(f"Expected a loss of {', '.join(_LOSSES)}, got another.")
     settings = {key: setting for key, setting in loss.items() if key != "kind"}
     kind = facts_from(_LOSSES[loss["kind"]], settings)

@@ -78,6 +78,15 @@ class RunDisplay:
             f"{plan.mechanism.law} noise{seeded}",
             style="dim",
         )
+        if plan.party_level is not None and job.party_budget is not None:
+            epsilon, delta = job.party_budget
+            self._console.print(
+                f"and budget ε = {epsilon:g}, δ = {delta:g} (unit {plan.party_level.unit}, "
+                f"{plan.party_level.neighbouring}) · updates clipped to "
+                f"{plan.party_level.clip_norm:g} · {plan.party_level.mechanism.law} noise on "
+                "their sum",
+                style="dim",
+            )
         if plan.delta > job.privacy.delta:
             self._console.print(
                 f"δ = {job.privacy.delta:g} becomes δ = {_delta(plan.delta)}: the distance of the "
@@ -121,7 +130,7 @@ class RunDisplay:
             self._task,
             completed=line["round"],
             figures=f"ε {epsilon_text(line['epsilon_charged'])} at δ {line['delta']:g} "
-            f"({self._unit}) · {self._figures}",
+            f"({self._unit}){_of_party(line)} · {self._figures}",
         )
 
 
@@ -129,6 +138,15 @@ def _standing(party: dict[str, str]) -> str:
     """A party's name and state; why, where it declined."""
     reason = f" ({party['reason']})" if party["reason"] else ""
     return f"{party['name']} {party['state']}{reason}"
+
+
+def _of_party(line: dict[str, Any]) -> str:
+    party = line.get("party_level")
+    if party is None:
+        return ""
+    return (
+        f", ε {epsilon_text(party['epsilon_charged'])} at δ {party['delta']:g} (party, replace-one)"
+    )
 
 
 def _each(summary: dict[str, Any]) -> str:
@@ -160,6 +178,8 @@ def print_result(result: Simulation) -> None:
     facts.add_row(
         "protects", f"one {summary['unit']}; neighbours differ by {summary['neighbouring']}"
     )
+    if "party_level" in summary:
+        _add_party_level(facts, summary)
     facts.add_row(
         "noise",
         f"{noise['law']}, scale {noise['scale']:.4g} "
@@ -190,6 +210,13 @@ def print_result(result: Simulation) -> None:
         else "this run's own; other runs on the same records add to ε (share one: privacy.ledger)",
     )
     facts.add_row("sum", _secure_sum(summary["secure_aggregation"]))
+    if "components" in summary:
+        told = summary["components"]
+        facts.add_row(
+            "components",
+            f"one private release before round 1, {told['parties']['summed']} of "
+            f"{told['parties']['asked']} parties in its sum",
+        )
     facts.add_row("run folder", str(result.folder))
     console.print(facts)
     for line in summary["advice"]:
@@ -219,6 +246,32 @@ def _print_figures(console: Console, summary: dict[str, Any]) -> None:
         console.print(f"  always answering the commonest label: {summary['majority_accuracy']:.4f}")
 
 
+def _add_party_level(facts: Table, summary: dict[str, Any]) -> None:
+    """The second guarantee, and how the record's bound was chosen."""
+    party, bounds = summary["party_level"], summary["record_bounds"]
+    by = "noise on the sum" if bounds["charged"] == "outer" else "DP-SGD"
+    facts.add_row(
+        "",
+        f"a record's ε by DP-SGD alone {epsilon_text(bounds['inner']['epsilon'])}, by the noise "
+        f"on the sum {epsilon_text(bounds['outer']['epsilon'])}: charged by {by}",
+    )
+    facts.add_row(
+        "spent",
+        f"[bold]ε = {epsilon_text(party['epsilon'])}, δ = {_delta(party['delta'])}[/bold] of "
+        f"ε = {party['epsilon_budget']:g}, by the {party['conversion']} conversion",
+    )
+    facts.add_row(
+        "protects",
+        f"all that one {party['unit']} holds; neighbours differ by {party['neighbouring']}",
+    )
+    noise = party["noise"]
+    facts.add_row(
+        "noise",
+        f"{noise['law']}, scale {noise['scale']:.4g} on the average of updates clipped to "
+        f"{party['clip_norm']:g}",
+    )
+
+
 def _delta(value: float) -> str:
     """δ rounded up to three digits."""
     nearest = float(f"{value:.3g}")
@@ -246,6 +299,12 @@ def print_outlook(outlook: dict[str, Any]) -> None:
         f"budget ε = {outlook['epsilon']:g}, δ = {outlook['delta']:g}; protects one "
         f"{outlook['unit']}, neighbours differ by {outlook['neighbouring']}"
     )
+    if "party_level" in outlook:
+        party = outlook["party_level"]
+        console.print(
+            f"budget ε = {party['epsilon']:g}, δ = {party['delta']:g}; protects all that one "
+            f"{party['unit']} holds, neighbours differ by {party['neighbouring']}"
+        )
     if "dp_sgd" in outlook:
         _print_network(console, outlook)
         return
@@ -286,17 +345,37 @@ def _print_network(console: Console, outlook: dict[str, Any]) -> None:
         f"  {steps['steps_per_round']} steps a round, q = {steps['sampling_rate']:.4g} (expected "
         f"batch {steps['expected_batch']:.6g})"
     )
-    if steps["noise_multiplier"] is None:
+    if steps["party_clip_norm"] is not None:
         console.print(f"  a party's update is clipped to S = {steps['party_clip_norm']:g}")
-    else:
+    if steps["noise_multiplier"] is not None:
         console.print(
             f"  σ = {steps['noise_multiplier']:.5g}, C = {steps['clip_norm']:g}, clipped sums by "
             f"{steps['gradients']}"
         )
     if steps["components_mu"] is not None:
         console.print(f"  principal components: one release of μ = {steps['components_mu']:.4g}")
-    console.print(f"  charged ε = {chosen['epsilon_charged']:.6g} by {chosen['conversion']}\n")
-    _print_rounds(console, outlook["epsilon_by_round"])
+    scope = f"one {outlook['unit']}"
+    console.print(
+        f"  charged for {scope}: ε = {epsilon_text(chosen['epsilon_charged'])} by "
+        f"{chosen['conversion']}"
+    )
+    party = outlook.get("party_level")
+    if party is None:
+        console.print()
+        _print_rounds(console, outlook["epsilon_by_round"])
+        return
+    bounds = outlook["record_bounds"]
+    console.print(
+        f"  (DP-SGD alone {epsilon_text(bounds['inner']['epsilon'])}, noise on the sum "
+        f"{epsilon_text(bounds['outer']['epsilon'])}: the lower is charged)"
+    )
+    console.print(f"  {party['description']}")
+    console.print(
+        f"  charged for one party: ε = {epsilon_text(party['epsilon_charged'])} by "
+        f"{party['conversion']}; scale on the average {party['scale']:.6g}\n"
+    )
+    _print_rounds(console, outlook["epsilon_by_round"], f" ({scope})")
+    _print_rounds(console, party["epsilon_by_round"], f" (one {party['unit']})")
 
 
 def _print_offers(console: Console, title: str, offers: dict[str, dict[str, Any]]) -> None:
@@ -324,8 +403,8 @@ def _print_offers(console: Console, title: str, offers: dict[str, dict[str, Any]
     console.print()
 
 
-def _print_rounds(console: Console, rounds: list[dict[str, Any]]) -> None:
-    table = Table(title="ε after each round", title_justify="left", box=None)
+def _print_rounds(console: Console, rounds: list[dict[str, Any]], scope: str = "") -> None:
+    table = Table(title=f"ε after each round{scope}", title_justify="left", box=None)
     conversions = list(rounds[-1]["epsilon"])
     for name in ("round", "ρ (zCDP)", *conversions, "charged"):
         table.add_column(name, justify="right")
@@ -356,7 +435,7 @@ def print_ledger(content: dict[str, Any]) -> None:
             f"(unit {budget['unit']}, {budget['neighbouring']}), left {left['epsilon']:.6g}"
         )
     table = Table(box=None)
-    for name in ("run", "party", "release", "state", "law", "ρ", "survivors"):
+    for name in ("run", "party", "release", "unit", "state", "law", "ρ", "survivors"):
         table.add_column(name)
     for recorded in content["entries"]:
         entry = recorded["entry"]
@@ -364,6 +443,7 @@ def print_ledger(content: dict[str, Any]) -> None:
             entry["run_id"],
             entry["party"],
             str(entry["index"]),
+            entry["facts"]["unit"],
             recorded["state"],
             entry["event"]["law"],
             f"{entry['event']['rho']:.4g}",

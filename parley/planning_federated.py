@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from client.networks import BUILT_IN, Network
+from client.plan import ReleasePlan
 from privacy.events import Composition
 from privacy.guarantee import Unit
 from server.federated import federated_algorithm
 from server.job import Job
 from server.release import Federation, account, averaged, plan_release
+from server.two_units import record_bounds
 from simulations.components import components_event
 from simulations.outlook import public_shape
 
@@ -69,7 +71,7 @@ def plan_network(job: Job) -> dict[str, Any]:
             "gradients": training.way,
             "noise_multiplier": training.noise_multiplier if record else None,
             "clip_norm": training.clip_norm,
-            "party_clip_norm": None if record else algorithm.update_bound,
+            "party_clip_norm": None if job.party_budget is None else algorithm.update_bound,
             "components_mu": None if components is None else components.mu,
         },
         "chosen": {
@@ -85,4 +87,36 @@ def plan_network(job: Job) -> dict[str, Any]:
             "inflation": release.inflation,
         },
         "epsilon_by_round": by_round,
+        **_party_level(job, release),
+    }
+
+
+def _party_level(job: Job, release: ReleasePlan) -> dict[str, Any]:
+    """The second guarantee's outlook, and both bounds of a record's; empty where there is one."""
+    party, budget = release.party_level, job.party_budget
+    if party is None or budget is None:
+        return {}
+    by_round = [
+        {"round": number, **account(Composition.empty().add(party.event, count=number), budget[1])}
+        for number in range(1, job.rounds + 1)
+    ]
+    # In the model's own units: the grid's share is in the scale.
+    scale = party.mechanism.scale / 2.0**release.encoding.scale_bits
+    return {
+        "party_level": {
+            "unit": str(party.unit),
+            "neighbouring": str(party.neighbouring),
+            "epsilon": budget[0],
+            "delta": budget[1],
+            "clip_norm": party.clip_norm,
+            "law": party.mechanism.law,
+            "scale": scale / release.parties,
+            "scale_of_sum": scale,
+            "description": f"Gaussian noise of standard deviation {scale:.6g} on the sum of the "
+            f"parties' updates, each clipped to {party.clip_norm:g}.",
+            "epsilon_charged": by_round[-1]["epsilon_charged"],
+            "conversion": by_round[-1]["conversion"],
+            "epsilon_by_round": by_round,
+        },
+        "record_bounds": record_bounds(release, rounds=job.rounds),
     }

@@ -50,7 +50,7 @@ def _page(run: RunRecord, files: Sequence[str]) -> str:
     sections = [
         _section("Results", f'<div class="plots">{"".join(drawn)}</div>') if drawn else "",
         _section("The guarantee", _guarantee(run)),
-        _section("The noise", _noise(run)),
+        _section("The noise", _noises(run)),
         _dp_sgd(run),
         _section("Secure aggregation", _secure_sum(run)),
         _section("What would improve it", _advice(run)) if run.advice else "",
@@ -81,6 +81,13 @@ def _header(run: RunRecord) -> str:
             f"It cost ε = {words.epsilon_text(run.epsilon)} at δ = {words.number(run.delta)}, "
             f"{words.unit(run)}; {words.relation(run)}."
         )
+        parties = run.of_parties()
+        if parties is not None:
+            lede += (
+                f" For everything that one party holds it cost ε = "
+                f"{words.epsilon_text(parties.epsilon)} at δ = {words.number(parties.delta)}, "
+                f"{words.unit(parties)}; {words.relation(parties)}."
+            )
     else:
         lede += "Nothing was charged."
     halted = "" if run.status == "complete" else " halted"
@@ -121,7 +128,8 @@ def _notices(run: RunRecord) -> str:
 
 
 def _cards(run: RunRecord) -> str:
-    cards = [_privacy_card(run)]
+    parties = run.of_parties()
+    cards = [_privacy_card(run), *([] if parties is None else [_privacy_card(parties)])]
     shown = run.figures
     if shown["accuracy"] is not None:
         beside = [("non-private", "baseline_accuracy"), ("commonest class", "majority_accuracy")]
@@ -140,9 +148,9 @@ def _cards(run: RunRecord) -> str:
             )
         )
     cards.append(_parties_card(run))
-    moved = sum(line.bytes_up + line.bytes_down for line in run.rounds)
+    up, down = _traffic(run)
+    moved = up + down
     if moved:
-        up = sum(line.bytes_up for line in run.rounds)
         note = f"{words.byte_text(up)} up, {words.byte_text(moved - up)} down, all parties"
         cards.append(_card("Traffic", words.byte_text(moved), note))
     if run.seconds is not None:
@@ -150,6 +158,15 @@ def _cards(run: RunRecord) -> str:
         note = f"{words.duration(each_round)} a round" if each_round is not None else ""
         cards.append(_card("Time", words.duration(run.seconds), note))
     return f'<div class="cards">{"".join(cards)}</div>\n'
+
+
+def _traffic(run: RunRecord) -> tuple[float, float]:
+    """Bytes up and down: of the rounds, and of a release ahead of them."""
+    ahead = run.components
+    return (
+        sum(line.bytes_up for line in run.rounds) + (ahead.get("bytes_up") or 0),
+        sum(line.bytes_down for line in run.rounds) + (ahead.get("bytes_down") or 0),
+    )
 
 
 def _privacy_card(run: RunRecord) -> str:
@@ -208,9 +225,22 @@ def _section(title: str, body: str) -> str:
 
 
 def _guarantee(run: RunRecord) -> str:
-    items = "".join(f"<li>{prose(item)}</li>" for item in words.assumptions(run))
-    told = f"<p>{prose(words.adversary(run))}</p><p>It rests on this:</p>"
-    return f'{told}<ul class="plain">{items}</ul>'
+    views = [run, *([] if (parties := run.of_parties()) is None else [parties])]
+    # What both guarantees rest on is said once.
+    rests = dict.fromkeys(item for view in views for item in words.assumptions(view))
+    items = "".join(f"<li>{prose(item)}</li>" for item in rests)
+    told = "".join(f"<p>{prose(words.adversary(view))}</p>" for view in views)
+    return f'{told}<p>It rests on this:</p><ul class="plain">{items}</ul>'
+
+
+def _noises(run: RunRecord) -> str:
+    parties = run.of_parties()
+    if parties is None:
+        return _noise(run)
+    return (
+        f"<h3>Per record: in the parties</h3>{_noise(run)}"
+        f"<h3>Per party: on the sum of their updates</h3>{_noise(parties)}"
+    )
 
 
 def _noise(run: RunRecord) -> str:
@@ -246,7 +276,12 @@ def _noise(run: RunRecord) -> str:
 def _dp_sgd(run: RunRecord) -> str:
     if not run.dp_sgd:
         return ""
-    body = dp_sgd_section(run.dp_sgd, delta=run.delta, relation=words.relation(run))
+    body = dp_sgd_section(
+        run.dp_sgd,
+        delta=run.delta,
+        relation=words.relation(run),
+        lower_outside=run.record_bounds.get("charged") == "outer",
+    )
     return _section("DP-SGD in the parties", body)
 
 
@@ -270,10 +305,18 @@ def _secure_sum(run: RunRecord) -> str:
             else "",
         ),
         ("Least number of survivors", whole("min_survivors")),
-        ("Sent by the parties", words.byte_text(sum(x.bytes_up for x in run.rounds))),
-        ("Sent to the parties", words.byte_text(sum(x.bytes_down for x in run.rounds))),
+        ("Sent by the parties", words.byte_text(_traffic(run)[0])),
+        ("Sent to the parties", words.byte_text(_traffic(run)[1])),
+        ("Principal components, summed over", _ahead(run)),
     ]
     return f"<p>{prose(' '.join(words.secure_sum_words(run)))}</p>{_facts(facts)}"
+
+
+def _ahead(run: RunRecord) -> str:
+    counts = run.components.get("parties")
+    if not isinstance(counts, dict):
+        return ""
+    return f"{counts.get('summed')} of {counts.get('asked')} parties"
 
 
 def _facts(facts: Sequence[tuple[str, str]]) -> str:

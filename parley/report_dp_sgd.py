@@ -13,8 +13,17 @@ __all__ = ["dp_sgd_section"]
 _SHOWN = 50
 
 
-def dp_sgd_section(facts: Mapping[str, Any], *, delta: float | None, relation: str) -> str:
-    """HTML of the section's body, from `dp_sgd` of `summary.json`."""
+def dp_sgd_section(
+    facts: Mapping[str, Any],
+    *,
+    delta: float | None,
+    relation: str,
+    lower_outside: bool = False,
+) -> str:
+    """HTML of the section's body, from `dp_sgd` of `summary.json`.
+
+    ``lower_outside``: what was charged for a record is the lower bound of the noise on the sum.
+    """
     parties, largest = list(facts["parties"]), facts["largest"]
     stated = " and ".join(
         f"ε = {epsilon_text(largest[name])} by {name.upper()}"
@@ -26,8 +35,14 @@ def dp_sgd_section(facts: Mapping[str, Any], *, delta: float | None, relation: s
         f"Poisson batches at rate q = {number(facts['sampling_rate'])}, every record's gradient "
         f"clipped to C = {number(facts['clip_norm'])}, Gaussian noise of σC on the sum, "
         f"σ = {number(facts['noise_multiplier'], 4)}. The largest account of a party is {stated}, "
-        f"at δ = {number(delta)}, per record; {relation}. A record is charged the steps of its "
-        "own party alone. How many gradients were clipped isn't told: it would be a release too."
+        f"at δ = {number(delta)}, per record; {relation}. "
+        + (
+            "These accounts hold against the server too; what was charged is the lower bound that "
+            "the server's noise on the sum gives. "
+            if lower_outside
+            else "A record is charged the steps of its own party alone. "
+        )
+        + "How many gradients were clipped isn't told: it would be a release too."
     )
     names = [name for name in ("rdp", "pld", "exact") if name in largest]
     # Few lines say it where many parties have the same account: those with most steps first.

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from parley.report_parts import figure, key, table
 from parley.report_plots import Bars, Curve, Level, Palette, bars, curves, ranking
 from parley.report_record import RoundRecord, RunRecord
+from parley.report_spread import label_figure
 from parley.report_words import epsilon_text, metric_title, number, relation, unit
 
 __all__ = ["figures"]
@@ -23,7 +24,10 @@ _DASHES: dict[str, tuple[int, ...]] = {"zcdp": (2, 3), "pure": (7, 3), "mixed": 
 
 def figures(run: RunRecord) -> list[str]:
     """Every figure the run's folder has the facts for, as HTML `<figure>` elements, in order."""
-    drawn = [_loss(run), _accuracy(run), _epsilon(run), _sizes(run), _absences(run)]
+    parties = run.of_parties()
+    drawn = [_loss(run), _accuracy(run), _epsilon(run)]
+    drawn += [] if parties is None else [_epsilon(parties)]
+    drawn += [_sizes(run), label_figure(run), _absences(run)]
     return [each for each in drawn if each]
 
 
@@ -113,7 +117,7 @@ def _epsilon(run: RunRecord) -> str:
     head = [_CONVERSIONS.get(name, name) for name in names]
     if len(rounds) > 1:
         lines, levels = _epsilon_lines(run, rounds, names)
-        title = "ε by round"
+        title = "ε by round" + (f", {unit(run)}" if run.party_level else "")
         plot = curves(lines, levels, title=title, description=finding, zero=True)
         rows = [
             [str(line.number), epsilon_text(line.epsilon)]
@@ -133,7 +137,7 @@ def _epsilon(run: RunRecord) -> str:
     if run.epsilon_budget is not None:
         ranked.append(("budget", run.epsilon_budget, Palette.LIMIT))
     shown = [(label, value, epsilon_text(value), colour) for label, value, colour in ranked]
-    title = "ε by conversion"
+    title = "ε by conversion" + (f", {unit(run)}" if run.party_level else "")
     plot = ranking(shown, title=title, description=finding)
     data = table(f"ε {scope}", ["conversion", "ε"], [[row[0], row[2]] for row in shown])
     return figure(title, finding, plot=plot, data=data)

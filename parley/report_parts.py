@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from parley.report_plots import Bars, Curve, Level, Palette
 
-__all__ = ["SIMULATION_ONLY", "escape", "figure", "key", "prose", "table"]
+__all__ = ["SIMULATION_ONLY", "escape", "figure", "key", "prose", "shades", "table"]
 
 SIMULATION_ONLY = '<span class="sim">simulation only</span>'
 
@@ -65,4 +65,15 @@ def key(entries: Sequence[Curve | Level | Bars], charged: str = "") -> str:
         )
         emphasis = ' class="charged"' if entry.name == charged else ""
         items.append(f"<li{emphasis}>{swatch}{escape(entry.name)}</li>")
+    return f'<ul class="key">{"".join(items)}</ul>'
+
+
+def shades(entries: Sequence[tuple[float, str]]) -> str:
+    """The key of a map: depths of colour in [0, 1] with what they stand for."""
+    items = [
+        '<li><svg viewBox="0 0 24 8" aria-hidden="true"><path d="M0 4H24" '
+        f'stroke="{Palette.GRID}" stroke-width="8"/><path d="M0 4H24" stroke="{Palette.ACCENT}" '
+        f'stroke-width="6" stroke-opacity="{depth:g}"/></svg>{escape(name)}</li>'
+        for depth, name in entries
+    ]
     return f'<ul class="key">{"".join(items)}</ul>'

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["Bars", "Curve", "Level", "Palette", "bars", "curves", "ranking"]
+__all__ = ["Bars", "Curve", "Level", "Palette", "bars", "curves", "heat", "ranges", "ranking"]
 
 _WIDTH, _HEIGHT = 424, 232
 _MOST_POINTS = 300
@@ -160,6 +160,64 @@ def ranking(
     text = base.mark_text(align="left", dx=6, color=Palette.INK).encode(x=x, text="text:N")
     layers, height = alt.layer(drawn, text), 8 + 32 * len(rows)
     return _svg(layers, title=title, description=description, height=height)
+
+
+def heat(
+    cells: Sequence[tuple[int, str, float]],
+    *,
+    title: str,
+    description: str,
+    x_title: str,
+    y_title: str,
+) -> str:
+    """A map of squares ``(column from 1, row, depth of colour in [0, 1])``, rows in order."""
+    import altair as alt
+
+    # Opacity, not a scale of colours: one colour stands out from the paper in either scheme.
+    values = [{"x": x, "y": y, "o": round(depth, 3)} for x, y, depth in cells]
+    columns = max(x for x, _, _ in cells)
+    step = max(1, columns // 10)
+    x_axis = alt.Axis(title=x_title, labelAngle=0, values=list(range(1, columns + 1, step)))
+    chart = (
+        _chart(values)
+        .mark_rect(color=Palette.ACCENT)
+        .encode(
+            x=alt.X("x:O", axis=x_axis, scale=alt.Scale(paddingInner=0.06)),
+            y=alt.Y("y:N", sort=None, title=y_title, scale=alt.Scale(paddingInner=0.06)),
+            fillOpacity=alt.FillOpacity("o:Q", scale=None, legend=None),
+        )
+    )
+    return _svg(chart, title=title, description=description)
+
+
+def ranges(
+    rows: Sequence[tuple[str, float, float, float, float, float]],
+    *,
+    title: str,
+    description: str,
+    x_title: str,
+    y_title: str,
+) -> str:
+    """A row each ``(name, low, lower, middle, upper, high)``: a thin bar, a thick one, a tick."""
+    import altair as alt
+
+    names = ("name", "low", "lower", "middle", "upper", "high")
+    base = _chart([dict(zip(names, row, strict=True)) for row in rows])
+    y = alt.Y("name:N", sort=None, title=y_title)
+    axis = alt.Axis(title=x_title, format="%", tickCount=6)
+
+    def x(field: str) -> Any:
+        return alt.X(f"{field}:Q", axis=axis, scale=alt.Scale(zero=True))
+
+    thick = min(14.0, 150 / len(rows))
+    drawn = [
+        base.mark_bar(height=thick / 4, color=Palette.QUIET).encode(x=x("low"), x2="high:Q", y=y),
+        base.mark_bar(height=thick, color=Palette.ACCENT).encode(x=x("lower"), x2="upper:Q", y=y),
+        base.mark_tick(color=Palette.LIMIT, thickness=3, size=thick * 1.4).encode(
+            x=x("middle"), y=y
+        ),
+    ]
+    return _svg(alt.layer(*drawn), title=title, description=description)
 
 
 def _chart(values: Sequence[dict[str, Any]]) -> Any:

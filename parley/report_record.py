@@ -9,8 +9,8 @@ figure; every ε, δ and ρ is the one that the run wrote down.
 import json
 import math
 import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,8 @@ class RoundRecord:
     """One line of `rounds.jsonl`.
 
     ``epsilons`` maps each conversion proved for what was released so far to its ε at ``delta``;
-    ``epsilon`` is the one charged. Loss and accuracy are simulation-only figures.
+    ``epsilon`` is the one charged; ``party`` is the same of a second budget, the parties'. Loss and
+    accuracy are simulation-only figures.
     """
 
     number: int
@@ -56,11 +57,15 @@ class RoundRecord:
     loss: float | None = None
     test_loss: float | None = None
     accuracy: float | None = None
+    party: "RoundRecord | None" = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
-    """A run as its folder tells it. ``None`` or an empty text: the folder doesn't say."""
+    """A run as its folder tells it. ``None`` or an empty text: the folder doesn't say.
+
+    ``party_level`` and ``record_bounds`` are there where a run has two guarantees.
+    """
 
     name: str
     run_id: str
@@ -106,6 +111,46 @@ class RunRecord:
     notes: Sequence[str]
     job_text: str
     dp_sgd: Mapping[str, Any] = field(default_factory=dict)
+    party_level: Mapping[str, Any] = field(default_factory=dict)
+    record_bounds: Mapping[str, Any] = field(default_factory=dict)
+    components: Mapping[str, Any] = field(default_factory=dict)
+    partition: Mapping[str, Any] = field(default_factory=dict)
+
+    def of_parties(self) -> "RunRecord | None":
+        """The run as its second guarantee sees it, of unit party; None where there is one only."""
+        told = self.party_level
+        if not told:
+            return None
+        noise = told.get("noise") or {}
+        return replace(
+            self,
+            unit=str(told.get("unit", "party")),
+            neighbouring=str(told.get("neighbouring", "replace-one")),
+            epsilon=_lenient(told.get("epsilon")),
+            delta=_lenient(told.get("delta")),
+            epsilon_budget=_lenient(told.get("epsilon_budget")),
+            delta_budget=_lenient(told.get("delta_budget")),
+            rho=_lenient(told.get("rho")),
+            conversion=str(told.get("conversion", "")),
+            law=str(noise.get("law", "gaussian")),
+            calibration=str(told.get("calibration", "")),
+            noise_point="server",
+            noise_scale=_lenient(noise.get("scale")),
+            noise_scale_of_sum=_lenient(noise.get("scale_of_sum")),
+            noise_norm=_lenient(noise.get("expected_norm")),
+            sensitivity=_lenient(noise.get("sensitivity")),
+            rounds=[
+                replace(
+                    line,
+                    epsilons=line.party.epsilons,
+                    epsilon=line.party.epsilon,
+                    delta=line.party.delta,
+                    rho=line.party.rho,
+                )
+                for line in self.rounds
+                if line.party is not None
+            ],
+        )
 
 
 def read_run(run_dir: Path) -> RunRecord:
@@ -214,7 +259,7 @@ def _record(
         secure_sum=secure_sum or mode,
         figures=_figures(facts, rounds, where),
         simulation_only=frozenset(
-            (*_FIGURES, "records_by_party") if marked is None else map(str, marked)
+            (*_FIGURES, "records_by_party", "partition") if marked is None else map(str, marked)
         ),
         seconds=real("seconds", sum(line.seconds for line in rounds) or None),
         seconds_per_round=real("seconds_per_round"),
@@ -223,7 +268,26 @@ def _record(
         notes=tuple(notes),
         job_text=job_text,
         dp_sgd=_table(facts, "dp_sgd", where),
+        party_level=_table(facts, "party_level", where) or _party_so_far(last, job_value),
+        record_bounds=_table(facts, "record_bounds", where),
+        components=_table(facts, "components", where),
+        partition=_table(facts, "partition", where),
     )
+
+
+def _party_so_far(last: RoundRecord, job_value: Callable[[str, str], Any]) -> dict[str, Any]:
+    """The second guarantee of a run that was interrupted, from its last round and its job."""
+    if last.party is None:
+        return {}
+    epsilon, delta = job_value("privacy", "party-epsilon"), job_value("privacy", "party-delta")
+    return {
+        "epsilon": last.party.epsilon,
+        "delta": last.party.delta,
+        "rho": last.party.rho,
+        "conversion": last.party.conversion,
+        "epsilon_budget": job_value("privacy", "epsilon") if epsilon == "auto" else epsilon,
+        "delta_budget": job_value("privacy", "delta") if delta == "auto" else delta,
+    }
 
 
 def _run_id(run_dir: Path) -> str:
@@ -293,7 +357,9 @@ def _round(line: object, where: str) -> RoundRecord:
         return _whole(real(key, table))
 
     proved = {str(name): real(str(name), epsilons) for name in epsilons}
+    party = _table(line, "party_level", where)
     return RoundRecord(
+        party=_round({"round": line["round"], **party}, where) if party else None,
         number=int(line["round"]),
         asked=whole("asked", parties),
         answered=whole("answered", parties),

@@ -313,18 +313,7 @@ def assumptions(run: RunRecord) -> list[str]:
             "Nobody has the seed. Seeded noise protects nobody: whoever has the seed can take the "
             "noise off again, and it is in the job below."
         )
-    items += {
-        "server": [
-            "The noise is added where the sum is: for a moment the server holds the sum without "
-            "noise. The guarantee is against everyone who sees the models, not against a server "
-            "that looks at, keeps or passes on that sum, or adds less noise than agreed."
-        ],
-        "share": [
-            "Enough parties are honest: each adds its share of the noise, and the shares of the "
-            "least number of honest survivors make up the whole."
-        ],
-        "party": ["Each party adds its own noise, so the guarantee holds against the server too."],
-    }.get(run.noise_point, [])
+    items += _against(run)
     if run.secure_sum.get("mode") == "masked":
         items.append(
             "Parties and server follow the protocol (semi-honest), and fewer parties than its "
@@ -340,7 +329,7 @@ def assumptions(run: RunRecord) -> list[str]:
             "Parties and server follow the protocol (semi-honest). Single contributions were not "
             "hidden from the process that added them up; the guarantee is about what was released."
         )
-    items.append(_bounded(run))
+    items.append(f"{_which(run)}{_bounded(run)}")
     sizes = "every party's number of records" if run.weights == "size" else (
         f"the least number of records of a party ({number(run.min_records)})"
         if run.min_records
@@ -352,6 +341,42 @@ def assumptions(run: RunRecord) -> list[str]:
         _ledger_reach(run),
     ]
     return items
+
+
+def _against(run: RunRecord) -> list[str]:
+    """Whom the noise protects from, by where it is added."""
+    point = run.noise_point
+    bounds = run.record_bounds if run.unit == "record" else {}
+    lower_outside = bounds.get("charged") == "outer"
+    told = {
+        "server": "The noise is added where the sum is: for a moment the server holds the sum "
+        "without noise. The guarantee is against everyone who sees the models, not against a "
+        "server that looks at, keeps or passes on that sum, or adds less noise than agreed.",
+        "share": "Enough parties are honest: each adds its share of the noise, and the shares of "
+        "the least number of honest survivors make up the whole.",
+        "party": "Each party adds its own noise, so the guarantee holds against the server too.",
+    }.get("server" if lower_outside else point)
+    items = [] if told is None else [f"{_which(run)}{told}"]
+    if lower_outside:
+        items.append(
+            "What was charged for a record is the bound of the server's noise on the sum, the "
+            "lower of two that are proved for the released models; nobody may be shown a single "
+            "update beside them. By the noise of its party alone, which holds against the server "
+            f"too, a record's ε is {epsilon_text(bounds['inner']['epsilon'])} at δ = "
+            f"{number(run.delta)}, {unit(run)}; {relation(run)}."
+        )
+    elif bounds:
+        items.append(
+            "The server's noise on the sum bounds a record too, less tightly: ε = "
+            f"{epsilon_text(bounds['outer']['epsilon'])} at δ = {number(run.delta)}, {unit(run)}; "
+            f"{relation(run)}. The lower bound was charged."
+        )
+    return items
+
+
+def _which(run: RunRecord) -> str:
+    """Names the guarantee where a run has two."""
+    return f"{unit(run).capitalize()}: " if run.party_level else ""
 
 
 def _ledger_reach(run: RunRecord) -> str:
@@ -381,8 +406,10 @@ def _bounded(run: RunRecord) -> str:
             "nobody learns which records were in one."
         )
     if run.algorithm == "fedavg":
+        clip = run.party_level.get("clip_norm")
+        to = f" to length {number(clip)}" if clip else ""
         return (
             "What one party can move is bounded before any noise is drawn: its whole update is "
-            "clipped."
+            f"clipped{to}."
         )
     return f"{words}."

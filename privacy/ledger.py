@@ -36,7 +36,7 @@ crash, is the same reservation; a different entry under that name is a `LedgerCo
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from privacy.events import Composition
@@ -138,14 +138,17 @@ class Ledger:
             raise LedgerError(f"Expected an open ledger, {self._name} was closed.")
         return self._open
 
-    def register(self, dataset: DatasetBudget) -> None:
-        """Fixes a data set's budget, or finds it fixed to the same.
+    def register(self, *datasets: DatasetBudget) -> None:
+        """Fixes data sets' budgets, or finds them fixed to the same; all of them or none.
+
+        Data with a budget for each unit (`DatasetBudget.of_parties`) are registered with both.
 
         Raises:
-            LedgerConflict: name or fingerprint are registered with something else.
+            LedgerConflict: name or fingerprint are registered with something else; or data with
+                a budget for each unit are named with one alone.
         """
         with self._place.writing() as writer:
-            register(writer, dataset)
+            register(writer, *datasets)
 
     def reserve(self, entry: Entry) -> Reservation:
         """Charges a release before it is made.
@@ -158,8 +161,15 @@ class Ledger:
             LedgerConflict: the name of the release is taken by another entry, the data set is
                 unknown, or its unit or neighbouring relation is not the entry's.
         """
+        return self.reserve_together((entry,))[0]
+
+    def reserve_together(self, entries: Sequence[Entry]) -> tuple[Reservation, ...]:
+        """`reserve` of one release on several data sets, such as one for each unit.
+
+        In one transaction: all are charged, or none.
+        """
         with self._place.writing() as writer:
-            return reserve(writer, entry)
+            return reserve(writer, *entries)
 
     def commit(
         self, reservation_id: int, *, outcome: Mapping[str, Any], checkpoint: bytes | None = None
@@ -176,8 +186,18 @@ class Ledger:
         Raises:
             LedgerConflict: unknown, voided, or committed with another outcome.
         """
+        self.commit_together((reservation_id,), outcome=outcome, checkpoint=checkpoint)
+
+    def commit_together(
+        self,
+        reservation_ids: Sequence[int],
+        *,
+        outcome: Mapping[str, Any],
+        checkpoint: bytes | None = None,
+    ) -> None:
+        """`commit` of one release on every data set it was charged to, in one transaction."""
         with self._place.writing() as writer:
-            commit(writer, reservation_id, outcome, checkpoint)
+            commit(writer, reservation_ids, outcome, checkpoint)
 
     def commit_and_reserve(
         self,
@@ -194,10 +214,26 @@ class Ledger:
         Raises:
             BudgetExceeded, LedgerConflict: as the two would.
         """
+        return self.commit_and_reserve_together(
+            (reservation_id,), outcome=outcome, entries=(entry,), checkpoint=checkpoint
+        )[0]
+
+    def commit_and_reserve_together(
+        self,
+        reservation_ids: Sequence[int],
+        *,
+        outcome: Mapping[str, Any],
+        entries: Sequence[Entry],
+        checkpoint: bytes | None = None,
+    ) -> tuple[Reservation, ...]:
+        """`commit_and_reserve` of releases that are charged to several data sets.
+
+        Where one of the reservations is refused, none is made, and the commit is kept.
+        """
         with self._place.writing() as writer:
-            commit(writer, reservation_id, outcome, checkpoint)
+            commit(writer, reservation_ids, outcome, checkpoint)
             try:
-                return reserve(writer, entry)
+                return reserve(writer, *entries)
             except LedgerError as error:
                 refusal = error
         raise refusal
@@ -210,8 +246,13 @@ class Ledger:
         Raises:
             LedgerConflict: unknown, committed, or voided for another reason.
         """
+        self.void_together((reservation_id,), reason)
+
+    def void_together(self, reservation_ids: Sequence[int], reason: str) -> None:
+        """`void` of one release on every data set it was charged to, in one transaction."""
         with self._place.writing() as writer:
-            void(writer, reservation_id, reason)
+            for reservation_id in reservation_ids:
+                void(writer, reservation_id, reason)
 
     def entries(self, run_id: str | None = None) -> tuple[RecordedEntry, ...]:
         """All entries, or those of a run, in the order they were reserved."""

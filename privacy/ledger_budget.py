@@ -22,13 +22,16 @@ from typing import Any, Self
 from privacy.events import Composition
 from privacy.guarantee import Neighbouring, Unit
 
-__all__ = ["BUDGET_TOLERANCE", "DatasetBudget", "DatasetTotals", "Remaining"]
+__all__ = ["BUDGET_TOLERANCE", "PARTY_MARK", "DatasetBudget", "DatasetTotals", "Remaining"]
 
 # Conversions to ε solve an equation in double precision, and ε/T added T times may end an ulp above
 # ε. Spending is compared as a total, so that this is the most a budget can ever be overrun by.
 BUDGET_TOLERANCE = 1e-9
 
 _LONGEST_NAME = 200
+
+PARTY_MARK = " (party)"
+"""Ends name and fingerprint of the second budget of data that has one for each unit."""
 
 
 def checked_name(value: str, what: str) -> str:
@@ -98,6 +101,23 @@ class DatasetBudget:
     def description(self) -> str:
         """Everything about the data set in one phrase."""
         return f"{self.name!r} (fingerprint {self.fingerprint}) with {self.guarantee}"
+
+    def of_parties(self, *, epsilon: float, delta: float) -> DatasetBudget:
+        """The same data's second budget, of unit party, beside this one of unit record.
+
+        A ledger that holds both charges every release on the data in both, or not at all
+        (`ledger_steps.reserve`): one without a party-level bound would void the party's ε.
+        """
+        if self.unit is not Unit.RECORD:
+            raise ValueError(f"Expected a budget of unit record, got {self.unit}.")
+        return DatasetBudget(
+            name=self.name + PARTY_MARK,
+            fingerprint=self.fingerprint + PARTY_MARK,
+            unit=Unit.PARTY,
+            neighbouring=Neighbouring.REPLACE_ONE,
+            epsilon=epsilon,
+            delta=delta,
+        )
 
     def admits(self, spent: Composition) -> bool:
         """Whether the composition is within the budget, to a relative 1e-9 of ε."""

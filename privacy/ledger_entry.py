@@ -102,6 +102,7 @@ FACTS: Mapping[str, Fact] = MappingProxyType(
         "honest_threshold": _fact("k, the least number of honest survivors", _count),
         "sampling_rate": _fact("q", _rate),
         "sampler": _fact("how records were sampled", _text),
+        "bound": _fact("which bound is charged, where more than one is proved", _text),
     }
 )
 

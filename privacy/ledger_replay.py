@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from privacy.events import Composition, Event
-from privacy.ledger_budget import DatasetBudget
+from privacy.ledger_budget import PARTY_MARK, DatasetBudget
 from privacy.ledger_chain import GENESIS, Head, Record, RecordKind
 from privacy.ledger_entry import Entry
 from privacy.ledger_errors import LedgerCorrupt
@@ -230,6 +230,26 @@ class Replay:
         """Checks the budgets; totals only grow between voids, so that here is enough."""
         for dataset in self.budgets:
             self._within_budget(dataset)
+        for name, budget in self.budgets.items():
+            for other in self.budgets.values():
+                if other.fingerprint == budget.fingerprint + PARTY_MARK:
+                    self._charged_in_both(name, other.name)
+
+    def _charged_in_both(self, records: str, parties: str) -> None:
+        """Data with a budget for each unit: every release is charged in both, or in neither."""
+        charged = [
+            {(run_id, index) for run_id, dataset, index in self._live if dataset == name}
+            for name in (records, parties)
+        ]
+        for run_id, index in sorted(charged[0] ^ charged[1]):
+            alone, missing = (
+                (records, parties) if (run_id, index) in charged[0] else (parties, records)
+            )
+            self._add(
+                0,
+                f"Expected release {index} of run {run_id!r} to be charged to {missing!r} as to "
+                f"{alone!r}, it is not.",
+            )
 
     def _add(self, position: int, message: str) -> None:
         self.problems.append(Problem(position=position, message=message))

@@ -7,13 +7,14 @@ trace even inside a larger transaction.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from privacy.events import Composition
-from privacy.ledger_budget import DatasetBudget
+from privacy.guarantee import Unit
+from privacy.ledger_budget import PARTY_MARK, DatasetBudget
 from privacy.ledger_chain import Record, RecordKind, canonical_json, checked_json
 from privacy.ledger_entry import Entry
 from privacy.ledger_errors import BudgetExceeded, LedgerConflict, LedgerCorrupt
@@ -51,23 +52,84 @@ class Reservation:
     spent: Composition
 
 
-def register(writer: Writer, dataset: DatasetBudget) -> None:
+def register(writer: Writer, *datasets: DatasetBudget) -> None:
     """See `Ledger.register`."""
-    same_name = writer.account(dataset.name)
-    known = same_name or writer.account_of_fingerprint(dataset.fingerprint)
-    if known is None:
-        body = {"at": _now(), "dataset": dataset.to_json()}
-        writer.append(RecordKind.REGISTER, dataset=dataset.name, body=body)
-        writer.add_account(dataset)
-    elif known.budget != dataset:
+    known = [
+        writer.account(each.name) or writer.account_of_fingerprint(each.fingerprint)
+        for each in datasets
+    ]
+    for dataset, account in zip(datasets, known, strict=True):
+        if account is not None and account.budget != dataset:
+            raise LedgerConflict(
+                f"Expected the data set as it was registered, {account.budget.description}; "
+                f"got {dataset.description}. A budget is fixed when its data set is first "
+                "registered."
+            )
+        _check_both(writer, dataset, {each.fingerprint for each in datasets})
+    for dataset, account in zip(datasets, known, strict=True):
+        if account is None:
+            body = {"at": _now(), "dataset": dataset.to_json()}
+            writer.append(RecordKind.REGISTER, dataset=dataset.name, body=body)
+            writer.add_account(dataset)
+
+
+def _check_both(writer: Writer, dataset: DatasetBudget, charged: set[str]) -> None:
+    """Data with a budget for each unit are charged in both, or not at all.
+
+    A release that only the records' budget knows has no party-level bound, and would make the
+    parties' ε untrue; one that only the parties' budget knows costs the records something too.
+
+    Raises:
+        LedgerConflict: the other budget is not among those charged; or it is to be opened on
+            data of which something was released already, under the record's budget alone.
+    """
+    if dataset.unit is Unit.PARTY and dataset.fingerprint.endswith(PARTY_MARK):
+        records = writer.account_of_fingerprint(dataset.fingerprint.removesuffix(PARTY_MARK))
+        if records is None:
+            return
+        missing = records.budget.fingerprint not in charged
+        opened = writer.account_of_fingerprint(dataset.fingerprint) is not None
+        if not opened and records.spent.releases:
+            raise LedgerConflict(
+                f"Expected data of which nothing was released yet, to open {dataset.guarantee} "
+                f"for it, got {records.spent.releases} releases on {records.budget.name!r} that "
+                "no party-level bound covers."
+            )
+        other = records.budget
+    else:
+        parties = writer.account_of_fingerprint(dataset.fingerprint + PARTY_MARK)
+        if parties is None or parties.budget.unit is not Unit.PARTY:
+            return
+        missing, other = parties.budget.fingerprint not in charged, parties.budget
+    if missing:
         raise LedgerConflict(
-            f"Expected the data set as it was registered, {known.budget.description}; "
-            f"got {dataset.description}. A budget is fixed when its data set is first registered."
+            f"Expected every release on data set {dataset.name!r} to be charged to {other.name!r} "
+            "too, got one for a single unit: these data have a budget for each "
+            "(privacy.unit = 'both')."
         )
 
 
-def reserve(writer: Writer, entry: Entry) -> Reservation:
-    """See `Ledger.reserve`."""
+def reserve(writer: Writer, *entries: Entry) -> tuple[Reservation, ...]:
+    """See `Ledger.reserve_together`. All entries are examined before the first is appended."""
+    examined = [_examined(writer, entry) for entry in entries]
+    budgets = [account.budget for account, _ in examined]
+    names = {budget.name for budget in budgets}
+    if len(names) < len(entries):
+        raise LedgerConflict(
+            f"Expected one entry a data set in one step, got {len(entries)} for {len(names)}."
+        )
+    for budget in budgets:
+        _check_both(writer, budget, {each.fingerprint for each in budgets})
+    return tuple(
+        _resumed(writer, account, latest, entry)
+        if latest is not None
+        else _charged(writer, account, entry)
+        for entry, (account, latest) in zip(entries, examined, strict=True)
+    )
+
+
+def _examined(writer: Writer, entry: Entry) -> tuple[Account, Record | None]:
+    """The account, and the record of the same release where it is held; refuses else."""
     account = account_of(writer, entry.dataset)
     for fact in ("unit", "neighbouring"):
         expected = str(getattr(account.budget, fact))
@@ -78,15 +140,20 @@ def reserve(writer: Writer, entry: Entry) -> Reservation:
             )
     latest = writer.latest(entry.run_id, entry.dataset, entry.index)
     if latest is not None and latest.kind != RecordKind.VOID:
-        return _resumed(writer, account, latest, entry)
-    spent = account.spent.add(entry.event)
-    if not account.budget.admits(spent):
+        _resumed(writer, account, latest, entry)  # Raises where it is another entry.
+        return account, latest
+    if not account.budget.admits(account.spent.add(entry.event)):
         raise BudgetExceeded(
             requested=entry.event,
             spent=account.spent,
             left=account.budget.left(account.spent),
             budget=account.budget,
         )
+    return account, None
+
+
+def _charged(writer: Writer, account: Account, entry: Entry) -> Reservation:
+    spent = account.spent.add(entry.event)
     record = writer.append(
         RecordKind.RESERVE,
         dataset=entry.dataset,
@@ -125,13 +192,25 @@ def _resumed(writer: Writer, account: Account, latest: Record, entry: Entry) -> 
 
 
 def commit(
-    writer: Writer, reservation_id: int, outcome: Mapping[str, Any], checkpoint: bytes | None
+    writer: Writer,
+    reservation_ids: Sequence[int],
+    outcome: Mapping[str, Any],
+    checkpoint: bytes | None,
 ) -> None:
-    """See `Ledger.commit`."""
+    """See `Ledger.commit`; the checkpoint is noted with the first reservation."""
     checked_json(outcome, "outcome")
+    first, *others = reservation_ids
+    # The caller's transaction ends only if this returns: all of them are settled, or none.
+    for reservation_id in others:
+        _settle(
+            writer,
+            reservation_id,
+            RecordKind.COMMIT,
+            {"outcome": dict(outcome), "checkpoint": None},
+        )
     digest = None if checkpoint is None else hashlib.sha256(checkpoint).hexdigest()
     body = {"outcome": dict(outcome), "checkpoint": digest}
-    reserved = _settle(writer, reservation_id, RecordKind.COMMIT, body)
+    reserved = _settle(writer, first, RecordKind.COMMIT, body)
     if reserved is not None and checkpoint is not None:
         writer.set_checkpoint(
             {

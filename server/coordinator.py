@@ -7,6 +7,7 @@ says of itself beforehand (columns, classes, number of records under replace-one
 
 from __future__ import annotations
 
+import re
 import secrets
 import time
 from collections.abc import Callable
@@ -19,12 +20,12 @@ from client.plan import ReleasePlan
 from client.roster import Deployment
 from client.task import describe_task
 from client.wire import WIRE_VERSION, Frame, Reason, Status
-from privacy.guarantee import Neighbouring
-from privacy.ledger import DatasetBudget, Ledger
+from privacy.ledger import Ledger
 from privacy.stream import NoiseStream
 from secure_agg.interface import Mode
 from secure_agg.pairwise_server import Server
 from secure_agg.parameters import RunParameters
+from server.budgets import budgets_of, check_affordable
 from server.job import Job, JobError
 from server.observer import Observer
 from server.party_board import PartyBoard, PartyState
@@ -35,7 +36,7 @@ from server.run_folder import RunFolder
 from server.summary import privacy_statement, run_summary
 from server.transport import Transport
 
-__all__ = ["PartyFacts", "coordinate"]
+__all__ = ["PartyFacts", "coordinate", "served_name"]
 
 _ASK_AGAIN_S = 1.0
 
@@ -94,18 +95,26 @@ def coordinate(
     federation = _federation(job, deployment, facts)
     algorithm = algorithm_for(job, _model(job, facts), federation)
     plan = plan_release(job, algorithm=algorithm, federation=federation, run_id=folder.run_id)
-    budget = _budget(job, plan, fingerprint or f"deployment:{deployment.id}:{_dataset(job)}")
+    budgets = budgets_of(job, plan, fingerprint or f"deployment:{deployment.id}:{_dataset(job)}")
+    check_affordable(job, plan, budgets, before=None)
+    budget, of_parties = budgets[0], budgets[1].name if len(budgets) > 1 else ""
     with (
         folder.locked(),
         folder.unless_refused(),
         Ledger.open(job.privacy.ledger or folder.ledger_path, create=not resume) as ledger,
     ):
-        ledger.register(budget)
+        ledger.register(*budgets)
         if not resume:
             folder.commission()
         known = ledger.entries(folder.run_id)
         folder.check_ledger([e.entry.index for e in known if e.outcome is not None])
-        start = resume_point(ledger, plan=plan, dataset=budget.name, algorithm=algorithm)
+        start = resume_point(
+            ledger,
+            plan=plan,
+            dataset=budget.name,
+            algorithm=algorithm,
+            party_dataset=of_parties,
+        )
         start = replace(start, lines=folder.rewrite_rounds(start.lines))
         cohort = PartyCohort(
             transport=transport,
@@ -142,6 +151,7 @@ def coordinate(
                 noise=_noise(job),
                 start=start,
                 observe=observe,
+                party_dataset=of_parties,
             )
         finally:
             cohort.finish()
@@ -183,10 +193,10 @@ def _check(job: Job, deployment: Deployment) -> None:
             f"Expected no run.faults with real parties (they are the fast engine's), got "
             f"{job.run.faults!r}."
         )
-    if job.model.kind == "pca-mlp" and job.model.pca == "private":
+    if job.model.kind == "pca-mlp":
         raise JobError(
-            "Expected model.pca = 'public' with real parties (the private components are "
-            "computed by the fast engine alone), got 'private'."
+            "Expected another model.kind than pca-mlp with real parties: its components are "
+            "computed by the fast engine alone. mlp is the same network without them."
         )
     if job.privacy.neighbouring == "add-or-remove-one" and job.parties.min_records == "auto":
         raise JobError(
@@ -199,12 +209,18 @@ def _dataset(job: Job) -> str:
     return job.privacy.dataset or job.data.source
 
 
+def served_name(job: Job) -> str:
+    """What the parties call the job's data: its name, or its source in a name's letters."""
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", _dataset(job)).strip("-._")[-63:]
+    return plain.lstrip("-._") or "data"
+
+
 def _data_head(job: Job, run_id: str) -> dict[str, Any]:
     """Which data a request is about, and how it is read."""
     network = job.algorithm.kind == "fedavg"
     return {
         "run": run_id,
-        "dataset": _dataset(job),
+        "dataset": served_name(job),
         "label": "network" if network else job.model.kind,
         "intercept": job.model.intercept and not network,
     }
@@ -340,18 +356,6 @@ def _weights(plan: ReleasePlan, facts: dict[int, PartyFacts]) -> dict[int, float
     if plan.weights == "size":
         return {index: (own.records or 0) / plan.mean_records for index, own in facts.items()}
     return dict.fromkeys(facts, 1.0)
-
-
-def _budget(job: Job, plan: ReleasePlan, fingerprint: str) -> DatasetBudget:
-    epsilon, delta = job.privacy.dataset_epsilon, job.privacy.dataset_delta
-    return DatasetBudget(
-        name=_dataset(job),
-        fingerprint=fingerprint,
-        unit=plan.unit,
-        neighbouring=Neighbouring(plan.neighbouring),
-        epsilon=job.privacy.epsilon if epsilon == "auto" else epsilon,
-        delta=plan.delta if delta == "auto" else delta,
-    )
 
 
 def _parameters(job: Job, plan: ReleasePlan, deployment: Deployment) -> RunParameters:

@@ -204,15 +204,16 @@ class DPSGD(Section):
         "auto", description="Steps in a round; a number replaces local-epochs."
     )
     clip_norm: Positive = Field(
-        1.0, description="C: every record's gradient is clipped to this L2 norm (unit record)."
+        1.0,
+        description="C: every record's gradient is clipped to this L2 norm (unit record or both).",
     )
     noise_multiplier: Positive | Auto = Field(
         "auto",
-        description="σ: noise of standard deviation σC on the sum of a batch (unit record). auto: "
-        "calibrated so that all rounds cost privacy.epsilon.",
+        description="σ: noise of standard deviation σC on the sum of a batch (unit record or "
+        "both). auto: calibrated so that all rounds cost privacy.epsilon.",
     )
     party_clip_norm: Positive = Field(
-        1.0, description="S: a party's update is clipped to this L2 norm (unit party)."
+        1.0, description="S: a party's update is clipped to this L2 norm (unit party or both)."
     )
     optimiser: Literal["sgd", "adam"] = Field("sgd", description="In the party: sgd | adam.")
     learning_rate: Positive = Field(0.5, description="Of that optimiser.")
@@ -271,14 +272,25 @@ class Privacy(Section):
         "proved law has the lower expected norm. laplace-as-printed reproduces the paper and is "
         "charged what it costs, √d·ε.",
     )
-    unit: Literal["record", "party"] = Field(
+    unit: Literal["record", "party", "both"] = Field(
         "record",
-        description="What is protected: one record, or (fedavg) everything that one party holds.",
+        description="What is protected: one record, or (fedavg) everything that one party holds, "
+        "or both, each with a budget of its own: DP-SGD in the parties and, on the sum of their "
+        "clipped updates, the server's noise.",
+    )
+    party_epsilon: Positive | Auto = Field(
+        "auto",
+        description="unit both: budget ε of this job for everything that one party holds, "
+        "replace-one neighbours; auto: privacy.epsilon, which is then the record's.",
+    )
+    party_delta: Annotated[float, Field(gt=0, lt=1)] | Auto = Field(
+        "auto", description="unit both: δ of that budget; auto: privacy.delta."
     )
     neighbouring: Literal["replace-one", "add-or-remove-one"] = Field(
         "replace-one",
-        description="Neighbours differ by replacing one record (party), or (fedavg, unit record) "
-        "by adding or removing one record, which needs about half the noise and promises less.",
+        description="Neighbours differ by replacing one record (party), or (fedavg, unit record or "
+        "both) by adding or removing one record, which needs about half the noise and promises "
+        "less; parties are replaced all the same.",
     )
     ledger: str = Field(
         "",
@@ -290,6 +302,14 @@ class Privacy(Section):
         "auto", description="Budget of the data over all runs; auto: this job's epsilon."
     )
     dataset_delta: float | Auto = Field("auto", description="Likewise δ; auto: this job's delta.")
+    dataset_party_epsilon: Positive | Auto = Field(
+        "auto",
+        description="unit both: budget of the data over all runs for everything that one party "
+        "holds; auto: this job's party-epsilon.",
+    )
+    dataset_party_delta: Annotated[float, Field(gt=0, lt=1)] | Auto = Field(
+        "auto", description="Likewise δ; auto: this job's party-delta."
+    )
 
 
 class SecureAggregation(Section):
@@ -347,7 +367,8 @@ class Run(Section):
     faults: str = Field(
         "",
         description="Simulated faults, e.g. 'drop:0.2' (fraction lost each round at any stage), "
-        "'decline:0.1', 'drop:0.1@before-vector'; comma-separated.",
+        "'decline:0.1', 'drop:0.1@before-vector'; comma-separated. Private components are a "
+        "release like a round's, named @0.",
     )
     evaluate_every: Annotated[int, Field(ge=0)] | Auto = Field(
         "auto",
@@ -425,6 +446,18 @@ class Job(Section):
     def rounds(self) -> int:
         """Number of releases: output perturbation has one."""
         return 1 if self.algorithm.kind == "output-perturbation" else self.algorithm.rounds
+
+    @property
+    def party_budget(self) -> tuple[float, float] | None:
+        """(ε, δ) of everything that one party holds; None where no party-level budget is asked."""
+        privacy = self.privacy
+        if privacy.unit == "record":
+            return None
+        epsilon, delta = privacy.party_epsilon, privacy.party_delta
+        return (
+            privacy.epsilon if epsilon == "auto" else epsilon,
+            privacy.delta if delta == "auto" else delta,
+        )
 
     @property
     def seed(self) -> int | None:

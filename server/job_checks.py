@@ -18,6 +18,7 @@ _LINEAR_KEYS = {
 }
 _NETWORK_KEYS = {"model": ("hidden", "components", "pca", "pca_share"), "run": ("device",)}
 _RECORD_KEYS = ("clip_norm", "noise_multiplier", "gradients")
+_BOTH_KEYS = ("party_epsilon", "party_delta", "dataset_party_epsilon", "dataset_party_delta")
 
 
 def check_federated(job: Job) -> None:
@@ -37,7 +38,9 @@ def check_federated(job: Job) -> None:
         _unchanged(
             job, {"dp_sgd": tuple(type(job.dp_sgd).model_fields)}, "algorithm.kind = 'fedavg'"
         )
-        _unchanged(job, {"privacy": ("unit", "neighbouring")}, "algorithm.kind = 'fedavg'")
+        _unchanged(
+            job, {"privacy": ("unit", "neighbouring", *_BOTH_KEYS)}, "algorithm.kind = 'fedavg'"
+        )
         return
     _unchanged(job, _LINEAR_KEYS, "gradient-perturbation or output-perturbation")
     if kind != "pca-mlp":
@@ -48,41 +51,63 @@ def check_federated(job: Job) -> None:
 
 
 def _check_privacy(job: Job) -> None:
-    privacy, settings = job.privacy, job.dp_sgd
+    privacy = job.privacy
     if privacy.delta == 0:
         raise ValueError("Expected privacy.delta > 0 with fedavg: its noise is Gaussian, got 0.")
     if job.noise != "gaussian":
         raise ValueError(f"Expected privacy.noise = 'gaussian' with fedavg, got {job.noise}.")
+    if privacy.unit != "both":
+        _unchanged(job, {"privacy": _BOTH_KEYS}, "privacy.unit = 'both'")
+    if privacy.unit != "party":
+        _check_records(job)
+    if privacy.unit != "record":
+        _check_parties(job)
+
+
+def _check_records(job: Job) -> None:
+    """What a record-level guarantee needs, alone or beside a party-level one."""
+    privacy = job.privacy
     if privacy.unit == "record":
-        if privacy.neighbouring == "add-or-remove-one" and job.parties.min_records == "auto":
-            raise ValueError(
-                "Expected parties.min-records, a public number that batches' sums are divided "
-                "by, with add-or-remove-one neighbours, got 'auto': every party's own size is "
-                "private then."
-            )
-        _unchanged(job, {"dp_sgd": ("party_clip_norm",)}, "privacy.unit = 'party'")
+        _unchanged(job, {"dp_sgd": ("party_clip_norm",)}, "privacy.unit = 'party' or 'both'")
         _unchanged(
             job, {"privacy": ("calibration",)}, "another algorithm (DP-SGD is accounted by PLD)"
         )
-        if privacy.neighbouring == "add-or-remove-one" and job.parties.weights == "size":
-            raise ValueError(
-                "Expected parties.weights = 'uniform' with add-or-remove-one neighbours, got "
-                "'size': a weight would tell a party's number of records, which is then private."
-            )
+    if privacy.neighbouring == "replace-one":
         return
-    _unchanged(job, {"dp_sgd": _RECORD_KEYS}, "privacy.unit = 'record'")
-    if privacy.neighbouring != "replace-one" or job.parties.weights != "uniform":
+    if job.parties.min_records == "auto":
         raise ValueError(
-            "Expected replace-one neighbours and parties.weights = 'uniform' with privacy.unit = "
-            f"'party', got {privacy.neighbouring} and {job.parties.weights!r}."
+            "Expected parties.min-records, a public number that batches' sums are divided "
+            "by, with add-or-remove-one neighbours, got 'auto': every party's own size is "
+            "private then."
+        )
+    if job.parties.weights == "size":
+        raise ValueError(
+            "Expected parties.weights = 'uniform' with add-or-remove-one neighbours, got "
+            "'size': a weight would tell a party's number of records, which is then private."
+        )
+
+
+def _check_parties(job: Job) -> None:
+    """What a party-level guarantee needs, alone or beside a record-level one."""
+    privacy = job.privacy
+    unit = f"privacy.unit = '{privacy.unit}'"
+    if privacy.unit == "party":
+        _unchanged(job, {"dp_sgd": _RECORD_KEYS}, "privacy.unit = 'record' or 'both'")
+        if privacy.neighbouring != "replace-one":
+            raise ValueError(
+                f"Expected replace-one neighbours with {unit}, got {privacy.neighbouring}."
+            )
+    if job.parties.weights != "uniform":
+        raise ValueError(
+            f"Expected parties.weights = 'uniform' with {unit}, got {job.parties.weights!r}."
         )
     if job.model.kind == "pca-mlp" and job.model.pca == "private":
         raise ValueError(
-            "Expected model.pca = 'public' with privacy.unit = 'party', got 'private': the "
-            "components' noise hides one record, not a party."
+            f"Expected model.pca = 'public' with {unit}, got 'private': the components' noise "
+            "hides one record, not a party."
         )
-    if job.parties.count < 2 or settings.party_clip_norm <= 0:
-        raise ValueError("Expected at least 2 parties with privacy.unit = 'party', got 1.")
+    if job.parties.count < 2:
+        raise ValueError(f"Expected at least 2 parties with {unit}, got {job.parties.count}.")
 
 
 def _is_own(kind: str) -> bool:

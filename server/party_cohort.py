@@ -288,12 +288,13 @@ class PartyCohort:
         )
         following = number + 1 if self._robust else None
         proposed = plan.to_json()
-        frames = {
+        frames = {}
+        if self._robust:  # who is not in this round can be in the next; waited for by nobody
+            frames = {i: self._frame("prepare", prepare=following) for i in asked - set(plans)}
+        frames |= {
             i: self._frame("round", (message, blob), plan=proposed, prepare=following)
             for i, message in plans.items()
         }
-        if self._robust:  # who is not in this round can be in the next
-            frames |= {i: self._frame("prepare", prepare=following) for i in asked - set(plans)}
         self.board.parties(plans, PartyState.COMPUTING)
         arrived: set[int] = set()
         blobs = 1 + bool(following)
@@ -340,13 +341,14 @@ class PartyCohort:
     def _outcome(self, total: NDArray[Any], summed: tuple[int, ...], traffic: Traffic) -> RoundSum:
         parties = self.server.run.parties
         declined = {**self.declined, **self._refused}
-        everyone = set(range(parties))
-        dropped = (self._silent | (everyone - self._joined)) - set(declined)
+        # Dropped: silent at some stage, never joined, or without shares of this round.
+        answered = set(summed) - self._silent - set(declined)
+        dropped = set(range(parties)) - answered - set(declined)
         return RoundSum(
             total=total,
             weight=float(sum(self.weights[i] for i in summed)),
             asked=parties,
-            answered=parties - len(declined) - len(dropped),
+            answered=len(answered),
             declined=len(declined),
             dropped=len(dropped),
             summed=len(summed),

@@ -1,7 +1,9 @@
 """The rounds: reserve, aggregate, add noise, update, commit; again.
 
 The order is the promise. A release is reserved in the ledger before any party computes, committed
-in one transaction with the checkpoint that holds its result, and only then shown to anyone. A run
+in one transaction with the checkpoint that holds its result, and only then shown to anyone. Where
+it has two guarantees, of a record and of a party, both budgets are charged in that same
+transaction: no kill leaves one of them charged and the other not. A run
 killed at any point resumes from its last commit: the reservation it died under is taken up again
 under the same entry, so nothing is released twice under one entry and nothing is paid twice.
 """
@@ -11,7 +13,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -40,6 +42,7 @@ class Progress:
         done: rounds committed.
         state: the algorithm's state after them.
         spent: what they compose to.
+        party_spent: what they compose to for a party, where the plan has two guarantees.
         lines: their lines of `rounds.jsonl`.
     """
 
@@ -47,6 +50,7 @@ class Progress:
     state: State
     spent: Composition
     lines: list[dict[str, Any]]
+    party_spent: Composition = field(default_factory=Composition.empty)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +73,7 @@ def run_rounds(
     noise: Callable[[int], NoiseStream],
     start: Progress,
     observe: Callable[[dict[str, Any]], None],
+    party_dataset: str = "",
 ) -> Outcome:
     """Runs rounds `start.done + 1` to `rounds`.
 
@@ -77,19 +82,21 @@ def run_rounds(
         dataset: name of the data in the ledger.
         noise: round number → its noise stream: OS entropy, or keyed by seed and round.
         observe: is given every committed round's line.
+        party_dataset: name of the parties' budget, where the plan has two guarantees.
 
     Raises:
         BudgetExceeded: the first release does not fit the ledger's budget; nothing was spent.
         LedgerError, EncodingError: nothing of the round at hand was released.
     """
     done, state, spent, lines = start.done, start.state, start.spent, list(start.lines)
+    party_spent = start.party_spent
 
     def progress() -> Progress:
-        return Progress(done=done, state=state, spent=spent, lines=lines)
+        return Progress(done=done, state=state, spent=spent, lines=lines, party_spent=party_spent)
 
     if done >= rounds:
         return Outcome(status="complete", reason="", progress=progress())
-    reservation = ledger.reserve(_entry(plan, dataset, done + 1))
+    held = ledger.reserve_together(_entries(plan, dataset, party_dataset, done + 1))
     while True:
         began = time.perf_counter()
         number = done + 1
@@ -97,36 +104,40 @@ def run_rounds(
         try:
             total = _aggregate(cohort, now, state)
         except TooFewSurvivors as error:
-            ledger.void(reservation.id, reason=str(error))
+            ledger.void_together([each.id for each in held], str(error))
             return Outcome(status="too-few-survivors", reason=str(error), progress=progress())
         except PartyFailed as error:
             # That it failed depends on its records and can be seen: the reservation stays charged.
             return Outcome(status="party-failed", reason=str(error), progress=progress())
         # The noise is an integer vector, added outside the ring, where it cannot wrap.
-        noisy = now.encoding.decode(total.total) + now.mechanism.draw(noise(number))
+        noisy = now.encoding.decode(total.total) + now.draw(noise(number))
         state = algorithm.update(state, now.encoding.to_float(noisy) / total.weight)
         spent = spent.add(now.event)
         figures = cohort.evaluate(algorithm.model_of(state), round_number=number)
-        line = _line(
-            number, total, account(spent, plan.delta), figures, time.perf_counter() - began
-        )
+        accounting = account(spent, plan.delta)
+        if now.party_level is not None:
+            party_spent = party_spent.add(now.party_level.event)
+            accounting["party_level"] = account(party_spent, now.party_level.delta)
+        line = _line(number, total, accounting, figures, time.perf_counter() - began)
         checkpoint = save_state(state)
         # What only a simulation may know stays out of the ledger.
         outcome = {"survivors": total.summed, "line": {**line, "simulation_only": {}}}
         exhausted = ""
         if number < rounds:
             try:
-                reservation = ledger.commit_and_reserve(
-                    reservation.id,
+                held = ledger.commit_and_reserve_together(
+                    [each.id for each in held],
                     outcome=outcome,
                     checkpoint=checkpoint,
-                    entry=_entry(plan, dataset, number + 1),
+                    entries=_entries(plan, dataset, party_dataset, number + 1),
                 )
             except BudgetExceeded as error:
                 # This round's commit stands; the run ends here with its model kept.
                 exhausted = str(error)
         else:
-            ledger.commit(reservation.id, outcome=outcome, checkpoint=checkpoint)
+            ledger.commit_together(
+                [each.id for each in held], outcome=outcome, checkpoint=checkpoint
+            )
         done = number
         lines.append(line)
         observe(line)
@@ -153,6 +164,7 @@ def resume_point(
     dataset: str,
     algorithm: FederatedAlgorithm,
     before: Composition | None = None,
+    party_dataset: str = "",
 ) -> Progress:
     """Where the run `plan.run_id` stands according to its ledger; a new one at round 0.
 
@@ -165,23 +177,31 @@ def resume_point(
         if recorded.outcome is None or recorded.entry.index == 0:
             continue  # Not committed, or what was released before the first round (`before`).
         now = plan.at_round(recorded.entry.index)
-        same = recorded.entry.event == now.event and dict(recorded.entry.facts) == now.facts()
-        if not same or recorded.entry.dataset != dataset:
+        planned = {
+            each.dataset: each
+            for each in _entries(now, dataset, party_dataset, recorded.entry.index)
+        }.get(recorded.entry.dataset)
+        if planned is None or recorded.entry != planned:
             raise JobError(
                 f"Expected the plan that round {recorded.entry.index} of run {plan.run_id} was "
                 "released under, got another: its job.toml or its data were changed since."
             )
-        lines.append(recorded.outcome["line"])
+        if recorded.entry.dataset == dataset:
+            lines.append(recorded.outcome["line"])
     stored = ledger.checkpoint(plan.run_id)
     before = before or Composition.empty()
     if stored is None:
         return Progress(done=0, state=algorithm.init(), spent=before, lines=[])
     done, blob = stored
+    party_spent = Composition.empty()
+    if plan.party_level is not None:
+        party_spent = party_spent.add(plan.party_level.event, count=done)
     return Progress(
         done=done,
         state=load_state(blob),
         spent=before.add(plan.event, count=done),
         lines=lines,
+        party_spent=party_spent,
     )
 
 
@@ -199,15 +219,30 @@ def load_state(blob: bytes) -> State:
     return dict(load(blob))
 
 
-def _entry(plan: ReleasePlan, dataset: str, round_number: int) -> Entry:
-    return Entry(
+def _entries(
+    plan: ReleasePlan, dataset: str, party_dataset: str, round_number: int
+) -> tuple[Entry, ...]:
+    """What the release of a round charges: the plan's own unit, and the party's beside it."""
+    now = plan.at_round(round_number)
+    own = Entry(
         run_id=plan.run_id,
         dataset=dataset,
         party="server",
         index=round_number,
-        event=plan.event,
-        facts=plan.at_round(round_number).facts(),
+        event=now.event,
+        facts=now.facts(),
     )
+    if now.party_level is None:
+        return (own,)
+    party = Entry(
+        run_id=plan.run_id,
+        dataset=party_dataset,
+        party="server",
+        index=round_number,
+        event=now.party_level.event,
+        facts=now.party_facts(),
+    )
+    return (own, party)
 
 
 def _line(

@@ -15,6 +15,7 @@ from server.job import Job
 from server.release import account, averaged
 from server.rounds import Outcome
 from server.run_folder import RunFolder
+from server.two_units import two_units_facts
 
 __all__ = ["privacy_statement", "run_summary"]
 
@@ -50,7 +51,7 @@ def run_summary(
     spent = account(progress.spent, plan.delta)
     noise = averaged(job, plan)
     seconds_by_round = [line["seconds"] for line in progress.lines]
-    return {
+    summary: dict[str, Any] = {
         "run_dir": str(folder.path),
         "run_id": folder.run_id,
         "ledger": job.privacy.ledger,
@@ -104,11 +105,12 @@ def run_summary(
         "simulation_only": [],
         "advice": [],
     }
+    return summary | two_units_facts(job, plan, progress)
 
 
 def privacy_statement(summary: dict[str, Any]) -> dict[str, str]:
     """The metadata of `model.safetensors`: what was promised, as text."""
-    noise = summary["noise"]
+    noise, party = summary["noise"], summary.get("party_level")
     if noise["seeded"]:
         return {
             "parley.version": summary["parley_version"],
@@ -117,10 +119,17 @@ def privacy_statement(summary: dict[str, Any]) -> dict[str, str]:
             "parley.delta": "none (seeded noise)",
             "parley.unit": summary["unit"],
             "parley.neighbouring": summary["neighbouring"],
+            **_party_budget(summary),
             "parley.statement": (
                 "This model carries no privacy guarantee: its noise was drawn from a seed, to be "
                 "repeatable. With noise from the operating system's entropy the same run would "
-                f"cost epsilon {summary['epsilon']!r} at delta {summary['delta']!r}."
+                f"cost epsilon {summary['epsilon']!r} at delta {summary['delta']!r}"
+                + (
+                    f" for one record, and epsilon {party['epsilon']!r} at delta "
+                    f"{party['delta']!r} for everything one party holds."
+                    if party
+                    else "."
+                )
             ),
         }
     where = (
@@ -130,6 +139,26 @@ def privacy_statement(summary: dict[str, Any]) -> dict[str, str]:
         else f"on the average over {summary['parties']} parties, drawn from the operating "
         "system's entropy and added by the server, which is trusted to add it. "
     )
+    statement = (
+        f"({summary['epsilon']!r}, {summary['delta']!r})-differential privacy of one "
+        f"{summary['unit']}, {summary['neighbouring']} neighbours, over "
+        f"{summary['rounds_done']} releases of this run; {noise['law']} noise of scale "
+        f"{noise['scale']:.6g} {where}"
+    )
+    if party is not None:
+        statement += (
+            f"And ({party['epsilon']!r}, {party['delta']!r})-differential privacy of everything "
+            f"that one {party['unit']} holds, {party['neighbouring']} neighbours: updates are "
+            f"clipped to L2 norm {party['clip_norm']:g}, and {party['noise']['law']} noise of "
+            f"scale {party['noise']['scale_of_sum']:.6g} is added to their sum by the server, "
+            "which is trusted to add it. "
+        )
+        bounds = summary["record_bounds"]
+        if bounds["charged"] == "outer":
+            statement += (
+                "The record's bound is that of the server's noise too; by the parties' own noise "
+                f"alone it is epsilon {bounds['inner']['epsilon']!r}. "
+            )
     return {
         "parley.version": summary["parley_version"],
         "parley.run": summary["run_id"],
@@ -137,10 +166,20 @@ def privacy_statement(summary: dict[str, Any]) -> dict[str, str]:
         "parley.delta": repr(summary["delta"]),
         "parley.unit": summary["unit"],
         "parley.neighbouring": summary["neighbouring"],
-        "parley.statement": (
-            f"({summary['epsilon']!r}, {summary['delta']!r})-differential privacy of one "
-            f"{summary['unit']}, {summary['neighbouring']} neighbours, over "
-            f"{summary['rounds_done']} releases of this run; {noise['law']} noise of scale "
-            f"{noise['scale']:.6g} {where}Other releases from the same records add to this."
-        ),
+        **_party_budget(summary),
+        "parley.statement": f"{statement}Other releases from the same records add to this.",
+    }
+
+
+def _party_budget(summary: dict[str, Any]) -> dict[str, str]:
+    """The second guarantee's figures, where there are two."""
+    party = summary.get("party_level")
+    if party is None:
+        return {}
+    seeded = "none (seeded noise)" if summary["noise"]["seeded"] else ""
+    return {
+        "parley.party-epsilon": seeded or repr(party["epsilon"]),
+        "parley.party-delta": seeded or repr(party["delta"]),
+        "parley.party-unit": party["unit"],
+        "parley.party-neighbouring": party["neighbouring"],
     }

@@ -1,8 +1,9 @@
 """What DP-SGD came to, party by party: the part of `summary.json` under `dp_sgd`.
 
-Parties are disjoint, so a record is charged its own party's steps alone; the run's ε is the
-largest of the parties'. How many gradients were clipped is not told: it would be a release of its
-own, and nothing is charged for it.
+Parties are disjoint, so a record's account is that of its own party's steps alone; the run's is
+the largest of the parties', or that of the noise on the sum where it is lower
+(`server.two_units`). How many gradients were clipped is not told: it would be a release of
+its own, and nothing is charged for it.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def dp_sgd_facts(
     if not isinstance(mechanism, PartySteps):
         return None
     accounts = {
-        int(count): before.add(plan.event, count=int(count)).epsilons(plan.delta)
+        int(count): before.add(mechanism.event(), count=int(count)).epsilons(plan.delta)
         for count in np.unique(answered)
     }
     parties = [

@@ -17,11 +17,11 @@ import numpy as np
 
 from client.party import PartyPolicy, PartySession
 from client.plan import ReleasePlan
-from privacy.events import Composition
-from privacy.ledger import DatasetBudget, Ledger
+from privacy.ledger import Ledger
 from privacy.stream import NoiseStream
 from secure_agg.interface import Mode, SecureSum
 from secure_agg.plain import IdealSum
+from server.budgets import budgets_of, check_affordable
 from server.job import Job, JobError
 from server.observer import Observer
 from server.release import algorithm_for, plan_release
@@ -32,7 +32,7 @@ from simulations.block_cohort import BlockCohort
 from simulations.dp_sgd_summary import dp_sgd_facts
 from simulations.experiment import Experiment, load_experiment
 from simulations.faults import FaultScript, parse_faults
-from simulations.prepare import prepare_network
+from simulations.prepare import before_rounds, prepare_network
 from simulations.summary import summarise
 
 __all__ = ["Observer", "Simulation", "simulate"]
@@ -67,6 +67,8 @@ def simulate(
         JobError, DataError, CalibrationError, RingTooSmall, RunFolderError: the input is wrong;
             nothing was spent.
         BudgetExceeded: the ledger refuses the first release; nothing was spent.
+        TooFewSurvivors: too few parties for the components' release; nothing was spent, and the
+            folder can be resumed.
         KeyboardInterrupt: stopped between two commits; the folder can be resumed.
     """
     began = time.perf_counter()
@@ -80,8 +82,9 @@ def simulate(
     algorithm = algorithm_for(job, experiment.model, experiment.federation)
     # The plan is made before the folder: a job that cannot run leaves nothing behind.
     draft = plan_release(job, algorithm=algorithm, federation=experiment.federation)
-    budget = _budget(job, draft, experiment)
-    _check_affordable(job, draft, budget)
+    budgets = budgets_of(job, draft, experiment.fingerprint)
+    check_affordable(job, draft, budgets, before=before_rounds(job, experiment))
+    budget, party_budget = budgets[0], budgets[1] if len(budgets) > 1 else None
     secure_sum = _secure_sum(job, draft, faults, masked=job.secure_aggregation.mode == "masked")
     check = _masked_check(job, draft, faults)
     folder = folder or RunFolder.create(job, out)
@@ -91,12 +94,12 @@ def simulate(
         folder.unless_refused(),
         Ledger.open(job.privacy.ledger or folder.ledger_path, create=resume is None) as ledger,
     ):
-        ledger.register(budget)
+        ledger.register(*budgets)
         if resume is None:
             folder.commission()
         known = ledger.entries(folder.run_id)
         folder.check_ledger([e.entry.index for e in known if e.outcome is not None])
-        experiment, algorithm, before = prepare_network(
+        prepared = prepare_network(
             job,
             experiment=experiment,
             algorithm=algorithm,
@@ -110,7 +113,9 @@ def simulate(
                 masked=job.secure_aggregation.mode == "masked",
                 ring_bits=bits,
             ),
+            faults=faults,
         )
+        experiment, algorithm, before = prepared.experiment, prepared.algorithm, prepared.before
         cohort = BlockCohort(
             session=PartySession(
                 block=experiment.block,
@@ -120,6 +125,8 @@ def simulate(
                     delta=budget.delta,
                     units=frozenset({plan.unit}),
                     neighbouring=frozenset({plan.neighbouring}),
+                    party_epsilon=party_budget.epsilon if party_budget else None,
+                    party_delta=party_budget.delta if party_budget else 0.0,
                 ),
                 before=before,
             ),
@@ -128,8 +135,14 @@ def simulate(
             evaluate_model=_evaluator(job, experiment),
             check=check,
         )
+        parties_name = party_budget.name if party_budget else ""
         start = resume_point(
-            ledger, plan=plan, dataset=budget.name, algorithm=algorithm, before=before
+            ledger,
+            plan=plan,
+            dataset=budget.name,
+            algorithm=algorithm,
+            before=before,
+            party_dataset=parties_name,
         )
         cohort.session.answered += start.done
         start = replace(start, lines=folder.rewrite_rounds(start.lines))
@@ -151,6 +164,7 @@ def simulate(
             noise=_noise(job),
             start=start,
             observe=observe,
+            party_dataset=parties_name,
         )
         head = ledger.head()
     theta = algorithm.model_of(outcome.progress.state)
@@ -171,6 +185,7 @@ def simulate(
             records=experiment.block.sizes,
             before=before,
         ),
+        components=prepared.components,
     )
     tensors = {"theta": theta}
     if "components" in outcome.progress.state:
@@ -178,30 +193,6 @@ def simulate(
     folder.write_model(tensors, privacy_statement(summary))
     folder.write_summary(summary)
     return Simulation(summary=summary, folder=folder.path, theta=theta)
-
-
-def _budget(job: Job, plan: ReleasePlan, experiment: Experiment) -> DatasetBudget:
-    epsilon, delta = job.privacy.dataset_epsilon, job.privacy.dataset_delta
-    return DatasetBudget(
-        name=job.privacy.dataset or job.data.source,
-        fingerprint=experiment.fingerprint,
-        unit=plan.unit,
-        neighbouring=plan.neighbouring,
-        epsilon=job.privacy.epsilon if epsilon == "auto" else epsilon,
-        delta=plan.delta if delta == "auto" else delta,
-    )
-
-
-def _check_affordable(job: Job, plan: ReleasePlan, budget: DatasetBudget) -> None:
-    spent = Composition.empty().add(plan.event, count=job.rounds)
-    if not budget.admits(spent):
-        conversion, epsilon = spent.epsilon(budget.delta)
-        raise JobError(
-            f"This job costs ε = {epsilon:.6g} at δ = {budget.delta:g} by {conversion} (unit "
-            f"{budget.unit}, {budget.neighbouring}), more than its data's budget of "
-            f"ε = {budget.epsilon:g}. Choose another noise (privacy.noise; for fedavg "
-            "dp-sgd.noise-multiplier), or accept the cost with privacy.dataset-epsilon."
-        )
 
 
 def _noise(job: Job) -> Callable[[int], NoiseStream]:

@@ -9,8 +9,9 @@
 A script is a comma-separated list of `kind:fraction[@stage][@rounds]`. Kinds: `drop` (a party goes
 silent; stages `before-vector`, `after-vector`, `before-unmask`, or any of them in turn when none
 is named) and `decline` (it answers that it will not take part). `fraction` is of all parties,
-rounded to the nearest whole number; `rounds` is `a` or `a-b`. The choice depends on the seed, the
-round and the attempt alone.
+rounded to the nearest whole number; `rounds` is `a` or `a-b`, where 0 is a release ahead of the
+rounds (private components); a rule that names none holds for all of them. The choice depends on
+the seed, the round and the attempt alone.
 """
 
 from __future__ import annotations
@@ -118,7 +119,7 @@ def parse_faults(script: str, *, seed: int = 0) -> FaultScript:
             raise FaultScriptError(f"Expected rounds from low to high, got {text!r}.")
         if stage is not None and stage not in _STAGES:
             raise FaultScriptError(f"Expected a stage of {', '.join(_STAGES)} in {text!r}.")
-        first = int(match["first"] or 1)
+        first = int(match["first"] or 0)
         last = int(match["last"]) if match["last"] else (first if match["first"] else math.inf)
         rules.append(
             _Rule(

@@ -51,7 +51,7 @@ def public_shape(job: Job) -> PublicShape:
             f"Expected data.schema to plan for {source!r} (it says how many columns there are), "
             "got none."
         )
-    check_label(schema, job.model.kind)
+    check_label(schema, job.label_kind(schema.classes))
     least = job.parties.min_records
     if least != "auto":
         return PublicShape(

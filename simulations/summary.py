@@ -14,8 +14,9 @@ from server.rounds import Outcome
 from server.run_folder import RunFolder
 from server.summary import run_summary
 from simulations.experiment import Experiment
+from simulations.spread import partition_facts
 
-__all__ = ["summarise"]
+__all__ = ["summarise", "with_simulated_figures"]
 
 SIMULATION_ONLY = (
     "loss",
@@ -25,6 +26,7 @@ SIMULATION_ONLY = (
     "baseline_accuracy",
     "majority_accuracy",
     "records_by_party",
+    "partition",
     "advice",
 )
 
@@ -42,15 +44,16 @@ def summarise(
     version: str,
     seconds: float,
     dp_sgd: dict[str, Any] | None = None,
+    components: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The summary of a run that ended, complete or not.
 
-    Loss is the federated training objective with its λ term, accuracy is measured on the
-    held-out records; both, and the non-private baseline (the objective's optimum), are
-    simulation-only. ε and δ are what was spent, by the lowest proved conversion.
+    Args:
+        dp_sgd: what DP-SGD came to, party by party.
+        components: parties and traffic of the private components' release.
+
+    ε and δ are what was spent, by the lowest proved conversion.
     """
-    optimum = experiment.optimum()
-    loss, baseline_loss = experiment.loss(theta), experiment.loss(optimum)
     summary = run_summary(
         job=job,
         plan=plan,
@@ -62,7 +65,31 @@ def summarise(
         seconds=seconds,
         engine="fast",
     )
-    summary |= {
+    if components:
+        for way in ("bytes_up", "bytes_down"):
+            summary["secure_aggregation"][way] += components.get(way, 0)
+        summary["components"] = components
+    return with_simulated_figures(
+        summary, job=job, experiment=experiment, theta=theta, dp_sgd=dp_sgd
+    )
+
+
+def with_simulated_figures(
+    summary: dict[str, Any],
+    *,
+    job: Job,
+    experiment: Experiment,
+    theta: NDArray[np.float64],
+    dp_sgd: dict[str, Any] | None,
+) -> dict[str, Any]:
+    """A run's summary with what only a simulation may know, marked so.
+
+    Loss is the federated training objective with its λ term, accuracy is measured on the
+    held-out records, the baseline is the objective's non-private optimum.
+    """
+    optimum = experiment.optimum()
+    loss, baseline_loss = experiment.loss(theta), experiment.loss(optimum)
+    summary = summary | {
         "records_by_party": experiment.block.sizes.tolist(),
         "loss": loss,
         "baseline_loss": baseline_loss,
@@ -70,10 +97,12 @@ def summarise(
         "accuracy": experiment.accuracy(theta),
         "baseline_accuracy": experiment.accuracy(optimum),
         "majority_accuracy": experiment.majority_accuracy,
+        "partition": partition_facts(job, experiment.block.labels, experiment.block.offsets),
         "simulation_only": list(SIMULATION_ONLY),
     }
     if dp_sgd is not None:
-        summary["dp_sgd"] = {**dp_sgd, "precision": job.dp_sgd.precision}
+        device = str(getattr(experiment.model, "device", "cpu"))
+        summary["dp_sgd"] = {**dp_sgd, "precision": job.dp_sgd.precision, "device": device}
     summary["advice"] = _advice(summary)
     for key in ("loss", "excess_loss"):
         if not math.isfinite(summary[key]):

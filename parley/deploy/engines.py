@@ -118,11 +118,24 @@ class _Place:
     def prepare(self, job: Job) -> None:
         """Makes the parties' folders, or finds those of the run that is resumed."""
         from client.roster import load_deployment
+        from simulations.experiment import load_experiment
         from simulations.local_parties import prepare_parties
 
+        self.experiment = load_experiment(job)
         known = self.parties / "deployment.toml"
         self.deployment: Deployment = (
-            load_deployment(known) if known.exists() else prepare_parties(job, self.parties)
+            load_deployment(known)
+            if known.exists()
+            else prepare_parties(job, self.parties, experiment=self.experiment)
+        )
+
+    def summary(self, served: dict[str, Any], *, job: Job, theta: Any) -> dict[str, Any]:
+        """The server's summary, with the figures that only whoever holds all data may know."""
+        from simulations.local_summary import local_summary
+
+        parties = [self.party(index) for index in range(len(self.deployment.parties))]
+        return local_summary(
+            served, job=job, experiment=self.experiment, theta=theta, parties=parties
         )
 
     @property
@@ -193,7 +206,10 @@ def _run(
         raise
     finally:
         _clean(place, finished=finished)
-    return Simulation(summary=summary, folder=folder.path, theta=_theta(run))
+    theta = _theta(run)
+    summary = place.summary(summary, job=job, theta=theta)
+    folder.write_summary(summary)
+    return Simulation(summary=summary, folder=folder.path, theta=theta)
 
 
 def _publish(deployment: Deployment, paths: list[Path]) -> None:

@@ -46,7 +46,7 @@ class World:
         self.deployment = Deployment(
             id="d" * 32,
             beacon=b"b" * 32,
-            server="",
+            server_address="",
             parties=tuple(
                 RosterParty(name=f"site-{i}", identity=signing_public(key))
                 for i, key in enumerate(keys)
@@ -115,9 +115,7 @@ class World:
             self.drawn.append(os.urandom(count))
             return self.drawn[-1]
 
-        return PartyService.open(
-            self.folders[party], entropy=entropy, clock=lambda: self.clock
-        )
+        return PartyService.open(self.folders[party], entropy=entropy, clock=lambda: self.clock)
 
     def raw(self, party, request: bytes) -> Frame:
         """The answer to any bytes."""

@@ -20,11 +20,11 @@ def parties(*changes):
 
 
 def test_a_roster_comes_back_from_its_file(tmp_path):
-    deployment = new_deployment(server="hub.example:9092", parties=parties())
+    deployment = new_deployment(server_address="hub.example:9092", parties=parties())
     path = tmp_path / "deployment.toml"
     path.write_text(render_deployment(deployment))
     assert load_deployment(path) == deployment
-    assert new_deployment(server="", parties=parties()).id != deployment.id
+    assert new_deployment(server_address="", parties=parties()).id != deployment.id
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_a_roster_comes_back_from_its_file(tmp_path):
 )
 def test_two_parties_with_one_key_or_name_are_refused(change, what):
     with pytest.raises(RosterError, match=f"different {what} .* site-0"):
-        new_deployment(server="", parties=parties((1, change)))
+        new_deployment(server_address="", parties=parties((1, change)))
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_two_parties_with_one_key_or_name_are_refused(change, what):
 )
 def test_a_file_that_is_no_roster_is_refused_by_the_key(tmp_path, old, new, said):
     path = tmp_path / "deployment.toml"
-    text = render_deployment(new_deployment(server="", parties=parties()))
+    text = render_deployment(new_deployment(server_address="", parties=parties()))
     path.write_text(text.replace(old, new, 1))
     with pytest.raises(RosterError, match=said):
         load_deployment(path)

@@ -5,11 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from client import charging
 from client.block import PartyBlock
+from client.keeper import Keeper
 from client.party import PartyPolicy, PartySession
 from client.wire import encode_frame
 from privacy.events import Composition
 from privacy.ledger import Ledger
+from secure_agg.interface import Mode
+from secure_agg.pairwise_server import Server
 
 
 def plain_sum(world, wired, state, parties=(0, 1, 2), number=1):
@@ -209,3 +213,99 @@ def test_what_was_opened_for_one_list_is_not_opened_for_another(tmp_path, wired)
         assert wired.reason(reply) == "protocol"
         again = world.ask(i, "survivors", [listed], session=world.session)
         assert wired.reason(again) == "protocol"  # the round is over
+
+
+@pytest.mark.parametrize("broken", ["settle", "keep_session", "keep_contribution"])
+def test_a_process_killed_anywhere_in_a_round_leaves_one_charge_and_one_contribution(
+    tmp_path, wired, monkeypatch, broken
+):
+    world = wired.World(
+        tmp_path,
+        overrides=(
+            "algorithm.kind=fedavg",
+            "model.kind=mlp",
+            "model.hidden=[3]",
+            "dp-sgd.local-steps=2",
+            "privacy.noise=gaussian",
+        ),
+    )
+    world.join()
+    made = []
+    computed = PartySession.answer
+
+    def counted(*args, **options):
+        made.append(1)
+        return computed(*args, **options)
+
+    def dies(*_, **__):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(PartySession, "answer", counted)
+    with monkeypatch.context() as patch:
+        patch.setattr(charging if broken == "settle" else Keeper, broken, dies)
+        answers = world.vectors(1)
+        assert [wired.reason(a) for a in answers.values()] == ["error"] * 3
+    first = {n: b for n, b in world.files(0).items() if "release-" in n}
+    assert bool(first) == (broken != "keep_contribution")
+    world.join(session="0b" * 16)
+    answers = world.vectors(1)
+    assert [a.head["status"] for a in answers.values()] == ["ok"] * 3
+    again = {n: b for n, b in world.files(0).items() if "release-" in n}
+    assert first in ({}, again)
+    # What was computed and never kept was never sent: computing it anew is no second release.
+    assert len(made) == (6 if broken == "keep_contribution" else 3)
+    assert [(index, kind) for index, kind, _ in charged(world)] == [(1, "committed")]
+    world.opened()
+
+
+def test_a_run_of_one_release_and_one_of_whole_parties_are_served_too(tmp_path, wired):
+    (tmp_path / "one").mkdir()
+    world = wired.World(tmp_path / "one", overrides=("algorithm.kind=output-perturbation",))
+    world.join()
+    world.vectors(1)
+    expected = plain_sum(world, wired, world.algorithm.init())
+    np.testing.assert_array_equal(world.opened(), expected)
+
+    (tmp_path / "two").mkdir()
+    world = wired.World(
+        tmp_path / "two",
+        overrides=(
+            "algorithm.kind=fedavg",
+            "model.kind=mlp",
+            "model.hidden=[3]",
+            "dp-sgd.local-steps=2",
+            "dp-sgd.party-clip-norm=0.5",
+            "privacy.noise=gaussian",
+            "privacy.unit=party",
+        ),
+        unit="party",
+    )
+    world.join()
+    world.vectors(1)
+    assert world.opened().any()
+
+
+def test_weights_by_size_are_weighed_by_the_party_itself(tmp_path, wired):
+    world = wired.World(tmp_path, overrides=("parties.weights=size",))
+    world.join()
+    world.vectors(1)
+    expected = plain_sum(world, wired, world.algorithm.init())
+    np.testing.assert_array_equal(world.opened(), expected)
+
+
+def test_one_stage_rounds_are_for_owners_who_do_not_insist_on_confirmation(tmp_path, wired):
+    world = wired.World(tmp_path, policy={"insist-on-confirmation": False})
+    world.parameters = lambda session="0a" * 16: wired.World.parameters(
+        world, session, mode=Mode.OPTIMISTIC, active=False
+    )
+    run = world.parameters()
+    world.session, world.server = "0a" * 16, Server(run=run, identities=world.deployment.identities)
+    for i in range(3):
+        reply = wired.ok(world.ask(i, "join", **world.join_head()))
+        world.server.on_advertise(reply.blobs[0])
+    for i, roster in world.server.roster().items():
+        reply = wired.ok(world.ask(i, "roster", [roster], session=world.session, prepare=None))
+        assert reply.blobs == ()
+    world.vectors(1, prepare=None)
+    expected = plain_sum(world, wired, world.algorithm.init())
+    np.testing.assert_array_equal(world.server.finish(), expected)

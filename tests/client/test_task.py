@@ -60,6 +60,14 @@ NETWORKS = [
         "algorithm.rounds=2",
         "privacy.epsilon=8",
     ),
+    (
+        "algorithm.kind=fedavg",
+        "model.kind=mlp",
+        "privacy.unit=both",
+        "privacy.party-epsilon=8",
+        "dp-sgd.sampling-rate=0.1",
+        "algorithm.rounds=2",
+    ),
 ]
 
 

@@ -8,6 +8,7 @@ import sys
 import time
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 
 from parley.report import ReportError, write_report
@@ -446,3 +447,56 @@ def test_a_report_of_200_rounds_is_quick_once_its_libraries_are_loaded(tmp_path)
     began = time.process_time()
     write_report(folder)
     assert time.process_time() - began < 1.5  # about .4 s of processor time
+
+
+def test_a_map_of_labels_and_quantiles_are_drawn_as_they_are_told(tmp_path):
+    from simulations.spread import spread
+
+    rng = np.random.default_rng(0)
+    for parties, title, mark in ((12, "Labels by party", "fill-opacity"), (40, "Labels over", "")):
+        labels = rng.integers(0, 7, parties * 20)
+        facts = {"kind": "dirichlet", "alpha": 0.3}
+        facts |= spread(labels, np.arange(0, len(labels) + 1, 20))
+        folder = make_run(tmp_path / str(parties), parties=parties, partition=facts)
+        text = write_report(folder).read_text(encoding="utf-8")
+        page = Page(text)
+        shown = next(each for each in page.all("figure") if title in each)
+        assert f"<h3>{title}" in text
+        at = text.index(f"<h3>{title}")
+        assert "simulation only" in text[at : at + 120]
+        assert "α\u00a0=\u00a00.3" in shown or "α = 0.3" in shown
+        assert mark in text
+
+
+def test_two_guarantees_are_told_with_unit_and_relation_each(tmp_path):
+    for charged in ("inner", "outer"):
+        folder = make_run(
+            tmp_path / charged,
+            unit="record",
+            party_level={
+                "unit": "party",
+                "neighbouring": "replace-one",
+                "epsilon": 4.0,
+                "delta": 1e-4,
+                "epsilon_budget": 4.5,
+                "delta_budget": 1e-4,
+                "rho": 0.4,
+                "conversion": "exact",
+                "clip_norm": 0.5,
+                "noise": {"law": "gaussian", "scale": 0.6, "scale_of_sum": 3.0, "sensitivity": 0.3},
+            },
+            record_bounds={
+                "charged": charged,
+                "inner": {"epsilon": 1.98 if charged == "inner" else 7.0, "conversion": "pld"},
+                "outer": {"epsilon": 4.0 if charged == "inner" else 1.98, "conversion": "exact"},
+            },
+        )
+        page = Page(write_report(folder).read_text(encoding="utf-8"))
+        text = page.text.replace("\u00a0", " ")
+        assert "per record; neighbours differ by replacing one record" in text
+        assert "per party; neighbours differ by replacing one party" in text
+        assert "ε = 4 at δ = 10⁻⁴" in text
+        assert ("lower of two that are proved" in text) == (charged == "outer")
+        if charged == "outer":
+            assert "Per record: The noise is added where the sum is" in text
+            assert "a record's ε is 7" in text

@@ -80,8 +80,8 @@ def prepared(monkeypatch, change):
 
     prepare = simulations.local_parties.prepare_parties
 
-    def prepare_and_change(a_job, folder):
-        deployment = prepare(a_job, folder)
+    def prepare_and_change(a_job, folder, **more):
+        deployment = prepare(a_job, folder, **more)
         change(folder)
         return deployment
 

@@ -1,0 +1,158 @@
+"""Networks on another device than the CPU: nothing is left behind, and the sums are the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from client.dp_sgd import LocalTraining, PartyData, train_parties, train_party
+from client.networks import Network, NetworkError
+from client.per_record import ghost, opacus, parties_ghost, vmap
+from privacy.stream import NoiseStream
+
+needs_cuda = pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="needs a CUDA device, torch.cuda.is_available() is False"
+)
+
+
+class LeavesOneOut(nn.Module):
+    """A layer that the forward pass never uses: its gradient is zero, on the right device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used = nn.Linear(4, 3)
+        self.spare = nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.used(x)
+
+
+def networks() -> list[tuple[nn.Module, tuple[int, ...]]]:
+    torch.manual_seed(0)
+    return [
+        (nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)), (4,)),
+        (nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(72, 3)), (1, 8, 8)),
+        (LeavesOneOut(), (4,)),
+    ]
+
+
+@pytest.mark.parametrize("at", range(3))
+@pytest.mark.parametrize("way", [ghost, vmap, opacus])
+def test_a_way_leaves_nothing_on_the_cpu(way, at) -> None:
+    # The meta device computes shapes alone, and refuses to meet a tensor of another device.
+    network, shape = networks()[at]
+    network = network.to("meta")
+    x = torch.zeros((2, *shape), device="meta")
+    y = torch.zeros(2, dtype=torch.long, device="meta")
+    total, norms = way(network, x, y, 1.0)
+    assert total.device.type == norms.device.type == "meta"
+    assert total.numel() == sum(p.numel() for p in network.parameters())
+
+
+@pytest.mark.parametrize("at", range(3))
+def test_parties_together_leave_nothing_on_the_cpu(at) -> None:
+    network, shape = networks()[at]
+    network = network.to("meta")
+    size = sum(p.numel() for p in network.parameters())
+    total, _ = parties_ghost(
+        network,
+        torch.zeros((3, size), device="meta"),
+        torch.zeros((3, 2, *shape), device="meta"),
+        torch.zeros((3, 2), dtype=torch.long, device="meta"),
+        torch.ones((3, 2), device="meta"),
+        1.0,
+    )
+    assert tuple(total.shape) == (3, size)
+    assert total.device.type == "meta"
+
+
+def test_a_layer_left_out_has_a_gradient_of_zero_together_as_alone() -> None:
+    network, _ = networks()[2]
+    x, y = torch.randn((2, 6, 4)), torch.randint(0, 3, (2, 6))
+    theta = nn.utils.parameters_to_vector(network.parameters()).detach()
+    together, _ = parties_ghost(network, theta.repeat(2, 1), x, y, torch.ones((2, 6)), 0.5)
+    for row in range(2):
+        alone, _ = ghost(network, x[row], y[row], 0.5)
+        assert torch.allclose(together[row], alone, atol=1e-6)
+    assert (together[:, 15:] == 0).all()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_without_cuda_it_is_refused_by_name_and_auto_takes_the_cpu() -> None:
+    with pytest.raises(NetworkError, match=r"run\.device = 'cuda'"):
+        Network.build("mlp", features=4, classes=3, hidden=(5,), device="cuda")
+    assert Network.build("mlp", features=4, classes=3, device="auto").device.type == "cpu"
+
+
+@needs_cuda
+@pytest.mark.parametrize("at", range(3))
+@pytest.mark.parametrize("way", [ghost, vmap, opacus])
+def test_the_clipped_sums_are_those_of_the_cpu(way, at) -> None:
+    network, shape = networks()[at]
+    network = network.double()
+    x = torch.randn((7, *shape), dtype=torch.float64)
+    y = torch.randint(0, 3, (7,))
+    there, norms = way(network, x, y, 0.5)
+    total, other = way(network.cuda(), x.cuda(), y.cuda(), 0.5)
+    assert total.device.type == "cuda"
+    assert torch.allclose(total.cpu(), there, atol=1e-9)
+    assert torch.allclose(other.cpu(), norms, atol=1e-9)
+
+
+@needs_cuda
+@pytest.mark.parametrize("kind", ["mlp", "cnn"])
+@pytest.mark.parametrize("private", [True, False])
+def test_training_on_cuda_is_training_on_the_cpu_with_the_same_noise(kind, private) -> None:
+    config = LocalTraining(
+        steps=3,
+        sampling_rate=0.5,
+        clip_norm=1.0 if private else None,
+        noise_multiplier=1.0 if private else 0.0,
+        optimiser="adam",
+        learning_rate=0.1,
+        momentum=0.0,
+        way="ghost",
+        micro_batch=16,
+    )
+    rows = np.random.default_rng(0).normal(size=(40, 256)) / 20
+    labels = np.arange(40) % 3
+
+    def trained(device: str) -> tuple[np.ndarray, np.ndarray]:
+        network = Network.build(
+            kind, features=256, classes=3, hidden=(8,), precision="float64", device=device
+        )
+
+        def party(seed: int) -> PartyData:
+            return PartyData(
+                features=network.rows(rows),
+                labels=torch.as_tensor(labels, device=network.device),
+                divisor=40,
+                batches=NoiseStream.from_seed(seed, "batches"),
+                noise=NoiseStream.from_seed(seed, "noise"),
+            )
+
+        start = network.start()
+        several, refused = train_parties(network, start, [party(1), party(2)], config)
+        assert not refused
+        return train_party(network, start, party(1), config), several
+
+    for here, there in zip(trained("cpu"), trained("cuda"), strict=True):
+        assert np.allclose(here, there, atol=1e-6)
+
+
+@needs_cuda
+@pytest.mark.parametrize("unit", ["record", "party", "both"])
+def test_a_run_on_cuda_releases_and_charges_what_one_on_the_cpu_does(tmp_path, unit) -> None:
+    from server.job_file import load_job
+    from simulations.engine import simulate
+
+    base = ["algorithm.kind=fedavg", "model.kind=mlp", "model.hidden=[8]", "algorithm.rounds=2"]
+    base += ["parties.count=3", "dp-sgd.sampling-rate=0.25", "run.seed=1", f"privacy.unit={unit}"]
+    runs = [
+        simulate(load_job(overrides=[*base, f"run.device={device}"]), out=tmp_path / device)
+        for device in ("cpu", "cuda")
+    ]
+    assert runs[0].summary["epsilon"] == runs[1].summary["epsilon"]
+    assert np.allclose(runs[0].theta, runs[1].theta, atol=1e-6)

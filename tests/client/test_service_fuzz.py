@@ -1,0 +1,204 @@
+"""Whatever comes, the party answers with a frame, and what it must not charge it does not."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import save
+
+from client.wire import Frame, Reason, decode_frame, encode_frame
+from privacy.ledger import Ledger
+
+SETTINGS = settings(
+    max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
+)
+VALUES = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=8)
+)
+VALUES |= st.lists(st.integers(), max_size=3) | st.dictionaries(st.text(max_size=3), st.integers())
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory, wired):
+    """Party 0 in the middle of a round, and every kind of request it could get now."""
+    world = wired.World(tmp_path_factory.mktemp("fuzz"), reopen=False)
+    world.join()
+    other = {"run": "r-9", "plan": world.plan.for_run("r-9").to_json()}
+    requests = [
+        Frame(kind="inspect", head=_inspection(world, wired)),
+        Frame(kind="join", head={"version": 1, **world.join_head("0c" * 16, **other)}),
+        world.round_requests(1, prepare=2)[0],
+        Frame(kind="prepare", head={"version": 1, "session": world.session, "prepare": 2}),
+    ]
+    for kind in ("roster", "survivors", "confirmations"):
+        head = {"version": 1, "session": world.session}
+        head |= {"prepare": None} if kind == "roster" else {}
+        requests.append(Frame(kind=kind, head=head, blobs=(bytes(40),)))
+    return world, requests
+
+
+def _inspection(world, wired):
+    return {
+        "version": 1,
+        "run": world.run,
+        "dataset": "ward",
+        "label": "logistic",
+        "sizes": True,
+        "intercept": True,
+        "clock": wired.NOW,
+    }
+
+
+def answered(world, data):
+    frame = decode_frame(world.services[0].handle(data))
+    assert frame.kind == "answer"
+    assert frame.head["status"] in ("ok", "refused", "failed")
+    if frame.head["status"] != "ok":
+        assert set(frame.head) == {"version", "status", "reason"}
+        assert frame.head["reason"] in set(Reason)
+        assert not frame.blobs
+    return frame
+
+
+@SETTINGS
+@given(data=st.binary(max_size=300))
+def test_any_bytes_are_answered(recorded, data):
+    world, _ = recorded
+    assert answered(world, data).head["reason"] == "protocol"
+    assert answered(world, b"PLY1" + data).head["reason"] == "protocol"
+
+
+@SETTINGS
+@given(data=st.data())
+def test_a_request_with_bytes_changed_is_answered_and_charges_nothing(recorded, data):
+    world, requests = recorded
+    frame = data.draw(st.sampled_from([r for r in requests if r.kind != "join"]))
+    whole = bytearray(encode_frame(frame))
+    blobs = sum(len(blob) for blob in frame.blobs)
+    # A round's head is changed value by value below: another round to prepare is a good request.
+    inside = frame.kind == "round" or (blobs and data.draw(st.booleans()))
+    low = len(whole) - blobs if inside else 0
+    at = data.draw(st.integers(low, len(whole) - 1))
+    whole[at] ^= data.draw(st.integers(1, 255))
+    answered(world, bytes(whole[: data.draw(st.integers(at, len(whole)))]))
+    ledger = world.folders[0] / "ledger.sqlite"
+    with Ledger.open(ledger, read_only=True) as opened:
+        assert not opened.entries()
+
+
+def leaves(value, path=()):
+    yield path
+    if isinstance(value, dict):
+        for key in value:
+            yield from leaves(value[key], (*path, key))
+
+
+@SETTINGS
+@given(data=st.data())
+def test_a_request_with_a_value_changed_is_answered_by_a_class(recorded, data):
+    world, requests = recorded
+    frame = data.draw(st.sampled_from([r for r in requests if r.kind != "round"]))
+    head = json.loads(json.dumps(dict(frame.head)))
+    path = data.draw(st.sampled_from([p for p in leaves(head) if p]))
+    place = head
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = data.draw(VALUES)
+    reply = answered(world, encode_frame(Frame(kind=frame.kind, head=head, blobs=frame.blobs)))
+    assert reply.head.get("reason") != "error"
+    if path[-1] == "intercept" or frame.kind == "prepare":
+        return
+    assert reply.head["status"] in ("ok", "refused")
+
+
+@SETTINGS
+@given(data=st.data())
+def test_a_round_with_a_value_changed_is_never_computed(recorded, data):
+    world, requests = recorded
+    (frame,) = [r for r in requests if r.kind == "round"]
+    head = json.loads(json.dumps(dict(frame.head)))
+    path = data.draw(st.sampled_from([p for p in leaves(head) if p and p[0] == "plan"]))
+    place = head
+    for key in path[:-1]:
+        place = place[key]
+    value = data.draw(VALUES)
+    if value == place[path[-1]]:
+        return
+    place[path[-1]] = value
+    reply = answered(world, encode_frame(Frame(kind="round", head=head, blobs=frame.blobs)))
+    assert reply.head["reason"] in ("protocol", "plan-changed", "wrong-run")
+
+
+def test_a_request_replayed_is_refused(tmp_path, wired):
+    world = wired.World(tmp_path)
+    world.join()
+    requests = world.round_requests(1, prepare=2)
+    first = world.raw(0, encode_frame(requests[0]))
+    assert first.head["status"] == "ok"
+    assert wired.reason(world.raw(0, encode_frame(requests[0]))) == "protocol"
+    assert wired.reason(world.ask(0, "join", **world.join_head())) == "protocol"
+    reply = world.ask(0, "roster", [bytes(60)], session=world.session, prepare=None)
+    assert wired.reason(reply) == "protocol"
+    reply = world.ask(0, "confirmations", [bytes(60)], session=world.session)
+    assert wired.reason(reply) == "protocol"
+    reply = world.ask(0, "prepare", session=world.session, prepare=10**6)
+    assert wired.reason(reply) == "protocol"
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory, wired):
+    overrides = ("algorithm.kind=fedavg", "model.kind=mlp", "model.hidden=[3]")
+    overrides += ("dp-sgd.local-steps=2", "privacy.noise=gaussian")
+    return wired.World(tmp_path_factory.mktemp("network"), overrides=overrides, reopen=False)
+
+
+@settings(SETTINGS, max_examples=80)
+@given(data=st.data())
+def test_a_network_with_a_value_changed_is_answered_by_a_class(network, data):
+    head = json.loads(json.dumps({"version": 1, **network.join_head()}))
+    path = data.draw(st.sampled_from([p for p in leaves(head) if p and p[0] in ("task", "plan")]))
+    place = head
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = data.draw(VALUES)
+    reply = answered(network, encode_frame(Frame(kind="join", head=head)))
+    assert reply.head.get("reason") != "error"
+
+
+THETA = np.zeros(5)
+STATES = {
+    "not finite": save({"theta": np.array([0, 0, np.nan, 0, 0])}),
+    "another shape": save({"theta": np.zeros((5, 1))}),
+    "single precision": save({"theta": np.zeros(5, np.float32)}),
+    "an unknown name": save({"theta": THETA, "more": THETA}),
+    "no theta": save({"velocity": THETA}),
+    "too many bytes": save({"theta": THETA, "more": np.zeros(10**5)}),
+    "no safetensors": b"\xff" * 64,
+    "nothing": b"",
+    "cut short": save({"theta": THETA})[:-8],
+}
+
+
+@pytest.mark.parametrize("bad", STATES)
+def test_a_model_that_is_not_one_is_refused_before_anything_is_charged(recorded, bad):
+    world, _ = recorded
+    plan = world.plan.at_round(1)
+    reply = world.ask(
+        0,
+        "round",
+        [bytes(60), STATES[bad]],
+        session=world.session,
+        plan=plan.to_json(),
+        prepare=None,
+    )
+    assert reply.head["reason"] == "protocol"
+    log = (world.folders[0] / "party.log").read_text().splitlines()[-1]
+    assert "theta" in log or "safetensors" in log or "state" in log
+    with Ledger.open(world.folders[0] / "ledger.sqlite", read_only=True) as ledger:
+        assert not ledger.entries()

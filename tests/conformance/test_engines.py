@@ -1,0 +1,113 @@
+"""What every engine must do with the same job: one class, which each engine's tests subclass."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from privacy.ledger import Ledger
+from server.coordinator import coordinate
+from server.job import Job
+from server.job_file import load_job
+from server.run_folder import RunFolder
+from simulations.engine import simulate
+from simulations.in_process import InProcessTransport
+from simulations.local_parties import FINGERPRINT, party_folders, prepare_parties
+
+BASE = (
+    "parties.count=3",
+    "algorithm.rounds=2",
+    "data.records=120",
+    "secure-aggregation.mode=masked",
+    "run.seed=11",
+)
+
+JOBS = {
+    "gradients": (),
+    "size weights": ("parties.weights=size", "data.partition=sizes", "data.sizes=[20, 30, 46]"),
+    "softmax on digits": (
+        "data.source=digits",
+        "model.kind=softmax",
+        "privacy.epsilon=4",
+        "secure-aggregation.ring-bits=64",
+    ),
+    "optimistic": ("secure-aggregation.protocol=optimistic",),
+    "laplace": ("privacy.noise=l2-laplace",),
+}
+
+
+def conforming_job(name: str) -> Job:
+    """One of `JOBS`."""
+    return load_job(overrides=[*BASE, *JOBS[name]])
+
+
+def theta_of(run: Path) -> np.ndarray:
+    """The model a run left."""
+    return load_file(run / "model.safetensors")["theta"]
+
+
+def charges_of(run: Path) -> list[tuple]:
+    """What a run's ledger holds, but for the run's name."""
+    with Ledger.open(run / "ledger.sqlite", read_only=True) as ledger:
+        assert ledger.verify() == []
+        return [
+            (e.entry.dataset, e.entry.index, e.entry.event, dict(e.entry.facts), e.state)
+            for e in ledger.entries()
+        ]
+
+
+def lines_of(run: Path) -> list[dict]:
+    """The rounds' lines."""
+    return [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
+
+
+class EngineConformance:
+    """Subclass it with `run(job, folder)`, which runs a job and gives its run folder.
+
+    The reference is the fast engine; local training of these jobs is the same arithmetic whether a
+    party is alone or in a block, so that the model must be the same to the last bit.
+    """
+
+    def run(self, job: Job, folder: Path) -> Path:
+        """Runs the job; its run folder."""
+        raise NotImplementedError
+
+    def check(self, name: str, folder: Path) -> None:
+        """The engine does with a job what the fast engine does."""
+        job = conforming_job(name)
+        reference = simulate(job, out=folder / "fast").folder
+        run = self.run(job, folder)
+        assert np.array_equal(theta_of(run), theta_of(reference))
+        assert charges_of(run) == charges_of(reference)
+        for ours, theirs in zip(lines_of(run), lines_of(reference), strict=True):
+            for key in ("round", "parties", "reasons", "epsilon", "epsilon_charged", "delta"):
+                assert ours[key] == theirs[key], key
+        ours = json.loads((run / "summary.json").read_text())
+        theirs = json.loads((reference / "summary.json").read_text())
+        for key in ("status", "epsilon", "delta", "unit", "neighbouring", "noise", "dimension"):
+            assert ours[key] == theirs[key], key
+
+
+class TestInProcess(EngineConformance):
+    """The deployment's own code, parties and coordinator, without a network between them."""
+
+    def run(self, job: Job, folder: Path) -> Path:
+        deployment = prepare_parties(job, folder / "parties")
+        run = RunFolder.create(job, folder / "run")
+        coordinate(
+            job,
+            transport=InProcessTransport(party_folders(folder / "parties", job.parties.count)),
+            deployment=deployment,
+            folder=run,
+            resume=False,
+            fingerprint=(folder / "parties" / FINGERPRINT).read_text().strip(),
+        )
+        return run.path
+
+    @pytest.mark.parametrize("name", JOBS)
+    def test_it_does_what_the_fast_engine_does(self, name, tmp_path):
+        self.check(name, tmp_path)

@@ -1,0 +1,173 @@
+"""One release charged to two budgets: all or nothing, and never one without the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from privacy.events import Event
+from privacy.guarantee import Neighbouring, Unit
+from privacy.ledger import BudgetExceeded, DatasetBudget, Entry, EntryState, Ledger, LedgerConflict
+from privacy.ledger_store import Writer
+
+FACTS: dict[str, Any] = {
+    "mechanism": "fedavg",
+    "unit": "record",
+    "neighbouring": "replace-one",
+    "norm": "L2",
+    "sensitivity": 2.0,
+    "noise_law": "gaussian",
+    "noise_parameter": 4.0,
+    "accountant": "privacy.events",
+    "accountant_version": "1",
+}
+TENTH = Event(law="laplace-l1", epsilon=0.1)
+RECORDS = DatasetBudget(
+    name="adult",
+    fingerprint="sha256:0c4a",
+    unit=Unit.RECORD,
+    neighbouring=Neighbouring.REPLACE_ONE,
+    epsilon=1.0,
+    delta=0.0,
+)
+PARTIES = RECORDS.of_parties(epsilon=0.5, delta=0.0)
+
+
+def both(index: int, run: str = "r") -> tuple[Entry, Entry]:
+    own = Entry(run_id=run, dataset="adult", party="server", index=index, event=TENTH, facts=FACTS)
+    return own, replace(own, dataset="adult (party)", facts=FACTS | {"unit": "party"})
+
+
+@pytest.fixture
+def ledger(ledger_url: str) -> Iterator[Ledger]:
+    with Ledger.open(ledger_url) as opened:
+        opened.register(RECORDS, PARTIES)
+        yield opened
+
+
+def counts(ledger: Ledger) -> list[int]:
+    assert ledger.verify() == []
+    return [totals.spent.releases for totals in ledger.totals()]
+
+
+def test_the_second_budget_is_the_parties_of_the_same_data() -> None:
+    assert PARTIES.name == "adult (party)"
+    assert (PARTIES.unit, PARTIES.neighbouring) == (Unit.PARTY, Neighbouring.REPLACE_ONE)
+    with pytest.raises(ValueError, match="unit record"):
+        PARTIES.of_parties(epsilon=1, delta=0)
+
+
+def test_both_are_reserved_committed_and_voided_together(ledger: Ledger) -> None:
+    held = ledger.reserve_together(both(1))
+    assert counts(ledger) == [1, 1]
+    again = ledger.reserve_together(both(1))
+    assert [each.id for each in again] == [each.id for each in held]
+    assert all(each.resumed for each in again)
+    held = ledger.commit_and_reserve_together(
+        [each.id for each in held], outcome={"survivors": 3}, entries=both(2), checkpoint=b"model"
+    )
+    assert counts(ledger) == [2, 2]
+    assert ledger.checkpoint("r") == (1, b"model")
+    ledger.void_together([each.id for each in held], "too few")
+    assert counts(ledger) == [1, 1]
+    states = [each.state for each in ledger.entries()]
+    assert states == [EntryState.COMMITTED] * 2 + [EntryState.VOIDED] * 2
+
+
+def test_where_one_budget_is_gone_neither_is_charged_and_the_commit_stands(ledger: Ledger) -> None:
+    held = ledger.reserve_together(both(1))
+    for index in range(2, 6):
+        held = ledger.commit_and_reserve_together(
+            [each.id for each in held], outcome={}, entries=both(index)
+        )
+    with pytest.raises(BudgetExceeded) as refusal:
+        ledger.commit_and_reserve_together([x.id for x in held], outcome={}, entries=both(6))
+    assert refusal.value.budget == PARTIES
+    assert counts(ledger) == [5, 5]
+    assert {each.state for each in ledger.entries()} == {EntryState.COMMITTED}
+    with pytest.raises(BudgetExceeded):
+        ledger.reserve_together(tuple(reversed(both(6))))
+    assert counts(ledger) == [5, 5]
+
+
+@pytest.mark.parametrize("at", [1, 2, 3, 4])
+def test_a_kill_between_two_writes_leaves_nothing_of_the_step(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    held = ledger.reserve_together(both(1))
+    written, original = [0], Writer.append
+
+    def append(self: Writer, *arguments: Any, **more: Any) -> Any:
+        written[0] += 1
+        record = original(self, *arguments, **more)
+        if written[0] == at:
+            raise Killed
+        return record
+
+    monkeypatch.setattr(Writer, "append", append)
+    step: dict[str, Any] = {"outcome": {}, "entries": both(2), "checkpoint": b"m"}
+    with pytest.raises(Killed):
+        ledger.commit_and_reserve_together([each.id for each in held], **step)
+    monkeypatch.setattr(Writer, "append", original)
+    assert counts(ledger) == [1, 1]
+    assert ledger.checkpoint("r") is None
+    ledger.commit_and_reserve_together([each.id for each in held], **step)
+    assert counts(ledger) == [2, 2]
+
+
+def test_data_with_both_budgets_are_never_charged_to_one(ledger: Ledger) -> None:
+    for alone in both(1):
+        with pytest.raises(LedgerConflict, match=r"privacy\.unit = 'both'"):
+            ledger.reserve(alone)
+    for alone in (RECORDS, PARTIES):
+        with pytest.raises(LedgerConflict, match=r"privacy\.unit = 'both'"):
+            ledger.register(alone)
+    ledger.register(PARTIES, RECORDS)
+    assert counts(ledger) == [0, 0]
+
+
+def test_a_run_that_knew_one_budget_only_cannot_go_on_once_there_are_two(tmp_path: Path) -> None:
+    with Ledger.open(tmp_path / "l.sqlite") as ledger:
+        ledger.register(RECORDS)  # Another process, which has not reserved yet.
+        ledger.register(RECORDS, PARTIES)
+        with pytest.raises(LedgerConflict):
+            ledger.reserve(both(1, "other")[0])
+
+
+def test_a_second_budget_is_refused_where_something_was_released(tmp_path: Path) -> None:
+    with Ledger.open(tmp_path / "l.sqlite") as ledger:
+        ledger.register(RECORDS)
+        ledger.reserve(both(1)[0])
+        with pytest.raises(LedgerConflict, match="no party-level bound covers"):
+            ledger.register(RECORDS, PARTIES)
+        assert len(ledger.totals()) == 1
+        ledger.register(RECORDS)
+
+
+def test_another_budget_for_the_parties_is_a_conflict(ledger: Ledger) -> None:
+    with pytest.raises(LedgerConflict, match="as it was registered"):
+        ledger.register(RECORDS, replace(PARTIES, epsilon=2.0))
+
+
+def test_one_step_has_one_entry_a_data_set(ledger: Ledger) -> None:
+    with pytest.raises(LedgerConflict, match="one entry a data set"):
+        ledger.reserve_together((*both(1), both(2)[0]))
+    assert counts(ledger) == [0, 0]
+
+
+def test_verify_finds_a_release_that_one_budget_alone_was_charged_for(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger.reserve_together(both(1))
+    with monkeypatch.context() as patch:
+        patch.setattr("privacy.ledger_steps._check_both", lambda *_: None)
+        ledger.reserve(both(2)[0])
+    (problem,) = ledger.verify()
+    assert "release 2 of run 'r' to be charged to 'adult (party)'" in str(problem)

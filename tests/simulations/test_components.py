@@ -1,0 +1,148 @@
+"""The private components' release: charged, counted beforehand, under faults, with its bytes."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from privacy.events import Composition
+from privacy.ledger import Ledger
+from secure_agg.interface import TooFewSurvivors
+from server.budgets import budgets_of, check_affordable
+from server.job import JobError
+from server.job_file import load_job
+from server.release import algorithm_for, plan_release
+from simulations.engine import simulate
+from simulations.experiment import load_experiment
+from simulations.faults import parse_faults
+from simulations.prepare import before_rounds
+
+BASE = [
+    "algorithm.kind=fedavg",
+    "model.kind=pca-mlp",
+    "model.components=6",
+    "model.hidden=[8]",
+    "algorithm.rounds=2",
+    "parties.count=10",
+    "dp-sgd.sampling-rate=0.25",
+    "run.seed=1",
+]
+
+
+@pytest.fixture(autouse=True)
+def _no_baseline(monkeypatch) -> None:
+    from simulations.network_experiment import NetworkExperiment
+
+    monkeypatch.setattr(NetworkExperiment, "optimum", lambda self: self.algorithm.model.start())
+
+
+def run(folder, *overrides: str):
+    return simulate(load_job(overrides=[*BASE, *overrides]), out=folder)
+
+
+def test_the_cost_of_the_components_is_counted_before_the_run(tmp_path) -> None:
+    # Steps whose own cost is just within the budget: with the components they are beyond it.
+    from client.networks import Network
+    from server.federated import federated_algorithm
+
+    job = load_job(overrides=[*BASE, "model.pca=public"])
+    experiment = load_experiment(job)
+    assert isinstance(experiment.model, Network)
+    sigma = federated_algorithm(
+        job, experiment.model, experiment.federation
+    ).training.noise_multiplier
+    given = [f"dp-sgd.noise-multiplier={sigma}", "model.pca-share=0.3"]
+    assert run(tmp_path / "p", *given[:1], "model.pca=public").summary["status"] == "complete"
+    with pytest.raises(JobError, match="more than its data's budget"):
+        run(tmp_path / "r", *given)
+    assert not (tmp_path / "r").exists()
+
+
+def test_the_check_and_the_run_come_to_the_same(tmp_path) -> None:
+    summary = run(tmp_path / "r").summary
+    job = load_job(overrides=BASE)
+    experiment = load_experiment(job)
+    plan = plan_release(
+        job,
+        algorithm=algorithm_for(job, experiment.model, experiment.federation),
+        federation=experiment.federation,
+    )
+    before = before_rounds(job, experiment)
+    check_affordable(job, plan, budgets_of(job, plan, "print"), before=before)
+    spent = Composition.empty().add(before).add(plan.event, count=2)
+    assert summary["epsilon"] == spent.epsilon(plan.delta)[1]
+
+
+def test_faults_apply_to_the_components_as_to_a_round(tmp_path) -> None:
+    faults = "run.faults=drop:0.2@before-vector,decline:0.1"
+    summary = run(tmp_path / "r", faults).summary
+    told = summary["components"]
+    assert told["parties"] == {
+        "asked": 10,
+        "answered": 7,
+        "declined": 1,
+        "dropped": 2,
+        "summed": 7,
+    }
+    with Ledger.open(tmp_path / "r" / "ledger.sqlite", read_only=True) as ledger:
+        entry = ledger.entries()[0]
+        assert entry.entry.index == 0
+        assert entry.outcome["survivors"] == 7
+        assert entry.outcome["bytes_up"] == told["bytes_up"]
+    masked = run(tmp_path / "m", faults, "secure-aggregation.mode=masked").summary
+    assert masked["components"]["parties"] == told["parties"]
+    assert masked["loss"] == summary["loss"]
+
+
+def test_a_rule_may_name_the_release_ahead_of_the_rounds() -> None:
+    def lost(script: str, number: int) -> int:
+        return len(parse_faults(script).at(round_number=number, attempt=0, parties=10).dropped)
+
+    assert [lost("drop:0.2", number) for number in (0, 1, 7)] == [2, 2, 2]
+    assert [lost("drop:0.2@0", number) for number in (0, 1, 7)] == [2, 0, 0]
+    assert [lost("drop:0.2@1-3", number) for number in (0, 1, 7)] == [0, 2, 0]
+
+
+def test_its_bytes_are_in_the_summary(tmp_path) -> None:
+    summary = run(tmp_path / "r").summary
+    lines = [json.loads(x) for x in (tmp_path / "r" / "rounds.jsonl").read_text().splitlines()]
+    for way in ("bytes_up", "bytes_down"):
+        assert summary["components"][way] > 0
+        own = sum(line[way] for line in lines)
+        assert summary["secure_aggregation"][way] == own + summary["components"][way]
+
+
+def test_too_few_parties_for_it_stop_the_run_free_of_charge_and_it_can_go_on(
+    tmp_path, monkeypatch
+) -> None:
+    folder = tmp_path / "r"
+    with pytest.raises(TooFewSurvivors, match="principal components"):
+        run(folder, "run.faults=drop:0.9@before-vector@0")
+    with Ledger.open(folder / "ledger.sqlite", read_only=True) as ledger:
+        assert ledger.totals()[0].spent.releases == 0
+        assert ledger.verify() == []
+    text = (folder / "job.toml").read_text().replace("drop:0.9@before-vector@0", "")
+    (folder / "job.toml").write_text(text)
+    resumed = simulate(None, resume=folder)
+    whole = run(tmp_path / "whole")
+    assert np.array_equal(resumed.theta, whole.theta)
+    assert resumed.summary["components"] == whole.summary["components"]
+
+
+def test_a_resumed_run_tells_the_components_parties_and_bytes(tmp_path) -> None:
+    class Stop(Exception):
+        pass
+
+    class Watch:
+        def started(self, *_: object) -> None: ...
+
+        def round_done(self, line) -> None:
+            raise Stop
+
+    with pytest.raises(Stop):
+        simulate(load_job(overrides=BASE), out=tmp_path / "r", observer=Watch())
+    resumed = simulate(None, resume=tmp_path / "r")
+    assert resumed.summary["components"]["parties"]["summed"] == 10
+    assert resumed.summary["components"]["bytes_up"] > 0

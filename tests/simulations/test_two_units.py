@@ -1,0 +1,367 @@
+"""Records and parties protected at once: two budgets, two bounds, one transaction."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+from scipy import stats
+
+from client.party import PartyPolicy, PartySession
+from privacy.events import Composition
+from privacy.guarantee import Neighbouring, Unit
+from privacy.ledger import BudgetExceeded, Ledger, LedgerConflict
+from privacy.stream import NoiseStream
+from server.job import JobError
+from server.job_file import load_job, render_job
+from server.release import algorithm_for, plan_release
+from simulations.engine import simulate
+from simulations.experiment import load_experiment
+
+BASE = [
+    "algorithm.kind=fedavg",
+    "model.kind=mlp",
+    "model.hidden=[8]",
+    "algorithm.rounds=2",
+    "parties.count=3",
+    "dp-sgd.sampling-rate=0.25",
+    "privacy.unit=both",
+    "privacy.epsilon=2",
+    "privacy.party-epsilon=5",
+    "privacy.party-delta=1e-4",
+    "run.seed=1",
+]
+
+
+@pytest.fixture(autouse=True)
+def _no_baseline(monkeypatch) -> None:
+    """What a non-private model would reach is no matter here, and takes most of the time."""
+    from simulations.network_experiment import NetworkExperiment
+
+    monkeypatch.setattr(NetworkExperiment, "optimum", lambda self: self.algorithm.model.start())
+
+
+def run(folder: Path, *overrides: str, **more):
+    return simulate(load_job(overrides=[*BASE, *overrides]), out=folder, **more)
+
+
+def planned(*overrides: str):
+    job = load_job(overrides=[*BASE, *overrides])
+    experiment = load_experiment(job)
+    algorithm = algorithm_for(job, experiment.model, experiment.federation)
+    plan = plan_release(job, algorithm=algorithm, federation=experiment.federation)
+    return job, experiment, algorithm, plan
+
+
+def test_each_unit_spends_its_own_budget_and_says_so_everywhere(tmp_path) -> None:
+    result = run(tmp_path / "r")
+    summary = result.summary
+    assert (summary["unit"], summary["neighbouring"]) == ("record", "replace-one")
+    assert 1.99 <= summary["epsilon"] <= 2.0
+    party = summary["party_level"]
+    assert (party["unit"], party["neighbouring"]) == ("party", "replace-one")
+    assert 4.99 <= party["epsilon"] <= 5.0
+    assert party["delta"] == 1e-4
+    # 2S/m on the average of three, and the grid's share.
+    assert party["noise"]["sensitivity"] == pytest.approx(2 / 3, rel=1e-3)
+    with Ledger.open(tmp_path / "r" / "ledger.sqlite", read_only=True) as ledger:
+        assert ledger.verify() == []
+        records, parties = ledger.totals()
+        assert (records.budget.name, records.budget.unit) == ("breast-cancer", "record")
+        assert (parties.budget.name, parties.budget.unit) == ("breast-cancer (party)", "party")
+        assert (parties.budget.epsilon, parties.budget.delta) == (5.0, 1e-4)
+        assert records.spent.epsilon(1e-5)[1] == summary["epsilon"]
+        assert parties.spent.epsilon(1e-4)[1] == party["epsilon"]
+        first, second = ledger.entries()[:2]
+        assert first.entry.facts["bound"] == "inner: DP-SGD in the party"
+        assert first.entry.facts["noise_point"] == "party"
+        assert second.entry.facts["noise_point"] == "server"
+        assert second.entry.facts["clip_norm"] == 1.0
+        assert second.entry.facts["sensitivity"] == 2.0
+        assert second.outcome == first.outcome
+    with safe_open(tmp_path / "r" / "model.safetensors", framework="np") as file:
+        metadata = file.metadata()
+    assert metadata["parley.party-unit"] == "party"
+    assert metadata["parley.party-neighbouring"] == "replace-one"
+
+
+def test_the_round_says_both_accounts(tmp_path) -> None:
+    lines = []
+
+    class Watch:
+        def started(self, *_: object) -> None: ...
+
+        def round_done(self, line) -> None:
+            lines.append(line)
+
+    summary = run(tmp_path / "r", observer=Watch()).summary
+    # T Gaussians of μ are one of √T·μ: known by the accountant of the linear models.
+    assert lines[-1]["party_level"]["epsilon_charged"] == summary["party_level"]["epsilon"]
+    assert lines[0]["party_level"]["epsilon_charged"] < lines[1]["party_level"]["epsilon_charged"]
+
+
+@pytest.mark.parametrize("relation", ["replace-one", "add-or-remove-one"])
+def test_records_are_charged_by_the_lower_of_the_two_bounds(tmp_path, relation) -> None:
+    more = [f"privacy.neighbouring={relation}", "parties.min-records=151"]
+    cheap = [*more, "privacy.party-epsilon=1", "privacy.party-delta=1e-5"]
+    _, _, _, plan = planned(*cheap)
+    assert plan.party_level.covers_records
+    assert plan.event == plan.party_level.event
+    # Not both the lower bound and a wider release: the entry says which bound, whose noise.
+    facts = plan.facts()
+    assert facts["bound"].startswith("outer")
+    assert (facts["unit"], facts["neighbouring"]) == ("record", relation)
+    assert (facts["noise_point"], facts["noise_law"]) == ("server", "gaussian")
+    summary = run(tmp_path / "r", *cheap).summary
+    bounds = summary["record_bounds"]
+    assert bounds["charged"] == "outer"
+    assert bounds["outer"]["epsilon"] == summary["epsilon"] == summary["party_level"]["epsilon"]
+    assert bounds["inner"]["epsilon"] == pytest.approx(2.0, rel=1e-2)
+    # The parties' own accounts stay those of their steps: they hold against the server too.
+    assert summary["dp_sgd"]["largest"]["pld"] == bounds["inner"]["epsilon"]
+    _, _, _, wide = planned(*more)
+    assert not wide.party_level.covers_records
+
+
+def test_the_outer_bound_is_one_gaussian_of_all_rounds() -> None:
+    _, _, algorithm, plan = planned("algorithm.rounds=9", "dp-sgd.party-clip-norm=0.5")
+    noise = plan.party_level.mechanism
+    scale = 2.0**plan.encoding.scale_bits
+    assert plan.party_level.sensitivity == 1.0
+    assert noise.sensitivity == scale * 1.0 + math.sqrt(plan.dimension)
+    from privacy.accounting import gaussian_epsilon
+
+    mu = 3 * noise.sensitivity / noise.sigma
+    assert gaussian_epsilon(mu, 1e-4) == pytest.approx(5.0, rel=1e-4)
+    assert algorithm.bound == 0.5
+
+
+def test_no_update_is_longer_than_the_clip_and_none_is_left_unclipped() -> None:
+    _, experiment, algorithm, plan = planned("dp-sgd.party-clip-norm=0.01")
+    values = algorithm.local(algorithm.init(), experiment.block, plan).values
+    norms = np.linalg.norm(values, axis=1)
+    assert norms == pytest.approx([0.01] * 3, rel=1e-6)
+    assert (norms <= 0.01).all()
+
+
+def test_both_noises_have_their_scale_and_no_other() -> None:
+    # Full batches: what differs between two seeds is noise alone, of the parties and the server.
+    more = ["dp-sgd.sampling-rate=1", "dp-sgd.local-steps=1", "dp-sgd.learning-rate=0.01"]
+    more += ["dp-sgd.momentum=0", "dp-sgd.noise-multiplier=5", "algorithm.rounds=1"]
+    more += ["parties.count=40", "dp-sgd.party-clip-norm=0.1", "privacy.party-epsilon=40"]
+    sums, kept = [], []
+    for seed in range(8):
+        _, experiment, algorithm, plan = planned(*more, f"run.seed={seed}")
+        values = algorithm.local(algorithm.init(), experiment.block, plan).values
+        assert (np.linalg.norm(values, axis=1) < 0.099).all()  # the clip to S does nothing here
+        drawn = plan.draw(NoiseStream.from_seed(seed, "test")) / 2.0**plan.encoding.scale_bits
+        kept.append(values)
+        sums.append(values.sum(axis=0) + drawn)
+    sizes = experiment.block.sizes
+    inner = math.sqrt(sum((0.01 * 5 * 1.0 / n) ** 2 for n in sizes))
+    outer = plan.party_level.mechanism.sigma / 2.0**plan.encoding.scale_bits
+    assert 0.5 < inner / outer < 2  # either one missing would be seen
+    difference = (np.array(sums[1::2]) - np.array(sums[::2])).ravel() / math.sqrt(2)
+
+    def p_value(sample, scale: float) -> float:
+        """That the sample is N(0, scale²): of its form, and of its second moment."""
+        law, moment = stats.chi2(sample.size), ((sample / scale) ** 2).sum()
+        of_form = float(stats.kstest(sample / scale, stats.norm.cdf).pvalue)
+        return min(of_form, 2 * min(law.cdf(moment), law.sf(moment)))
+
+    right = math.hypot(inner, outer)
+    assert p_value(difference, right) > 1e-3
+    for wrong in (2 / 3 * right, 1.5 * right, inner, outer):
+        assert p_value(difference, wrong) < 1e-8, wrong / right
+    # In the party alone: σC on the sum of its own batch, not on the average.
+    alone = (kept[1] - kept[0]) * sizes[:, None] / (0.01 * math.sqrt(2))
+    assert p_value(alone.ravel(), 5.0) > 1e-3
+    for wrong in (5 * 2 / 3, 5 * 1.5, 5 / sizes[0], 5.0 * sizes[0]):
+        assert p_value(alone.ravel(), wrong) < 1e-8
+    # The server's alone: that of 2S, the sensitivity of the sum when a party is replaced.
+    server = plan.draw(NoiseStream.from_seed(9, "test")) / 2.0**plan.encoding.scale_bits
+    assert p_value(server, outer) > 1e-3
+    assert p_value(server, outer / 2) < 1e-8  # calibrated to S
+    assert p_value(server, outer / plan.parties) < 1e-8  # to the average
+
+
+class Stop(Exception):
+    pass
+
+
+class StopAfter:
+    def __init__(self, rounds: int) -> None:
+        self.rounds = rounds
+
+    def started(self, *_: object) -> None:
+        pass
+
+    def round_done(self, line) -> None:
+        if line["round"] == self.rounds:
+            raise Stop
+
+
+def spent(folder: Path) -> list[Composition]:
+    with Ledger.open(folder / "ledger.sqlite", read_only=True) as ledger:
+        assert ledger.verify() == []
+        return [totals.spent for totals in ledger.totals()]
+
+
+@pytest.mark.parametrize("epsilon", [5, 1])
+def test_a_run_that_was_killed_pays_for_nothing_twice_in_either_budget(tmp_path, epsilon) -> None:
+    more = ["algorithm.rounds=3", f"privacy.party-epsilon={epsilon}"]
+    whole = run(tmp_path / "whole", *more)
+    with pytest.raises(Stop):
+        run(tmp_path / "cut", *more, observer=StopAfter(1))
+    # Killed with round 2 reserved: in both budgets.
+    assert [total.releases for total in spent(tmp_path / "cut")] == [2, 2]
+    resumed = simulate(None, resume=tmp_path / "cut")
+    assert np.array_equal(whole.theta, resumed.theta)
+    for key in ("epsilon", "record_bounds"):
+        assert resumed.summary[key] == whole.summary[key]
+    assert resumed.summary["party_level"] == whole.summary["party_level"]
+    assert spent(tmp_path / "cut") == spent(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("write", range(1, 15))
+def test_a_kill_at_any_write_leaves_both_budgets_charged_or_neither(
+    tmp_path, monkeypatch, write
+) -> None:
+    from privacy.ledger_store import Writer
+
+    class Killed(BaseException):
+        pass
+
+    written, original = [0], Writer.append
+
+    def append(self, *arguments, **more):
+        written[0] += 1
+        record = original(self, *arguments, **more)
+        if written[0] == write:
+            raise Killed
+        return record
+
+    folder = tmp_path / "r"
+    monkeypatch.setattr(Writer, "append", append)
+    small = ["model.hidden=[2]", "dp-sgd.local-steps=1", "algorithm.rounds=3"]
+    small += ["dp-sgd.noise-multiplier=6", "secure-aggregation.masked-check=false"]
+    # 2 registrations, 3 × 2 reservations, 3 × 2 commits.
+    with pytest.raises(Killed):
+        run(folder, *small)
+    monkeypatch.setattr(Writer, "append", original)
+    with Ledger.open(folder / "ledger.sqlite") as ledger:
+        assert ledger.verify() == []
+        counts = [totals.spent.releases for totals in ledger.totals()]
+    assert counts in ([], [0, 0], [1, 1], [2, 2], [3, 3])
+    if not (folder / "run-id").exists():
+        return
+    resumed = simulate(None, resume=folder)
+    assert resumed.summary["rounds_done"] == 3
+    assert [total.releases for total in spent(folder)] == [3, 3]
+
+
+def test_a_release_that_one_of_the_budgets_cannot_bear_is_charged_to_neither(tmp_path) -> None:
+    shared = [f"privacy.ledger={tmp_path / 'shared.sqlite'}", "algorithm.rounds=4"]
+    shared += ["privacy.dataset-epsilon=9", "privacy.dataset-party-epsilon=6"]
+    assert run(tmp_path / "a", *shared).summary["status"] == "complete"
+    second = run(tmp_path / "b", *shared, "run.seed=2").summary
+    assert second["status"] == "budget-exhausted"
+    assert 0 < second["rounds_done"] < 4
+    assert "(party)" in second["reason"]
+    with Ledger.open(tmp_path / "shared.sqlite", read_only=True) as ledger:
+        records, parties = ledger.totals()
+        assert records.spent.releases == parties.spent.releases == 4 + second["rounds_done"]
+        assert ledger.verify() == []
+    with pytest.raises(BudgetExceeded, match="party"):
+        run(tmp_path / "c", *shared, "run.seed=3")
+    assert not (tmp_path / "c").exists()
+
+
+def test_data_with_both_budgets_take_no_run_that_charges_one(tmp_path) -> None:
+    shared = [f"privacy.ledger={tmp_path / 'shared.sqlite'}", "privacy.dataset-epsilon=9"]
+    run(tmp_path / "a", *shared)
+    for unit in ("record", "party"):
+        alone = [text for text in BASE if not text.startswith("privacy.")]
+        job = load_job(overrides=[*alone, *shared, f"privacy.unit={unit}"])
+        with pytest.raises(LedgerConflict):
+            simulate(job, out=tmp_path / unit)
+        assert not (tmp_path / unit).exists()
+    with Ledger.open(tmp_path / "shared.sqlite", read_only=True) as ledger:
+        assert [totals.spent.releases for totals in ledger.totals()] == [2, 2]
+
+
+def test_a_partys_budget_is_not_opened_on_data_that_released_without_one(tmp_path) -> None:
+    shared = [f"privacy.ledger={tmp_path / 'shared.sqlite'}", "privacy.dataset-epsilon=9"]
+    alone = [text for text in BASE if not text.startswith("privacy.")]
+    simulate(load_job(overrides=[*alone, *shared]), out=tmp_path / "a")
+    with pytest.raises(LedgerConflict, match="no party-level bound covers"):
+        run(tmp_path / "b", *shared)
+
+
+def test_a_party_accepts_two_budgets_only_where_its_owner_set_both() -> None:
+    _, experiment, algorithm, plan = planned("dp-sgd.noise-multiplier=6")
+
+    def answered(**policy) -> int:
+        session = PartySession(
+            block=experiment.block,
+            algorithm=algorithm,
+            policy=PartyPolicy(epsilon=50.0, delta=1e-5, **policy),
+        )
+        state, count = algorithm.init(), 0
+        while not session.answer(plan, state).refused:
+            count += 1
+        return count
+
+    assert answered() == 0
+    assert answered(party_epsilon=5.0, party_delta=1e-4) == 2
+    assert plan.party_level.unit is Unit.PARTY
+    assert plan.party_level.neighbouring is Neighbouring.REPLACE_ONE
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["privacy.party-epsilon=0"], "party-epsilon"),
+        (["privacy.party-epsilon=-1"], "party-epsilon"),
+        (["privacy.party-delta=0"], "party-delta"),
+        (["privacy.party-delta=1"], "party-delta"),
+        (["privacy.unit=record"], "privacy.unit = 'both'"),
+        (["privacy.unit=party"], "privacy.unit = 'both'"),
+        (["parties.weights=size"], "weights = 'uniform'"),
+        (["parties.count=1"], "at least 2 parties"),
+        (["model.kind=pca-mlp", "model.pca=private"], "model.pca = 'public'"),
+        (["privacy.neighbouring=add-or-remove-one"], "parties.min-records, a public number"),
+        (["dp-sgd.party-clip-norm=0"], "party-clip-norm"),
+        (["algorithm.kind=gradient-perturbation", "model.kind=logistic"], "fedavg"),
+    ],
+)
+def test_keys_that_contradict_two_units_are_refused(overrides, message) -> None:
+    with pytest.raises(JobError, match=message):
+        load_job(overrides=[*BASE, *overrides])
+
+
+def test_an_inner_noise_that_costs_more_is_allowed_where_the_outer_bound_is_charged() -> None:
+    weak = ["dp-sgd.noise-multiplier=0.5", "privacy.party-epsilon=1.5"]
+    _, _, _, plan = planned(*weak, "privacy.party-delta=1e-5")
+    assert plan.party_level.covers_records
+
+
+def test_a_job_dearer_than_the_partys_budget_over_all_runs_is_refused(tmp_path) -> None:
+    with pytest.raises(JobError, match=r"unit party.*dataset-party-epsilon"):
+        run(tmp_path / "r", "privacy.dataset-party-epsilon=4")
+    assert not (tmp_path / "r").exists()
+
+
+def test_the_printed_job_has_both_budgets_and_reads_back() -> None:
+    import tomllib
+
+    job = load_job(overrides=BASE)
+    text = render_job(job)
+    assert "party-epsilon = 5.0" in text
+    assert load_job(values=tomllib.loads(text)) == job
+    assert job.party_budget == (5.0, 1e-4)
+    same = load_job(overrides=[*BASE, "privacy.party-epsilon=auto", "privacy.party-delta=auto"])
+    assert same.party_budget == (2.0, 1e-5)
