@@ -134,6 +134,12 @@ class RunDisplay:
         )
 
 
+def _standing(party: dict[str, str]) -> str:
+    """A party's name and state; why, where it declined."""
+    reason = f" ({party['reason']})" if party["reason"] else ""
+    return f"{party['name']} {party['state']}{reason}"
+
+
 def _of_party(line: dict[str, Any]) -> str:
     party = line.get("party_level")
     if party is None:
@@ -141,12 +147,6 @@ def _of_party(line: dict[str, Any]) -> str:
     return (
         f", ε {epsilon_text(party['epsilon_charged'])} at δ {party['delta']:g} (party, replace-one)"
     )
-
-
-def _standing(party: dict[str, str]) -> str:
-    """A party's name and state; why, where it declined."""
-    reason = f" ({party['reason']})" if party["reason"] else ""
-    return f"{party['name']} {party['state']}{reason}"
 
 
 def _each(summary: dict[str, Any]) -> str:
@@ -223,6 +223,29 @@ def print_result(result: Simulation) -> None:
         console.print(f"→ {line}")
 
 
+def _print_figures(console: Console, summary: dict[str, Any]) -> None:
+    """What only a simulation may know."""
+    table = Table(box=None, pad_edge=False, show_header=True, header_style="dim")
+    for title in ("", "private", "non-private"):
+        table.add_column(title, justify="left" if not title else "right")
+    metric = "R²" if summary["metric"] == "r2" else "accuracy"
+    if summary["accuracy"] is not None:
+        table.add_row(
+            f"{metric}, held-out records *",
+            f"{summary['accuracy']:.4f}",
+            f"{summary['baseline_accuracy']:.4f}",
+        )
+    table.add_row(
+        "training loss *",
+        "diverged" if summary["loss"] is None else f"{summary['loss']:.5f}",
+        f"{summary['baseline_loss']:.5f}",
+    )
+    console.print(table)
+    console.print("* simulation only: in a real run each figure would be a release of its own")
+    if summary["majority_accuracy"] is not None:
+        console.print(f"  always answering the commonest label: {summary['majority_accuracy']:.4f}")
+
+
 def _add_party_level(facts: Table, summary: dict[str, Any]) -> None:
     """The second guarantee, and how the record's bound was chosen."""
     party, bounds = summary["party_level"], summary["record_bounds"]
@@ -247,29 +270,6 @@ def _add_party_level(facts: Table, summary: dict[str, Any]) -> None:
         f"{noise['law']}, scale {noise['scale']:.4g} on the average of updates clipped to "
         f"{party['clip_norm']:g}",
     )
-
-
-def _print_figures(console: Console, summary: dict[str, Any]) -> None:
-    """What only a simulation may know."""
-    table = Table(box=None, pad_edge=False, show_header=True, header_style="dim")
-    for title in ("", "private", "non-private"):
-        table.add_column(title, justify="left" if not title else "right")
-    metric = "R²" if summary["metric"] == "r2" else "accuracy"
-    if summary["accuracy"] is not None:
-        table.add_row(
-            f"{metric}, held-out records *",
-            f"{summary['accuracy']:.4f}",
-            f"{summary['baseline_accuracy']:.4f}",
-        )
-    table.add_row(
-        "training loss *",
-        "diverged" if summary["loss"] is None else f"{summary['loss']:.5f}",
-        f"{summary['baseline_loss']:.5f}",
-    )
-    console.print(table)
-    console.print("* simulation only: in a real run each figure would be a release of its own")
-    if summary["majority_accuracy"] is not None:
-        console.print(f"  always answering the commonest label: {summary['majority_accuracy']:.4f}")
 
 
 def _delta(value: float) -> str:

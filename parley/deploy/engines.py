@@ -129,6 +129,15 @@ class _Place:
             else prepare_parties(job, self.parties, experiment=self.experiment)
         )
 
+    def summary(self, served: dict[str, Any], *, job: Job, theta: Any) -> dict[str, Any]:
+        """The server's summary, with the figures that only whoever holds all data may know."""
+        from simulations.local_summary import local_summary
+
+        parties = [self.party(index) for index in range(len(self.deployment.parties))]
+        return local_summary(
+            served, job=job, experiment=self.experiment, theta=theta, parties=parties
+        )
+
     @property
     def parties(self) -> Path:
         return self.run / "parties"
@@ -189,7 +198,6 @@ def _run(
                 )
             finally:
                 control.close()
-        summary = _evaluated(place, folder, job, summary)
         finished = True
     except Exception as error:
         # As in the fast engine: a job that cannot run leaves nothing behind.
@@ -198,24 +206,10 @@ def _run(
         raise
     finally:
         _clean(place, finished=finished)
-    return Simulation(summary=summary, folder=folder.path, theta=_theta(run))
-
-
-def _evaluated(
-    place: _Place, folder: RunFolder, job: Job, summary: dict[str, Any]
-) -> dict[str, Any]:
-    """The summary with what only the launcher of all parties may know, marked so."""
-    from simulations.local_summary import local_summary
-
-    whole = local_summary(
-        summary,
-        job=job,
-        experiment=place.experiment,
-        theta=_theta(place.run),
-        parties=[place.party(index) for index in range(job.parties.count)],
-    )
-    folder.write_summary(whole)
-    return whole
+    theta = _theta(run)
+    summary = place.summary(summary, job=job, theta=theta)
+    folder.write_summary(summary)
+    return Simulation(summary=summary, folder=folder.path, theta=theta)
 
 
 def _publish(deployment: Deployment, paths: list[Path]) -> None:

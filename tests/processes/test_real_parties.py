@@ -80,8 +80,8 @@ def prepared(monkeypatch, change):
 
     prepare = simulations.local_parties.prepare_parties
 
-    def prepare_and_change(a_job, folder):
-        deployment = prepare(a_job, folder)
+    def prepare_and_change(a_job, folder, **more):
+        deployment = prepare(a_job, folder, **more)
         change(folder)
         return deployment
 
@@ -169,7 +169,7 @@ def test_a_party_that_declines_is_done_without(ground, monkeypatch):
 def test_a_party_whose_budget_does_not_suffice_pays_for_no_more_than_it_has(ground, monkeypatch):
     def change(folder):
         policy = folder / "party-1" / "party.toml"
-        policy.write_text(policy.read_text().replace("epsilon = 1.0", "epsilon = 0.8"))
+        policy.write_text(policy.read_text().replace("\nepsilon = 1\n", "\nepsilon = 0.8\n"))
 
     prepared(monkeypatch, change)
     watcher = Watcher()
