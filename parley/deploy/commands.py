@@ -36,7 +36,7 @@ def add_deploy_commands(app: typer.Typer) -> None:
 def deploy_init(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
     host: Hosts,
-    parties: Annotated[int, typer.Option(min=2, help="So many parties: site-1, site-2, …")] = 0,
+    parties: Annotated[int, typer.Option(help="So many parties: site-1, site-2, …")] = 0,
     party: Annotated[
         list[str] | None, typer.Option("--party", help="A party by name. Repeatable.")
     ] = None,
