@@ -161,6 +161,9 @@ def submit(
     resume: Annotated[
         str | None, typer.Option(metavar="RUN", help="Go on with this run of DIR/runs.")
     ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object on stdout, all else on stderr.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
     """Run a job with the parties of a deployment, on the server's machine.
@@ -170,10 +173,16 @@ def submit(
     """
     from parley.deploy.submission import submit_job
 
-    summary = submit_job(job, to=to, sets=sets or [], resume=resume, quiet=quiet)
-    typer.echo(json.dumps(summary, ensure_ascii=False))
-    if summary["status"] != "complete":
-        raise typer.Exit(3 if summary["status"] == "budget-exhausted" else 1)
+    result = submit_job(job, to=to, sets=sets or [], resume=resume, quiet=quiet)
+    if as_json:
+        typer.echo(json.dumps(result.summary, ensure_ascii=False))
+    else:
+        from parley.display import print_result
+
+        print_result(result)
+    ended = result.summary["status"]
+    if ended != "complete":
+        raise typer.Exit(3 if ended == "budget-exhausted" else 1)
 
 
 def status(folder: ServerDir) -> None:
