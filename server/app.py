@@ -16,6 +16,7 @@ import json
 import logging
 import os
 import re
+import shutil
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -185,12 +186,21 @@ def serve(grid: Grid, context: Context) -> None:
             version=_version(),
             fingerprint=_fingerprint(folder.path),
         )
+        if parties is not None and place != _environment("PARLEY_RUN"):
+            _erase_secrets(parties)
     except BaseException as error:
         if place is not None:
             trace = traceback.format_exc()
             said = {"error": _name(error), "message": str(error), "trace": trace}
             _write(place / "error.json", said)
         raise
+
+
+def _erase_secrets(parties: Path) -> None:
+    """A simulation that nobody's launcher cleans up keeps no identities and no sessions."""
+    for home in parties.glob("party-*"):
+        (home / "identity.key").unlink(missing_ok=True)
+        shutil.rmtree(home / "state", ignore_errors=True)
 
 
 class _Started:

@@ -86,6 +86,30 @@ def deploy_rotate(
     typer.echo("new deployment.toml. Runs that are going on end: their roster is the old one.")
 
 
+@deploy_app.command("own-keys")
+def deploy_own_keys(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="This party's folder.")],
+) -> None:
+    """On the party's machine: make both keys anew, so that not even the operator had them."""
+    from parley.deploy.folders import make_own_keys
+
+    entry = make_own_keys(folder)
+    typer.echo(f"Send {entry} (public) to the operator: parley deploy accept DIR {entry.name}")
+    typer.echo("Until everyone has the new deployment.toml, this party cannot take part.")
+
+
+@deploy_app.command("accept")
+def deploy_accept(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The deployment's folder.")],
+    entry: Annotated[Path, typer.Argument(metavar="FILE", help="NAME.public.toml of a party.")],
+) -> None:
+    """Put the public keys that a party made itself into the roster."""
+    from parley.deploy.folders import accept_keys
+
+    accept_keys(folder, entry)
+    typer.echo("Send everyone the new deployment.toml and restart the server.")
+
+
 def server(folder: ServerDir) -> None:
     """Run a deployment's server in the foreground; Ctrl-C (or systemd) stops it.
 

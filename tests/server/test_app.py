@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
+from safetensors.numpy import load_file
 
 import client.app
 from client.app import frame_content, frame_of
@@ -19,6 +20,7 @@ from parley.deploy.pki import make_node_key
 from server.app import GridTransport, serve
 from server.job_file import load_job
 from server.run_config import RUN_KEYS, to_run_config
+from simulations.engine import simulate
 
 
 @pytest.fixture(autouse=True)
@@ -305,3 +307,26 @@ def test_a_run_that_flower_starts_again_goes_on_in_its_folder(monkeypatch, tmp_p
     serve(FakeGrid([], echo), run_context(load_job()))
     assert [resume for _, resume in calls] == [False, True]
     assert calls[0][0] == calls[1][0]
+
+
+def test_both_apps_run_a_whole_job_that_nobody_prepared_and_leave_no_secret(monkeypatch, tmp_path):
+    for name in ("PARLEY_SERVER", "PARLEY_RUN", "PARLEY_SIMULATED"):
+        monkeypatch.delenv(name, raising=False)
+    job = load_job(
+        overrides=["parties.count=3", "algorithm.rounds=2", f"run.out={tmp_path}", "run.seed=3"]
+    )
+
+    def behave(node, message):
+        made = client.app.app(message, context(**{"partition-id": node - 70}))
+        return reply(message, made.content)
+
+    nodes = [SimpleNamespace(node_id=70 + i, public_key=b"") for i in range(3)]
+    serve(FakeGrid(nodes, behave), run_context(job))
+    (run,) = tmp_path.iterdir()
+    summary = json.loads((run / "summary.json").read_text())
+    assert (summary["status"], summary["rounds_done"]) == ("complete", 2)
+    theta = load_file(run / "model.safetensors")["theta"]
+    assert np.array_equal(theta, simulate(job, out=tmp_path / "fast").theta)
+    left = {path.name for path in run.rglob("*")}
+    assert "ledger.sqlite" in left
+    assert not left & {"identity.key", "state"}
