@@ -27,9 +27,10 @@ SetKeys = Annotated[
 
 def add_deploy_commands(app: typer.Typer) -> None:
     """Adds them to the command line."""
-    app.add_typer(deploy_app, name="deploy")
+    panel = "Deployments: real parties on machines of their own"
+    app.add_typer(deploy_app, name="deploy", rich_help_panel=panel)
     for command in (server, party, submit, status, stop):
-        app.command(name=command.__name__)(command)
+        app.command(name=command.__name__, rich_help_panel=panel)(command)
 
 
 @deploy_app.command("init")
