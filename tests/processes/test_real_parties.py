@@ -8,7 +8,7 @@ import stat
 
 import pytest
 
-from client.table import DataError
+from client.schema import SchemaError
 from parley.deploy import engines
 from parley.deploy.engines import run_processes
 from parley.deploy.pki import make_node_key
@@ -232,7 +232,7 @@ def test_flower_without_ray_says_how_to_add_it(ground, monkeypatch):
 
 
 def test_a_job_that_cannot_run_starts_nothing_and_leaves_nothing(ground):
-    with pytest.raises(DataError, match="Cannot read"):
+    with pytest.raises(SchemaError, match=r"no\.toml"):
         run_processes(job("data.source=no.csv", "data.schema=no.toml"), out=ground.run)
     assert not ground.run.exists()
 
