@@ -6,6 +6,7 @@ import json
 import threading
 from types import SimpleNamespace
 
+import httpx
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
@@ -154,6 +155,25 @@ def test_a_reply_that_cannot_be_read_is_no_reply(world, kind):
     deployment, nodes = world
     grid = FakeGrid(nodes, lambda node, m: WRONG[kind](m) if node == 71 else echo(node, m))
     assert exchange(Clock().transport(grid, deployment), [0, 1, 2]) == [0, 2]
+
+
+@pytest.mark.parametrize("call", ["get_nodes", "push_messages", "pull_messages"])
+def test_a_superlink_that_is_too_busy_to_answer_is_asked_again(world, call):
+    deployment, nodes = world
+    grid, failures = FakeGrid(nodes, echo), [1, 2, 3]
+    answers = getattr(grid, call)
+
+    def busy(*arguments):
+        if failures:
+            failures.pop()
+            raise httpx.ConnectTimeout("the handshake timed out")
+        return answers(*arguments)
+
+    setattr(grid, call, busy)
+    assert exchange(Clock().transport(grid, deployment), [0, 1, 2]) == [0, 1, 2]
+    failures.extend(range(10**6))
+    with pytest.raises(httpx.ConnectTimeout):
+        exchange(Clock().transport(grid, deployment), [0])
 
 
 def test_another_nodes_reply_is_no_reply(world):
