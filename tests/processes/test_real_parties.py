@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import stat
+import subprocess
+import sys
 
 import pytest
 
@@ -12,10 +15,10 @@ from client.schema import SchemaError
 from parley.deploy import engines
 from parley.deploy.engines import run_processes
 from parley.deploy.pki import make_node_key
-from parley.deploy.processes import ProcessError
+from parley.deploy.processes import ProcessError, wait_until
 from privacy.ledger import Ledger
 from server.job import JobError
-from server.job_file import load_job
+from server.job_file import load_job, render_job
 
 SECRETS = ("identity.key", "supernode.key", "executor.secret", "state", "flower")
 
@@ -150,6 +153,27 @@ def test_a_run_that_is_interrupted_is_resumed_and_nothing_is_paid_twice(ground):
     assert [line["round"] for line in watcher.lines] == [*range(watcher.begun[1] + 1, 4)]
     for path in ("ledger.sqlite", "parties/party-0/ledger.sqlite"):
         assert entries(ground.run / path) == 3, path
+
+
+@pytest.mark.heavy
+def test_a_launcher_that_is_killed_leaves_no_process(ground):
+    (ground.root / "job.toml").write_text(render_job(job(rounds=50)))
+    words = ["run", ground.root / "job.toml", "-q", "--out", ground.run]
+    launcher = subprocess.Popen(
+        [sys.executable, "-P", "-m", "parley", *words],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+    )
+    rounds = ground.run / "rounds.jsonl"
+    wait_until(lambda: rounds.exists() and rounds.stat().st_size > 0, what="a round", timeout_s=200)
+    launcher.kill()
+    launcher.wait()
+    # A run that cannot be told about any more is given up within its last words' time.
+    wait_until(lambda: not processes_left(ground), what="the end of all", timeout_s=40)
+    shutil.rmtree(ground.run / "flower")
+
+
+def processes_left(ground):
+    return [line for line in ground.left() if "parley" in line or "flower" in line]
 
 
 @pytest.mark.heavy
