@@ -8,13 +8,16 @@ q = 1 every step takes all 50 records, as the other contenders do; with q = .5 i
 batches from 100. Opacus takes its noise from torch's generator and its batches as given; its engine
 is made outside the time (steps), or within (made every round, as by a party that keeps no state).
 
-All contenders run one after another, again and again, in one process and on one thread; Flower's
-simulation (Ray, one CPU an actor, both cores) waits in a process of its own for its turns.
+All contenders may use every core: ours trains chunks of parties in threads, torch's threads are
+set to one and to all for Opacus, and Flower's simulation (Ray) has one actor a CPU. They take turns
+in one process, each round begun by another; Flower waits in processes of its own for its turns.
+CPU times are of all threads, and of Flower's whole process group.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -34,6 +37,7 @@ from torch import nn
 
 PARTIES, RECORDS, STEPS, CLIP, SIGMA, RATE = 100, 50, 5, 1.0, 1.0, 0.1
 MODES = ("hooks", "ghost")  # functorch took twice as long
+FLOWER = "Flower with Opacus hooks"
 Step = Callable[[], Any]
 
 
@@ -73,7 +77,7 @@ def data(records: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def ours(precision: str, rate: float) -> Step:
-    from client.dp_sgd import LocalTraining, PartyData, train_parties
+    from client.dp_sgd import LocalTraining, PartyData, party_chunks, train_parties
     from client.networks import Network
     from privacy.stream import NoiseStream
 
@@ -95,18 +99,20 @@ def ours(precision: str, rate: float) -> Step:
     start = network.start()
 
     def one_round() -> None:
-        batches, noise = NoiseStream.from_entropy(), NoiseStream.from_entropy()
-        parties = [
-            PartyData(features=x[j], labels=y[j], divisor=records, batches=batches, noise=noise)
-            for j in range(PARTIES)
-        ]
+        parties = []
+        for first, last in party_chunks(network, PARTIES, config):
+            batches, noise = NoiseStream.from_entropy(), NoiseStream.from_entropy()
+            parties += [
+                PartyData(features=x[j], labels=y[j], divisor=records, batches=batches, noise=noise)
+                for j in range(first, last)
+            ]
         train_parties(network, start, parties, config)
 
     return one_round
 
 
-def opacus_loop(mode: str, *, made: bool) -> Step:
-    """A loop over the parties; `made` outside the time or within."""
+def opacus_loop(mode: str, threads: int, *, made: bool) -> Step:
+    """A loop over the parties, on torch's `threads`; `made` outside the time or within."""
     rows, classes = data(RECORDS)
     x, y = torch.as_tensor(rows, dtype=torch.float32), torch.as_tensor(classes)
 
@@ -116,6 +122,7 @@ def opacus_loop(mode: str, *, made: bool) -> Step:
     ready = [step_of(party) for party in range(PARTIES)] if made else []
 
     def one_round() -> None:
+        torch.set_num_threads(threads)
         for party in range(PARTIES):
             step = ready[party] if made else step_of(party)
             for _ in range(STEPS):
@@ -196,13 +203,22 @@ def flower_round(child: subprocess.Popen[str]) -> float:
     raise RuntimeError("Expected Flower's simulation to answer, but it ended.")
 
 
+def cpu_of_group(group: int) -> float:
+    """CPU seconds so far of the processes of a group that are alive."""
+    ticks = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            fields = path.read_text().rpartition(")")[2].split()
+            ticks += (int(fields[2]) == group) * (int(fields[11]) + int(fields[12]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--flower-python", help="an interpreter with flwr[simulation] and opacus")
     parser.add_argument("--flower-server", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    torch.set_num_threads(1)
     warnings.filterwarnings("ignore")
     if options.flower_server:
         flower_server()
@@ -213,23 +229,33 @@ def main() -> None:
         "ours, float64, q = .5": ours("float64", 0.5),
         "ours, float32, q = .5": ours("float32", 0.5),
     }
-    contenders |= {f"Opacus {mode}, steps": opacus_loop(mode, made=True) for mode in MODES}
-    contenders |= {f"Opacus {mode}, all": opacus_loop(mode, made=False) for mode in MODES}
+    for threads in sorted({1, len(os.sched_getaffinity(0))}):
+        for mode in MODES:
+            for part, made in (("steps", True), ("all", False)):
+                name = f"Opacus {mode}, {part}, threads: {threads}"
+                contenders[name] = opacus_loop(mode, threads, made=made)
     wall: dict[str, list[float]] = {}
     cpu: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory(prefix="flower-", ignore_cleanup_errors=True) as folder:
         flower = started(options.flower_python, folder) if options.flower_python else None
         try:
             for number in range(options.rounds + 1):  # the first warms up
-                for name, one_round in contenders.items():
+                order = list(contenders.items())
+                first = number % len(order)
+                for name, one_round in order[first:] + order[:first]:
                     for _ in range(5 if name.startswith("ours") else 1):
                         begin, cpu_begin = time.perf_counter(), time.process_time()
                         one_round()
                         if number:
                             wall.setdefault(name, []).append(time.perf_counter() - begin)
                             cpu.setdefault(name, []).append(time.process_time() - cpu_begin)
-                if flower and (seconds := flower_round(flower)) and number:
-                    wall.setdefault("Flower with Opacus hooks", []).append(seconds)
+                if flower:
+                    before = cpu_of_group(flower.pid)
+                    seconds = flower_round(flower)
+                    if number:
+                        wall.setdefault(FLOWER, []).append(seconds)
+                        cpu.setdefault(FLOWER, []).append(cpu_of_group(flower.pid) - before)
+                    time.sleep(1)  # its processes come to rest
         finally:
             if flower:
                 os.killpg(flower.pid, signal.SIGKILL)  # its workers too: the group is its own
@@ -239,11 +265,13 @@ def main() -> None:
         statistics.median(wall["ours, float32, q = 1"]),
     )
     print("median ms: wall, CPU; wall over ours in float64 and in float32 (q = 1)")
-    for name, times in wall.items():
+    for name in [*contenders, *([FLOWER] if flower else [])]:
+        times = wall[name]
         middle = statistics.median(times)
-        used = f"{1e3 * statistics.median(cpu[name]):8.1f}" if name in cpu else "       –"
+        used = 1e3 * statistics.median(cpu[name])
         print(
-            f"{name:28}{1e3 * middle:9.1f}{used}{middle / base[0]:8.1f}×{middle / base[1]:8.1f}×",
+            f"{name:34}{1e3 * middle:9.1f}{used:9.1f}"
+            f"{middle / base[0]:8.1f}×{middle / base[1]:8.1f}×",
             flush=True,
         )
 

@@ -13,6 +13,7 @@ cores are taken already, and a result must not depend on how many there are.
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -55,24 +56,43 @@ def chunk_ranges(offsets: NDArray[np.int64], rows: int) -> list[tuple[int, int]]
 def for_each_chunk(work: Callable[[int, int], _T], ranges: Sequence[tuple[int, int]]) -> list[_T]:
     """Call `work(first, last)` for every range and return the results in the ranges' order.
 
-    Each worker, the caller among them, takes one consecutive share of the ranges. `work` must not
-    call this function itself.
+    Each worker, the caller among them, takes the next range until none is left. After an error, or
+    Ctrl-C in the caller, no further range is begun. `work` must not call this function itself.
     """
-    workers = min(_cores(), len(ranges))
+    left = deque(enumerate(ranges))
+    results: dict[int, _T] = {}
 
-    def share(worker: int) -> list[_T]:
-        begin, end = (len(ranges) * w // workers for w in (worker, worker + 1))
-        return [work(*chunk) for chunk in ranges[begin:end]]
+    def share() -> None:
+        try:
+            for number, chunk in _taken(left):
+                results[number] = work(*chunk)
+        except BaseException:
+            left.clear()
+            raise
 
     with single_threaded_blas():
-        if workers < 2:
-            return [work(*chunk) for chunk in ranges]
-        others = [_pool().submit(share, worker) for worker in range(1, workers)]
+        others = [_pool().submit(share) for _ in range(1, min(_cores(), len(ranges)))]
         try:
-            results = share(0)
-        finally:
+            share()
+            # One that has not begun is not needed any more.
+            others = [other for other in others if not other.cancel()]
+            wait(others)
+        except BaseException:
+            left.clear()
             wait(others)  # none may still be writing when the caller sees an error
-    return sum((other.result() for other in others), results)
+            raise
+    for other in others:
+        other.result()
+    return [results[number] for number in range(len(ranges))]
+
+
+def _taken(left: deque[_T]) -> Iterator[_T]:
+    while True:
+        try:
+            item = left.popleft()  # two threads never get the same one
+        except IndexError:
+            return
+        yield item
 
 
 @contextmanager

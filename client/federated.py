@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from client.algorithms import Contribution, State
 from client.block import PartyBlock
-from client.dp_sgd import LocalTraining, PartyData, train_parties
+from client.dp_sgd import LocalTraining, PartyData, party_chunks, train_parties
 from client.networks import Network
 from client.plan import ReleasePlan
 from privacy.guarantee import Neighbouring, Unit
@@ -124,22 +124,24 @@ class FederatedAveraging:
 
     def local(self, state: State, block: PartyBlock, plan: ReleasePlan) -> Contribution:
         """Every party's update; a party whose gradients are not finite fails."""
-        batches, noise = self._stream("batches", plan), self._stream("noise", plan)
         features = self.model.rows(block.features)
         labels = torch.as_tensor(np.asarray(block.labels, dtype=np.int64), device=self.model.device)
         own = self.neighbouring is Neighbouring.REPLACE_ONE
         parties = []
-        for row in range(block.parties):
-            begin, end = int(block.offsets[row]), int(block.offsets[row + 1])
-            parties.append(
-                PartyData(
-                    features=features[begin:end],
-                    labels=labels[begin:end],
-                    divisor=end - begin if own else plan.min_records,
-                    batches=batches,
-                    noise=noise,
+        chunks = party_chunks(self.model, block.parties, self.training)
+        for chunk, (first, last) in enumerate(chunks):
+            batches, noise = (self._stream(use, plan, chunk) for use in ("batches", "noise"))
+            for row in range(first, last):
+                begin, end = int(block.offsets[row]), int(block.offsets[row + 1])
+                parties.append(
+                    PartyData(
+                        features=features[begin:end],
+                        labels=labels[begin:end],
+                        divisor=end - begin if own else plan.min_records,
+                        batches=batches,
+                        noise=noise,
+                    )
                 )
-            )
         theta, refused = train_parties(self.model, state["theta"], parties, self.training)
         updates = theta - state["theta"]
         for row in range(block.parties):
@@ -160,14 +162,16 @@ class FederatedAveraging:
         """Largest |coordinate| of an update with unit record alone."""
         return self.update_bound / math.sqrt(self.model.dimension)
 
-    def _stream(self, use: str, plan: ReleasePlan) -> NoiseStream:
-        """One stream for the block, which its parties draw from in turn; a real party is a block.
+    def _stream(self, use: str, plan: ReleasePlan, chunk: int) -> NoiseStream:
+        """One stream for a chunk of the block, whose parties draw from it in turn.
 
-        Keyed by the round: a resumed run draws what the killed one would have drawn.
+        Keyed by the round: a resumed run draws what the killed one would have drawn. A block of
+        one chunk, as a real party's is, has the key that blocks had before there were chunks.
         """
         if self.seed is None:
             return NoiseStream.from_entropy()
-        return NoiseStream.from_seed(self.seed, "dp-sgd", use, plan.round_number)
+        later = (chunk,) if chunk else ()
+        return NoiseStream.from_seed(self.seed, "dp-sgd", use, plan.round_number, *later)
 
     def update(self, state: State, average: NDArray[np.float64]) -> State:
         """The server's step along the average update, and the mean of the later iterates."""

@@ -32,10 +32,12 @@ class PartiesWay:
         prepare: records `[N, p]` → `[N, p']`, once, before any step.
         sums: `(θ [B, d], x [B, b, p'], y [B, b], mask [B, b], clip) -> (sums [B, d], norms [B, b])`
             where batches are padded to b, and mask is 1 for a record, 0 for a padded place.
+        threads: whether several threads may call them at once, each for parties of its own.
     """
 
     prepare: Callable[[Tensor], Tensor]
     sums: Callable[[Tensor, Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor]]
+    threads: bool
 
 
 def parties_ghost(network: nn.Module, row: Tensor) -> PartiesWay:
@@ -52,7 +54,8 @@ def parties_ghost(network: nn.Module, row: Tensor) -> PartiesWay:
         on_rows = dense is not None and dense.prefix(row[None]).dim() == 2
     if dense is not None and on_rows and row.device.type == "cpu":
         return _in_closed_form(dense)
-    return PartiesWay(prepare=lambda features: features, sums=_by_taps(network, layers, row))
+    taps = _by_taps(network, layers, row)  # hooks on the one network: not for threads
+    return PartiesWay(prepare=lambda features: features, sums=taps, threads=False)
 
 
 def _in_closed_form(dense: Dense) -> PartiesWay:
@@ -67,7 +70,7 @@ def _in_closed_form(dense: Dense) -> PartiesWay:
         total, norms = dense.sums(theta.numpy(), x.numpy(), y.numpy(), mask.numpy(), clip)
         return torch.from_numpy(total), torch.from_numpy(norms)
 
-    return PartiesWay(prepare=prepare, sums=sums)
+    return PartiesWay(prepare=prepare, sums=sums, threads=True)
 
 
 def _by_taps(

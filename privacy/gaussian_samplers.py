@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterator
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -39,6 +40,7 @@ from privacy.stream import NoiseStream
 
 __all__ = [
     "DISTANCE_PER_COORDINATE",
+    "add_rounded_gaussian",
     "rounded_gaussian",
     "rounded_gaussian_distance",
     "rounded_l2_laplace",
@@ -49,6 +51,9 @@ DISTANCE_PER_COORDINATE: Final = 2.0**-87
 """Bound on the statistical distance of one coordinate of a rounded law from the ideal one."""
 
 IntArray: TypeAlias = npt.NDArray[np.int64]
+FloatArray: TypeAlias = npt.NDArray[np.float64]
+
+_Parts: TypeAlias = Iterator[tuple[slice, IntArray | FloatArray]]
 
 
 def rounded_gaussian(sigma: float, size: int, stream: NoiseStream) -> IntArray:
@@ -61,14 +66,25 @@ def rounded_gaussian(sigma: float, size: int, stream: NoiseStream) -> IntArray:
     >>> rounded_gaussian(1000.0, 4, NoiseStream.from_seed(1)).tolist()
     [-453, 655, -600, 994]
     """
-    sigma = check_scale("sigma", sigma)
     check_size("size", size)
+    noise = np.empty(size, dtype=np.int64)
+    for part, values in _gaussian_parts(sigma, size, stream):
+        noise[part] = values
+    return noise
 
-    def exactly(mp: Any, bits: int) -> tuple[Any, Any]:
-        del bits
-        return mp.mpf(sigma), mp.mpf(sigma)
 
-    return _rounded(sigma, 0.0, exactly, size, stream)
+def add_rounded_gaussian(values: FloatArray, sigma: float, stream: NoiseStream) -> None:
+    """Add `rounded_gaussian(sigma, n, stream)` to integers `values` [n] in place.
+
+    Exact while the sums are below 2⁵³ in size. Raises as `rounded_gaussian` does.
+
+    >>> values = np.array([1.0, 0.0, 0.0, 6.0])
+    >>> add_rounded_gaussian(values, 1000.0, NoiseStream.from_seed(1))
+    >>> values.tolist()
+    [-452.0, 655.0, -600.0, 1000.0]
+    """
+    for part, noise in _gaussian_parts(sigma, len(values), stream):
+        values[part] += noise
 
 
 def rounded_gaussian_distance(coordinates: int) -> float:
@@ -103,7 +119,10 @@ def rounded_l2_laplace(scale: float, dimension: int, stream: NoiseStream) -> Int
             f"= {scale * dimension**0.5:g}. Use a coarser grid."
         )
     mixing = _MixingScale(scale, dimension, stream)
-    return _rounded(mixing.value, mixing.error, mixing.enclosure, dimension, stream)
+    noise = np.empty(dimension, dtype=np.int64)
+    for part, values in _parts(mixing.value, mixing.error, mixing.enclosure, dimension, stream):
+        noise[part] = values
+    return noise
 
 
 def rounded_l2_laplace_distance(coordinates: int) -> float:
@@ -114,18 +133,30 @@ def rounded_l2_laplace_distance(coordinates: int) -> float:
     return rounded_gaussian_distance(coordinates)
 
 
-def _rounded(
+def _gaussian_parts(sigma: float, size: int, stream: NoiseStream) -> _Parts:
+    sigma = check_scale("sigma", sigma)
+
+    def exactly(mp: Any, bits: int) -> tuple[Any, Any]:
+        del bits
+        return mp.mpf(sigma), mp.mpf(sigma)
+
+    return _parts(sigma, 0.0, exactly, size, stream)
+
+
+def _parts(
     sigma: float, sigma_error: float, enclosure: Enclosure, size: int, stream: NoiseStream
-) -> IntArray:
-    """Return `size` values round(σZ), where σ is `sigma` up to a relative error or an enclosure."""
+) -> _Parts:
+    """Yield `size` values round(σZ) by parts; σ is `sigma` up to a relative error or an enclosure.
+
+    A part is an array of integers, int64 or float64: adding it while it is in the cache is cheap.
+    """
     survival = _half_normal_survival(enclosure)
-    noise = np.empty(size, dtype=np.int64)
     # The last term is the rounding of the product.
     quick_error = sigma * (QUICK_ERROR + (sigma_error + FLOAT_ERROR) * LARGEST_QUICK)
     for part in chunks(size):
         words = stream.words(part.stop - part.start)
         if quick_error > 0.125:
-            noise[part] = with_signs(_careful(words, sigma, sigma_error, survival, stream), words)
+            yield part, with_signs(_careful(words, sigma, sigma_error, survival, stream), words)
             continue
         position = quick_half_normal(words)
         position *= sigma
@@ -133,8 +164,7 @@ def _rounded(
         if left.size:
             counts[left] = _careful(words[left], sigma, sigma_error, survival, stream)
         # The sign is a word's top bit, as it is a float's.
-        noise[part] = np.copysign(counts, words.view(np.float64), out=counts)
-    return noise
+        yield part, np.copysign(counts, words.view(np.float64), out=counts)
 
 
 def _careful(

@@ -73,7 +73,7 @@ _MAGNITUDE: Final = np.uint64(2**MAGNITUDE_BITS - 1)
 _GUARD_BITS: Final = 160
 _PAD_BITS: Final = 64
 _EXTENSION_BITS: Final = 64
-_CHUNK: Final = 1 << 14
+_CHUNK: Final = 1 << 16  # not less: between calls, threads wait for the interpreter's lock
 _LOCAL = threading.local()
 
 
@@ -200,7 +200,10 @@ def nearest(position: FloatArray, error: float) -> tuple[FloatArray, npt.NDArray
     counts = np.rint(position)
     position -= counts
     np.abs(position, out=position)
-    return counts, _undecided(np.subtract(0.5, position, out=position), error)
+    decided = position < 0.5 - error - 2.0**-53  # less the subtraction's rounding; not so for NaN
+    if decided.all():
+        return counts, np.empty(0, dtype=np.intp)
+    return counts, np.flatnonzero(~decided)
 
 
 def invert(

@@ -29,7 +29,7 @@ WORDS_PER_STREAM: Final = 2**32 * 64 // 8
 """The most 64-bit words one stream gives: 2³² blocks of 64 bytes (RFC 8439, section 2.3)."""
 
 _DOMAIN: Final = b"parley/privacy/noise-stream/chacha20/v1"
-_ZEROS: Final = bytes(1 << 16)
+_ZEROS: Final = bytes(1 << 18)
 
 
 class NoiseStream:

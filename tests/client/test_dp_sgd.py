@@ -1,22 +1,29 @@
 """The local core: batches, noise on the sum, the bound on one record, refusals."""
 
 import math
+import threading
+import time
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from client import dp_sgd
+from client.chunks import _pool
 from client.dp_sgd import (
     LocalTraining,
     NotFinite,
     PartyData,
     grid_scale,
+    party_chunks,
     poisson_batch,
     train_parties,
     train_party,
 )
 from client.networks import Network
+from privacy.samplers import rounded_gaussian
 from privacy.stream import NoiseStream
 
 P, K = 6, 3
@@ -132,6 +139,115 @@ def test_many_parties_are_trained_a_few_at_a_time(monkeypatch: pytest.MonkeyPatc
     assert set(refused) == {2}
     kept = [0, 1, 3, 4]
     np.testing.assert_allclose(chunks[kept], whole[kept], rtol=1e-9, atol=1e-9)
+
+
+def _in_chunks(net: Network, names: str, config: LocalTraining) -> list[PartyData]:
+    """Parties that share a stream with those of their chunk, and with no others."""
+    data = []
+    for chunk, (first, last) in enumerate(party_chunks(net, len(names), config)):
+        batches, noise = (NoiseStream.from_seed(5, use, chunk) for use in ("batches", "noise"))
+        for name in names[first:last]:
+            own = party(name, seed=ord(name))
+            data.append(replace(own, batches=batches, noise=noise))
+    return data
+
+
+@pytest.fixture
+def two_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("client.dp_sgd._VALUES_TOGETHER", 2 * network().dimension)
+
+
+def _on(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("client.chunks._cores", lambda: cores)
+    _pool.cache_clear()
+
+
+@pytest.mark.usefixtures("two_a_chunk")
+def test_a_seed_gives_the_same_bits_on_any_number_of_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    net = network()
+    names, config, start = "abcdefghijk", training(momentum=0.5), net.start()
+    threads: set[int] = set()
+    train = dp_sgd._train_together
+
+    def noted(*args: Any) -> Any:
+        threads.add(threading.get_ident())
+        time.sleep(0.01)  # gives every thread its turn
+        return train(*args)
+
+    monkeypatch.setattr(dp_sgd, "_train_together", noted)
+    results = []
+    for cores in (1, 2, 2, 3):
+        _on(cores, monkeypatch)
+        threads.clear()
+        values, refused = train_parties(net, start, _in_chunks(net, names, config), config)
+        assert refused == {}
+        assert len(threads) == cores
+        results.append(values.tobytes())
+    assert len(set(results)) == 1
+
+
+@pytest.mark.usefixtures("two_a_chunk")
+def test_chunks_that_share_a_stream_are_trained_in_one_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two threads in one stream could draw the same words."""
+    _on(2, monkeypatch)
+    monkeypatch.setattr("client.dp_sgd.for_each_chunk", None)
+    net = network()
+    one = party("a")
+    data = [replace(party("a"), noise=one.noise) for _ in range(5)]
+    values, refused = train_parties(net, net.start(), data, training())
+    assert refused == {}
+    assert len({row.tobytes() for row in values}) == 5
+
+
+@pytest.mark.usefixtures("two_a_chunk")
+def test_parties_in_threads_decline_alone_and_errors_come_through(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _on(2, monkeypatch)
+    net = network()
+    config = training(sampling_rate=1.0)
+    data = _in_chunks(net, "abcdefgh", config)
+    for row in (2, 7):
+        data[row].features[0] = math.nan
+    threads = torch.get_num_threads()
+    values, refused = train_parties(net, net.start(), data, config)
+    assert set(refused) == {2, 7}
+    assert all("NaN" in why for why in refused.values())
+    assert np.isfinite(np.delete(values, [2, 7], axis=0)).all()
+    data = _in_chunks(net, "abcdefgh", config)
+    data[6] = replace(data[6], labels=data[6].labels + K)  # in a later chunk, no class of ours
+    with pytest.raises(IndexError):
+        train_parties(net, net.start(), data, config)
+    assert torch.get_num_threads() == threads
+
+
+@pytest.mark.parametrize(("parties", "hidden"), [(1, 5), (2, 5), (7, 5), (100, 300), (1000, 300)])
+def test_chunks_cover_the_parties_and_depend_on_no_core_count(
+    parties: int, hidden: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net = Network.build("mlp", features=P, classes=K, hidden=(hidden,))
+    found = []
+    for cores in (1, 2, 64):
+        _on(cores, monkeypatch)
+        found.append(party_chunks(net, parties, training()))
+    assert found[0] == found[1] == found[2]
+    covered = [row for first, last in found[0] for row in range(first, last)]
+    assert covered == list(range(parties))
+    assert (len(found[0]) > 1) == (hidden == 300)
+
+
+def test_noise_is_added_to_sums_however_they_lie_in_memory() -> None:
+    config = training()
+    total = torch.zeros((4, 3), dtype=torch.float64).T
+    noisy, broken = dp_sgd._noisy(total, config, [NoiseStream.from_seed(1)] * 3)
+    scale = grid_scale(0.5, 4)
+    drawn = rounded_gaussian(1.5 * 0.5 * scale, 12, NoiseStream.from_seed(1)).reshape(3, 4)
+    assert broken == []
+    np.testing.assert_array_equal(noisy.numpy(), drawn / scale)
 
 
 @pytest.mark.parametrize("together", [False, True])
