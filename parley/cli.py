@@ -35,7 +35,6 @@ ledger_app = typer.Typer(no_args_is_help=True, help="Show or verify a privacy le
 schema_app = typer.Typer(no_args_is_help=True, help="Describe your columns: public knowledge.")
 app.add_typer(ledger_app, name="ledger")
 app.add_typer(schema_app, name="schema")
-add_deploy_commands(app)
 
 JobFile = Annotated[
     Path | None, typer.Argument(metavar="[JOB]", help="Job file (TOML); none: the defaults.")
@@ -217,6 +216,9 @@ def schema_infer(
         "by the privacy budget. Replace them by what is public knowledge.",
         err=True,
     )
+
+
+add_deploy_commands(app)
 
 
 def _version(value: bool) -> None:

@@ -16,11 +16,12 @@ import json
 import logging
 import os
 import re
+import shutil
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
@@ -41,6 +42,10 @@ _log = logging.getLogger("parley.server")
 # decides; a reply that comes later is nobody's.
 _TTL_MARGIN_S = 30.0
 _FASTEST_POLL_S, _SLOWEST_POLL_S = 0.02, 0.2
+_PATIENCE_S = 120.0
+"""How long a SuperLink may be out of reach before the run is given up."""
+
+Answer = TypeVar("Answer")
 
 app = ServerApp()
 
@@ -96,7 +101,7 @@ class GridTransport:
             self._message("query.parley", nodes[party], timeout_s, requests[party])
             for party in sent
         ]
-        identifiers = list(self._grid.push_messages(messages)) if messages else []
+        identifiers = self._push(messages)
         pending = {name: party for name, party in zip(identifiers, sent, strict=False) if name}
         for message in self._pull(pending, deadline):
             party = pending.pop(message.metadata.reply_to_message_id)
@@ -110,7 +115,7 @@ class GridTransport:
         """Replies to what is pending, which the caller shortens as they come."""
         pause = _FASTEST_POLL_S
         while pending and self._clock() < deadline:
-            replies = list(self._grid.pull_messages(list(pending)))
+            replies = self._patiently(lambda: list(self._grid.pull_messages(list(pending))))
             for message in replies:
                 # Only what answers this very exchange: anything else is an earlier one's.
                 if message.metadata.reply_to_message_id in pending:
@@ -121,7 +126,7 @@ class GridTransport:
 
     def _nodes(self) -> dict[int, int]:
         """Node of each party that is online."""
-        nodes = list(self._grid.get_nodes())
+        nodes = self._patiently(lambda: list(self._grid.get_nodes()))
         if self._folder is None:
             return {
                 self._parties[bytes(node.public_key).strip()]: node.node_id
@@ -135,8 +140,7 @@ class GridTransport:
     def _ask(self, nodes: list[int], *, timeout_s: float = 120.0) -> dict[int, int]:
         """Which partition each of a simulation's nodes is."""
         messages = [self._message("query.partition", node, timeout_s) for node in nodes]
-        identifiers = list(self._grid.push_messages(messages)) if messages else []
-        pending = dict(zip(identifiers, nodes, strict=True))
+        pending = dict(zip(self._push(messages), nodes, strict=True))
         found: dict[int, int] = {}
         for message in self._pull(pending, self._clock() + timeout_s):
             node = pending.pop(message.metadata.reply_to_message_id)
@@ -145,6 +149,24 @@ class GridTransport:
                 if 0 <= index < self._count:
                     found[index] = node
         return found
+
+    def _push(self, messages: list[Message]) -> list[str]:
+        # A push that was lost on its way back is repeated: the party refuses the second.
+        return self._patiently(lambda: list(self._grid.push_messages(messages))) if messages else []
+
+    def _patiently(self, call: Callable[[], Answer]) -> Answer:
+        """The SuperLink's answer; it is asked again while it is too busy, or restarts."""
+        import httpx
+
+        until = self._clock() + _PATIENCE_S
+        while True:
+            try:
+                return call()
+            except httpx.TransportError as error:
+                if self._clock() >= until:
+                    raise
+                _log.warning("The SuperLink did not answer (%s); asking again.", error)
+                self._sleep(_SLOWEST_POLL_S)
 
     def _message(self, kind: str, node: int, timeout_s: float, request: bytes = b"") -> Message:
         call: dict[str, float | str] = {"timeout": float(timeout_s)}
@@ -185,12 +207,21 @@ def serve(grid: Grid, context: Context) -> None:
             version=_version(),
             fingerprint=_fingerprint(folder.path),
         )
+        if parties is not None and place != _environment("PARLEY_RUN"):
+            _erase_secrets(parties)
     except BaseException as error:
         if place is not None:
             trace = traceback.format_exc()
             said = {"error": _name(error), "message": str(error), "trace": trace}
             _write(place / "error.json", said)
         raise
+
+
+def _erase_secrets(parties: Path) -> None:
+    """A simulation that nobody's launcher cleans up keeps no identities and no sessions."""
+    for home in parties.glob("party-*"):
+        (home / "identity.key").unlink(missing_ok=True)
+        shutil.rmtree(home / "state", ignore_errors=True)
 
 
 class _Started:

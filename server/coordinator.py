@@ -371,6 +371,7 @@ def _parameters(job: Job, plan: ReleasePlan, deployment: Deployment) -> RunParam
             beacon=deployment.beacon,
             ring_bits=plan.encoding.ring_bits,
             mode=Mode(job.secure_aggregation.protocol),
+            active=job.secure_aggregation.confirm,
         )
     except ValueError as error:
         raise JobError(f"Secure aggregation: {error}") from error

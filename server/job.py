@@ -325,10 +325,16 @@ class SecureAggregation(Section):
         description="robust: double masks, survives dropouts; optimistic: pairwise masks only, "
         "a dropout voids the round and the survivors repeat it.",
     )
+    confirm: bool = Field(
+        True,
+        description="robust: the parties confirm the survivors' list to each other before they "
+        "unmask, one exchange more, so that a server that lies about who dropped out gains "
+        "nothing. false: only where the server follows the protocol.",
+    )
     min_survivors: int | Auto = Field(
         "auto",
-        description="Fewest survivors whose sum may be opened; auto: ⌈2m/3⌉. The robust protocol "
-        "needs more than (m + ⌊m/10⌋)/2 and raises it to that; its key shares may need more.",
+        description="Fewest survivors whose sum may be opened; auto: ⌈2m/3⌉. With confirmation it "
+        "is raised above (m + ⌊m/10⌋)/2; key shares may need more.",
     )
     ring_bits: Literal[16, 32, 64] | Auto = Field("auto", description="16 | 32 | 64 | auto.")
     scale_bits: Annotated[int, Field(ge=0, le=52)] | Auto = Field(
@@ -470,7 +476,7 @@ class Job(Section):
         chosen = self.secure_aggregation.min_survivors
         parties = self.parties.count
         wanted = -(-2 * parties // 3) if chosen == "auto" else chosen
-        if self.secure_aggregation.protocol == "optimistic":
+        if self.secure_aggregation.protocol == "optimistic" or not self.secure_aggregation.confirm:
             return wanted
         # With a tenth of the parties corrupt, two sums of more than (m + c)/2 parties share an
         # honest one, so that an active server cannot have two opened in one round.

@@ -235,6 +235,7 @@ def _secure_sum(
         "minimum_survivors": plan.min_survivors,
         "ring_bits": ring_bits or plan.encoding.ring_bits,
         "mode": Mode(job.secure_aggregation.protocol),
+        "active": job.secure_aggregation.confirm,
     }
     lost = math.ceil(faults.most * plan.parties)
     if plan.parties > 100 and lost > plan.parties // 10:  # up to 100 the graph is complete

@@ -76,7 +76,7 @@ def _consent(job: Job, experiment: Experiment) -> Consent:
     """A policy that this job just fits."""
     algorithm = algorithm_for(job, experiment.model, experiment.federation)
     plan = plan_release(job, algorithm=algorithm, federation=experiment.federation)
-    laws = {plan.mechanism.law}
+    settings, laws = job.secure_aggregation, {plan.mechanism.law}
     if plan.party_level is not None:
         laws |= {plan.party_level.mechanism.law}
     epsilon, delta = job.privacy.dataset_epsilon, job.privacy.dataset_delta
@@ -93,7 +93,7 @@ def _consent(job: Job, experiment: Experiment) -> Consent:
     return Consent.model_validate(
         {
             "min-survivors": plan.min_survivors,
-            "insist-on-confirmation": job.secure_aggregation.protocol == "robust",
+            "insist-on-confirmation": settings.protocol == "robust" and settings.confirm,
             "laws": sorted(laws),
             "calibrations": [plan.calibration],
             "algorithms": [plan.algorithm],

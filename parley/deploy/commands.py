@@ -27,16 +27,17 @@ SetKeys = Annotated[
 
 def add_deploy_commands(app: typer.Typer) -> None:
     """Adds them to the command line."""
-    app.add_typer(deploy_app, name="deploy")
+    panel = "Deployments: real parties on machines of their own"
+    app.add_typer(deploy_app, name="deploy", rich_help_panel=panel)
     for command in (server, party, submit, status, stop):
-        app.command(name=command.__name__)(command)
+        app.command(name=command.__name__, rich_help_panel=panel)(command)
 
 
 @deploy_app.command("init")
 def deploy_init(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
     host: Hosts,
-    parties: Annotated[int, typer.Option(min=2, help="So many parties: site-1, site-2, …")] = 0,
+    parties: Annotated[int, typer.Option(help="So many parties: site-1, site-2, …")] = 0,
     party: Annotated[
         list[str] | None, typer.Option("--party", help="A party by name. Repeatable.")
     ] = None,
@@ -84,6 +85,30 @@ def deploy_rotate(
     rotate_party(folder, name)
     typer.echo(f"Send {name} its new identity.key and supernode.key, secretly, and everyone the")
     typer.echo("new deployment.toml. Runs that are going on end: their roster is the old one.")
+
+
+@deploy_app.command("own-keys")
+def deploy_own_keys(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="This party's folder.")],
+) -> None:
+    """On the party's machine: make both keys anew, so that not even the operator had them."""
+    from parley.deploy.folders import make_own_keys
+
+    entry = make_own_keys(folder)
+    typer.echo(f"Send {entry} (public) to the operator: parley deploy accept DIR {entry.name}")
+    typer.echo("Until everyone has the new deployment.toml, this party cannot take part.")
+
+
+@deploy_app.command("accept")
+def deploy_accept(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The deployment's folder.")],
+    entry: Annotated[Path, typer.Argument(metavar="FILE", help="NAME.public.toml of a party.")],
+) -> None:
+    """Put the public keys that a party made itself into the roster."""
+    from parley.deploy.folders import accept_keys
+
+    accept_keys(folder, entry)
+    typer.echo("Send everyone the new deployment.toml and restart the server.")
 
 
 def server(folder: ServerDir) -> None:
@@ -161,6 +186,9 @@ def submit(
     resume: Annotated[
         str | None, typer.Option(metavar="RUN", help="Go on with this run of DIR/runs.")
     ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object on stdout, all else on stderr.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
     """Run a job with the parties of a deployment, on the server's machine.
@@ -170,10 +198,16 @@ def submit(
     """
     from parley.deploy.submission import submit_job
 
-    summary = submit_job(job, to=to, sets=sets or [], resume=resume, quiet=quiet)
-    typer.echo(json.dumps(summary, ensure_ascii=False))
-    if summary["status"] != "complete":
-        raise typer.Exit(3 if summary["status"] == "budget-exhausted" else 1)
+    result = submit_job(job, to=to, sets=sets or [], resume=resume, quiet=quiet)
+    if as_json:
+        typer.echo(json.dumps(result.summary, ensure_ascii=False))
+    else:
+        from parley.display import print_result
+
+        print_result(result)
+    ended = result.summary["status"]
+    if ended != "complete":
+        raise typer.Exit(3 if ended == "budget-exhausted" else 1)
 
 
 def status(folder: ServerDir) -> None:

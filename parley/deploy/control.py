@@ -7,10 +7,12 @@ second each; a run with ten parties asks a dozen times before it starts.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import httpx
 from cryptography.hazmat.primitives import serialization
@@ -33,6 +35,10 @@ from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from parley.deploy.processes import ProcessError
 
 __all__ = ["Control", "RunStatus"]
+
+_PATIENCE_S = 60.0
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,18 +71,22 @@ class Control:
         """Closes the connection."""
         self._client.close()
 
-    @contextmanager
-    def _asking(self, what: str) -> Iterator[None]:
-        try:
-            yield
-        except httpx.HTTPStatusError as error:
-            raise ProcessError(
-                f"The server at {self.address} refused to {what}: {error.response.text[:300]}"
-            ) from error
-        except httpx.HTTPError as error:
-            raise ProcessError(
-                f"Cannot reach the server at {self.address} to {what}: {error}."
-            ) from error
+    def _ask(self, what: str, call: Callable[[], Answer], *, again: bool = True) -> Answer:
+        """Its answer; asked `again` while it is too busy to give one, for a minute."""
+        until = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                return call()
+            except httpx.HTTPStatusError as error:
+                raise ProcessError(
+                    f"The server at {self.address} refused to {what}: {error.response.text[:300]}"
+                ) from error
+            except httpx.HTTPError as error:
+                busy = isinstance(error, httpx.TimeoutException) and again
+                if not busy or time.monotonic() > until:
+                    raise ProcessError(
+                        f"Cannot reach the server at {self.address} to {what}: {error}."
+                    ) from error
 
     def answers(self) -> bool:
         """Whether it answers yet."""
@@ -93,17 +103,16 @@ class Control:
         for key, node in known.items():
             if key not in wanted:
                 # A key that was rotated away.
-                with self._asking(f"shut out {node.name}"):
-                    self._client.UnregisterNode(UnregisterNodeRequest(node_id=node.node_id))
+                gone = UnregisterNodeRequest(node_id=node.node_id)
+                self._ask(f"shut out {node.name}", partial(self._client.UnregisterNode, gone))
         for key, name in wanted.items():
             if key not in known:
-                with self._asking(f"register {name}"):
-                    self._client.RegisterNode(RegisterNodeRequest(public_key=key, name=name))
+                new = RegisterNodeRequest(public_key=key, name=name)
+                self._ask(f"register {name}", partial(self._client.RegisterNode, new))
 
     def _nodes(self) -> list[NodeInfo]:
-        with self._asking("list its nodes"):
-            nodes = self._client.ListNodes(ListNodesRequest()).nodes_info
-        return [node for node in nodes if node.status != "unregistered"]
+        found = self._ask("list its nodes", lambda: self._client.ListNodes(ListNodesRequest()))
+        return [node for node in found.nodes_info if node.status != "unregistered"]
 
     def online(self) -> set[str]:
         """Names of the SuperNodes that are online."""
@@ -124,22 +133,22 @@ class Control:
             fab=fab_to_proto(Fab(hashlib.sha256(content).hexdigest(), content, {})),
             override_federation_config=federation,
         )
-        with self._asking("start a run"):
-            return int(self._client.StartRun(request).run_id)
+        # Never asked twice: it would start two.
+        started = self._ask("start a run", lambda: self._client.StartRun(request), again=False)
+        return int(started.run_id)
 
     def runs(self, run: int | None = None) -> list[RunStatus]:
         """How its runs stand, or that one."""
-        with self._asking("list its runs"):
-            found = self._client.ListRuns(ListRunsRequest(run_id=run)).run_dict
+        request = ListRunsRequest(run_id=run)
+        found = self._ask("list its runs", lambda: self._client.ListRuns(request))
         return [
             RunStatus(run=number, status=one.status.status, outcome=one.status.sub_status)
-            for number, one in sorted(found.items())
+            for number, one in sorted(found.run_dict.items())
         ]
 
     def stop(self, run: int) -> None:
         """Stops a run; its ServerApp ends between two commits."""
-        with self._asking(f"stop run {run}"):
-            self._client.StopRun(StopRunRequest(run_id=run))
+        self._ask(f"stop run {run}", lambda: self._client.StopRun(StopRunRequest(run_id=run)))
 
 
 def _pem(line: str) -> bytes:

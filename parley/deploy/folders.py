@@ -46,10 +46,12 @@ __all__ = [
     "DeployError",
     "PartyHome",
     "ServerHome",
+    "accept_keys",
     "check_party",
     "check_reachable",
     "check_server",
     "make_deployment",
+    "make_own_keys",
     "renew_certificate",
     "rotate_party",
 ]
@@ -167,6 +169,54 @@ def rotate_party(folder: Path, name: str) -> Deployment:
     rotated = replace(deployment, parties=parties)
     _publish(folder, rotated)
     return rotated
+
+
+def make_own_keys(home: Path) -> Path:
+    """Makes a party's keys anew where the party is, so that nobody else ever had them.
+
+    Returns:
+        A file of the party's public keys, for the operator (`accept_keys`).
+
+    Raises:
+        DeployError, PkiError, RosterError: not a party's folder.
+    """
+    home = home.resolve()
+    party = _own_entry(home, load_deployment(home / "deployment.toml"))
+    fresh = RosterParty(
+        name=party.name,
+        identity=make_identity(home / "identity.key"),
+        node=make_node_key(home / "supernode.key", comment=party.name),
+    )
+    entry = home / f"{party.name}.public.toml"
+    lines = [f'name = "{fresh.name}"', f'identity = "{fresh.identity.hex()}"']
+    entry.write_text("\n".join([*lines, f'node = "{fresh.node}"']) + "\n", encoding="utf-8")
+    return entry
+
+
+def accept_keys(folder: Path, entry: Path) -> Deployment:
+    """Puts the public keys that a party made itself into the roster; everyone needs it then.
+
+    Raises:
+        DeployError: the file is not such keys, or of a party that is not in the roster.
+    """
+    deployment = load_deployment(folder / "server" / "deployment.toml")
+    try:
+        content = tomllib.loads(entry.read_text(encoding="utf-8"))
+        fresh = RosterParty(
+            name=str(content["name"]),
+            identity=bytes.fromhex(content["identity"]),
+            node=str(content["node"]),
+        )
+        serialization.load_ssh_public_key(fresh.node.encode())
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DeployError(f"Expected a party's public keys in {entry}, got: {error}.") from error
+    if fresh.name not in {party.name for party in deployment.parties} or len(fresh.identity) != 32:
+        known = ", ".join(party.name for party in deployment.parties)
+        raise DeployError(f"Expected keys of one of {known} in {entry}, got others.")
+    parties = tuple(fresh if party.name == fresh.name else party for party in deployment.parties)
+    accepted = replace(deployment, parties=parties)
+    _publish(folder, accepted)
+    return accepted
 
 
 def renew_certificate(folder: Path, *, hosts: Sequence[str]) -> None:

@@ -27,6 +27,15 @@ __all__ = ["run_server_task"]
 
 _log = logging.getLogger("parley.executor")
 
+_LAST_WORDS_S = 20
+
+
+def _stop(_number: int, _frame: object) -> None:
+    # What is left to say must not keep the process: a SuperLink that has gone is asked in vain.
+    # Whenever the alarm ends it, the ledger is between two commits.
+    signal.alarm(_LAST_WORDS_S)
+    raise KeyboardInterrupt
+
 
 def run_server_task(address: str, token: str, roots: bytes | None) -> None:
     """Pulls the task's input, coordinates the run, says how it ended."""
@@ -34,7 +43,7 @@ def run_server_task(address: str, token: str, roots: bytes | None) -> None:
     # Flower's heartbeat raises SIGINT when the run was stopped; the launcher sends SIGTERM. Either
     # ends the run between two commits, like Ctrl-C.
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler)
+        signal.signal(number, _stop)
     insecure = roots is None
     task = RuntimeHttpClient.from_server_address(
         server_address=address,

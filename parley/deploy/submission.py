@@ -6,26 +6,29 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from parley.deploy.app_bundle import job_app
 from parley.deploy.control import Control
 from parley.deploy.folders import DeployError, ServerHome, check_reachable, check_server
 from parley.deploy.follow import STALE, follow
 from server.run_folder import RunFolder
+from simulations.engine import Simulation
 
 __all__ = ["describe", "stop_runs", "submit_job"]
 
 
 def submit_job(
     job: Path | None, *, to: Path, sets: Sequence[str], resume: str | None, quiet: bool
-) -> dict[str, Any]:
-    """Submits a job, follows it to its end, and returns its summary.
+) -> Simulation:
+    """Submits a job, follows it to its end, writes its report, and returns what it came to.
 
     Raises:
         what `simulations.engine.simulate` raises; DeployError, PkiError, ProcessError.
     """
+    from safetensors.numpy import load_file
+
     from parley.display import RunDisplay
+    from parley.report import write_report
     from server.job_file import load_job
 
     with _connected(to) as (home, control):
@@ -44,7 +47,10 @@ def submit_job(
         number = control.start(job_app(loaded, run_folder=folder.path.name))
         (folder.path / "flower-run").write_text(f"{number}\n", encoding="utf-8")
         with RunDisplay(quiet=quiet) as display:
-            return follow(folder.path, loaded, control=control, run=number, observer=display)
+            summary = follow(folder.path, loaded, control=control, run=number, observer=display)
+    write_report(folder.path)
+    theta = load_file(folder.path / "model.safetensors")["theta"]
+    return Simulation(summary=summary, folder=folder.path, theta=theta)
 
 
 def describe(folder: Path) -> Iterator[str]:

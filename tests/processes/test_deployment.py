@@ -104,7 +104,9 @@ def test_a_consortium_trains_from_its_commands_alone(ground, parley, consortium,
     assert "north: offline" in parley("status", consortium)
     parties = [parley.start("party", consortium / "parties" / name) for name in NAMES]
     wait_until(lambda: "(3 of 3)" in parley.said(server), what="the parties", timeout_s=90)
-    summary = json.loads(parley("submit", tmp_path / "job.toml", "--to", consortium, "-q"))
+    summary = json.loads(
+        parley("submit", tmp_path / "job.toml", "--to", consortium, "--json", "-q")
+    )
     assert summary["status"] == "complete"
     assert summary["secure_aggregation"]["mode"] == "masked"
     assert "north: online" in parley("status", consortium)

@@ -6,10 +6,12 @@ import json
 import threading
 from types import SimpleNamespace
 
+import httpx
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
+from safetensors.numpy import load_file
 
 import client.app
 from client.app import frame_content, frame_of
@@ -19,6 +21,7 @@ from parley.deploy.pki import make_node_key
 from server.app import GridTransport, serve
 from server.job_file import load_job
 from server.run_config import RUN_KEYS, to_run_config
+from simulations.engine import simulate
 
 
 @pytest.fixture(autouse=True)
@@ -152,6 +155,25 @@ def test_a_reply_that_cannot_be_read_is_no_reply(world, kind):
     deployment, nodes = world
     grid = FakeGrid(nodes, lambda node, m: WRONG[kind](m) if node == 71 else echo(node, m))
     assert exchange(Clock().transport(grid, deployment), [0, 1, 2]) == [0, 2]
+
+
+@pytest.mark.parametrize("call", ["get_nodes", "push_messages", "pull_messages"])
+def test_a_superlink_that_is_too_busy_to_answer_is_asked_again(world, call):
+    deployment, nodes = world
+    grid, failures = FakeGrid(nodes, echo), [1, 2, 3]
+    answers = getattr(grid, call)
+
+    def busy(*arguments):
+        if failures:
+            failures.pop()
+            raise httpx.ConnectTimeout("the handshake timed out")
+        return answers(*arguments)
+
+    setattr(grid, call, busy)
+    assert exchange(Clock().transport(grid, deployment), [0, 1, 2]) == [0, 1, 2]
+    failures.extend(range(10**6))
+    with pytest.raises(httpx.ConnectTimeout):
+        exchange(Clock().transport(grid, deployment), [0])
 
 
 def test_another_nodes_reply_is_no_reply(world):
@@ -305,3 +327,26 @@ def test_a_run_that_flower_starts_again_goes_on_in_its_folder(monkeypatch, tmp_p
     serve(FakeGrid([], echo), run_context(load_job()))
     assert [resume for _, resume in calls] == [False, True]
     assert calls[0][0] == calls[1][0]
+
+
+def test_both_apps_run_a_whole_job_that_nobody_prepared_and_leave_no_secret(monkeypatch, tmp_path):
+    for name in ("PARLEY_SERVER", "PARLEY_RUN", "PARLEY_SIMULATED"):
+        monkeypatch.delenv(name, raising=False)
+    job = load_job(
+        overrides=["parties.count=3", "algorithm.rounds=2", f"run.out={tmp_path}", "run.seed=3"]
+    )
+
+    def behave(node, message):
+        made = client.app.app(message, context(**{"partition-id": node - 70}))
+        return reply(message, made.content)
+
+    nodes = [SimpleNamespace(node_id=70 + i, public_key=b"") for i in range(3)]
+    serve(FakeGrid(nodes, behave), run_context(job))
+    (run,) = tmp_path.iterdir()
+    summary = json.loads((run / "summary.json").read_text())
+    assert (summary["status"], summary["rounds_done"]) == ("complete", 2)
+    theta = load_file(run / "model.safetensors")["theta"]
+    assert np.array_equal(theta, simulate(job, out=tmp_path / "fast").theta)
+    left = {path.name for path in run.rglob("*")}
+    assert "ledger.sqlite" in left
+    assert not left & {"identity.key", "state"}

@@ -100,10 +100,15 @@ def test_a_round_is_three_stages_and_set_up_is_done_once(tmp_path):
     assert summary["secure_aggregation"]["setup_bytes_up"] > 0
 
 
-def test_an_optimistic_round_is_one_stage(tmp_path):
-    scene = Scene(tmp_path, ("secure-aggregation.protocol=optimistic",))
+@pytest.mark.parametrize(
+    ("override", "stages"),
+    [("secure-aggregation.protocol=optimistic", 1), ("secure-aggregation.confirm=false", 2)],
+)
+def test_an_optimistic_round_is_one_stage_and_an_unconfirmed_one_two(tmp_path, override, stages):
+    scene = Scene(tmp_path, (override,))
     scene.run()
-    assert [line["stages"] for line in scene.lines()] == [1, 1, 1]
+    assert [line["stages"] for line in scene.lines()] == [stages] * 3
+    assert np.array_equal(scene.theta(), simulate(scene.job, out=tmp_path / "fast").theta)
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,8 @@ def test_the_bundle_of_this_repository_is_a_flower_app():
     valid, errors, _ = validate_config(config, check_module=False)
     assert valid, errors
     assert all(not pattern.startswith("tests") for pattern in flower_app()["fab-include"])
+    kinds = {pattern.rpartition(".")[2] for pattern in flower_app()["fab-include"]}
+    assert kinds <= {"py", "toml"}  # Flower refuses a pattern for any other kind of ours
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,12 @@ from client.consent import ConsentError
 from client.roster import RosterError, load_deployment, render_deployment
 from parley.deploy.folders import (
     DeployError,
+    accept_keys,
     check_party,
     check_reachable,
     check_server,
     make_deployment,
+    make_own_keys,
     renew_certificate,
     rotate_party,
 )
@@ -174,3 +176,33 @@ def test_a_server_that_is_not_there_is_named(folder):
     (port,) = free_ports(1)
     with pytest.raises(ProcessError, match=f"Cannot reach the server at 127.0.0.1:{port}"):
         check_reachable(f"127.0.0.1:{port}", folder / "server" / "ca.crt")
+
+
+def test_a_party_makes_its_own_keys_and_the_operator_never_has_them(folder, tmp_path):
+    home = tmp_path / "north's machine"
+    shutil.copytree(folder / "parties" / "north", home)
+    entry = make_own_keys(home)
+    secret = (home / "identity.key").read_text()
+    assert secret != (folder / "parties" / "north" / "identity.key").read_text()
+    assert secret.strip() not in entry.read_text()
+    with pytest.raises(DeployError, match="belongs to another deployment"):
+        check_party(home)  # until the roster says so
+    accept_keys(folder, entry)
+    shutil.copy(folder / "server" / "deployment.toml", home)
+    assert check_party(home).deployment == check_server(folder).deployment
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "public keys"),
+        ('name = "west"\nidentity = "00"\nnode = "x"', "public keys"),
+        ('name = "north"\nidentity = "zz"\nnode = "x"', "public keys"),
+    ],
+)
+def test_what_is_no_partys_public_keys_is_not_accepted(folder, tmp_path, text, said):
+    (tmp_path / "entry.toml").write_text(text)
+    before = (folder / "server" / "deployment.toml").read_text()
+    with pytest.raises(DeployError, match=said):
+        accept_keys(folder, tmp_path / "entry.toml")
+    assert (folder / "server" / "deployment.toml").read_text() == before
