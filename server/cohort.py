@@ -39,6 +39,7 @@ class RoundSum:
         reasons: reason class → how many parties declined for it.
         bytes_up, bytes_down: all parties' traffic.
         stages: sequential exchanges.
+        stage_seconds: of each of them, where they are real.
     """
 
     total: NDArray[np.unsignedinteger[Any]]
@@ -52,6 +53,7 @@ class RoundSum:
     bytes_up: int
     bytes_down: int
     stages: int
+    stage_seconds: tuple[float, ...] = ()
 
 
 class Cohort(Protocol):

@@ -91,7 +91,8 @@ def coordinate(
     began = time.perf_counter()
     _check(job, deployment)
     board = PartyBoard(folder.path / "parties.json", [party.name for party in deployment.parties])
-    facts, declined = _inspect(job, transport, deployment, board, folder.run_id)
+    setup = Traffic()
+    facts, declined = _inspect(job, transport, deployment, board, folder.run_id, setup)
     federation = _federation(job, deployment, facts)
     algorithm = algorithm_for(job, _model(job, facts), federation)
     plan = plan_release(job, algorithm=algorithm, federation=federation, run_id=folder.run_id)
@@ -129,6 +130,7 @@ def coordinate(
                 "rounds": job.rounds,
             },
             declined=declined,
+            setup=setup,
         )
         try:
             if start.done < job.rounds:
@@ -165,6 +167,7 @@ def coordinate(
             "masked_check": "",
             "setup_bytes_up": cohort.setup.up,
             "setup_bytes_down": cohort.setup.down,
+            "setup_stage_seconds": cohort.setup.seconds,
         },
         folder=folder,
         ledger_head={"records": head.records, "hash": head.hash},
@@ -232,6 +235,7 @@ def _inspect(
     deployment: Deployment,
     board: PartyBoard,
     run_id: str,
+    traffic: Traffic,
 ) -> tuple[dict[int, PartyFacts], dict[int, Reason]]:
     """What the parties that are there say of themselves, and who declines.
 
@@ -256,7 +260,7 @@ def _inspect(
             continue
         frames = {index: Frame(kind="inspect", head=head) for index in there}
         left = max(until - time.monotonic(), 1.0)
-        for reply in ask(transport, frames, needed=there, timeout_s=left, traffic=Traffic()):
+        for reply in ask(transport, frames, needed=there, timeout_s=left, traffic=traffic):
             if reply.status is Status.OK and _own_facts(reply.frame, reply.party):
                 facts[reply.party] = _facts(reply.frame)
                 board.party(reply.party, PartyState.ONLINE)

@@ -8,6 +8,7 @@ sum, and the rest goes on as long as the thresholds hold.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -43,11 +44,11 @@ _PASSING = frozenset({Reason.BUSY, Reason.PROTOCOL, Reason.ERROR})
 
 @dataclass(kw_only=True)
 class Traffic:
-    """Bytes of all parties, and exchanges one after another."""
+    """Bytes of all parties, and seconds of each exchange, one after another."""
 
     up: int = 0
     down: int = 0
-    stages: int = 0
+    seconds: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,8 +77,8 @@ def ask(
         return
     requests = {index: encode_frame(frame) for index, frame in frames.items()}
     traffic.down += sum(len(request) for request in requests.values())
-    traffic.stages += 1
     waiting = set(needed)
+    began = time.perf_counter()
     replies = transport.exchange(requests, timeout_s=timeout_s)
     for index, data in replies:
         if index not in frames:
@@ -87,6 +88,7 @@ def ask(
         waiting.discard(index)
         if not waiting:
             break
+    traffic.seconds.append(time.perf_counter() - began)
 
 
 def _reply(index: int, data: bytes) -> Reply:
@@ -114,6 +116,7 @@ class PartyCohort:
         weights: party → its public weight.
         join_head: what the run is, for the parties to judge (`client.wire`).
         declined: parties that take no part in the run, with their reasons.
+        setup: what was exchanged with them outside the rounds.
     """
 
     transport: Transport
@@ -123,7 +126,7 @@ class PartyCohort:
     weights: Mapping[int, float]
     join_head: Mapping[str, Any]
     declined: dict[int, Reason] = field(default_factory=dict)
-    setup: Traffic = field(default_factory=Traffic, init=False)
+    setup: Traffic = field(default_factory=Traffic)
 
     def __post_init__(self) -> None:
         self._joined: set[int] = set()
@@ -355,7 +358,8 @@ class PartyCohort:
             reasons=dict(Counter(str(reason) for reason in declined.values())),
             bytes_up=traffic.up,
             bytes_down=traffic.down,
-            stages=traffic.stages,
+            stages=len(traffic.seconds),
+            stage_seconds=tuple(traffic.seconds),
         )
 
     def evaluate(self, theta: NDArray[np.float64], *, round_number: int) -> dict[str, Any]:

@@ -265,6 +265,7 @@ def _line(
         "bytes_up": total.bytes_up,
         "bytes_down": total.bytes_down,
         "stages": total.stages,
+        "stage_seconds": list(total.stage_seconds),
         "seconds": seconds,
         **accounting,
         "simulation_only": figures,

@@ -38,7 +38,7 @@ from flwr.supercore.interceptors import (
 from flwr.supercore.retry import make_simple_http_retry_invoker
 from flwr.supercore.runtime import RuntimeHttpClient
 
-from parley.deploy.pace import quicken
+from parley.deploy.pace import Bell, quicken
 from parley.deploy.processes import ProcessError, end_with_parent, listens
 
 __all__ = ["main", "run_executor"]
@@ -46,7 +46,9 @@ __all__ = ["main", "run_executor"]
 _log = logging.getLogger("parley.executor")
 
 _ACQUIRE = frozenset({"/flwr.proto.Runtime/AcquireTask"})
-_POLL_S, _HEARTBEAT_S = 0.05, 10.0
+# Every time that it is asked, the other side spends 5 to 10 ms of computing: a party's executor is
+# woken instead, and a run of the server's starts half a second later, once.
+_POLL_S, _HEARTBEAT_S, _LISTEN_S = 0.5, 10.0, 0.05
 # Beyond the request's own deadline: a party that hangs is answered for, and its process killed.
 _GRACE_S = 1.0
 
@@ -54,10 +56,11 @@ _fork = multiprocessing.get_context("fork")
 
 
 class _Runtime:
-    """A Runtime API: where it is, and how its certificate is checked."""
+    """A Runtime API: where it is, how its certificate is checked, what announces a task."""
 
-    def __init__(self, address: str, *, ca: Path | None, secret: bytes) -> None:
+    def __init__(self, address: str, *, ca: Path | None, secret: bytes, bell: Bell | None) -> None:
         self._address, self._secret = address, secret
+        self._wait = time.sleep if bell is None else bell.wait
         self._roots = None if ca is None else ca.read_bytes()
 
     def client(self, token: str | None = None) -> RuntimeHttpClient:
@@ -92,7 +95,7 @@ class _Runtime:
                     continue
                 if answer.HasField("task") and answer.token:
                     return answer.token
-                time.sleep(_POLL_S)
+                self._wait(_POLL_S)
         finally:
             client.close()
 
@@ -177,9 +180,17 @@ def _reply(task: RuntimeHttpClient, reply: Message, context: Context) -> None:
 
 
 def run_executor(
-    address: str, *, secret: bytes, ca: Path | None = None, party: Path | None = None
+    address: str,
+    *,
+    secret: bytes,
+    ca: Path | None = None,
+    party: Path | None = None,
+    bell: Bell | None = None,
 ) -> NoReturn:
-    """Serves the SuperNode of the party whose folder it is, or the SuperLink, until ended."""
+    """Serves the SuperNode of the party whose folder it is, or the SuperLink, until ended.
+
+    `bell` rings when there may be a task; without it, it asks every half second.
+    """
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", force=True
     )
@@ -188,7 +199,7 @@ def run_executor(
     logging.getLogger("flwr").propagate = False  # it has a handler of its own
     quicken()
     _await(address)
-    runtime = _Runtime(address, ca=ca, secret=secret)
+    runtime = _Runtime(address, ca=ca, secret=secret, bell=bell)
     if party is not None:
         _serve_party(runtime, party)
     from parley.deploy.server_task import run_server_task
@@ -207,7 +218,7 @@ def _await(address: str) -> None:
         try:
             listens(address)
         except ProcessError:
-            time.sleep(_POLL_S)
+            time.sleep(_LISTEN_S)
         else:
             return
 

@@ -6,18 +6,54 @@ all but a few tenths is waiting. `quicken` gives the one loop a `time.sleep` of 
 a second while a run is going on, once a second between runs) and the other shorter defaults, in the
 process that calls it. Where another version of Flower waits in another way, it has no effect but
 the waiting.
+
+That the main loop waits for a reply also says that there is a message: `Bell` then wakes the
+executor, which would otherwise have to ask many times a second whether there is one.
 """
 
 from __future__ import annotations
 
+import os
+import select
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
-__all__ = ["Pace", "quicken"]
+__all__ = ["Bell", "Pace", "quicken"]
 
 _IDLE_S, _ACTIVE_S, _REPLY_S = 1.0, 0.2, 0.05
 _ACTIVE_FOR_S = 60.0
 _FIRST_RETRY_S, _LONGEST_RETRY_S = 0.05, 1.0
+
+
+class Bell:
+    """Wakes a process from another that it was forked from, or that was forked from it.
+
+    >>> bell = Bell()
+    >>> bell.wait(0.01)
+    False
+    >>> bell.ring(), bell.ring()
+    (None, None)
+    >>> bell.wait(10), bell.wait(0.01)
+    (True, False)
+    """
+
+    def __init__(self) -> None:
+        self._heard, self._rung = os.pipe()
+        os.set_blocking(self._heard, False)
+        os.set_blocking(self._rung, False)
+
+    def ring(self) -> None:
+        """Wakes whoever waits, or else the next that does."""
+        with suppress(BlockingIOError):  # full: it was rung often enough
+            os.write(self._rung, b".")
+
+    def wait(self, timeout_s: float) -> bool:
+        """Waits that long at most; whether it was rung, in the meantime or before."""
+        if not select.select([self._heard], [], [], timeout_s)[0]:
+            return False
+        os.read(self._heard, 65536)
+        return True
 
 
 class Pace:
@@ -41,22 +77,28 @@ class Pace:
         *,
         sleep: Callable[[float], object] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
+        answering: Callable[[], object] = lambda: None,
     ) -> None:
-        self._sleep, self._clock = sleep, clock
+        """`answering` is called whenever it waits for a reply."""
+        self._sleep, self._clock, self._answering = sleep, clock, answering
         self._active = -_ACTIVE_FOR_S
 
     def sleep(self, seconds: float) -> None:
         """Waits for less than it was asked to."""
         if seconds < 1:
             self._active = self._clock()
+            self._answering()
             self._sleep(min(seconds, _REPLY_S))
         else:
             active = self._clock() - self._active < _ACTIVE_FOR_S
             self._sleep(min(seconds, _ACTIVE_S if active else _IDLE_S))
 
 
-def quicken(*, supernode: bool = False) -> None:
-    """Shortens Flower's waiting in this process; `supernode` where its main loop runs here."""
+def quicken(*, supernode: bool = False, bell: Bell | None = None) -> None:
+    """Shortens Flower's waiting in this process; `supernode` where its main loop runs here.
+
+    `bell` is rung whenever that loop waits for a reply.
+    """
     from flwr.supercore.inflatable import inflatable_utils
 
     for name in ("pull_objects", "pull_and_inflate_object_from_tree"):
@@ -68,4 +110,5 @@ def quicken(*, supernode: bool = False) -> None:
 
         if hasattr(start_client_internal, "time"):
             # Only `time.sleep` is used there; a test says so.
-            start_client_internal.time = Pace()
+            answering = (lambda: None) if bell is None else bell.ring
+            start_client_internal.time = Pace(answering=answering)

@@ -29,17 +29,17 @@ def main() -> None:
     from flwr.supernode.cli import flower_supernode
 
     from parley.deploy.executor import run_executor
-    from parley.deploy.pace import quicken
+    from parley.deploy.pace import Bell, quicken
     from parley.deploy.processes import end_with_parent
 
-    secret = given.secret.read_bytes()
+    secret, bell = given.secret.read_bytes(), Bell()
     executor = os.fork()
     if executor == 0:
         end_with_parent()
         with given.log.open("ab") as log:
             os.dup2(log.fileno(), 1)
             os.dup2(log.fileno(), 2)
-        run_executor(f"127.0.0.1:{given.port}", secret=secret, party=given.folder)
+        run_executor(f"127.0.0.1:{given.port}", secret=secret, party=given.folder, bell=bell)
 
     def child_ended(*_: object) -> None:
         # Without its executor a SuperNode would take messages and be mute.
@@ -48,7 +48,7 @@ def main() -> None:
             signal.raise_signal(signal.SIGTERM)
 
     signal.signal(signal.SIGCHLD, child_ended)
-    quicken(supernode=True)
+    quicken(supernode=True, bell=bell)
     sys.argv = [
         "flower-supernode",
         *[argument for argument in flower if argument != "--"],

@@ -92,6 +92,11 @@ def test_a_round_is_three_stages_and_set_up_is_done_once(tmp_path):
         ("finish",),
     ]
     assert [line["stages"] for line in scene.lines()] == [3, 3, 3]
+    for line in scene.lines():
+        assert len(line["stage_seconds"]) == 3
+        assert 0 < sum(line["stage_seconds"]) <= line["seconds"]
+    # inspect, join, roster, finish
+    assert len(summary["secure_aggregation"]["setup_stage_seconds"]) == 4
     assert summary["secure_aggregation"]["setup_bytes_up"] > 0
 
 

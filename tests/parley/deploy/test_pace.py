@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 import inspect
+import os
 import subprocess
 import sys
 
 from flwr.supercore.inflatable import inflatable_utils
 from flwr.supernode import start_client_internal
+
+from parley.deploy.pace import Bell, Pace
 
 
 def test_the_supernode_uses_time_for_nothing_but_sleeping():
@@ -29,6 +32,25 @@ def test_what_is_still_on_its_way_is_asked_for_with_these_defaults():
         inflatable_utils.pull_and_inflate_object_from_tree,
     ):
         assert {"initial_backoff", "backoff_cap"} <= set(function.__kwdefaults__)
+
+
+def test_a_message_that_is_being_answered_rings_the_bell():
+    bell, waits = Bell(), []
+    pace = Pace(sleep=waits.append, answering=bell.ring)
+    pace.sleep(3)
+    assert not bell.wait(0)
+    pace.sleep(0.5)
+    assert bell.wait(0)
+
+
+def test_a_bell_wakes_a_forked_process_and_is_never_full():
+    bell = Bell()
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if bell.wait(10) else 1)
+    for _ in range(100_000):
+        bell.ring()
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_quicken_takes_effect():
