@@ -83,6 +83,8 @@ class FederatedAveraging:
         seed: of batches and noise; None for the operating system's entropy.
         both: with unit record, whether the update is clipped to S too, for a guarantee of unit
             party beside.
+        party: index of a party that is a block of its own, for its seeded streams to differ from
+            the others'; None for a block of all.
         components: `[p, k]` directions that rows are projected on beforehand; kept in the state.
     """
 
@@ -97,6 +99,7 @@ class FederatedAveraging:
     seed: int | None
     components: NDArray[np.float64] | None = None
     both: bool = False
+    party: int | None = None
 
     @property
     def lipschitz(self) -> float:
@@ -171,7 +174,8 @@ class FederatedAveraging:
         if self.seed is None:
             return NoiseStream.from_entropy()
         later = (chunk,) if chunk else ()
-        return NoiseStream.from_seed(self.seed, "dp-sgd", use, plan.round_number, *later)
+        alone = () if self.party is None else ("party", self.party)
+        return NoiseStream.from_seed(self.seed, "dp-sgd", use, plan.round_number, *alone, *later)
 
     def update(self, state: State, average: NDArray[np.float64]) -> State:
         """The server's step along the average update, and the mean of the later iterates."""

@@ -100,4 +100,5 @@ def network_task_from(
         training=facts_from(LocalTraining, value["training"]),
         server=facts_from(ServerStep, value["server"]),
         components=None,
+        party=None,
     )

@@ -37,6 +37,7 @@ from client.joined import Joined, plan_from, session_of, state_from
 from client.keeper import Keeper, PartyFolderError
 from client.requests import request_from, round_or_none
 from client.roster import Deployment, load_deployment
+from client.task import for_party
 from client.wire import (
     Frame,
     Reason,
@@ -242,7 +243,7 @@ class PartyService:
     def _examined(self, joined: Joined, proposal: Proposal) -> tuple[FederatedAlgorithm, Holding]:
         """Gate 2: policy, then the task, then what only this party's facts can tell."""
         check_plan(self._consent, proposal)
-        algorithm = algorithm_of(self._consent, proposal.task)
+        algorithm = for_party(algorithm_of(self._consent, proposal.task), self.index)
         holding = self._holding(proposal.dataset, joined.label, intercept=joined.intercept)
         check_computation(
             self._consent,

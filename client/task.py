@@ -16,8 +16,8 @@ again on the party's side, from values alone: a server can name a model, it cann
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any, cast
 
 from client.algorithms import (
     FederatedAlgorithm,
@@ -31,7 +31,7 @@ from client.models import LinearModel
 if TYPE_CHECKING:
     from client.federated import FederatedAveraging
 
-__all__ = ["LARGEST_MODEL", "describe_task", "task_from"]
+__all__ = ["LARGEST_MODEL", "describe_task", "for_party", "task_from"]
 
 LARGEST_MODEL = 10**8
 """Most features or units of a layer that a task may ask for."""
@@ -87,6 +87,15 @@ def task_from(
     if kind not in _LINEAR or set(value) != {"kind", "model", "settings"}:
         raise DecodingError(f"Expected a task of {', '.join(_LINEAR)} or fedavg, got another.")
     return facts_from(_LINEAR[kind], value["settings"], model=_linear_model(value["model"]))
+
+
+def for_party(algorithm: FederatedAlgorithm, index: int) -> FederatedAlgorithm:
+    """The algorithm of one party alone: what it draws from a seed is its own."""
+    if isinstance(algorithm, GradientPerturbation | OutputPerturbation):
+        return algorithm
+    settings: dict[str, Any] = {"party": index}
+    networked: Any = algorithm
+    return cast(FederatedAlgorithm, replace(networked, **settings))
 
 
 def _linear_model(value: Any) -> LinearModel:

@@ -120,15 +120,17 @@ def _serve_party(runtime: _Runtime, folder: Path) -> NoReturn:
         if not loaded:
             # While the server is busy: the processes forked from now on have it already.
             loaded = True
-            _preload()
+            _preload(folder)
 
 
-def _preload() -> None:
+def _preload(folder: Path) -> None:
     try:
-        import torch  # noqa: F401
-
         import client.service  # noqa: F401
-    except ImportError:
+        from client.consent import load_consent
+
+        if "fedavg" in load_consent(folder / "party.toml").algorithms:
+            import torch  # noqa: F401 - of all that is computed only networks need it
+    except Exception:
         _log.exception("Imports will be done for every message.")
 
 

@@ -4,13 +4,15 @@ import copy
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from client.block import PartyBlock
 from client.decoding import DecodingError
 from client.plan import ReleasePlan
-from client.task import describe_task, task_from
+from client.task import describe_task, for_party, task_from
 from privacy.mechanisms import DiscreteGaussian, Gaussian
 from server.job_file import load_job
 from server.release import Federation, algorithm_for, model_for, plan_release
@@ -105,6 +107,20 @@ def test_a_task_cannot_make_a_party_import_code():
         task_from(task)
     with pytest.raises(DecodingError, match="getcwd"):  # allowed by name, and no network
         task_from(task, own_models=frozenset({"os:getcwd"}))
+
+
+def test_parties_alone_draw_from_one_seed_what_is_their_own():
+    algorithm, plan = made(*NETWORKS[0], "run.seed=1")
+    rows = np.random.default_rng(0).normal(size=(95, 4)) / 10
+    block = PartyBlock(
+        features=rows, labels=np.arange(95) % 3, offsets=np.array([0, 95], dtype=np.int64)
+    )
+    state = algorithm.init()
+    first, again, second = (
+        for_party(algorithm, index).local(state, block, plan).values for index in (0, 0, 1)
+    )
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, second)
 
 
 def test_the_digest_binds_the_noise_law():
