@@ -28,6 +28,7 @@ def main() -> None:
 
     from flwr.supernode.cli import flower_supernode
 
+    from client.roster import load_deployment
     from parley.deploy.executor import run_executor
     from parley.deploy.pace import Bell, quicken
     from parley.deploy.processes import end_with_parent
@@ -48,7 +49,8 @@ def main() -> None:
             signal.raise_signal(signal.SIGTERM)
 
     signal.signal(signal.SIGCHLD, child_ended)
-    quicken(supernode=True, bell=bell)
+    parties = len(load_deployment(given.folder / "deployment.toml").parties)
+    quicken(supernode=True, bell=bell, parties=parties)
     sys.argv = [
         "flower-supernode",
         *[argument for argument in flower if argument != "--"],

@@ -12,6 +12,7 @@ import sys
 import pytest
 
 from parley.deploy.processes import free_ports, wait_until
+from privacy.ledger import Ledger
 from server.job_file import load_job, render_job
 from simulations.local_parties import prepare_parties
 
@@ -117,6 +118,35 @@ def test_a_consortium_trains_from_its_commands_alone(ground, parley, consortium,
     wrong = parley("submit", "--to", consortium, "--set", "parties.count=4", expect=2)
     assert "Expected parties.count = 3" in wrong
     assert "north of deployment" in parley.said(parties[0])
+    assert parley.end() == [130, 130, 130, 130]
+
+
+@pytest.mark.heavy
+def test_a_run_that_is_stopped_goes_on_when_it_is_submitted_again(ground, parley, consortium):
+    server = parley.start("server", consortium / "server")
+    wait_until(lambda: "listening on" in parley.said(server), what="the server", timeout_s=60)
+    for name in NAMES:
+        parley.start("party", consortium / "parties" / name)
+    wait_until(lambda: "(3 of 3)" in parley.said(server), what="the parties", timeout_s=90)
+    job = consortium.parent / "job.toml"
+    submitted = parley.start("submit", job, "--to", consortium, "-q", "--set", "algorithm.rounds=8")
+    runs = consortium / "server" / "runs"
+    wait_until(
+        lambda: any(path.stat().st_size for path in runs.glob("*/rounds.jsonl")),
+        what="a round",
+        timeout_s=120,
+    )
+    (run,) = runs.iterdir()
+    assert f"{run.name}: stopping." in parley("stop", consortium)
+    assert parley.running[submitted][0].wait(60) == 130
+    done = len((run / "rounds.jsonl").read_text().splitlines())
+    assert 1 <= done < 8
+    summary = json.loads(parley("submit", "--to", consortium, "--resume", run.name, "--json", "-q"))
+    assert (summary["status"], summary["rounds_done"]) == ("complete", 8)
+    for ledger in (run / "ledger.sqlite", consortium / "parties" / "south" / "ledger.sqlite"):
+        with Ledger.open(ledger, read_only=True) as opened:
+            assert [entry.entry.index for entry in opened.entries()] == list(range(1, 9))
+    parley.running.pop(submitted)[1].close()
     assert parley.end() == [130, 130, 130, 130]
 
 
