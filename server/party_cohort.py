@@ -148,9 +148,22 @@ class PartyCohort:
         return Frame(kind=kind, head={**common, **head}, blobs=blobs)
 
     def _ask(
-        self, frames: Mapping[int, Frame], traffic: Traffic, needed: Collection[int] | None = None
+        self,
+        frames: Mapping[int, Frame],
+        traffic: Traffic,
+        needed: Collection[int] | None = None,
+        *,
+        lasting: bool = True,
     ) -> Iterator[Reply]:
-        """Ok answers; who declines, fails or falls silent is noted (`needed`: None for all)."""
+        """Ok answers; who declines, fails or falls silent is noted.
+
+        Args:
+            frames: what to ask whom.
+            traffic: counts.
+            needed: whom to wait for; None for all.
+            lasting: a refusal stands for the run, unless its reason passes; one about who is left
+                of a round is about that round alone.
+        """
         expected = set(frames) if needed is None else set(needed)
         heard = set()
         for reply in ask(
@@ -167,7 +180,7 @@ class PartyCohort:
                     self._failed.append(reply.party)
                 else:
                     self._refused[reply.party] = reply.reason
-                    if reply.reason not in _PASSING:
+                    if lasting and reply.reason not in _PASSING:
                         self.declined[reply.party] = reply.reason
         for index in expected - heard:
             self._fall_silent(index)
@@ -327,7 +340,7 @@ class PartyCohort:
         frames = {i: self._frame("survivors", (listed,)) for i in summed}
         active, heard = self.server.run.active, set[int]()
         take = self.server.on_confirm if active else self.server.on_reveal
-        for reply in self._ask(frames, traffic):
+        for reply in self._ask(frames, traffic, lasting=False):
             self._accept(reply, take, heard)
         if active:
             confirmations = self.server.confirmations()
@@ -336,7 +349,7 @@ class PartyCohort:
                 i: self._frame("confirmations", (message,)) for i, message in confirmations.items()
             }
             heard = set()
-            for reply in self._ask(frames, traffic):
+            for reply in self._ask(frames, traffic, lasting=False):
                 self._accept(reply, self.server.on_reveal, heard)
         self.board.parties(heard, PartyState.UNMASKED)
         return self.server.finish()

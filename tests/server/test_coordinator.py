@@ -159,6 +159,14 @@ def test_a_round_lost_to_too_few_is_tried_again_with_new_keys(tmp_path):
     assert [entry.entry.index for entry in scene.party_entries(4)] == [1, 2, 3]
 
 
+def test_three_parties_that_cannot_spare_one_try_the_round_again_with_all(tmp_path):
+    scene = Scene(tmp_path, ("parties.count=3",), lost={("round", 1, 1)})
+    summary = scene.run()
+    assert summary["status"] == "complete"
+    assert [counts(line) for line in scene.lines()] == [(3, 0, 0, 3)] * 3
+    assert [entry.entry.index for entry in scene.party_entries(1)] == [1, 2, 3]
+
+
 def test_an_optimistic_round_is_repeated_without_the_party_that_voided_it(tmp_path):
     scene = Scene(tmp_path, ("secure-aggregation.protocol=optimistic",), lost={("round", 3, 1)})
     scene.run()
