@@ -162,6 +162,11 @@ class GridTransport:
         while True:
             try:
                 return call()
+            except httpx.HTTPStatusError as error:
+                if error.response.status_code != httpx.codes.UNAUTHORIZED:
+                    raise
+                # Whoever stops a run takes its token away: like Ctrl-C, between two commits.
+                raise KeyboardInterrupt from error
             except httpx.TransportError as error:
                 if self._clock() >= until:
                     raise

@@ -176,6 +176,19 @@ def test_a_superlink_that_is_too_busy_to_answer_is_asked_again(world, call):
         exchange(Clock().transport(grid, deployment), [0])
 
 
+def test_a_run_whose_token_is_taken_away_was_stopped(world):
+    deployment, nodes = world
+    grid = FakeGrid(nodes, echo)
+
+    def refused(*_):
+        request = httpx.Request("POST", "https://superlink")
+        raise httpx.HTTPStatusError("", request=request, response=httpx.Response(401))
+
+    grid.pull_messages = refused
+    with pytest.raises(KeyboardInterrupt):
+        exchange(Clock().transport(grid, deployment), [0])
+
+
 def test_another_nodes_reply_is_no_reply(world):
     deployment, nodes = world
 
