@@ -30,7 +30,7 @@ app = ClientApp()
 
 
 def answer(request: bytes, folder: Path) -> bytes:
-    """What the party whose folder it is answers; a bug of ours becomes a bare `failed`."""
+    """What the party whose folder it is answers; a bug of ours becomes a bare refusal."""
     try:
         from client.service import PartyService
 
@@ -42,11 +42,14 @@ def answer(request: bytes, folder: Path) -> bytes:
 
 
 def failed() -> bytes:
-    """The answer of a party that computed nothing it may release, for a reason it keeps."""
-    from client.wire import Frame, encode_frame
+    """The answer of a party that could not handle a request, for a reason it keeps: a dropout.
 
-    head = {"version": 1, "status": "failed", "reason": "error"}
-    return encode_frame(Frame(kind="answer", head=head, blobs=()))
+    It is not the status `failed`, which is for a computation that gave nothing releasable, and
+    ends the release.
+    """
+    from client.wire import Reason, encode_frame, refusal
+
+    return encode_frame(refusal(Reason.ERROR))
 
 
 @dataclass(frozen=True, kw_only=True)

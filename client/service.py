@@ -143,8 +143,8 @@ class PartyService:
             # A bug, perhaps in what was sent. Neither its text nor its trace leaves the machine;
             # the log has no text either, which could quote a record.
             at = traceback.extract_tb(error.__traceback__)[-1]
-            reply = failed(Reason.ERROR)
-            said = f"failed: {type(error).__name__} at {Path(at.filename).name}:{at.lineno}"
+            where = f"{type(error).__name__} at {Path(at.filename).name}:{at.lineno}"
+            reply, said = refusal(Reason.ERROR), f"refused {Reason.ERROR}: {where}"
         self._log(f"{kind} {said}")
         return encode_frame(reply)
 

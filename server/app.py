@@ -255,19 +255,15 @@ def _run_folder(context: Context) -> tuple[RunFolder, Job]:
     if server is None:
         job = from_run_config(context.run_config)
         return RunFolder.create(job), job
-    runs = server / "runs"
-    if name:
-        # One name, so that no submitter reaches beyond the server's own runs.
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", name):
-            raise RunFolderError(f"Expected run-folder to be the name of a run, got {name!r}.")
-        return _open(runs / name)
-    for mark in sorted(runs.glob("*/flower-run")):
-        if mark.read_text(encoding="utf-8").strip() == str(context.run_id):
-            return _open(mark.parent)
-    job = from_run_config(context.run_config)
-    folder = RunFolder.create(job, runs / f"flower-{context.run_id}")
-    (folder.path / "flower-run").write_text(f"{context.run_id}\n", encoding="utf-8")
-    return folder, job
+    # One name, so that no submitter reaches beyond the server's own runs; and a folder that `parley
+    # submit` made on this machine, because a job names files and models here: whoever only
+    # reaches the port cannot bring one.
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", name):
+        raise RunFolderError(
+            f"Expected run-folder to be the name of a run that `parley submit` made here, got "
+            f"{name!r}."
+        )
+    return _open(server / "runs" / name)
 
 
 def _open(path: Path) -> tuple[RunFolder, Job]:

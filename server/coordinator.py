@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +20,6 @@ from client.roster import Deployment
 from client.task import describe_task
 from client.wire import WIRE_VERSION, Frame, Reason, Status
 from privacy.ledger import Ledger
-from privacy.stream import NoiseStream
 from secure_agg.interface import Mode
 from secure_agg.pairwise_server import Server
 from secure_agg.parameters import RunParameters
@@ -31,7 +29,7 @@ from server.observer import Observer
 from server.party_board import PartyBoard, PartyState
 from server.party_cohort import PartyCohort, Traffic, ask
 from server.release import Federation, algorithm_for, model_for, plan_release
-from server.rounds import resume_point, run_rounds
+from server.rounds import resume_point, run_rounds, server_noise
 from server.run_folder import RunFolder
 from server.summary import privacy_statement, run_summary
 from server.transport import Transport
@@ -150,7 +148,7 @@ def coordinate(
                 algorithm=algorithm,
                 cohort=cohort,
                 ledger=ledger,
-                noise=_noise(job),
+                noise=server_noise(job),
                 start=start,
                 observe=observe,
                 party_dataset=of_parties,
@@ -375,11 +373,3 @@ def _parameters(job: Job, plan: ReleasePlan, deployment: Deployment) -> RunParam
         )
     except ValueError as error:
         raise JobError(f"Secure aggregation: {error}") from error
-
-
-def _noise(job: Job) -> Callable[[int], NoiseStream]:
-    if job.seed is None:
-        entropy = NoiseStream.from_entropy()
-        return lambda _round: entropy
-    seed = job.seed
-    return lambda number: NoiseStream.from_seed(seed, "server-noise", number)

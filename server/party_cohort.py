@@ -262,7 +262,7 @@ class PartyCohort:
             TooFewSurvivors: fewer contributions than the protocol or the plan needs.
             PartyFailed: a party has nothing it may release.
         """
-        traffic, lost = Traffic(), self._silent if attempt else set()
+        traffic, lost = Traffic(), self._silent | set(self._refused) if attempt else set()
         self._begin()
         self._wire_round += 1
         number = self._wire_round

@@ -25,10 +25,10 @@ from privacy.ledger import BudgetExceeded, Entry, Ledger
 from privacy.stream import NoiseStream
 from secure_agg.interface import TooFewSurvivors
 from server.cohort import Cohort, PartyFailed, RoundSum
-from server.job import JobError
+from server.job import Job, JobError
 from server.release import account
 
-__all__ = ["ATTEMPTS", "Outcome", "Progress", "resume_point", "run_rounds"]
+__all__ = ["ATTEMPTS", "Outcome", "Progress", "resume_point", "run_rounds", "server_noise"]
 
 ATTEMPTS = 3
 """How often a round is asked for again when too few parties survive it."""
@@ -203,6 +203,16 @@ def resume_point(
         lines=lines,
         party_spent=party_spent,
     )
+
+
+def server_noise(job: Job) -> Callable[[int], NoiseStream]:
+    """Round number → the stream of the server's noise: entropy, or the job's seed and the round."""
+    if job.seed is None:
+        entropy = NoiseStream.from_entropy()
+        return lambda _round: entropy
+    # Keyed by the round: a resumed run draws what the killed one would have drawn.
+    seed = job.seed
+    return lambda number: NoiseStream.from_seed(seed, "server-noise", number)
 
 
 def save_state(state: State) -> bytes:

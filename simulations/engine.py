@@ -18,14 +18,13 @@ import numpy as np
 from client.party import PartyPolicy, PartySession
 from client.plan import ReleasePlan
 from privacy.ledger import Ledger
-from privacy.stream import NoiseStream
 from secure_agg.interface import Mode, SecureSum
 from secure_agg.plain import IdealSum
 from server.budgets import budgets_of, check_affordable
 from server.job import Job, JobError
 from server.observer import Observer
 from server.release import algorithm_for, plan_release
-from server.rounds import resume_point, run_rounds
+from server.rounds import resume_point, run_rounds, server_noise
 from server.run_folder import RunFolder
 from server.summary import privacy_statement
 from simulations.block_cohort import BlockCohort
@@ -161,7 +160,7 @@ def simulate(
             algorithm=algorithm,
             cohort=cohort,
             ledger=ledger,
-            noise=_noise(job),
+            noise=server_noise(job),
             start=start,
             observe=observe,
             party_dataset=parties_name,
@@ -193,15 +192,6 @@ def simulate(
     folder.write_model(tensors, privacy_statement(summary))
     folder.write_summary(summary)
     return Simulation(summary=summary, folder=folder.path, theta=theta)
-
-
-def _noise(job: Job) -> Callable[[int], NoiseStream]:
-    if job.seed is None:
-        entropy = NoiseStream.from_entropy()
-        return lambda _round: entropy
-    # Keyed by the round: a resumed run draws what the killed one would have drawn.
-    seed = job.seed
-    return lambda number: NoiseStream.from_seed(seed, "server-noise", number)
 
 
 def _evaluator(

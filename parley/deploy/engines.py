@@ -95,11 +95,7 @@ def run_processes(
         ProcessError: a process did not start, or ended by itself; and what
             `simulations.engine.simulate` raises.
     """
-
-    def start(place: _Place, supervisor: Supervisor) -> SuperLink:
-        return _network(place, supervisor)
-
-    return _run(job, "processes", start, out=out, resume=resume, observer=observer)
+    return _run(job, "processes", _network, out=out, resume=resume, observer=observer)
 
 
 ENGINES: dict[str, Callable[..., Simulation]] = {

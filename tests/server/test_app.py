@@ -273,7 +273,7 @@ def test_nothing_of_an_exception_leaves_the_party(monkeypatch, tmp_path):
     made = client.app.app(call(), context(party=str(tmp_path)))
     assert made.has_content()
     assert "patient" not in str(made.content)
-    assert decode_frame(frame_of(made.content)).head["status"] == "failed"
+    assert decode_frame(frame_of(made.content)).head["status"] == "refused"
 
 
 def test_a_handler_that_hangs_is_answered_for_at_its_deadline(monkeypatch, tmp_path):
@@ -281,7 +281,7 @@ def test_a_handler_that_hangs_is_answered_for_at_its_deadline(monkeypatch, tmp_p
     monkeypatch.setattr(client.app, "answer", lambda *_: ended.wait(30) or b"late")
     said = heard(call(timeout=0.2), context(party=str(tmp_path)))
     ended.set()
-    assert said == {"version": 1, "status": "failed", "reason": "error"}
+    assert said == {"version": 1, "status": "refused", "reason": "error"}
 
 
 def test_a_message_that_is_none_is_answered(tmp_path):
@@ -300,7 +300,7 @@ def test_a_submitter_reaches_no_folder_beyond_the_servers_runs(monkeypatch, tmp_
 
     monkeypatch.setenv("PARLEY_SERVER", str(tmp_path))
     monkeypatch.delenv("PARLEY_RUN", raising=False)
-    for name in ("../elsewhere", "/etc", ".hidden"):
+    for name in ("../elsewhere", "/etc", ".hidden", ""):
         with pytest.raises(RunFolderError, match="name of a run"):
             serve(FakeGrid([], echo), run_context(load_job(), **{"run-folder": name}))
 
@@ -325,10 +325,12 @@ def test_what_ended_the_run_is_left_for_the_launcher(monkeypatch, tmp_path):
 
 
 def test_a_run_that_flower_starts_again_goes_on_in_its_folder(monkeypatch, tmp_path):
+    from server.run_folder import RunFolder
+
     monkeypatch.setenv("PARLEY_SERVER", str(tmp_path))
     monkeypatch.delenv("PARLEY_RUN", raising=False)
     monkeypatch.setattr("client.roster.load_deployment", lambda _path: SimpleNamespace(parties=()))
-    (tmp_path / "runs").mkdir()
+    RunFolder.create(load_job(), tmp_path / "runs" / "a")
     calls = []
 
     def coordinate(job, *, folder, resume, **_):
@@ -336,8 +338,8 @@ def test_a_run_that_flower_starts_again_goes_on_in_its_folder(monkeypatch, tmp_p
         folder.commission()
 
     monkeypatch.setattr("server.coordinator.coordinate", coordinate)
-    serve(FakeGrid([], echo), run_context(load_job()))
-    serve(FakeGrid([], echo), run_context(load_job()))
+    for _ in range(2):
+        serve(FakeGrid([], echo), run_context(load_job(), **{"run-folder": "a"}))
     assert [resume for _, resume in calls] == [False, True]
     assert calls[0][0] == calls[1][0]
 

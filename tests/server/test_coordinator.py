@@ -247,14 +247,21 @@ class KilledServer(InProcessTransport):
         yield from super().exchange(requests, timeout_s=timeout_s)
 
 
+OPTIMISTIC = ("secure-aggregation.protocol=optimistic",)
+
+
 @pytest.mark.parametrize(
-    ("kind", "nth"),
-    [("join", 1), ("round", 1), ("round", 2), ("survivors", 2), ("confirmations", 2), ("round", 3)],
+    ("kind", "nth", "overrides"),
+    [
+        *[(kind, nth, ()) for kind, nth in (("survivors", 2), ("confirmations", 2))],
+        *[
+            (kind, nth, overrides)
+            for kind, nth in (("join", 1), ("round", 1), ("round", 2), ("round", 3))
+            for overrides in ((), OPTIMISTIC)
+        ],
+    ],
 )
-@pytest.mark.parametrize("overrides", [(), ("secure-aggregation.protocol=optimistic",)])
 def test_a_killed_server_goes_on_and_nothing_is_paid_twice(tmp_path, kind, nth, overrides):
-    if overrides and kind in {"survivors", "confirmations"}:
-        pytest.skip("an optimistic round has no such stage")
     scene = Scene(tmp_path, overrides)
     with pytest.raises(Killed):
         scene.run(transport=KilledServer(scene.homes, kind, nth))
