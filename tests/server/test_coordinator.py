@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from client.consent import load_consent, render_consent
-from client.wire import Frame, decode_frame, encode_frame
+from client.wire import Frame, Reason, decode_frame, encode_frame, refusal
 from privacy.ledger import Ledger
 from server.coordinator import coordinate, served_name
 from server.job import JobError
@@ -317,6 +317,21 @@ def test_a_party_that_answers_nonsense_is_left_out_and_the_rest_goes_on(tmp_path
     assert summary["status"] == "complete"
     if change.__code__.co_code and kind != "inspect":
         assert scene.lines()[0]["parties"]["answered"] <= 5
+
+
+def test_an_optimistic_round_goes_on_without_a_party_whose_handler_raised(tmp_path):
+    scene = Scene(tmp_path, (*OPTIMISTIC, "algorithm.rounds=2"))
+    raised = []
+
+    def change(kind, index, reply):
+        if (kind, index) == ("round", 3) and not raised:
+            raised.append(reply)
+            return encode_frame(refusal(Reason.ERROR))
+        return reply
+
+    summary = scene.run(transport=Tampering(scene.homes, change))
+    assert summary["status"] == "complete"
+    assert [counts(line)[3] for line in scene.lines()] == [4, 5]
 
 
 def test_a_party_cannot_answer_for_another(tmp_path):
