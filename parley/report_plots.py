@@ -76,7 +76,9 @@ def curves(
 
     scale = alt.Scale(zero=zero, nice=True)
     rounds = max((x for line in lines for x, _ in line.points), default=1)
-    x_axis = alt.Axis(title="round", format=",d", tickMinStep=1, tickCount=6, grid=False)
+    # Few rounds get a tick each: fractions between them would be rounded to the same label.
+    ticks = {"values": list(range(1, int(rounds) + 1))} if rounds <= 8 else {"tickCount": 6}
+    x_axis = alt.Axis(title="round", format=",d", tickMinStep=1, grid=False, **ticks)
     layers = []
     for level in levels:
         rule = _chart([{"y": level.value}]).mark_rule(
