@@ -26,7 +26,7 @@ from privacy.ledger import (
 )
 from privacy.ledger_budget import BUDGET_TOLERANCE
 
-__all__ = ["Charge", "check_job", "register", "reserve", "settle", "void"]
+__all__ = ["Charge", "check_job", "register", "reserve", "settle", "spent_ahead", "void"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +76,26 @@ def check_job(dataset: DataSet, plan: ReleasePlan, *, releases: int, spent: Comp
         )
 
 
+def spent_ahead(path: Path, *, run_id: str, name: str) -> Composition:
+    """What a run's release ahead of its rounds was charged, that of components; often nothing."""
+    spent = Composition.empty()
+    if not path.exists():
+        return spent
+    with _opened(path) as ledger:
+        for recorded in _of_run(ledger, run_id, name):
+            if recorded.entry.index == 0:
+                spent = spent.add(recorded.entry.event)
+    return spent
+
+
+def _of_run(ledger: Ledger, run_id: str, name: str) -> list[RecordedEntry]:
+    return [
+        recorded
+        for recorded in ledger.entries(run_id)
+        if recorded.entry.dataset == name and recorded.state is not EntryState.VOIDED
+    ]
+
+
 def reserve(
     path: Path,
     dataset: DataSet,
@@ -111,11 +131,7 @@ def reserve(
     except ValueError as error:
         raise Declined(Reason.PROTOCOL, str(error)) from error
     with _opened(path) as ledger:
-        known = [
-            recorded
-            for recorded in ledger.entries(plan.run_id)
-            if recorded.entry.dataset == name and recorded.state is not EntryState.VOIDED
-        ]
+        known = _of_run(ledger, plan.run_id, name)
         before = [r for r in known if r.entry.index == plan.round_number]
         if not before:
             spent = Composition.empty()

@@ -156,14 +156,15 @@ class Consent(_Part):
         ("exact", "zcdp", "cks20", "pld"),
         description="Accepted ways of scaling the noise; what is charged is recomputed here.",
     )
-    algorithms: tuple[Literal["gradient-perturbation", "output-perturbation", "fedavg"], ...] = (
-        Field(
-            ("gradient-perturbation", "output-perturbation", "fedavg"),
-            description="Accepted algorithms.",
-        )
+    algorithms: tuple[
+        Literal["gradient-perturbation", "output-perturbation", "fedavg", "second-moments"], ...
+    ] = Field(
+        ("gradient-perturbation", "output-perturbation", "fedavg", "second-moments"),
+        description="Accepted algorithms (second-moments: the release that a pca-mlp's private "
+        "components are made of).",
     )
     models: tuple[str, ...] = Field(
-        ("logistic", "softmax", "ridge", "huber-svm", "mlp", "cnn"),
+        ("logistic", "softmax", "ridge", "huber-svm", "mlp", "pca-mlp", "cnn"),
         description="Accepted models. module:function is code installed on this machine, which "
         "listing it here allows a server to have run.",
     )

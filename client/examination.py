@@ -37,6 +37,7 @@ from client.decoding import DecodingError
 from client.party_level import PartyLevel
 from client.plan import ReleasePlan
 from client.roster import Deployment
+from client.second_moments import SecondMoments, Triangle
 from client.task import task_from
 from client.wire import Reason
 from privacy.guarantee import Neighbouring, NoisePoint, Unit
@@ -45,7 +46,8 @@ from secure_agg.encoding import RingTooSmall
 from secure_agg.interface import RemoteProtocolError
 from secure_agg.parameters import Policy, RunParameters
 
-__all__ = ["Proposal", "check_computation", "check_plan", "check_run", "check_state", "task_of"]
+__all__ = ["Proposal", "check_components", "check_computation", "check_plan", "check_run"]
+__all__ += ["check_state", "task_of"]
 
 _EXACT = 1 - 1e-12
 _LINEAR = ("logistic", "softmax", "ridge", "huber-svm")
@@ -116,12 +118,14 @@ def check_plan(consent: Consent, proposal: Proposal) -> None:
     weighted = plan.weights == "size"
     private_size = dataset.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
     laws, accepted = {plan.mechanism.law}, consent.laws
+    # The release ahead of the rounds is number 0, of which there is one.
+    first, last = (0, 0) if plan.algorithm == "second-moments" else (1, proposal.rounds)
     if plan.party_level is not None:
         laws |= {plan.party_level.mechanism.law}
     claims = (
         (Reason.WRONG_RUN, "run", proposal.run_id, plan.run_id == proposal.run_id),
         (Reason.WRONG_RUN, "parties", run.parties, plan.parties == run.parties),
-        (Reason.WRONG_RUN, "rounds", "1 to T", 1 <= plan.round_number <= proposal.rounds),
+        (Reason.WRONG_RUN, "the round", f"{first} to {last}", first <= plan.round_number <= last),
         (Reason.UNIT, "unit", dataset.unit, plan.unit is dataset.unit),
         (
             Reason.NEIGHBOURING,
@@ -189,7 +193,7 @@ def task_of(consent: Consent, task: Mapping[str, Any]) -> FederatedAlgorithm:
     if task.get("kind") not in consent.algorithms:
         raise Declined(Reason.ALGORITHM, f"Expected one of {', '.join(consent.algorithms)}.")
     name, size = _model_of(task)
-    if name not in consent.models or name == "pca-mlp":  # its rows would have to be projected
+    if name not in consent.models:
         raise Declined(Reason.MODEL, f"Expected one of {', '.join(consent.models)}.")
     if size > consent.largest_model:
         raise Declined(
@@ -203,6 +207,9 @@ def task_of(consent: Consent, task: Mapping[str, Any]) -> FederatedAlgorithm:
 
 def _model_of(task: Mapping[str, Any]) -> tuple[str, int]:
     """Name of the task's model, and a lower bound on its parameters, from the description alone."""
+    features = task.get("features")
+    if task.get("kind") == "second-moments" and type(features) is int and 0 < features < 2**40:
+        return "pca-mlp", Triangle(features=features).dimension
     model = task.get("network", task.get("model"))
     if isinstance(model, Mapping):
         loss = model.get("loss")
@@ -213,9 +220,22 @@ def _model_of(task: Mapping[str, Any]) -> tuple[str, int]:
             widths = [model.get("features"), *hidden, classes]
             if all(type(width) is int and 0 < width < 2**40 for width in widths):
                 # Of a convolutional network, or one's own code, sizes alone bound little.
-                layered = name == "mlp" or isinstance(loss, Mapping)
+                layered = name in {"mlp", "pca-mlp"} or isinstance(loss, Mapping)
                 return name, sum(a * b for a, b in pairwise(widths)) if layered else max(widths)
     raise Declined(Reason.PROTOCOL, "Expected a model with a kind and whole sizes, got another.")
+
+
+def check_components(task: Mapping[str, Any], *, given: bool) -> None:
+    """Refuses components for anything but the model that is made for them, and that one without.
+
+    What they are matters to no guarantee: gradients are clipped whatever the rows.
+
+    Raises:
+        Declined: model.
+    """
+    needed = task.get("kind") == "fedavg" and _model_of(task)[0] == "pca-mlp"
+    if given != needed:
+        raise Declined(Reason.MODEL, "Expected components with pca-mlp, and only there.")
 
 
 def check_computation(
@@ -251,6 +271,8 @@ def check_computation(
         )
     if isinstance(algorithm, GradientPerturbation | OutputPerturbation):
         entry = _check_linear(plan, algorithm, classes)
+    elif isinstance(algorithm, SecondMoments):
+        entry = _check_moments(plan, algorithm)
     else:
         entry = _check_network(consent, plan, algorithm, classes)
     required = _sensitivity(plan, algorithm)
@@ -319,6 +341,19 @@ def _check_linear(
             raise Declined(Reason.ALGORITHM, f"Expected clip_norm > 0, got {plan.clip_norm}.")
         longest = min(longest, plan.clip_norm)
     _sufficient("the task's lipschitz", longest, algorithm.lipschitz)
+    return algorithm.bound
+
+
+def _check_moments(plan: ReleasePlan, algorithm: SecondMoments) -> float:
+    """Checks the task of second moments; the largest |entry| of its contribution."""
+    if plan.unit is not Unit.RECORD or plan.party_level is not None:
+        raise Declined(Reason.UNIT, "Expected unit record with second moments, got another.")
+    if plan.neighbouring is not algorithm.neighbouring:
+        raise Declined(Reason.NEIGHBOURING, "Expected one relation in task and plan, got two.")
+    if plan.noise_point is not NoisePoint.SERVER or isinstance(plan.mechanism, PartySteps):
+        raise Declined(Reason.MECHANISM, "Expected noise on the sum with second moments.")
+    if plan.weights != "uniform" or plan.clip_norm is not None:
+        raise Declined(Reason.SENSITIVITY, "Expected uniform weights and no clipping.")
     return algorithm.bound
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import zipfile
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from client.consent import DataSet, Declined
 from client.models import LinearModel, prepare_rows
 from client.records import LABEL_READERS, DataError, as_classes, read_records
 from client.schema import SchemaError, load_schema
+from client.second_moments import projected
 from client.wire import Reason
 
 __all__ = ["Holding", "file_fingerprint", "load_holding"]
@@ -49,6 +50,22 @@ class Holding:
     features: int
     classes: int
     fingerprint: str
+
+    def on(self, components: NDArray[np.float64] | None) -> Holding:
+        """The same with its rows projected on `[p, k]` components, if there are any.
+
+        Raises:
+            Declined: model, where they are components of other rows.
+        """
+        if components is None:
+            return self
+        if components.shape[0] != self.rows.shape[1]:
+            raise Declined(
+                Reason.MODEL,
+                f"Expected components of {self.rows.shape[1]} features, got {components.shape[0]}.",
+            )
+        offsets = np.array([0, self.records])
+        return replace(self, rows=projected(self.rows, offsets, components))
 
     @property
     def records(self) -> int:

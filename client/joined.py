@@ -11,11 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from client.algorithms import FederatedAlgorithm, State
 from client.consent import Declined
 from client.decoding import DecodingError
 from client.examination import Proposal
 from client.plan import ReleasePlan
+from client.second_moments import check_components
 from client.wire import Frame, Reason
 from privacy.ledger_budget import checked_name
 from secure_agg.interface import RemoteProtocolError
@@ -38,6 +42,7 @@ class Joined:
     Attributes:
         session: 32 hex digits.
         label, intercept: how the data are read.
+        components: safetensors of what rows are projected on, checked; empty for none.
         proposal: what was proposed, and accepted.
         release: digest of the release that was answered last, empty before the first.
         state: bytes of the protocol's state, secret; empty before the key of the run.
@@ -47,16 +52,18 @@ class Joined:
     label: str
     intercept: bool
     proposal: Proposal
+    components: bytes = field(default=b"", repr=False)
     release: bytes = b""
     state: bytes = field(default=b"", repr=False)
 
     @classmethod
-    def from_head(cls, head: Mapping[str, Any]) -> Joined:
+    def from_request(cls, frame: Frame) -> Joined:
         """What a join request asks for.
 
         Raises:
             Declined: protocol (malformed), or wrong-run (parameters of another session).
         """
+        head, components = frame.head, frame.blobs[0]
         session = session_of(head)
         try:
             run_id = checked_name(head["run"], "run")
@@ -74,6 +81,7 @@ class Joined:
             raise Declined(Reason.PROTOCOL, "Expected a label's reading and an intercept flag.")
         return cls(
             session=session,
+            components=components,
             label=head["label"],
             intercept=head["intercept"],
             proposal=Proposal(
@@ -89,9 +97,9 @@ class Joined:
     @classmethod
     def from_file(cls, frame: Frame) -> Joined:
         """The session that `to_file` wrote."""
-        joined = cls.from_head(frame.head)
+        joined = cls.from_request(frame)
         release = bytes.fromhex(frame.head["release"])
-        return replace(joined, release=release, state=frame.blobs[0])
+        return replace(joined, release=release, state=frame.blobs[1])
 
     def to_file(self) -> Frame:
         """Everything, secrets included."""
@@ -108,7 +116,27 @@ class Joined:
             "rounds": proposal.rounds,
             "release": self.release.hex(),
         }
-        return Frame(kind="join", head=head, blobs=(self.state,))
+        return Frame(kind="join", head=head, blobs=(self.components, self.state))
+
+    def components_matrix(self) -> NDArray[np.float64] | None:
+        """`[p, k]` what rows are projected on, if they are.
+
+        Raises:
+            Declined: protocol: not one float64 matrix of finite entries, not too large.
+        """
+        if not self.components:
+            return None
+        from safetensors import SafetensorError
+        from safetensors.numpy import load
+
+        try:
+            tensors = load(self.components)
+            if set(tensors) != {"components"}:
+                raise ValueError("Expected the tensor `components` alone, got others.")
+            check_components(tensors["components"])
+        except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise Declined(Reason.PROTOCOL, f"No components: {type(error).__name__}.") from error
+        return np.asarray(tensors["components"])
 
     def protocol_state(self) -> PartyState:
         """A fresh copy of the protocol's state."""
@@ -155,7 +183,6 @@ def state_from(blob: bytes, algorithm: FederatedAlgorithm) -> State:
     Raises:
         Declined: protocol: an unknown name, another shape, not float64, or not finite.
     """
-    import numpy as np
     from safetensors import SafetensorError
     from safetensors.numpy import load
 

@@ -239,8 +239,8 @@ class ReleasePlan:
             encoding=facts_from(FixedPoint, rest.get("encoding")),
             party_level=None if party is None else PartyLevel.from_json(party),
         )
-        if min(plan.round_number, plan.dimension, plan.parties, plan.min_records) < 1:
-            raise DecodingError("Expected round, dimension, parties and min_records >= 1.")
+        if plan.round_number < 0 or min(plan.dimension, plan.parties, plan.min_records) < 1:
+            raise DecodingError("Expected round >= 0, dimension, parties and min_records >= 1.")
         if not 1 <= plan.min_survivors <= plan.parties or plan.weights not in ("uniform", "size"):
             raise DecodingError("Expected min_survivors from 1 to m and known weights, got others.")
         level = plan.party_level

@@ -25,7 +25,7 @@ _KEYS: dict[str, tuple[frozenset[str], int]] = {
             {"run", "session", "parameters", "dataset", "label", "intercept", "task", "plan"}
             | {"rounds"}
         ),
-        0,
+        1,
     ),
     "roster": (frozenset({"session", "prepare"}), 1),
     "prepare": (frozenset({"session", "prepare"}), 0),

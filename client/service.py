@@ -30,7 +30,14 @@ from client.algorithms import FederatedAlgorithm
 from client.consent import Consent, Declined, load_consent
 from client.contribution import ComputationFailed, check_opening, contribution, keep_opening
 from client.decoding import DecodingError, value_from
-from client.examination import Proposal, check_computation, check_plan, check_run, check_state
+from client.examination import (
+    Proposal,
+    check_components,
+    check_computation,
+    check_plan,
+    check_run,
+    check_state,
+)
 from client.examination import task_of as algorithm_of
 from client.holdings import Holding, load_holding
 from client.joined import Joined, plan_from, session_of, state_from
@@ -47,7 +54,6 @@ from client.wire import (
     refusal,
     release_context,
 )
-from privacy.events import Composition
 from privacy.guarantee import Neighbouring
 from privacy.ledger import LedgerError
 from secure_agg.interface import ProtocolError, RemoteProtocolError, TooFewSurvivors
@@ -201,13 +207,18 @@ class PartyService:
     # A run from its first message to its last.
 
     def _join(self, frame: Frame) -> Frame:
-        joined = Joined.from_head(frame.head)
+        joined = Joined.from_request(frame)
         proposal = joined.proposal
         policy = check_run(self._consent, self._deployment, proposal.parameters)
         dataset = self._consent.dataset(proposal.dataset)
         _, holding = self._examined(joined, proposal)
         charging.check_job(
-            dataset, proposal.plan, releases=proposal.rounds, spent=Composition.empty()
+            dataset,
+            proposal.plan,
+            releases=proposal.rounds,
+            spent=charging.spent_ahead(
+                self._keeper.ledger, run_id=proposal.run_id, name=proposal.dataset
+            ),
         )
         charging.register(
             self._keeper.ledger, dataset, name=proposal.dataset, fingerprint=holding.fingerprint
@@ -244,7 +255,10 @@ class PartyService:
         """Gate 2: policy, then the task, then what only this party's facts can tell."""
         check_plan(self._consent, proposal)
         algorithm = for_party(algorithm_of(self._consent, proposal.task), self.index)
-        holding = self._holding(proposal.dataset, joined.label, intercept=joined.intercept)
+        components = joined.components_matrix()
+        check_components(proposal.task, given=components is not None)
+        held = self._holding(proposal.dataset, joined.label, intercept=joined.intercept)
+        holding = held.on(components)
         check_computation(
             self._consent,
             proposal.plan,
@@ -320,7 +334,7 @@ class PartyService:
         algorithm, holding = self._examined(joined, proposal)
         state = state_from(blob, algorithm)
         check_state(algorithm, state)
-        release = release_context(plan, blob)
+        release = release_context(plan, blob, joined.components)
         try:
             # On a copy: what the protocol would refuse is refused before anything is charged.
             copy, nothing = self._party(joined), np.zeros(plan.dimension, plan.encoding.dtype)

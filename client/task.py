@@ -27,6 +27,7 @@ from client.algorithms import (
 from client.decoding import DecodingError, facts_from, value_from
 from client.losses import HuberSVM, Logistic, Loss, Softmax, SquaredLoss
 from client.models import LinearModel
+from client.second_moments import SecondMoments, Triangle
 
 if TYPE_CHECKING:
     from client.federated import FederatedAveraging
@@ -58,6 +59,12 @@ def describe_task(algorithm: FederatedAlgorithm) -> dict[str, Any]:
         described = settings.pop("model")
         model = {"loss": {"kind": name, **described["kind"]}, "features": described["features"]}
         return {"kind": kind, "model": model, "settings": settings}
+    if isinstance(algorithm, SecondMoments):
+        return {
+            "kind": "second-moments",
+            "features": algorithm.model.features,
+            "settings": {"neighbouring": str(algorithm.neighbouring), "bound": algorithm.bound},
+        }
     from client.network_task import describe_network_task
 
     return describe_network_task(algorithm)
@@ -65,7 +72,7 @@ def describe_task(algorithm: FederatedAlgorithm) -> dict[str, Any]:
 
 def task_from(
     value: Any, *, device: str = "cpu", own_models: frozenset[str] = frozenset()
-) -> GradientPerturbation | OutputPerturbation | FederatedAveraging:
+) -> GradientPerturbation | OutputPerturbation | SecondMoments | FederatedAveraging:
     """The algorithm that `describe_task` described.
 
     Args:
@@ -84,6 +91,8 @@ def task_from(
         from client.network_task import network_task_from
 
         return network_task_from(value, device=device, own_models=own_models)
+    if kind == "second-moments":
+        return _second_moments(value)
     if kind not in _LINEAR or set(value) != {"kind", "model", "settings"}:
         raise DecodingError(f"Expected a task of {', '.join(_LINEAR)} or fedavg, got another.")
     return facts_from(_LINEAR[kind], value["settings"], model=_linear_model(value["model"]))
@@ -91,11 +100,20 @@ def task_from(
 
 def for_party(algorithm: FederatedAlgorithm, index: int) -> FederatedAlgorithm:
     """The algorithm of one party alone: what it draws from a seed is its own."""
-    if isinstance(algorithm, GradientPerturbation | OutputPerturbation):
+    if isinstance(algorithm, GradientPerturbation | OutputPerturbation | SecondMoments):
         return algorithm
     settings: dict[str, Any] = {"party": index}
     networked: Any = algorithm
     return cast(FederatedAlgorithm, replace(networked, **settings))
+
+
+def _second_moments(value: Mapping[str, Any]) -> SecondMoments:
+    if set(value) != {"kind", "features", "settings"}:
+        raise DecodingError("Expected features and settings in a second-moments task, got others.")
+    features = value_from(int, value["features"], "features")
+    if not 1 <= features <= LARGEST_MODEL:
+        raise DecodingError(f"Expected 1 to {LARGEST_MODEL} features, got another number.")
+    return facts_from(SecondMoments, value["settings"], model=Triangle(features=features))
 
 
 def _linear_model(value: Any) -> LinearModel:

@@ -9,7 +9,7 @@ failed (nothing was computed that may be released). Why is a `Reason`: a class, 
 | request | head | blobs | blobs of an ok answer |
 |---|---|---|---|
 | inspect | what the run wants to learn from | | |
-| join | the whole run: parameters, task, plan | | Advertise |
+| join | the whole run: parameters, task, plan | components, or empty | Advertise |
 | roster | round to prepare, or null | Roster | Shares, if asked for |
 | prepare | round to prepare | | Shares |
 | round | the release plan of this round | Plan, state | Vector, Shares if asked for |
@@ -48,7 +48,7 @@ __all__ = [
     "release_context",
 ]
 
-WIRE_VERSION = 1
+WIRE_VERSION = 2
 REQUESTS = frozenset(
     {
         "inspect",
@@ -197,6 +197,17 @@ def _no_constant(text: str) -> float:
     raise ValueError(f"Expected JSON, got {text}.")
 
 
-def release_context(plan: ReleasePlan, state: bytes) -> bytes:
-    """32 bytes that bind a round's masks to its whole plan and to the model it starts from."""
-    return digest(b"parley/release", bytes.fromhex(plan.digest()), state)
+def release_context(plan: ReleasePlan, state: bytes, components: bytes = b"") -> bytes:
+    """32 bytes that bind a round's masks to its whole plan and to all that it starts from.
+
+    Args:
+        plan: of the round.
+        state: the model.
+        components: what rows are projected on, as they came with the join; empty for none.
+    """
+    return digest(
+        b"parley/release",
+        bytes.fromhex(plan.digest()),
+        digest(b"parley/components", components),
+        state,
+    )

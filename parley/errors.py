@@ -24,6 +24,8 @@ _STATUS = {
     "privacy.ledger_errors.LedgerConflict": 2,
     "privacy.ledger_errors.LedgerError": 1,
     "simulations.block_cohort.MaskedCheckFailed": 1,
+    "secure_agg.interface.TooFewSurvivors": 1,
+    "server.cohort.PartyFailed": 1,
     "client.roster.RosterError": 2,
     "client.consent.ConsentError": 2,
     "parley.deploy.pki.PkiError": 2,

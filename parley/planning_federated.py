@@ -8,11 +8,11 @@ from client.networks import BUILT_IN, Network
 from client.plan import ReleasePlan
 from privacy.events import Composition
 from privacy.guarantee import Unit
+from server.components import components_event, model_width
 from server.federated import federated_algorithm
 from server.job import Job
 from server.release import Federation, account, averaged, plan_release
 from server.two_units import record_bounds
-from simulations.components import components_event
 from simulations.outlook import public_shape
 
 __all__ = ["plan_network"]
@@ -25,7 +25,7 @@ def plan_network(job: Job) -> dict[str, Any]:
         JobError, NetworkError, CalibrationError, RingTooSmall: what is in the way.
     """
     shape = public_shape(job)
-    width = job.model.components if job.model.kind == "pca-mlp" else shape.features
+    width = model_width(job, shape.features)
     network = Network.build(
         job.model.kind,
         features=width,
@@ -43,7 +43,7 @@ def plan_network(job: Job) -> dict[str, Any]:
     algorithm = federated_algorithm(job, network, federation)
     release = plan_release(job, algorithm=algorithm, federation=federation)
     before = Composition.empty()
-    components = components_event(job, shape.features)
+    components = components_event(job, shape.features, federation)
     if components is not None:
         before = before.add(components)
     by_round = [

@@ -29,6 +29,9 @@ from flwr.serverapp import Grid, ServerApp
 from client.app import frame_content, frame_of
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from client.plan import ReleasePlan
     from client.roster import Deployment
     from server.job import Job
@@ -211,6 +214,7 @@ def serve(grid: Grid, context: Context) -> None:
             observer=_Started(),
             version=_version(),
             fingerprint=_fingerprint(folder.path),
+            components=_components(folder.path),
         )
         if parties is not None and place != _environment("PARLEY_RUN"):
             _erase_secrets(parties)
@@ -301,6 +305,14 @@ def _fingerprint(run: Path) -> str:
         return (run / "parties" / "fingerprint").read_text(encoding="utf-8").strip()
     except OSError:
         return ""
+
+
+def _components(run: Path) -> NDArray[np.float64] | None:
+    """Public components where the launcher prepared them; else the job's own file has them."""
+    from safetensors.numpy import load_file
+
+    path = run / "parties" / "components.safetensors"
+    return load_file(path)["components"] if path.exists() else None
 
 
 def _environment(name: str) -> Path | None:

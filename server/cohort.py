@@ -55,6 +55,16 @@ class RoundSum:
     stages: int
     stage_seconds: tuple[float, ...] = ()
 
+    def counts(self) -> dict[str, int]:
+        """Numbers of parties, as a release's record has them."""
+        return {
+            "asked": self.asked,
+            "answered": self.answered,
+            "declined": self.declined,
+            "dropped": self.dropped,
+            "summed": self.summed,
+        }
+
 
 class Cohort(Protocol):
     """The parties of a run."""

@@ -15,7 +15,6 @@ from client.networks import BUILT_IN, Network
 from client.party_level import PartyLevel
 from client.per_record import choose_way
 from client.plan import ReleasePlan
-from privacy.accounting import gaussian_mu
 from privacy.calibration import calibrate
 from privacy.events import Composition, Event
 from privacy.gaussian_calibration import CalibrationError
@@ -25,6 +24,7 @@ from privacy.party_steps import PartySteps
 from privacy.samplers import rounded_gaussian_distance
 from privacy.subsampled import calibrate_steps
 from secure_agg.encoding import FixedPoint
+from server.components import components_mu
 from server.job import Job, JobError
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FederatedAveraging",
-    "components_mu",
     "federated_algorithm",
     "local_steps",
     "network_for",
@@ -62,14 +61,6 @@ def local_steps(job: Job, rate: float) -> int:
     """Steps of one round: given, or local-epochs / q."""
     given = job.dp_sgd.local_steps
     return max(1, round(job.dp_sgd.local_epochs / rate)) if given == "auto" else given
-
-
-def components_mu(job: Job) -> float:
-    """μ of the components' release; 0 where there is none."""
-    if job.model.kind != "pca-mlp" or job.model.pca != "private":
-        return 0.0
-    whole = gaussian_mu(job.privacy.epsilon, job.privacy.delta)
-    return math.sqrt(job.model.pca_share) * whole
 
 
 def _noise_multiplier(job: Job, rate: float, steps: int, dimension: int) -> float:

@@ -129,8 +129,15 @@ class Model(Section):
     pca: Literal["public", "private"] = Field(
         "private",
         description="pca-mlp: private computes the components from the parties' records, by one "
-        "noisy release that is charged; public takes them from the held-out records "
-        "(data.test-fraction, data.test), which you thereby declare public, and charges nothing.",
+        "noisy release that is charged; public takes them from pca-file or from the held-out "
+        "records (data.test-fraction, data.test-source), which you thereby declare public, and "
+        "charges nothing.",
+    )
+    pca_file: str = Field(
+        "",
+        description="pca-mlp, pca = 'public': a .safetensors file with the components as a float64 "
+        "tensor `components` [features, components]: computed from public records, or the "
+        "model.safetensors of an earlier run. Real parties with pca = 'public' need it.",
     )
     pca_share: float = Field(
         0.05,

@@ -16,7 +16,8 @@ _LINEAR_KEYS = {
     "model": ("lambda_", "intercept", "radius", "label_bound", "huber_width"),
     "algorithm": ("learning_rate", "momentum", "clip_norm", "tolerance"),
 }
-_NETWORK_KEYS = {"model": ("hidden", "components", "pca", "pca_share"), "run": ("device",)}
+_PCA_KEYS = ("pca", "pca_share", "pca_file")
+_NETWORK_KEYS = {"model": ("hidden", "components", *_PCA_KEYS), "run": ("device",)}
 _RECORD_KEYS = ("clip_norm", "noise_multiplier", "gradients")
 _BOTH_KEYS = ("party_epsilon", "party_delta", "dataset_party_epsilon", "dataset_party_delta")
 
@@ -44,7 +45,9 @@ def check_federated(job: Job) -> None:
         return
     _unchanged(job, _LINEAR_KEYS, "gradient-perturbation or output-perturbation")
     if kind != "pca-mlp":
-        _unchanged(job, {"model": ("components", "pca", "pca_share")}, "model.kind = 'pca-mlp'")
+        _unchanged(job, {"model": ("components", *_PCA_KEYS)}, "model.kind = 'pca-mlp'")
+    if job.model.pca == "private":
+        _unchanged(job, {"model": ("pca_file",)}, "model.pca = 'public'")
     if kind not in {"mlp", "pca-mlp"}:
         _unchanged(job, {"model": ("hidden",)}, "model.kind = 'mlp' or 'pca-mlp'")
     _check_privacy(job)

@@ -115,6 +115,7 @@ class PartyCohort:
         timeout_s: what a party has to answer one request.
         weights: party → its public weight.
         join_head: what the run is, for the parties to judge (`client.wire`).
+        components: safetensors of what the parties project their rows on; empty for none.
         declined: parties that take no part in the run, with their reasons.
         setup: what was exchanged with them outside the rounds.
     """
@@ -125,6 +126,7 @@ class PartyCohort:
     timeout_s: float
     weights: Mapping[int, float]
     join_head: Mapping[str, Any]
+    components: bytes = b""
     declined: dict[int, Reason] = field(default_factory=dict)
     setup: Traffic = field(default_factory=Traffic)
 
@@ -206,7 +208,7 @@ class PartyCohort:
         self._begin()
         self.board.stage("join", round_number=0)
         head = {**self.join_head, "parameters": self.server.run.to_bytes().hex()}
-        frames = {index: self._frame("join", **head) for index in parties}
+        frames = {index: self._frame("join", (self.components,), **head) for index in parties}
         for reply in self._ask(frames, self.setup):
             self._accept(reply, self.server.on_advertise, self._joined)
         rosters = self.server.roster()
@@ -299,7 +301,7 @@ class PartyCohort:
         plans = self.server.plan(
             number,
             dimension=plan.dimension,
-            context=release_context(plan, blob),
+            context=release_context(plan, blob, self.components),
             participants=asked,
         )
         following = number + 1 if self._robust else None

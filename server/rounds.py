@@ -28,7 +28,17 @@ from server.cohort import Cohort, PartyFailed, RoundSum
 from server.job import Job, JobError
 from server.release import account
 
-__all__ = ["ATTEMPTS", "Outcome", "Progress", "resume_point", "run_rounds", "server_noise"]
+__all__ = [
+    "ATTEMPTS",
+    "Outcome",
+    "Progress",
+    "aggregate",
+    "load_state",
+    "resume_point",
+    "run_rounds",
+    "save_state",
+    "server_noise",
+]
 
 ATTEMPTS = 3
 """How often a round is asked for again when too few parties survive it."""
@@ -102,7 +112,7 @@ def run_rounds(
         number = done + 1
         now = plan.at_round(number)
         try:
-            total = _aggregate(cohort, now, state)
+            total = aggregate(cohort, now, state)
         except TooFewSurvivors as error:
             ledger.void_together([each.id for each in held], str(error))
             return Outcome(status="too-few-survivors", reason=str(error), progress=progress())
@@ -147,7 +157,13 @@ def run_rounds(
             return Outcome(status="complete", reason="", progress=progress())
 
 
-def _aggregate(cohort: Cohort, plan: ReleasePlan, state: State) -> RoundSum:
+def aggregate(cohort: Cohort, plan: ReleasePlan, state: State) -> RoundSum:
+    """A release's sum, asked for again where too few survive.
+
+    Raises:
+        TooFewSurvivors: in every attempt; nothing was opened.
+        PartyFailed: a party has nothing it may release; nothing was opened.
+    """
     for attempt in range(ATTEMPTS):
         try:
             return cohort.aggregate(plan, state, attempt=attempt)
@@ -264,13 +280,7 @@ def _line(
 ) -> dict[str, Any]:
     line = {
         "round": number,
-        "parties": {
-            "asked": total.asked,
-            "answered": total.answered,
-            "declined": total.declined,
-            "dropped": total.dropped,
-            "summed": total.summed,
-        },
+        "parties": total.counts(),
         "reasons": total.reasons,
         "bytes_up": total.bytes_up,
         "bytes_down": total.bytes_down,

@@ -9,7 +9,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from client.algorithms import FederatedAlgorithm, State
 from client.plan import ReleasePlan
 from server.job import Job
 from server.release import account, averaged
@@ -17,7 +19,7 @@ from server.rounds import Outcome
 from server.run_folder import RunFolder
 from server.two_units import two_units_facts
 
-__all__ = ["privacy_statement", "run_summary"]
+__all__ = ["model_tensors", "privacy_statement", "run_summary"]
 
 _UNKNOWN = (
     "loss",
@@ -41,11 +43,15 @@ def run_summary(
     version: str,
     seconds: float,
     engine: str,
+    components: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The summary of a run that ended, complete or not.
 
     ε and δ are what was spent, by the lowest proved conversion. Figures that would be releases are
     None.
+
+    Args:
+        components: parties and traffic of the private components' release, if there was one.
     """
     progress = outcome.progress
     spent = account(progress.spent, plan.delta)
@@ -105,7 +111,17 @@ def run_summary(
         "simulation_only": [],
         "advice": [],
     }
+    if components:
+        for way in ("bytes_up", "bytes_down"):
+            summary["secure_aggregation"][way] += components.get(way, 0)
+        summary["components"] = components
     return summary | two_units_facts(job, plan, progress)
+
+
+def model_tensors(algorithm: FederatedAlgorithm, state: State) -> dict[str, NDArray[np.float64]]:
+    """What `model.safetensors` holds: the model, and what its rows are projected on."""
+    kept = {name: state[name] for name in ("components",) if name in state}
+    return {"theta": algorithm.model_of(state), **kept}
 
 
 def privacy_statement(summary: dict[str, Any]) -> dict[str, str]:

@@ -71,7 +71,7 @@ class BlockCohort:
         absent = dict.fromkeys(answer.refused, DropStage.BEFORE_VECTOR)
         dropped = {p: stage for p, stage in faults.dropped.items() if p not in absent}
         # Masks are bound to this serial number: no two attempts ever share a key.
-        serial = (plan.round_number - 1) * ATTEMPTS + attempt + 1
+        serial = plan.round_number * ATTEMPTS + attempt + 1
         everyone_lost = absent | dropped
         result = self.secure_sum.sum(answer.encoded, round_number=serial, dropped=everyone_lost)
         if self.check is not None:

@@ -26,7 +26,7 @@ from server.observer import Observer
 from server.release import algorithm_for, plan_release
 from server.rounds import resume_point, run_rounds, server_noise
 from server.run_folder import RunFolder
-from server.summary import privacy_statement
+from server.summary import model_tensors, privacy_statement
 from simulations.block_cohort import BlockCohort
 from simulations.dp_sgd_summary import dp_sgd_facts
 from simulations.experiment import Experiment, load_experiment
@@ -84,7 +84,11 @@ def simulate(
     budgets = budgets_of(job, draft, experiment.fingerprint)
     check_affordable(job, draft, budgets, before=before_rounds(job, experiment))
     budget, party_budget = budgets[0], budgets[1] if len(budgets) > 1 else None
-    secure_sum = _secure_sum(job, draft, faults, masked=job.secure_aggregation.mode == "masked")
+
+    def sum_of(release: ReleasePlan) -> SecureSum:
+        return _secure_sum(job, release, faults, masked=job.secure_aggregation.mode == "masked")
+
+    secure_sum = sum_of(draft)
     check = _masked_check(job, draft, faults)
     folder = folder or RunFolder.create(job, out)
     plan = draft.for_run(folder.run_id)
@@ -105,13 +109,7 @@ def simulate(
             plan=plan,
             dataset=budget.name,
             ledger=ledger,
-            secure_sum=lambda bits: _secure_sum(
-                job,
-                plan,
-                faults,
-                masked=job.secure_aggregation.mode == "masked",
-                ring_bits=bits,
-            ),
+            secure_sum=sum_of,
             faults=faults,
         )
         experiment, algorithm, before = prepared.experiment, prepared.algorithm, prepared.before
@@ -186,10 +184,7 @@ def simulate(
         ),
         components=prepared.components,
     )
-    tensors = {"theta": theta}
-    if "components" in outcome.progress.state:
-        tensors["components"] = outcome.progress.state["components"]
-    folder.write_model(tensors, privacy_statement(summary))
+    folder.write_model(model_tensors(algorithm, outcome.progress.state), privacy_statement(summary))
     folder.write_summary(summary)
     return Simulation(summary=summary, folder=folder.path, theta=theta)
 
@@ -218,12 +213,11 @@ def _secure_sum(
     faults: FaultScript,
     *,
     masked: bool,
-    ring_bits: int | None = None,
 ) -> SecureSum:
     settings: dict[str, Any] = {
         "parties": plan.parties,
         "minimum_survivors": plan.min_survivors,
-        "ring_bits": ring_bits or plan.encoding.ring_bits,
+        "ring_bits": plan.encoding.ring_bits,
         "mode": Mode(job.secure_aggregation.protocol),
         "active": job.secure_aggregation.confirm,
     }

@@ -47,6 +47,7 @@ class Experiment:
         federation: the public facts about the parties.
         fingerprint: the source's identity in the ledger, whatever is drawn from it or learned.
         size_weights: parties count by their size.
+        components: `[p, k]` scaled principal directions that rows are, or will be, projected on.
     """
 
     block: PartyBlock
@@ -57,6 +58,7 @@ class Experiment:
     federation: Federation
     fingerprint: str
     size_weights: bool
+    components: NDArray[np.float64] | None = None
 
     @cached_property
     def party_weights(self) -> NDArray[np.float64]:

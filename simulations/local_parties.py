@@ -12,19 +12,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors.numpy import save_file
 
 from client.consent import Consent, DataSet, render_consent
 from client.roster import Deployment, RosterParty, new_deployment, render_deployment
 from secure_agg.primitives import KEY_BYTES, signing_public
-from server.coordinator import served_name
+from server.components import release_ahead
+from server.inspection import served_name
 from server.job import Job
 from server.release import algorithm_for, plan_release
 from simulations.experiment import Experiment, load_experiment
 
-__all__ = ["FINGERPRINT", "party_folders", "prepare_parties", "write_roster"]
+__all__ = ["COMPONENTS", "FINGERPRINT", "party_folders", "prepare_parties", "write_roster"]
 
 FINGERPRINT = "fingerprint"
 """File beside the parties' folders: the data's name in the server's ledger."""
+
+COMPONENTS = "components.safetensors"
+"""File beside the parties' folders: public components that the launcher took from held-out rows."""
 
 
 def prepare_parties(job: Job, folder: Path, *, experiment: Experiment | None = None) -> Deployment:
@@ -57,6 +62,8 @@ def prepare_parties(job: Job, folder: Path, *, experiment: Experiment | None = N
     deployment = new_deployment(server_address="", parties=parties)
     write_roster(deployment, folder)
     (folder / FINGERPRINT).write_text(experiment.fingerprint + "\n", encoding="utf-8")
+    if experiment.components is not None:
+        save_file({"components": experiment.components}, folder / COMPONENTS)
     return deployment
 
 
@@ -76,7 +83,12 @@ def _consent(job: Job, experiment: Experiment) -> Consent:
     """A policy that this job just fits."""
     algorithm = algorithm_for(job, experiment.model, experiment.federation)
     plan = plan_release(job, algorithm=algorithm, federation=experiment.federation)
-    settings, laws = job.secure_aggregation, {plan.mechanism.law}
+    settings, plans = job.secure_aggregation, [plan]
+    features = experiment.block.features.shape[1]
+    ahead = release_ahead(job, features=features, federation=experiment.federation, rounds=plan)
+    if ahead is not None:
+        plans.append(ahead.plan)
+    laws = {each.mechanism.law for each in plans}
     if plan.party_level is not None:
         laws |= {plan.party_level.mechanism.law}
     epsilon, delta = job.privacy.dataset_epsilon, job.privacy.dataset_delta
@@ -95,10 +107,10 @@ def _consent(job: Job, experiment: Experiment) -> Consent:
             "min-survivors": plan.min_survivors,
             "insist-on-confirmation": settings.protocol == "robust" and settings.confirm,
             "laws": sorted(laws),
-            "calibrations": [plan.calibration],
-            "algorithms": [plan.algorithm],
+            "calibrations": sorted({each.calibration for each in plans}),
+            "algorithms": [each.algorithm for each in plans],
             "models": [job.model.kind],
-            "largest-model": plan.dimension,
+            "largest-model": max(each.dimension for each in plans),
             "allow-seeded-noise": plan.seeded,
             "device": job.run.device,
             "data": {served_name(job): dataset},

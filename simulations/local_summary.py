@@ -7,6 +7,7 @@ engine marks them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from server.job import Job
 from server.release import algorithm_for, plan_release
 from simulations.dp_sgd_summary import dp_sgd_facts
 from simulations.experiment import Experiment
+from simulations.prepare import before_rounds
 from simulations.summary import with_simulated_figures
 
 __all__ = ["local_summary"]
@@ -30,7 +32,7 @@ def local_summary(
     *,
     job: Job,
     experiment: Experiment,
-    theta: NDArray[np.float64],
+    model: Mapping[str, NDArray[np.float64]],
     parties: list[Path],
 ) -> dict[str, Any]:
     """The server's summary with the simulation's figures.
@@ -39,32 +41,37 @@ def local_summary(
         summary: as the server wrote it.
         job: of the run.
         experiment: its data.
-        theta: `[d]` the final model.
+        model: the tensors of the final model.
         parties: the parties' folders, by index.
     """
     algorithm = algorithm_for(job, experiment.model, experiment.federation)
     plan = plan_release(
         job, algorithm=algorithm, federation=experiment.federation, run_id=summary["run_id"]
     )
+    before = before_rounds(job, experiment)
     facts = dp_sgd_facts(
         plan,
         answered=np.array([_answered(home, summary["run_id"]) for home in parties]),
         records=experiment.block.sizes,
-        before=Composition.empty(),
+        before=Composition.empty() if before is None else Composition.empty().add(before),
     )
     if job.algorithm.kind == "fedavg":
+        from simulations.network_experiment import NetworkExperiment, project
+
+        if "components" in model and isinstance(experiment, NetworkExperiment):
+            experiment = project(experiment, model["components"])
         # The baseline trains as long as the run did.
         settings: dict[str, Any] = {"algorithm": algorithm}
         experiment = replace(experiment, **settings)
     return with_simulated_figures(
-        summary, job=job, experiment=experiment, theta=theta, dp_sgd=facts
+        summary, job=job, experiment=experiment, theta=model["theta"], dp_sgd=facts
     )
 
 
 def _answered(home: Path, run_id: str) -> int:
-    """How many releases of a run a party's own ledger was charged for."""
+    """How many rounds of a run a party's own ledger was charged for."""
     path = home / "ledger.sqlite"
     if not path.exists():
         return 0
     with Ledger.open(path, read_only=True) as ledger:
-        return len(ledger.entries(run_id))
+        return sum(recorded.entry.index > 0 for recorded in ledger.entries(run_id))

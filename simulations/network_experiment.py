@@ -7,7 +7,6 @@ cost. Simulation-only, as all figures that look across parties.
 
 from __future__ import annotations
 
-import math
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,13 +20,15 @@ from client.dp_sgd import NotFinite, PartyData, train_party
 from client.federated import FederatedAveraging
 from client.networks import Network
 from client.records import as_classes
+from client.second_moments import projected
 from privacy.stream import NoiseStream
+from server.components import leading, model_width, public_components
 from server.federated import network_for
 from server.job import Job, JobError
 from server.release import Federation
 from simulations.experiment import Experiment
 
-__all__ = ["NetworkExperiment", "leading", "network_experiment", "project"]
+__all__ = ["NetworkExperiment", "network_experiment", "project"]
 
 _BASELINE_STEPS = 500
 
@@ -42,13 +43,11 @@ class NetworkExperiment(Experiment):
     Attributes:
         network: what is learned.
         algorithm: how, once it is known: the baseline trains as long.
-        components: `[p, k]` principal scaled directions that rows were projected on, else None.
     """
 
     model: Any
     network: Network
     algorithm: FederatedAveraging | None = None
-    components: NDArray[np.float64] | None = None
     _kept: dict[str, NDArray[np.float64]] = field(default_factory=dict, compare=False)
 
     def loss(self, theta: NDArray[np.float64]) -> float:
@@ -108,8 +107,9 @@ def network_experiment(
 ) -> NetworkExperiment:
     """The experiment of a network; `rows` are those of party after party, of norm at most 1.
 
-    Components that are declared public are taken from the test rows here; private ones are
-    computed by a release (`simulations.components`), and the rows are projected then.
+    Components that are declared public are those of `model.pca-file`, or are taken from the test
+    rows here; private ones are computed by a release (`server.components`). Rows are projected when
+    the run begins (`project`).
 
     Raises:
         JobError, NetworkError: no such components, a model that cannot be built.
@@ -120,14 +120,7 @@ def network_experiment(
     except ValueError as error:
         raise JobError(str(error)) from error
     features = rows.shape[1]
-    width = features
-    if job.model.kind == "pca-mlp":
-        width = job.model.components
-        if width > features:
-            raise JobError(
-                f"Expected model.components of at most {features}, the number of features, got "
-                f"{width}."
-            )
+    width = model_width(job, features)
     network = network_for(job, features=width, classes=count)
     experiment = NetworkExperiment(
         block=PartyBlock(
@@ -144,39 +137,23 @@ def network_experiment(
     )
     if job.model.kind != "pca-mlp" or job.model.pca == "private":
         return experiment
+    if job.model.pca_file:
+        return replace(experiment, components=public_components(job, features=features))
     if len(test_rows) < width:
         raise JobError(
             f"Expected at least {width} held-out records to take {width} public components from, "
             f"got {len(test_rows)}."
         )
     held = test_rows.astype(np.float64)
-    return project(experiment, leading(held.T @ held, width))
-
-
-def leading(moments: NDArray[np.float64], count: int) -> NDArray[np.float64]:
-    """`[p, count]` eigenvectors of the largest eigenvalues λ, each scaled by λ^(−1/4).
-
-    Half-way to whitening: minor directions are learned sooner, and none is blown up. The scale
-    keeps Σ λ s² as it was, so that rows stay near the length they had. All of it is
-    post-processing of `moments`, `[p, p]` symmetric.
-    """
-    values, vectors = np.linalg.eigh(moments)
-    values, vectors = values[::-1][:count], vectors[:, ::-1][:, :count]
-    if values[0] <= 0:
-        return np.ascontiguousarray(vectors)
-    values = np.maximum(values, values[0] * 1e-4)
-    scale = values**-0.25 * math.sqrt(values.sum() / np.sqrt(values).sum())
-    return np.ascontiguousarray(vectors * scale)
+    return replace(experiment, components=leading(held.T @ held, width))
 
 
 def project(experiment: NetworkExperiment, components: NDArray[np.float64]) -> NetworkExperiment:
     """The experiment with every row projected on the scaled components."""
     block = experiment.block
-    dtype = block.features.dtype
-    directions = components.astype(dtype)
     return replace(
         experiment,
-        block=replace(block, features=block.features @ directions),
-        test_features=experiment.test_features @ directions,
+        block=replace(block, features=projected(block.features, block.offsets, components)),
+        test_features=experiment.test_features @ components,
         components=components,
     )

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from client.algorithms import FederatedAlgorithm
+from client.party import PartyPolicy, PartySession
 from client.plan import ReleasePlan
 from privacy.events import Composition, Event
 from privacy.ledger import Ledger
 from secure_agg.interface import SecureSum
+from server.components import components_event, private_components, release_ahead
 from server.job import Job
+from simulations.block_cohort import BlockCohort
 from simulations.experiment import Experiment
 from simulations.faults import FaultScript
 
@@ -36,12 +41,7 @@ class Prepared:
 
 def before_rounds(job: Job, experiment: Experiment) -> Event | None:
     """What the job releases ahead of its rounds: private components, else None."""
-    if job.model.kind != "pca-mlp":
-        return None
-    # Imported here: networks need torch, linear models do not.
-    from simulations.components import components_event
-
-    return components_event(job, experiment.block.features.shape[1])
+    return components_event(job, experiment.block.features.shape[1], experiment.federation)
 
 
 def prepare_network(
@@ -52,12 +52,17 @@ def prepare_network(
     plan: ReleasePlan,
     dataset: str,
     ledger: Ledger,
-    secure_sum: Callable[[int], SecureSum],
+    secure_sum: Callable[[ReleasePlan], SecureSum],
     faults: FaultScript,
 ) -> Prepared:
     """The experiment with its components and baseline, and what was charged before round 1.
 
     Anything but federated averaging is handed back as it is.
+
+    Args:
+        plan: of the rounds.
+        secure_sum: a release's plan → the sum that its contributions go through.
+        faults: who drops out or declines; the components' release is their round 0.
 
     Raises:
         BudgetExceeded: the ledger refuses the components' release; nothing was spent.
@@ -67,8 +72,7 @@ def prepare_network(
         return Prepared(experiment=experiment, algorithm=algorithm)
     # Imported here: networks need torch, linear models do not.
     from client.federated import FederatedAveraging
-    from simulations.components import with_private_components
-    from simulations.network_experiment import NetworkExperiment
+    from simulations.network_experiment import NetworkExperiment, project
 
     if not isinstance(experiment, NetworkExperiment) or not isinstance(
         algorithm, FederatedAveraging
@@ -76,21 +80,40 @@ def prepare_network(
         raise TypeError("Expected a network's experiment and algorithm, got others.")
     before = Composition.empty()
     told: dict[str, Any] = {}
-    charged = before_rounds(job, experiment)
-    if charged is not None:
-        before = before.add(charged)
-        experiment, algorithm, told = with_private_components(
+    features = experiment.block.features.shape[1]
+    ahead = release_ahead(job, features=features, federation=experiment.federation, rounds=plan)
+    if ahead is not None:
+        before = before.add(ahead.plan.event)
+        block, moments, release = experiment.block, ahead.moments, ahead.plan
+
+        def cohort() -> AbstractContextManager[BlockCohort]:
+            policy = PartyPolicy(
+                epsilon=math.inf,  # the ledger charges it
+                delta=plan.delta,
+                units=frozenset({plan.unit}),
+                neighbouring=frozenset({plan.neighbouring}),
+            )
+            return nullcontext(
+                BlockCohort(
+                    session=PartySession(block=block, algorithm=moments, policy=policy),
+                    secure_sum=secure_sum(release),
+                    faults=faults,
+                    evaluate_model=lambda _theta, _round: {},
+                )
+            )
+
+        components, told = private_components(
             job,
-            experiment=experiment,
+            ahead=ahead,
             algorithm=algorithm,
-            plan=plan,
             dataset=dataset,
             ledger=ledger,
-            secure_sum=secure_sum,
-            faults=faults,
+            cohort=cohort,
         )
-    elif experiment.components is not None:
+        experiment = replace(experiment, components=components)
+    if experiment.components is not None:
         algorithm = replace(algorithm, components=experiment.components)
+        experiment = project(experiment, experiment.components)
     return Prepared(
         experiment=replace(experiment, algorithm=algorithm),
         algorithm=algorithm,

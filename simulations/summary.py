@@ -64,11 +64,8 @@ def summarise(
         version=version,
         seconds=seconds,
         engine="fast",
+        components=components,
     )
-    if components:
-        for way in ("bytes_up", "bytes_down"):
-            summary["secure_aggregation"][way] += components.get(way, 0)
-        summary["components"] = components
     return with_simulated_figures(
         summary, job=job, experiment=experiment, theta=theta, dp_sgd=dp_sgd
     )

@@ -125,13 +125,13 @@ class _Place:
             else prepare_parties(job, self.parties, experiment=self.experiment)
         )
 
-    def summary(self, served: dict[str, Any], *, job: Job, theta: Any) -> dict[str, Any]:
+    def summary(self, served: dict[str, Any], *, job: Job, model: dict[str, Any]) -> dict[str, Any]:
         """The server's summary, with the figures that only whoever holds all data may know."""
         from simulations.local_summary import local_summary
 
         parties = [self.party(index) for index in range(len(self.deployment.parties))]
         return local_summary(
-            served, job=job, experiment=self.experiment, theta=theta, parties=parties
+            served, job=job, experiment=self.experiment, model=model, parties=parties
         )
 
     @property
@@ -202,10 +202,10 @@ def _run(
         raise
     finally:
         _clean(place, finished=finished)
-    theta = _theta(run)
-    summary = place.summary(summary, job=job, theta=theta)
+    model = _model(run)
+    summary = place.summary(summary, job=job, model=model)
     folder.write_summary(summary)
-    return Simulation(summary=summary, folder=folder.path, theta=theta)
+    return Simulation(summary=summary, folder=folder.path, theta=model["theta"])
 
 
 def _publish(deployment: Deployment, paths: list[Path]) -> None:
@@ -301,10 +301,10 @@ def _clean(place: _Place, *, finished: bool) -> None:
             shutil.rmtree(folder / "state", ignore_errors=True)
 
 
-def _theta(run: Path) -> Any:
+def _model(run: Path) -> dict[str, Any]:
     from safetensors.numpy import load_file
 
     try:
-        return load_file(run / "model.safetensors")["theta"]
-    except (OSError, KeyError) as error:
+        return dict(load_file(run / "model.safetensors"))
+    except OSError as error:
         raise ProcessError(f"The run ended without its model: {error}.") from error

@@ -13,7 +13,7 @@ from client.consent import Consent, render_consent
 from client.roster import Deployment, RosterParty, render_deployment
 from client.service import PartyService
 from client.task import describe_task
-from client.wire import Frame, decode_frame, encode_frame, release_context
+from client.wire import WIRE_VERSION, Frame, decode_frame, encode_frame, release_context
 from secure_agg.pairwise_server import Server
 from secure_agg.parameters import RunParameters
 from secure_agg.primitives import signing_public
@@ -125,7 +125,9 @@ class World:
 
     def ask(self, party, kind, blobs=(), **head) -> Frame:
         """The answer to a request."""
-        head = {"version": 1, **head}
+        head = {"version": WIRE_VERSION, **head}
+        if kind == "join" and not blobs:
+            blobs = [b""]  # rows are not projected
         return self.raw(party, encode_frame(Frame(kind=kind, head=head, blobs=tuple(blobs))))
 
     def inspect(self, party=0, **changes):
@@ -182,7 +184,9 @@ class World:
         )
         head = {"session": self.session, "plan": plan.to_json(), "prepare": prepare}
         return {
-            i: Frame(kind="round", head={"version": 1, **head}, blobs=(bytes(message), state))
+            i: Frame(
+                kind="round", head={"version": WIRE_VERSION, **head}, blobs=(bytes(message), state)
+            )
             for i, message in plans.items()
         }
 

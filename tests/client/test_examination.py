@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from client.task import describe_task
+from client.wire import WIRE_VERSION
 from privacy.mechanisms import LaplaceAsPrinted
 from secure_agg.interface import Mode
 
@@ -205,7 +206,7 @@ def test_what_a_run_may_ask_beforehand(world, wired):
     assert wired.reason(world.inspect(clock=wired.NOW + 301)) == "clock-skew"
     assert wired.reason(world.inspect(clock=True)) == "protocol"
     assert wired.reason(world.inspect(clock=10**400)) == "protocol"
-    assert wired.reason(world.inspect(version=2)) == "version"
+    assert wired.reason(world.inspect(version=WIRE_VERSION + 1)) == "version"
     assert wired.reason(world.inspect(version=True)) == "version"
     assert wired.reason(world.inspect(more=1)) == "protocol"
     assert wired.reason(world.ask(0, "survivors", [b""], session="0f" * 16)) == "unknown-session"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from client.keeper import Keeper, PartyFolderError
-from client.wire import encode_frame
+from client.wire import WIRE_VERSION, encode_frame
 
 
 def test_files_are_readable_by_their_owner_alone(tmp_path, wired):
@@ -164,8 +164,9 @@ def test_a_party_of_linear_models_never_loads_torch(tmp_path, wired):
         f"folder = pathlib.Path({str(world.folders[0])!r})\n"
         f"s = PartyService.open(folder, clock=lambda: {wired.NOW})\n"
         "from client.wire import Frame, encode_frame, decode_frame\n"
-        f"head = {world.join_head()!r} | {{'version': 1}}\n"
-        "answer = decode_frame(s.handle(encode_frame(Frame(kind='join', head=head))))\n"
+        f"head = {world.join_head()!r} | {{'version': {WIRE_VERSION}}}\n"
+        "frame = Frame(kind='join', head=head, blobs=(b'',))\n"
+        "answer = decode_frame(s.handle(encode_frame(frame)))\n"
         "assert answer.head['status'] == 'ok', answer\n"
         "assert not {'torch', 'flwr', 'opacus'} & set(sys.modules)\n"
     )

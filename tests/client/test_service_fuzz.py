@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save
 
-from client.wire import Frame, Reason, decode_frame, encode_frame
+from client.wire import WIRE_VERSION, Frame, Reason, decode_frame, encode_frame
 from privacy.ledger import Ledger
 
 SETTINGS = settings(
@@ -32,12 +32,18 @@ def recorded(tmp_path_factory, wired):
     other = {"run": "r-9", "plan": world.plan.for_run("r-9").to_json()}
     requests = [
         Frame(kind="inspect", head=_inspection(world, wired)),
-        Frame(kind="join", head={"version": 1, **world.join_head("0c" * 16, **other)}),
+        Frame(
+            kind="join",
+            head={"version": WIRE_VERSION, **world.join_head("0c" * 16, **other)},
+            blobs=(b"",),
+        ),
         world.round_requests(1, prepare=2)[0],
-        Frame(kind="prepare", head={"version": 1, "session": world.session, "prepare": 2}),
+        Frame(
+            kind="prepare", head={"version": WIRE_VERSION, "session": world.session, "prepare": 2}
+        ),
     ]
     for kind in ("roster", "survivors", "confirmations"):
-        head = {"version": 1, "session": world.session}
+        head = {"version": WIRE_VERSION, "session": world.session}
         head |= {"prepare": None} if kind == "roster" else {}
         requests.append(Frame(kind=kind, head=head, blobs=(bytes(40),)))
     return world, requests
@@ -45,7 +51,7 @@ def recorded(tmp_path_factory, wired):
 
 def _inspection(world, wired):
     return {
-        "version": 1,
+        "version": WIRE_VERSION,
         "run": world.run,
         "dataset": "ward",
         "label": "logistic",
@@ -161,13 +167,13 @@ def network(tmp_path_factory, wired):
 @settings(SETTINGS, max_examples=80)
 @given(data=st.data())
 def test_a_network_with_a_value_changed_is_answered_by_a_class(network, data):
-    head = json.loads(json.dumps({"version": 1, **network.join_head()}))
+    head = json.loads(json.dumps({"version": WIRE_VERSION, **network.join_head()}))
     path = data.draw(st.sampled_from([p for p in leaves(head) if p and p[0] in ("task", "plan")]))
     place = head
     for key in path[:-1]:
         place = place[key]
     place[path[-1]] = data.draw(VALUES)
-    reply = answered(network, encode_frame(Frame(kind="join", head=head)))
+    reply = answered(network, encode_frame(Frame(kind="join", head=head, blobs=(b"",))))
     assert reply.head.get("reason") != "error"
 
 

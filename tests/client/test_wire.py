@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from client.wire import (
     REQUESTS,
+    WIRE_VERSION,
     Frame,
     Reason,
     WireError,
@@ -73,8 +74,12 @@ def test_a_head_that_is_not_strict_json_is_refused(text):
 
 
 def test_answers_say_how_and_why_by_class_alone():
-    assert answer({"party": 1}).head == {"version": 1, "status": "ok", "party": 1}
-    assert refusal(Reason.UNIT).head == {"version": 1, "status": "refused", "reason": "unit"}
+    assert answer({"party": 1}).head == {"version": WIRE_VERSION, "status": "ok", "party": 1}
+    assert refusal(Reason.UNIT).head == {
+        "version": WIRE_VERSION,
+        "status": "refused",
+        "reason": "unit",
+    }
     assert failed(Reason.ERROR).head["status"] == "failed"
 
 

@@ -16,7 +16,7 @@ from safetensors.numpy import load_file
 import client.app
 from client.app import frame_content, frame_of
 from client.roster import Deployment, RosterParty
-from client.wire import Frame, decode_frame, encode_frame
+from client.wire import WIRE_VERSION, Frame, decode_frame, encode_frame
 from parley.deploy.pki import make_node_key
 from server.app import GridTransport, serve
 from server.job_file import load_job
@@ -30,7 +30,7 @@ def identity():
 
 
 def frame(kind="inspect", blob=b""):
-    return encode_frame(Frame(kind=kind, head={"version": 1}, blobs=(blob,)))
+    return encode_frame(Frame(kind=kind, head={"version": WIRE_VERSION}, blobs=(blob,)))
 
 
 class FakeGrid:
@@ -281,7 +281,7 @@ def test_a_handler_that_hangs_is_answered_for_at_its_deadline(monkeypatch, tmp_p
     monkeypatch.setattr(client.app, "answer", lambda *_: ended.wait(30) or b"late")
     said = heard(call(timeout=0.2), context(party=str(tmp_path)))
     ended.set()
-    assert said == {"version": 1, "status": "refused", "reason": "error"}
+    assert said == {"version": WIRE_VERSION, "status": "refused", "reason": "error"}
 
 
 def test_a_message_that_is_none_is_answered(tmp_path):

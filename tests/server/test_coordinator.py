@@ -11,7 +11,8 @@ from safetensors.numpy import load_file
 from client.consent import load_consent, render_consent
 from client.wire import Frame, Reason, decode_frame, encode_frame, refusal
 from privacy.ledger import Ledger
-from server.coordinator import coordinate, served_name
+from server.coordinator import coordinate
+from server.inspection import served_name
 from server.job import JobError
 from server.job_file import load_job
 from server.run_folder import RunFolder

@@ -1,0 +1,201 @@
+"""What a party lets itself be asked of its second moments, and which components it projects on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from safetensors.numpy import save
+
+from client.task import describe_task, task_from
+from privacy.guarantee import NoisePoint, Unit
+from server.components import release_ahead
+from server.job_file import load_job
+
+FEATURES = 4
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory, wired):
+    overrides = ("algorithm.kind=fedavg", "model.kind=mlp", "model.hidden=[3]")
+    overrides += ("dp-sgd.local-steps=2", "privacy.noise=gaussian")
+    return wired.World(tmp_path_factory.mktemp("parties"), overrides=overrides, reopen=False)
+
+
+@pytest.fixture(scope="module")
+def ahead(world):
+    job = load_job(
+        overrides=[
+            *("algorithm.kind=fedavg", "model.kind=pca-mlp", "model.components=2"),
+            *("parties.count=3", "run.seed=none", "privacy.epsilon=3"),
+        ]
+    )
+    return release_ahead(job, features=FEATURES, federation=world.federation, rounds=world.plan)
+
+
+def joined(world, *, session="03" * 16, plan, task, blob=b"", rounds=1, bits=None):
+    parameters = world.parameters(session, ring_bits=bits or plan.encoding.ring_bits)
+    head = world.join_head(
+        session,
+        plan=plan.to_json(),
+        task=task,
+        rounds=rounds,
+        parameters=parameters.to_bytes().hex(),
+    )
+    return world.ask(0, "join", [blob], **head)
+
+
+def test_an_honest_release_is_accepted_and_its_task_travels(world, ahead, wired) -> None:
+    task = describe_task(ahead.moments)
+    assert task_from(task) == ahead.moments
+    wired.ok(joined(world, plan=ahead.plan, task=task))
+
+
+def mechanism(plan, **changes):
+    return replace(plan, mechanism=replace(plan.mechanism, **changes))
+
+
+CLAIMS = {
+    "half the sensitivity": (lambda p: replace(p, sensitivity=p.sensitivity / 2), "sensitivity"),
+    "half the noise's": (
+        lambda p: mechanism(p, sensitivity=p.mechanism.sensitivity / 2),
+        "sensitivity",
+    ),
+    "no share of the grid": (
+        lambda p: mechanism(p, sensitivity=p.encoding.scale * p.sensitivity),
+        "sensitivity",
+    ),
+    "a grid that is too short": (
+        lambda p: replace(p, encoding=replace(p.encoding, bound=p.encoding.bound / 2)),
+        "sensitivity",
+    ),
+    "weights": (lambda p: replace(p, weights="size"), "sensitivity"),
+    "a round": (lambda p: p.at_round(1), "wrong-run"),
+    "noise elsewhere": (lambda p: replace(p, noise_point=NoisePoint.PARTY), "mechanism"),
+    "another unit": (lambda p: replace(p, unit=Unit.PARTY), "unit"),
+    "clipped records": (lambda p: replace(p, clip_norm=0.5), "sensitivity"),
+}
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_a_plan_that_claims_less_than_it_costs_is_declined(world, ahead, wired, claim) -> None:
+    change, expected = CLAIMS[claim]
+    reply = joined(world, plan=change(ahead.plan), task=describe_task(ahead.moments))
+    assert wired.reason(reply) == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"features": 5}, "model"),
+        ({"features": 10**5}, "model"),
+        ({"features": 0}, "protocol"),
+        ({"features": 10**30}, "protocol"),
+        ({"features": "4"}, "protocol"),
+        ({"settings": {"neighbouring": "add-or-remove-one", "bound": 60.0}}, "neighbouring"),
+        ({"settings": {"neighbouring": "replace-one", "bound": 1e9}}, "sensitivity"),
+        ({"settings": {"neighbouring": "replace-one", "bound": 0.1}}, "protocol"),
+        ({"settings": {"neighbouring": "replace-one"}}, "protocol"),
+        ({"more": 1}, "protocol"),
+    ],
+)
+def test_another_task_is_declined(world, ahead, wired, changes, expected) -> None:
+    task = {**describe_task(ahead.moments), **changes}
+    assert wired.reason(joined(world, plan=ahead.plan, task=task)) == expected
+
+
+def test_who_does_not_list_the_release_or_its_model_is_not_asked(tmp_path, ahead, wired) -> None:
+    for policy, expected in (
+        ({"algorithms": ["fedavg"]}, "algorithm"),
+        ({"models": ["mlp"]}, "model"),
+        ({"largest-model": 9}, "model"),
+    ):
+        folder = tmp_path / str(policy)
+        folder.mkdir()
+        world = wired.World(folder, policy=policy)
+        reply = joined(world, plan=ahead.plan, task=describe_task(ahead.moments))
+        assert wired.reason(reply) == expected
+
+
+def components(rows=FEATURES, count=2):
+    return np.ones((rows, count)) / 2
+
+
+def network(world, kind, width):
+    task = describe_task(world.algorithm)
+    return {**task, "network": {**task["network"], "kind": kind, "features": width}}
+
+
+def plan_of(world, width):
+    # Two layers: width → 3 → 2, with biases.
+    dimension = 3 * width + 3 + 3 * 2 + 2
+    encoding = replace(world.plan.encoding, bound=1e3, scale_bits=10)
+    plan = mechanism(world.plan, dimension=dimension)
+    return replace(plan, dimension=dimension, encoding=encoding)
+
+
+def test_rows_are_projected_where_the_model_is_made_for_it(world, wired) -> None:
+    blob = save({"components": components()})
+    reply = joined(
+        world,
+        session="04" * 16,
+        plan=plan_of(world, 2),
+        task=network(world, "pca-mlp", 2),
+        blob=blob,
+        rounds=world.rounds,
+    )
+    wired.ok(reply)
+
+
+def with_entry(value):
+    matrix = components()
+    matrix[1, 1] = value
+    return matrix
+
+
+OTHERS = {
+    "none": ("pca-mlp", 2, b"", "model"),
+    "for another model": ("mlp", 4, save({"components": components()}), "model"),
+    "for a narrower one": ("mlp", 2, save({"components": components()}), "model"),
+    "of other rows": ("pca-mlp", 2, save({"components": components(rows=5)}), "model"),
+    "too many": ("pca-mlp", 2, save({"components": components(count=3)}), "model"),
+    "more than rows": ("pca-mlp", 2, save({"components": components(rows=1)}), "protocol"),
+    "not a number": ("pca-mlp", 2, save({"components": with_entry(np.nan)}), "protocol"),
+    "too large": ("pca-mlp", 2, save({"components": with_entry(1e4)}), "protocol"),
+    "floats": (
+        "pca-mlp",
+        2,
+        save({"components": components().astype(np.float32)}),
+        "protocol",
+    ),
+    "flat": ("pca-mlp", 2, save({"components": components().ravel()}), "protocol"),
+    "named otherwise": ("pca-mlp", 2, save({"theta": components()}), "protocol"),
+    "not alone": (
+        "pca-mlp",
+        2,
+        save({"components": components(), "more": components()}),
+        "protocol",
+    ),
+    "no tensors": ("pca-mlp", 2, b"no tensors", "protocol"),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_components_are_declined(world, wired, name) -> None:
+    kind, width, blob, expected = OTHERS[name]
+    reply = joined(
+        world,
+        plan=plan_of(world, width),
+        task=network(world, kind, width),
+        blob=blob,
+        rounds=world.rounds,
+    )
+    assert wired.reason(reply) == expected
+
+
+def test_a_linear_model_takes_no_components(tmp_path, wired) -> None:
+    world = wired.World(tmp_path)
+    blob = save({"components": components(rows=5)})
+    reply = world.ask(0, "join", [blob], **world.join_head())
+    assert wired.reason(reply) == "model"
