@@ -16,6 +16,7 @@ from server.job_file import load_job
 from server.run_folder import RunFolder
 from simulations.engine import simulate
 from simulations.in_process import InProcessTransport
+from simulations.local_parties import COMPONENTS as GIVEN
 from simulations.local_parties import FINGERPRINT, party_folders, prepare_parties
 
 BASE = (
@@ -38,6 +39,14 @@ JOBS = {
     "optimistic": ("secure-aggregation.protocol=optimistic",),
     "laplace": ("privacy.noise=l2-laplace",),
 }
+
+COMPONENTS = (
+    "algorithm.kind=fedavg",
+    "model.kind=pca-mlp",
+    "model.components=5",
+    "model.hidden=[6]",
+    "dp-sgd.sampling-rate=0.5",
+)
 
 
 def conforming_job(name: str) -> Job:
@@ -91,6 +100,16 @@ class EngineConformance:
         for key in ("status", "epsilon", "delta", "unit", "neighbouring", "noise", "dimension"):
             assert ours[key] == theirs[key], key
 
+    def check_components(self, pca: str, folder: Path) -> None:
+        """Its parties project their rows on what the fast engine's do, at the same charge."""
+        job = load_job(overrides=[*BASE, *COMPONENTS, f"model.pca={pca}"])
+        reference = simulate(job, out=folder / "fast").folder
+        run = self.run(job, folder)
+        ours, theirs = (load_file(path / "model.safetensors") for path in (run, reference))
+        assert ours.keys() == theirs.keys() == {"theta", "components"}
+        assert np.array_equal(ours["components"], theirs["components"])
+        assert charges_of(run) == charges_of(reference)
+
 
 class TestInProcess(EngineConformance):
     """The deployment's own code, parties and coordinator, without a network between them."""
@@ -98,6 +117,7 @@ class TestInProcess(EngineConformance):
     def run(self, job: Job, folder: Path) -> Path:
         deployment = prepare_parties(job, folder / "parties")
         run = RunFolder.create(job, folder / "run")
+        given = folder / "parties" / GIVEN
         coordinate(
             job,
             transport=InProcessTransport(party_folders(folder / "parties", job.parties.count)),
@@ -105,9 +125,14 @@ class TestInProcess(EngineConformance):
             folder=run,
             resume=False,
             fingerprint=(folder / "parties" / FINGERPRINT).read_text().strip(),
+            components=load_file(given)["components"] if given.exists() else None,
         )
         return run.path
 
     @pytest.mark.parametrize("name", JOBS)
     def test_it_does_what_the_fast_engine_does(self, name, tmp_path):
         self.check(name, tmp_path)
+
+    @pytest.mark.parametrize("pca", ["private", "public"])
+    def test_rows_are_projected_on_the_same_components(self, pca, tmp_path):
+        self.check_components(pca, tmp_path)

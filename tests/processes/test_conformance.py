@@ -31,6 +31,10 @@ class TestProcesses(suite.EngineConformance):
     def test_it_does_what_the_fast_engine_does(self, ground):
         self.check("gradients", ground.root)
 
+    @pytest.mark.parametrize("pca", ["private", "public"])
+    def test_rows_are_projected_on_the_same_components(self, ground, pca):
+        self.check_components(pca, ground.root)
+
 
 @pytest.mark.heavy
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs parley[ray]")
@@ -40,3 +44,6 @@ class TestFlower(suite.EngineConformance):
 
     def test_it_does_what_the_fast_engine_does(self, ground):
         self.check("gradients", ground.root)
+
+    def test_rows_are_projected_on_the_same_components(self, ground):
+        self.check_components("private", ground.root)
