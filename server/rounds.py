@@ -208,13 +208,19 @@ def resume_point(
     before = before or Composition.empty()
     if stored is None:
         return Progress(done=0, state=algorithm.init(), spent=before, lines=[])
-    done, blob = stored
+    done, state = stored.release, load_state(stored.data)
+    given = algorithm.init().get("components")
+    if given is not None and not np.array_equal(given, state["components"]):
+        raise JobError(
+            f"Expected the principal components that run {plan.run_id} began with, got others: "
+            "model.pca-file or the held-out records were changed since."
+        )
     party_spent = Composition.empty()
     if plan.party_level is not None:
         party_spent = party_spent.add(plan.party_level.event, count=done)
     return Progress(
         done=done,
-        state=load_state(blob),
+        state=state,
         spent=before.add(plan.event, count=done),
         lines=lines,
         party_spent=party_spent,

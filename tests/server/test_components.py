@@ -271,6 +271,22 @@ def test_a_file_that_holds_no_such_components_is_refused_by_name(tmp_path) -> No
         load_job(overrides=[*BASE, f"model.pca-file={path}"])
 
 
+def test_a_run_goes_on_with_the_components_it_began_with_alone(tmp_path) -> None:
+    path = tmp_path / "own.safetensors"
+    earlier = Scene(tmp_path / "earlier")
+    earlier.run()
+    components = earlier.model()["components"]
+    save_file({"components": components}, path)
+    scene = Scene(tmp_path / "later", "model.pca=public", f"model.pca-file={path}")
+    with pytest.raises(Killed):
+        scene.run(transport=KilledServer(scene.homes, "round", 2))
+    save_file({"components": np.ascontiguousarray(-components)}, path)
+    with pytest.raises(JobError, match="components that run"):
+        scene.run(resume=True)
+    save_file({"components": components}, path)
+    assert scene.run(resume=True)["status"] == "complete"
+
+
 def test_the_leading_directions_do_not_depend_on_the_scale_of_the_sum() -> None:
     half = np.random.default_rng(4).normal(size=(40, 9))
     moments = half.T @ half
