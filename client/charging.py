@@ -18,7 +18,6 @@ from client.wire import Reason
 from privacy.events import Composition
 from privacy.ledger import (
     BudgetExceeded,
-    Entry,
     EntryState,
     Ledger,
     LedgerConflict,
@@ -34,11 +33,11 @@ class Charge:
     """A round's charge.
 
     Attributes:
-        reservation: its id in the ledger.
+        reservations: ids in the ledger: one, or one of each guarantee.
         answered: None where the round was not answered yet, else whether it gave a contribution.
     """
 
-    reservation: int
+    reservations: tuple[int, ...]
     answered: bool | None
 
 
@@ -57,7 +56,7 @@ def register(path: Path, dataset: DataSet, *, name: str, fingerprint: str) -> No
     """
     with _opened(path) as ledger:
         try:
-            ledger.register(dataset.budget(name, fingerprint))
+            ledger.register(*dataset.budgets(name, fingerprint))
         except LedgerConflict as error:
             raise Declined(Reason.DATA_UNREADABLE, str(error)) from error
 
@@ -105,7 +104,7 @@ def reserve(
     party: str,
     release: bytes,
 ) -> Charge:
-    """Charges a round, or finds it charged.
+    """Charges a round, in both its guarantees where it has two, or finds it charged.
 
     Args:
         path: the ledger.
@@ -120,14 +119,7 @@ def reserve(
             budget-exhausted.
     """
     try:
-        entry = Entry(
-            run_id=plan.run_id,
-            dataset=name,
-            party=party,
-            index=plan.round_number,
-            event=plan.event,
-            facts=plan.facts(),
-        )
+        entries = plan.entries(name, party=party)
     except ValueError as error:
         raise Declined(Reason.PROTOCOL, str(error)) from error
     with _opened(path) as ledger:
@@ -139,13 +131,13 @@ def reserve(
                 spent = spent.add(recorded.entry.event)
             check_job(dataset, plan, releases=1, spent=spent)
         try:
-            reservation = ledger.reserve(entry)
+            reserved = ledger.reserve_together(entries)
         except BudgetExceeded as error:
             raise Declined(Reason.BUDGET_EXHAUSTED, str(error)) from error
         except LedgerConflict as error:
             raise Declined(Reason.PLAN_CHANGED, str(error)) from error
     return Charge(
-        reservation=reservation.id,
+        reservations=tuple(each.id for each in reserved),
         answered=_answered(before[0], release) if before else None,
     )
 
@@ -166,10 +158,10 @@ def settle(path: Path, charge: Charge, *, answered: bool, release: bytes) -> Non
     """Commits a charge, with what it was for."""
     outcome = {"answered": answered, "release": release.hex()}
     with _opened(path) as ledger:
-        ledger.commit(charge.reservation, outcome=outcome)
+        ledger.commit_together(charge.reservations, outcome=outcome)
 
 
 def void(path: Path, charge: Charge, reason: str) -> None:
     """Gives a charge back; only where nothing was computed and so nothing can have been sent."""
     with _opened(path) as ledger:
-        ledger.void(charge.reservation, reason)
+        ledger.void_together(charge.reservations, reason)

@@ -91,6 +91,15 @@ class DataSet(_Part):
     neighbouring: Neighbouring = Field(
         Neighbouring.REPLACE_ONE, description="In which way: replace-one or add-or-remove-one."
     )
+    party_epsilon: _Positive | None = Field(
+        None,
+        description="With unit = record: a second total, for everything that this party holds in "
+        "the data set. With it only jobs with privacy.unit = 'both' are accepted, which charge "
+        "both; without it they are declined.",
+    )
+    party_delta: float | None = Field(
+        None, gt=0, lt=1, description="The delta at which party-epsilon is counted."
+    )
 
     @model_validator(mode="after")
     def _check(self) -> DataSet:
@@ -100,6 +109,10 @@ class DataSet(_Part):
             raise ValueError("Expected a schema with path, and only with it.")
         if self.classes == 1 or (self.classes and self.path):
             raise ValueError("Expected classes >= 2, and only with prepared: a schema lists them.")
+        if (self.party_epsilon is None) != (self.party_delta is None):
+            raise ValueError("Expected party-epsilon and party-delta together, got one of them.")
+        if self.party_epsilon is not None and self.unit is not Unit.RECORD:
+            raise ValueError("Expected unit = record with party-epsilon, got party.")
         return self
 
     @property
@@ -107,9 +120,14 @@ class DataSet(_Part):
         """Largest ε of one job."""
         return self.epsilon if self.epsilon_per_job is None else self.epsilon_per_job
 
-    def budget(self, name: str, fingerprint: str) -> DatasetBudget:
-        """What the party's ledger registers for it."""
-        return DatasetBudget(
+    def budgets(self, name: str, fingerprint: str) -> tuple[DatasetBudget, ...]:
+        """What the party's ledger registers for it: its own unit's, and the party's if it has one.
+
+        Args:
+            name: of the data set.
+            fingerprint: of its file.
+        """
+        own = DatasetBudget(
             name=name,
             fingerprint=fingerprint,
             unit=self.unit,
@@ -117,6 +135,9 @@ class DataSet(_Part):
             epsilon=self.epsilon,
             delta=self.delta,
         )
+        if self.party_epsilon is None or self.party_delta is None:
+            return (own,)
+        return (own, own.of_parties(epsilon=self.party_epsilon, delta=self.party_delta))
 
 
 class Consent(_Part):

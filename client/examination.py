@@ -128,6 +128,12 @@ def check_plan(consent: Consent, proposal: Proposal) -> None:
         (Reason.WRONG_RUN, "the round", f"{first} to {last}", first <= plan.round_number <= last),
         (Reason.UNIT, "unit", dataset.unit, plan.unit is dataset.unit),
         (
+            Reason.UNIT,
+            "a guarantee for the whole party",
+            "with party-epsilon, and only there",
+            (plan.party_level is None) == (dataset.party_epsilon is None),
+        ),
+        (
             Reason.NEIGHBOURING,
             "neighbours",
             dataset.neighbouring,

@@ -19,6 +19,8 @@ from client.decoding import DecodingError, facts_from
 from client.party_level import PartyLevel, mechanism_from_json, mechanism_to_json
 from privacy.events import Event
 from privacy.guarantee import Neighbouring, NoisePoint, Unit
+from privacy.ledger_budget import PARTY_MARK
+from privacy.ledger_entry import Entry
 from privacy.mechanisms import Mechanism
 from privacy.party_steps import PartySteps
 from privacy.stream import NoiseStream
@@ -164,6 +166,34 @@ class ReleasePlan:
                 "bound": "outer: noise on the sum of clipped updates",
             }
         return {**facts, "bound": "inner: DP-SGD in the party"}
+
+    def entries(self, dataset: str, *, party: str) -> tuple[Entry, ...]:
+        """What the release charges: the budget of its own unit, and the parties' where it has two.
+
+        Args:
+            dataset: name of the data in the ledger.
+            party: who charges it.
+
+        Raises:
+            ValueError: facts that no ledger would take.
+        """
+        own = Entry(
+            run_id=self.run_id,
+            dataset=dataset,
+            party=party,
+            index=self.round_number,
+            event=self.event,
+            facts=self.facts(),
+        )
+        if self.party_level is None:
+            return (own,)
+        second = replace(
+            own,
+            dataset=dataset + PARTY_MARK,
+            event=self.party_level.event,
+            facts=self.party_facts(),
+        )
+        return (own, second)
 
     def party_facts(self) -> dict[str, Any]:
         """What the ledger keeps of the same release in the parties' own budget.

@@ -17,6 +17,7 @@ from safetensors.numpy import save_file
 from client.consent import Consent, DataSet, render_consent
 from client.roster import Deployment, RosterParty, new_deployment, render_deployment
 from secure_agg.primitives import KEY_BYTES, signing_public
+from server.budgets import budgets_of
 from server.components import release_ahead
 from server.inspection import served_name
 from server.job import Job
@@ -91,17 +92,18 @@ def _consent(job: Job, experiment: Experiment) -> Consent:
     laws = {each.mechanism.law for each in plans}
     if plan.party_level is not None:
         laws |= {plan.party_level.mechanism.law}
-    epsilon, delta = job.privacy.dataset_epsilon, job.privacy.dataset_delta
-    dataset = DataSet.model_validate(
-        {
-            "prepared": "records.npz",
-            "classes": _classes(job, experiment.model),
-            "epsilon": job.privacy.epsilon if epsilon == "auto" else epsilon,
-            "delta": plan.delta if delta == "auto" else delta,
-            "unit": plan.unit,
-            "neighbouring": plan.neighbouring,
-        }
-    )
+    own, *of_parties = budgets_of(job, plan, experiment.fingerprint)
+    facts: dict[str, Any] = {
+        "prepared": "records.npz",
+        "classes": _classes(job, experiment.model),
+        "epsilon": own.epsilon,
+        "delta": own.delta,
+        "unit": own.unit,
+        "neighbouring": own.neighbouring,
+    }
+    for each in of_parties:
+        facts |= {"party-epsilon": each.epsilon, "party-delta": each.delta}
+    dataset = DataSet.model_validate(facts)
     return Consent.model_validate(
         {
             "min-survivors": plan.min_survivors,

@@ -415,7 +415,36 @@ def test_networks_train_at_real_parties_under_any_unit(tmp_path, overrides):
         assert summary[key] == whole[key]
     assert summary.get("party_level") == whole.get("party_level")
     assert summary.get("record_bounds") == whole.get("record_bounds")
-    assert [entry.entry.index for entry in scene.party_entries(0)] == [1, 2]
+    charged = [entry.entry for entry in scene.party_entries(0)]
+    units = ["record", "party"] if "privacy.unit=both" in overrides else [summary["unit"]]
+    assert [(e.index, e.facts["unit"]) for e in charged] == [(n, u) for n in (1, 2) for u in units]
+
+
+def test_a_party_keeps_a_budget_for_all_that_it_holds(tmp_path):
+    both = ("privacy.unit=both", "privacy.party-epsilon=8")
+    scene = Scene(tmp_path, (*FEDAVG, *both))
+    name = served_name(scene.job)
+    own = load_consent(scene.homes[2] / "party.toml").data[name]
+    assert (own.party_epsilon, own.party_delta) == (8, own.delta)
+    scene.policy(2, data={name: own.model_copy(update={"party_epsilon": 7.0})})
+    scene.run()
+    assert [line["reasons"] for line in scene.lines()] == [{}, {"budget-exhausted": 1}]
+    # Both guarantees of round 1, and of round 2 neither.
+    assert [entry.entry.index for entry in scene.party_entries(2)] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("unit", "epsilon", "delta"), [("both", None, None), ("record", 8.0, 1e-5)]
+)
+def test_two_budgets_take_jobs_with_two_guarantees_alone(tmp_path, unit, epsilon, delta):
+    more = ("privacy.party-epsilon=8",) if unit == "both" else ()
+    scene = Scene(tmp_path, (*FEDAVG, f"privacy.unit={unit}", *more))
+    name = served_name(scene.job)
+    own = load_consent(scene.homes[0] / "party.toml").data[name]
+    changed = own.model_copy(update={"party_epsilon": epsilon, "party_delta": delta})
+    scene.policy(0, data={name: changed})
+    scene.run()
+    assert scene.lines()[0]["reasons"] == {"unit": 1}
 
 
 def test_parties_read_their_own_files_by_their_own_schemas(tmp_path):
