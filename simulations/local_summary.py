@@ -74,4 +74,5 @@ def _answered(home: Path, run_id: str) -> int:
     if not path.exists():
         return 0
     with Ledger.open(path, read_only=True) as ledger:
-        return sum(recorded.entry.index > 0 for recorded in ledger.entries(run_id))
+        # A round has an entry for each of its guarantees; what is ahead of the rounds is number 0.
+        return len({recorded.entry.index for recorded in ledger.entries(run_id)} - {0})
