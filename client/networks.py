@@ -21,7 +21,7 @@ import importlib
 import importlib.util
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
@@ -143,6 +143,11 @@ def _own(kind: str, features: int, classes: int) -> nn.Module:
     return made
 
 
+def _flat(module: nn.Module) -> NDArray[np.float64]:
+    flat = nn.utils.parameters_to_vector(module.parameters())
+    return np.asarray(flat.detach().cpu().numpy().astype(np.float64))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Network:
     """A network with flat parameters.
@@ -153,6 +158,7 @@ class Network:
         module: the torch module; `use` overwrites its parameters.
         device: where it computes.
         hidden: units of the hidden layers that it was built with.
+        initial: `[d]` the parameters that it was built with, public.
     """
 
     kind: str
@@ -160,6 +166,7 @@ class Network:
     classes: int
     module: nn.Module
     device: torch.device
+    initial: NDArray[np.float64] = field(compare=False, repr=False)
     hidden: tuple[int, ...] = ()
 
     metric_name = "accuracy"
@@ -212,6 +219,7 @@ class Network:
             classes=classes,
             module=module,
             device=torch.device(device),
+            initial=_flat(module),
             hidden=tuple(hidden),
         )
         try:
@@ -241,9 +249,8 @@ class Network:
         return torch.as_tensor(np.ascontiguousarray(features), dtype=self.dtype, device=self.device)
 
     def start(self) -> NDArray[np.float64]:
-        """`[d]` the parameters as they are: after `build`, the public start."""
-        flat = nn.utils.parameters_to_vector(self.module.parameters())
-        return np.asarray(flat.detach().cpu().numpy().astype(np.float64))
+        """`[d]` the public start, whatever the module was used for since."""
+        return self.initial.copy()
 
     def check_labels(self, labels: NDArray[Any]) -> None:
         """Refuses labels that are not classes 0..K−1.

@@ -283,7 +283,9 @@ def test_adam_and_momentum_are_torchs_on_the_noisy_gradients() -> None:
         adam.zero_grad()
         torch.nn.functional.cross_entropy(net.module(data.features), data.labels).backward()
         adam.step()
-    np.testing.assert_allclose(ours, net.start(), rtol=1e-6, atol=1e-8)
+    theirs = torch.nn.utils.parameters_to_vector(net.module.parameters()).detach().numpy()
+    np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-8)
+    assert np.array_equal(net.start(), start)  # the public start, not where it was left
 
 
 def test_the_grid_is_lost_in_the_clips_margin() -> None:
