@@ -9,6 +9,10 @@ The sum is rounded to a grid of C·2⁻¹²/√d and the noise is an integer vec
 `privacy.samplers`, so that no float noise is ever added to a float (Mironov 2012). Clipping aims
 2⁻¹⁰·C below C, which covers the grid, the norms and the sum's rounding.
 
+With a share of every step's privacy (`privacy.clipped_count`) a party also tells which fraction of
+its gradients was clipped: ½ + (Σ (2b_i − 1) + noise)/(2·q·n·steps) over all its steps, on a grid of
+2⁻¹² under noise that is 2⁻¹⁰ larger than charged.
+
 Randomness is an argument: one stream for the batches, one for the noise, of each party. Small
 parties are trained in chunks (`party_chunks`), on several cores where no two chunks share a stream.
 """
@@ -30,14 +34,17 @@ from client.batches import padded_batches, poisson_batch
 from client.chunks import for_each_chunk
 from client.networks import Network
 from client.parties_ghost import PartiesWay, parties_ghost
-from client.per_record import WAYS, ghost_layers, losses
+from client.per_record import MARGIN, WAYS, clip_signs, ghost_layers, losses
+from privacy.clipped_count import check_share, count_deviation, gradient_multiplier
 from privacy.stream import NoiseStream
 
 __all__ = [
     "LocalTraining",
     "NotFinite",
     "PartyData",
+    "Trained",
     "grid_scale",
+    "largest_noise",
     "party_chunks",
     "poisson_batch",
     "train_parties",
@@ -74,11 +81,12 @@ class LocalTraining:
         sampling_rate: q.
         clip_norm: C for every record's gradient; None trains without clipping or noise, where
             privacy comes from elsewhere.
-        noise_multiplier: σ; the noise on the sum has standard deviation σC.
+        noise_multiplier: σ; the noise on the sum has standard deviation σC, σ_g·C with a share.
         optimiser: sgd (with `momentum`) or adam; begins anew every round.
         learning_rate: of that optimiser.
         way: a key of `client.per_record.WAYS`.
         micro_batch: most records whose gradients are computed at once: bounds memory.
+        clipped_share: of a step's privacy, for the fraction of clipped gradients; 0 tells none.
 
     Raises:
         ValueError: a value out of its range.
@@ -93,6 +101,7 @@ class LocalTraining:
     momentum: float
     way: str
     micro_batch: int
+    clipped_share: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 < self.sampling_rate <= 1:
@@ -106,6 +115,23 @@ class LocalTraining:
                 f"Expected noise_multiplier ≥ 0, steps ≥ 1, micro_batch ≥ 1, got "
                 f"{self.noise_multiplier}, {self.steps}, {self.micro_batch}."
             )
+        check_share(self.clipped_share)
+        if self.clipped_share and not self.noise_multiplier:
+            raise ValueError(
+                f"Expected noise with a clipped_share of {self.clipped_share}, got none."
+            )
+
+    @property
+    def gradient_multiplier(self) -> float:
+        """σ_g: the noise on a step's sum has standard deviation σ_g·C."""
+        return gradient_multiplier(self.noise_multiplier, self.clipped_share)
+
+    @property
+    def count_deviation(self) -> float:
+        """Standard deviation of the noise on all steps' Σ (2b_i − 1)."""
+        # What the grid, 2⁻¹³ a sum, and rounding add to a record's ±1 stays within the margin.
+        exactly = count_deviation(self.noise_multiplier, self.clipped_share, self.steps)
+        return exactly * (1 + MARGIN)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,9 +152,37 @@ class PartyData:
     noise: NoiseStream
 
 
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """What B parties came to.
+
+    Attributes:
+        theta: `[B, d]` parameters after their local steps.
+        clipped: `[B]` noisy fractions of clipped gradients; None without a share for them.
+        refused: rows that are not to be used → why.
+    """
+
+    theta: NDArray[np.float64]
+    clipped: NDArray[np.float64] | None
+    refused: dict[int, str]
+
+
 def grid_scale(clip_norm: float, dimension: int) -> float:
     """Grid units per unit of the gradient: a power of two, rounding moves a sum ≤ C·2⁻¹³."""
     return 2.0 ** math.ceil(math.log2(2**12 * math.sqrt(dimension) / clip_norm))
+
+
+_COUNT_GRID = 2.0**12
+"""Grid units of a count."""
+
+
+def largest_noise(config: LocalTraining, dimension: int) -> float:
+    """Largest standard deviation, in grid units, of what a party of a network of d would draw."""
+    if config.clip_norm is None:
+        return 0.0
+    of_sums = config.gradient_multiplier * config.clip_norm
+    of_sums *= grid_scale(config.clip_norm, dimension)
+    return max(of_sums, config.count_deviation * _COUNT_GRID if config.clipped_share else 0.0)
 
 
 _NOT_FINITE = "Expected finite gradients, got NaN or infinity."
@@ -139,8 +193,6 @@ def _noisy(
 ) -> tuple[Tensor, list[int]]:
     """Every party's sum `[B, d]` on its grid plus integer noise; may overwrite `total`.
 
-    Parties that share one stream draw from it in one call, row after row.
-
     Returns:
         `[B, d]`, and the rows with a value that is NaN or infinite: those are noise alone.
     """
@@ -150,20 +202,41 @@ def _noisy(
     broken = np.flatnonzero(~np.isfinite(sums))
     values[broken] = 0
     if config.clip_norm is not None and config.noise_multiplier:
-        from privacy.samplers import add_rounded_gaussian
-
-        dimension = values.shape[1]
-        scale = grid_scale(config.clip_norm, dimension)
-        sigma = config.noise_multiplier * config.clip_norm * scale
-        values *= scale
-        np.rint(values, out=values)
-        if all(stream is noise[0] for stream in noise):
-            add_rounded_gaussian(values.reshape(-1), sigma, noise[0])
-        else:
-            for row, stream in zip(values, noise, strict=True):
-                add_rounded_gaussian(row, sigma, stream)
-        values *= 1 / scale  # a power of two: exact
+        scale = grid_scale(config.clip_norm, values.shape[1])
+        deviation = config.gradient_multiplier * config.clip_norm
+        _add_noise(values, deviation, scale, noise)
     return torch.as_tensor(values, dtype=total.dtype, device=total.device), broken.tolist()
+
+
+def _fractions(
+    signs: Tensor, divisors: Sequence[int], config: LocalTraining, noise: Sequence[NoiseStream]
+) -> NDArray[np.float64] | None:
+    """Noisy fractions `[B]` of clipped gradients from all steps' Σ (2b_i − 1) `[B]`."""
+    if not config.clipped_share:
+        return None
+    values = signs.cpu().numpy()[:, None]
+    _add_noise(values, config.count_deviation, _COUNT_GRID, noise)
+    expected = config.sampling_rate * config.steps * np.asarray(divisors, dtype=np.float64)
+    return np.asarray(0.5 + values[:, 0] / (2 * expected))
+
+
+def _add_noise(
+    values: NDArray[np.float64], deviation: float, scale: float, noise: Sequence[NoiseStream]
+) -> None:
+    """Rounds values `[B, d]` to a grid, `scale` units to 1, and adds integer noise, in place.
+
+    Parties that share one stream draw from it in one call, row after row.
+    """
+    from privacy.samplers import add_rounded_gaussian
+
+    values *= scale
+    np.rint(values, out=values)
+    if all(stream is noise[0] for stream in noise):
+        add_rounded_gaussian(values.reshape(-1), deviation * scale, noise[0])
+    else:
+        for row, stream in zip(values, noise, strict=True):
+            add_rounded_gaussian(row, deviation * scale, stream)
+    values *= 1 / scale  # a power of two: exact
 
 
 @dataclass
@@ -200,8 +273,8 @@ class _Optimiser:
 
 def train_party(
     network: Network, theta: NDArray[np.float64], data: PartyData, config: LocalTraining
-) -> NDArray[np.float64]:
-    """θ after one party's local steps from `theta` `[d]`.
+) -> Trained:
+    """One party's local steps from `theta` `[d]`, B = 1.
 
     Raises:
         NotFinite: a gradient is NaN or infinite.
@@ -209,22 +282,32 @@ def train_party(
     flat = torch.as_tensor(theta, dtype=network.dtype, device=network.device).clone()
     network.use(flat)
     optimiser = _Optimiser.begin(config, flat)
+    signs = torch.zeros(1, dtype=torch.float64, device=flat.device)
     for _ in range(config.steps):
         batch = poisson_batch(len(data.labels), config.sampling_rate, data.batches)
         total = torch.zeros_like(flat)
         for at in range(0, len(batch), config.micro_batch):
             rows = torch.as_tensor(batch[at : at + config.micro_batch], device=flat.device)
-            total += _sum(network, data.features[rows], data.labels[rows], config)
+            x, y = data.features[rows], data.labels[rows]
+            if config.clip_norm is None:
+                total += _plain_sum(network, x, y)
+                continue
+            own, norms = WAYS[config.way](network.module, x, y, config.clip_norm)
+            total += own
+            if config.clipped_share:
+                signs += clip_signs(norms, config.clip_norm).sum()
         noisy, broken = _noisy(total[None], config, [data.noise])
         if broken:
             raise NotFinite(_NOT_FINITE)
         optimiser.step(flat, noisy[0] / (config.sampling_rate * data.divisor))
-    return np.asarray(flat.cpu().numpy().astype(np.float64))
+    return Trained(
+        theta=flat.cpu().numpy().astype(np.float64)[None],
+        clipped=_fractions(signs, [data.divisor], config, [data.noise]),
+        refused={},
+    )
 
 
-def _sum(network: Network, x: Tensor, y: Tensor, config: LocalTraining) -> Tensor:
-    if config.clip_norm is not None:
-        return WAYS[config.way](network.module, x, y, config.clip_norm)[0]
+def _plain_sum(network: Network, x: Tensor, y: Tensor) -> Tensor:
     parameters = list(network.module.parameters())
     loss = losses(network.module(x), y).sum()
     gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
@@ -265,42 +348,49 @@ def train_parties(
     theta: NDArray[np.float64],
     parties: Sequence[PartyData],
     config: LocalTraining,
-) -> tuple[NDArray[np.float64], dict[int, str]]:
-    """Every party's θ after its local steps, together where the network is small.
-
-    Returns:
-        `[B, d]`, and the rows that are not to be used: party → why.
-    """
-    result = np.zeros((len(parties), network.dimension))
+) -> Trained:
+    """Every party's local steps from `theta` `[d]`, together where the network is small."""
+    result, clipped = np.zeros((len(parties), network.dimension)), np.zeros(len(parties))
     refused: dict[int, str] = {}
+
+    def keep(first: int, own: Trained) -> None:
+        rows = slice(first, first + len(own.theta))
+        result[rows] = own.theta
+        if own.clipped is not None:
+            clipped[rows] = own.clipped
+        refused.update({first + row: why for row, why in own.refused.items()})
+
+    def kept() -> Trained:
+        told = clipped if config.clipped_share else None
+        return Trained(theta=result, clipped=told, refused=dict(sorted(refused.items())))
+
     if not _together(network, len(parties), config):
         for row, data in enumerate(parties):
             try:
-                result[row] = train_party(network, theta, data, config)
+                keep(row, train_party(network, theta, data, config))
             except NotFinite as error:
                 refused[row] = str(error)
-        return result, refused
+        return kept()
     way = parties_ghost(network.module, parties[0].features[0])
     ranges = party_chunks(network, len(parties), config)
 
-    def train(first: int, last: int) -> set[int]:
-        chunk = parties[first:last]
-        result[first:last], broken = _train_together(network, theta, chunk, config, way)
-        return {first + row for row in broken}
+    def train(first: int, last: int) -> None:
+        keep(first, _train_together(network, theta, parties[first:last], config, way))
 
-    def train_in_thread(first: int, last: int) -> set[int]:
+    def train_in_thread(first: int, last: int) -> None:
         torch.set_num_threads(1)  # of this thread: the cores are taken already
-        return train(first, last)
+        train(first, last)
 
     if way.threads and _own_streams(parties, ranges):
         threads = torch.get_num_threads()
         try:
-            broken = for_each_chunk(train_in_thread, ranges)
+            for_each_chunk(train_in_thread, ranges)
         finally:
             torch.set_num_threads(threads)
     else:
-        broken = [train(*chunk) for chunk in ranges]
-    return result, dict.fromkeys(sorted(set().union(*broken)), _NOT_FINITE)
+        for chunk in ranges:
+            train(*chunk)
+    return kept()
 
 
 def _own_streams(parties: Sequence[PartyData], ranges: Sequence[tuple[int, int]]) -> bool:
@@ -318,12 +408,8 @@ def _train_together(
     parties: Sequence[PartyData],
     config: LocalTraining,
     way: PartiesWay,
-) -> tuple[NDArray[np.float64], set[int]]:
-    """All steps of a few parties, whose parameters and records stay in the cache meanwhile.
-
-    Returns:
-        `[B, d]`, and the rows whose gradients were not finite.
-    """
+) -> Trained:
+    """All steps of a few parties, whose parameters and records stay in the cache meanwhile."""
     clip = float(config.clip_norm or 0)
     flat = network.rows(theta).repeat(len(parties), 1)
     optimiser = _Optimiser.begin(config, flat)
@@ -348,11 +434,22 @@ def _train_together(
 
     # At q = 1 every step takes all records: they are laid out once, unless that is too many.
     same = list(pieces()) if config.sampling_rate >= 1 and max(sizes) <= width else None
+    signs = torch.zeros(len(parties), dtype=torch.float64, device=flat.device)
+
+    def sums() -> Iterator[Tensor]:
+        for x, y, mask in same or pieces():
+            own, norms = way.sums(flat, x, y, mask, clip)
+            if config.clipped_share:
+                signs.add_((clip_signs(norms, clip) * mask).sum(1))
+            yield own
+
     broken: set[int] = set()
     for _ in range(config.steps):
-        sums = (way.sums(flat, *piece, clip)[0] for piece in same or pieces())
-        total = functools.reduce(Tensor.add_, sums)
-        noisy, rows = _noisy(total, config, noise)
+        noisy, rows = _noisy(functools.reduce(Tensor.add_, sums()), config, noise)
         broken.update(rows)
         optimiser.step(flat, noisy.mul_(factors))
-    return np.asarray(flat.cpu().numpy()), broken
+    return Trained(
+        theta=flat.cpu().numpy(),
+        clipped=_fractions(signs, [data.divisor for data in parties], config, noise),
+        refused=dict.fromkeys(sorted(broken), _NOT_FINITE),
+    )

@@ -76,7 +76,7 @@ def test_noise_has_its_standard_deviation_on_the_sum() -> None:
     start = net.start()
     moves = []
     for trial in range(300):
-        moved = train_party(net, start, party(f"t{trial}"), config)
+        moved = train_party(net, start, party(f"t{trial}"), config).theta[0]
         moves.append((moved - start) * 1e-9 * 40 / 0.2)
     noise = np.concatenate(moves)
     expected = 2.0 * 0.5
@@ -93,8 +93,8 @@ def test_one_record_moves_the_model_by_at_most_the_bound() -> None:
     other = data.features.clone()
     other[3] = 1e6
     start = net.start()
-    first = train_party(net, start, data, config)
-    second = train_party(net, start, replace(party(), features=other), config)
+    first = train_party(net, start, data, config).theta[0]
+    second = train_party(net, start, replace(party(), features=other), config).theta[0]
     moved = np.linalg.norm(first - second) * 40 / 0.2
     assert moved <= 2 * 0.5
     assert moved > 0.1  # and it does move it: the test can see a record
@@ -105,15 +105,15 @@ def test_parties_together_end_where_each_ends_alone() -> None:
     names = ["a", "b", "c"]
     sizes = [40, 25, 33]
     config = training(momentum=0.5)
-    together, refused = train_parties(
+    together = train_parties(
         net, net.start(), [party(n, s, s) for n, s in zip(names, sizes, strict=True)], config
     )
-    assert refused == {}
+    assert together.refused == {}
     net = network()
     start = net.start()
     for row, (name, size) in enumerate(zip(names, sizes, strict=True)):
-        alone = train_party(net, start, party(name, size, size), config)
-        np.testing.assert_allclose(together[row], alone, rtol=1e-9, atol=1e-9)
+        alone = train_party(net, start, party(name, size, size), config).theta[0]
+        np.testing.assert_allclose(together.theta[row], alone, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -121,8 +121,8 @@ def test_parties_together_end_where_each_ends_alone() -> None:
 def test_ways_and_micro_batches_give_the_same_model(way: str) -> None:
     net = network()
     start = net.start()
-    ghost = train_party(net, start, party(), training())
-    other = train_party(net, start, party(), training(way=way, micro_batch=3))
+    ghost = train_party(net, start, party(), training()).theta[0]
+    other = train_party(net, start, party(), training(way=way, micro_batch=3)).theta[0]
     np.testing.assert_allclose(ghost, other, rtol=1e-6, atol=1e-6)
 
 
@@ -130,15 +130,15 @@ def test_many_parties_are_trained_a_few_at_a_time(monkeypatch: pytest.MonkeyPatc
     net = network()
     start = net.start()
     names = ["a", "b", "c", "d", "e"]
-    whole, _ = train_parties(net, start, [party(n) for n in names], training())
+    whole = train_parties(net, start, [party(n) for n in names], training()).theta
     monkeypatch.setattr("client.dp_sgd._VALUES_TOGETHER", 2 * net.dimension)
     broken = party("c")
     broken.features[:] = math.inf
     data = [party("a"), party("b"), broken, party("d"), party("e")]
-    chunks, refused = train_parties(net, start, data, training())
-    assert set(refused) == {2}
+    chunks = train_parties(net, start, data, training())
+    assert set(chunks.refused) == {2}
     kept = [0, 1, 3, 4]
-    np.testing.assert_allclose(chunks[kept], whole[kept], rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(chunks.theta[kept], whole[kept], rtol=1e-9, atol=1e-9)
 
 
 def _in_chunks(net: Network, names: str, config: LocalTraining) -> list[PartyData]:
@@ -181,10 +181,10 @@ def test_a_seed_gives_the_same_bits_on_any_number_of_threads(
     for cores in (1, 2, 2, 3):
         _on(cores, monkeypatch)
         threads.clear()
-        values, refused = train_parties(net, start, _in_chunks(net, names, config), config)
-        assert refused == {}
+        trained = train_parties(net, start, _in_chunks(net, names, config), config)
+        assert trained.refused == {}
         assert len(threads) == cores
-        results.append(values.tobytes())
+        results.append(trained.theta.tobytes())
     assert len(set(results)) == 1
 
 
@@ -198,9 +198,9 @@ def test_chunks_that_share_a_stream_are_trained_in_one_thread(
     net = network()
     one = party("a")
     data = [replace(party("a"), noise=one.noise) for _ in range(5)]
-    values, refused = train_parties(net, net.start(), data, training())
-    assert refused == {}
-    assert len({row.tobytes() for row in values}) == 5
+    trained = train_parties(net, net.start(), data, training())
+    assert trained.refused == {}
+    assert len({row.tobytes() for row in trained.theta}) == 5
 
 
 @pytest.mark.usefixtures("two_a_chunk")
@@ -214,10 +214,10 @@ def test_parties_in_threads_decline_alone_and_errors_come_through(
     for row in (2, 7):
         data[row].features[0] = math.nan
     threads = torch.get_num_threads()
-    values, refused = train_parties(net, net.start(), data, config)
-    assert set(refused) == {2, 7}
-    assert all("NaN" in why for why in refused.values())
-    assert np.isfinite(np.delete(values, [2, 7], axis=0)).all()
+    trained = train_parties(net, net.start(), data, config)
+    assert set(trained.refused) == {2, 7}
+    assert all("NaN" in why for why in trained.refused.values())
+    assert np.isfinite(np.delete(trained.theta, [2, 7], axis=0)).all()
     data = _in_chunks(net, "abcdefgh", config)
     data[6] = replace(data[6], labels=data[6].labels + K)  # in a later chunk, no class of ours
     with pytest.raises(IndexError):
@@ -256,10 +256,10 @@ def test_a_party_whose_gradients_are_nan_declines_alone(together: bool) -> None:
     broken = party("b")
     broken.features[2] = math.nan
     config = training(sampling_rate=1.0, way="ghost" if together else "vmap")
-    values, refused = train_parties(net, net.start(), [party("a"), broken, party("c")], config)
-    assert set(refused) == {1}
-    assert "NaN" in refused[1]
-    assert np.isfinite(values[[0, 2]]).all()
+    trained = train_parties(net, net.start(), [party("a"), broken, party("c")], config)
+    assert set(trained.refused) == {1}
+    assert "NaN" in trained.refused[1]
+    assert np.isfinite(trained.theta[[0, 2]]).all()
     with pytest.raises(NotFinite):
         train_party(net, net.start(), broken, config)
 
@@ -275,7 +275,7 @@ def test_adam_and_momentum_are_torchs_on_the_noisy_gradients() -> None:
         clip_norm=None,
         steps=6,
     )
-    ours = train_party(net, start, party(), config)
+    ours = train_party(net, start, party(), config).theta[0]
     net.use(torch.as_tensor(start).clone())
     adam = torch.optim.Adam(net.module.parameters(), lr=0.01)
     data = party()
@@ -315,8 +315,8 @@ def _membership(clip: float | None, divide_noise_by: float) -> float:
     other = data.features.clone()
     other[0] = 30.0
     config = training(steps=1, sampling_rate=1.0, clip_norm=clip, noise_multiplier=0.0)
-    first = train_party(net, start, data, config)
-    second = train_party(net, start, replace(party(records=20), features=other), config)
+    first = train_party(net, start, data, config).theta[0]
+    second = train_party(net, start, replace(party(records=20), features=other), config).theta[0]
     signal = np.linalg.norm(first - second) * 20 / 0.2
     return float(signal / (2.0 * 0.5 / divide_noise_by))
 
