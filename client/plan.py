@@ -87,6 +87,13 @@ class ReleasePlan:
     party_level: PartyLevel | None = None
 
     @property
+    def parameters(self) -> int:
+        """The model's: d, without the fraction of clipped gradients."""
+        if isinstance(self.mechanism, PartySteps):
+            return self.mechanism.parameters
+        return self.dimension
+
+    @property
     def event(self) -> Event:
         """What one release under this plan charges one `unit`.
 

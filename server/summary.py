@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from client.plan import ReleasePlan
+from server.clipped_fraction import clipped_facts
 from server.job import Job
 from server.release import account, averaged
 from server.rounds import Outcome
@@ -68,7 +69,7 @@ def run_summary(
         "parties": plan.parties,
         "records_by_party": [],
         "min_records": plan.min_records,
-        "dimension": plan.dimension,
+        "dimension": plan.parameters,
         "rounds": job.rounds,
         "rounds_done": progress.done,
         "epsilon": spent["epsilon_charged"],
@@ -105,7 +106,7 @@ def run_summary(
         "simulation_only": [],
         "advice": [],
     }
-    return summary | two_units_facts(job, plan, progress)
+    return summary | two_units_facts(job, plan, progress) | clipped_facts(plan, progress)
 
 
 def privacy_statement(summary: dict[str, Any]) -> dict[str, str]:
