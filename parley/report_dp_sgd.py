@@ -52,7 +52,7 @@ def dp_sgd_section(
             f"{sigma}."
             if share
             else "How many gradients were clipped isn't told: it would be a release too. "
-            "`dp-sgd.clipped-fraction-share` makes it, within the same ε."
+            "With unit record `dp-sgd.clipped-fraction-share` makes it, within the same ε."
         )
     )
     names = [name for name in ("rdp", "pld", "exact") if name in largest]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from client import dp_sgd
 from client.chunks import _pool
@@ -23,6 +24,7 @@ from client.dp_sgd import (
     train_party,
 )
 from client.networks import Network
+from client.per_record import losses, shrink
 from privacy.samplers import rounded_gaussian
 from privacy.stream import NoiseStream
 
@@ -84,6 +86,124 @@ def test_noise_has_its_standard_deviation_on_the_sum() -> None:
     assert abs(noise.std() / expected - 1) < 5 * error
     assert abs(noise.std() / (expected * 2 / 3) - 1) > 20 * error
     assert abs(noise.std() / (expected * 3 / 2) - 1) > 20 * error
+
+
+def test_a_share_for_the_clipped_fraction_makes_the_noise_on_sums_larger() -> None:
+    net, start = network(), network().start()
+    config = training(steps=1, sampling_rate=1e-9, noise_multiplier=2.0, clipped_share=0.75)
+    moves = [train_party(net, start, party(f"t{t}"), config).theta[0] - start for t in range(300)]
+    noise = np.concatenate(moves) * 1e-9 * 40 / 0.2
+    # 2.0·C/√(1 − ¾), and not 2.0·C.
+    assert abs(noise.std() / (2.0 * 0.5 * 2) - 1) < 5 * math.sqrt(1 / (2 * len(noise)))
+
+
+def _spread_of_fractions(config: LocalTraining) -> tuple[NDArray[np.float64], float]:
+    """Fractions of parties whose batches are empty, and what their spread should be."""
+    net, fractions = network(), []
+    for trial in range(4):
+        batches, noise = (NoiseStream.from_seed(9, use, trial) for use in ("batches", "noise"))
+        own = replace(party(), batches=batches, noise=noise)
+        clipped = train_parties(net, net.start(), [own] * 200, config).clipped
+        assert clipped is not None
+        fractions.append(clipped)
+    of_count = 2.0 / math.sqrt(config.clipped_share) * math.sqrt(config.steps)
+    return np.concatenate(fractions), of_count / (2 * config.sampling_rate * 40 * config.steps)
+
+
+def test_the_clipped_fractions_noise_has_its_standard_deviation() -> None:
+    config = training(steps=3, sampling_rate=1e-9, noise_multiplier=2.0, clipped_share=0.01)
+    fractions, expected = _spread_of_fractions(config)
+    error = math.sqrt(1 / (2 * len(fractions)))
+    spread = float((fractions - 0.5).std())
+    assert abs(fractions.mean() - 0.5) < 5 * expected / math.sqrt(len(fractions))
+    assert abs(spread / expected - 1) < 5 * error
+    for wrong in (2 / 3, 3 / 2, 1 / math.sqrt(3)):  # the last: noise of one step for all three
+        assert abs(spread / (expected * wrong) - 1) > 8 * error
+
+
+def _clipped_by_a_loop(config: LocalTraining, label: str, records: int) -> int:
+    """Σ (2b_i − 1) over all steps at the start's θ, record after record."""
+    net, data, total = network(), party(label, records), 0
+    net.use(torch.as_tensor(net.start()).clone())
+    for _ in range(config.steps):
+        for row in poisson_batch(records, config.sampling_rate, data.batches):
+            net.module.zero_grad()
+            losses(net.module(data.features[[row]]), data.labels[[row]]).sum().backward()
+            flat = torch.cat([p.grad.reshape(-1) for p in net.module.parameters()])
+            total += 1 if float(flat.norm()) > shrink(config.clip_norm or 0) else -1
+    return total
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Every party's Σ (2b_i − 1) as it is before its noise."""
+    counts: list[float] = []
+    noisy = dp_sgd._fractions
+
+    def noted(signs: torch.Tensor, *args: Any) -> Any:
+        counts.extend(signs.tolist())
+        return noisy(signs, *args)
+
+    monkeypatch.setattr(dp_sgd, "_fractions", noted)
+    return counts
+
+
+COUNTED = [
+    (way, together, micro_batch)
+    for way, together in [("ghost", False), ("vmap", False), ("opacus", False), ("ghost", True)]
+    for micro_batch in (3, 2048)
+]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("way", "together", "micro_batch"), COUNTED)
+def test_every_way_counts_the_clipped_records_of_a_plain_loop(
+    way: str, together: bool, micro_batch: int, counted: list[float]
+) -> None:
+    # With a learning rate of 0 every step is at the start's θ; half of the records are clipped.
+    config = training(
+        steps=3,
+        way=way,
+        micro_batch=micro_batch,
+        clip_norm=1.6,
+        learning_rate=0.0,
+        clipped_share=0.1,
+    )
+    sizes = {"a": 40, "b": 25, "c": 33}
+    data = [party(name, size) for name, size in sizes.items()]
+    if together:
+        train_parties(network(), network().start(), data, config)
+    else:
+        for own in data:
+            train_party(network(), network().start(), own, config)
+    expected = [_clipped_by_a_loop(config, name, size) for name, size in sizes.items()]
+    assert counted == expected
+    assert min(abs(count) for count in expected) < 20  # neither all nor none
+
+
+def test_taps_count_what_the_closed_form_counts(
+    counted: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = training(clip_norm=1.6, sampling_rate=1.0, clipped_share=0.1)
+    names = ["a", "b"]
+    closed = train_parties(network(), network().start(), [party(n) for n in names], config)
+    monkeypatch.setattr("client.parties_ghost.Dense.of", lambda _network: None)
+    taps = train_parties(network(), network().start(), [party(n) for n in names], config)
+    assert counted[:2] == pytest.approx(counted[2:], abs=1e-6)
+    assert closed.clipped is not None
+    assert taps.clipped is not None
+    np.testing.assert_allclose(closed.clipped, taps.clipped, rtol=1e-9)
+
+
+def test_a_broken_party_tells_no_fraction_and_does_not_touch_the_others() -> None:
+    net, config = network(), training(sampling_rate=1.0, clipped_share=0.1)
+    broken = party("b")
+    broken.features[2] = math.nan
+    alone = [train_party(net, net.start(), party(name), config).clipped for name in "ac"]
+    trained = train_parties(net, net.start(), [party("a"), broken, party("c")], config)
+    assert set(trained.refused) == {1}
+    assert trained.clipped is not None
+    np.testing.assert_allclose(trained.clipped[[0, 2]], np.concatenate(alone), rtol=1e-9)
 
 
 def test_one_record_moves_the_model_by_at_most_the_bound() -> None:
@@ -300,6 +420,9 @@ def test_the_grid_is_lost_in_the_clips_margin() -> None:
         ({"clip_norm": -1.0}, "clip_norm > 0"),
         ({"clip_norm": None}, "clip_norm with noise"),
         ({"steps": 0}, "steps"),
+        ({"clipped_share": 1.0}, "share < 1"),
+        ({"clipped_share": -0.1}, "share < 1"),
+        ({"clipped_share": 0.1, "noise_multiplier": 0.0}, "noise with a clipped_share"),
     ],
 )
 def test_bad_settings_are_refused(changes: dict[str, object], message: str) -> None:
