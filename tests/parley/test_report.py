@@ -13,7 +13,7 @@ import pytest
 
 from parley.report import ReportError, write_report
 from parley.report_plots import Palette
-from parley.report_words import number
+from parley.report_words import number as written
 from server.job_file import load_job
 from simulations.engine import simulate
 
@@ -304,15 +304,15 @@ def test_a_released_fraction_of_clipped_gradients_is_told_with_its_noise(tmp_pat
     told = summary["clipped_fraction"]
     assert "Fraction of clipped gradients by round Released, and charged" in text
     for value, spread in (("mean", "mean_deviation"), ("last", "deviation")):
-        noise = f"(standard deviation of the noise: {number(told[spread], 2)})"
-        assert f"{number(told[value])} {noise}" in text
+        noise = f"(standard deviation of the noise: {written(told[spread], 2)})"
+        assert f"{written(told[value])} {noise}" in text
     assert "one number for all parties" in text
     assert "A share of 0.05 of every step's privacy" in text
-    of_sums = number(summary["dp_sgd"]["gradient_multiplier"], 4)
+    of_sums = written(summary["dp_sgd"]["gradient_multiplier"], 4)
     assert f"σ′ = {of_sums}" in text.replace("\xa0", " ")
     assert "isn't told" not in text
     (tmp_path / "run" / "summary.json").unlink()  # as an interrupted run is
-    assert f"{number(told['last'])} in the last one" in read(tmp_path / "run").text
+    assert f"{written(told['last'])} in the last one" in read(tmp_path / "run").text
 
 
 def test_without_a_release_the_report_names_the_key_that_makes_it(tmp_path):
