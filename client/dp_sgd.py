@@ -5,13 +5,11 @@ Every step takes a Poisson batch at rate q, sums the per-record gradients clippe
 result to an optimiser, which is post-processing. Noise on the average instead would be too small
 by a factor of the batch size.
 
-The sum is rounded to a grid of C·2⁻¹²/√d and the noise is an integer vector from
-`privacy.samplers`, so that no float noise is ever added to a float (Mironov 2012). Clipping aims
+The sum is rounded to a grid and its noise is of integers (`client.party_noise`). Clipping aims
 2⁻¹⁰·C below C, which covers the grid, the norms and the sum's rounding.
 
 With a share of every step's privacy (`privacy.clipped_count`) a party also tells which fraction of
-its gradients was clipped: ½ + (Σ (2b_i − 1) + noise)/(2·q·n·steps) over all its steps, on a grid of
-2⁻¹² under noise that is 2⁻¹⁰ larger than charged.
+its gradients was clipped: ½ + (Σ (2b_i − 1) + noise)/(2·q·n·steps) over all its steps.
 
 Randomness is an argument: one stream for the batches, one for the noise, of each party. Small
 parties are trained in chunks (`party_chunks`), on several cores where no two chunks share a stream.
@@ -33,7 +31,9 @@ from torch import Tensor
 from client.batches import padded_batches, poisson_batch
 from client.chunks import for_each_chunk
 from client.networks import Network
+from client.optimisers import Optimiser
 from client.parties_ghost import PartiesWay, parties_ghost
+from client.party_noise import COUNT_SCALE, add_noise, grid_scale
 from client.per_record import MARGIN, WAYS, clip_signs, ghost_layers, losses
 from privacy.clipped_count import check_share, count_deviation, gradient_multiplier
 from privacy.stream import NoiseStream
@@ -43,7 +43,6 @@ __all__ = [
     "NotFinite",
     "PartyData",
     "Trained",
-    "grid_scale",
     "largest_noise",
     "party_chunks",
     "poisson_batch",
@@ -129,7 +128,7 @@ class LocalTraining:
     @property
     def count_deviation(self) -> float:
         """Standard deviation of the noise on all steps' Σ (2b_i − 1)."""
-        # What the grid, 2⁻¹³ a sum, and rounding add to a record's ±1 stays within the margin.
+        # What rounding and the grid, 2⁻¹³ a count, add to a record's ±1 stays within the margin.
         exactly = count_deviation(self.noise_multiplier, self.clipped_share, self.steps)
         return exactly * (1 + MARGIN)
 
@@ -167,22 +166,13 @@ class Trained:
     refused: dict[int, str]
 
 
-def grid_scale(clip_norm: float, dimension: int) -> float:
-    """Grid units per unit of the gradient: a power of two, rounding moves a sum ≤ C·2⁻¹³."""
-    return 2.0 ** math.ceil(math.log2(2**12 * math.sqrt(dimension) / clip_norm))
-
-
-_COUNT_GRID = 2.0**12
-"""Grid units of a count."""
-
-
 def largest_noise(config: LocalTraining, dimension: int) -> float:
     """Largest standard deviation, in grid units, of what a party of a network of d would draw."""
     if config.clip_norm is None:
         return 0.0
     of_sums = config.gradient_multiplier * config.clip_norm
     of_sums *= grid_scale(config.clip_norm, dimension)
-    return max(of_sums, config.count_deviation * _COUNT_GRID if config.clipped_share else 0.0)
+    return max(of_sums, config.count_deviation * COUNT_SCALE if config.clipped_share else 0.0)
 
 
 _NOT_FINITE = "Expected finite gradients, got NaN or infinity."
@@ -203,72 +193,20 @@ def _noisy(
     values[broken] = 0
     if config.clip_norm is not None and config.noise_multiplier:
         scale = grid_scale(config.clip_norm, values.shape[1])
-        deviation = config.gradient_multiplier * config.clip_norm
-        _add_noise(values, deviation, scale, noise)
+        add_noise(values, config.gradient_multiplier * config.clip_norm, scale, noise)
     return torch.as_tensor(values, dtype=total.dtype, device=total.device), broken.tolist()
 
 
 def _fractions(
-    signs: Tensor, divisors: Sequence[int], config: LocalTraining, noise: Sequence[NoiseStream]
+    signs: Tensor, parties: Sequence[PartyData], config: LocalTraining
 ) -> NDArray[np.float64] | None:
-    """Noisy fractions `[B]` of clipped gradients from all steps' Σ (2b_i − 1) `[B]`."""
+    """Noisy fractions `[B]` of clipped gradients, from all steps' Σ (2b_i − 1) `[B]`."""
     if not config.clipped_share:
         return None
     values = signs.cpu().numpy()[:, None]
-    _add_noise(values, config.count_deviation, _COUNT_GRID, noise)
-    expected = config.sampling_rate * config.steps * np.asarray(divisors, dtype=np.float64)
+    add_noise(values, config.count_deviation, COUNT_SCALE, [data.noise for data in parties])
+    expected = config.sampling_rate * config.steps * np.array([data.divisor for data in parties])
     return np.asarray(0.5 + values[:, 0] / (2 * expected))
-
-
-def _add_noise(
-    values: NDArray[np.float64], deviation: float, scale: float, noise: Sequence[NoiseStream]
-) -> None:
-    """Rounds values `[B, d]` to a grid, `scale` units to 1, and adds integer noise, in place.
-
-    Parties that share one stream draw from it in one call, row after row.
-    """
-    from privacy.samplers import add_rounded_gaussian
-
-    values *= scale
-    np.rint(values, out=values)
-    if all(stream is noise[0] for stream in noise):
-        add_rounded_gaussian(values.reshape(-1), deviation * scale, noise[0])
-    else:
-        for row, stream in zip(values, noise, strict=True):
-            add_rounded_gaussian(row, deviation * scale, stream)
-    values *= 1 / scale  # a power of two: exact
-
-
-@dataclass
-class _Optimiser:
-    """SGD with momentum, or Adam (Kingma & Ba 2015), on flat parameters in place."""
-
-    config: LocalTraining
-    first: Tensor
-    second: Tensor
-    count: int = 0
-
-    @classmethod
-    def begin(cls, config: LocalTraining, theta: Tensor) -> _Optimiser:
-        plain = config.optimiser == "sgd" and not config.momentum  # has no moments
-        first, second = (theta.new_zeros(0 if plain else theta.shape) for _ in range(2))
-        return cls(config, first, second)
-
-    def step(self, theta: Tensor, gradient: Tensor) -> None:
-        config = self.config
-        self.count += 1
-        if config.optimiser == "sgd" and not config.momentum:
-            theta.sub_(gradient, alpha=config.learning_rate)
-            return
-        if config.optimiser == "sgd":
-            self.first.mul_(config.momentum).add_(gradient)
-            theta.sub_(self.first, alpha=config.learning_rate)
-            return
-        self.first.lerp_(gradient, 0.1)
-        self.second.lerp_(gradient.square(), 0.001)
-        mean = self.first / (1 - 0.9**self.count)
-        root = (self.second / (1 - 0.999**self.count)).sqrt_().add_(1e-8)
-        theta.addcdiv_(mean, root, value=-config.learning_rate)
 
 
 def train_party(
@@ -281,7 +219,7 @@ def train_party(
     """
     flat = torch.as_tensor(theta, dtype=network.dtype, device=network.device).clone()
     network.use(flat)
-    optimiser = _Optimiser.begin(config, flat)
+    optimiser = Optimiser.begin(config, flat)
     signs = torch.zeros(1, dtype=torch.float64, device=flat.device)
     for _ in range(config.steps):
         batch = poisson_batch(len(data.labels), config.sampling_rate, data.batches)
@@ -302,7 +240,7 @@ def train_party(
         optimiser.step(flat, noisy[0] / (config.sampling_rate * data.divisor))
     return Trained(
         theta=flat.cpu().numpy().astype(np.float64)[None],
-        clipped=_fractions(signs, [data.divisor], config, [data.noise]),
+        clipped=_fractions(signs, [data], config),
         refused={},
     )
 
@@ -412,7 +350,7 @@ def _train_together(
     """All steps of a few parties, whose parameters and records stay in the cache meanwhile."""
     clip = float(config.clip_norm or 0)
     flat = network.rows(theta).repeat(len(parties), 1)
-    optimiser = _Optimiser.begin(config, flat)
+    optimiser = Optimiser.begin(config, flat)
     features = way.prepare(torch.cat([data.features for data in parties]))
     labels = torch.cat([data.labels for data in parties])
     sizes = [len(data.labels) for data in parties]
@@ -450,6 +388,6 @@ def _train_together(
         optimiser.step(flat, noisy.mul_(factors))
     return Trained(
         theta=flat.cpu().numpy(),
-        clipped=_fractions(signs, [data.divisor for data in parties], config, noise),
+        clipped=_fractions(signs, parties, config),
         refused=dict.fromkeys(sorted(broken), _NOT_FINITE),
     )

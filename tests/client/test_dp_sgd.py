@@ -17,13 +17,13 @@ from client.dp_sgd import (
     LocalTraining,
     NotFinite,
     PartyData,
-    grid_scale,
     party_chunks,
     poisson_batch,
     train_parties,
     train_party,
 )
 from client.networks import Network
+from client.party_noise import grid_scale
 from client.per_record import losses, shrink
 from privacy.samplers import rounded_gaussian
 from privacy.stream import NoiseStream
