@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -298,17 +298,29 @@ def train_parties(
             clipped[rows] = own.clipped
         refused.update({first + row: why for row, why in own.refused.items()})
 
-    def kept() -> Trained:
-        told = clipped if config.clipped_share else None
-        return Trained(theta=result, clipped=told, refused=dict(sorted(refused.items())))
-
-    if not _together(network, len(parties), config):
+    if _together(network, len(parties), config):
+        _train_chunks(network, theta, parties, config, keep)
+    else:
         for row, data in enumerate(parties):
             try:
                 keep(row, train_party(network, theta, data, config))
             except NotFinite as error:
                 refused[row] = str(error)
-        return kept()
+    return Trained(
+        theta=result,
+        clipped=clipped if config.clipped_share else None,
+        refused=dict(sorted(refused.items())),
+    )
+
+
+def _train_chunks(
+    network: Network,
+    theta: NDArray[np.float64],
+    parties: Sequence[PartyData],
+    config: LocalTraining,
+    keep: Callable[[int, Trained], None],
+) -> None:
+    """Trains chunk after chunk, on several cores where that is safe, and has each kept."""
     way = parties_ghost(network.module, parties[0].features[0])
     ranges = party_chunks(network, len(parties), config)
 
@@ -328,7 +340,6 @@ def train_parties(
     else:
         for chunk in ranges:
             train(*chunk)
-    return kept()
 
 
 def _own_streams(parties: Sequence[PartyData], ranges: Sequence[tuple[int, int]]) -> bool:
