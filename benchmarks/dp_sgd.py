@@ -20,8 +20,8 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from client.dp_sgd import grid_scale
 from client.networks import Network
+from client.party_noise import grid_scale
 from client.per_record import ghost
 from privacy.samplers import rounded_gaussian
 from privacy.stream import NoiseStream

@@ -9,7 +9,7 @@ J_j(θ) = (1/n_j) Σ ℓ(θ; x, y) + (λ/2)‖θ‖²:
   of the parties' local optima, each certified to a gradient norm ≤ κG/n.
 
 An algorithm is four functions over plain arrays: `init`, `local`, `update`, and the `sensitivity`
-of the sum of what `local` returns. Arrays of parties are `[B, d]`.
+of the sum of what `local` returns. Arrays of parties are `[B, d]`, where d is the `dimension`.
 """
 
 from __future__ import annotations
@@ -59,6 +59,10 @@ class FederatedAlgorithm(Protocol):
         """What is learned: a linear model, or a network."""
 
     @property
+    def dimension(self) -> int:
+        """d: coordinates of a v_j, the model's and those of `released`."""
+
+    @property
     def lipschitz(self) -> float:
         """G: no record's gradient is longer."""
 
@@ -76,7 +80,10 @@ class FederatedAlgorithm(Protocol):
         """The next state, from the noisy average `[d]`: post-processing."""
 
     def model_of(self, state: State) -> NDArray[np.float64]:
-        """The model to report, `[d]`."""
+        """The model to report."""
+
+    def released(self, state: State) -> dict[str, float]:
+        """Figures beside the model that the last round released, by name; charged with it."""
 
     def sensitivity(self, *, parties: int, min_records: int, total_records: int) -> float:
         """L2 sensitivity of the sum over parties of weight_j·v_j, replacing one record."""
@@ -107,6 +114,11 @@ class GradientPerturbation:
     average: bool
 
     @property
+    def dimension(self) -> int:
+        """The model's."""
+        return self.model.dimension
+
+    @property
     def bound(self) -> float:
         """‖v_j‖ ≤ G: a mean of gradients no longer than G."""
         return self.lipschitz
@@ -135,6 +147,11 @@ class GradientPerturbation:
         """The last iterate, or the mean of the later half (of those there are so far)."""
         later = self.average and state["round"][0] > self.rounds // 2
         return state["average"] if later else state["theta"]
+
+    def released(self, state: State) -> dict[str, float]:
+        """Nothing beside the model."""
+        del state
+        return {}
 
     def sensitivity(self, *, parties: int, min_records: int, total_records: int) -> float:
         """2G/n₍₁₎ (uniform), 2G/n̄ (size): one record moves one party's mean gradient."""
@@ -167,6 +184,11 @@ class OutputPerturbation:
     tolerance: float
 
     @property
+    def dimension(self) -> int:
+        """The model's."""
+        return self.model.dimension
+
+    @property
     def bound(self) -> float:
         """‖θ_j‖ ≤ G(1 + κ)/λ: at the optimum λθ is minus a mean of gradients no longer than G."""
         return self.lipschitz * (1 + self.tolerance) / self.lambda_
@@ -195,6 +217,11 @@ class OutputPerturbation:
     def model_of(self, state: State) -> NDArray[np.float64]:
         """θ."""
         return state["theta"]
+
+    def released(self, state: State) -> dict[str, float]:
+        """Nothing beside the model."""
+        del state
+        return {}
 
     def sensitivity(self, *, parties: int, min_records: int, total_records: int) -> float:
         """2G(1 + κ)/(n₍₁₎λ) (uniform) or 2G(1 + κ)/(n̄λ) (size)."""

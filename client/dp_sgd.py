@@ -5,9 +5,11 @@ Every step takes a Poisson batch at rate q, sums the per-record gradients clippe
 result to an optimiser, which is post-processing. Noise on the average instead would be too small
 by a factor of the batch size.
 
-The sum is rounded to a grid of C·2⁻¹²/√d and the noise is an integer vector from
-`privacy.samplers`, so that no float noise is ever added to a float (Mironov 2012). Clipping aims
+The sum is rounded to a grid and its noise is of integers (`client.party_noise`). Clipping aims
 2⁻¹⁰·C below C, which covers the grid, the norms and the sum's rounding.
+
+With a share of every step's privacy (`privacy.clipped_count`) a party also tells which fraction of
+its gradients was clipped: ½ + (Σ (2b_i − 1) + noise)/(2·q·n·steps) over all its steps.
 
 Randomness is an argument: one stream for the batches, one for the noise, of each party. Small
 parties are trained in chunks (`party_chunks`), on several cores where no two chunks share a stream.
@@ -17,7 +19,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,15 +31,19 @@ from torch import Tensor
 from client.batches import padded_batches, poisson_batch
 from client.chunks import for_each_chunk
 from client.networks import Network
+from client.optimisers import Optimiser
 from client.parties_ghost import PartiesWay, parties_ghost
-from client.per_record import WAYS, ghost_layers, losses
+from client.party_noise import COUNT_SCALE, add_noise, grid_scale
+from client.per_record import MARGIN, WAYS, clip_signs, ghost_layers, losses
+from privacy.clipped_count import check_share, count_deviation, gradient_multiplier
 from privacy.stream import NoiseStream
 
 __all__ = [
     "LocalTraining",
     "NotFinite",
     "PartyData",
-    "grid_scale",
+    "Trained",
+    "largest_noise",
     "party_chunks",
     "poisson_batch",
     "train_parties",
@@ -74,11 +80,12 @@ class LocalTraining:
         sampling_rate: q.
         clip_norm: C for every record's gradient; None trains without clipping or noise, where
             privacy comes from elsewhere.
-        noise_multiplier: σ; the noise on the sum has standard deviation σC.
+        noise_multiplier: σ; the noise on the sum has standard deviation σC, σ_g·C with a share.
         optimiser: sgd (with `momentum`) or adam; begins anew every round.
         learning_rate: of that optimiser.
         way: a key of `client.per_record.WAYS`.
         micro_batch: most records whose gradients are computed at once: bounds memory.
+        clipped_share: of a step's privacy, for the fraction of clipped gradients; 0 tells none.
 
     Raises:
         ValueError: a value out of its range.
@@ -93,6 +100,7 @@ class LocalTraining:
     momentum: float
     way: str
     micro_batch: int
+    clipped_share: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 < self.sampling_rate <= 1:
@@ -106,6 +114,23 @@ class LocalTraining:
                 f"Expected noise_multiplier ≥ 0, steps ≥ 1, micro_batch ≥ 1, got "
                 f"{self.noise_multiplier}, {self.steps}, {self.micro_batch}."
             )
+        check_share(self.clipped_share)
+        if self.clipped_share and not self.noise_multiplier:
+            raise ValueError(
+                f"Expected noise with a clipped_share of {self.clipped_share}, got none."
+            )
+
+    @property
+    def gradient_multiplier(self) -> float:
+        """σ_g: the noise on a step's sum has standard deviation σ_g·C."""
+        return gradient_multiplier(self.noise_multiplier, self.clipped_share)
+
+    @property
+    def count_deviation(self) -> float:
+        """Standard deviation of the noise on all steps' Σ (2b_i − 1)."""
+        # What rounding and the grid, 2⁻¹³ a count, add to a record's ±1 stays within the margin.
+        exactly = count_deviation(self.noise_multiplier, self.clipped_share, self.steps)
+        return exactly * (1 + MARGIN)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,9 +151,28 @@ class PartyData:
     noise: NoiseStream
 
 
-def grid_scale(clip_norm: float, dimension: int) -> float:
-    """Grid units per unit of the gradient: a power of two, rounding moves a sum ≤ C·2⁻¹³."""
-    return 2.0 ** math.ceil(math.log2(2**12 * math.sqrt(dimension) / clip_norm))
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """What B parties came to.
+
+    Attributes:
+        theta: `[B, d]` parameters after their local steps.
+        clipped: `[B]` noisy fractions of clipped gradients; None without a share for them.
+        refused: rows that are not to be used → why.
+    """
+
+    theta: NDArray[np.float64]
+    clipped: NDArray[np.float64] | None
+    refused: dict[int, str]
+
+
+def largest_noise(config: LocalTraining, dimension: int) -> float:
+    """Largest standard deviation, in grid units, of what a party of a network of d would draw."""
+    if config.clip_norm is None:
+        return 0.0
+    of_sums = config.gradient_multiplier * config.clip_norm
+    of_sums *= grid_scale(config.clip_norm, dimension)
+    return max(of_sums, config.count_deviation * COUNT_SCALE if config.clipped_share else 0.0)
 
 
 _NOT_FINITE = "Expected finite gradients, got NaN or infinity."
@@ -139,8 +183,6 @@ def _noisy(
 ) -> tuple[Tensor, list[int]]:
     """Every party's sum `[B, d]` on its grid plus integer noise; may overwrite `total`.
 
-    Parties that share one stream draw from it in one call, row after row.
-
     Returns:
         `[B, d]`, and the rows with a value that is NaN or infinite: those are noise alone.
     """
@@ -150,81 +192,60 @@ def _noisy(
     broken = np.flatnonzero(~np.isfinite(sums))
     values[broken] = 0
     if config.clip_norm is not None and config.noise_multiplier:
-        from privacy.samplers import add_rounded_gaussian
-
-        dimension = values.shape[1]
-        scale = grid_scale(config.clip_norm, dimension)
-        sigma = config.noise_multiplier * config.clip_norm * scale
-        values *= scale
-        np.rint(values, out=values)
-        if all(stream is noise[0] for stream in noise):
-            add_rounded_gaussian(values.reshape(-1), sigma, noise[0])
-        else:
-            for row, stream in zip(values, noise, strict=True):
-                add_rounded_gaussian(row, sigma, stream)
-        values *= 1 / scale  # a power of two: exact
+        scale = grid_scale(config.clip_norm, values.shape[1])
+        add_noise(values, config.gradient_multiplier * config.clip_norm, scale, noise)
     return torch.as_tensor(values, dtype=total.dtype, device=total.device), broken.tolist()
 
 
-@dataclass
-class _Optimiser:
-    """SGD with momentum, or Adam (Kingma & Ba 2015), on flat parameters in place."""
-
-    config: LocalTraining
-    first: Tensor
-    second: Tensor
-    count: int = 0
-
-    @classmethod
-    def begin(cls, config: LocalTraining, theta: Tensor) -> _Optimiser:
-        plain = config.optimiser == "sgd" and not config.momentum  # has no moments
-        first, second = (theta.new_zeros(0 if plain else theta.shape) for _ in range(2))
-        return cls(config, first, second)
-
-    def step(self, theta: Tensor, gradient: Tensor) -> None:
-        config = self.config
-        self.count += 1
-        if config.optimiser == "sgd" and not config.momentum:
-            theta.sub_(gradient, alpha=config.learning_rate)
-            return
-        if config.optimiser == "sgd":
-            self.first.mul_(config.momentum).add_(gradient)
-            theta.sub_(self.first, alpha=config.learning_rate)
-            return
-        self.first.lerp_(gradient, 0.1)
-        self.second.lerp_(gradient.square(), 0.001)
-        mean = self.first / (1 - 0.9**self.count)
-        root = (self.second / (1 - 0.999**self.count)).sqrt_().add_(1e-8)
-        theta.addcdiv_(mean, root, value=-config.learning_rate)
+def _fractions(
+    signs: Tensor, parties: Sequence[PartyData], config: LocalTraining
+) -> NDArray[np.float64] | None:
+    """Noisy fractions `[B]` of clipped gradients, from all steps' Σ (2b_i − 1) `[B]`."""
+    if not config.clipped_share:
+        return None
+    values = signs.cpu().numpy()[:, None]
+    add_noise(values, config.count_deviation, COUNT_SCALE, [data.noise for data in parties])
+    expected = config.sampling_rate * config.steps * np.array([data.divisor for data in parties])
+    return np.asarray(0.5 + values[:, 0] / (2 * expected))
 
 
 def train_party(
     network: Network, theta: NDArray[np.float64], data: PartyData, config: LocalTraining
-) -> NDArray[np.float64]:
-    """θ after one party's local steps from `theta` `[d]`.
+) -> Trained:
+    """One party's local steps from `theta` `[d]`, B = 1.
 
     Raises:
         NotFinite: a gradient is NaN or infinite.
     """
     flat = torch.as_tensor(theta, dtype=network.dtype, device=network.device).clone()
     network.use(flat)
-    optimiser = _Optimiser.begin(config, flat)
+    optimiser = Optimiser.begin(config, flat)
+    signs = torch.zeros(1, dtype=torch.float64, device=flat.device)
     for _ in range(config.steps):
         batch = poisson_batch(len(data.labels), config.sampling_rate, data.batches)
         total = torch.zeros_like(flat)
         for at in range(0, len(batch), config.micro_batch):
             rows = torch.as_tensor(batch[at : at + config.micro_batch], device=flat.device)
-            total += _sum(network, data.features[rows], data.labels[rows], config)
+            x, y = data.features[rows], data.labels[rows]
+            if config.clip_norm is None:
+                total += _plain_sum(network, x, y)
+                continue
+            own, norms = WAYS[config.way](network.module, x, y, config.clip_norm)
+            total += own
+            if config.clipped_share:
+                signs += clip_signs(norms, config.clip_norm).sum()
         noisy, broken = _noisy(total[None], config, [data.noise])
         if broken:
             raise NotFinite(_NOT_FINITE)
         optimiser.step(flat, noisy[0] / (config.sampling_rate * data.divisor))
-    return np.asarray(flat.cpu().numpy().astype(np.float64))
+    return Trained(
+        theta=flat.cpu().numpy().astype(np.float64)[None],
+        clipped=_fractions(signs, [data], config),
+        refused={},
+    )
 
 
-def _sum(network: Network, x: Tensor, y: Tensor, config: LocalTraining) -> Tensor:
-    if config.clip_norm is not None:
-        return WAYS[config.way](network.module, x, y, config.clip_norm)[0]
+def _plain_sum(network: Network, x: Tensor, y: Tensor) -> Tensor:
     parameters = list(network.module.parameters())
     loss = losses(network.module(x), y).sum()
     gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
@@ -265,42 +286,60 @@ def train_parties(
     theta: NDArray[np.float64],
     parties: Sequence[PartyData],
     config: LocalTraining,
-) -> tuple[NDArray[np.float64], dict[int, str]]:
-    """Every party's θ after its local steps, together where the network is small.
-
-    Returns:
-        `[B, d]`, and the rows that are not to be used: party → why.
-    """
-    result = np.zeros((len(parties), network.dimension))
+) -> Trained:
+    """Every party's local steps from `theta` `[d]`, together where the network is small."""
+    result, clipped = np.zeros((len(parties), network.dimension)), np.zeros(len(parties))
     refused: dict[int, str] = {}
-    if not _together(network, len(parties), config):
+
+    def keep(first: int, own: Trained) -> None:
+        rows = slice(first, first + len(own.theta))
+        result[rows] = own.theta
+        if own.clipped is not None:
+            clipped[rows] = own.clipped
+        refused.update({first + row: why for row, why in own.refused.items()})
+
+    if _together(network, len(parties), config):
+        _train_chunks(network, theta, parties, config, keep)
+    else:
         for row, data in enumerate(parties):
             try:
-                result[row] = train_party(network, theta, data, config)
+                keep(row, train_party(network, theta, data, config))
             except NotFinite as error:
                 refused[row] = str(error)
-        return result, refused
+    return Trained(
+        theta=result,
+        clipped=clipped if config.clipped_share else None,
+        refused=dict(sorted(refused.items())),
+    )
+
+
+def _train_chunks(
+    network: Network,
+    theta: NDArray[np.float64],
+    parties: Sequence[PartyData],
+    config: LocalTraining,
+    keep: Callable[[int, Trained], None],
+) -> None:
+    """Trains chunk after chunk, on several cores where that is safe, and has each kept."""
     way = parties_ghost(network.module, parties[0].features[0])
     ranges = party_chunks(network, len(parties), config)
 
-    def train(first: int, last: int) -> set[int]:
-        chunk = parties[first:last]
-        result[first:last], broken = _train_together(network, theta, chunk, config, way)
-        return {first + row for row in broken}
+    def train(first: int, last: int) -> None:
+        keep(first, _train_together(network, theta, parties[first:last], config, way))
 
-    def train_in_thread(first: int, last: int) -> set[int]:
+    def train_in_thread(first: int, last: int) -> None:
         torch.set_num_threads(1)  # of this thread: the cores are taken already
-        return train(first, last)
+        train(first, last)
 
     if way.threads and _own_streams(parties, ranges):
         threads = torch.get_num_threads()
         try:
-            broken = for_each_chunk(train_in_thread, ranges)
+            for_each_chunk(train_in_thread, ranges)
         finally:
             torch.set_num_threads(threads)
     else:
-        broken = [train(*chunk) for chunk in ranges]
-    return result, dict.fromkeys(sorted(set().union(*broken)), _NOT_FINITE)
+        for chunk in ranges:
+            train(*chunk)
 
 
 def _own_streams(parties: Sequence[PartyData], ranges: Sequence[tuple[int, int]]) -> bool:
@@ -318,15 +357,11 @@ def _train_together(
     parties: Sequence[PartyData],
     config: LocalTraining,
     way: PartiesWay,
-) -> tuple[NDArray[np.float64], set[int]]:
-    """All steps of a few parties, whose parameters and records stay in the cache meanwhile.
-
-    Returns:
-        `[B, d]`, and the rows whose gradients were not finite.
-    """
+) -> Trained:
+    """All steps of a few parties, whose parameters and records stay in the cache meanwhile."""
     clip = float(config.clip_norm or 0)
     flat = network.rows(theta).repeat(len(parties), 1)
-    optimiser = _Optimiser.begin(config, flat)
+    optimiser = Optimiser.begin(config, flat)
     features = way.prepare(torch.cat([data.features for data in parties]))
     labels = torch.cat([data.labels for data in parties])
     sizes = [len(data.labels) for data in parties]
@@ -348,11 +383,22 @@ def _train_together(
 
     # At q = 1 every step takes all records: they are laid out once, unless that is too many.
     same = list(pieces()) if config.sampling_rate >= 1 and max(sizes) <= width else None
+    signs = torch.zeros(len(parties), dtype=torch.float64, device=flat.device)
+
+    def sums() -> Iterator[Tensor]:
+        for x, y, mask in same or pieces():
+            own, norms = way.sums(flat, x, y, mask, clip)
+            if config.clipped_share:
+                signs.add_((clip_signs(norms, clip) * mask).sum(1))
+            yield own
+
     broken: set[int] = set()
     for _ in range(config.steps):
-        sums = (way.sums(flat, *piece, clip)[0] for piece in same or pieces())
-        total = functools.reduce(Tensor.add_, sums)
-        noisy, rows = _noisy(total, config, noise)
+        noisy, rows = _noisy(functools.reduce(Tensor.add_, sums()), config, noise)
         broken.update(rows)
         optimiser.step(flat, noisy.mul_(factors))
-    return np.asarray(flat.cpu().numpy()), broken
+    return Trained(
+        theta=flat.cpu().numpy(),
+        clipped=_fractions(signs, parties, config),
+        refused=dict.fromkeys(sorted(broken), _NOT_FINITE),
+    )

@@ -8,7 +8,7 @@ what can be derived is derived again, from the task and from the party's own num
 | G of the task | ≥ the loss's own bound, or the norm C that gradients are clipped to |
 | Δ of the plan | ≥ the algorithm's sensitivity · (1 + n(n + d + 8)·2⁻⁵²), rounding included |
 | Δ of the noise (on the server) | ≥ 2^s·Δ + √d grid units |
-| noise inside the party | σ, C, q, steps and relation are those of its own training |
+| noise inside the party | σ, C, q, steps, relation, count's share are its own training's |
 | the encoding | holds the party's largest contribution, and m of them do not wrap around |
 
 The event that is charged follows from the noise's own parameters, so that a plan that passes cannot
@@ -269,11 +269,11 @@ def check_computation(
     if plan.neighbouring is not Neighbouring.ADD_OR_REMOVE_ONE and records < plan.min_records:
         raise Declined(Reason.TOO_FEW_RECORDS, f"Expected {plan.min_records} records.")
     wanted = algorithm.model.features
-    if wanted != features or plan.dimension != algorithm.model.dimension:
+    if wanted != features or plan.dimension != algorithm.dimension:
         raise Declined(
             Reason.MODEL,
-            f"Expected {features} features and a plan of the model's dimension, got {wanted} and "
-            f"{plan.dimension} for {algorithm.model.dimension}.",
+            f"Expected {features} features and a plan of the task's dimension, got {wanted} and "
+            f"{plan.dimension} for {algorithm.dimension}.",
         )
     if isinstance(algorithm, GradientPerturbation | OutputPerturbation):
         entry = _check_linear(plan, algorithm, classes)
@@ -400,6 +400,7 @@ def _check_network(
         and mechanism.sampling_rate == training.sampling_rate
         and mechanism.steps == training.steps
         and mechanism.neighbouring == str(plan.neighbouring)
+        and mechanism.clipped_share == training.clipped_share
     )
     if not same:
         raise Declined(Reason.MECHANISM, "Expected the noise of the task's own training.")

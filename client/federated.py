@@ -3,7 +3,8 @@
 Every round each party trains from θ by `client.dp_sgd` and contributes its update v_j = θ_j − θ.
 
 - unit record: the training is DP-SGD (Abadi et al. 2016). v_j is post-processing of noisy sums, so
-  clamping its coordinates to the ring's bound is free, and nothing is added on the server.
+  clamping its coordinates to the ring's bound is free, and nothing is added on the server. With a
+  share for it the party's noisy fraction of clipped gradients travels as one coordinate more.
 - unit party: the training is plain, v_j is clipped to S in L2, and the server adds noise to the
   sum, whose sensitivity is 2S when one party's data are replaced (McMahan et al. 2018,
   arXiv:1710.06963). A party's every record is covered by it.
@@ -74,7 +75,7 @@ class FederatedAveraging:
         unit: record (DP-SGD in the party) or party (clipped update, noise on the sum).
         training: one party's work in a round.
         update_bound: a contribution's norm: S with unit party or both; with unit record alone the
-            largest coordinate that survives clamping, times √d.
+            largest coordinate that survives clamping, times √d, d coordinates of a contribution.
         server: the server's step.
         rounds: T; the mean over the later half of the iterates may be reported.
         average: whether it is.
@@ -86,6 +87,11 @@ class FederatedAveraging:
         party: index of a party that is a block of its own, for its seeded streams to differ from
             the others'; None for a block of all.
         components: `[p, k]` directions that rows are projected on beforehand; kept in the state.
+        clipped_reach: how far from ½ a party's noisy fraction of clipped gradients survives
+            clamping; 0 where none is released.
+
+    Raises:
+        ValueError: a fraction that is to be released without a reach, or under another unit.
     """
 
     model: Network
@@ -100,6 +106,22 @@ class FederatedAveraging:
     components: NDArray[np.float64] | None = None
     both: bool = False
     party: int | None = None
+    clipped_reach: float = 0.0
+
+    def __post_init__(self) -> None:
+        tells, reach = self.training.clipped_share > 0, self.clipped_reach
+        if not (0 < reach < math.inf if tells else reach == 0):
+            raise ValueError(
+                "Expected clipped_reach > 0 where a clipped fraction is released, else 0, got "
+                f"{reach}."
+            )
+        if tells and (self.unit is not Unit.RECORD or self.both):
+            raise ValueError("Expected unit record alone with a clipped fraction, got another.")
+
+    @property
+    def dimension(self) -> int:
+        """Coordinates of a contribution: the network's, and the clipped fraction's."""
+        return self.model.dimension + (self.training.clipped_share > 0)
 
     @property
     def lipschitz(self) -> float:
@@ -123,7 +145,9 @@ class FederatedAveraging:
             "second": zero,
             "average": zero,
             "round": np.zeros(1),
-        } | ({} if self.components is None else {"components": self.components})
+            **({} if self.components is None else {"components": self.components}),
+            **({"clipped": np.zeros(1)} if self.training.clipped_share else {}),
+        }
 
     def local(self, state: State, block: PartyBlock, plan: ReleasePlan) -> Contribution:
         """Every party's update; a party whose gradients are not finite fails."""
@@ -145,25 +169,28 @@ class FederatedAveraging:
                         noise=noise,
                     )
                 )
-        theta, refused = train_parties(self.model, state["theta"], parties, self.training)
-        updates = theta - state["theta"]
+        trained = train_parties(self.model, state["theta"], parties, self.training)
+        refused, values = trained.refused, trained.theta - state["theta"]
+        if trained.clipped is not None:
+            share = (trained.clipped - 0.5) * (self.coordinate_bound / self.clipped_reach)
+            values = np.column_stack([values, share])
         for row in range(block.parties):
-            if row not in refused and not np.isfinite(updates[row]).all():
+            if row not in refused and not np.isfinite(values[row]).all():
                 refused[row] = "Expected a finite update, got NaN or infinity."
-        updates[list(refused)] = 0
+        values[list(refused)] = 0
         if self.unit is Unit.RECORD and not self.both:
             limit = self.coordinate_bound
-            np.clip(updates, -limit, limit, out=updates)
+            np.clip(values, -limit, limit, out=values)
         else:
-            norms = np.linalg.norm(updates, axis=1, keepdims=True)
+            norms = np.linalg.norm(values, axis=1, keepdims=True)
             # A little below S, for the rounding of norm and product.
-            updates *= np.minimum(1.0, self.update_bound * (1 - 1e-9) / np.maximum(norms, 1e-300))
-        return Contribution(values=updates, failed=tuple(sorted(refused)))
+            values *= np.minimum(1.0, self.update_bound * (1 - 1e-9) / np.maximum(norms, 1e-300))
+        return Contribution(values=values, failed=tuple(sorted(refused)))
 
     @property
     def coordinate_bound(self) -> float:
-        """Largest |coordinate| of an update with unit record alone."""
-        return self.update_bound / math.sqrt(self.model.dimension)
+        """Largest |coordinate| of a contribution with unit record alone."""
+        return self.update_bound / math.sqrt(self.dimension)
 
     def _stream(self, use: str, plan: ReleasePlan, chunk: int) -> NoiseStream:
         """One stream for a chunk of the block, whose parties draw from it in turn.
@@ -179,6 +206,10 @@ class FederatedAveraging:
 
     def update(self, state: State, average: NDArray[np.float64]) -> State:
         """The server's step along the average update, and the mean of the later iterates."""
+        if self.training.clipped_share:
+            average, last = average[:-1], average[-1:]
+            clipped = 0.5 + last * (self.clipped_reach / self.coordinate_bound)
+            state = {**state, "clipped": clipped}
         after = self.server(state, average)
         later = max(float(after["round"][0]) - self.rounds // 2, 1.0)
         mean = state["average"] + (after["theta"] - state["average"]) / later
@@ -188,6 +219,12 @@ class FederatedAveraging:
         """The last iterate, or the mean of the later half (of those there are so far)."""
         later = self.average and state["round"][0] > self.rounds // 2
         return state["average"] if later else state["theta"]
+
+    def released(self, state: State) -> dict[str, float]:
+        """The fraction of clipped gradients, where a share of the privacy is given to it."""
+        if not self.training.clipped_share:
+            return {}
+        return {"clipped_fraction": float(state["clipped"][0])}
 
     def sensitivity(self, *, parties: int, min_records: int, total_records: int) -> float:
         """2S of the sum with unit party; with unit record 2C or C, of a step's clipped sum."""

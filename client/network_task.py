@@ -53,6 +53,7 @@ def describe_network_task(algorithm: FederatedAlgorithm) -> dict[str, Any]:
             "neighbouring": str(algorithm.neighbouring),
             "seed": algorithm.seed,
             "both": algorithm.both,
+            "clipped_reach": algorithm.clipped_reach,
         },
     }
 

@@ -34,6 +34,7 @@ __all__ = [
     "Way",
     "choose_way",
     "clip_factors",
+    "clip_signs",
     "ghost",
     "ghost_layers",
     "layer_parts",
@@ -66,6 +67,16 @@ def clip_factors(norms: Tensor, clip: float) -> Tensor:
     """min(1, C/norm), with C a little smaller: see `MARGIN`."""
     # A norm that is not finite gives 0·∞ or NaN below, and the party declines.
     return torch.clamp(shrink(clip) / norms.clamp_min(1e-30), max=1.0)
+
+
+def clip_signs(norms: Tensor, clip: float) -> Tensor:
+    """2b − 1 of every record, in float64: 1 where its gradient was clipped, −1 where it was not.
+
+    A line leads from one to the other over norms that are too long by less than `MARGIN`: what
+    another record of the batch does to the rounding of this one's must not turn a −1 into a 1.
+    """
+    excess = norms.double() / shrink(clip) - 1
+    return torch.clamp(excess * (2 / MARGIN) - 1, min=-1.0, max=1.0)
 
 
 # --- ghost ---------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ class ReleasePlan:
     neighbours as `neighbouring` says for one `unit`.
 
     Attributes:
-        dimension: d.
+        dimension: d of a contribution.
         lipschitz: G: no record's gradient is longer (by the loss, or by clipping).
         clip_norm: clip every record's gradient to this L2 norm; None where G needs no clipping.
         min_records: public n₍₁₎; a party with fewer records refuses.
@@ -87,6 +87,13 @@ class ReleasePlan:
     calibration: str
     seeded: bool
     party_level: PartyLevel | None = None
+
+    @property
+    def parameters(self) -> int:
+        """The model's: d, without the fraction of clipped gradients."""
+        if isinstance(self.mechanism, PartySteps):
+            return self.mechanism.parameters
+        return self.dimension
 
     @property
     def event(self) -> Event:
@@ -153,6 +160,8 @@ class ReleasePlan:
                 "accountant": "dp-accounting",
                 "accountant_version": _dp_accounting_version(),
             }
+            if self.mechanism.clipped_share:
+                facts["clipped_share"] = self.mechanism.clipped_share
         if self.tolerance is not None:
             facts["gradient_tolerance"] = self.tolerance / self.min_records
         if self.party_level is None:

@@ -94,6 +94,11 @@ class SecondMoments:
             )
 
     @property
+    def dimension(self) -> int:
+        """The triangle's."""
+        return self.model.dimension
+
+    @property
     def lipschitz(self) -> float:
         """‖xxᵀ‖_F ≤ 1."""
         return 1.0
@@ -120,6 +125,11 @@ class SecondMoments:
     def model_of(self, state: State) -> NDArray[np.float64]:
         """The noisy triangle."""
         return state["theta"]
+
+    def released(self, state: State) -> dict[str, float]:
+        """Nothing beside the sum."""
+        del state
+        return {}
 
     def sensitivity(self, *, parties: int, min_records: int, total_records: int) -> float:
         """√2 or 1, and what the products with √2 of two neighbours are rounded by."""

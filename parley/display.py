@@ -73,7 +73,7 @@ class RunDisplay:
         seeded = " · seeded noise (simulation only, protects nobody)" if plan.seeded else ""
         self._console.print(
             f"{plan.parties} {'party' if plan.parties == 1 else 'parties'} · {plan.algorithm} · "
-            f"{job.model.kind} · d = {plan.dimension} · budget ε = {job.privacy.epsilon:g}, "
+            f"{job.model.kind} · d = {plan.parameters} · budget ε = {job.privacy.epsilon:g}, "
             f"δ = {job.privacy.delta:g} (unit {plan.unit}, {plan.neighbouring}) · "
             f"{plan.mechanism.law} noise{seeded}",
             style="dim",
@@ -126,11 +126,13 @@ class RunDisplay:
             shown = f" · accuracy {accuracy:.3f}" if accuracy is not None else ""
             loss = "diverged" if figures["loss"] is None else f"{figures['loss']:.4f}"
             self._figures = f"loss {loss}{shown} (simulation only)"
+        clipped = line.get("clipped_fraction")
+        told = "" if clipped is None else f"clipped {clipped:.2f} · "
         self._progress.update(
             self._task,
             completed=line["round"],
             figures=f"ε {epsilon_text(line['epsilon_charged'])} at δ {line['delta']:g} "
-            f"({self._unit}){_of_party(line)} · {self._figures}",
+            f"({self._unit}){_of_party(line)} · {told}{self._figures}",
         )
 
 
@@ -197,6 +199,14 @@ def print_result(result: Simulation) -> None:
             f"q = {steps['sampling_rate']:.4g}, σ = {steps['noise_multiplier']:.4g}, "
             f"C = {steps['clip_norm']:g}, {steps['steps_per_round']} steps a round; "
             f"largest ε of a party: {accounts}",
+        )
+    if "clipped_fraction" in summary:
+        told = summary["clipped_fraction"]
+        facts.add_row(
+            "clipped",
+            f"{told['mean']:.3f} of all gradients, mean over rounds (noise "
+            f"{told['mean_deviation']:.2g}); in the last {told['last']:.3f} (noise "
+            f"{told['deviation']:.2g}); released within the same ε",
         )
     facts.add_row(
         "parties",
@@ -351,6 +361,12 @@ def _print_network(console: Console, outlook: dict[str, Any]) -> None:
         console.print(
             f"  σ = {steps['noise_multiplier']:.5g}, C = {steps['clip_norm']:g}, clipped sums by "
             f"{steps['gradients']}"
+        )
+    if steps["clipped_fraction_share"]:
+        console.print(
+            f"  {steps['clipped_fraction_share']:g} of every step's privacy for the fraction of "
+            f"clipped gradients: noise of {steps['clipped_fraction_deviation']:.3g} on it a round, "
+            f"and of {steps['gradient_multiplier']:.5g}·C on sums"
         )
     if steps["components_mu"] is not None:
         console.print(f"  principal components: one release of μ = {steps['components_mu']:.4g}")

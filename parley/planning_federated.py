@@ -8,6 +8,7 @@ from client.networks import BUILT_IN, Network
 from client.plan import ReleasePlan
 from privacy.events import Composition
 from privacy.guarantee import Unit
+from server.clipped_fraction import fraction_deviation
 from server.components import components_event, model_width
 from server.federated import federated_algorithm
 from server.job import Job
@@ -70,6 +71,9 @@ def plan_network(job: Job) -> dict[str, Any]:
             "steps_per_round": training.steps,
             "gradients": training.way,
             "noise_multiplier": training.noise_multiplier if record else None,
+            "gradient_multiplier": training.gradient_multiplier if record else None,
+            "clipped_fraction_share": training.clipped_share,
+            "clipped_fraction_deviation": fraction_deviation(release, parties=release.parties),
             "clip_norm": training.clip_norm,
             "party_clip_norm": None if job.party_budget is None else algorithm.update_bound,
             "components_mu": None if components is None else components.mu,

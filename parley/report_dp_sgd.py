@@ -25,24 +25,35 @@ def dp_sgd_section(
     ``lower_outside``: what was charged for a record is the lower bound of the noise on the sum.
     """
     parties, largest = list(facts["parties"]), facts["largest"]
+    share = facts.get("clipped_share")
     stated = " and ".join(
         f"ε = {epsilon_text(largest[name])} by {name.upper()}"
         for name in ("rdp", "pld", "exact")
         if name in largest
     )
+    sigma = f"σ = {number(facts['noise_multiplier'], 4)}"
+    noise = f"σC on the sum, {sigma}"
+    if share:
+        noise = f"σ′C on the sum, σ′ = {number(facts['gradient_multiplier'], 4)}"
     told = (
         f"In every round each party took {number(facts['steps_per_round'])} steps of DP-SGD: "
         f"Poisson batches at rate q = {number(facts['sampling_rate'])}, every record's gradient "
-        f"clipped to C = {number(facts['clip_norm'])}, Gaussian noise of σC on the sum, "
-        f"σ = {number(facts['noise_multiplier'], 4)}. The largest account of a party is {stated}, "
-        f"at δ = {number(delta)}, per record; {relation}. "
+        f"clipped to C = {number(facts['clip_norm'])}, Gaussian noise of {noise}. The largest "
+        f"account of a party is {stated}, at δ = {number(delta)}, per record; {relation}. "
         + (
             "These accounts hold against the server too; what was charged is the lower bound that "
             "the server's noise on the sum gives. "
             if lower_outside
             else "A record is charged the steps of its own party alone. "
         )
-        + "How many gradients were clipped isn't told: it would be a release too."
+        + (
+            f"A share of {share:g} of every step's privacy went to the fraction of clipped "
+            "gradients, which is released too. Charged is what both releases come to together, "
+            f"{sigma}."
+            if share
+            else "How many gradients were clipped isn't told: it would be a release too. "
+            "With unit record `dp-sgd.clipped-fraction-share` makes it, within the same ε."
+        )
     )
     names = [name for name in ("rdp", "pld", "exact") if name in largest]
     # Few lines say it where many parties have the same account: those with most steps first.

@@ -27,7 +27,7 @@ def figures(run: RunRecord) -> list[str]:
     parties = run.of_parties()
     drawn = [_loss(run), _accuracy(run), _epsilon(run)]
     drawn += [] if parties is None else [_epsilon(parties)]
-    drawn += [_sizes(run), label_figure(run), _absences(run)]
+    drawn += [_clipped(run), _sizes(run), label_figure(run), _absences(run)]
     return [each for each in drawn if each]
 
 
@@ -167,6 +167,33 @@ def _epsilon_lines(
 def _by(run: RunRecord) -> str:
     name = _CONVERSIONS.get(run.conversion, run.conversion)
     return f" by the {name} conversion" if name else ""
+
+
+def _clipped(run: RunRecord) -> str:
+    points = _points(run.rounds, lambda line: line.clipped)
+    if not points:
+        return ""
+    finding = "Released, and charged with the model within the same ε: one number for all parties, "
+    finding += "because sums are all that leaves them. "
+    if len(points) > 1 and run.clipped:
+        finding += f"{_noisy(run, 'mean')} on average over {number(len(points))} rounds, "
+    finding += f"{_noisy(run, 'last') if run.clipped else number(points[-1][1])} in the last one."
+    title = "Fraction of clipped gradients"
+    plot = ""
+    if len(points) > 1:
+        title += " by round"
+        plot = curves([Curve(name="clipped", points=points)], title=title, description=finding)
+    rows = [
+        [str(line.number), number(line.clipped)]
+        for line in _sampled([line for line in run.rounds if line.clipped is not None])
+    ]
+    data = table("Noise can carry it below 0 or above 1", ["round", "clipped"], rows)
+    return figure(title, finding, plot=plot, data=data)
+
+
+def _noisy(run: RunRecord, name: str) -> str:
+    spread = run.clipped["deviation" if name == "last" else "mean_deviation"]
+    return f"{number(run.clipped[name])} (standard deviation of the noise: {number(spread, 2)})"
 
 
 def _sizes(run: RunRecord) -> str:

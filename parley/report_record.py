@@ -37,8 +37,9 @@ class RoundRecord:
     """One line of `rounds.jsonl`.
 
     ``epsilons`` maps each conversion proved for what was released so far to its ε at ``delta``;
-    ``epsilon`` is the one charged; ``party`` is the same of a second budget, the parties'. Loss and
-    accuracy are simulation-only figures.
+    ``epsilon`` is the one charged; ``party`` is the same of a second budget, the parties'.
+    ``clipped`` is the released fraction of clipped gradients. Loss and accuracy are simulation-only
+    figures.
     """
 
     number: int
@@ -54,6 +55,7 @@ class RoundRecord:
     conversion: str = ""
     delta: float | None = None
     rho: float | None = None
+    clipped: float | None = None
     loss: float | None = None
     test_loss: float | None = None
     accuracy: float | None = None
@@ -64,7 +66,8 @@ class RoundRecord:
 class RunRecord:
     """A run as its folder tells it. ``None`` or an empty text: the folder doesn't say.
 
-    ``party_level`` and ``record_bounds`` are there where a run has two guarantees.
+    ``party_level`` and ``record_bounds`` are there where a run has two guarantees, ``clipped``
+    where it released the fraction of clipped gradients.
     """
 
     name: str
@@ -114,6 +117,7 @@ class RunRecord:
     party_level: Mapping[str, Any] = field(default_factory=dict)
     record_bounds: Mapping[str, Any] = field(default_factory=dict)
     components: Mapping[str, Any] = field(default_factory=dict)
+    clipped: Mapping[str, Any] = field(default_factory=dict)
     partition: Mapping[str, Any] = field(default_factory=dict)
 
     def of_parties(self) -> "RunRecord | None":
@@ -271,6 +275,7 @@ def _record(
         party_level=_table(facts, "party_level", where) or _party_so_far(last, job_value),
         record_bounds=_table(facts, "record_bounds", where),
         components=_table(facts, "components", where),
+        clipped=_table(facts, "clipped_fraction", where),
         partition=_table(facts, "partition", where),
     )
 
@@ -373,6 +378,7 @@ def _round(line: object, where: str) -> RoundRecord:
         conversion=str(line.get("conversion") or ""),
         delta=real("delta", line),
         rho=real("rho", line),
+        clipped=real("clipped_fraction", line),
         loss=real("loss", shown),
         test_loss=real("test_loss", shown),
         accuracy=real("accuracy", shown),

@@ -193,7 +193,9 @@ def status_words(run: RunRecord) -> str:
 
 def symbol(run: RunRecord) -> str:
     """The letter of the noise's scale: σ for Gaussians, b for Laplace laws."""
-    return "σ" if "gaussian" in run.law else "σC" if run.law == "dp-sgd" else "b"
+    if run.law == "dp-sgd":
+        return "σ′C" if run.clipped else "σC"
+    return "σ" if "gaussian" in run.law else "b"
 
 
 def noise_words(run: RunRecord) -> list[str]:

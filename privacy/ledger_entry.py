@@ -102,6 +102,9 @@ FACTS: Mapping[str, Fact] = MappingProxyType(
         "honest_threshold": _fact("k, the least number of honest survivors", _count),
         "sampling_rate": _fact("q", _rate),
         "sampler": _fact("how records were sampled", _text),
+        "clipped_share": _fact(
+            "share of 1/σ² for a count of clipped gradients, released too", _rate
+        ),
         "bound": _fact("which bound is charged, where more than one is proved", _text),
     }
 )

@@ -14,6 +14,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from privacy.clipped_count import count_deviation, gradient_multiplier
 from privacy.events import Event
 from privacy.noise_law import NoiseLaw, check_probability
 from privacy.rounding import check_positive, quotient_up
@@ -36,12 +37,16 @@ class PartySteps(NoiseLaw):
     What a party sends is post-processing of its noisy sums, so the server adds nothing, and one
     release charges each party's records the steps of that party alone: parties are disjoint.
 
+    Where a count of clipped gradients is released too, it is the last of the d coordinates, and σ
+    is what both together come to: the sums' own noise is larger (`privacy.clipped_count`).
+
     Attributes:
         clip_norm: C.
-        noise_multiplier: σ.
+        noise_multiplier: σ, charged.
         sampling_rate: q.
         steps: number of steps in one release.
         neighbouring: the relation that `sensitivity` is for.
+        clipped_share: of 1/σ², given to the count; 0 releases none.
 
     Raises:
         ValueError: a value out of its range, or a sensitivity that is not C's.
@@ -54,6 +59,7 @@ class PartySteps(NoiseLaw):
     sampling_rate: float
     steps: int
     neighbouring: str
+    clipped_share: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -65,6 +71,20 @@ class PartySteps(NoiseLaw):
                 f"Expected a sensitivity of {self.step.sensitivity} × {self.clip_norm} with "
                 f"{self.neighbouring} neighbours, got {self.sensitivity}."
             )
+        if self.parameters < 1:
+            raise ValueError("Expected a coordinate beside the clipped fraction, got none.")
+        # Checks the share too.
+        check_positive("the noise multiplier of gradients", self.gradient_multiplier)
+
+    @property
+    def parameters(self) -> int:
+        """Coordinates of a clipped sum."""
+        return self.dimension - (self.clipped_share > 0)
+
+    @property
+    def gradient_multiplier(self) -> float:
+        """σ_g: what is added to a clipped sum has standard deviation σ_g·C."""
+        return gradient_multiplier(self.noise_multiplier, self.clipped_share)
 
     @property
     def step(self) -> Steps:
@@ -77,8 +97,8 @@ class PartySteps(NoiseLaw):
 
     @property
     def scale(self) -> float:
-        """σC, of every coordinate of a step's sum."""
-        return self.noise_multiplier * self.clip_norm
+        """σC (σ_g·C beside a count), of every coordinate of a step's sum."""
+        return self.gradient_multiplier * self.clip_norm
 
     def event(self) -> Event:
         """The steps, or the one Gaussian they are at q = 1; the samplers' distance as δ."""
@@ -96,11 +116,11 @@ class PartySteps(NoiseLaw):
         return Event(law=self.law, steps=self.step, step_count=self.steps, delta=slack)
 
     def expected_norm(self) -> float:
-        """√d·σC, of one step's noise."""
-        return math.sqrt(self.dimension) * self.scale
+        """√d·σC, of one step's noise on its sum."""
+        return math.sqrt(self.parameters) * self.scale
 
     def noise_tail(self, probability: float) -> float:
-        """σC√(2·ln(2d/p)), of one step's noise."""
+        """σC√(2·ln(2d/p)), of one step's noise on its sum."""
         check_probability(probability)
         log_odds = math.log(2 * self.dimension) - math.log(probability)
         return self.scale * math.sqrt(2 * log_odds)
@@ -114,8 +134,11 @@ class PartySteps(NoiseLaw):
 
     def describe(self) -> str:
         """One plain sentence."""
-        return (
+        sums = (
             f"Gaussian noise of standard deviation {self.scale:.6g} on the sum of clipped "
-            f"gradients of each of {self.steps} Poisson batches (rate {self.sampling_rate:g}), "
-            "in every party."
+            f"gradients of each of {self.steps} Poisson batches (rate {self.sampling_rate:g})"
         )
+        if not self.clipped_share:
+            return f"{sums}, in every party."
+        deviation = count_deviation(self.noise_multiplier, self.clipped_share, self.steps) / 2
+        return f"{sums}, and of {deviation:.6g} on how many were clipped, in every party."

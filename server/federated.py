@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from client.dp_sgd import LocalTraining
+from client.dp_sgd import LocalTraining, largest_noise
 from client.federated import FederatedAveraging, ServerStep
 from client.networks import BUILT_IN, Network
 from client.party_level import PartyLevel
@@ -21,7 +21,7 @@ from privacy.gaussian_calibration import CalibrationError
 from privacy.guarantee import Neighbouring, NoisePoint, Unit
 from privacy.mechanisms import Mechanism
 from privacy.party_steps import PartySteps
-from privacy.samplers import rounded_gaussian_distance
+from privacy.samplers import LARGEST_SCALE, rounded_gaussian_distance
 from privacy.subsampled import calibrate_steps
 from secure_agg.encoding import FixedPoint
 from server.components import components_mu
@@ -106,7 +106,8 @@ def federated_algorithm(job: Job, network: Network, federation: Federation) -> F
     """The job's federated averaging, its noise calibrated.
 
     Raises:
-        JobError: a batch larger than a party, a model whose records cannot be kept apart.
+        JobError: a batch larger than a party, a model whose records cannot be kept apart, noise
+            that is too large to draw.
         CalibrationError: no noise gives the budget.
     """
     settings = job.dp_sgd
@@ -121,7 +122,9 @@ def federated_algorithm(job: Job, network: Network, federation: Federation) -> F
             )
         except ValueError as error:
             raise JobError(str(error)) from error
-    sigma = _noise_multiplier(job, rate, steps, network.dimension)
+    share = settings.clipped_fraction_share
+    dimension = network.dimension + (share > 0)
+    sigma = _noise_multiplier(job, rate, steps, dimension)
     training = LocalTraining(
         steps=steps,
         sampling_rate=rate,
@@ -132,13 +135,19 @@ def federated_algorithm(job: Job, network: Network, federation: Federation) -> F
         momentum=settings.momentum,
         way=way,
         micro_batch=settings.micro_batch,
+        clipped_share=share,
     )
+    if largest_noise(training, network.dimension) > LARGEST_SCALE:
+        raise JobError(
+            f"Expected noise of at most 2^40 grid units, got more: dp-sgd.noise-multiplier is "
+            f"{sigma:g}, dp-sgd.clipped-fraction-share {share:g}."
+        )
     coordinate = _largest_coordinate(training, federation.min_records)
     return FederatedAveraging(
         model=network,
         unit=unit,
         training=training,
-        update_bound=coordinate * math.sqrt(network.dimension)
+        update_bound=coordinate * math.sqrt(dimension)
         if job.privacy.unit == "record"
         else settings.party_clip_norm,
         server=ServerStep(
@@ -151,6 +160,7 @@ def federated_algorithm(job: Job, network: Network, federation: Federation) -> F
         neighbouring=Neighbouring(job.privacy.neighbouring),
         seed=job.seed,
         both=job.privacy.unit == "both",
+        clipped_reach=_clipped_reach(training, federation.min_records),
     )
 
 
@@ -160,8 +170,16 @@ def _largest_coordinate(training: LocalTraining, records: int) -> float:
         return 10 * training.learning_rate * training.steps
     reach = training.learning_rate / (1 - training.momentum)
     clip = training.clip_norm or 1.0
-    noise = training.noise_multiplier * clip / (training.sampling_rate * records)
+    noise = training.gradient_multiplier * clip / (training.sampling_rate * records)
     return reach * (training.steps * clip + 12 * math.sqrt(training.steps) * noise)
+
+
+def _clipped_reach(training: LocalTraining, records: int) -> float:
+    """How far from ½ a party's noisy fraction may be: three expected batches, and the noise."""
+    if not training.clipped_share:
+        return 0.0
+    expected = training.sampling_rate * records * training.steps
+    return 1.5 + 12 * training.count_deviation / (2 * expected)
 
 
 def plan_federated(
@@ -173,7 +191,7 @@ def plan_federated(
         CalibrationError: no noise gives the parties' budget (unit party or both).
         RingTooSmall: no grid fits the ring.
     """
-    dimension, training = algorithm.model.dimension, algorithm.training
+    dimension, training = algorithm.dimension, algorithm.training
     record, budget = algorithm.unit is Unit.RECORD, job.party_budget
     sensitivity = algorithm.sensitivity(
         parties=federation.parties,
@@ -209,7 +227,7 @@ def plan_federated(
     settings = job.secure_aggregation
     step_noise = (
         training.learning_rate
-        * max(training.noise_multiplier, 0.1)
+        * max(training.gradient_multiplier, 0.1)
         * (training.clip_norm or 1.0)
         / (training.sampling_rate * (federation.min_records if private else federation.max_records))
     )
@@ -237,6 +255,7 @@ def plan_federated(
             sampling_rate=training.sampling_rate,
             steps=training.steps,
             neighbouring=str(algorithm.neighbouring),
+            clipped_share=training.clipped_share,
         )
         if budget is not None and noise is not None:
             party_level = PartyLevel(

@@ -219,6 +219,12 @@ class DPSGD(Section):
         description="σ: noise of standard deviation σC on the sum of a batch (unit record or "
         "both). auto: calibrated so that all rounds cost privacy.epsilon.",
     )
+    clipped_fraction_share: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = Field(
+        0.0,
+        description="Share of every step's privacy that goes to a noisy fraction of clipped "
+        "gradients, released in every round (unit record): ε stays, the noise on gradients grows "
+        "by 1/√(1−share). 0.01 makes it half a percent larger; 0 releases nothing.",
+    )
     party_clip_norm: Positive = Field(
         1.0, description="S: a party's update is clipped to this L2 norm (unit party or both)."
     )

@@ -59,6 +59,8 @@ def _check_privacy(job: Job) -> None:
         raise ValueError("Expected privacy.delta > 0 with fedavg: its noise is Gaussian, got 0.")
     if job.noise != "gaussian":
         raise ValueError(f"Expected privacy.noise = 'gaussian' with fedavg, got {job.noise}.")
+    if privacy.unit != "record":
+        _unchanged(job, {"dp_sgd": ("clipped_fraction_share",)}, "privacy.unit = 'record'")
     if privacy.unit != "both":
         _unchanged(job, {"privacy": _BOTH_KEYS}, "privacy.unit = 'both'")
     if privacy.unit != "party":

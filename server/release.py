@@ -171,7 +171,7 @@ def plan_release(
         if not isinstance(algorithm, FederatedAveraging):
             raise JobError(f"Expected federated averaging, got {type(algorithm).__name__}.")
         return plan_federated(job, algorithm=algorithm, federation=federation, run_id=run_id)
-    dimension = algorithm.model.dimension
+    dimension = algorithm.dimension
     sensitivity = algorithm.sensitivity(
         parties=federation.parties,
         min_records=federation.min_records,

@@ -128,7 +128,8 @@ def run_rounds(
         if now.party_level is not None:
             party_spent = party_spent.add(now.party_level.event)
             accounting["party_level"] = account(party_spent, now.party_level.delta)
-        line = _line(number, total, accounting, figures, time.perf_counter() - began)
+        public = accounting | algorithm.released(state)
+        line = _line(number, total, public, figures, time.perf_counter() - began)
         checkpoint = save_state(state)
         # What only a simulation may know stays out of the ledger.
         outcome = {"survivors": total.summed, "line": {**line, "simulation_only": {}}}
@@ -280,7 +281,7 @@ def _entries(
 def _line(
     number: int,
     total: RoundSum,
-    accounting: dict[str, Any],
+    public: dict[str, Any],
     figures: dict[str, Any],
     seconds: float,
 ) -> dict[str, Any]:
@@ -293,7 +294,7 @@ def _line(
         "stages": total.stages,
         "stage_seconds": list(total.stage_seconds),
         "seconds": seconds,
-        **accounting,
+        **public,
         "simulation_only": figures,
     }
     json.dumps(line)  # A line that cannot be written must fail before the commit, not after.

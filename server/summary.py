@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from client.algorithms import FederatedAlgorithm, State
 from client.plan import ReleasePlan
+from server.clipped_fraction import clipped_facts
 from server.job import Job
 from server.release import account, averaged
 from server.rounds import Outcome
@@ -74,7 +75,7 @@ def run_summary(
         "parties": plan.parties,
         "records_by_party": [],
         "min_records": plan.min_records,
-        "dimension": plan.dimension,
+        "dimension": plan.parameters,
         "rounds": job.rounds,
         "rounds_done": progress.done,
         "epsilon": spent["epsilon_charged"],
@@ -115,7 +116,7 @@ def run_summary(
         for way in ("bytes_up", "bytes_down"):
             summary["secure_aggregation"][way] += components.get(way, 0)
         summary["components"] = components
-    return summary | two_units_facts(job, plan, progress)
+    return summary | two_units_facts(job, plan, progress) | clipped_facts(plan, progress)
 
 
 def model_tensors(algorithm: FederatedAlgorithm, state: State) -> dict[str, NDArray[np.float64]]:

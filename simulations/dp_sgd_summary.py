@@ -2,8 +2,8 @@
 
 Parties are disjoint, so a record's account is that of its own party's steps alone; the run's is
 the largest of the parties', or that of the noise on the sum where it is lower
-(`server.two_units`). How many gradients were clipped is not told: it would be a release of
-its own, and nothing is charged for it.
+(`server.two_units`). How many gradients were clipped is a release of its own: it is told where a
+share of the steps' privacy is given to it (`server.clipped_fraction`), and nowhere else.
 """
 
 from __future__ import annotations
@@ -55,6 +55,8 @@ def dp_sgd_facts(
     return {
         "sampling_rate": mechanism.sampling_rate,
         "noise_multiplier": mechanism.noise_multiplier,
+        "gradient_multiplier": mechanism.gradient_multiplier,
+        "clipped_share": mechanism.clipped_share,
         "clip_norm": mechanism.clip_norm,
         "steps_per_round": mechanism.steps,
         "parties_by_releases": {str(n): k for n, k in sorted(Counter(answered.tolist()).items())},

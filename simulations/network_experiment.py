@@ -68,6 +68,7 @@ class NetworkExperiment(Experiment):
                 steps=max(_BASELINE_STEPS, own.steps * self.algorithm.rounds),
                 clip_norm=None,
                 noise_multiplier=0.0,
+                clipped_share=0.0,
                 optimiser="adam",
                 learning_rate=1e-3,
             )
@@ -84,7 +85,7 @@ class NetworkExperiment(Experiment):
             theta = self.algorithm.init()["theta"]
             # Where it cannot be trained, the start is all there is to compare with.
             with suppress(NotFinite):
-                theta = train_party(self.network, theta, data, training)
+                theta = train_party(self.network, theta, data, training).theta[0]
             self._kept["theta"] = theta
         return self._kept["theta"]
 

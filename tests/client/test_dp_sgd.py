@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from client import dp_sgd
 from client.chunks import _pool
@@ -16,13 +17,14 @@ from client.dp_sgd import (
     LocalTraining,
     NotFinite,
     PartyData,
-    grid_scale,
     party_chunks,
     poisson_batch,
     train_parties,
     train_party,
 )
 from client.networks import Network
+from client.party_noise import grid_scale
+from client.per_record import losses, shrink
 from privacy.samplers import rounded_gaussian
 from privacy.stream import NoiseStream
 
@@ -76,7 +78,7 @@ def test_noise_has_its_standard_deviation_on_the_sum() -> None:
     start = net.start()
     moves = []
     for trial in range(300):
-        moved = train_party(net, start, party(f"t{trial}"), config)
+        moved = train_party(net, start, party(f"t{trial}"), config).theta[0]
         moves.append((moved - start) * 1e-9 * 40 / 0.2)
     noise = np.concatenate(moves)
     expected = 2.0 * 0.5
@@ -86,6 +88,124 @@ def test_noise_has_its_standard_deviation_on_the_sum() -> None:
     assert abs(noise.std() / (expected * 3 / 2) - 1) > 20 * error
 
 
+def test_a_share_for_the_clipped_fraction_makes_the_noise_on_sums_larger() -> None:
+    net, start = network(), network().start()
+    config = training(steps=1, sampling_rate=1e-9, noise_multiplier=2.0, clipped_share=0.75)
+    moves = [train_party(net, start, party(f"t{t}"), config).theta[0] - start for t in range(300)]
+    noise = np.concatenate(moves) * 1e-9 * 40 / 0.2
+    # 2.0·C/√(1 − ¾), and not 2.0·C.
+    assert abs(noise.std() / (2.0 * 0.5 * 2) - 1) < 5 * math.sqrt(1 / (2 * len(noise)))
+
+
+def _spread_of_fractions(config: LocalTraining) -> tuple[NDArray[np.float64], float]:
+    """Fractions of parties whose batches are empty, and what their spread should be."""
+    net, fractions = network(), []
+    for trial in range(4):
+        batches, noise = (NoiseStream.from_seed(9, use, trial) for use in ("batches", "noise"))
+        own = replace(party(), batches=batches, noise=noise)
+        clipped = train_parties(net, net.start(), [own] * 200, config).clipped
+        assert clipped is not None
+        fractions.append(clipped)
+    of_count = 2.0 / math.sqrt(config.clipped_share) * math.sqrt(config.steps)
+    return np.concatenate(fractions), of_count / (2 * config.sampling_rate * 40 * config.steps)
+
+
+def test_the_clipped_fractions_noise_has_its_standard_deviation() -> None:
+    config = training(steps=3, sampling_rate=1e-9, noise_multiplier=2.0, clipped_share=0.01)
+    fractions, expected = _spread_of_fractions(config)
+    error = math.sqrt(1 / (2 * len(fractions)))
+    spread = float((fractions - 0.5).std())
+    assert abs(fractions.mean() - 0.5) < 5 * expected / math.sqrt(len(fractions))
+    assert abs(spread / expected - 1) < 5 * error
+    for wrong in (2 / 3, 3 / 2, 1 / math.sqrt(3)):  # the last: noise of one step for all three
+        assert abs(spread / (expected * wrong) - 1) > 8 * error
+
+
+def _clipped_by_a_loop(config: LocalTraining, label: str, records: int) -> int:
+    """Σ (2b_i − 1) over all steps at the start's θ, record after record."""
+    net, data, total = network(), party(label, records), 0
+    net.use(torch.as_tensor(net.start()).clone())
+    for _ in range(config.steps):
+        for row in poisson_batch(records, config.sampling_rate, data.batches):
+            net.module.zero_grad()
+            losses(net.module(data.features[[row]]), data.labels[[row]]).sum().backward()
+            flat = torch.cat([p.grad.reshape(-1) for p in net.module.parameters()])
+            total += 1 if float(flat.norm()) > shrink(config.clip_norm or 0) else -1
+    return total
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Every party's Σ (2b_i − 1) as it is before its noise."""
+    counts: list[float] = []
+    noisy = dp_sgd._fractions
+
+    def noted(signs: torch.Tensor, *args: Any) -> Any:
+        counts.extend(signs.tolist())
+        return noisy(signs, *args)
+
+    monkeypatch.setattr(dp_sgd, "_fractions", noted)
+    return counts
+
+
+COUNTED = [
+    (way, together, micro_batch)
+    for way, together in [("ghost", False), ("vmap", False), ("opacus", False), ("ghost", True)]
+    for micro_batch in (3, 2048)
+]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("way", "together", "micro_batch"), COUNTED)
+def test_every_way_counts_the_clipped_records_of_a_plain_loop(
+    way: str, together: bool, micro_batch: int, counted: list[float]
+) -> None:
+    # With a learning rate of 0 every step is at the start's θ; half of the records are clipped.
+    config = training(
+        steps=3,
+        way=way,
+        micro_batch=micro_batch,
+        clip_norm=1.6,
+        learning_rate=0.0,
+        clipped_share=0.1,
+    )
+    sizes = {"a": 40, "b": 25, "c": 33}
+    data = [party(name, size) for name, size in sizes.items()]
+    if together:
+        train_parties(network(), network().start(), data, config)
+    else:
+        for own in data:
+            train_party(network(), network().start(), own, config)
+    expected = [_clipped_by_a_loop(config, name, size) for name, size in sizes.items()]
+    assert counted == expected
+    assert min(abs(count) for count in expected) < 20  # neither all nor none
+
+
+def test_taps_count_what_the_closed_form_counts(
+    counted: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = training(clip_norm=1.6, sampling_rate=1.0, clipped_share=0.1)
+    names = ["a", "b"]
+    closed = train_parties(network(), network().start(), [party(n) for n in names], config)
+    monkeypatch.setattr("client.parties_ghost.Dense.of", lambda _network: None)
+    taps = train_parties(network(), network().start(), [party(n) for n in names], config)
+    assert counted[:2] == pytest.approx(counted[2:], abs=1e-6)
+    assert closed.clipped is not None
+    assert taps.clipped is not None
+    np.testing.assert_allclose(closed.clipped, taps.clipped, rtol=1e-9)
+
+
+def test_a_broken_party_tells_no_fraction_and_does_not_touch_the_others() -> None:
+    net, config = network(), training(sampling_rate=1.0, clipped_share=0.1)
+    broken = party("b")
+    broken.features[2] = math.nan
+    alone = [train_party(net, net.start(), party(name), config).clipped for name in "ac"]
+    trained = train_parties(net, net.start(), [party("a"), broken, party("c")], config)
+    assert set(trained.refused) == {1}
+    assert trained.clipped is not None
+    np.testing.assert_allclose(trained.clipped[[0, 2]], np.concatenate(alone), rtol=1e-9)
+
+
 def test_one_record_moves_the_model_by_at_most_the_bound() -> None:
     net = network()
     config = training(steps=1, sampling_rate=1.0, noise_multiplier=1e-6)
@@ -93,8 +213,8 @@ def test_one_record_moves_the_model_by_at_most_the_bound() -> None:
     other = data.features.clone()
     other[3] = 1e6
     start = net.start()
-    first = train_party(net, start, data, config)
-    second = train_party(net, start, replace(party(), features=other), config)
+    first = train_party(net, start, data, config).theta[0]
+    second = train_party(net, start, replace(party(), features=other), config).theta[0]
     moved = np.linalg.norm(first - second) * 40 / 0.2
     assert moved <= 2 * 0.5
     assert moved > 0.1  # and it does move it: the test can see a record
@@ -105,15 +225,15 @@ def test_parties_together_end_where_each_ends_alone() -> None:
     names = ["a", "b", "c"]
     sizes = [40, 25, 33]
     config = training(momentum=0.5)
-    together, refused = train_parties(
+    together = train_parties(
         net, net.start(), [party(n, s, s) for n, s in zip(names, sizes, strict=True)], config
     )
-    assert refused == {}
+    assert together.refused == {}
     net = network()
     start = net.start()
     for row, (name, size) in enumerate(zip(names, sizes, strict=True)):
-        alone = train_party(net, start, party(name, size, size), config)
-        np.testing.assert_allclose(together[row], alone, rtol=1e-9, atol=1e-9)
+        alone = train_party(net, start, party(name, size, size), config).theta[0]
+        np.testing.assert_allclose(together.theta[row], alone, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -121,8 +241,8 @@ def test_parties_together_end_where_each_ends_alone() -> None:
 def test_ways_and_micro_batches_give_the_same_model(way: str) -> None:
     net = network()
     start = net.start()
-    ghost = train_party(net, start, party(), training())
-    other = train_party(net, start, party(), training(way=way, micro_batch=3))
+    ghost = train_party(net, start, party(), training()).theta[0]
+    other = train_party(net, start, party(), training(way=way, micro_batch=3)).theta[0]
     np.testing.assert_allclose(ghost, other, rtol=1e-6, atol=1e-6)
 
 
@@ -130,15 +250,15 @@ def test_many_parties_are_trained_a_few_at_a_time(monkeypatch: pytest.MonkeyPatc
     net = network()
     start = net.start()
     names = ["a", "b", "c", "d", "e"]
-    whole, _ = train_parties(net, start, [party(n) for n in names], training())
+    whole = train_parties(net, start, [party(n) for n in names], training()).theta
     monkeypatch.setattr("client.dp_sgd._VALUES_TOGETHER", 2 * net.dimension)
     broken = party("c")
     broken.features[:] = math.inf
     data = [party("a"), party("b"), broken, party("d"), party("e")]
-    chunks, refused = train_parties(net, start, data, training())
-    assert set(refused) == {2}
+    chunks = train_parties(net, start, data, training())
+    assert set(chunks.refused) == {2}
     kept = [0, 1, 3, 4]
-    np.testing.assert_allclose(chunks[kept], whole[kept], rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(chunks.theta[kept], whole[kept], rtol=1e-9, atol=1e-9)
 
 
 def _in_chunks(net: Network, names: str, config: LocalTraining) -> list[PartyData]:
@@ -181,10 +301,10 @@ def test_a_seed_gives_the_same_bits_on_any_number_of_threads(
     for cores in (1, 2, 2, 3):
         _on(cores, monkeypatch)
         threads.clear()
-        values, refused = train_parties(net, start, _in_chunks(net, names, config), config)
-        assert refused == {}
+        trained = train_parties(net, start, _in_chunks(net, names, config), config)
+        assert trained.refused == {}
         assert len(threads) == cores
-        results.append(values.tobytes())
+        results.append(trained.theta.tobytes())
     assert len(set(results)) == 1
 
 
@@ -198,9 +318,9 @@ def test_chunks_that_share_a_stream_are_trained_in_one_thread(
     net = network()
     one = party("a")
     data = [replace(party("a"), noise=one.noise) for _ in range(5)]
-    values, refused = train_parties(net, net.start(), data, training())
-    assert refused == {}
-    assert len({row.tobytes() for row in values}) == 5
+    trained = train_parties(net, net.start(), data, training())
+    assert trained.refused == {}
+    assert len({row.tobytes() for row in trained.theta}) == 5
 
 
 @pytest.mark.usefixtures("two_a_chunk")
@@ -214,10 +334,10 @@ def test_parties_in_threads_decline_alone_and_errors_come_through(
     for row in (2, 7):
         data[row].features[0] = math.nan
     threads = torch.get_num_threads()
-    values, refused = train_parties(net, net.start(), data, config)
-    assert set(refused) == {2, 7}
-    assert all("NaN" in why for why in refused.values())
-    assert np.isfinite(np.delete(values, [2, 7], axis=0)).all()
+    trained = train_parties(net, net.start(), data, config)
+    assert set(trained.refused) == {2, 7}
+    assert all("NaN" in why for why in trained.refused.values())
+    assert np.isfinite(np.delete(trained.theta, [2, 7], axis=0)).all()
     data = _in_chunks(net, "abcdefgh", config)
     data[6] = replace(data[6], labels=data[6].labels + K)  # in a later chunk, no class of ours
     with pytest.raises(IndexError):
@@ -256,10 +376,10 @@ def test_a_party_whose_gradients_are_nan_declines_alone(together: bool) -> None:
     broken = party("b")
     broken.features[2] = math.nan
     config = training(sampling_rate=1.0, way="ghost" if together else "vmap")
-    values, refused = train_parties(net, net.start(), [party("a"), broken, party("c")], config)
-    assert set(refused) == {1}
-    assert "NaN" in refused[1]
-    assert np.isfinite(values[[0, 2]]).all()
+    trained = train_parties(net, net.start(), [party("a"), broken, party("c")], config)
+    assert set(trained.refused) == {1}
+    assert "NaN" in trained.refused[1]
+    assert np.isfinite(trained.theta[[0, 2]]).all()
     with pytest.raises(NotFinite):
         train_party(net, net.start(), broken, config)
 
@@ -275,7 +395,7 @@ def test_adam_and_momentum_are_torchs_on_the_noisy_gradients() -> None:
         clip_norm=None,
         steps=6,
     )
-    ours = train_party(net, start, party(), config)
+    ours = train_party(net, start, party(), config).theta[0]
     net.use(torch.as_tensor(start).clone())
     adam = torch.optim.Adam(net.module.parameters(), lr=0.01)
     data = party()
@@ -302,6 +422,9 @@ def test_the_grid_is_lost_in_the_clips_margin() -> None:
         ({"clip_norm": -1.0}, "clip_norm > 0"),
         ({"clip_norm": None}, "clip_norm with noise"),
         ({"steps": 0}, "steps"),
+        ({"clipped_share": 1.0}, "share < 1"),
+        ({"clipped_share": -0.1}, "share < 1"),
+        ({"clipped_share": 0.1, "noise_multiplier": 0.0}, "noise with a clipped_share"),
     ],
 )
 def test_bad_settings_are_refused(changes: dict[str, object], message: str) -> None:
@@ -317,8 +440,8 @@ def _membership(clip: float | None, divide_noise_by: float) -> float:
     other = data.features.clone()
     other[0] = 30.0
     config = training(steps=1, sampling_rate=1.0, clip_norm=clip, noise_multiplier=0.0)
-    first = train_party(net, start, data, config)
-    second = train_party(net, start, replace(party(records=20), features=other), config)
+    first = train_party(net, start, data, config).theta[0]
+    second = train_party(net, start, replace(party(records=20), features=other), config).theta[0]
     signal = np.linalg.norm(first - second) * 20 / 0.2
     return float(signal / (2.0 * 0.5 / divide_noise_by))
 

@@ -24,6 +24,13 @@ def network_world(tmp_path_factory, wired):
     return wired.World(tmp_path_factory.mktemp("parties"), overrides=overrides, reopen=False)
 
 
+@pytest.fixture(scope="module")
+def counting_world(tmp_path_factory, wired):
+    overrides = ("algorithm.kind=fedavg", "model.kind=mlp", "model.hidden=[3]")
+    overrides += ("dp-sgd.local-steps=2", "dp-sgd.clipped-fraction-share=0.1")
+    return wired.World(tmp_path_factory.mktemp("parties"), overrides=overrides, reopen=False)
+
+
 def refused(world, wired, *, plan=None, task=None, **head):
     plan = world.plan if plan is None else plan
     head = {"plan": plan.to_json(), **({"task": task} if task else {}), **head}
@@ -32,9 +39,9 @@ def refused(world, wired, *, plan=None, task=None, **head):
     return wired.reason(reply)
 
 
-def test_the_honest_proposals_are_accepted(world, network_world, wired):
-    wired.ok(world.ask(0, "join", **world.join_head("01" * 16)))
-    wired.ok(network_world.ask(0, "join", **network_world.join_head("01" * 16)))
+def test_the_honest_proposals_are_accepted(world, network_world, counting_world, wired):
+    for each in (world, network_world, counting_world):
+        wired.ok(each.ask(0, "join", **each.join_head("01" * 16)))
 
 
 def mechanism(plan, **changes):
@@ -182,6 +189,59 @@ def test_training_with_less_noise_than_the_plan_charges_is_declined(
     other = {**task, section: {**task[section], key: value}}
     got = refused(network_world, wired, task=other)
     assert got == expected or (key == "clip_norm" and got == "mechanism")
+
+
+COUNTS = {
+    "a plan without its coordinate": (
+        lambda p: replace(
+            p, dimension=p.dimension - 1, mechanism=replace(p.mechanism, dimension=p.dimension - 1)
+        ),
+        "model",
+    ),
+    "noise of another dimension": (
+        lambda p: mechanism(p, dimension=p.dimension - 1),
+        "protocol",
+    ),
+    "another share": (lambda p: mechanism(p, clipped_share=0.2), "mechanism"),
+    "no share": (lambda p: mechanism(p, clipped_share=0.0), "mechanism"),
+    "more noise than there is": (
+        lambda p: mechanism(p, noise_multiplier=p.mechanism.gradient_multiplier),
+        "mechanism",
+    ),
+}
+
+
+@pytest.mark.parametrize("claim", COUNTS)
+def test_a_plan_that_is_not_what_its_count_costs_is_declined(counting_world, wired, claim):
+    change, expected = COUNTS[claim]
+    assert refused(counting_world, wired, plan=change(counting_world.plan)) == expected
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value", "expected"),
+    [
+        ("training", "clipped_share", 0.0, "protocol"),
+        ("training", "clipped_share", 0.2, "mechanism"),
+        ("training", "clipped_share", 1.0, "protocol"),
+        ("settings", "clipped_reach", 0.0, "protocol"),
+        ("settings", "clipped_reach", -1.0, "protocol"),
+        ("settings", "unit", "party", "protocol"),
+        ("settings", "both", True, "protocol"),
+    ],
+)
+def test_a_count_that_the_task_gives_another_share_or_unit_is_declined(
+    counting_world, wired, section, key, value, expected
+):
+    task = describe_task(counting_world.algorithm)
+    other = {**task, section: {**task[section], key: value}}
+    assert refused(counting_world, wired, task=other) == expected
+
+
+def test_a_task_that_counts_where_the_plan_does_not_is_declined(
+    network_world, counting_world, wired
+):
+    task = describe_task(counting_world.algorithm)
+    assert refused(network_world, wired, task=task) == "model"
 
 
 def test_parameters_weaker_than_the_owner_allows_are_declined(world, wired):

@@ -6,7 +6,7 @@ from torch import nn
 
 from client.networks import Network, NetworkError, check_layers
 from client.parties_ghost import parties_ghost
-from client.per_record import MARGIN, WAYS, choose_way, losses
+from client.per_record import MARGIN, WAYS, choose_way, clip_factors, clip_signs, losses
 
 CLIP = 0.3
 
@@ -106,6 +106,19 @@ def test_parties_together_give_the_sums_of_each_alone(name: str) -> None:
         alone, own = WAYS["ghost"](network, x[party][there], y[party][there], CLIP)
         torch.testing.assert_close(together[party], alone, rtol=1e-9, atol=1e-10)
         torch.testing.assert_close(norms[party][there], own, rtol=1e-9, atol=1e-10)
+
+
+def test_a_sign_says_whether_the_factor_is_below_one_and_never_jumps() -> None:
+    clip = CLIP * (1 - MARGIN)
+    norms = torch.tensor([0.0, clip * 0.999, clip * (1 + 1.01 * MARGIN), 5.0, torch.inf])
+    assert clip_signs(norms, CLIP).tolist() == [-1, -1, 1, 1, 1]
+    assert ((clip_factors(norms, CLIP) < 1) == (clip_signs(norms, CLIP) > 0)).all()
+    near = torch.linspace(clip * (1 - MARGIN), clip * (1 + 2 * MARGIN), 10_001, dtype=torch.float64)
+    signs = clip_signs(near, CLIP)
+    assert signs.abs().max() == 1
+    # Rounding of a norm by 2⁻⁴⁰ moves a sign by 2⁻²⁹, wherever it is.
+    moved = clip_signs(near * (1 + 2.0**-40), CLIP) - signs
+    assert float(moved.abs().max()) <= 2.0**-28
 
 
 @pytest.mark.filterwarnings("ignore")

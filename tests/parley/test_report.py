@@ -13,6 +13,9 @@ import pytest
 
 from parley.report import ReportError, write_report
 from parley.report_plots import Palette
+from parley.report_words import number as written
+from server.job_file import load_job
+from simulations.engine import simulate
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -278,6 +281,45 @@ def test_entropy_noise_is_not_called_seeded(tmp_path):
     page = read(folder)
     assert "Seeded noise" not in page.text
     assert "operating system's entropy" in page.text
+
+
+def dp_sgd_run(folder, *overrides):
+    """A run of DP-SGD, from its job to its page."""
+    job = [
+        "algorithm.kind=fedavg",
+        "model.kind=mlp",
+        "model.hidden=[4]",
+        "algorithm.rounds=3",
+        "parties.count=3",
+        "dp-sgd.sampling-rate=0.25",
+        "privacy.epsilon=8",
+        "run.seed=1",
+    ]
+    summary = simulate(load_job(overrides=[*job, *overrides]), out=folder).summary
+    return summary, read(folder).text
+
+
+def test_a_released_fraction_of_clipped_gradients_is_told_with_its_noise(tmp_path):
+    summary, text = dp_sgd_run(tmp_path / "run", "dp-sgd.clipped-fraction-share=0.05")
+    told = summary["clipped_fraction"]
+    assert "Fraction of clipped gradients by round Released, and charged" in text
+    for value, spread in (("mean", "mean_deviation"), ("last", "deviation")):
+        noise = f"(standard deviation of the noise: {written(told[spread], 2)})"
+        assert f"{written(told[value])} {noise}" in text
+    assert "one number for all parties" in text
+    assert "A share of 0.05 of every step's privacy" in text
+    of_sums = written(summary["dp_sgd"]["gradient_multiplier"], 4)
+    assert f"σ′ = {of_sums}" in text.replace("\xa0", " ")
+    assert "isn't told" not in text
+    (tmp_path / "run" / "summary.json").unlink()  # as an interrupted run is
+    assert f"{written(told['last'])} in the last one" in read(tmp_path / "run").text
+
+
+def test_without_a_release_the_report_names_the_key_that_makes_it(tmp_path):
+    _, text = dp_sgd_run(tmp_path / "run")
+    assert "isn't told: it would be a release too" in text
+    assert "dp-sgd.clipped-fraction-share makes it" in text
+    assert "Fraction of clipped" not in text
 
 
 def test_a_run_of_one_round_has_bars_and_no_curves(tmp_path):

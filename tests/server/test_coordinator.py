@@ -1,6 +1,7 @@
 """Jobs among real parties' services: who vanishes, declines, misbehaves or comes back."""
 
 import json
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,14 +10,18 @@ import pytest
 from safetensors.numpy import load_file
 
 from client.consent import load_consent, render_consent
+from client.party import PartyPolicy, PartySession
+from client.task import for_party
 from client.wire import Frame, Reason, decode_frame, encode_frame, refusal
 from privacy.ledger import Ledger
 from server.coordinator import coordinate
 from server.inspection import served_name
 from server.job import JobError
 from server.job_file import load_job
+from server.release import algorithm_for, plan_release
 from server.run_folder import RunFolder
 from simulations.engine import simulate
+from simulations.experiment import load_experiment
 from simulations.in_process import InProcessTransport
 from simulations.local_parties import party_folders, prepare_parties
 
@@ -445,6 +450,38 @@ def test_two_budgets_take_jobs_with_two_guarantees_alone(tmp_path, unit, epsilon
     scene.policy(0, data={name: changed})
     scene.run()
     assert scene.lines()[0]["reasons"] == {"unit": 1}
+
+
+def test_real_parties_tell_the_clipped_fraction_that_their_own_steps_give(tmp_path):
+    scene = Scene(tmp_path, (*FEDAVG, "dp-sgd.clipped-fraction-share=0.1", "privacy.epsilon=8"))
+    summary = scene.run()
+    job = scene.job
+    whole = simulate(job, out=tmp_path / "fast").summary
+    for key in ("epsilon", "noise", "dimension"):
+        assert summary[key] == whole[key]
+    told = summary["clipped_fraction"]
+    assert told["last"] == scene.lines()[1]["clipped_fraction"]
+    assert told["deviation"] == whole["clipped_fraction"]["deviation"]
+    # Every party by itself, as the fast engine computes a block of one.
+    experiment = load_experiment(job)
+    algorithm = algorithm_for(job, experiment.model, experiment.federation)
+    plan = plan_release(job, algorithm=algorithm, federation=experiment.federation)
+    start = algorithm.init()
+    encoded = [
+        PartySession(
+            block=experiment.block.take(np.array([party])),
+            algorithm=for_party(algorithm, party),
+            policy=PartyPolicy(epsilon=math.inf, delta=1e-5),
+        )
+        .answer(plan, start)
+        .encoded[0]
+        for party in range(5)
+    ]
+    average = plan.encoding.to_float(plan.encoding.decode(sum(encoded))) / 5
+    told = algorithm.released(algorithm.update(start, average))
+    assert told == {"clipped_fraction": scene.lines()[0]["clipped_fraction"]}
+    facts = scene.party_entries(0)[0].entry.facts
+    assert facts["clipped_share"] == 0.1
 
 
 def test_parties_read_their_own_files_by_their_own_schemas(tmp_path):

@@ -226,6 +226,17 @@ def test_own_models_run_by_file_and_a_missing_one_is_refused(tmp_path) -> None:
         (["model.components=3"], "pca-mlp"),
         (["dp-sgd.party-clip-norm=2.0"], "party-clip-norm"),
         (["privacy.unit=party", "dp-sgd.clip-norm=2.0"], "dp-sgd.clip-norm"),
+        (["dp-sgd.clipped-fraction-share=1.0"], "clipped-fraction-share"),
+        (["dp-sgd.clipped-fraction-share=-0.1"], "clipped-fraction-share"),
+        (["dp-sgd.clipped-fraction-share=nan"], "clipped-fraction-share"),
+        (
+            ["privacy.unit=party", "dp-sgd.clipped-fraction-share=0.01"],
+            r"clipped-fraction-share = 0.0 \(it needs privacy.unit = 'record'\), got 0.01",
+        ),
+        (
+            ["privacy.unit=both", "dp-sgd.clipped-fraction-share=0.01"],
+            r"needs privacy.unit = 'record'\), got 0.01",
+        ),
         (["privacy.unit=party", "privacy.neighbouring=add-or-remove-one"], "replace-one"),
         (
             [*ADD_OR_REMOVE, "parties.min-records=100", "parties.weights=size"],
@@ -239,6 +250,85 @@ def test_own_models_run_by_file_and_a_missing_one_is_refused(tmp_path) -> None:
 def test_keys_that_contradict_or_do_nothing_are_refused(overrides, message) -> None:
     with pytest.raises(JobError, match=message):
         load_job(overrides=[*BASE, *overrides])
+
+
+COUNTING = ["dp-sgd.clipped-fraction-share=0.01", "algorithm.rounds=3", "privacy.epsilon=8"]
+
+
+def fractions(folder: Path) -> list[float]:
+    lines = (folder / "rounds.jsonl").read_text().splitlines()
+    return [json.loads(line)["clipped_fraction"] for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("more", "truth"),
+    [
+        (["dp-sgd.clip-norm=1e-6"], 1.0),
+        (["dp-sgd.clip-norm=1e-6", "parties.weights=size"], 1.0),
+        (["dp-sgd.clip-norm=100", "dp-sgd.learning-rate=0.001"], 0.0),
+        (["dp-sgd.clip-norm=1e-6", *ADD_OR_REMOVE, "parties.min-records=151"], 1.0),
+    ],
+)
+def test_the_released_fraction_is_that_of_the_clipped_gradients(tmp_path, more, truth) -> None:
+    summary = run(tmp_path / "r", *COUNTING, *more).summary
+    told, by_round = summary["clipped_fraction"], fractions(tmp_path / "r")
+    # Batches' own spread, of three parties of 151 records and 4 steps each at q = .25.
+    of_batches = 0.5 * np.sqrt(0.75 / (0.25 * 151 * 4 * 3))
+    spread = np.hypot(told["deviation"], of_batches)
+    assert 0 < told["deviation"] < 0.1
+    for fraction in by_round:
+        assert abs(fraction - truth) < 5 * spread
+    assert told["last"] == by_round[-1]
+    assert told["mean"] == pytest.approx(np.mean(by_round))
+    assert told["mean_deviation"] == pytest.approx(told["deviation"] / np.sqrt(3))
+    sigma, batches = summary["dp_sgd"]["noise_multiplier"], 2 * 0.25 * 151 * 4 * np.sqrt(3)
+    expected = sigma / np.sqrt(0.01) * np.sqrt(4) / batches
+    assert told["deviation"] == pytest.approx(expected, rel=0.01)
+
+
+def test_a_fraction_costs_no_epsilon_but_noise_and_both_modes_give_the_same(tmp_path) -> None:
+    plain = run(tmp_path / "p", *COUNTING[1:]).summary
+    ideal = run(tmp_path / "i", *COUNTING)
+    masked = run(tmp_path / "m", *COUNTING, "secure-aggregation.mode=masked")
+    assert np.array_equal(ideal.theta, masked.theta)
+    assert fractions(tmp_path / "i") == fractions(tmp_path / "m")
+    summary = ideal.summary
+    for key in ("epsilon", "delta", "dimension"):
+        assert summary[key] == plain[key]
+    assert summary["dimension"] == ideal.theta.size
+    own, other = summary["dp_sgd"], plain["dp_sgd"]
+    assert own["noise_multiplier"] == pytest.approx(other["noise_multiplier"], rel=1e-9)
+    larger = summary["noise"]["scale"] / plain["noise"]["scale"]
+    assert larger == pytest.approx(1 / np.sqrt(0.99), rel=1e-9)
+    assert "clipped_fraction" not in plain
+    with Ledger.open(tmp_path / "i" / "ledger.sqlite", read_only=True) as ledger:
+        facts = ledger.entries()[0].entry.facts
+    # It is among what was released: a coordinate more, under a share of its own.
+    assert facts["clipped_share"] == 0.01
+    assert facts["dimension"] == ideal.theta.size + 1
+
+
+def test_a_fraction_goes_on_where_a_killed_run_was(tmp_path) -> None:
+    whole = run(tmp_path / "whole", *COUNTING)
+    with pytest.raises(Stop):
+        run(tmp_path / "cut", *COUNTING, observer=StopAfter(1))
+    resumed = simulate(None, resume=tmp_path / "cut")
+    assert np.array_equal(whole.theta, resumed.theta)
+    assert fractions(tmp_path / "cut") == fractions(tmp_path / "whole")
+
+
+def test_a_fraction_of_small_parties_is_not_bent_by_the_range_it_travels_in(tmp_path) -> None:
+    """One party's noise is several times the range of fractions; clamped to it, it would be .5."""
+    many = ["parties.count=150", "privacy.epsilon=2", "dp-sgd.clip-norm=1e-6", "data.records=569"]
+    told = run(tmp_path / "r", *COUNTING, *many).summary["clipped_fraction"]
+    assert told["deviation"] * np.sqrt(150) > 5
+    assert abs(told["mean"] - 1) < 5 * np.hypot(told["mean_deviation"], 0.03)
+
+
+def test_noise_beyond_what_can_be_drawn_is_refused_before_the_run(tmp_path) -> None:
+    with pytest.raises(JobError, match=r"2\^40 .*clipped-fraction-share 1e-20"):
+        run(tmp_path / "r", "dp-sgd.clipped-fraction-share=1e-20")
+    assert not (tmp_path / "r").exists()
 
 
 def test_a_batch_larger_than_a_party_is_refused_with_the_numbers(tmp_path) -> None:

@@ -1,0 +1,34 @@
+"""What the terminal shows of a plan and of a run's end."""
+
+import pytest
+
+from parley.display import print_outlook, print_result
+from parley.planning import plan
+from server.job_file import load_job
+from simulations.engine import simulate
+
+
+def test_plan_and_run_tell_the_clipped_fraction_with_its_noise(tmp_path, capsys):
+    job = load_job(
+        overrides=[
+            "algorithm.kind=fedavg",
+            "model.kind=mlp",
+            "model.hidden=[4]",
+            "algorithm.rounds=2",
+            "dp-sgd.clipped-fraction-share=0.04",
+            "parties.count=3",
+            "privacy.epsilon=8",
+        ]
+    )
+    outlook = plan(job)
+    steps = outlook["dp_sgd"]
+    larger = steps["gradient_multiplier"] / steps["noise_multiplier"]
+    assert larger == pytest.approx(0.96**-0.5)
+    print_outlook(outlook)
+    assert "0.04 of every step's privacy for the fraction of" in capsys.readouterr().out
+    result = simulate(job, out=tmp_path / "r")
+    told = result.summary["clipped_fraction"]
+    assert told["deviation"] == pytest.approx(steps["clipped_fraction_deviation"])
+    print_result(result)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"in the last {told['last']:.3f} (noise {told['deviation']:.2g})" in shown
