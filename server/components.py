@@ -23,7 +23,7 @@ from client.second_moments import SecondMoments, Triangle, check_components
 from privacy.accounting import gaussian_mu
 from privacy.events import Event
 from privacy.guarantee import Neighbouring, NoisePoint
-from privacy.ledger import Entry, Ledger
+from privacy.ledger import Ledger
 from privacy.mechanisms import Gaussian
 from privacy.rounding import quotient_up
 from privacy.stream import NoiseStream
@@ -205,16 +205,8 @@ def private_components(
         outcomes = (each.outcome for each in ledger.entries(plan.run_id) if each.entry.index == 0)
         told = dict(next((outcome for outcome in outcomes if outcome is not None), {}))
         return load_state(stored.data)["components"], told
-    entry = Entry(
-        run_id=plan.run_id,
-        dataset=dataset,
-        party="server",
-        index=plan.round_number,
-        event=plan.event,
-        facts=plan.facts(),
-    )
     with cohort() as parties:
-        reservation = ledger.reserve(entry)
+        (reservation,) = ledger.reserve_together(plan.entries(dataset, party="server"))
         try:
             total = aggregate(parties, plan, moments.init())
         except TooFewSurvivors as error:

@@ -98,7 +98,7 @@ def coordinate(
     budgets = budgets_of(job, plan, data)
     before = None if ahead is None else ahead.plan.event
     check_affordable(job, plan, budgets, before=before)
-    budget, of_parties = budgets[0], budgets[1].name if len(budgets) > 1 else ""
+    budget = budgets[0]
 
     def cohort_of(
         release: ReleasePlan, task: FederatedAlgorithm, *, rounds: int, given: bytes = b""
@@ -152,7 +152,6 @@ def coordinate(
             dataset=budget.name,
             algorithm=algorithm,
             before=None if before is None else Composition.empty().add(before),
-            party_dataset=of_parties,
         )
         start = replace(start, lines=folder.rewrite_rounds(start.lines))
         cohort = cohort_of(plan, algorithm, rounds=job.rounds, given=given)
@@ -175,7 +174,6 @@ def coordinate(
                 noise=server_noise(job),
                 start=start,
                 observe=observe,
-                party_dataset=of_parties,
             )
         head = ledger.head()
     summary = run_summary(

@@ -83,7 +83,6 @@ def run_rounds(
     noise: Callable[[int], NoiseStream],
     start: Progress,
     observe: Callable[[dict[str, Any]], None],
-    party_dataset: str = "",
 ) -> Outcome:
     """Runs rounds `start.done + 1` to `rounds`.
 
@@ -92,7 +91,6 @@ def run_rounds(
         dataset: name of the data in the ledger.
         noise: round number → its noise stream: OS entropy, or keyed by seed and round.
         observe: is given every committed round's line.
-        party_dataset: name of the parties' budget, where the plan has two guarantees.
 
     Raises:
         BudgetExceeded: the first release does not fit the ledger's budget; nothing was spent.
@@ -106,7 +104,7 @@ def run_rounds(
 
     if done >= rounds:
         return Outcome(status="complete", reason="", progress=progress())
-    held = ledger.reserve_together(_entries(plan, dataset, party_dataset, done + 1))
+    held = ledger.reserve_together(_entries(plan, dataset, done + 1))
     while True:
         began = time.perf_counter()
         number = done + 1
@@ -140,7 +138,7 @@ def run_rounds(
                     [each.id for each in held],
                     outcome=outcome,
                     checkpoint=checkpoint,
-                    entries=_entries(plan, dataset, party_dataset, number + 1),
+                    entries=_entries(plan, dataset, number + 1),
                 )
             except BudgetExceeded as error:
                 # This round's commit stands; the run ends here with its model kept.
@@ -181,7 +179,6 @@ def resume_point(
     dataset: str,
     algorithm: FederatedAlgorithm,
     before: Composition | None = None,
-    party_dataset: str = "",
 ) -> Progress:
     """Where the run `plan.run_id` stands according to its ledger; a new one at round 0.
 
@@ -193,12 +190,7 @@ def resume_point(
     for recorded in ledger.entries(plan.run_id):
         if recorded.outcome is None or recorded.entry.index == 0:
             continue  # Not committed, or what was released before the first round (`before`).
-        now = plan.at_round(recorded.entry.index)
-        planned = {
-            each.dataset: each
-            for each in _entries(now, dataset, party_dataset, recorded.entry.index)
-        }.get(recorded.entry.dataset)
-        if planned is None or recorded.entry != planned:
+        if recorded.entry not in _entries(plan, dataset, recorded.entry.index):
             raise JobError(
                 f"Expected the plan that round {recorded.entry.index} of run {plan.run_id} was "
                 "released under, got another: its job.toml or its data were changed since."
@@ -252,30 +244,8 @@ def load_state(blob: bytes) -> State:
     return dict(load(blob))
 
 
-def _entries(
-    plan: ReleasePlan, dataset: str, party_dataset: str, round_number: int
-) -> tuple[Entry, ...]:
-    """What the release of a round charges: the plan's own unit, and the party's beside it."""
-    now = plan.at_round(round_number)
-    own = Entry(
-        run_id=plan.run_id,
-        dataset=dataset,
-        party="server",
-        index=round_number,
-        event=now.event,
-        facts=now.facts(),
-    )
-    if now.party_level is None:
-        return (own,)
-    party = Entry(
-        run_id=plan.run_id,
-        dataset=party_dataset,
-        party="server",
-        index=round_number,
-        event=now.party_level.event,
-        facts=now.party_facts(),
-    )
-    return (own, party)
+def _entries(plan: ReleasePlan, dataset: str, number: int) -> tuple[Entry, ...]:
+    return plan.at_round(number).entries(dataset, party="server")
 
 
 def _line(

@@ -132,14 +132,12 @@ def simulate(
             evaluate_model=_evaluator(job, experiment),
             check=check,
         )
-        parties_name = party_budget.name if party_budget else ""
         start = resume_point(
             ledger,
             plan=plan,
             dataset=budget.name,
             algorithm=algorithm,
             before=before,
-            party_dataset=parties_name,
         )
         cohort.session.answered += start.done
         start = replace(start, lines=folder.rewrite_rounds(start.lines))
@@ -161,7 +159,6 @@ def simulate(
             noise=server_noise(job),
             start=start,
             observe=observe,
-            party_dataset=parties_name,
         )
         head = ledger.head()
     theta = algorithm.model_of(outcome.progress.state)
