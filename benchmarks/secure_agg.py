@@ -52,6 +52,7 @@ from secure_agg.encoding import FixedPoint
 from secure_agg.interface import DropStage
 from secure_agg.masked import MaskedSum
 from secure_agg.masks import PIECE_BYTES, add_masks
+from secure_agg.plain import simulated_parameters
 from secure_agg.primitives import keystream_cipher
 
 KINDS = (
@@ -149,9 +150,10 @@ def flower_round(vectors: np.ndarray, degree: int, threshold: int, grid: InProce
 
 
 def our_sum(parties: int, degree: int, **options: object) -> MaskedSum:
-    return MaskedSum(
-        parties=parties, minimum_survivors=parties // 2 + 1, degree=degree, corrupt=0, **options
+    parameters = simulated_parameters(
+        parties=parties, minimum_survivors=parties // 2 + 1, degree=degree, corrupt=0
     )
+    return MaskedSum(parameters, **options)
 
 
 def cpu(work: Callable[[], object]) -> float:

@@ -1,10 +1,11 @@
 """The masked sum: the whole protocol among all parties of one process, every message as bytes.
 
 Gives the same bits, survivors, refusals and byte counts as `plain.IdealSum` with the same
-arguments; the drops are applied at the moments they name.
+parameters; the drops are applied at the moments they name.
 
     >>> import numpy as np
-    >>> masked = MaskedSum(parties=3, minimum_survivors=2)
+    >>> from secure_agg.plain import simulated_parameters
+    >>> masked = MaskedSum(simulated_parameters(parties=3, minimum_survivors=2))
     >>> vectors = np.array([[1, 2], [3, 4], [5, 2**32 - 1]], dtype=np.uint32)
     >>> masked.sum(vectors, round_number=1, dropped={}).total.tolist()
     [9, 5]
@@ -29,8 +30,8 @@ from secure_agg.interface import (
 )
 from secure_agg.pairwise import Wire, join, run_secure_sum
 from secure_agg.pairwise_server import Server
-from secure_agg.parameters import Policy
-from secure_agg.plain import check_vectors, simulated_parameters
+from secure_agg.parameters import Policy, RunParameters
+from secure_agg.plain import check_vectors
 from secure_agg.primitives import KEY_BYTES, digest, expand_seed, signing_public
 
 __all__ = ["MaskedSum"]
@@ -44,56 +45,29 @@ class MaskedSum:
 
     def __init__(
         self,
+        parameters: RunParameters,
         *,
-        parties: int,
-        minimum_survivors: int,
-        ring_bits: int = 32,
-        mode: Mode = Mode.ROBUST,
-        active: bool = True,
-        degree: int | None = None,
-        threshold: int | None = None,
-        corrupt: int | None = None,
-        dropped: int | None = None,
-        seed: bytes = b"",
         entropy_seed: bytes | None = None,
         shared: bool = True,
         shared_bytes: int = SHARED_BYTES,
     ) -> None:
-        """Arguments as in `plain.simulated_parameters`, and:
+        """A sum for one run.
 
         Args:
-            parties: m, at least 2.
-            minimum_survivors: least number of vectors in a sum.
-            ring_bits: b.
-            mode: robust or optimistic.
-            active: with the survivors' confirmation.
-            degree: k.
-            threshold: t.
-            corrupt: c.
-            dropped: dropouts that the degree must bear.
-            seed: public; fixes run identity and graph.
+            parameters: of at least 2 parties.
             entropy_seed: None: secrets from the operating system. Bytes: a deterministic expansion
                 of them, for a simulation that is repeated to the bit; `seeded` then says so.
             shared: False: no work is shared between parties; what each would do on its own machine.
             shared_bytes: most bytes of vectors for which an edge's mask is expanded once.
 
         Raises:
-            ValueError: parameters out of range or below the security bound, with the numbers.
+            ValueError: one party.
         """
-        self.parameters = simulated_parameters(
-            parties=parties,
-            minimum_survivors=minimum_survivors,
-            ring_bits=ring_bits,
-            mode=mode,
-            active=active,
-            degree=degree,
-            threshold=threshold,
-            corrupt=corrupt,
-            dropped=dropped,
-            seed=seed,
-        )
-        if parties < 2:
-            raise ValueError(f"Expected at least 2 parties to mask with each other, got {parties}.")
+        if parameters.parties < 2:
+            raise ValueError(
+                f"Expected at least 2 parties to mask with each other, got {parameters.parties}."
+            )
+        self.parameters = parameters
         self.seeded = entropy_seed is not None
         self._entropy = os.urandom if entropy_seed is None else expand_seed(entropy_seed)
         self._shared, self._shared_bytes = shared, shared_bytes

@@ -4,7 +4,7 @@ Keys, shares and masks cancel exactly, so the sum over the survivors mod 2^b, th
 byte accounting are all there is to compute. For simulation only: the caller sees every vector.
 
     >>> import numpy as np
-    >>> ideal = IdealSum(parties=3, minimum_survivors=2)
+    >>> ideal = IdealSum(simulated_parameters(parties=3, minimum_survivors=2))
     >>> vectors = np.array([[1, 2], [3, 4], [5, 2**32 - 1]], dtype=np.uint32)
     >>> ideal.sum(vectors, round_number=1, dropped={}).total.tolist()
     [9, 5]
@@ -42,6 +42,9 @@ def simulated_parameters(
     """Parameters of a run in one process; its identity and beacon come from `seed`, publicly.
 
     The arguments are those of `RunParameters.choose`; None takes the bound's choice.
+
+    Raises:
+        ValueError: parameters out of range or below the security bound, with the numbers.
     """
     return RunParameters.choose(
         parties=parties,
@@ -82,37 +85,9 @@ def check_vectors(run: RunParameters, vectors: Ring, round_number: int, last_rou
 class IdealSum:
     """A `SecureSum` that adds in the open, with the protocol's thresholds and byte counts."""
 
-    def __init__(
-        self,
-        *,
-        parties: int,
-        minimum_survivors: int,
-        ring_bits: int = 32,
-        mode: Mode = Mode.ROBUST,
-        active: bool = True,
-        degree: int | None = None,
-        threshold: int | None = None,
-        corrupt: int | None = None,
-        dropped: int | None = None,
-        seed: bytes = b"",
-    ) -> None:
-        """Arguments as in `simulated_parameters`; `parameters` holds what was chosen.
-
-        Raises:
-            ValueError: parameters out of range or below the security bound, with the numbers.
-        """
-        self.parameters = simulated_parameters(
-            parties=parties,
-            minimum_survivors=minimum_survivors,
-            ring_bits=ring_bits,
-            mode=mode,
-            active=active,
-            degree=degree,
-            threshold=threshold,
-            corrupt=corrupt,
-            dropped=dropped,
-            seed=seed,
-        )
+    def __init__(self, parameters: RunParameters) -> None:
+        """A sum for one run."""
+        self.parameters = parameters
         self._last_round = 0
         self._complete: dict[int, SumResult] = {}  # by dimension: rounds without a dropout
 

@@ -19,7 +19,7 @@ from client.party import PartyPolicy, PartySession
 from client.plan import ReleasePlan
 from privacy.ledger import Ledger
 from secure_agg.interface import Mode, SecureSum
-from secure_agg.plain import IdealSum
+from secure_agg.plain import IdealSum, simulated_parameters
 from server.budgets import budgets_of, check_affordable
 from server.job import Job, JobError
 from server.observer import Observer
@@ -222,11 +222,12 @@ def _secure_sum(
     if plan.parties > 100 and lost > plan.parties // 10:  # up to 100 the graph is complete
         settings["dropped"] = lost  # The graph's degree must bear what the script takes away.
     try:
+        parameters = simulated_parameters(**settings)
         if not masked:
-            return IdealSum(**settings)
+            return IdealSum(parameters)
         from secure_agg.masked import MaskedSum
 
-        return MaskedSum(**settings)
+        return MaskedSum(parameters)
     except ValueError as error:
         raise JobError(f"Secure aggregation: {error}") from error
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from secure_agg.interface import DropStage, LocalProtocolError, Mode, TooFewSurvivors
 from secure_agg.masked import MaskedSum
-from secure_agg.plain import IdealSum
+from secure_agg.plain import IdealSum, simulated_parameters
 
 STAGES = list(DropStage)
 
@@ -52,8 +52,8 @@ def _outcome(secure_sum, vectors, number, dropped):
 
 def _same(case, **masked_options):
     options, dimension, rounds, seed = case
-    ideal = IdealSum(**options)
-    masked = MaskedSum(**options, **masked_options)
+    ideal = IdealSum(simulated_parameters(**options))
+    masked = MaskedSum(simulated_parameters(**options), **masked_options)
     rng = np.random.default_rng(seed)
     bits = options["ring_bits"]
     for number, dropped in enumerate(rounds, start=1):
@@ -106,7 +106,7 @@ def test_a_thousand_parties_with_the_chosen_degree():
     dropped = {int(j): STAGES[n % 3] for n, j in enumerate(rng.permutation(1000)[:100])}
     options = {"parties": 1000, "minimum_survivors": 600, "ring_bits": 32}
     options |= {"mode": Mode.ROBUST, "active": True}
-    assert IdealSum(**options).parameters.degree == 96
+    assert IdealSum(simulated_parameters(**options)).parameters.degree == 96
     _same((options, 120, [{}, dropped], 8))
 
 
@@ -121,17 +121,19 @@ def test_a_seeded_run_repeats_to_the_byte_and_says_so():
     vectors = np.arange(12, dtype=np.uint32).reshape(4, 3)
     runs = []
     for _ in range(2):
-        masked = MaskedSum(parties=4, minimum_survivors=3, entropy_seed=b"seed")
+        masked = MaskedSum(
+            simulated_parameters(parties=4, minimum_survivors=3), entropy_seed=b"seed"
+        )
         assert masked.seeded
         runs.append(masked.sum(vectors, round_number=1, dropped={}))
     assert runs[0].total.tolist() == runs[1].total.tolist()
-    fresh = MaskedSum(parties=4, minimum_survivors=3)
+    fresh = MaskedSum(simulated_parameters(parties=4, minimum_survivors=3))
     assert not fresh.seeded
     assert fresh._entropy is os.urandom
 
 
 def test_bad_input_is_refused_before_anything_is_sent():
-    masked = MaskedSum(parties=4, minimum_survivors=3)
+    masked = MaskedSum(simulated_parameters(parties=4, minimum_survivors=3))
     good = np.zeros((4, 3), dtype=np.uint32)
     for vectors in (good.astype(np.uint64), good.astype(float), good[:3], good[0], good[:, :0]):
         with pytest.raises(LocalProtocolError, match="Expected vectors"):
@@ -159,12 +161,12 @@ def test_bad_input_is_refused_before_anything_is_sent():
 )
 def test_bad_parameters_are_refused_with_the_numbers(options):
     with pytest.raises(ValueError, match="Expected"):
-        MaskedSum(**options)
+        MaskedSum(simulated_parameters(**options))
 
 
 def test_strided_vectors_are_summed():
     vectors = np.arange(40, dtype=np.uint32).reshape(10, 4).T[:4, ::2]
-    masked = MaskedSum(parties=4, minimum_survivors=3)
+    masked = MaskedSum(simulated_parameters(parties=4, minimum_survivors=3))
     result = masked.sum(vectors, round_number=1, dropped={})
     assert result.total.tolist() == vectors.sum(axis=0).tolist()
 
@@ -174,7 +176,7 @@ def test_what_ten_million_parameters_cost_in_memory():
 
     dimension = 300_000  # the ratio does not depend on it; ten million in the benchmark
     vectors = np.zeros((3, dimension), dtype=np.uint32)
-    masked = MaskedSum(parties=3, minimum_survivors=2, shared_bytes=0)
+    masked = MaskedSum(simulated_parameters(parties=3, minimum_survivors=2), shared_bytes=0)
     masked.sum(vectors[:, :1].copy(), round_number=1, dropped={})
     tracemalloc.start()
     masked.sum(vectors, round_number=2, dropped={})
