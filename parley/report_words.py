@@ -359,6 +359,12 @@ def _against(run: RunRecord) -> list[str]:
         "party": "Each party adds its own noise, so the guarantee holds against the server too.",
     }.get("server" if lower_outside else point)
     items = [] if told is None else [f"{_which(run)}{told}"]
+    if run.components and point == "party":
+        items.append(
+            "The principal components, released once before round 1, are the exception: their "
+            "noise is added where the sum is, and for a moment the server holds the parties' sum "
+            "of second moments without it. Against the server the guarantee is that of the rounds."
+        )
     if lower_outside:
         items.append(
             "What was charged for a record is the bound of the server's noise on the sum, the "

@@ -162,6 +162,12 @@ def privacy_statement(summary: dict[str, Any]) -> dict[str, str]:
         f"{summary['rounds_done']} releases of this run; {noise['law']} noise of scale "
         f"{noise['scale']:.6g} {where}"
     )
+    if summary.get("components"):
+        statement += (
+            "Before them, within the same bound, one release of the records' second moments "
+            "(principal components), whose noise was added by the server, which is trusted to "
+            "add it. "
+        )
     if party is not None:
         statement += (
             f"And ({party['epsilon']!r}, {party['delta']!r})-differential privacy of everything "

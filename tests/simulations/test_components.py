@@ -6,7 +6,9 @@ import json
 
 import numpy as np
 import pytest
+from safetensors import safe_open
 
+from parley.report import write_report
 from privacy.events import Composition
 from privacy.ledger import Ledger
 from secure_agg.interface import TooFewSurvivors
@@ -146,3 +148,19 @@ def test_a_resumed_run_tells_the_components_parties_and_bytes(tmp_path) -> None:
     resumed = simulate(None, resume=tmp_path / "r")
     assert resumed.summary["components"]["parties"]["summed"] == 10
     assert resumed.summary["components"]["bytes_up"] > 0
+
+
+def test_model_and_report_say_whom_the_components_noise_protects_from(tmp_path) -> None:
+    run(tmp_path / "r", "run.seed=none")
+    with safe_open(tmp_path / "r" / "model.safetensors", framework="numpy") as model:
+        statement = model.metadata()["parley.statement"]
+    assert "second moments (principal components), whose noise was added by the server" in statement
+    page = render(tmp_path / "r")
+    assert "the guarantee holds against the server too" in page
+    assert "The principal components, released once before round 1, are the exception" in page
+    run(tmp_path / "public", "model.pca=public")
+    assert "are the exception" not in render(tmp_path / "public")
+
+
+def render(folder) -> str:
+    return write_report(folder).read_text()
