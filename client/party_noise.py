@@ -33,13 +33,10 @@ def add_noise(
     Parties that share one stream draw from it in one call, row after row.
     """
     # Imported here: sampling needs scipy, planning does not.
-    from privacy.samplers import add_rounded_gaussian
+    from privacy.samplers import add_gaussian_on_grid
 
-    values *= scale
-    np.rint(values, out=values)
     if all(stream is noise[0] for stream in noise):
-        add_rounded_gaussian(values.reshape(-1), deviation * scale, noise[0])
+        add_gaussian_on_grid(values.reshape(-1), deviation, scale, noise[0])
     else:
         for row, stream in zip(values, noise, strict=True):
-            add_rounded_gaussian(row, deviation * scale, stream)
-    values *= 1 / scale  # a power of two: exact
+            add_gaussian_on_grid(row, deviation, scale, stream)
