@@ -33,10 +33,13 @@ def add_noise(
     Parties that share one stream draw from it in one call, row after row.
     """
     # Imported here: sampling needs scipy, planning does not.
-    from privacy.samplers import add_gaussian_on_grid
+    from privacy.samplers import add_rounded_gaussian
 
+    values *= scale
+    np.rint(values, out=values)
     if all(stream is noise[0] for stream in noise):
-        add_gaussian_on_grid(values.reshape(-1), deviation, scale, noise[0])
+        add_rounded_gaussian(values.reshape(-1), deviation * scale, noise[0])
     else:
         for row, stream in zip(values, noise, strict=True):
-            add_gaussian_on_grid(row, deviation, scale, stream)
+            add_rounded_gaussian(row, deviation * scale, stream)
+    values *= 1 / scale  # a power of two: exact

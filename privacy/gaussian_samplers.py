@@ -41,7 +41,7 @@ from privacy.stream import NoiseStream
 
 __all__ = [
     "DISTANCE_PER_COORDINATE",
-    "add_gaussian_on_grid",
+    "add_rounded_gaussian",
     "rounded_gaussian",
     "rounded_gaussian_distance",
     "rounded_l2_laplace",
@@ -74,28 +74,18 @@ def rounded_gaussian(sigma: float, size: int, stream: NoiseStream) -> IntArray:
     return noise
 
 
-def add_gaussian_on_grid(
-    values: FloatArray, deviation: float, scale: float, stream: NoiseStream
-) -> None:
-    """Round `values` [n] to the grid of 1/scale and add N(0, deviation²), rounded too, in place.
+def add_rounded_gaussian(values: FloatArray, sigma: float, stream: NoiseStream) -> None:
+    """Add `rounded_gaussian(sigma, n, stream)` to integers `values` [n] in place.
 
-    In grid units it is `rint(scale·values) + rounded_gaussian(scale·deviation, n, stream)`, exact
-    while below 2⁵³ in size. `scale` is a power of two. Raises as `rounded_gaussian` does, and
-    ValueError for another scale.
+    Exact while the sums are below 2⁵³ in size. Raises as `rounded_gaussian` does.
 
-    >>> values = np.array([0.01, 0.0, 0.0, 1.5])
-    >>> add_gaussian_on_grid(values, 250.0, 4.0, NoiseStream.from_seed(1))
-    >>> (values * 4).tolist()
-    [-453.0, 655.0, -600.0, 1000.0]
+    >>> values = np.array([1.0, 0.0, 0.0, 6.0])
+    >>> add_rounded_gaussian(values, 1000.0, NoiseStream.from_seed(1))
+    >>> values.tolist()
+    [-452.0, 655.0, -600.0, 1000.0]
     """
-    if not scale > 0 or math.frexp(scale)[0] != 0.5:
-        raise ValueError(f"Expected a scale that is a power of two, got {scale}.")
-    for part, noise in _gaussian_parts(deviation * scale, len(values), stream):
-        own = values[part]
-        own *= scale
-        np.rint(own, out=own)
-        own += noise
-        own *= 1 / scale
+    for part, noise in _gaussian_parts(sigma, len(values), stream):
+        values[part] += noise
 
 
 def rounded_gaussian_distance(coordinates: int) -> float:

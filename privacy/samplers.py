@@ -20,7 +20,7 @@ from __future__ import annotations
 from privacy.discrete_samplers import discrete_gaussian, discrete_laplace
 from privacy.gaussian_samplers import (
     DISTANCE_PER_COORDINATE,
-    add_gaussian_on_grid,
+    add_rounded_gaussian,
     rounded_gaussian,
     rounded_gaussian_distance,
     rounded_l2_laplace,
@@ -32,7 +32,7 @@ __all__ = [
     "DISTANCE_PER_COORDINATE",
     "LARGEST_SCALE",
     "SMALLEST_SCALE",
-    "add_gaussian_on_grid",
+    "add_rounded_gaussian",
     "discrete_gaussian",
     "discrete_laplace",
     "rounded_gaussian",
