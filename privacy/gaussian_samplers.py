@@ -22,7 +22,6 @@ import numpy.typing as npt
 
 from privacy.inversion import (
     FLOAT_ERROR,
-    LARGEST_CHUNK,
     LARGEST_SCALE,
     Enclosure,
     Survival,
@@ -36,7 +35,7 @@ from privacy.inversion import (
     widen,
     with_signs,
 )
-from privacy.quick_normal import LARGEST_QUICK, QUICK_ERROR, quick_half_normal, scratch
+from privacy.quick_normal import LARGEST_QUICK, QUICK_ERROR, quick_half_normal
 from privacy.stream import NoiseStream
 
 __all__ = [
@@ -150,20 +149,18 @@ def _parts(
     """Yield `size` values round(σZ) by parts; σ is `sigma` up to a relative error or an enclosure.
 
     A part is an array of integers, int64 or float64: adding it while it is in the cache is cheap.
-    The next one may overwrite it.
     """
     survival = _half_normal_survival(enclosure)
     # The last term is the rounding of the product.
     quick_error = sigma * (QUICK_ERROR + (sigma_error + FLOAT_ERROR) * LARGEST_QUICK)
-    room = scratch(min(size, LARGEST_CHUNK))
     for part in chunks(size):
         words = stream.words(part.stop - part.start)
         if quick_error > 0.125:
             yield part, with_signs(_careful(words, sigma, sigma_error, survival, stream), words)
             continue
-        position, counts = quick_half_normal(words, room)
+        position = quick_half_normal(words)
         position *= sigma
-        left = nearest(position, quick_error, out=counts)
+        counts, left = nearest(position, quick_error)
         if left.size:
             counts[left] = _careful(words[left], sigma, sigma_error, survival, stream)
         # The sign is a word's top bit, as it is a float's.

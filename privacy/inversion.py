@@ -31,7 +31,6 @@ from privacy.stream import NoiseStream
 
 __all__ = [
     "FLOAT_ERROR",
-    "LARGEST_CHUNK",
     "LARGEST_SCALE",
     "MAGNITUDE_BITS",
     "SMALLEST_SCALE",
@@ -74,8 +73,7 @@ _MAGNITUDE: Final = np.uint64(2**MAGNITUDE_BITS - 1)
 _GUARD_BITS: Final = 160
 _PAD_BITS: Final = 64
 _EXTENSION_BITS: Final = 64
-LARGEST_CHUNK: Final = 1 << 15
-"""Lanes at a time. Not less: between calls, threads wait for the interpreter's lock."""
+_CHUNK: Final = 1 << 16  # not less: between calls, threads wait for the interpreter's lock
 _LOCAL = threading.local()
 
 
@@ -94,8 +92,8 @@ def check_size(name: str, size: int) -> None:
 
 def chunks(size: int) -> Iterator[slice]:
     """Yield slices of [0, size) whose arrays stay in the cache."""
-    for start in range(0, size, LARGEST_CHUNK):
-        yield slice(start, min(start + LARGEST_CHUNK, size))
+    for start in range(0, size, _CHUNK):
+        yield slice(start, min(start + _CHUNK, size))
 
 
 def with_signs(counts: IntArray, words: npt.NDArray[np.uint64]) -> IntArray:
@@ -194,18 +192,18 @@ def _undecided(distance: FloatArray, error: FloatArray | float) -> npt.NDArray[n
     return np.flatnonzero(~(distance > error))  # so written that NaN is undecided
 
 
-def nearest(position: FloatArray, error: float, *, out: FloatArray) -> npt.NDArray[np.intp]:
-    """Put the integer nearest to every position [n] in `out`; return lanes `error` could change.
+def nearest(position: FloatArray, error: float) -> tuple[FloatArray, npt.NDArray[np.intp]]:
+    """Return the integer nearest to every position [n], and the lanes that `error` could change.
 
     Overwrites `position`; a NaN is a lane that is left open.
     """
-    np.rint(position, out=out)
-    position -= out
+    counts = np.rint(position)
+    position -= counts
     np.abs(position, out=position)
-    limit = 0.5 - error - 2.0**-53  # less the subtraction's rounding
-    if position.size and position.max() < limit:  # not so for NaN
-        return np.empty(0, dtype=np.intp)
-    return np.flatnonzero(~(position < limit))
+    decided = position < 0.5 - error - 2.0**-53  # less the subtraction's rounding; not so for NaN
+    if decided.all():
+        return counts, np.empty(0, dtype=np.intp)
+    return counts, np.flatnonzero(~decided)
 
 
 def invert(

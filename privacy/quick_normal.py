@@ -7,7 +7,7 @@ bounds the error of every one. What the guess leaves open is decided by `privacy
 error touches the speed of a sampler and never its law.
 
     >>> import numpy as np
-    >>> quick_half_normal(np.array([2**62, 3 * 2**61], dtype=np.uint64))[0].round(6).tolist()
+    >>> quick_half_normal(np.array([2**62, 3 * 2**61], dtype=np.uint64)).round(6).tolist()
     [0.67449, 0.318639]
 """
 
@@ -19,7 +19,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["LARGEST_QUICK", "QUICK_ERROR", "quick_half_normal", "scratch"]
+__all__ = ["LARGEST_QUICK", "QUICK_ERROR", "quick_half_normal"]
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 
@@ -35,7 +35,6 @@ LARGEST_QUICK: Final = 5.0
 
 _OCTAVES: Final = 20  # below u = 2⁻²⁰ there is no guess
 _BITS: Final = 10
-_PADDING: Final = 40  # rows a power of two apart would share the cache's lines
 _MAGNITUDE: Final = np.int64(2**63 - 1)
 _SHIFT: Final = np.int64(52 - _BITS)
 # Leading bits of the float m = 2⁶³u at u = 2⁻²⁰, less one: the first cell is that of no guess.
@@ -62,30 +61,16 @@ def _parabolas() -> tuple[FloatArray, FloatArray, FloatArray]:
     return c0, c1, c2
 
 
-def scratch(size: int) -> FloatArray:
-    """Return room for the work on up to `size` words, [4, ≥ size]: made once, it stays in cache."""
-    return np.empty((4, size + _PADDING))
-
-
-def quick_half_normal(
-    words: npt.NDArray[np.uint64], room: FloatArray | None = None
-) -> tuple[FloatArray, FloatArray]:
-    """Return |Z| of every word [n] up to `QUICK_ERROR`, [n]; NaN for a word of U < 2⁻²⁰.
-
-    And an array [n] to go on with. Both are rows of `room` (`scratch(n)`), if it is given.
-    """
+def quick_half_normal(words: npt.NDArray[np.uint64]) -> FloatArray:
+    """Return |Z| of every word [n] up to `QUICK_ERROR`, [n]; NaN for a word of U < 2⁻²⁰."""
     c0, c1, c2 = _parabolas()
-    room = scratch(len(words)) if room is None else room
-    cells, magnitude, term, value = room[:, : len(words)]
-    cell = cells.view(np.int64)
-    np.bitwise_and(words.view(np.int64), _MAGNITUDE, out=cell)
-    magnitude[:] = cell
-    np.right_shift(magnitude.view(np.int64), _SHIFT, out=cell)
+    magnitude = (words.view(np.int64) & _MAGNITUDE).astype(np.float64)
+    cell = magnitude.view(np.int64) >> _SHIFT
     cell -= _FIRST
     # Clipped below to the cell of no guess; above, m rounds to 2⁶³, the end of the last cell.
-    c2.take(cell, mode="clip", out=value)
+    value: FloatArray = c2.take(cell, mode="clip")
     value *= magnitude
-    value += c1.take(cell, mode="clip", out=term)
+    value += c1.take(cell, mode="clip")
     value *= magnitude
-    value += c0.take(cell, mode="clip", out=term)
-    return value, term
+    value += c0.take(cell, mode="clip")
+    return value
