@@ -152,7 +152,7 @@ def _of_party(line: dict[str, Any]) -> str:
 
 
 def _each(summary: dict[str, Any]) -> str:
-    if "dp_sgd" in summary:
+    if summary["noise"]["point"] == "party":
         return " a step"
     return " a round" if summary["rounds"] > 1 else ""
 

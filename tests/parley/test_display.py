@@ -1,5 +1,7 @@
 """What the terminal shows of a plan and of a run's end."""
 
+from dataclasses import replace
+
 import pytest
 
 from parley.display import print_outlook, print_result
@@ -32,3 +34,7 @@ def test_plan_and_run_tell_the_clipped_fraction_with_its_noise(tmp_path, capsys)
     print_result(result)
     shown = " ".join(capsys.readouterr().out.split())
     assert f"in the last {told['last']:.3f} (noise {told['deviation']:.2g})" in shown
+    # A deployment's server does not know what its parties came to; the noise is theirs too.
+    served = {key: value for key, value in result.summary.items() if key != "dp_sgd"}
+    print_result(replace(result, summary=served))
+    assert "a step" in " ".join(capsys.readouterr().out.split())
