@@ -4,7 +4,7 @@ Whatever comes is answered by a frame: ok, refused or failed, with one reason cl
 round asks for goes through these gates, and the first that is shut ends it:
 
 1. the session is known, the plan is the one that was joined (`client.joined`);
-2. policy, task, sensitivity and model hold (`client.examination`);
+2. policy, task, sensitivity and model hold (`client.examination`, `client.derivation`);
 3. the protocol would accept the message: rehearsed on a copy, so that a bad one costs nothing;
 4. the party's own ledger reserves the charge (`client.charging`), once a round;
 5. the contribution is computed, kept, and committed to;
@@ -30,14 +30,8 @@ from client.algorithms import FederatedAlgorithm
 from client.consent import Consent, Declined, load_consent
 from client.contribution import ComputationFailed, check_opening, contribution, keep_opening
 from client.decoding import DecodingError, value_from
-from client.examination import (
-    Proposal,
-    check_components,
-    check_computation,
-    check_plan,
-    check_run,
-    check_state,
-)
+from client.derivation import check_computation, check_state
+from client.examination import Proposal, check_components, check_plan, check_run
 from client.examination import task_of as algorithm_of
 from client.holdings import Holding, load_holding
 from client.joined import Joined, plan_from, session_of, state_from
