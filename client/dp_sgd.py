@@ -34,7 +34,7 @@ from client.networks import Network
 from client.optimisers import Optimiser
 from client.parties_ghost import PartiesWay, parties_ghost
 from client.party_noise import COUNT_SCALE, add_noise, grid_scale
-from client.per_record import MARGIN, WAYS, clip_signs, ghost_layers, losses
+from client.per_record import MARGIN, WAYS, clip_signs, ghost_layers, plain_sum
 from privacy.clipped_count import check_share, count_deviation, gradient_multiplier
 from privacy.stream import NoiseStream
 
@@ -228,7 +228,7 @@ def train_party(
             rows = torch.as_tensor(batch[at : at + config.micro_batch], device=flat.device)
             x, y = data.features[rows], data.labels[rows]
             if config.clip_norm is None:
-                total += _plain_sum(network, x, y)
+                total += plain_sum(network.module, x, y)
                 continue
             own, norms = WAYS[config.way](network.module, x, y, config.clip_norm)
             total += own
@@ -242,18 +242,6 @@ def train_party(
         theta=flat.cpu().numpy().astype(np.float64)[None],
         clipped=_fractions(signs, [data], config),
         refused={},
-    )
-
-
-def _plain_sum(network: Network, x: Tensor, y: Tensor) -> Tensor:
-    parameters = list(network.module.parameters())
-    loss = losses(network.module(x), y).sum()
-    gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
-    return torch.cat(
-        [
-            (torch.zeros_like(p) if g is None else g).reshape(-1)
-            for p, g in zip(parameters, gradients, strict=True)
-        ]
     )
 
 

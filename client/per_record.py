@@ -40,6 +40,7 @@ __all__ = [
     "layer_parts",
     "losses",
     "opacus",
+    "plain_sum",
     "shrink",
     "vmap",
 ]
@@ -77,6 +78,18 @@ def clip_signs(norms: Tensor, clip: float) -> Tensor:
     """
     excess = norms.double() / shrink(clip) - 1
     return torch.clamp(excess * (2 / MARGIN) - 1, min=-1.0, max=1.0)
+
+
+def plain_sum(network: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    """`[d]` the sum of the batch's gradients, none clipped."""
+    parameters = list(network.parameters())
+    gradients = torch.autograd.grad(losses(network(x), y).sum(), parameters, allow_unused=True)
+    return torch.cat(
+        [
+            (torch.zeros_like(p) if g is None else g).reshape(-1)
+            for p, g in zip(parameters, gradients, strict=True)
+        ]
+    )
 
 
 # --- ghost ---------------------------------------------------------------------------------------
@@ -313,16 +326,8 @@ def choose_way(network: nn.Module, features: int, classes: int, *, wanted: str =
 
 def _loop(network: nn.Module, x: Tensor, y: Tensor, clip: float) -> Tensor:
     total: Tensor | None = None
-    parameters = list(network.parameters())
     for row, label in zip(x, y, strict=True):
-        loss = losses(network(row[None]), label[None]).sum()
-        each = torch.autograd.grad(loss, parameters, allow_unused=True)
-        flat = torch.cat(
-            [
-                (torch.zeros_like(p) if g is None else g).reshape(-1)
-                for p, g in zip(parameters, each, strict=True)
-            ]
-        )
+        flat = plain_sum(network, row[None], label[None])
         clipped = flat * clip_factors(flat.norm(), clip)
         total = clipped if total is None else total + clipped
     if total is None:

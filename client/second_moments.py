@@ -12,6 +12,7 @@ party holds.
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from itertools import pairwise
@@ -54,18 +55,22 @@ class Triangle:
 
     def of(self, matrix: NDArray[np.float64]) -> NDArray[np.float64]:
         """`[p, p]` symmetric → `[p(p+1)/2]` of the same L2 norm."""
-        at = np.triu_indices(self.features)
-        return np.asarray(matrix[at] * self._weights(at))
+        places, weights = _upper(self.features)
+        return np.asarray(matrix.ravel()[places] * weights)
 
     def matrix(self, triangle: NDArray[np.float64]) -> NDArray[np.float64]:
         """The inverse of `of`."""
-        at = np.triu_indices(self.features)
+        places, weights = _upper(self.features)
         matrix = np.zeros((self.features, self.features))
-        matrix[at] = triangle / self._weights(at)
+        matrix.ravel()[places] = triangle / weights
         return matrix + np.triu(matrix, 1).T
 
-    def _weights(self, at: tuple[NDArray[np.intp], ...]) -> NDArray[np.float64]:
-        return np.where(at[0] == at[1], 1.0, math.sqrt(2))
+
+@functools.lru_cache(maxsize=1)
+def _upper(features: int) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+    """Where the triangle is in the matrix laid out flat, and √2 off the diagonal; once a run."""
+    row, column = np.triu_indices(features)
+    return row * features + column, np.where(row == column, 1.0, math.sqrt(2))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -94,7 +94,8 @@ def task_from(
     if kind == "second-moments":
         return _second_moments(value)
     if kind not in _LINEAR or set(value) != {"kind", "model", "settings"}:
-        raise DecodingError(f"Expected a task of {', '.join(_LINEAR)} or fedavg, got another.")
+        known = ", ".join([*_LINEAR, "second-moments", "fedavg"])
+        raise DecodingError(f"Expected a task of {known}, got another.")
     return facts_from(_LINEAR[kind], value["settings"], model=_linear_model(value["model"]))
 
 

@@ -124,13 +124,14 @@ def _serve_party(runtime: _Runtime, folder: Path) -> NoReturn:
 
 
 def _preload(folder: Path) -> None:
+    from client.consent import ConsentError, load_consent
+
     try:
         import client.service  # noqa: F401
-        from client.consent import load_consent
 
         if "fedavg" in load_consent(folder / "party.toml").algorithms:
             import torch  # noqa: F401 - of all that is computed only networks need it
-    except Exception:
+    except (ImportError, OSError, ConsentError):  # a library, or a policy that is being edited
         _log.exception("Imports will be done for every message.")
 
 
