@@ -42,7 +42,8 @@ class Joined:
     Attributes:
         session: 32 hex digits.
         label, intercept: how the data are read.
-        components: safetensors of what rows are projected on, checked; empty for none.
+        components: safetensors of what rows are projected on, as they came (`components_matrix`
+            checks them); empty for none.
         proposal: what was proposed, and accepted.
         release: digest of the release that was answered last, empty before the first.
         state: bytes of the protocol's state, secret; empty before the key of the run.
