@@ -94,7 +94,7 @@ def coordinate(
     ahead = release_ahead(job, features=features, federation=federation, rounds=plan)
     if ahead is None and components is None:
         components = public_components(job, features=features)
-    data = fingerprint or f"deployment:{deployment.id}:{dataset_name(job)}"
+    data = fingerprint or f"deployment:{deployment.consortium}:{dataset_name(job)}"
     budgets = budgets_of(job, plan, data)
     before = None if ahead is None else ahead.plan.event
     check_affordable(job, plan, budgets, before=before)

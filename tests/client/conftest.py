@@ -44,7 +44,6 @@ class World:
         self.count = len(sizes)
         keys = [bytes([i + 1]) * 32 for i in range(self.count)]
         self.deployment = Deployment(
-            id="d" * 32,
             beacon=b"b" * 32,
             server_address="",
             parties=tuple(
