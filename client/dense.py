@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from client.per_record import ghost_layers, shrink
+from client.clipping import drop_broken, shrink
+from client.per_record import ghost_layers
 
 __all__ = ["Dense"]
 
@@ -86,7 +87,7 @@ class Dense:
         weights = list(self._views(theta))
         inputs: list[Array] = []
         a = x
-        with np.errstate(all="ignore"):  # what is not finite makes the sum so, and is refused
+        with np.errstate(all="ignore"):  # what is not finite is dropped below
             for place, (weight, bias) in enumerate(weights):
                 inputs.append(a)
                 # Copied: BLAS takes longer over a transposed factor than both take.
@@ -109,6 +110,8 @@ class Dense:
                 squares += of_inputs
             norms = np.sqrt(squares, out=squares)
             factors = np.minimum(shrink(clip) / np.maximum(norms, 1e-30), 1) * mask
+            factors, *kept = drop_broken(norms, factors, *inputs, *backward)
+            inputs, backward = kept[: len(inputs)], kept[len(inputs) :]
             total = np.empty_like(theta)
             for a, b, (weight, bias) in zip(inputs, backward, self._views(total), strict=True):
                 if bias is not None:

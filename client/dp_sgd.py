@@ -18,7 +18,6 @@ parties are trained in chunks (`party_chunks`), on several cores where no two ch
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -30,17 +29,18 @@ from torch import Tensor
 
 from client.batches import padded_batches, poisson_batch
 from client.chunks import for_each_chunk
+from client.clipping import MARGIN, clip_signs
 from client.networks import Network
 from client.optimisers import Optimiser
 from client.parties_ghost import PartiesWay, parties_ghost
 from client.party_noise import COUNT_SCALE, add_noise, grid_scale
-from client.per_record import MARGIN, WAYS, clip_signs, ghost_layers, plain_sum
+from client.per_record import WAYS, ghost_layers, plain_sum
 from privacy.clipped_count import check_share, count_deviation, gradient_multiplier
 from privacy.stream import NoiseStream
 
 __all__ = [
+    "LARGEST_CLIP",
     "LocalTraining",
-    "NotFinite",
     "PartyData",
     "Trained",
     "largest_noise",
@@ -67,8 +67,8 @@ Not more: threads wait for the interpreter's lock between numpy's calls, and lar
 """
 
 
-class NotFinite(ArithmeticError):
-    """A gradient that is NaN or infinite: the party declines, and releases nothing."""
+LARGEST_CLIP = 2.0**40
+"""C lies between this and its inverse: no sum overflows, and no square that matters underflows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,8 +105,8 @@ class LocalTraining:
     def __post_init__(self) -> None:
         if not 0 < self.sampling_rate <= 1:
             raise ValueError(f"Expected a sampling rate in (0, 1], got {self.sampling_rate}.")
-        if self.clip_norm is not None and not 0 < self.clip_norm < math.inf:
-            raise ValueError(f"Expected clip_norm > 0, got {self.clip_norm}.")
+        if self.clip_norm is not None and not 1 / LARGEST_CLIP <= self.clip_norm <= LARGEST_CLIP:
+            raise ValueError(f"Expected clip_norm from 2^-40 to 2^40, got {self.clip_norm}.")
         if self.clip_norm is None and self.noise_multiplier:
             raise ValueError("Expected a clip_norm with noise, got None.")
         if self.noise_multiplier < 0 or self.steps < 1 or self.micro_batch < 1:
@@ -156,14 +156,12 @@ class Trained:
     """What B parties came to.
 
     Attributes:
-        theta: `[B, d]` parameters after their local steps.
+        theta: `[B, d]` parameters after their local steps; not finite where training diverged.
         clipped: `[B]` noisy fractions of clipped gradients; None without a share for them.
-        refused: rows that are not to be used → why.
     """
 
     theta: NDArray[np.float64]
     clipped: NDArray[np.float64] | None
-    refused: dict[int, str]
 
 
 def largest_noise(config: LocalTraining, dimension: int) -> float:
@@ -175,26 +173,18 @@ def largest_noise(config: LocalTraining, dimension: int) -> float:
     return max(of_sums, config.count_deviation * COUNT_SCALE if config.clipped_share else 0.0)
 
 
-_NOT_FINITE = "Expected finite gradients, got NaN or infinity."
-
-
-def _noisy(
-    total: Tensor, config: LocalTraining, noise: Sequence[NoiseStream]
-) -> tuple[Tensor, list[int]]:
+def _noisy(total: Tensor, config: LocalTraining, noise: Sequence[NoiseStream]) -> Tensor:
     """Every party's sum `[B, d]` on its grid plus integer noise; may overwrite `total`.
 
-    Returns:
-        `[B, d]`, and the rows with a value that is NaN or infinite: those are noise alone.
+    Clipped sums are finite (`client.clipping`), so that this does not fail for any record.
     """
+    if config.clip_norm is None or not config.noise_multiplier:
+        return total
     # Contiguous, so that its flat view below is no copy.
     values = np.ascontiguousarray(total.detach().cpu().numpy(), dtype=np.float64)
-    sums = values.sum(1)  # NaN or infinite where a value is
-    broken = np.flatnonzero(~np.isfinite(sums))
-    values[broken] = 0
-    if config.clip_norm is not None and config.noise_multiplier:
-        scale = grid_scale(config.clip_norm, values.shape[1])
-        add_noise(values, config.gradient_multiplier * config.clip_norm, scale, noise)
-    return torch.as_tensor(values, dtype=total.dtype, device=total.device), broken.tolist()
+    scale = grid_scale(config.clip_norm, values.shape[1])
+    add_noise(values, config.gradient_multiplier * config.clip_norm, scale, noise)
+    return torch.as_tensor(values, dtype=total.dtype, device=total.device)
 
 
 def _fractions(
@@ -212,11 +202,7 @@ def _fractions(
 def train_party(
     network: Network, theta: NDArray[np.float64], data: PartyData, config: LocalTraining
 ) -> Trained:
-    """One party's local steps from `theta` `[d]`, B = 1.
-
-    Raises:
-        NotFinite: a gradient is NaN or infinite.
-    """
+    """One party's local steps from `theta` `[d]`, B = 1."""
     flat = torch.as_tensor(theta, dtype=network.dtype, device=network.device).clone()
     network.use(flat)
     optimiser = Optimiser.begin(config, flat)
@@ -234,14 +220,11 @@ def train_party(
             total += own
             if config.clipped_share:
                 signs += clip_signs(norms, config.clip_norm).sum()
-        noisy, broken = _noisy(total[None], config, [data.noise])
-        if broken:
-            raise NotFinite(_NOT_FINITE)
+        noisy = _noisy(total[None], config, [data.noise])
         optimiser.step(flat, noisy[0] / (config.sampling_rate * data.divisor))
     return Trained(
         theta=flat.cpu().numpy().astype(np.float64)[None],
         clipped=_fractions(signs, [data], config),
-        refused={},
     )
 
 
@@ -277,28 +260,19 @@ def train_parties(
 ) -> Trained:
     """Every party's local steps from `theta` `[d]`, together where the network is small."""
     result, clipped = np.zeros((len(parties), network.dimension)), np.zeros(len(parties))
-    refused: dict[int, str] = {}
 
     def keep(first: int, own: Trained) -> None:
         rows = slice(first, first + len(own.theta))
         result[rows] = own.theta
         if own.clipped is not None:
             clipped[rows] = own.clipped
-        refused.update({first + row: why for row, why in own.refused.items()})
 
     if _together(network, len(parties), config):
         _train_chunks(network, theta, parties, config, keep)
     else:
         for row, data in enumerate(parties):
-            try:
-                keep(row, train_party(network, theta, data, config))
-            except NotFinite as error:
-                refused[row] = str(error)
-    return Trained(
-        theta=result,
-        clipped=clipped if config.clipped_share else None,
-        refused=dict(sorted(refused.items())),
-    )
+            keep(row, train_party(network, theta, data, config))
+    return Trained(theta=result, clipped=clipped if config.clipped_share else None)
 
 
 def _train_chunks(
@@ -380,13 +354,7 @@ def _train_together(
                 signs.add_((clip_signs(norms, clip) * mask).sum(1))
             yield own
 
-    broken: set[int] = set()
     for _ in range(config.steps):
-        noisy, rows = _noisy(functools.reduce(Tensor.add_, sums()), config, noise)
-        broken.update(rows)
+        noisy = _noisy(functools.reduce(Tensor.add_, sums()), config, noise)
         optimiser.step(flat, noisy.mul_(factors))
-    return Trained(
-        theta=flat.cpu().numpy(),
-        clipped=_fractions(signs, parties, config),
-        refused=dict.fromkeys(sorted(broken), _NOT_FINITE),
-    )
+    return Trained(theta=flat.cpu().numpy(), clipped=_fractions(signs, parties, config))

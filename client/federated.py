@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from client.algorithms import Contribution, State
 from client.block import PartyBlock
+from client.bounded import clamp, clip_rows
 from client.dp_sgd import LocalTraining, PartyData, party_chunks, train_parties
 from client.networks import Network
 from client.plan import ReleasePlan
@@ -150,7 +151,13 @@ class FederatedAveraging:
         }
 
     def local(self, state: State, block: PartyBlock, plan: ReleasePlan) -> Contribution:
-        """Every party's update; a party whose gradients are not finite fails."""
+        """Every party's update, bounded whatever became of its training; none fails.
+
+        A record whose gradient is not finite adds zero to the sum (`client.clipping`). Where
+        training diverged the update is not finite, and is brought within its bound by a fixed
+        map: with unit record it is post-processing of noisy sums, coordinate by coordinate; with
+        unit party any function of a party's data whose norm is at most S moves the sum by 2S.
+        """
         features = self.model.rows(block.features)
         labels = torch.as_tensor(np.asarray(block.labels, dtype=np.int64), device=self.model.device)
         own = self.neighbouring is Neighbouring.REPLACE_ONE
@@ -170,22 +177,16 @@ class FederatedAveraging:
                     )
                 )
         trained = train_parties(self.model, state["theta"], parties, self.training)
-        refused, values = trained.refused, trained.theta - state["theta"]
+        with np.errstate(invalid="ignore"):  # ∞ − ∞, where training diverged
+            values = trained.theta - state["theta"]
         if trained.clipped is not None:
             share = (trained.clipped - 0.5) * (self.coordinate_bound / self.clipped_reach)
             values = np.column_stack([values, share])
-        for row in range(block.parties):
-            if row not in refused and not np.isfinite(values[row]).all():
-                refused[row] = "Expected a finite update, got NaN or infinity."
-        values[list(refused)] = 0
         if self.unit is Unit.RECORD and not self.both:
-            limit = self.coordinate_bound
-            np.clip(values, -limit, limit, out=values)
+            clamp(values, self.coordinate_bound)
         else:
-            norms = np.linalg.norm(values, axis=1, keepdims=True)
-            # A little below S, for the rounding of norm and product.
-            values *= np.minimum(1.0, self.update_bound * (1 - 1e-9) / np.maximum(norms, 1e-300))
-        return Contribution(values=values, failed=tuple(sorted(refused)))
+            clip_rows(values, self.update_bound)
+        return Contribution(values=values, failed=())
 
     @property
     def coordinate_bound(self) -> float:

@@ -18,8 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from client.clipping import clip_factors
 from client.dense import Dense
-from client.per_record import clip_factors, ghost_layers, layer_parts, losses
+from client.per_record import ghost_layers, layer_parts, losses
 
 __all__ = ["PartiesWay", "parties_ghost"]
 
@@ -112,7 +113,9 @@ def _by_taps(
             pieces = [
                 own.reshape(-1)
                 for part, width in zip(parts, widths, strict=True)
-                for own in ([flat.new_zeros(width)] if part is None else part.sums(factors))
+                for own in (
+                    [flat.new_zeros(width)] if part is None else part.counted(factors).sums(factors)
+                )
             ]
             return torch.cat(pieces), norms
 

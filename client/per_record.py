@@ -15,38 +15,33 @@ They agree to rounding. `choose_way` tries them on a made-up batch and takes the
 with the plain per-record gradients: the order is that of the measurements in the benchmark, and
 does not depend on the clock, so that a seed always gives the same model.
 
-The clip aims a little below C (`MARGIN`): what rounding adds, of the norms, of the sum and of the
-grid it is put on afterwards, stays within C.
+The clip aims a little below C (`client.clipping`): what rounding adds, of the norms, of the sum and
+of the grid it is put on afterwards, stays within C. A record whose norm is not finite adds zero.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from client.clipping import clip_factors, counted
+
 __all__ = [
-    "MARGIN",
     "WAYS",
     "Way",
     "choose_way",
-    "clip_factors",
-    "clip_signs",
     "ghost",
     "ghost_layers",
     "layer_parts",
     "losses",
     "opacus",
     "plain_sum",
-    "shrink",
     "vmap",
 ]
-
-MARGIN: Final = 2.0**-10
-"""Gradients are clipped to C·(1 − MARGIN); the rest of C is for rounding."""
 
 Way = Callable[[nn.Module, Tensor, Tensor, float], tuple[Tensor, Tensor]]
 """`(network, x [b, p], y [b], clip) -> (s [d], norms [b])`, d in the order of parameters()."""
@@ -57,27 +52,6 @@ def losses(outputs: Tensor, labels: Tensor) -> Tensor:
     # Classes first: torch's softmax is three times as fast along an outer axis as along short rows.
     by_class = outputs.T.contiguous()[None]
     return nn.functional.cross_entropy(by_class, labels[None], reduction="none")[0]
-
-
-def shrink(clip: float) -> float:
-    """The norm that gradients are clipped to: C(1 − MARGIN)."""
-    return clip * (1 - MARGIN)
-
-
-def clip_factors(norms: Tensor, clip: float) -> Tensor:
-    """min(1, C/norm), with C a little smaller: see `MARGIN`."""
-    # A norm that is not finite gives 0·∞ or NaN below, and the party declines.
-    return torch.clamp(shrink(clip) / norms.clamp_min(1e-30), max=1.0)
-
-
-def clip_signs(norms: Tensor, clip: float) -> Tensor:
-    """2b − 1 of every record, in float64: 1 where its gradient was clipped, −1 where it was not.
-
-    A line leads from one to the other over norms that are too long by less than `MARGIN`: what
-    another record of the batch does to the rounding of this one's must not turn a −1 into a 1.
-    """
-    excess = norms.double() / shrink(clip) - 1
-    return torch.clamp(excess * (2 / MARGIN) - 1, min=-1.0, max=1.0)
 
 
 def plain_sum(network: nn.Module, x: Tensor, y: Tensor) -> Tensor:
@@ -149,6 +123,8 @@ def ghost(network: nn.Module, x: Tensor, y: Tensor, clip: float) -> tuple[Tensor
         squares = [part.squared_norms() for part in parts.values() if part is not None]
         norms = torch.stack(squares).sum(0).sqrt()
         factors = clip_factors(norms, clip)
+        if not factors.all():
+            parts = {layer: part and part.counted(factors) for layer, part in parts.items()}
         total = torch.cat(
             [
                 torch.cat([own.reshape(-1) for own in part.sums(factors)])
@@ -168,6 +144,11 @@ class _Rows:
     backward: Tensor  # [b, o]
     bias: bool
 
+    def counted(self, factors: Tensor) -> _Rows:
+        return replace(
+            self, inputs=counted(self.inputs, factors), backward=counted(self.backward, factors)
+        )
+
     def squared_norms(self) -> Tensor:
         inputs: Tensor = torch.linalg.vector_norm(self.inputs, dim=1).square()
         backward: Tensor = torch.linalg.vector_norm(self.backward, dim=1).square()
@@ -186,6 +167,11 @@ class _Places:
     inputs: Tensor  # [b, i, T]
     backward: Tensor  # [b, o, T]
     bias: bool
+
+    def counted(self, factors: Tensor) -> _Places:
+        return replace(
+            self, inputs=counted(self.inputs, factors), backward=counted(self.backward, factors)
+        )
 
     @property
     def _by_gram(self) -> bool:
@@ -285,6 +271,8 @@ def _clipped(each: Sequence[Any], clip: float) -> tuple[Tensor, Tensor]:
         squares = [torch.linalg.vector_norm(row, dim=1).square() for row in rows]
         norms = torch.stack(squares).sum(0).sqrt()
         factors = clip_factors(norms, clip)
+        if not factors.all():
+            rows = [counted(row, factors) for row in rows]
         return torch.cat([factors @ row for row in rows]), norms
 
 

@@ -63,10 +63,6 @@ class BlockCohort:
                 "A party could not certify its local optimum: the release is given up, nothing "
                 "was opened, and its charge stands. A larger model.lambda or "
                 "algorithm.tolerance makes certification easier."
-                if plan.algorithm != "fedavg"
-                else "A party's training gave NaN or infinity: it declines, the release is given "
-                "up, nothing was opened, and its charge stands. A smaller dp-sgd.learning-rate, "
-                "or a model that is finite on every row, helps."
             )
         absent = dict.fromkeys(answer.refused, DropStage.BEFORE_VECTOR)
         dropped = {p: stage for p, stage in faults.dropped.items() if p not in absent}

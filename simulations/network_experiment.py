@@ -7,7 +7,6 @@ cost. Simulation-only, as all figures that look across parties.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from client.block import PartyBlock
-from client.dp_sgd import NotFinite, PartyData, train_party
+from client.dp_sgd import PartyData, train_party
 from client.federated import FederatedAveraging
 from client.networks import Network
 from client.records import as_classes
@@ -83,10 +82,9 @@ class NetworkExperiment(Experiment):
                 noise=NoiseStream.from_seed(0, "baseline-noise"),
             )
             theta = self.algorithm.init()["theta"]
+            trained = train_party(self.network, theta, data, training).theta[0]
             # Where it cannot be trained, the start is all there is to compare with.
-            with suppress(NotFinite):
-                theta = train_party(self.network, theta, data, training).theta[0]
-            self._kept["theta"] = theta
+            self._kept["theta"] = trained if np.isfinite(trained).all() else theta
         return self._kept["theta"]
 
     def evaluate_every(self, setting: int | str) -> int:

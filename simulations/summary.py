@@ -119,6 +119,12 @@ def _advice(summary: dict[str, Any]) -> list[str]:
         )
     if noise["seeded"]:
         advice.append("The noise was seeded: repeat without a seed before anything is released.")
+    if not math.isfinite(summary["loss"]):
+        advice.append(
+            "The model's loss on the training records is not finite: records whose gradient is not "
+            "finite add zero, so that nothing tells of them. A smaller learning rate, or a model "
+            "that is finite on every row, helps."
+        )
     lost = (summary["baseline_accuracy"] or 0) - (summary["accuracy"] or 0)
     if "dp_sgd" in summary:
         if summary["dp_sgd"].get("precision") == "float32":

@@ -1,12 +1,15 @@
 """Clipped sums: all ways give those of a plain loop over records."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
 
+from client.clipping import MARGIN, clip_factors, clip_signs
 from client.networks import Network, NetworkError, check_layers
 from client.parties_ghost import parties_ghost
-from client.per_record import MARGIN, WAYS, choose_way, clip_factors, clip_signs, losses
+from client.per_record import WAYS, choose_way, losses
 
 CLIP = 0.3
 
@@ -106,6 +109,63 @@ def test_parties_together_give_the_sums_of_each_alone(name: str) -> None:
         alone, own = WAYS["ghost"](network, x[party][there], y[party][there], CLIP)
         torch.testing.assert_close(together[party], alone, rtol=1e-9, atol=1e-10)
         torch.testing.assert_close(norms[party][there], own, rtol=1e-9, atol=1e-10)
+
+
+BROKEN = [math.nan, math.inf, -math.inf]
+"""Entries of rows whose gradients are not finite; a row of the largest float may be one, too."""
+
+
+def with_broken_rows(x: torch.Tensor) -> torch.Tensor:
+    """Row i of `[…, b, p]` holds `BROKEN[i]` somewhere; the rest are as they were."""
+    x = x.clone()
+    for row, entry in enumerate([*BROKEN, torch.finfo(x.dtype).max]):
+        x[..., row, row % x.shape[-1]] = entry
+        x[..., row, (row + 1) % x.shape[-1]] = entry
+    return x
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("name", "way"), CASES)
+def test_a_record_whose_gradient_is_not_finite_adds_zero_in_every_way(
+    name: str, way: str, dtype: torch.dtype
+) -> None:
+    network, features = networks()[name]
+    network = network.to(dtype)
+    x, y = torch.randn(9, features, dtype=dtype), torch.randint(0, 4, (9,))
+    x = with_broken_rows(x)
+    total, norms = WAYS[way](network, x, y, CLIP)
+    finite = norms.isfinite()
+    assert not finite[:3].any()
+    assert finite[4:].all()
+    without, _ = WAYS[way](network, x[finite], y[finite], CLIP)
+    torch.testing.assert_close(total, without, rtol=1e-4, atol=1e-5)
+    assert clip_signs(norms, CLIP).abs().max() <= 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", ["mlp", "built-in", "branches", "cnn", "wide-cnn", "places"])
+def test_a_record_whose_gradient_is_not_finite_adds_zero_among_parties_too(
+    name: str, dtype: torch.dtype
+) -> None:
+    network, features = networks()[name]
+    network = network.to(dtype)
+    start = nn.utils.parameters_to_vector(network.parameters()).detach()
+    theta = start + 0.1 * torch.randn(3, len(start), dtype=dtype)
+    x = torch.randn(3, 6, features, dtype=dtype)
+    x[1] = with_broken_rows(x[1])
+    y, mask = torch.randint(0, 4, (3, 6)), torch.ones(3, 6, dtype=dtype)
+    way = parties_ghost(network, x[0, 0])
+    prepared = way.prepare(x.flatten(0, 1)).view(x.shape)
+    together, norms = way.sums(theta, prepared, y, mask, CLIP)
+    finite = norms.isfinite()
+    assert finite[1].tolist()[:3] == [False] * 3
+    assert finite[[0, 2]].all()
+    broken_places = x.clone()
+    broken_places[1] = torch.where(finite[1][:, None], x[1], 0.0)
+    prepared = way.prepare(broken_places.flatten(0, 1)).view(x.shape)
+    without, _ = way.sums(theta, prepared, y, mask * finite, CLIP)
+    torch.testing.assert_close(together, without, rtol=1e-4, atol=1e-5)
 
 
 def test_a_sign_says_whether_the_factor_is_below_one_and_never_jumps() -> None:
