@@ -16,15 +16,16 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
+
+from client.carrier import CarrierError, check_names, join, part_name, split
 
 __all__ = ["Call", "app", "failed", "frame_content", "frame_of", "read_call"]
 
 _log = logging.getLogger("parley.party")
 
-_SHORT = 256 * 1024
+_LONGEST_S = 7 * 24 * 3600.0
 
 app = ClientApp()
 
@@ -65,45 +66,42 @@ def read_call(message: Message) -> Call:
     """The call in a message.
 
     Raises:
-        KeyError, TypeError, ValueError: it holds no such thing.
+        CarrierError: it holds no such thing.
     """
-    config = message.content.config_records["call"]
     request = frame_of(message.content)
-    if request is None:
-        raise ValueError("Expected a frame, got none.")
-    return Call(
-        request=request,
-        timeout_s=float(str(config["timeout"])),
-        folder=str(config.get("folder", "")),
-    )
+    config = message.content.config_records["call"]
+    timeout, folder = config.get("timeout"), config.get("folder", "")
+    if not isinstance(timeout, float) or not 0 < timeout <= _LONGEST_S:
+        raise CarrierError(f"Expected a timeout of at most {_LONGEST_S:.0f} s, got another.")
+    if not isinstance(folder, str):
+        raise CarrierError("Expected a folder's name, got something else.")
+    return Call(request=request, timeout_s=timeout, folder=folder)
 
 
 def frame_content(frame: bytes, **call: float | str) -> RecordDict:
     """A frame as the content of a message, with what else the call says.
 
-    Every record is several requests to Flower, so a short frame goes into the one that is there
-    anyhow; a long one is an array, which Flower carries four times as fast.
+    Every record is several requests to Flower: a short frame is one record.
     """
-    if len(frame) <= _SHORT:
-        return RecordDict({"call": ConfigRecord({**call, "frame": frame})})
-    array = Array(np.frombuffer(frame, dtype=np.uint8))
-    return RecordDict({"call": ConfigRecord(dict(call)), "frame": ArrayRecord({"bytes": array})})
+    first, *others = split(frame)
+    records = {"call": ConfigRecord({**call, "length": len(frame), "bytes": first})}
+    for index, part in enumerate(others, start=1):
+        records[part_name(index)] = ConfigRecord({"bytes": part})
+    return RecordDict(dict(records))
 
 
-def frame_of(content: RecordDict) -> bytes | None:
-    """The frame in a message's content, None where it holds no such thing."""
-    config = content.config_records.get("call")
-    short = None if config is None else config.get("frame")
-    if isinstance(short, bytes):
-        return short
-    record = content.array_records.get("frame")
-    if record is None or "bytes" not in record:
-        return None
-    try:
-        array = record["bytes"].numpy()
-    except (ValueError, TypeError, OSError, EOFError):
-        return None
-    return array.tobytes() if array.dtype == np.uint8 and array.ndim == 1 else None
+def frame_of(content: RecordDict) -> bytes:
+    """The frame in a message's content.
+
+    Raises:
+        CarrierError: it holds no such thing.
+    """
+    names = check_names(content)
+    records = [content[name] for name in names]
+    if not names or not all(isinstance(record, ConfigRecord) for record in records):
+        raise CarrierError("Expected a frame in records of bytes, got something else.")
+    configs = content.config_records
+    return join(configs["call"].get("length"), [configs[name].get("bytes") for name in names])
 
 
 def party_folder(call: Call, context: Context) -> Path:
@@ -136,6 +134,7 @@ def serve(message: Message, context: Context) -> Message:
         worker = threading.Thread(target=work, args=(call.request, folder), daemon=True)
         worker.start()
         worker.join(call.timeout_s)
-    except Exception:
-        _log.exception("A message could not be read.")
+    except Exception as error:
+        # Its class and no more: a message's text is the server's.
+        _log.error("A message could not be read: %s.", type(error).__name__)
     return Message(frame_content(frame[0] if frame else failed()), reply_to=message)

@@ -211,7 +211,7 @@ def load_deployment(path: Path) -> Deployment:
 def render_deployment(deployment: Deployment) -> str:
     """The file's text; `load_deployment` gives the same deployment back."""
     head = (
-        "# The roster of a Parley deployment: public, and the same for its server and every party.\n"
+        "# The roster of a Parley deployment: public, the same for its server and every party.\n"
         "# Read its id aloud to each other: one other name or identity, and it is another id.\n"
         f"#   {deployment.spoken}\n"
     )

@@ -23,10 +23,12 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import httpx
 from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 
 from client.app import frame_content, frame_of
+from client.carrier import CarrierError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -58,7 +60,8 @@ class GridTransport:
 
     A node is a party because of its public key, which Flower checked, and which the deployment's
     roster names. A simulation's nodes have no keys: each is asked once which partition it is.
-    A party that is late, failed, wedged, or sends what is no frame, is simply no reply.
+    A party that is late, failed, wedged, or sends what is no frame, is simply no reply, and the
+    log names it: whatever is raised while its answer is read is its own doing, and costs no other.
     """
 
     def __init__(
@@ -79,6 +82,7 @@ class GridTransport:
             for index, party in enumerate(deployment.parties)
             if party.node
         }
+        self._names = [party.name for party in deployment.parties]
         self._count = len(deployment.parties)
         self._simulated: dict[int, int] | None = None
 
@@ -108,17 +112,49 @@ class GridTransport:
         pending = {name: party for name, party in zip(identifiers, sent, strict=False) if name}
         for message in self._pull(pending, deadline):
             party = pending.pop(message.metadata.reply_to_message_id)
-            frame = frame_of(message.content) if message.has_content() else None
-            if message.metadata.src_node_id != nodes[party] or not frame:
-                _log.warning("Party %d gave no answer that can be read.", party)
-                continue
-            yield party, frame
+            frame = self._frame(message, party, nodes[party])
+            if frame:
+                yield party, frame
 
-    def _pull(self, pending: Mapping[str, int], deadline: float) -> Iterator[Message]:
+    def _frame(self, message: Message, party: int, node: int) -> bytes:
+        """The frame of a party's answer; empty where it cannot be read."""
+        try:
+            if message.metadata.src_node_id != node:
+                raise CarrierError("Expected the answer of the node that was asked.")
+            return frame_of(message.content)
+        except Exception as error:
+            # Whatever its bytes do to what reads them: no reply of this party, and no more.
+            self._unreadable(party, error)
+            return b""
+
+    def _unreadable(self, party: int, error: Exception) -> None:
+        name = self._names[party] if party < self._count else f"Node {party}"
+        _log.warning("%s gave no answer that can be read (%s).", name, type(error).__name__)
+
+    def _replies(self, pending: dict[str, int]) -> list[Message]:
+        """What has come of what is pending; whoever's answer cannot be pulled is struck off it."""
+        try:
+            return self._patiently(lambda: list(self._grid.pull_messages(list(pending))))
+        except httpx.TransportError:
+            raise
+        except Exception as error:
+            if len(pending) == 1:
+                (name,) = pending
+                self._unreadable(pending.pop(name), error)
+                return []
+        found = []
+        for name in list(pending):
+            one = {name: pending[name]}
+            found += self._replies(one)
+            if not one:
+                del pending[name]
+        return found
+
+    def _pull(self, pending: dict[str, int], deadline: float) -> Iterator[Message]:
         """Replies to what is pending, which the caller shortens as they come."""
         pause = _FASTEST_POLL_S
         while pending and self._clock() < deadline:
-            replies = self._patiently(lambda: list(self._grid.pull_messages(list(pending))))
+            replies = self._replies(pending)
             for message in replies:
                 # Only what answers this very exchange: anything else is an earlier one's.
                 if message.metadata.reply_to_message_id in pending:
@@ -148,8 +184,8 @@ class GridTransport:
         for message in self._pull(pending, self._clock() + timeout_s):
             node = pending.pop(message.metadata.reply_to_message_id)
             if message.has_content():
-                index = int(str(message.content.config_records["party"]["index"]))
-                if 0 <= index < self._count:
+                index = message.content.config_records["party"]["index"]
+                if isinstance(index, int) and 0 <= index < self._count:
                     found[index] = node
         return found
 
@@ -159,8 +195,6 @@ class GridTransport:
 
     def _patiently(self, call: Callable[[], Answer]) -> Answer:
         """The SuperLink's answer; it is asked again while it is too busy, or restarts."""
-        import httpx
-
         until = self._clock() + _PATIENCE_S
         while True:
             try:

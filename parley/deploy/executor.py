@@ -171,7 +171,7 @@ def _work(pipe: Connection, message: Message, context: Context) -> None:
     from client.app import app, frame_of
 
     end_with_parent()
-    pipe.send_bytes(frame_of(app(message, context).content) or b"")
+    pipe.send_bytes(frame_of(app(message, context).content))
 
 
 def _reply(task: RuntimeHttpClient, reply: Message, context: Context) -> None:

@@ -19,9 +19,9 @@ from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor, RuntimeVers
 from flwr.supercore.retry import make_simple_http_retry_invoker
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
-from flwr.superlink.grid.http_grid import HttpGrid
 
 from parley.deploy.processes import end_with_parent
+from parley.deploy.replies import ReplyGrid
 
 __all__ = ["run_server_task"]
 
@@ -57,7 +57,7 @@ def run_server_task(address: str, token: str, roots: bytes | None) -> None:
     )
     heartbeat = HeartbeatSender(make_task_heartbeat_fn_http(task))
     heartbeat.start()
-    grid = HttpGrid(address, insecure, roots, token=token)
+    grid = ReplyGrid(address, insecure, roots, token=token)
     ended = PushTaskOutputRequest(sub_status=SubStatus.FAILED, details="the run failed")
     try:
         from server.app import app

@@ -115,7 +115,7 @@ def test_parties_are_known_by_their_keys_in_whatever_order_nodes_come(world):
     assert [m.metadata.dst_node_id for m in grid.pushed] == [70, 72]
 
 
-@pytest.mark.parametrize("size", [10, 300_000], ids=["in one record", "as an array"])
+@pytest.mark.parametrize("size", [10, 5_000_000], ids=["in one record", "in several"])
 def test_a_frame_of_any_length_arrives_whole(world, size):
     deployment, nodes = world
     transport = Clock().transport(FakeGrid(nodes, echo), deployment)
@@ -130,30 +130,63 @@ def test_a_silent_party_costs_the_deadline_and_no_more(world):
     assert 5.0 <= clock.now < 5.5
 
 
+HOSTILE_NPY = b"\x93NUMPY\x01\x00\x1c\x00{'descr': '<u1', 'shape': ((("
 WRONG = {
     "an error": lambda m: reply(m, error=Error(code=8, reason="secret")),
     "nothing": lambda m: reply(m, RecordDict()),
-    "another dtype": lambda m: reply(
+    "an array": lambda m: reply(
         m, RecordDict({"frame": ArrayRecord({"bytes": Array(np.ones(4))})})
     ),
-    "an array that is none": lambda m: reply(
+    "an array with a hostile header": lambda m: reply(
         m,
         RecordDict(
-            {"frame": ArrayRecord({"bytes": Array("uint8", (4,), "numpy.ndarray", b"rubbish")})}
+            {"frame": ArrayRecord({"bytes": Array("uint8", (4,), "numpy.ndarray", HOSTILE_NPY)})}
         ),
     ),
     "a frame that is no bytes": lambda m: reply(
-        m, RecordDict({"call": ConfigRecord({"frame": 7})})
+        m, RecordDict({"call": ConfigRecord({"length": 7, "bytes": 7})})
     ),
     "an empty frame": lambda m: reply(m, frame_content(b"")),
 }
 
 
 @pytest.mark.parametrize("kind", WRONG)
-def test_a_reply_that_cannot_be_read_is_no_reply(world, kind):
+def test_a_reply_that_cannot_be_read_is_no_reply_of_the_party_that_is_named(world, kind, caplog):
     deployment, nodes = world
     grid = FakeGrid(nodes, lambda node, m: WRONG[kind](m) if node == 71 else echo(node, m))
     assert exchange(Clock().transport(grid, deployment), [0, 1, 2]) == [0, 2]
+    assert ("site-1 gave no answer that can be read" in caplog.text) == (kind != "an empty frame")
+
+
+ERRORS = [MemoryError, RecursionError, AttributeError, UnicodeDecodeError("utf-8", b"", 0, 0, "")]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: getattr(error, "__name__", "Unicode"))
+@pytest.mark.parametrize("where", ["frame_of", "pull_messages"])
+def test_whatever_is_raised_while_a_reply_is_read_is_that_partys_doing(
+    world, monkeypatch, where, error, caplog
+):
+    deployment, nodes = world
+    grid = FakeGrid(nodes, lambda node, m: WRONG["nothing"](m) if node == 71 else echo(node, m))
+    if where == "frame_of":
+
+        def read(content):
+            if not content:
+                raise error
+            return frame_of(content)
+
+        monkeypatch.setattr("server.app.frame_of", read)
+    else:
+        pull = grid.pull_messages
+
+        def pull_messages(names):
+            if "m1" in names:
+                raise error
+            return pull(names)
+
+        grid.pull_messages = pull_messages
+    assert exchange(Clock().transport(grid, deployment), [0, 1, 2]) == [0, 2]
+    assert "site-1 gave no answer that can be read" in caplog.text
 
 
 @pytest.mark.parametrize("call", ["get_nodes", "push_messages", "pull_messages"])
