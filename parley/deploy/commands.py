@@ -127,8 +127,7 @@ def server(folder: ServerDir) -> None:
     with Supervisor() as supervisor:
         link = start_superlink(supervisor, home.folder, port=home.port, host=home.listen)
         control: Control = link.control()
-        known = {party.name: party.node for party in home.deployment.parties}
-        control.admit(known)
+        known = [party.name for party in home.deployment.parties]
         typer.echo(
             f"Deployment {home.deployment.id}: listening on {home.listen}:{home.port} for "
             f"{', '.join(known)}.",

@@ -7,34 +7,38 @@ second each; a run with ten parties asks a dozen times before it starts.
 from __future__ import annotations
 
 import hashlib
+import json
+import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
 import httpx
-from cryptography.hazmat.primitives import serialization
 from flwr.cli.build import build_fab_from_files
 from flwr.common.serde import fab_to_proto
 from flwr.proto.control_pb2 import (
     ListNodesRequest,
     ListRunsRequest,
-    RegisterNodeRequest,
     StartRunRequest,
     StopRunRequest,
-    UnregisterNodeRequest,
 )
 from flwr.proto.federation_config_pb2 import SimulationConfig
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.fab import Fab
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
 
+from parley.deploy.gate import CONTROL_HEADER
+from parley.deploy.pki import check_private, write_private
 from parley.deploy.processes import ProcessError
 
-__all__ = ["Control", "RunStatus"]
+__all__ = ["DESK_SECRET", "Control", "ControlDesk", "RunStatus", "find_desk", "open_desk"]
+
+DESK_SECRET = "control.secret"  # noqa: S105 - a file's name
+_DESK = "control.json"
 
 _PATIENCE_S = 60.0
 
@@ -55,16 +59,72 @@ class RunStatus:
         return self.status == "finished"
 
 
-class Control:
-    """The Control API of the SuperLink at `address`; without `ca`, one on this machine."""
+@dataclass(frozen=True, kw_only=True)
+class ControlDesk:
+    """Where this machine's commands reach a SuperLink.
 
-    def __init__(self, address: str, *, ca: Path | None = None) -> None:
-        self.address = address
+    Attributes:
+        address: a port of 127.0.0.1.
+        ca: the authority of its certificate; None in a simulation, which has none.
+        secret: lets a command in; whoever can read the server's folder has it.
+    """
+
+    address: str
+    ca: Path | None
+    secret: str = field(repr=False)
+
+
+def open_desk(folder: Path, *, port: int, ca: Path | None) -> ControlDesk:
+    """A desk with a fresh secret, written where `find_desk` finds it."""
+    desk = ControlDesk(address=f"127.0.0.1:{port}", ca=ca, secret=secrets.token_hex(32))
+    write_private(folder / DESK_SECRET, desk.secret.encode())
+    write_private(folder / _DESK, json.dumps({"address": desk.address}).encode())
+    return desk
+
+
+def find_desk(folder: Path) -> ControlDesk:
+    """The desk of the server that runs in this folder.
+
+    Raises:
+        ProcessError: none was ever started there.
+        PkiError: others can read its secret.
+    """
+    try:
+        address = json.loads((folder / _DESK).read_text(encoding="utf-8"))["address"]
+        secret = (folder / DESK_SECRET).read_text(encoding="ascii").strip()
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ProcessError(
+            f"Cannot reach the server of {folder}: it does not run here. Start it: parley server "
+            f"{folder}"
+        ) from error
+    check_private(folder / DESK_SECRET)
+    return ControlDesk(address=str(address), ca=folder / "ca.crt", secret=secret)
+
+
+class _Secret:
+    """Adds the desk's secret to every request."""
+
+    def __init__(self, secret: str) -> None:
+        self._secret = secret
+
+    def intercept(self, context: ProtobufRequestContext, call_next: ProtobufCall) -> httpx.Response:
+        context.request.headers[CONTROL_HEADER] = self._secret
+        return call_next(context)
+
+
+class Control:
+    """The Control API of the SuperLink at a desk of this machine."""
+
+    def __init__(self, desk: ControlDesk) -> None:
+        self.address = desk.address
         self._client = ControlHttpClient.from_server_address(
-            server_address=address,
-            insecure=ca is None,
-            root_certificates=None if ca is None else ca.read_bytes(),
-            interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
+            server_address=desk.address,
+            insecure=desk.ca is None,
+            root_certificates=None if desk.ca is None else desk.ca.read_bytes(),
+            interceptors=[
+                RuntimeVersionHttpInterceptor(component_name="flwr CLI"),
+                _Secret(desk.secret),
+            ],
         )
 
     def close(self) -> None:
@@ -95,20 +155,6 @@ class Control:
         except httpx.HTTPError:
             return False
         return True
-
-    def admit(self, parties: Mapping[str, str]) -> None:
-        """Lets in the SuperNodes with these OpenSSH public keys (by name), and nobody else."""
-        wanted = {_pem(line): name for name, line in parties.items()}
-        known = {bytes(node.public_key): node for node in self._nodes()}
-        for key, node in known.items():
-            if key not in wanted:
-                # A key that was rotated away.
-                gone = UnregisterNodeRequest(node_id=node.node_id)
-                self._ask(f"shut out {node.name}", partial(self._client.UnregisterNode, gone))
-        for key, name in wanted.items():
-            if key not in known:
-                new = RegisterNodeRequest(public_key=key, name=name)
-                self._ask(f"register {name}", partial(self._client.RegisterNode, new))
 
     def _nodes(self) -> list[NodeInfo]:
         found = self._ask("list its nodes", lambda: self._client.ListNodes(ListNodesRequest()))
@@ -149,10 +195,3 @@ class Control:
     def stop(self, run: int) -> None:
         """Stops a run; its ServerApp ends between two commits."""
         self._ask(f"stop run {run}", lambda: self._client.StopRun(StopRunRequest(run_id=run)))
-
-
-def _pem(line: str) -> bytes:
-    """An OpenSSH public key as Flower keeps it."""
-    return serialization.load_ssh_public_key(line.encode()).public_bytes(
-        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-    )

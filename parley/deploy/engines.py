@@ -251,17 +251,12 @@ def _network(place: _Place, supervisor: Supervisor) -> SuperLink:
         environment={"PARLEY_RUN": str(place.run)},
         logs=place.logs,
     )
-    control = link.control()
-    try:
-        control.admit({party.name: party.node for party in deployment.parties})
-    finally:
-        control.close()
     for index, party in enumerate(parties):
         start_supernode(
             supervisor,
             place.party(index),
             name=party.name,
-            server=link.address,
+            server=f"127.0.0.1:{port}",
             port=ports[index],
         )
     await_online(link, [party.name for party in parties], supervisor)

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from parley.deploy.control import Control
-from parley.deploy.environment import command, flower_environment
+from parley.deploy.control import DESK_SECRET, Control, ControlDesk, open_desk
+from parley.deploy.environment import flower_environment
 from parley.deploy.pki import check_server_certificate, write_private
 from parley.deploy.processes import Process, Supervisor, free_ports, wait_until
 
@@ -25,15 +25,14 @@ _LINK_STARTS_S, _NODE_STARTS_S = 60.0, 120.0
 
 @dataclass(frozen=True, kw_only=True)
 class SuperLink:
-    """A SuperLink that runs: how it is reached, and the process to watch."""
+    """A SuperLink that runs: where this machine reaches it, and the process to watch."""
 
-    address: str
-    ca: Path | None
+    desk: ControlDesk
     process: Process
 
     def control(self) -> Control:
         """A connection to it."""
-        return Control(self.address, ca=self.ca)
+        return Control(self.desk)
 
 
 def start_superlink(
@@ -47,8 +46,9 @@ def start_superlink(
 ) -> SuperLink:
     """Starts the server of `folder` (ca.crt, server.pem, server.key) and waits until it answers.
 
-    Its state is in `state.db` there: a SuperLink that is killed goes on where it was. `host` is
-    what it listens on; it is asked on 127.0.0.1.
+    Its state is in `state.db` there: a SuperLink that is killed goes on where it was. `host` and
+    `port` are where it listens for the parties of `deployment.toml`. Commands of this machine reach
+    it on a port of 127.0.0.1 with a secret; both are in `control.json`, for its owner alone.
 
     Raises:
         PkiError: a certificate is missing, expired, or another authority's.
@@ -61,34 +61,44 @@ def start_superlink(
     own = flower_environment(
         folder / "flower", {"PARLEY_SERVER": str(folder), **(environment or {})}
     )
+    desk = open_desk(folder, port=free_ports(1)[0], ca=folder / "ca.crt")
     process = supervisor.start(
         "the SuperLink",
         [
-            command("flower-superlink"),
+            *_superlink(folder, desk),
+            *("--listen", f"[{host}]:{port}" if ":" in host else f"{host}:{port}"),
             *("--ssl-ca-certfile", str(folder / "ca.crt")),
             *("--ssl-certfile", str(folder / "server.pem")),
             *("--ssl-keyfile", str(folder / "server.key")),
             "--enable-supernode-auth",
-            *("--host", host, "--port", str(port)),
             *("--database", str(folder / "state.db")),
             *("--isolation", "process"),
             *("--superexec-auth-secret-file", str(secret)),
-            "--disable-runtime-dependency-installation",
         ],
         environment=own,
         log=logs / "superlink.log",
     )
-    address = f"127.0.0.1:{port}" if host in {"0.0.0.0", "127.0.0.1"} else f"{host}:{port}"  # noqa: S104
     executor = [sys.executable, "-P", "-m", "parley.deploy.executor"]
+    ca = ("--ca", str(folder / "ca.crt"))
     supervisor.start(
         "the server's executor",
-        [*executor, "--runtime", address, "--secret", str(secret), "--ca", str(folder / "ca.crt")],
+        [*executor, "--runtime", desk.address, "--secret", str(secret), *ca],
         environment=own,
         log=logs / "server.log",
     )
-    link = SuperLink(address=address, ca=folder / "ca.crt", process=process)
+    link = SuperLink(desk=desk, process=process)
     _await(link, supervisor)
     return link
+
+
+def _superlink(folder: Path, desk: ControlDesk) -> list[str]:
+    host, _, port = desk.address.rpartition(":")
+    return [
+        *(sys.executable, "-P", "-m", "parley.deploy.superlink_process", str(folder)),
+        *("--control-secret", str(folder / DESK_SECRET)),
+        *("--host", host, "--port", port),
+        "--disable-runtime-dependency-installation",
+    ]
 
 
 def start_simulation(
@@ -103,21 +113,20 @@ def start_simulation(
 
     Ray's files go under `scratch`, a short path: sockets are among them.
     """
-    (port,) = free_ports(1)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    desk = open_desk(folder, port=free_ports(1)[0], ca=None)
     process = supervisor.start(
         "Flower's simulation",
         [
-            command("flower-superlink"),
+            *_superlink(folder, desk),
             "--insecure",
             "--simulation",
             *("--isolation", "subprocess"),
-            *("--host", "127.0.0.1", "--port", str(port)),
-            "--disable-runtime-dependency-installation",
         ],
         environment=flower_environment(folder, environment, scratch=scratch),
         log=logs / "flower.log",
     )
-    link = SuperLink(address=f"127.0.0.1:{port}", ca=None, process=process)
+    link = SuperLink(desk=desk, process=process)
     _await(link, supervisor)
     return link
 
@@ -184,7 +193,7 @@ def _await(link: SuperLink, supervisor: Supervisor) -> None:
     try:
         wait_until(
             control.answers,
-            what=f"the server at {link.address}",
+            what="the SuperLink to answer",
             timeout_s=_LINK_STARTS_S,
             check=supervisor.check,
         )

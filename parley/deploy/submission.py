@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from parley.deploy.app_bundle import job_app
-from parley.deploy.control import Control
+from parley.deploy.control import Control, find_desk
 from parley.deploy.folders import DeployError, ServerHome, check_reachable, check_server
 from parley.deploy.follow import STALE, follow
 from server.run_folder import RunFolder
@@ -90,9 +90,9 @@ def stop_runs(folder: Path, run: str | None) -> list[str]:
 @contextmanager
 def _connected(folder: Path) -> Iterator[tuple[ServerHome, Control]]:
     home = check_server(folder)
-    address = f"127.0.0.1:{home.port}"
-    check_reachable(address, home.folder / "ca.crt")
-    control = Control(address, ca=home.folder / "ca.crt")
+    desk = find_desk(home.folder)
+    check_reachable(desk.address, home.folder / "ca.crt")
+    control = Control(desk)
     try:
         yield home, control
     finally:
