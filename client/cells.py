@@ -6,20 +6,33 @@ fault; none of them looks at more than one value to decide what another becomes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from client.columns import TRUTH, WHOLE_NUMBER, CategoricalColumn, canonical_text
+from client.columns import (
+    MISSING_TEXTS,
+    TRUTH,
+    WHOLE_NUMBER,
+    CategoricalColumn,
+    canonical_text,
+)
 from client.schema import Schema
 from client.table import DataError, Table
 
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["LABEL_READERS", "category_codes", "count_outside", "group_texts", "numbers"]
+__all__ = [
+    "LABEL_READERS",
+    "category_codes",
+    "count_outside",
+    "group_texts",
+    "labelled",
+    "numbers",
+]
 
 
 def numbers(table: Table, name: str, missing: float | None) -> NDArray[Any]:
@@ -39,11 +52,7 @@ def numbers(table: Table, name: str, missing: float | None) -> NDArray[Any]:
     else:
         series = table.frame[name]
         if series.dtype == pl.String and not table.typed:
-            texts = _texts(table, name, missing=None)
-            series = texts.cast(pl.Float64, strict=False)
-            if (bad := series.is_null() & texts.is_not_null()).any():
-                row = int(bad.arg_max() or 0)
-                raise table.fault("a number", _quoted(texts[row]), row=row, column=name)
+            series = _parsed(table, name)
         if not (series.dtype.is_numeric() or series.dtype in (pl.Boolean, pl.Null)):
             got = f"type {series.dtype}"
             raise DataError("a column of numbers", got, path=table.path, column=name)
@@ -62,7 +71,35 @@ def numbers(table: Table, name: str, missing: float | None) -> NDArray[Any]:
     return values
 
 
-_EMPTY = "an empty value (the schema's column may say what to put there: missing = …)"
+def _parsed(table: Table, name: str) -> pl.Series:
+    """`[N]` the numbers that a column of text writes, null where a cell is empty.
+
+    Raises:
+        DataError: the first cell that writes none.
+    """
+    import polars as pl
+
+    raw = table.frame[name]
+    if not table.null_values and table.decimal == ".":
+        plain = raw.cast(pl.Float64, strict=False)
+        if plain.null_count() == raw.null_count():
+            return plain
+    texts = _without(raw.str.strip_chars(), {"", *table.null_values}, ())
+    points = texts
+    if table.decimal == ",":
+        points = texts.set(texts.str.contains(".", literal=True), "no number")
+        points = points.str.replace(",", ".", literal=True)
+    series = points.cast(pl.Float64, strict=False)
+    if (bad := series.is_null() & texts.is_not_null()).any():
+        row = int(bad.arg_max() or 0)
+        raise table.fault("a number", _quoted(texts[row]), row=row, column=name)
+    return series
+
+
+_EMPTY = (
+    "an empty value (the column's `missing` in the schema says what to put there, "
+    "file.null-values which texts mean one)"
+)
 
 
 def _inside(at: NDArray[np.int64]) -> str:
@@ -89,14 +126,19 @@ def count_outside(
     return int(outside.sum())
 
 
-def _texts(table: Table, name: str, *, missing: str | None) -> pl.Series:
-    """`[N]` canonical texts; empty values replaced by `missing` or left null."""
+def _texts(table: Table, name: str, *, listed: Sequence[str] = ()) -> pl.Series:
+    """`[N]` canonical texts, null where a value is empty: null, NaN, "" or one of the null values.
+
+    A text in `listed` is a value, whatever the null values say.
+    """
     import polars as pl
 
     series = table.frame[name]
     dtype = series.dtype
-    if dtype.is_float() and bool(((series == series.floor()) & (series.abs() < 1e15)).all()):
-        series = series.cast(pl.Int64)
+    if dtype.is_float():
+        series = series.fill_nan(None)
+        if bool(((series == series.floor()) & (series.abs() < 1e15)).all()):
+            series = series.cast(pl.Int64)
     elif dtype == pl.Boolean:
         series = series.replace_strict({True: "true", False: "false"}, return_dtype=pl.String)
     known = dtype in (pl.String, pl.Categorical, pl.Enum, pl.Boolean, pl.Null)
@@ -104,16 +146,48 @@ def _texts(table: Table, name: str, *, missing: str | None) -> pl.Series:
         got = f"type {dtype}"
         raise DataError("a column of text or numbers", got, path=table.path, column=name)
     texts = series.cast(pl.String).str.strip_chars()
-    if not table.typed:
-        empty = texts.is_in(["", *table.null_values])
-        texts = texts.set(empty, None) if empty.any() else texts
-    texts = texts.str.replace(WHOLE_NUMBER, "$1").replace(TRUTH)
-    return texts if missing is None else texts.fill_null(missing)
+    if not dtype.is_numeric():
+        texts = _without(texts, {"", *table.null_values}, listed)
+    return texts.str.replace(WHOLE_NUMBER, "$1").replace(TRUTH)
+
+
+def _without(texts: pl.Series, missing: Iterable[str], listed: Sequence[str]) -> pl.Series:
+    """`texts`, null where they are among the missing ones and none that the schema lists."""
+    empty = texts.is_in(sorted(text for text in missing if canonical_text(text) not in listed))
+    return texts.set(empty, None) if empty.any() else texts
+
+
+def _label_texts(table: Table, schema: Schema) -> pl.Series:
+    """`[N]` canonical texts of the label, null where it is missing."""
+    listed = schema.label.texts
+    texts = _texts(table, schema.label_column, listed=listed)
+    return _without(texts, MISSING_TEXTS, listed)
+
+
+def labelled(table: Table, schema: Schema) -> Table:
+    """The table of the records that have a label.
+
+    Raises:
+        DataError: some have none, and the schema doesn't say `missing = "drop"`; the error names
+            their lines or rows.
+    """
+    missing = _label_texts(table, schema).is_null()
+    if not missing.any():
+        return table
+    if schema.label.missing == "drop":
+        return table.take(np.flatnonzero(~missing.to_numpy()))
+    rows = np.flatnonzero(missing.to_numpy())
+    raise table.no_value(
+        "a label in every record",
+        rows,
+        column=schema.label_column,
+        remedy='missing = "drop" in the label\'s column leaves such records out',
+    )
 
 
 def group_texts(table: Table, name: str) -> NDArray[np.str_]:
     """`[N]` texts of the column that says which party holds a record."""
-    texts = _texts(table, name, missing=None)
+    texts = _texts(table, name)
     if texts.null_count():
         row = int(texts.is_null().arg_max() or 0)
         raise table.fault("a party's name", "an empty value", row=row, column=name)
@@ -133,7 +207,9 @@ def _look_up(texts: pl.Series, known: Sequence[str]) -> NDArray[np.int64]:
 def category_codes(table: Table, name: str, column: CategoricalColumn) -> NDArray[np.int64]:
     """`[N]` positions of the categories, the other bucket's last."""
     missing = None if column.missing is None else canonical_text(column.missing)
-    texts = _texts(table, name, missing=missing)
+    texts = _texts(table, name, listed=column.texts)
+    if missing is not None:
+        texts = texts.fill_null(missing)
     codes = _look_up(texts, column.texts)
     unknown = codes < 0
     if unknown.any():
@@ -157,7 +233,7 @@ def _unexpected(table: Table, name: str, texts: pl.Series, row: int, expected: s
 def _binary_labels(table: Table, schema: Schema) -> NDArray[np.float64]:
     """`[N]` −1/+1."""
     name, label = schema.label_column, schema.label
-    texts = _texts(table, name, missing=None)
+    texts = _label_texts(table, schema)
     signs = np.zeros(len(texts))
     named: list[str] = []
     for side, sign in ((label.positive, 1.0), (label.negative, -1.0)):
@@ -177,7 +253,7 @@ def _binary_labels(table: Table, schema: Schema) -> NDArray[np.float64]:
 def _class_labels(table: Table, schema: Schema) -> NDArray[np.int64]:
     """`[N]` classes 0..K−1."""
     name = schema.label_column
-    texts = _texts(table, name, missing=None)
+    texts = _label_texts(table, schema)
     known = [canonical_text(value) for value in schema.label.classes or ()]
     classes = _look_up(texts, known)
     if (classes < 0).any():

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 __all__ = [
+    "MISSING_TEXTS",
     "TRUTH",
     "WHOLE_NUMBER",
     "ArrayColumn",
@@ -50,6 +51,13 @@ WHOLE_NUMBER = r"^(-?\d+)\.0+$"
 
 TRUTH = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
 """How tables write the truth values that TOML writes true and false."""
+
+
+MISSING_TEXTS = frozenset(
+    {"", "?", "#N/A", "#NA", "<NA>", "N/A", "n/a", "NA", "NaN", "nan", "-nan", "-NaN", "NaT"}
+    | {"NULL", "null", "None"}
+)
+"""How tables write that a value is missing: as pandas' `read_csv` has it, and UCI's "?"."""
 
 
 class SchemaPart(BaseModel):
@@ -225,6 +233,10 @@ class LabelColumn(SchemaPart):
         classes: for softmax; class k is the k-th value listed.
         range: for ridge; [low, high] is mapped to [−1, 1].
         outside: for ridge: what becomes of a target outside the range.
+        missing: what becomes of a record without a label: "refuse" refuses the file, "drop"
+            leaves the record out, by itself, before anything is counted, drawn or split. A label
+            is missing where it is empty, NaN, or one of `MISSING_TEXTS` and `file.null-values`
+            (unless the schema lists that text as a label).
     """
 
     kind: Literal["label"]
@@ -233,6 +245,7 @@ class LabelColumn(SchemaPart):
     classes: tuple[Value, ...] | None = Field(default=None, min_length=2)
     range: tuple[Number, Number] | None = None
     outside: Literal["clamp", "refuse"] = "clamp"
+    missing: Literal["refuse", "drop"] = "refuse"
 
     @field_validator("positive", "negative", mode="before")
     @classmethod
@@ -267,6 +280,13 @@ class LabelColumn(SchemaPart):
                 " classes (softmax) or range (ridge), got none of them."
             )
         return self
+
+    @property
+    def texts(self) -> list[str]:
+        """Every value that is listed, as compared."""
+        lists = (self.positive, self.negative, self.classes)
+        listed = [value for one in lists if isinstance(one, tuple) for value in one]
+        return list(dict.fromkeys(canonical_text(value) for value in listed))
 
 
 Column = NumericColumn | ArrayColumn | CategoricalColumn | IgnoreColumn | LabelColumn

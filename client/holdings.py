@@ -143,7 +143,7 @@ def load_holding(dataset: DataSet, folder: Path, *, label: str, intercept: bool)
     except SchemaError as error:
         raise Declined(Reason.MODEL, str(error)) from error
     except DataError as error:
-        raise _unreadable(path, error.public_message) from error
+        raise Declined(Reason.DATA_UNREADABLE, error.log_message) from error
     rows = np.empty((len(records), records.features.shape[1] + intercept))
     for begin in range(0, len(records), _PIECE):
         piece = slice(begin, begin + _PIECE)
@@ -166,8 +166,12 @@ def _prepared(path: Path) -> tuple[NDArray[np.floating], NDArray[Any]]:
     shaped = rows.ndim == 2 and labels.shape == rows.shape[:1] and rows.size > 0
     if not shaped or rows.dtype != np.float64:
         raise _unreadable(path, "expected `features` [n, p] of float64 and `labels` [n]")
-    if labels.dtype.kind not in "if" or not np.isfinite(labels).all():
-        raise _unreadable(path, "expected finite numbers as labels")
+    if labels.dtype.kind not in "if":
+        raise _unreadable(path, f"expected numbers as labels, got dtype {labels.dtype}")
+    if len(missing := np.flatnonzero(~np.isfinite(labels))):
+        rows = ", ".join(str(row + 1) for row in missing[:10])
+        more = f" and {len(missing) - 10} more" if len(missing) > 10 else ""
+        raise _unreadable(path, f"expected finite numbers as labels; not so in rows {rows}{more}")
     # What `prepare_rows` leaves above 1 by rounding, and no more: the sensitivity rests on it.
     longest = 1 + (rows.shape[1] + 8) * 2.0**-52
     for begin in range(0, len(rows), _PIECE):

@@ -1,40 +1,46 @@
-"""Tables as they lie on disk: CSV (also .gz), Parquet and .npz, read as a schema says.
+"""Tables as they lie on disk: CSV (also .gz), Parquet and .npz, read as a schema says, in batches.
 
-A reader checks what belongs to the file (there, whole, the columns of the schema and no others)
-and hands the cells on unchanged; what they may contain is checked in `client.records`. Every fault
-is a `DataError` that names file, line or row, column, what was expected and what came.
+A reader checks what belongs to the file (there, whole, the columns of the schema and no others, no
+more than there is room for) and hands the cells on unchanged; what they may contain is checked in
+`client.records`. Every fault is a `DataError` that names file, line or row, column, what was
+expected and what came. No file is held whole: a batch of a CSV is some MiB of text, a batch of a
+Parquet file some ten thousand rows, and a .npz's arrays are measured before they are loaded.
 """
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
+import math
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from client.columns import ArrayColumn, NumericColumn
-from client.schema import Schema
+from client.columns import ArrayColumn
+from client.csv_text import CsvBatch, csv_batches
+from client.memory import Room, room_for
+from client.schema import FileFormat, Schema
 from client.table import DataError, Table
 
 if TYPE_CHECKING:
     import polars as pl
 
 __all__ = [
+    "csv_tables",
     "file_format",
+    "parquet_frames",
     "read_arrays",
-    "read_bytes",
-    "read_table",
+    "read_tables",
     "table_of",
 ]
 
 _SUFFIXES = {".csv": "csv", ".csv.gz": "csv", ".gz": "csv", ".parquet": "parquet", ".npz": "npz"}
+
+_ROWS = 65536
+"""Rows of a batch of Parquet or .npz."""
 
 
 def file_format(path: str | Path, schema: Schema | None = None) -> str:
@@ -56,44 +62,41 @@ def file_format(path: str | Path, schema: Schema | None = None) -> str:
     )
 
 
-def read_table(path: str | Path, schema: Schema, *, keep: str | None = None) -> Table:
-    """The columns of the file at `path` that the schema uses, and column `keep`.
+def read_tables(
+    path: str | Path, schema: Schema, *, keep: str | None = None, sampled: bool = False
+) -> Iterator[Table]:
+    """The columns of the file at `path` that the schema uses, and column `keep`, in batches.
+
+    There must be room for the features of all records or, if they are to be `sampled`, for the
+    cells that the sample is drawn from.
 
     Raises:
         DataError: no such file, not whole, no rows, columns missing, twice or not in the schema,
-            lines with too few or too many fields.
+            lines with too few or too many fields, more than there is room for.
     """
     wanted = [n for n, c in schema.columns.items() if c.kind != "ignore" or n == keep]
+    room = room_for(schema.file.max_gib)
+    room.check_left(path)
     match file_format(path, schema):
         case "csv":
-            table = _read_csv(path, schema, wanted)
+            tables = _csv_tables(path, schema, wanted)
         case "parquet":
-            table = _read_parquet(path, schema, wanted)
+            most = None if sampled else room
+            tables = _parquet_tables(path, schema, wanted, most)
         case _:
-            table = _read_npz(path, schema, wanted)
-    if table.rows == 0:
+            tables = _npz_tables(path, schema, wanted, room)
+    rows = size = 0
+    for table in tables:
+        room.check_left(path)
+        rows += table.rows
+        size += table.size
+        if sampled:
+            room.check_bytes(size, path=path)
+        else:
+            room.check_records(rows, features=schema.dimension, path=path)
+        yield table
+    if not rows:
         raise DataError("at least one record", "none", path=path)
-    return table
-
-
-def read_bytes(path: str | Path) -> bytes:
-    """The file's content, decompressed where it is gzip.
-
-    Raises:
-        DataError: the file isn't there, can't be read, or its compressed data are damaged.
-    """
-    try:
-        content = Path(path).read_bytes()
-    except FileNotFoundError:
-        raise DataError("a file", "nothing there", path=path) from None
-    except OSError as error:
-        raise DataError("a readable file", error.strerror, path=path) from error
-    if not content.startswith(b"\x1f\x8b"):
-        return content
-    try:
-        return gzip.decompress(content)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DataError("whole gzip data", str(error).rstrip("."), path=path) from error
 
 
 def _check_names(path: str | Path, names: list[str], schema: Schema) -> None:
@@ -109,144 +112,200 @@ def _check_names(path: str | Path, names: list[str], schema: Schema) -> None:
         raise DataError("the columns of the schema", " and ".join(got), path=path)
 
 
-def _read_csv(path: str | Path, schema: Schema, wanted: list[str]) -> Table:
-    import polars as pl
+def csv_tables(
+    path: str | Path, file: FileFormat, choose: Callable[[list[str] | None, int], list[str]]
+) -> Iterator[tuple[CsvBatch, pl.DataFrame]]:
+    """Every batch of a CSV, and its cells as text.
 
-    content = read_bytes(path).rstrip(b"\r\n")
-    if not content:
+    Args:
+        path: of the file.
+        file: separator, encoding, and whether the first line names the columns.
+        choose: gives the columns' names from those of the header (None without one) and the
+            number of fields of the first record.
+
+    Raises:
+        DataError: as `csv_batches`; an empty file; a record of another number of fields.
+    """
+    names: list[str] = []
+    for batch in csv_batches(path, separator=file.separator, encoding=file.encoding):
+        content = batch
+        if not names:
+            first = next(batch.records())[1]
+            names = choose([name.strip() for name in first] if file.header else None, len(first))
+            content = _without_header(batch) if file.header else batch
+        if content.text:
+            yield content, _cells(content, names)
+    if not names:
         raise DataError("at least one record", "an empty file", path=path)
-    lines = CsvLines(content, schema.file.separator, header=schema.file.header)
-    names = lines.header_names(path) if schema.file.header else list(schema.columns)
-    if schema.file.header:
-        _check_names(path, names, schema)
-
-    def numbers(name: str) -> bool:
-        return isinstance(schema.columns[name], NumericColumn)
-
-    def parse(typed: bool) -> pl.DataFrame:
-        dtypes = {n: pl.Float64 if typed and numbers(n) else pl.String for n in names}
-        return pl.read_csv(
-            content,
-            has_header=schema.file.header,
-            separator=schema.file.separator,
-            schema=dtypes,
-            truncate_ragged_lines=False,
-            null_values=list(schema.file.null_values),
-        )
-
-    try:
-        try:
-            frame = parse(typed=True)
-        except pl.exceptions.ComputeError:
-            # Some cell is no number: read them as text, so that the cell can be named.
-            frame = parse(typed=False)
-    except pl.exceptions.PolarsError as error:
-        lines.check_widths(path, len(names))
-        raise DataError("CSV in UTF-8", str(error).splitlines()[0], path=path) from error
-    # A line with too few fields reads as empty cells at its end.
-    if frame[names[-1]].null_count():
-        lines.check_widths(path, len(names))
-    return Table(
-        path=str(path),
-        frame=frame.select(wanted),
-        arrays={},
-        typed=False,
-        null_values=schema.file.null_values,
-        row_unit="line",
-        row_number=lines.line_of,
-    )
 
 
-class CsvLines:
-    """Lines of a CSV, looked up only when there is an error to report."""
-
-    def __init__(self, content: bytes, separator: str, *, header: bool) -> None:
-        self._content, self._separator, self._header = content, separator, header
-
-    def _records(self) -> Iterator[tuple[int, list[str]]]:
-        text = io.TextIOWrapper(
-            io.BytesIO(self._content), encoding="utf-8-sig", errors="replace", newline=""
-        )
-        reader = csv.reader(text, delimiter=self._separator)
-        begin = 1
-        for fields in reader:
-            yield begin, fields
-            begin = reader.line_num + 1
-
-    def header_names(self, path: str | Path) -> list[str]:
-        try:
-            return next(self._records())[1]
-        except csv.Error as error:
-            raise DataError("a line of column names", str(error), path=path) from error
-
-    def line_of(self, record: int) -> int:
-        wanted = record + self._header
-        try:
-            lines = (line for k, (line, _) in enumerate(self._records()) if k == wanted)
-            return next(lines, wanted + 1)
-        except csv.Error:  # a cell too long for this reader: no quoted line breaks are counted
-            return wanted + 1
-
-    def check_widths(self, path: str | Path, width: int) -> None:
-        try:
-            for line, fields in self._records():
-                if len(fields) != width:
-                    got = "an empty line" if not fields else f"{len(fields)}"
-                    raise DataError(f"{width} fields", got, path=path, row=line)
-        except csv.Error as error:
-            raise DataError("CSV", str(error), path=path) from error
+def _without_header(batch: CsvBatch) -> CsvBatch:
+    begin = next((line for k, (line, _) in enumerate(batch.records()) if k == 1), None)
+    if begin is None:
+        return replace(batch, text="")
+    return replace(batch, text=batch.text.split("\n", begin - batch.line)[-1], line=begin)
 
 
-def _read_parquet(path: str | Path, schema: Schema, wanted: list[str]) -> Table:
+def _cells(batch: CsvBatch, names: list[str]) -> pl.DataFrame:
+    """The batch as a frame of text."""
     import polars as pl
 
-    content = io.BytesIO(read_bytes(path))
+    quoted = '"' in batch.text
+    types = dict.fromkeys(names, pl.String)
     try:
-        names = list(pl.read_parquet_schema(content))
+        frame = pl.read_csv(
+            batch.text.encode(),
+            has_header=False,
+            separator=batch.separator,
+            schema=types,
+            quote_char='"' if quoted else None,
+            truncate_ragged_lines=False,
+        )
+    except pl.exceptions.PolarsError:
+        pass  # a record too wide, or a quotation mark within a field: read more slowly below
+    else:
+        # A record with too few fields reads as null at its end, and so does an empty last field;
+        # a quotation mark within a field can make one record of two.
+        if not (quoted or frame[names[-1]].null_count()):
+            return frame
+        if len(batch.rows(len(names))) == frame.height:
+            return frame
+    columns = zip(*batch.rows(len(names)), strict=True)
+    return pl.DataFrame(dict(zip(names, columns, strict=True)), types)
+
+
+def _csv_tables(path: str | Path, schema: Schema, wanted: list[str]) -> Iterator[Table]:
+    def choose(header: list[str] | None, width: int) -> list[str]:
+        if header is None:
+            return list(schema.columns)
+        _check_names(path, header, schema)
+        return header
+
+    for batch, frame in csv_tables(path, schema.file, choose):
+        yield Table(
+            path=str(path),
+            frame=frame.select(wanted),
+            arrays={},
+            typed=False,
+            null_values=schema.file.null_values,
+            decimal=schema.file.decimal,
+            row_unit="line",
+            row_number=batch.line_of,
+        )
+
+
+def _parquet_tables(
+    path: str | Path, schema: Schema, wanted: list[str], room: Room | None
+) -> Iterator[Table]:
+    def choose(names: list[str], rows: int) -> list[str]:
         _check_names(path, names, schema)
-        content.seek(0)
-        frame = pl.read_parquet(content, columns=wanted)
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise DataError("a Parquet file", str(error).splitlines()[0], path=path) from error
-    return Table(path=str(path), frame=frame, arrays={})
+        if room is not None:
+            room.check_records(rows, features=schema.dimension, path=path)
+        return wanted
+
+    for begin, frame in parquet_frames(path, choose):
+        yield Table(
+            path=str(path),
+            frame=frame,
+            arrays={},
+            null_values=schema.file.null_values,
+            row_number=_counted_from(begin),
+        )
 
 
-def _read_npz(path: str | Path, schema: Schema, wanted: list[str]) -> Table:
+def _counted_from(begin: int) -> Callable[[int], int]:
+    return lambda row: begin + row + 1
+
+
+def parquet_frames(
+    path: str | Path, choose: Callable[[list[str], int], list[str]]
+) -> Iterator[tuple[int, pl.DataFrame]]:
+    """Batches of a Parquet file: the first row's place (from 0) and the columns that are wanted.
+
+    Args:
+        path: of the file.
+        choose: gives the wanted columns from the names of all and the number of rows, which the
+            file's footer states.
+
+    Raises:
+        DataError: the file isn't there or isn't whole.
+    """
+    import polars as pl
+
+    if not Path(path).is_file():
+        got = "Is a directory" if Path(path).is_dir() else "nothing there"
+        raise DataError("a file", got, path=path)
+    try:
+        names = list(pl.read_parquet_schema(path))
+        scan = pl.scan_parquet(path, glob=False)
+        rows = int(scan.select(pl.len()).collect().item())
+        wanted = choose(names, rows)
+        for begin in range(0, rows, _ROWS):
+            yield begin, scan.select(wanted).slice(begin, _ROWS).collect()
+    # What polars raises on damaged input; PanicException is no Exception.
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        got = (str(error).splitlines() or ["damaged data"])[0]
+        raise DataError("a Parquet file", got, path=path) from error
+
+
+def _npz_tables(path: str | Path, schema: Schema, wanted: list[str], room: Room) -> Iterator[Table]:
     def choose(names: list[str]) -> list[str]:
         _check_names(path, names, schema)
         return wanted
 
-    return table_of(read_arrays(path, choose), schema, path=path)
+    table = table_of(read_arrays(path, choose, room), schema, path=path)
+    for begin in range(0, table.rows, _ROWS):
+        yield table.take(np.arange(begin, min(begin + _ROWS, table.rows)))
 
 
 def read_arrays(
-    path: str | Path, choose: Callable[[list[str]], list[str]]
+    path: str | Path, choose: Callable[[list[str]], list[str]], room: Room
 ) -> dict[str, NDArray[Any]]:
     """The arrays of a .npz file that `choose` picks from their names.
 
     Raises:
-        DataError: not a .npz file, damaged, or one of the arrays holds Python objects.
+        DataError: not a .npz file, damaged, one of the arrays holds Python objects, or they take
+            more memory than there is room for.
     """
     if not Path(path).is_file():
         raise DataError("a file", "nothing there", path=path)
     try:
+        with zipfile.ZipFile(path) as archive:
+            members = [name for name in archive.namelist() if name.endswith(".npy")]
+            wanted = choose([name.removesuffix(".npy") for name in members])
+            # By the headers, before anything is loaded: few bytes can say many.
+            size = sum(_array_size(archive, f"{name}.npy") for name in wanted)
+        room.check_bytes(size, path=path)
         # From the file, not from its bytes in memory: a large archive would be held twice.
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in choose(list(archive.files))}
+        with np.load(path, allow_pickle=False) as loaded:
+            return {name: loaded[name] for name in wanted}
     except DataError:
         raise
-    # What numpy, zipfile and zlib raise on damaged input.
-    except (
-        ValueError,
-        TypeError,
-        OSError,
-        EOFError,
-        KeyError,
-        NotImplementedError,
-        zlib.error,
-        zipfile.BadZipFile,
-    ) as error:
-        raise DataError("a .npz file of plain arrays", str(error), path=path) from error
+    except Exception as error:
+        # numpy parses a header as Python text, zipfile and zlib parse the rest: what they raise on
+        # damaged input is no list that one could write down, and each of it means the same.
+        got = (str(error).splitlines() or [type(error).__name__])[0]
+        raise DataError("a .npz file of plain arrays", got, path=path) from error
+
+
+def _array_size(archive: zipfile.ZipFile, member: str) -> int:
+    """Bytes of the array, as its header states them.
+
+    Raises:
+        ValueError: no such header, or Python objects.
+    """
+    with archive.open(member) as stream:
+        version = np.lib.format.read_magic(stream)
+        read = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }.get(version)
+        if read is None:
+            raise ValueError(f"Expected version 1.0 or 2.0 of the .npy format, got {version}.")
+        shape, _, dtype = read(stream)
+    if dtype.hasobject:
+        raise ValueError("Expected numbers or text, got Python objects.")
+    return math.prod(shape) * dtype.itemsize
 
 
 def table_of(columns: Mapping[str, NDArray[Any]], schema: Schema, *, path: str | Path) -> Table:
@@ -272,4 +331,9 @@ def table_of(columns: Mapping[str, NDArray[Any]], schema: Schema, *, path: str |
             raise DataError("numbers or text", f"dtype {values.dtype}", path=path, column=name)
         else:
             flat[name] = pl.Series(name, values)
-    return Table(path=str(path), frame=pl.DataFrame(flat), arrays=arrays)
+    return Table(
+        path=str(path),
+        frame=pl.DataFrame(flat),
+        arrays=arrays,
+        null_values=schema.file.null_values,
+    )

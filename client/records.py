@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,9 +30,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from client.cells import LABEL_READERS, category_codes, count_outside, group_texts, numbers
+from client.cells import (
+    LABEL_READERS,
+    category_codes,
+    count_outside,
+    group_texts,
+    labelled,
+    numbers,
+)
 from client.columns import ArrayColumn, CategoricalColumn, NumericColumn
-from client.readers import read_table, table_of
+from client.readers import read_tables, table_of
 from client.schema import Schema, SchemaError
 from client.table import DataError, Table
 
@@ -122,12 +129,33 @@ def read_records(
     if group_column is not None and group_column not in schema.columns:
         raise ValueError(f"Expected a group column of the schema, got {group_column!r}.")
     several = [paths] if isinstance(paths, str | Path) else list(paths)
-    tables = [read_table(path, schema, keep=group_column) for path in several]
-    if not tables:
+    if not several:
         raise ValueError("Expected at least one file, got none.")
-    if sample is not None:
-        tables = _draw(tables, sample, rng)
-    return _join([_encode(table, schema, model_kind, group_column) for table in tables])
+    drawn = sample is not None
+    tables = (
+        table
+        for path in several
+        for table in _labelled_tables(path, schema, keep=group_column, sampled=drawn)
+    )
+    try:
+        chosen = tables if sample is None else _draw(list(tables), sample, rng)
+        return _join([_encode(table, schema, model_kind, group_column) for table in chosen])
+    except MemoryError as error:
+        raise DataError("records that fit into memory", "more", path=several[0]) from error
+
+
+def _labelled_tables(
+    path: str | Path, schema: Schema, *, keep: str | None, sampled: bool
+) -> Iterator[Table]:
+    """The file's batches, without the records that the schema's rule on labels leaves out."""
+    found = False
+    for table in read_tables(path, schema, keep=keep, sampled=sampled):
+        kept = labelled(table, schema)
+        if kept.rows:
+            found = True
+            yield kept
+    if not found:
+        raise DataError("at least one record with a label", "none", path=path)
 
 
 def find_party_files(pattern: str) -> list[Path]:
@@ -169,7 +197,10 @@ def records_from_columns(
     if absent := [name for name in used if name not in columns]:
         raise DataError("the columns of the schema", f"no column {absent}", path=source)
     table = table_of({name: columns[name] for name in used}, schema, path=source)
-    return _encode(table, schema, model_kind, None)
+    kept = labelled(table, schema)
+    if not kept.rows:
+        raise DataError("at least one record with a label", "none", path=source)
+    return _encode(kept, schema, model_kind, None)
 
 
 def _natural(path: Path) -> list[tuple[int, str]]:
@@ -192,16 +223,25 @@ def _draw(tables: list[Table], sample: int, rng: np.random.Generator | None) -> 
 
 
 def _join(parts: list[Records]) -> Records:
+    """The records of all parts, which are emptied one by one so as not to be held twice."""
     if len(parts) == 1:
         return parts[0]
     groups = [part.groups for part in parts if part.groups is not None]
+    labels = np.concatenate([part.labels for part in parts])
+    names = parts[0].feature_names
     clamped = {
         name: sum(p.clamped.get(name, 0) for p in parts) for p in parts for name in p.clamped
     }
+    features = np.empty((len(labels), len(names)))
+    end = len(labels)
+    while parts:
+        part = parts.pop()
+        features[end - len(part) : end] = part.features
+        end -= len(part)
     return Records(
-        features=np.concatenate([part.features for part in parts]),
-        labels=np.concatenate([part.labels for part in parts]),
-        feature_names=parts[0].feature_names,
+        features=features,
+        labels=labels,
+        feature_names=names,
         groups=np.concatenate(groups) if groups else None,
         clamped=clamped,
     )

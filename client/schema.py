@@ -55,7 +55,7 @@ from client.columns import (
     SchemaPart,
 )
 
-__all__ = ["FileFormat", "Scaling", "Schema", "SchemaError", "load_schema"]
+__all__ = ["COLUMN_KINDS", "FileFormat", "Scaling", "Schema", "SchemaError", "load_schema"]
 
 Scaling = Literal["record", "schema", "unit"]
 FeatureColumn = NumericColumn | ArrayColumn | CategoricalColumn
@@ -63,13 +63,14 @@ FeatureColumn = NumericColumn | ArrayColumn | CategoricalColumn
 _SHRINK = 1 - 1e-12
 """Keeps ‖x‖₂ ≤ 1 after the rounding of the division, for up to ~4000 features."""
 
-_KINDS: dict[str, type[BaseModel]] = {
+COLUMN_KINDS: dict[str, type[BaseModel]] = {
     "numeric": NumericColumn,
     "array": ArrayColumn,
     "categorical": CategoricalColumn,
     "ignore": IgnoreColumn,
     "label": LabelColumn,
 }
+"""Each kind of column with the keys it has (docs/schema.md describes every one)."""
 
 
 class SchemaError(ValueError):
@@ -83,13 +84,28 @@ class FileFormat(SchemaPart):
         format: taken from the file's suffix where not given (.csv, .csv.gz, .parquet, .npz).
         header: CSV's first line names the columns; otherwise they come in the schema's order.
         separator: CSV's one-byte separator.
-        null_values: texts of a CSV that mean an empty value, as no text at all does.
+        encoding: of a CSV; utf-8 may begin with a byte-order mark.
+        decimal: what stands before a CSV's decimals; with "," a point within a number is an error.
+        null_values: texts that mean an empty value, as no text at all does. A text that a column
+            lists as a category or label is a value there all the same.
+        max_gib: the most memory (GiB, 2³⁰ bytes) that the file's records may take: two copies of
+            their features and label as 8-byte numbers. A process that may take less memory than
+            that reads less.
     """
 
     format: Literal["csv", "parquet", "npz"] | None = None
     header: bool = Field(default=True, strict=True)
     separator: str = Field(default=",", pattern=r"^[\t -!#-~]$")
+    encoding: Literal["utf-8", "windows-1252", "latin-1", "utf-16"] = "utf-8"
+    decimal: Literal[".", ","] = "."
     null_values: tuple[str, ...] = ()
+    max_gib: float = Field(default=8.0, gt=0, le=2**20, strict=True)
+
+    @model_validator(mode="after")
+    def _check(self) -> FileFormat:
+        if self.decimal == self.separator:
+            raise ValueError(f"Expected decimal and separator to differ, got {self.decimal!r}.")
+        return self
 
 
 class Schema(SchemaPart):
@@ -245,7 +261,7 @@ def _explain_one(fault: ErrorDetails) -> str:
     if place[:1] == ["file"]:
         model = FileFormat
     elif place[:1] == ["columns"] and len(place) >= 3:
-        model = _KINDS.get(str(place.pop(2)), Schema)
+        model = COLUMN_KINDS.get(str(place.pop(2)), Schema)
     where = ".".join(str(part) for part in place)
     match fault["type"]:
         case "extra_forbidden":
@@ -257,9 +273,12 @@ def _explain_one(fault: ErrorDetails) -> str:
             return f"Expected the key {where}, got none."
         case "union_tag_invalid" | "union_tag_not_found":
             got = fault["input"].get("kind", "") if isinstance(fault["input"], dict) else ""
-            near = difflib.get_close_matches(str(got), _KINDS, n=1, cutoff=0.5)
+            near = difflib.get_close_matches(str(got), COLUMN_KINDS, n=1, cutoff=0.5)
             hint = f" (the nearest is {near[0]!r})" if near else ""
-            return f"{where}: Expected kind {', '.join(_KINDS)}, got {got!r}{hint}."
+            return f"{where}: Expected kind {', '.join(COLUMN_KINDS)}, got {got!r}{hint}."
+        case "string_pattern_mismatch":
+            expected = "one ASCII character that is no quotation mark or line end"
+            return f"{where}: Expected {expected}, got {fault['input']!r}."
         case "value_error":
             return (f"{where}: " if where else "") + str(fault["msg"]).removeprefix("Value error, ")
         case _:

@@ -13,14 +13,17 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["DataError", "Table"]
+__all__ = ["DataError", "Table", "frame_size"]
+
+_SHOWN = 10
+"""Rows that an error names."""
 
 
 class DataError(ValueError):
     """Data that isn't what the schema says.
 
-    The message may quote a cell: it is for the person who holds the file, on their own machine.
-    `public_message` names the file's fault without row or value, for anybody else.
+    The message may quote a cell: it is for the person who holds the file, at their terminal.
+    `log_message` names the place and what was expected, no value: for the party's own log.
 
     Attributes:
         path, row, column: where; row is a CSV's line or the number of the row, counted from 1.
@@ -44,8 +47,12 @@ class DataError(ValueError):
             place.append(f"column {column!r}")
         tail = "" if got is None else f", got {got}"
         super().__init__(f"{', '.join(place)}: Expected {expected}{tail}.")
-        of = "" if column is None else f" of column {column!r}"
-        self.public_message = f"Expected {expected}{of}; the data differ from the schema."
+        self.log_message = f"{', '.join(place)}: Expected {expected}; the data differ from that."
+
+
+def frame_size(frame: pl.DataFrame) -> int:
+    """Bytes of the frame's cells, about: 16 a cell (a text's place and length), and the texts."""
+    return 16 * frame.height * frame.width + int(frame.estimated_size())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +63,9 @@ class Table:
         path: where they came from.
         frame: the one-dimensional columns.
         arrays: `[N, …]` the columns of kind "array".
-        typed: False where every cell was text (CSV).
-        null_values: the texts, besides "", that mean an empty cell where `typed` is False.
+        typed: False where every cell was text (CSV), and numbers have to be read from it.
+        null_values: the texts, besides "", that mean an empty cell.
+        decimal: what stands before the decimals of a number that is text.
         row_unit: what `row_number` counts, "line" or "row".
         row_number: the line or row (from 1) of row k of this table (from 0).
     """
@@ -67,6 +75,7 @@ class Table:
     arrays: Mapping[str, NDArray[Any]]
     typed: bool = True
     null_values: tuple[str, ...] = ()
+    decimal: str = "."
     row_unit: str = "row"
     row_number: Callable[[int], int] = lambda row: row + 1
 
@@ -74,6 +83,11 @@ class Table:
     def rows(self) -> int:
         """N."""
         return len(next(iter(self.arrays.values()))) if self.arrays else self.frame.height
+
+    @property
+    def size(self) -> int:
+        """Bytes of its cells, about."""
+        return frame_size(self.frame) + sum(array.nbytes for array in self.arrays.values())
 
     def take(self, rows: NDArray[np.int64]) -> Table:
         """The table of the chosen rows; errors go on naming them by their place in the file."""
@@ -84,8 +98,26 @@ class Table:
             arrays={name: array[rows] for name, array in self.arrays.items()},
             typed=self.typed,
             null_values=self.null_values,
+            decimal=self.decimal,
             row_unit=self.row_unit,
             row_number=lambda row: original(int(rows[row])),
+        )
+
+    def no_value(
+        self, expected: str, rows: NDArray[np.int64], *, column: str, remedy: str
+    ) -> DataError:
+        """The error of `rows` `[≥ 1]` (from 0) of this table, which have no value in `column`."""
+        shown = ", ".join(str(self.row_number(int(row))) for row in rows[:_SHOWN])
+        more = f" and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
+        place = f"{self.row_unit}{'s' if len(rows) > 1 else ''} {shown}{more}"
+        last = self.row_number(self.rows - 1)
+        return DataError(
+            f"{expected} ({remedy})",
+            f"none in {place} ({len(rows)} of {self.rows} records up to {self.row_unit} {last})",
+            path=self.path,
+            row=self.row_number(int(rows[0])),
+            column=column,
+            unit=self.row_unit,
         )
 
     def fault(self, expected: str, got: str, *, row: int, column: str) -> DataError:

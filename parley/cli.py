@@ -193,23 +193,38 @@ def schema_infer(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="CSV(.gz), Parquet or .npz.")],
     label: Annotated[str | None, typer.Option(help="The label's column.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write here instead of stdout.")] = None,
+    header: Annotated[
+        bool, typer.Option("--header/--no-header", help="Whether a CSV's first line names columns.")
+    ] = True,
+    separator: Annotated[
+        str | None, typer.Option(help="A CSV's separator (default: found out).")
+    ] = None,
+    encoding: Annotated[
+        str | None,
+        typer.Option(help="utf-8 | windows-1252 | latin-1 | utf-16 (default: found out)."),
+    ] = None,
 ) -> None:
-    """Write a first schema from a file: to be reviewed, what it read is not covered by ε."""
+    """Write a first schema from a file: to be reviewed, what it read is not covered by ε.
+
+    Lists every column, how it was read and why, with the lines of cells that don't fit.
+    """
     from client.schema_inference import infer_schema
+    from parley.schema_display import print_reading
 
-    text = infer_schema(file, label=label)
+    if out is not None and out.exists():
+        _fail(f"Expected a new file for --out, {out} exists.", 2)
+    inferred = infer_schema(
+        file, label=label, header=header, separator=separator, encoding=encoding
+    )
     if out is None:
-        typer.echo(text, nl=False)
+        typer.echo(inferred.text, nl=False)
     else:
-        if out.exists():
-            _fail(f"Expected a new file for --out, {out} exists.", 2)
-        out.write_text(text, encoding="utf-8")
+        out.write_text(inferred.text, encoding="utf-8")
+    print_reading(inferred)
     if label is None:
-        from client.schema import Schema
-
-        taken = Schema.from_toml(text).label_column
         typer.echo(
-            f"Took the last column, {taken!r}, as the label; --label names another.", err=True
+            f"Took the last column, {inferred.label!r}, as the label; --label names another.",
+            err=True,
         )
     typer.echo(
         "Review it before use: ranges and categories were read from the data and are not covered "

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from client.columns import ArrayColumn, NumericColumn, canonical_text
-from client.schema import Schema, SchemaError, load_schema
+from client.columns import MISSING_TEXTS, ArrayColumn, NumericColumn, canonical_text
+from client.schema import COLUMN_KINDS, FileFormat, Schema, SchemaError, load_schema
 
 LABEL = 'y = { kind = "label", positive = 1, negative = 0 }\n'
 AGE = 'age = { kind = "numeric", range = [0, 100] }\n'
@@ -27,6 +28,10 @@ def schema(columns, head=""):
         ("", "Expected the key columns, got none"),
         ("scalling = 'unit'\n[columns]\n" + AGE + LABEL, "nearest is 'scaling', got scalling"),
         ("[file]\nnull-value = []\n[columns]\n" + AGE + LABEL, "nearest is 'null-values'"),
+        ("[file]\ndecimal = ','\n[columns]\n" + AGE + LABEL, "decimal and separator to differ"),
+        ("[file]\nmax-gib = 0\n[columns]\n" + AGE + LABEL, "file.max-gib: Expected greater than 0"),
+        ("[file]\nencoding = 'utf8'\n[columns]\n" + AGE + LABEL, "file.encoding: Expected 'utf-8'"),
+        ('[columns]\ny = { kind = "label", range = [0, 1], missing = 0 }', "'refuse' or 'drop'"),
         ("[file]\nseparator = ', '\n[columns]\n" + AGE + LABEL, "file.separator"),
         ("[columns]\n" + AGE, 'exactly one column of kind "label", got none'),
         ("[columns]\n" + AGE + LABEL + LABEL.replace("y", "z", 1), r"got \['y', 'z'\]"),
@@ -143,3 +148,16 @@ def test_reading_a_schema_imports_nothing_heavy():
     code = "import sys, client.schema; print({'polars', 'sklearn', 'torch'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_every_key_of_a_schema_and_every_missing_text_is_on_the_documented_page():
+    page = (Path(__file__).resolve().parents[2] / "docs" / "schema.md").read_text(encoding="utf-8")
+    for kind, part in {"": FileFormat, **COLUMN_KINDS}.items():
+        assert not kind or f"### {kind}\n" in page
+        for name in part.model_fields:
+            if name != "kind":
+                assert f"`{name.replace('_', '-')}`" in page or f"`{name} = " in page, name
+    for text in MISSING_TEXTS - {""}:
+        assert f"`{text}`" in page, text
+    example = page.split("```toml\n")[1].split("```")[0]
+    assert Schema.from_toml(example).label.missing == "drop"
