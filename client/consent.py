@@ -159,6 +159,24 @@ class Consent(_Part):
         description="Only runs in which the parties confirm the survivors' list to each other: "
         "against a server that lies about who dropped out.",
     )
+    insist_on_inner: bool = Field(
+        True,
+        description="With privacy.unit = 'both': charge records by the noise that this party adds "
+        "in its own training, which holds against the server too, never by the server's noise on "
+        "the sum, which a server that lies can leave out.",
+    )
+    insist_on_one_list: bool = Field(
+        True,
+        description="Let a contribution be summed with one list of parties only, over all rounds "
+        "and runs (where noise of this party's own does not cover it): two lists would tell the "
+        "server the difference. False trusts the server not to subtract.",
+    )
+    insist_on_fine_grid: bool = Field(
+        True,
+        description="Only the finest grid that the ring holds, where rounding adds at most a tenth "
+        "to the sensitivity: on a coarser one small contributions vanish and leave large ones "
+        "alone. A job that sets secure-aggregation.scale-bits itself needs false.",
+    )
     laws: tuple[
         Literal[
             "gaussian",

@@ -1,104 +1,115 @@
 """A party's contribution to a round: charged before it is computed, the same ever after.
 
 The party's own ledger reserves the charge; the integers are computed, kept and committed to, and a
-repeated round gets the very same ones. They are opened in one sum only: if a contribution were
-revealed for one list of survivors and then for another, the difference of the two sums would be
-the contributions of a few.
+repeated round gets the very same ones. They are opened in one sum only (`client.openings`): if a
+contribution were revealed for one list of survivors and then for another, the difference of the two
+sums would be the contributions of a few.
 """
 
 from __future__ import annotations
 
 import math
-from pathlib import Path
+from dataclasses import dataclass
 
 import numpy as np
 
 from client import charging
-from client.algorithms import FederatedAlgorithm, State
+from client.acceptance import Accepted
 from client.consent import Consent, Declined
-from client.examination import Proposal
-from client.holdings import Holding
-from client.joined import Joined
 from client.keeper import Keeper
-from client.party import PartyPolicy, PartySession
+from client.party import Answer, PartyPolicy, PartySession
 from client.wire import Frame, Reason
 from privacy.guarantee import NoisePoint
 from secure_agg.encoding import Ring
-from secure_agg.interface import RemoteProtocolError
 
-__all__ = ["ComputationFailed", "check_opening", "contribution", "keep_opening"]
+__all__ = ["ComputationFailed", "Contribution", "contribution"]
 
 
 class ComputationFailed(Exception):
     """Nothing was computed that may be released. Its charge stands: that it failed is seen."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Contribution:
+    """What a party gives to one round.
+
+    Attributes:
+        encoded: `[d]` ring elements.
+        keys: what the memory of openings knows it by; none where noise that this party added, in
+            this very release, is all that was charged for: that covers any number of sums.
+    """
+
+    encoded: Ring
+    keys: tuple[bytes, ...]
+
+
 def contribution(
-    keeper: Keeper,
-    consent: Consent,
-    *,
-    party: str,
-    proposal: Proposal,
-    algorithm: FederatedAlgorithm,
-    holding: Holding,
-    state: State,
-    release: bytes,
-) -> Ring:
-    """`[d]` ring elements of one round.
+    keeper: Keeper, consent: Consent, *, party: str, accepted: Accepted
+) -> Contribution:
+    """What a party gives to one round.
 
     Args:
-        keeper: where they are kept.
+        keeper: where it is kept.
         consent: the policy.
         party: the party's name in its ledger.
-        proposal: examined and accepted.
-        algorithm: its task's.
-        holding: the data set.
-        state: what the round starts from.
-        release: digest of plan and state.
+        accepted: the agreement for this round, and what follows from it.
 
     Raises:
         Declined: plan-changed, budget-exhausted, protocol (a round that is over).
         ComputationFailed: now, or when this release was first asked for.
     """
-    plan, name, ledger = proposal.plan, proposal.dataset, keeper.ledger
+    agreement, ledger = accepted.agreement, keeper.ledger
+    plan, name, release = agreement.plan, agreement.dataset, agreement.content()
     dataset = consent.dataset(name)
-    charging.register(ledger, dataset, name=name, fingerprint=holding.fingerprint)
+    charging.register(ledger, dataset, name=name, fingerprint=accepted.holding.fingerprint)
     charge = charging.reserve(ledger, dataset, plan, name=name, party=party, release=release)
     if charge.answered is False:
         raise ComputationFailed("this release was tried before, and gave nothing")
-    kept = keeper.contribution(proposal.run_id, name)
-    if kept is not None and kept.head["release"] == release.hex():
-        encoded: Ring = np.frombuffer(kept.blobs[0], plan.encoding.dtype)
+    kept = keeper.contribution(agreement.run_id, name)
+    is_of = {"release": release.hex(), "round": plan.round_number}
+    if kept is not None and is_of.items() <= kept.head.items():
+        given = Contribution(
+            encoded=np.frombuffer(kept.blobs[0], plan.encoding.dtype),
+            keys=tuple(bytes.fromhex(key) for key in kept.head["keys"]),
+        )
     elif charge.answered:
         raise Declined(Reason.PROTOCOL, f"Round {plan.round_number} was answered and is over.")
     else:
-        encoded = _computed(consent, proposal, algorithm, holding, state, charge, ledger, release)
+        answer = _computed(keeper, consent, accepted, charge)
+        given = Contribution(encoded=answer.encoded[0], keys=_keys(accepted, answer))
         content = Frame(
             kind="round",
-            head={"release": release.hex(), "opened": None},
-            blobs=(encoded.tobytes(),),
+            head={**is_of, "keys": [key.hex() for key in given.keys]},
+            blobs=(given.encoded.tobytes(),),
         )
-        keeper.keep_contribution(proposal.run_id, name, content, most=consent.max_sessions)
+        keeper.keep_contribution(agreement.run_id, name, content, most=consent.max_sessions)
     if charge.answered is None:
         charging.settle(ledger, charge, answered=True, release=release)
-    return encoded
+    return given
+
+
+def _keys(accepted: Accepted, answer: Answer) -> tuple[bytes, ...]:
+    """What the contribution is known by in another round or run: its values, and what gave them.
+
+    The values alone would miss a computation that draws (batches) or rounds a little otherwise;
+    what gave them would miss another noise, another grid or another name for the same thing. Where
+    the party adds noise of its own, what gave them gives others next time.
+    """
+    plan = accepted.agreement.plan
+    if plan.noise_point is not NoisePoint.PARTY:
+        return answer.digests[0], accepted.agreement.content()
+    return () if plan.party_level is None else (answer.digests[0],)
 
 
 def _computed(
-    consent: Consent,
-    proposal: Proposal,
-    algorithm: FederatedAlgorithm,
-    holding: Holding,
-    state: State,
-    charge: charging.Charge,
-    ledger: Path,
-    release: bytes,
-) -> Ring:
-    dataset = consent.dataset(proposal.dataset)
+    keeper: Keeper, consent: Consent, accepted: Accepted, charge: charging.Charge
+) -> Answer:
+    agreement, ledger = accepted.agreement, keeper.ledger
+    release, dataset = agreement.content(), consent.dataset(agreement.dataset)
     try:
         session = PartySession(
-            block=holding.block(algorithm),
-            algorithm=algorithm,
+            block=accepted.holding.block(accepted.algorithm),
+            algorithm=accepted.algorithm,
             policy=PartyPolicy(
                 epsilon=math.inf,  # the ledger has charged it already
                 delta=dataset.delta,
@@ -107,8 +118,9 @@ def _computed(
                 neighbouring=frozenset({dataset.neighbouring}),
                 party_epsilon=math.inf,
             ),
+            digesting=True,
         )
-        given = session.answer(proposal.plan, state)
+        given = session.answer(agreement.plan, accepted.state)
     except Exception as error:
         # That it failed may depend on a record, and will be seen: the charge stands.
         charging.settle(ledger, charge, answered=False, release=release)
@@ -119,36 +131,4 @@ def _computed(
     if given.failed:
         charging.settle(ledger, charge, answered=False, release=release)
         raise ComputationFailed("the computation gave nothing that may be released")
-    encoded: Ring = given.encoded[0]
-    return encoded
-
-
-def check_opening(keeper: Keeper, joined: Joined, survivors: bytes) -> None:
-    """Refuses a second list of survivors for a contribution that was revealed for a first one.
-
-    Noise that is in the contribution itself covers even that, where it is all that was charged
-    for; and who does not ask for confirmed
-    lists does not expect a server that lies about who dropped out.
-
-    Raises:
-        RemoteProtocolError: another list.
-    """
-    proposal, plan = joined.proposal, joined.proposal.plan
-    covered = plan.noise_point is NoisePoint.PARTY and plan.party_level is None
-    if not proposal.parameters.active or covered:
-        return
-    kept = keeper.contribution(proposal.run_id, proposal.dataset)
-    before = None if kept is None else kept.head["opened"]
-    if before not in (None, survivors.hex()):
-        raise RemoteProtocolError("Expected the survivors that this round was opened for.")
-
-
-def keep_opening(keeper: Keeper, consent: Consent, joined: Joined, survivors: bytes) -> None:
-    """Remembers the list that a contribution was revealed for; before the reveal is sent."""
-    proposal = joined.proposal
-    kept = keeper.contribution(proposal.run_id, proposal.dataset)
-    if kept is None or kept.head["release"] != joined.release.hex():
-        return
-    head = {**kept.head, "opened": survivors.hex()}
-    opened = Frame(kind=kept.kind, head=head, blobs=kept.blobs)
-    keeper.keep_contribution(proposal.run_id, proposal.dataset, opened, most=consent.max_sessions)
+    return given

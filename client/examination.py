@@ -8,16 +8,13 @@ reason class; none depends on a record (the number of records is public where it
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from client.algorithms import (
-    FederatedAlgorithm,
-)
+from client.agreement import Agreement
+from client.algorithms import FederatedAlgorithm
 from client.consent import Consent, Declined
 from client.decoding import DecodingError
-from client.plan import ReleasePlan
 from client.roster import Deployment
 from client.second_moments import Triangle
 from client.task import task_from
@@ -26,28 +23,7 @@ from privacy.guarantee import Neighbouring
 from secure_agg.interface import RemoteProtocolError
 from secure_agg.parameters import Policy, RunParameters
 
-__all__ = ["Proposal", "check_components", "check_plan", "check_run", "task_of"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Proposal:
-    """A run as a server proposes it to one party.
-
-    Attributes:
-        run_id: name of the run in the ledgers.
-        dataset: which of the party's data sets.
-        parameters: of secure aggregation.
-        task: what the party would compute, as `client.task` describes it.
-        plan: of every round (its `round_number` is the round's).
-        rounds: T, how many releases the run is meant to make.
-    """
-
-    run_id: str
-    dataset: str
-    parameters: RunParameters
-    task: Mapping[str, Any]
-    plan: ReleasePlan
-    rounds: int
+__all__ = ["check_components", "check_plan", "check_run", "task_of"]
 
 
 def check_run(consent: Consent, deployment: Deployment, run: RunParameters) -> Policy:
@@ -84,22 +60,23 @@ def _at_least(what: str, least: int, got: int) -> None:
         raise Declined(Reason.COHORT_TOO_SMALL, f"Expected {what} >= {least}, got {got}.")
 
 
-def check_plan(consent: Consent, proposal: Proposal) -> None:
+def check_plan(consent: Consent, agreement: Agreement) -> None:
     """Holds the plan against the policy and the run; nothing of the data is needed.
 
     Raises:
         Declined: the first thing that is not accepted.
     """
-    plan, run, dataset = proposal.plan, proposal.parameters, consent.dataset(proposal.dataset)
+    plan, run = agreement.plan, agreement.parameters
+    dataset = consent.dataset(agreement.dataset)
     weighted = plan.weights == "size"
     private_size = dataset.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
     laws, accepted = {plan.mechanism.law}, consent.laws
     # The release ahead of the rounds is number 0, of which there is one.
-    first, last = (0, 0) if plan.algorithm == "second-moments" else (1, proposal.rounds)
+    first, last = (0, 0) if plan.algorithm == "second-moments" else (1, agreement.rounds)
     if plan.party_level is not None:
         laws |= {plan.party_level.mechanism.law}
     claims = (
-        (Reason.WRONG_RUN, "run", proposal.run_id, plan.run_id == proposal.run_id),
+        (Reason.WRONG_RUN, "run", agreement.run_id, plan.run_id == agreement.run_id),
         (Reason.WRONG_RUN, "parties", run.parties, plan.parties == run.parties),
         (Reason.WRONG_RUN, "the round", f"{first} to {last}", first <= plan.round_number <= last),
         (Reason.UNIT, "unit", dataset.unit, plan.unit is dataset.unit),
@@ -108,6 +85,14 @@ def check_plan(consent: Consent, proposal: Proposal) -> None:
             "a guarantee for the whole party",
             "with party-epsilon, and only there",
             (plan.party_level is None) == (dataset.party_epsilon is None),
+        ),
+        (
+            Reason.RECORD_BOUND,
+            "records charged by",
+            "noise that this party adds itself: privacy.record-bound = 'inner'",
+            not consent.insist_on_inner
+            or plan.party_level is None
+            or not plan.party_level.covers_records,
         ),
         (
             Reason.NEIGHBOURING,
@@ -144,7 +129,7 @@ def check_plan(consent: Consent, proposal: Proposal) -> None:
             Reason.ALGORITHM,
             "algorithm",
             "that of the task",
-            plan.algorithm == proposal.task.get("kind"),
+            plan.algorithm == agreement.task.get("kind"),
         ),
         (
             Reason.PROTOCOL,

@@ -43,6 +43,8 @@ class Holding:
         features: p before the intercept.
         classes: K, 0 for −1/+1 and for targets.
         fingerprint: `sha256:` and the digest of the file.
+        schema: digest of what columns and label mean, the same at every party of a run; of rows
+            that were prepared elsewhere, of their numbers of features and classes.
     """
 
     rows: NDArray[np.floating]
@@ -50,6 +52,7 @@ class Holding:
     features: int
     classes: int
     fingerprint: str
+    schema: str
 
     def on(self, components: NDArray[np.float64] | None) -> Holding:
         """The same with its rows projected on `[p, k]` components, if there are any.
@@ -125,12 +128,15 @@ def load_holding(dataset: DataSet, folder: Path, *, label: str, intercept: bool)
     fingerprint = file_fingerprint(path)
     if dataset.prepared:
         rows, labels = _prepared(path)
+        features = rows.shape[1] - intercept
+        facts = f"prepared: {features} features, {dataset.classes} classes"
         return Holding(
             rows=rows,
             labels=labels,
-            features=rows.shape[1] - intercept,
+            features=features,
             classes=dataset.classes,
             fingerprint=fingerprint,
+            schema=hashlib.sha256(facts.encode()).hexdigest(),
         )
     try:
         schema = load_schema(folder / dataset.data_schema)
@@ -154,6 +160,7 @@ def load_holding(dataset: DataSet, folder: Path, *, label: str, intercept: bool)
         features=schema.dimension,
         classes=schema.classes,
         fingerprint=fingerprint,
+        schema=schema.digest,
     )
 
 

@@ -3,6 +3,7 @@
     party.toml  deployment.toml  identity.key  ledger.sqlite  party.log  party.lock
     state/session-<session>      a run's join request, and the protocol's secrets with it
     state/release-<run, data>    the contribution to that run's last round
+    openings                     what was opened in which sum, over all runs (`client.openings`)
 
 A process may be killed at any point and another one serve the next message: what an answer relies
 on is on disk, whole and fsynced, before the answer is returned (`secure_agg.state` says why). Files
@@ -26,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from client.consent import Declined
+from client.openings import Openings
 from client.wire import Frame, Reason, WireError, decode_frame, encode_frame
 
 __all__ = ["Keeper", "PartyFolderError"]
@@ -119,6 +121,11 @@ class Keeper:
     def ledger(self) -> Path:
         """The party's own ledger."""
         return self.folder / "ledger.sqlite"
+
+    @property
+    def openings(self) -> Openings:
+        """What the party's contributions were opened in."""
+        return Openings(path=self.folder / "openings")
 
     @property
     def _state(self) -> Path:

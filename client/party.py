@@ -18,6 +18,7 @@ from client.block import PartyBlock
 from client.plan import ReleasePlan
 from privacy.events import Composition, Event
 from privacy.guarantee import Neighbouring, Unit
+from secure_agg.primitives import digest
 
 __all__ = ["Answer", "PartyPolicy", "PartySession"]
 
@@ -57,12 +58,15 @@ class Answer:
         refused: party index → reason, by the plan and public facts alone.
         failed: parties whose computation gave nothing that may be released. Whether one failed
             depends on its records, so a release cannot simply go on without it.
+        digests: by place in the block, 32 bytes over a party's values before weights and grid;
+            empty unless the session takes them.
     """
 
     encoded: NDArray[np.unsignedinteger[Any]]
     weights: NDArray[np.float64]
     refused: dict[int, str]
     failed: tuple[int, ...]
+    digests: dict[int, bytes] = field(default_factory=dict)
 
 
 @dataclass
@@ -76,6 +80,7 @@ class PartySession:
         before: what their records were charged before the first round of this run's plan.
         answered: `[B]` how many releases each party has computed for; each is charged whether or
             not its sum was ever opened.
+        digesting: whether answers tell digests of the parties' values, as a real party's do.
     """
 
     block: PartyBlock
@@ -83,6 +88,7 @@ class PartySession:
     policy: PartyPolicy
     before: Composition = field(default_factory=Composition.empty)
     answered: NDArray[np.int64] = field(init=False)
+    digesting: bool = False
 
     def __post_init__(self) -> None:
         self.algorithm.model.check_labels(self.block.labels)
@@ -110,6 +116,7 @@ class PartySession:
         willing = np.flatnonzero(accepts)
         dtype = plan.encoding.dtype
         failed: tuple[int, ...] = ()
+        digests: dict[int, bytes] = {}
         encoded = np.zeros((self.block.parties, plan.dimension), dtype=dtype)
         if willing.size:
             whole = willing.size == self.block.parties
@@ -118,6 +125,11 @@ class PartySession:
             failed = tuple(int(willing[row]) for row in contribution.failed)
             self.answered[willing] += 1
             values = contribution.values
+            if self.digesting:
+                digests = {
+                    int(party): digest(b"parley/values", str(row.dtype).encode(), row.tobytes())
+                    for party, row in zip(willing, values, strict=True)
+                }
             if plan.weights == "size":
                 values = values * weights[willing, None]
             if whole and not failed:
@@ -127,7 +139,9 @@ class PartySession:
                 kept[list(contribution.failed)] = False
                 if kept.any():
                     encoded[willing[kept]] = plan.encoding.encode(values[kept])
-        return Answer(encoded=encoded, weights=weights, refused=refused, failed=failed)
+        return Answer(
+            encoded=encoded, weights=weights, refused=refused, failed=failed, digests=digests
+        )
 
     def _weights(self, plan: ReleasePlan) -> NDArray[np.float64]:
         if plan.weights == "size":

@@ -23,7 +23,7 @@ _KEYS: dict[str, tuple[frozenset[str], int]] = {
     "join": (
         frozenset(
             {"run", "session", "parameters", "dataset", "label", "intercept", "task", "plan"}
-            | {"rounds"}
+            | {"rounds", "schema"}
         ),
         1,
     ),

@@ -33,6 +33,7 @@ Scaling, each a public map of one record alone (S = the sum of the columns' larg
 from __future__ import annotations
 
 import difflib
+import hashlib
 import json
 import math
 import tomllib
@@ -181,6 +182,17 @@ class Schema(SchemaPart):
     def classes(self) -> int:
         """K of a softmax model; 0 where the label lists no classes."""
         return len(self.label.classes or ())
+
+    @property
+    def digest(self) -> str:
+        """SHA-256, in hex, of what decides the reading of a record: scaling, features, label.
+
+        How the file is written, and columns that are ignored, are each party's own affair.
+        """
+        parts = {**self.features, self.label_column: self.label}
+        content = [[name, column.model_dump(mode="json")] for name, column in parts.items()]
+        text = json.dumps([self.scaling, content], sort_keys=True, allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()
 
     @property
     def row_scale(self) -> float:

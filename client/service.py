@@ -4,11 +4,12 @@ Whatever comes is answered by a frame: ok, refused or failed, with one reason cl
 round asks for goes through these gates, and the first that is shut ends it:
 
 1. the session is known, the plan is the one that was joined (`client.joined`);
-2. policy, task, sensitivity and model hold (`client.examination`, `client.derivation`);
+2. policy, task, sensitivity and model hold (`client.acceptance`);
 3. the protocol would accept the message: rehearsed on a copy, so that a bad one costs nothing;
 4. the party's own ledger reserves the charge (`client.charging`), once a round;
 5. the contribution is computed, kept, and committed to;
-6. the protocol masks it, and its secrets are written before the answer is returned.
+6. the protocol masks it, under keys bound to everything it was computed from
+   (`client.agreement`), and its secrets are written before the answer is returned.
 
 Everything lives in the folder: another process may serve the next message. Nothing here knows how
 messages travel.
@@ -26,19 +27,18 @@ from pathlib import Path
 import numpy as np
 
 from client import charging
-from client.algorithms import FederatedAlgorithm
+from client.acceptance import Accepted, accept
+from client.agreement import Agreement, plan_from, session_of
 from client.consent import Consent, Declined, load_consent
-from client.contribution import ComputationFailed, check_opening, contribution, keep_opening
+from client.contribution import ComputationFailed, contribution
 from client.decoding import DecodingError, value_from
-from client.derivation import check_computation, check_state
-from client.examination import Proposal, check_components, check_plan, check_run
-from client.examination import task_of as algorithm_of
+from client.examination import check_run
 from client.holdings import Holding, load_holding
-from client.joined import Joined, plan_from, session_of, state_from
+from client.joined import Joined
 from client.keeper import Keeper, PartyFolderError
+from client.openings import OpenedOtherwise, Openings, listed_parties
 from client.requests import request_from, round_or_none
 from client.roster import Deployment, load_deployment
-from client.task import for_party
 from client.wire import (
     Frame,
     Reason,
@@ -46,11 +46,10 @@ from client.wire import (
     encode_frame,
     failed,
     refusal,
-    release_context,
 )
 from privacy.guarantee import Neighbouring
 from privacy.ledger import LedgerError
-from secure_agg.interface import ProtocolError, RemoteProtocolError, TooFewSurvivors
+from secure_agg.interface import ProtocolError, TooFewSurvivors
 from secure_agg.messages import Survivors, decode
 from secure_agg.pairwise_party import Party
 from secure_agg.primitives import Entropy, signing_public
@@ -181,6 +180,7 @@ class PartyService:
                 "party": self.index,
                 "features": holding.features,
                 "classes": holding.classes,
+                "schema": holding.schema,
                 "records": holding.records if head["sizes"] else None,
                 "clock": now,
             }
@@ -201,25 +201,28 @@ class PartyService:
     # A run from its first message to its last.
 
     def _join(self, frame: Frame) -> Frame:
-        joined = Joined.from_request(frame)
-        proposal = joined.proposal
-        policy = check_run(self._consent, self._deployment, proposal.parameters)
-        dataset = self._consent.dataset(proposal.dataset)
-        _, holding = self._examined(joined, proposal)
+        joined = Joined.from_request(frame, identities=self._deployment.identities)
+        agreed = joined.agreement
+        policy = check_run(self._consent, self._deployment, agreed.parameters)
+        dataset = self._consent.dataset(agreed.dataset)
+        accepted = self._accepted(agreed)
         charging.check_job(
             dataset,
-            proposal.plan,
-            releases=proposal.rounds,
+            agreed.plan,
+            releases=agreed.rounds,
             spent=charging.spent_ahead(
-                self._keeper.ledger, run_id=proposal.run_id, name=proposal.dataset
+                self._keeper.ledger, run_id=agreed.run_id, name=agreed.dataset
             ),
         )
         charging.register(
-            self._keeper.ledger, dataset, name=proposal.dataset, fingerprint=holding.fingerprint
+            self._keeper.ledger,
+            dataset,
+            name=agreed.dataset,
+            fingerprint=accepted.holding.fingerprint,
         )
         self._make_room(joined)
         party = Party(
-            run=proposal.parameters,
+            run=agreed.parameters,
             policy=policy,
             index=self.index,
             identity=self._identity,
@@ -236,8 +239,8 @@ class PartyService:
             raise Declined(Reason.PROTOCOL, "Expected a session that was not joined before.")
         others = []
         for session in open_sessions:
-            known = Joined.from_file(self._keeper.session(session)).proposal
-            same = (joined.proposal.run_id, joined.proposal.dataset)
+            known = self._joined(session).agreement
+            same = (joined.agreement.run_id, joined.agreement.dataset)
             if (known.run_id, known.dataset) == same:
                 self._keeper.end_session(session)
             else:
@@ -245,31 +248,28 @@ class PartyService:
         for session in others[: max(0, len(others) - self._consent.max_sessions + 1)]:
             self._keeper.end_session(session)
 
-    def _examined(self, joined: Joined, proposal: Proposal) -> tuple[FederatedAlgorithm, Holding]:
-        """Gate 2: policy, then the task, then what only this party's facts can tell."""
-        check_plan(self._consent, proposal)
-        algorithm = for_party(algorithm_of(self._consent, proposal.task), self.index)
-        components = joined.components_matrix()
-        check_components(proposal.task, given=components is not None)
-        held = self._holding(proposal.dataset, joined.label, intercept=joined.intercept)
-        holding = held.on(components)
-        check_computation(
+    def _accepted(self, agreement: Agreement) -> Accepted:
+        """Gate 2."""
+        return accept(
             self._consent,
-            proposal.plan,
-            algorithm,
-            features=holding.rows.shape[1],
-            classes=holding.classes,
-            records=holding.records,
+            agreement,
+            index=self.index,
+            holding_of=lambda agreed: self._holding(
+                agreed.dataset, agreed.label, intercept=agreed.intercept
+            ),
         )
-        holding.block(algorithm)
-        return algorithm, holding
+
+    def _joined(self, session: str) -> Joined:
+        return Joined.from_file(
+            self._keeper.session(session), identities=self._deployment.identities
+        )
 
     def _opened(self, frame: Frame) -> tuple[Joined, Party]:
-        joined = Joined.from_file(self._keeper.session(session_of(frame.head)))
+        joined = self._joined(session_of(frame.head))
         return joined, self._party(joined)
 
     def _party(self, joined: Joined) -> Party:
-        run = joined.proposal.parameters
+        run = joined.agreement.parameters
         return Party(
             run=run,
             policy=check_run(self._consent, self._deployment, run),
@@ -283,11 +283,18 @@ class PartyService:
         kept = replace(joined, state=party.state.to_bytes())
         self._keeper.keep_session(joined.session, kept.to_file())
 
-    def _stepped(self, frame: Frame, step: Callable[[Joined, Party], tuple[bytes, ...]]) -> Frame:
+    def _stepped(
+        self,
+        frame: Frame,
+        step: Callable[[Joined, Party], tuple[bytes, ...]],
+        *,
+        learned: Callable[[Joined], Joined] = lambda joined: joined,
+    ) -> Frame:
         """One step of the protocol; its state is kept whether it answered or refused."""
         joined, party = self._opened(frame)
         try:
             blobs = step(joined, party)
+            joined = learned(joined)
         except TooFewSurvivors as error:
             raise Declined(Reason.COHORT_TOO_SMALL, str(error)) from error
         except ProtocolError as error:
@@ -297,13 +304,13 @@ class PartyService:
         return answer(blobs=blobs)
 
     def _roster(self, frame: Frame) -> Frame:
-        number = round_or_none(frame.head["prepare"])
+        number, message = round_or_none(frame.head["prepare"]), frame.blobs[0]
 
         def step(_: Joined, party: Party) -> tuple[bytes, ...]:
-            party.on_roster(frame.blobs[0])
+            party.on_roster(message)
             return () if number is None else (party.prepare(number),)
 
-        return self._stepped(frame, step)
+        return self._stepped(frame, step, learned=lambda joined: joined.with_roster(message))
 
     def _prepare(self, frame: Frame) -> Frame:
         number = round_or_none(frame.head["prepare"])
@@ -323,44 +330,34 @@ class PartyService:
         joined, party = self._opened(frame)
         number = round_or_none(frame.head["prepare"])
         message, blob = frame.blobs
-        proposal = joined.at_round(plan_from(frame.head["plan"]))
-        plan = proposal.plan
-        algorithm, holding = self._examined(joined, proposal)
-        state = state_from(blob, algorithm)
-        check_state(algorithm, state)
-        release = release_context(plan, blob, joined.components)
+        try:
+            agreement = joined.at_round(plan_from(frame.head["plan"]), message=message, state=blob)
+        except ProtocolError as error:
+            raise Declined(Reason.PROTOCOL, str(error)) from error
+        accepted, plan, context = self._accepted(agreement), agreement.plan, agreement.binding()
         try:
             # On a copy: what the protocol would refuse is refused before anything is charged.
             copy, nothing = self._party(joined), np.zeros(plan.dimension, plan.encoding.dtype)
-            copy.start_round(message, nothing, context=release)
+            copy.start_round(message, nothing, context=context)
             if number is not None:
                 copy.prepare(number)
         except ProtocolError as error:
             raise Declined(Reason.PROTOCOL, str(error)) from error
-        vector = contribution(
-            self._keeper,
-            self._consent,
-            party=self.name,
-            proposal=proposal,
-            algorithm=algorithm,
-            holding=holding,
-            state=state,
-            release=release,
-        )
-        masked = bytes(party.on_plan(message, vector, context=release))
+        given = contribution(self._keeper, self._consent, party=self.name, accepted=accepted)
+        masked = bytes(party.on_plan(message, given.encoded, context=context))
         shares = () if number is None else (party.prepare(number),)
-        self._keep(replace(joined, release=release), party)
+        self._keep(replace(joined, keys=given.keys), party)
         return answer(blobs=(masked, *shares))
 
     def _survivors(self, frame: Frame) -> Frame:
         def step(joined: Joined, party: Party) -> tuple[bytes, ...]:
-            listed = decode(joined.proposal.parameters, frame.blobs[0], Survivors).survivors
-            try:
-                check_opening(self._keeper, joined, listed)
-            except RemoteProtocolError:
-                party.abandon()
-                raise
-            return (party.on_survivors(frame.blobs[0]),)
+            run = joined.agreement.parameters
+            listed = decode(run, frame.blobs[0], Survivors).survivors
+            self._in_one_sum(Openings.check, joined, party, listed)
+            reply = party.on_survivors(frame.blobs[0])
+            if not run.active:  # then the reply reveals
+                self._in_one_sum(Openings.keep, joined, party, listed)
+            return (reply,)
 
         return self._stepped(frame, step)
 
@@ -369,7 +366,25 @@ class PartyService:
             current = party.state.current
             listed = b"" if current is None else current.survivors
             reply = party.on_confirmations(frame.blobs[0])
-            keep_opening(self._keeper, self._consent, joined, listed)
+            # Once more: another session may have opened the same contribution since.
+            self._in_one_sum(Openings.keep, joined, party, listed)
             return (reply,)
 
         return self._stepped(frame, step)
+
+    def _in_one_sum(
+        self,
+        remember: Callable[[Openings, tuple[bytes, ...], bytes], None],
+        joined: Joined,
+        party: Party,
+        listed: bytes,
+    ) -> None:
+        if not joined.keys:
+            return
+        parties = listed_parties(self._deployment.identities, listed)
+        try:
+            remember(self._keeper.openings, joined.keys, parties)
+        except OpenedOtherwise as error:
+            if self._consent.insist_on_one_list:
+                party.abandon()
+                raise Declined(Reason.OTHER_SURVIVORS, str(error)) from error

@@ -30,9 +30,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from client.plan import ReleasePlan
-from secure_agg.primitives import digest
-
 __all__ = [
     "REQUESTS",
     "WIRE_VERSION",
@@ -45,10 +42,9 @@ __all__ = [
     "encode_frame",
     "failed",
     "refusal",
-    "release_context",
 ]
 
-WIRE_VERSION = 2
+WIRE_VERSION = 3
 REQUESTS = frozenset(
     {
         "inspect",
@@ -84,6 +80,7 @@ class Reason(StrEnum):
 
     UNKNOWN_DATASET = "unknown-dataset"
     DATA_UNREADABLE = "data-unreadable"
+    SCHEMA = "schema"
     SIZES_NOT_DISCLOSED = "sizes-not-disclosed"
     VERSION = "version"
     CLOCK_SKEW = "clock-skew"
@@ -100,7 +97,11 @@ class Reason(StrEnum):
     SENSITIVITY = "sensitivity"
     TOO_FEW_RECORDS = "too-few-records"
     BUDGET_EXHAUSTED = "budget-exhausted"
+    RECORD_BOUND = "record-bound"
+    GRID = "grid"
+    DEGENERATE = "degenerate"
     PLAN_CHANGED = "plan-changed"
+    OTHER_SURVIVORS = "other-survivors"
     PROTOCOL = "protocol"
     BUSY = "busy"
     ERROR = "error"
@@ -195,19 +196,3 @@ def decode_frame(data: bytes) -> Frame:
 
 def _no_constant(text: str) -> float:
     raise ValueError(f"Expected JSON, got {text}.")
-
-
-def release_context(plan: ReleasePlan, state: bytes, components: bytes = b"") -> bytes:
-    """32 bytes that bind a round's masks to its whole plan and to all that it starts from.
-
-    Args:
-        plan: of the round.
-        state: the model.
-        components: what rows are projected on, as they came with the join; empty for none.
-    """
-    return digest(
-        b"parley/release",
-        bytes.fromhex(plan.digest()),
-        digest(b"parley/components", components),
-        state,
-    )

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from client.agreement import Agreement
 from client.algorithms import FederatedAlgorithm
 from client.plan import ReleasePlan
 from client.roster import Deployment
@@ -103,20 +104,26 @@ def coordinate(
     def cohort_of(
         release: ReleasePlan, task: FederatedAlgorithm, *, rounds: int, given: bytes = b""
     ) -> PartyCohort:
-        run = _parameters(job, release, deployment)
+        run, named = _parameters(job, release, deployment), data_head(job, folder.run_id)
         return PartyCohort(
             transport=transport,
             server=Server(run=run, identities=deployment.identities),
             board=board,
             timeout_s=job.run.stage_timeout,
             weights=_weights(release, facts),
-            join_head={
-                **data_head(job, folder.run_id),
-                "task": describe_task(task),
-                "plan": release.to_json(),
-                "rounds": rounds,
-            },
-            components=given,
+            agreement=Agreement(
+                run_id=folder.run_id,
+                dataset=named["dataset"],
+                label=named["label"],
+                intercept=named["intercept"],
+                schema=next(iter(facts.values())).schema,
+                identities=deployment.identities,
+                parameters=run,
+                task=describe_task(task),
+                rounds=rounds,
+                plan=release,
+                components=given,
+            ),
             declined=dict(declined),
             setup=setup,
         )

@@ -24,6 +24,7 @@ from server.transport import Transport
 __all__ = ["PartyFacts", "data_head", "dataset_name", "federation_of", "inspect", "served_name"]
 
 _ASK_AGAIN_S = 1.0
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,11 +35,13 @@ class PartyFacts:
         features: p, columns before an intercept.
         classes: K of its schema, 0 for −1/+1 labels and targets.
         records: n, where the relation makes it public, else None.
+        schema: digest of what its columns and label mean, in hex.
     """
 
     features: int
     classes: int
-    records: int | None
+    schema: str
+    records: int | None = None
 
 
 def dataset_name(job: Job) -> str:
@@ -117,6 +120,14 @@ def inspect(
             for i, own in sorted(facts.items())
         )
         raise JobError(f"Expected the same columns at every party, got {listed}.")
+    if len({own.schema for own in facts.values()}) > 1:
+        listed = "; ".join(
+            f"{deployment.parties[i].name}: {own.schema[:12]}" for i, own in sorted(facts.items())
+        )
+        raise JobError(
+            "Expected one schema at every party (names, ranges and categories of columns, and the "
+            f"label's meaning), got digests {listed}. Give every party the same schema file."
+        )
     return facts, declined
 
 
@@ -129,6 +140,7 @@ def _own_facts(frame: Frame, party: int) -> bool:
     plain = all(isinstance(n, int) and not isinstance(n, bool) for n in numbers)
     return (
         plain
+        and _DIGEST.fullmatch(str(head.get("schema"))) is not None
         and head.get("party") == party
         and 1 <= head["features"] < 2**31
         and 0 <= head["classes"] < 2**31
@@ -140,6 +152,7 @@ def _facts(frame: Frame) -> PartyFacts:
     return PartyFacts(
         features=frame.head["features"],
         classes=frame.head["classes"],
+        schema=frame.head["schema"],
         records=frame.head.get("records"),
     )
 

@@ -299,6 +299,12 @@ class Privacy(Section):
     party_delta: Annotated[float, Field(gt=0, lt=1)] | Auto = Field(
         "auto", description="unit both: δ of that budget; auto: privacy.delta."
     )
+    record_bound: Literal["lower", "inner"] = Field(
+        "lower",
+        description="unit both: what a record is charged by. inner: the noise of its party's own "
+        "training, which holds against the server too; lower: that or the server's noise on the "
+        "sum, whichever costs less, which real parties decline unless insist-on-inner is false.",
+    )
     neighbouring: Literal["replace-one", "add-or-remove-one"] = Field(
         "replace-one",
         description="Neighbours differ by replacing one record (party), or (fedavg, unit record or "

@@ -11,12 +11,13 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from client.agreement import Agreement
 from client.algorithms import State
 from client.plan import ReleasePlan
 from client.wire import (
@@ -27,9 +28,9 @@ from client.wire import (
     WireError,
     decode_frame,
     encode_frame,
-    release_context,
 )
 from secure_agg.interface import Mode, RemoteProtocolError, TooFewSurvivors
+from secure_agg.messages import Roster, decode
 from secure_agg.pairwise_server import Server
 from server.cohort import PartyFailed, RoundSum
 from server.party_board import PartyBoard, PartyState
@@ -114,8 +115,7 @@ class PartyCohort:
         board: who stands where.
         timeout_s: what a party has to answer one request.
         weights: party → its public weight.
-        join_head: what the run is, for the parties to judge (`client.wire`).
-        components: safetensors of what the parties project their rows on; empty for none.
+        agreement: what the run is, for the parties to judge; rounds are bound to it.
         declined: parties that take no part in the run, with their reasons.
         setup: what was exchanged with them outside the rounds.
     """
@@ -125,12 +125,12 @@ class PartyCohort:
     board: PartyBoard
     timeout_s: float
     weights: Mapping[int, float]
-    join_head: Mapping[str, Any]
-    components: bytes = b""
+    agreement: Agreement
     declined: dict[int, Reason] = field(default_factory=dict)
     setup: Traffic = field(default_factory=Traffic)
 
     def __post_init__(self) -> None:
+        self.agreement = self.agreement.as_sent()
         self._joined: set[int] = set()
         self._silent: set[int] = set()
         self._prepared: dict[int, set[int]] = {}
@@ -207,11 +207,13 @@ class PartyCohort:
         """
         self._begin()
         self.board.stage("join", round_number=0)
-        head = {**self.join_head, "parameters": self.server.run.to_bytes().hex()}
-        frames = {index: self._frame("join", (self.components,), **head) for index in parties}
+        head, blobs = self.agreement.head(), (self.agreement.components,)
+        frames = {index: self._frame("join", blobs, **head) for index in parties}
         for reply in self._ask(frames, self.setup):
             self._accept(reply, self.server.on_advertise, self._joined)
         rosters = self.server.roster()
+        present = decode(self.server.run, next(iter(rosters.values())), Roster).present
+        self.agreement = replace(self.agreement, present=present)
         self.board.stage("roster", round_number=0)
         first = 1 if self._robust else None
         frames = {i: self._frame("roster", (r,), prepare=first) for i, r in rosters.items()}
@@ -298,19 +300,22 @@ class PartyCohort:
         self, plan: ReleasePlan, state: State, number: int, asked: set[int], traffic: Traffic
     ) -> tuple[int, ...]:
         blob = save_state({"theta": state["theta"]})
+        proposed = self.agreement.plan.at_round(plan.round_number)
+        if plan != proposed:
+            raise ValueError("Expected the plan that the parties joined for, got another.")
+        agreed = replace(self.agreement, plan=proposed, serial=number, state=blob)
         plans = self.server.plan(
             number,
             dimension=plan.dimension,
-            context=release_context(plan, blob, self.components),
+            context=agreed.binding(),
             participants=asked,
         )
         following = number + 1 if self._robust else None
-        proposed = plan.to_json()
         frames = {}
         if self._robust:  # who is not in this round can be in the next; waited for by nobody
             frames = {i: self._frame("prepare", prepare=following) for i in asked - set(plans)}
         frames |= {
-            i: self._frame("round", (message, blob), plan=proposed, prepare=following)
+            i: self._frame("round", (message, blob), plan=proposed.to_json(), prepare=following)
             for i, message in plans.items()
         }
         self.board.parties(plans, PartyState.COMPUTING)
@@ -344,6 +349,7 @@ class PartyCohort:
         take = self.server.on_confirm if active else self.server.on_reveal
         for reply in self._ask(frames, traffic, lasting=False):
             self._accept(reply, take, heard)
+        self._check_one_sum(len(heard))
         if active:
             confirmations = self.server.confirmations()
             self.board.stage("confirmations", round_number=self.board.round)
@@ -355,6 +361,17 @@ class PartyCohort:
                 self._accept(reply, self.server.on_reveal, heard)
         self.board.parties(heard, PartyState.UNMASKED)
         return self.server.finish()
+
+    def _check_one_sum(self, heard: int) -> None:
+        """Says why nobody goes on, where it is because the parties remember another sum."""
+        others = [i for i, why in self._refused.items() if why is Reason.OTHER_SURVIVORS]
+        if others and heard < self.server.run.minimum_survivors:
+            raise TooFewSurvivors(
+                f"Expected >= {self.server.run.minimum_survivors} parties to open the sum, got "
+                f"{heard}: {len(others)} were asked for the same contribution before, in a sum "
+                "over other parties, and the difference would be the contributions of a few. Let "
+                "the same parties take part as then, or learn something else."
+            )
 
     def _outcome(self, total: NDArray[Any], summed: tuple[int, ...], traffic: Traffic) -> RoundSum:
         parties = self.server.run.parties

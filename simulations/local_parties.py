@@ -108,6 +108,7 @@ def _consent(job: Job, experiment: Experiment) -> Consent:
         {
             "min-survivors": plan.min_survivors,
             "insist-on-confirmation": settings.protocol == "robust" and settings.confirm,
+            "insist-on-inner": plan.party_level is None or not plan.party_level.covers_records,
             "laws": sorted(laws),
             "calibrations": sorted({each.calibration for each in plans}),
             "algorithms": [each.algorithm for each in plans],

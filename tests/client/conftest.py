@@ -1,7 +1,9 @@
 """Three parties in their folders, and a server of the protocol that speaks the wire to them."""
 
+import hashlib
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,11 +11,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
+from client.agreement import Agreement
 from client.consent import Consent, render_consent
 from client.roster import Deployment, RosterParty, render_deployment
 from client.service import PartyService
 from client.task import describe_task
-from client.wire import WIRE_VERSION, Frame, decode_frame, encode_frame, release_context
+from client.wire import WIRE_VERSION, Frame, decode_frame, encode_frame
+from secure_agg.messages import Roster, decode
 from secure_agg.pairwise_server import Server
 from secure_agg.parameters import RunParameters
 from secure_agg.primitives import signing_public
@@ -151,20 +155,35 @@ class World:
             "dataset": "ward",
             "label": "logistic",
             "intercept": not self.fedavg,
+            "schema": self.schema,
             "task": describe_task(self.algorithm),
             "plan": self.plan.to_json(),
             "rounds": self.rounds,
         } | changes
 
+    @property
+    def schema(self):
+        """Digest of prepared rows' facts."""
+        facts = f"prepared: {FEATURES} features, 0 classes"
+        return hashlib.sha256(facts.encode()).hexdigest()
+
     def join(self, session="0a" * 16, **changes):
         """All parties join; the first round is prepared."""
         self.session = session
         run = self.parameters(session)
+        self.agreement = Agreement.proposed(
+            json.loads(json.dumps(self.join_head(session, **changes))),
+            components=b"",
+            identities=self.deployment.identities,
+        )
         self.server = Server(run=run, identities=self.deployment.identities)
         for i in range(self.count):
             reply = ok(self.ask(i, "join", **self.join_head(session, **changes)))
             self.server.on_advertise(reply.blobs[0])
-        for i, roster in self.server.roster().items():
+        rosters = self.server.roster()
+        present = decode(run, rosters[0], Roster).present
+        self.agreement = replace(self.agreement, present=present)
+        for i, roster in rosters.items():
             reply = ok(self.ask(i, "roster", [roster], session=session, prepare=1))
             self.server.on_shares(reply.blobs[0])
 
@@ -178,9 +197,8 @@ class World:
         """The round's request for each party."""
         plan = (plan or self.plan).at_round(number)
         state = state or self.state()
-        plans = self.server.plan(
-            serial, dimension=plan.dimension, context=release_context(plan, state)
-        )
+        agreed = replace(self.agreement, plan=plan, serial=serial, state=state)
+        plans = self.server.plan(serial, dimension=plan.dimension, context=agreed.binding())
         head = {"session": self.session, "plan": plan.to_json(), "prepare": prepare}
         return {
             i: Frame(

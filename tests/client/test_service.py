@@ -210,7 +210,7 @@ def test_what_was_opened_for_one_list_is_not_opened_for_another(tmp_path, wired)
     listed = world.server.close()
     for i in range(4):
         reply = world.ask(i, "survivors", [listed], session=world.session)
-        assert wired.reason(reply) == "protocol"
+        assert wired.reason(reply) == "other-survivors"
         again = world.ask(i, "survivors", [listed], session=world.session)
         assert wired.reason(again) == "protocol"  # the round is over
 

@@ -193,12 +193,13 @@ STATES = {
 
 @pytest.mark.parametrize("bad", STATES)
 def test_a_model_that_is_not_one_is_refused_before_anything_is_charged(recorded, bad):
-    world, _ = recorded
+    world, requests = recorded
     plan = world.plan.at_round(1)
+    (message,) = [frame.blobs[0] for frame in requests if frame.kind == "round"]
     reply = world.ask(
         0,
         "round",
-        [bytes(60), STATES[bad]],
+        [message, STATES[bad]],
         session=world.session,
         plan=plan.to_json(),
         prepare=None,
