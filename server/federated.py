@@ -301,7 +301,10 @@ def _lower_outside(job: Job, *, inner: Event, outer: Event) -> bool:
     Both bounds are proved for the same releases, the noisy sums, and nothing of a party is shown
     beside them; so the lower one may be charged (privacy.md, section 4). It is chosen once, from
     public figures alone, for every round: one bound's curve is composed, never a mixture.
+    Against the server itself only the inner one holds, and a job may ask for that one.
     """
+    if job.privacy.record_bound == "inner":
+        return False
 
     def cost(event: Event) -> float:
         spent = Composition.empty().add(event, count=job.rounds)
