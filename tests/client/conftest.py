@@ -171,21 +171,22 @@ class World:
         """All parties join; the first round is prepared."""
         self.session = session
         run = self.parameters(session)
-        self.agreement = Agreement.proposed(
-            json.loads(json.dumps(self.join_head(session, **changes))),
-            components=b"",
-            identities=self.deployment.identities,
-        )
         self.server = Server(run=run, identities=self.deployment.identities)
         for i in range(self.count):
             reply = ok(self.ask(i, "join", **self.join_head(session, **changes)))
             self.server.on_advertise(reply.blobs[0])
         rosters = self.server.roster()
-        present = decode(run, rosters[0], Roster).present
-        self.agreement = replace(self.agreement, present=present)
+        self.agree(rosters[0], session, **changes)
         for i, roster in rosters.items():
             reply = ok(self.ask(i, "roster", [roster], session=session, prepare=1))
             self.server.on_shares(reply.blobs[0])
+
+    def agree(self, roster, session="0a" * 16, **changes):
+        """What the parties agreed to with a join request and a roster."""
+        head = json.loads(json.dumps(self.join_head(session, **changes)))
+        agreed = Agreement.proposed(head, components=b"", identities=self.deployment.identities)
+        present = decode(agreed.parameters, roster, Roster).present
+        self.agreement = replace(agreed, present=present)
 
     def state(self, theta=None):
         """A model as it travels."""

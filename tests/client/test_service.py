@@ -303,7 +303,9 @@ def test_one_stage_rounds_are_for_owners_who_do_not_insist_on_confirmation(tmp_p
     for i in range(3):
         reply = wired.ok(world.ask(i, "join", **world.join_head()))
         world.server.on_advertise(reply.blobs[0])
-    for i, roster in world.server.roster().items():
+    rosters = world.server.roster()
+    world.agree(rosters[0])
+    for i, roster in rosters.items():
         reply = wired.ok(world.ask(i, "roster", [roster], session=world.session, prepare=None))
         assert reply.blobs == ()
     world.vectors(1, prepare=None)
