@@ -13,6 +13,7 @@ from client.wire import encode_frame
 from privacy.events import Composition
 from privacy.ledger import Ledger
 from secure_agg.interface import Mode
+from secure_agg.messages import Survivors, decode, encode
 from secure_agg.pairwise_server import Server
 
 
@@ -207,12 +208,14 @@ def test_what_was_opened_for_one_list_is_not_opened_for_another(tmp_path, wired)
     for i in range(4):  # the server says that party 4 fell silent
         reply = wired.ok(world.raw(i, encode_frame(requests[i])))
         world.server.on_vector(reply.blobs[0])
-    listed = world.server.close()
+    run, listed = world.server.run, world.server.close()
     for i in range(4):
         reply = world.ask(i, "survivors", [listed], session=world.session)
         assert wired.reason(reply) == "other-survivors"
-        again = world.ask(i, "survivors", [listed], session=world.session)
-        assert wired.reason(again) == "protocol"  # the round is over
+        # The round is over: not even the list that it was opened for would be answered now.
+        every = encode(run, replace(decode(run, listed, Survivors), survivors=b"\xf8"))
+        again = world.ask(i, "survivors", [every], session=world.session)
+        assert wired.reason(again) == "protocol"
 
 
 @pytest.mark.parametrize("broken", ["settle", "keep_session", "keep_contribution"])
