@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from client.block import PartyBlock
+from client.bounded import clamp
 from client.models import LinearModel
 from client.plan import ReleasePlan
 from privacy.sensitivity import Weights, gradient_sensitivity, output_sensitivity
@@ -34,6 +35,11 @@ __all__ = [
     "State",
 ]
 
+SMALLEST_LAMBDA: Final = 1e-8
+SMALLEST_WIDTH: Final = 0.01
+SMALLEST_CERTIFICATE: Final = 2.0**-36
+"""Of κ/n: the gradient norm that a certificate asks for, in units of G."""
+
 State = dict[str, NDArray[np.float64]]
 """What goes from round to round: named float64 arrays. `theta` is the model, `[d]`."""
 
@@ -44,7 +50,8 @@ class Contribution:
 
     Attributes:
         values: `[B, d]` v_j, unweighted.
-        failed: parties of the block that have nothing they may release (rows not used).
+        failed: parties of the block that have nothing they may release (rows not used): local
+            optima without a certificate. Nothing else fails, see `client.clipping`.
     """
 
     values: NDArray[np.floating]
@@ -129,8 +136,10 @@ class GradientPerturbation:
         return {"theta": zero, "velocity": zero, "average": zero, "round": np.zeros(1)}
 
     def local(self, state: State, block: PartyBlock, plan: ReleasePlan) -> Contribution:
-        """Mean gradients of all parties at θ."""
+        """Mean gradients of all parties at θ; none fails, whatever θ and the records are."""
         values = self.model.gradients(state["theta"], block, clip=plan.clip_norm)
+        # No entry is further out but by rounding; clamping brings no two of them further apart.
+        clamp(values, self.bound)
         return Contribution(values=values, failed=())
 
     def update(self, state: State, average: NDArray[np.float64]) -> State:
@@ -170,7 +179,9 @@ class OutputPerturbation:
 
     A local optimum is accepted when its gradient norm is at most τ = κG/n_j, so that
     ‖θ̂ − θ*‖ ≤ τ/λ by strong convexity, and the sensitivity of one party's model is
-    2G/(n_jλ) + 2τ/λ. A party that cannot certify it fails, and the release with it.
+    2G/(n_jλ) + 2τ/λ. A party that cannot certify it fails, and the release with it: that is seen,
+    and no noise covers it. So only problems are taken whose certificate no records are known to
+    prevent (`check_certifiable`), whatever λ, κ and loss a server would like.
 
     Attributes:
         lipschitz: G.
@@ -187,6 +198,35 @@ class OutputPerturbation:
     def dimension(self) -> int:
         """The model's."""
         return self.model.dimension
+
+    def check_certifiable(self, records: int) -> None:
+        """Refuses problems whose optimum double precision may not reach, for some records.
+
+        Newton's method is damped and J is λ-strongly convex, so that in exact arithmetic every
+        party gets there. Rounding leaves a gradient of some 2⁻⁵²·G, and steps that are off by
+        2⁻⁵²/(λ·h) of themselves, h the width over which the slope changes: both are kept far away.
+
+        Args:
+            records: n of a party, or the most that one has.
+
+        Raises:
+            ValueError: λ, κ/n or the loss's width is too small.
+        """
+        if not self.lambda_ >= SMALLEST_LAMBDA:
+            raise ValueError(
+                f"Expected lambda >= {SMALLEST_LAMBDA:g} with output-perturbation, got "
+                f"{self.lambda_:g}: its optima could not be certified for all records."
+            )
+        if not self.tolerance >= SMALLEST_CERTIFICATE * records:
+            raise ValueError(
+                f"Expected a tolerance >= {SMALLEST_CERTIFICATE:g} a record, here "
+                f"{SMALLEST_CERTIFICATE * records:.3g}, got {self.tolerance:g}."
+            )
+        if not self.model.smoothness * SMALLEST_WIDTH <= 0.5:
+            raise ValueError(
+                f"Expected a huber width >= {SMALLEST_WIDTH:g} with output-perturbation, got a "
+                "smaller one: its optima could not be certified for all records."
+            )
 
     @property
     def bound(self) -> float:
@@ -208,6 +248,7 @@ class OutputPerturbation:
         target = plan.tolerance / int(block.sizes.max())
         optima = local_optima(self.model, block, lam=self.lambda_, tolerance=target)
         failed = tuple(np.flatnonzero(~optima.certified).tolist())
+        clamp(optima.theta, self.bound)  # towards the optimum, which lies within
         return Contribution(values=optima.theta, failed=failed)
 
     def update(self, state: State, average: NDArray[np.float64]) -> State:

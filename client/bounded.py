@@ -1,7 +1,8 @@
 """Contributions within their bound, whatever they are: maps of all floats, NaN and ∞ among them.
 
-Both maps are defined for every input and fixed beforehand, so that what a party sends is bounded
-also where its training diverged, and nothing else says that it did.
+The maps are defined for every input and fixed beforehand, so that what a record or a party adds is
+bounded also where a number overflowed, and nothing else says that it did: see `client.clipping` for
+why a bounded function of one record keeps the sensitivity, finite or not.
 
     >>> import numpy as np
     >>> values = np.array([[3.0, np.nan], [-np.inf, 0.5]])
@@ -16,13 +17,15 @@ also where its training diverged, and nothing else says that it did.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["clamp", "clip_rows"]
+__all__ = ["clamp", "clip_rows", "drop_broken_rows"]
 
 
-def clamp(values: NDArray[np.float64], limit: float) -> None:
+def clamp(values: NDArray[np.floating[Any]], limit: float) -> None:
     """Every entry into ±limit in place; NaN becomes 0."""
     np.clip(values, -limit, limit, out=values)
     values[np.isnan(values)] = 0
@@ -36,3 +39,10 @@ def clip_rows(values: NDArray[np.float64], norm: float) -> None:
     values[broken], norms[broken] = 0, 0
     # A little below, for the rounding of norm and product.
     values *= np.minimum(1.0, norm * (1 - 1e-9) / np.maximum(norms, 1e-300))
+
+
+def drop_broken_rows(values: NDArray[np.floating[Any]]) -> None:
+    """Entries of `[n]`, or rows of `[n, K]`, that are not finite become 0 in place."""
+    finite = np.isfinite(values)
+    if not finite.all():
+        values[~(finite if values.ndim == 1 else finite.all(axis=1))] = 0

@@ -73,6 +73,11 @@ def check_computation(
         )
     if isinstance(algorithm, GradientPerturbation | OutputPerturbation):
         entry = _check_linear(plan, algorithm, classes)
+        if isinstance(algorithm, OutputPerturbation):
+            try:
+                algorithm.check_certifiable(records)
+            except ValueError as error:
+                raise Declined(Reason.ALGORITHM, str(error)) from error
     elif isinstance(algorithm, SecondMoments):
         entry = _check_moments(plan, algorithm)
     else:
@@ -137,7 +142,9 @@ def _check_linear(
         if algorithm.lambda_ <= 0 or algorithm.tolerance < 0 or plan.tolerance is None:
             raise Declined(Reason.ALGORITHM, "Expected λ > 0 and a tolerance, got others.")
         certified = algorithm.tolerance * algorithm.lipschitz
+        # Nor tighter, however it is asked for: `check_certifiable` is about the task's.
         _sufficient("the task's tolerance", plan.tolerance, certified)
+        _sufficient("the plan's tolerance", certified, plan.tolerance)
     elif plan.clip_norm is not None:
         if plan.clip_norm <= 0:
             raise Declined(Reason.ALGORITHM, f"Expected clip_norm > 0, got {plan.clip_norm}.")

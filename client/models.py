@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from client.block import PartyBlock
+from client.bounded import drop_broken_rows
 from client.chunks import CHUNK_BYTES, chunk_ranges, for_each_chunk
 from client.losses import LOSSES, Array, HuberSVM, Logistic, Loss, Softmax, SquaredLoss
 
@@ -152,7 +153,9 @@ class LinearModel:
         """Every party's mean gradient of the data loss, without the regulariser.
 
         The bits of a party's row depend on its own records only: not on the other parties of the
-        block, nor on the number of cores.
+        block, nor on the number of cores. They are finite for every θ: a record whose gradient is
+        not (θ·x = ∞ − ∞) adds zero, which is no longer than G and a function of that record alone,
+        so that the sensitivity is what it was (`client.clipping`).
 
         Args:
             theta: `[d]`, or `[B, d]` for a model of each party's own.
@@ -186,21 +189,24 @@ class LinearModel:
             block.sizes,
             block.uniform_size,
         )
-        theta = np.ascontiguousarray(theta, features.dtype)
+        with np.errstate(over="ignore"):
+            theta = np.ascontiguousarray(theta, features.dtype)
         gradients = np.empty((block.parties, self.dimension), features.dtype)
 
         def sweep(first: int, last: int) -> None:
             rows = slice(offsets[first], offsets[last])
             x, starts = features[rows], offsets[first:last] - offsets[first]
-            margins = self._party_margins(
-                theta if theta.ndim == 1 else theta[first:last], x, sizes[first:last], alike
-            )
-            labels = _as(block.labels[rows], margins)
-            if losses is None:
-                slopes = self.kind.slope(margins, labels)
-            else:
-                values, slopes = self.kind.value_and_slope(margins, labels)
-                losses[first:last] = np.add.reduceat(values, starts)
+            with np.errstate(all="ignore"):  # a margin that overflows is a slope that is dropped
+                margins = self._party_margins(
+                    theta if theta.ndim == 1 else theta[first:last], x, sizes[first:last], alike
+                )
+                labels = _as(block.labels[rows], margins)
+                if losses is None:
+                    slopes = self.kind.slope(margins, labels)
+                else:
+                    values, slopes = self.kind.value_and_slope(margins, labels)
+                    losses[first:last] = np.add.reduceat(values, starts)
+            drop_broken_rows(slopes)
             if clip is not None:
                 norms = self.kind.slope_norm(slopes) * np.sqrt(np.vecdot(x, x))
                 factor = clip / np.maximum(norms, clip)

@@ -148,11 +148,14 @@ def _moments(rows: NDArray[np.floating]) -> NDArray[np.float64]:
     """`[n, p]` → `[p, p]` Σ x xᵀ of the rows cut to the grid, exactly.
 
     Cut rows have squared norms that are multiples of 2⁻³² and at most 1: rounding in the rows
-    themselves, which may be a little longer than 1, cannot reach the next multiple.
+    themselves, which may be a little longer than 1, cannot reach the next multiple. A row for which
+    that does not hold (there is none among prepared ones), NaN or infinite, adds zero.
     """
     total = np.zeros((rows.shape[1], rows.shape[1]), dtype=np.int64)
     for begin in range(0, len(rows), _PIECE):
-        cut = np.trunc(rows[begin : begin + _PIECE].astype(np.float64) * _GRID)
+        with np.errstate(over="ignore"):
+            cut = np.trunc(rows[begin : begin + _PIECE].astype(np.float64) * _GRID)
+            cut[~(np.vecdot(cut, cut) <= _GRID**2)] = 0
         total += (cut.T @ cut).astype(np.int64)
     return total / _GRID**2
 

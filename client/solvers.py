@@ -33,7 +33,7 @@ from client.newton import ConjugateGradients, Dual, Primal, System, minimise
 
 __all__ = ["LocalOptima", "Optimum", "local_optima", "optimum", "party_weights"]
 
-_MOST_STEPS = 400
+_MOST_STEPS = 3000
 _CHUNK_BYTES = 2 << 20  # of rows and matrices a worker holds at once
 _LARGEST_MATRIX = 1000  # beyond this size of Hessian and Gram matrix conjugate gradients win
 _MARGIN = 0.25  # the loop stops at this share of the tolerance, so that the certificate holds

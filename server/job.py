@@ -210,7 +210,7 @@ class DPSGD(Section):
     local_steps: Annotated[int, Field(ge=1)] | Auto = Field(
         "auto", description="Steps in a round; a number replaces local-epochs."
     )
-    clip_norm: Positive = Field(
+    clip_norm: Annotated[float, Field(ge=1e-12, le=1e12)] = Field(
         1.0,
         description="C: every record's gradient is clipped to this L2 norm (unit record or both).",
     )

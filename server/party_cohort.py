@@ -332,7 +332,7 @@ class PartyCohort:
         if self._failed:
             raise PartyFailed(
                 "A party computed nothing that it may release (a local optimum that cannot be "
-                "certified, or training that gave NaN): the release is given up, nothing was "
+                "certified, or an error on its machine): the release is given up, nothing was "
                 "opened, and its charge stands."
             )
         if plan.min_survivors > len(arrived):

@@ -177,7 +177,12 @@ def plan_release(
         min_records=federation.min_records,
         total_records=federation.total_records,
     )
-    if not isinstance(algorithm, OutputPerturbation):
+    if isinstance(algorithm, OutputPerturbation):
+        try:
+            algorithm.check_certifiable(federation.max_records)
+        except ValueError as error:
+            raise JobError(str(error)) from error
+    else:
         # Sums of n gradients in double precision are off by at most (n + d)·2⁻⁵³·G each (Higham
         # 2002, §4.2), twice between neighbours: n(n + d)·2⁻⁵³ of 2G/n. A local optimum's
         # certificate already covers it.

@@ -357,8 +357,15 @@ def test_an_optimum_less_certain_than_the_noise_allows_for_is_declined(tmp_path,
     world = wired.World(tmp_path, overrides=("algorithm.kind=output-perturbation",))
     looser = replace(world.plan, tolerance=world.plan.tolerance * 2)
     assert refused(world, wired, plan=looser) == "sensitivity"
+    tighter = replace(world.plan, tolerance=world.plan.tolerance * 1e-9)
+    assert refused(world, wired, plan=tighter) == "sensitivity"
     assert refused(world, wired, plan=replace(world.plan, tolerance=None)) == "algorithm"
     assert refused(world, wired, plan=replace(world.plan, clip_norm=0.5)) == "algorithm"
+    for key, value in {"tolerance": 1e-12, "lambda_": 1e-12}.items():
+        # Problems whose certificate depends on what the records are.
+        hard = replace(world.algorithm, **{key: value})
+        plan = replace(world.plan, lambda_=hard.lambda_, tolerance=hard.tolerance * hard.lipschitz)
+        assert refused(world, wired, task=describe_task(hard), plan=plan) == "algorithm"
     ball = describe_task(world.algorithm)
     loss = {"kind": "ridge", "radius": 1.0, "label_bound": 1.0}
     ball = {**ball, "model": {**ball["model"], "loss": loss}}

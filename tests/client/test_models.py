@@ -333,3 +333,51 @@ def test_chunks_keep_order_and_pass_errors_on():
 
     with pytest.raises(KeyError):
         for_each_chunk(fail, ranges)
+
+
+HOSTILE = [0.0, 1e308, -1e308, 1.7e308, -1.7e308, 1e200, 5e-324, -0.0, 1.0]
+"""Coordinates of a θ that a server may choose: finite, so that a party accepts them."""
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("clip", [None, 0.25])
+@pytest.mark.parametrize("name", ["logistic", "huber-svm", "softmax"])
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_no_theta_and_no_record_moves_a_mean_gradient_by_more_than_the_bound(
+    name, clip, dtype, data
+):
+    """At θ = (1e308, −1e308, …) a margin is ∞ − ∞ for some records and finite for others."""
+    model, block = make_block(KINDS[name], [6, 3], 4, seed=data.draw(st.integers(0, 99)))
+    entries = st.lists(st.sampled_from(HOSTILE), min_size=model.dimension, max_size=model.dimension)
+    theta = np.array(data.draw(entries))
+    raw = data.draw(st.lists(st.sampled_from(HOSTILE), min_size=4, max_size=4))
+    rows = block.features.copy()
+    rows[2] = prepare_rows(np.array([raw]), intercept=True)
+    sums = [
+        model.gradients(
+            theta,
+            PartyBlock(features=each.astype(dtype), labels=block.labels, offsets=block.offsets),
+            clip=clip,
+        )
+        for each in (block.features, rows)
+    ]
+    assert np.isfinite(sums).all()
+    bound = min(clip or np.inf, model.lipschitz)
+    for each in sums:
+        assert np.linalg.norm(each, axis=1).max() <= bound * (1 + 1e-5)
+    moved = np.linalg.norm(sums[0][0] - sums[1][0])
+    assert moved <= 2 * bound / 6 * (1 + 1e-5)
+    np.testing.assert_array_equal(sums[0][1], sums[1][1])
+
+
+def test_a_record_whose_margin_is_not_a_number_adds_zero_to_the_bit():
+    model = LinearModel(kind=Logistic(), features=2)
+    theta = np.array([1.5e308, -1.5e308])
+    rows = np.array([[0.6, 0.8], [2.0**0.5 / 2, 2.0**0.5 / 2], [0.0, 0.5]])
+    labels = np.array([1.0, 1.0, -1.0])
+    wild = np.vstack([rows, [[1.0, 1.0]]]) * 4  # not prepared: 6e308 − 6e308
+    block = PartyBlock(features=wild, labels=np.r_[labels, 1.0], offsets=np.array([0, 3, 4]))
+    gradients = model.gradients(theta, block)
+    assert np.isfinite(gradients).all()
+    assert gradients[1].tolist() == [0.0, 0.0]

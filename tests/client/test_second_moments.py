@@ -86,6 +86,12 @@ def test_entries_are_clamped_to_the_public_bound() -> None:
     assert values.tolist() == [10.0, 0.0, 0.0]
 
 
+@pytest.mark.parametrize("row", [[np.nan, 0.0], [np.inf, 0.0], [1e308, -1e308], [3.0, 4.0]])
+def test_a_row_that_is_not_finite_or_too_long_adds_zero(row) -> None:
+    values, _ = summed([[0.5, 0.5], row, [-0.0, 5e-324]])
+    assert np.array_equal(values, summed([[0.5, 0.5]])[0])
+
+
 def test_rows_are_projected_party_by_party_as_a_party_alone_does_it() -> None:
     rng = np.random.default_rng(3)
     rows, components = rng.normal(size=(90, 12)), rng.normal(size=(12, 4))

@@ -2,8 +2,11 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from client import solvers
+from client.algorithms import SMALLEST_CERTIFICATE, SMALLEST_LAMBDA, SMALLEST_WIDTH
 from client.block import PartyBlock
 from client.models import HuberSVM, LinearModel, Logistic, Softmax, SquaredLoss, prepare_rows
 from client.newton import ConjugateGradients, Dual, Primal
@@ -160,6 +163,42 @@ def test_hard_parties_are_certified_down_to_tiny_lambda(name, lam):
 def test_huber_svm_converges_where_plain_newton_would_cycle(width):
     model, block = make(HuberSVM(width=width), [50] * 30, 80)
     result = local_optima(model, block, 1e-3, TOLERANCE)
+    assert result.certified.all()
+
+
+HARD_ROWS = {
+    "separable": lambda rng, x: x,
+    "alike": lambda rng, x: np.repeat(x[:1], len(x), axis=0),
+    "nearly alike": lambda rng, x: x[:1] * 0.999 + 1e-9 * x,
+    "of all lengths": lambda rng, x: x * 10.0 ** -rng.uniform(0, 300, (len(x), 1)),
+    "zero": lambda rng, x: x * 0,
+    "twice, with other labels": lambda rng, x: np.repeat(x, 2, axis=0)[: len(x)],
+}
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    kind=st.sampled_from([Logistic(), HuberSVM(width=SMALLEST_WIDTH), Softmax(classes=3)]),
+    lam=st.sampled_from([SMALLEST_LAMBDA, 1e-6, 1e-4]),
+    made=st.sampled_from(sorted(HARD_ROWS)),
+    one_class=st.booleans(),
+    size=st.sampled_from([(1, 2), (5, 40), (60, 8), (60, 90)]),
+    seed=st.integers(0, 2**20),
+)
+def test_no_records_are_found_that_prevent_a_certificate(kind, lam, made, one_class, size, seed):
+    """Failing is seen and not covered by noise: it must not depend on a record."""
+    rng = np.random.default_rng(seed)
+    x = prepare_rows(rng.normal(size=size) * 5, intercept=False)
+    above = x @ rng.normal(size=size[1]) > 0
+    if made.startswith("twice"):
+        above = np.arange(len(x)) % 2 == 0
+    above |= one_class
+    labels = above.astype(np.int64) if isinstance(kind, Softmax) else np.where(above, 1.0, -1.0)
+    block = PartyBlock(
+        features=HARD_ROWS[made](rng, x), labels=labels, offsets=np.array([0, len(x)])
+    )
+    model = LinearModel(kind=kind, features=size[1])
+    result = local_optima(model, block, lam, SMALLEST_CERTIFICATE * model.lipschitz)
     assert result.certified.all()
 
 

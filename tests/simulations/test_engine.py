@@ -307,14 +307,20 @@ def test_ridge_targets_beyond_their_bound_are_clamped_before_they_count(tmp_path
     assert np.linalg.norm(moved) <= planned
 
 
-def test_a_party_that_cannot_certify_ends_the_run_with_its_charge_and_no_number(tmp_path):
-    hard = (
-        "algorithm.kind=output-perturbation",
-        "model.kind=huber-svm",
-        "model.huber-width=1e-9",
-        "model.lambda=1e-7",
-        "algorithm.tolerance=1e-9",
-    )
+@pytest.mark.parametrize(
+    "hard", ["model.huber-width=1e-3", "model.lambda=1e-9", "algorithm.tolerance=1e-12"]
+)
+def test_a_job_whose_certificates_records_may_prevent_is_refused(tmp_path, hard):
+    with pytest.raises(JobError, match=r"Expected (lambda|a tolerance|a huber width) >="):
+        run(tmp_path, "algorithm.kind=output-perturbation", "model.kind=huber-svm", hard)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_party_that_cannot_certify_ends_the_run_with_its_charge_and_no_number(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr("client.solvers._MOST_STEPS", 0)  # no records are known that do it
+    hard = ("algorithm.kind=output-perturbation", "model.kind=huber-svm")
     result = run(tmp_path, *hard)
     assert result.summary["status"] == "party-failed"
     assert "gradient" not in result.summary["reason"]

@@ -1,0 +1,122 @@
+"""NaN is no signal: whatever a server chose and a record holds, a party answers within its bound.
+
+A party that stopped where a gradient overflows would tell one bit of its records that no noise
+covers. Here a server chooses θ, rates and the model, and one record is anything that rows may be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from client.block import PartyBlock
+from client.models import prepare_rows
+from client.party import PartyPolicy, PartySession
+from privacy.guarantee import Unit
+from server.federated import network_for
+from server.job_file import load_job
+from server.release import Federation, algorithm_for, model_for, plan_release
+
+P, SIZES = 16, (30, 40, 50)
+
+FEDAVG = [
+    "algorithm.kind=fedavg",
+    "model.kind=mlp",
+    "model.hidden=[4]",
+    "dp-sgd.sampling-rate=1.0",
+    "dp-sgd.local-steps=2",
+    "privacy.delta=1e-3",
+    "privacy.epsilon=4",
+]
+UNITS = {
+    "record": [],
+    "party": ["privacy.unit=party"],
+    "both": ["privacy.unit=both", "privacy.party-epsilon=4", "privacy.party-delta=1e-3"],
+}
+LINEAR = {
+    kind: [f"model.kind={kind}", "model.intercept=false"]
+    for kind in ("logistic", "huber-svm", "softmax", "ridge")
+}
+NETWORKS = {
+    **{f"fedavg {unit}": [*FEDAVG, *more] for unit, more in UNITS.items()},
+    **{f"fedavg {way}": [*FEDAVG, f"dp-sgd.gradients={way}"] for way in ("vmap", "opacus")},
+    "fedavg float64": [*FEDAVG, "dp-sgd.precision=float64"],
+    "fedavg fraction": [*FEDAVG, "dp-sgd.clipped-fraction-share=0.1"],
+    "fedavg diverging": FEDAVG,
+    "fedavg party diverging": [*FEDAVG, *UNITS["party"]],
+}
+JOBS = {
+    **LINEAR,
+    "clipped": [*LINEAR["softmax"], "algorithm.clip-norm=0.5"],
+    **NETWORKS,
+}
+HOSTILE = {
+    "zero": np.zeros,
+    "ordinary": lambda d: np.random.default_rng(0).normal(size=d),
+    "float32's largest": lambda d: np.full(d, 3.4e38) * (-1.0) ** np.arange(d),
+    "beyond float32": lambda d: np.full(d, 1e200) * (-1.0) ** (np.arange(d) // 3),
+    "float64's largest": lambda d: np.full(d, 1.79e308) * (-1.0) ** (np.arange(d) // 5),
+    "denormal": lambda d: np.full(d, 5e-324),
+}
+ROWS = {
+    "large": [1e308] * P,
+    "alternating": [1e308, -1e308] * (P // 2),
+    "denormal": [5e-324] * P,
+    "minus zero": [-0.0] * P,
+    "one": [1.0] + [0.0] * (P - 1),
+}
+
+
+def world(name: str):
+    """A block of parties, the algorithm and a plan that they accept."""
+    job = load_job(
+        overrides=[
+            f"parties.count={len(SIZES)}", "run.seed=1", "algorithm.rounds=2",
+            "secure-aggregation.min-survivors=1", *JOBS[name],
+        ]
+    )  # fmt: skip
+    rng = np.random.default_rng(5)
+    rows = prepare_rows(rng.normal(size=(sum(SIZES), P)), intercept=False)
+    classes = 3 if job.model.kind == "softmax" else 2
+    labels = rng.integers(0, classes, len(rows))
+    federation = Federation.of_sizes(np.array(SIZES))
+    if job.algorithm.kind == "fedavg":
+        model = network_for(job, features=P, classes=2)
+    else:
+        model = model_for(job, features=P, classes=classes if classes > 2 else 0)
+        if job.model.kind in ("logistic", "huber-svm"):
+            labels = 2.0 * labels - 1
+        if job.model.kind == "ridge":
+            labels = model.kind.bounded(rng.normal(size=len(rows)) * 1e300)
+    algorithm = algorithm_for(job, model, federation)
+    plan = plan_release(job, algorithm=algorithm, federation=federation, run_id="r")
+    if "diverging" in name:  # a server may say one rate and bound, and mean another
+        algorithm = replace(algorithm, training=replace(algorithm.training, learning_rate=1e300))
+    block = PartyBlock(features=rows, labels=labels, offsets=np.cumsum([0, *SIZES]))
+    return block, algorithm, plan.at_round(1)
+
+
+POLICY = PartyPolicy(epsilon=np.inf, delta=1e-5, units=frozenset(Unit), party_epsilon=np.inf)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
+@pytest.mark.parametrize("name", JOBS)
+def test_no_theta_and_no_record_makes_a_party_fail(name: str) -> None:
+    whole, algorithm, plan = world(name)
+    for row in ROWS.values():
+        features = whole.features.copy()
+        features[0] = prepare_rows(np.array([row]), intercept=False)[0]
+        block = PartyBlock(features=features, labels=whole.labels, offsets=whole.offsets)
+        for parties in (block, block.take([0])):  # one alone is trained in another way
+            session = PartySession(block=parties, algorithm=algorithm, policy=POLICY)
+            for made in HOSTILE.values():
+                theta = made(algorithm.model.dimension)
+                if name == "ridge":  # others are refused
+                    theta = algorithm.model.project(theta * 1e-300)
+                answer = session.answer(plan, {"theta": theta})
+                assert answer.failed == ()
+                assert answer.refused == {}
+                values = plan.encoding.to_float(plan.encoding.decode(answer.encoded))
+                assert np.abs(values).max() <= plan.encoding.bound * (1 + 1e-6)
