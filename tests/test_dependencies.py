@@ -1,0 +1,45 @@
+"""What Parley depends on: bounded above, pinned for CI, declared where imported."""
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+REQUIREMENTS = [
+    Requirement(line)
+    for line in (
+        *PROJECT["dependencies"],
+        *(line for group in PROJECT["optional-dependencies"].values() for line in group),
+    )
+    if not line.startswith("parley[")
+]
+PINS = dict(
+    line.split("==")
+    for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    if not line.startswith("#")
+)
+
+
+@pytest.mark.parametrize("requirement", REQUIREMENTS, ids=str)
+def test_a_dependency_has_an_upper_bound_and_a_pin_within_its_bounds(requirement):
+    assert any(bound.operator == "<" for bound in requirement.specifier)
+    assert PINS[canonicalize_name(requirement.name)] in requirement.specifier
+
+
+def test_ci_installs_the_pins_and_looks_for_undeclared_imports():
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert 'PIP_CONSTRAINT="$PWD/constraints.txt"' in script
+    assert "\ndeptry .\n" in script
+
+
+def test_every_import_is_declared_and_every_dependency_imported():
+    done = subprocess.run(
+        [sys.executable, "-m", "deptry", "."], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert done.returncode == 0, done.stderr
