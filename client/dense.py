@@ -3,9 +3,10 @@
     a₀ = prefix(x),   a_l = φ_l(z_l),   z_l = W_l a_{l−1} + c_l,   loss = cross-entropy of z_L
     b_L = softmax(z_L) − e_y,   b_{l−1} = φ′_{l−1} ⊙ W_lᵀ b_l,   ∂W_l = b_l a_{l−1}ᵀ,   ∂c_l = b_l
 
-so that ‖g‖² = Σ_l ‖b_l‖²(‖a_{l−1}‖² + 1), and the sum of clipped gradients is one product a layer
-(Goodfellow 2015, arXiv:1510.01799). In numpy: for small networks most of a step is the cost of
-calls, and numpy's are several times cheaper than torch's.
+so that ‖g‖² = Σ_l ‖b_l‖²(‖a_{l−1}‖² + 1) exactly, without a difference in which terms could cancel
+(`client.per_record` has what rounding and underflow add), and the sum of clipped gradients is one
+product a layer (Goodfellow 2015, arXiv:1510.01799). In numpy: for small networks most of a step is
+the cost of calls, and numpy's are several times cheaper than torch's.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from client.clipping import drop_broken, shrink
-from client.per_record import ghost_layers
+from client.per_record import clip_slack, ghost_layers
 
 __all__ = ["Dense"]
 
@@ -56,11 +57,13 @@ class Dense:
         prefix: modules without parameters, before the first layer.
         layers: L linear layers.
         activations: types of the L − 1 between them.
+        slack: see `client.per_record.clip_slack`.
     """
 
     prefix: nn.Sequential
     layers: tuple[nn.Linear, ...]
     activations: tuple[type[nn.Module], ...]
+    slack: float
 
     @classmethod
     def of(cls, network: nn.Module) -> Dense | None:
@@ -77,7 +80,8 @@ class Dense:
         ):
             return None
         prefix = nn.Sequential(*modules[:first])
-        return cls(prefix=prefix, layers=layers, activations=activations)
+        slack = clip_slack(network)
+        return cls(prefix=prefix, layers=layers, activations=activations, slack=slack)
 
     def sums(
         self, theta: Array, x: Array, y: Array, mask: Array, clip: float
@@ -102,13 +106,17 @@ class Dense:
                 b = b @ weights[place][0]
                 _ACTIVATIONS[self.activations[place - 1]][1](b, inputs[place])
                 backward.insert(0, b)
-            squares = np.zeros_like(mask)
-            for a, b, (_, bias) in zip(inputs, backward, weights, strict=True):
+            squares, least = np.zeros_like(mask), float(np.finfo(mask.dtype).tiny)
+            for a, b, (weight, bias) in zip(inputs, backward, weights, strict=True):
+                # What underflowed in one factor is magnified by the other: η for each square.
                 of_inputs = np.einsum("nbi,nbi->nb", a, a)
-                of_inputs += bias is not None
-                of_inputs *= np.einsum("nbo,nbo->nb", b, b)
+                of_inputs += (bias is not None) + weight.shape[2] * least
+                of_outputs = np.einsum("nbo,nbo->nb", b, b)
+                of_outputs += weight.shape[1] * least
+                of_inputs *= of_outputs
                 squares += of_inputs
             norms = np.sqrt(squares, out=squares)
+            norms *= self.slack
             factors = np.minimum(shrink(clip) / np.maximum(norms, 1e-30), 1) * mask
             factors, *kept = drop_broken(norms, factors, *inputs, *backward)
             inputs, backward = kept[: len(inputs)], kept[len(inputs) :]

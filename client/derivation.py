@@ -8,6 +8,7 @@ n is the party's number of records, d the dimension of a contribution, s the gri
 | Δ of the plan | ≥ the algorithm's sensitivity · (1 + n(n + d + 8)·2⁻⁵²), rounding included |
 | Δ of the noise (on the server) | ≥ 2^s·Δ + √d grid units |
 | noise inside the party | σ, C, q, steps, relation, count's share are its own training's |
+| the way that clips records | its sums agree with a loop over records (`client.ways`) |
 | the encoding | holds the party's largest contribution, and m of them do not wrap around |
 
 The event that is charged follows from the noise's own parameters, so that a plan that passes cannot
@@ -172,7 +173,7 @@ def _check_network(
     """Checks federated averaging's task; the largest |entry| of its contribution."""
     # Imported here: networks need torch, linear models do not; torch is loaded by now.
     from client.federated import FederatedAveraging
-    from client.per_record import WAYS
+    from client.ways import WayError, check_way
 
     if not isinstance(algorithm, FederatedAveraging):
         raise Declined(Reason.ALGORITHM, f"Expected a known one, got {type(algorithm).__name__}.")
@@ -185,8 +186,8 @@ def _check_network(
         raise Declined(Reason.UNIT, "Expected one unit in task and plan, got two.")
     if algorithm.neighbouring is not plan.neighbouring:
         raise Declined(Reason.NEIGHBOURING, "Expected one relation in task and plan, got two.")
-    if training.steps > consent.most_steps or training.way not in WAYS:
-        raise Declined(Reason.ALGORITHM, f"Expected at most {consent.most_steps} known steps.")
+    if training.steps > consent.most_steps:
+        raise Declined(Reason.ALGORITHM, f"Expected at most {consent.most_steps} steps.")
     if not 0 < algorithm.update_bound < math.inf:
         raise Declined(Reason.SENSITIVITY, "Expected a bound on updates > 0, got another.")
     if algorithm.unit is Unit.PARTY:
@@ -207,6 +208,11 @@ def _check_network(
     )
     if not same:
         raise Declined(Reason.MECHANISM, "Expected the noise of the task's own training.")
+    try:
+        # A way that does not fit the network clips something else than this party's records.
+        check_way(algorithm.model, training.way)
+    except WayError as error:
+        raise Declined(Reason.ALGORITHM, f"{training.way}: {error}") from error
     if algorithm.both != (plan.party_level is not None):
         raise Declined(Reason.UNIT, "Expected both guarantees in task and plan, or one in both.")
     if plan.party_level is not None:

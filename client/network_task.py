@@ -22,7 +22,7 @@ __all__ = ["describe_network_task", "network_task_from"]
 
 _PRECISION: dict[torch.dtype, str] = {torch.float32: "float32", torch.float64: "float64"}
 _KEYS = {"kind", "network", "training", "server", "settings"}
-_NETWORK_KEYS = {"kind", "features", "classes", "hidden", "precision"}
+_NETWORK_KEYS = {"kind", "features", "classes", "hidden", "precision", "frozen"}
 
 
 def describe_network_task(algorithm: FederatedAlgorithm) -> dict[str, Any]:
@@ -42,6 +42,7 @@ def describe_network_task(algorithm: FederatedAlgorithm) -> dict[str, Any]:
             "classes": network.classes,
             "hidden": list(network.hidden),
             "precision": _PRECISION[network.dtype],
+            "frozen": network.frozen,
         },
         "training": asdict(algorithm.training),
         "server": asdict(algorithm.server),
@@ -94,6 +95,11 @@ def network_task_from(
         )
     except NetworkError as error:
         raise DecodingError(str(error)) from error
+    if network.frozen != value_from(str, described["frozen"], "network.frozen"):
+        raise DecodingError(
+            f"Expected {kind} with the frozen layers of the task, got others: server and parties "
+            "need the same file of weights."
+        )
     return facts_from(
         FederatedAveraging,
         value["settings"],

@@ -1,7 +1,8 @@
 """Networks that parties train together: built-in ones, a user's own, and what is refused.
 
-A network maps `[b, p]` rows to `[b, K]` class scores. Its parameters travel as one flat vector,
-`[d]`, in the order of `parameters()`.
+A network maps `[b, p]` rows to `[b, K]` class scores. Its trainable parameters travel as one flat
+vector, `[d]`, in the order of `parameters()`; those that are frozen (`requires_grad_(False)`, a
+backbone that was trained on public data) stay as they were built, to the bit, at every party.
 
 | kind | |
 |---|---|
@@ -17,6 +18,7 @@ A network maps `[b, p]` rows to `[b, K]` class scores. Its parameters travel as 
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
 import math
@@ -88,29 +90,63 @@ BUILT_IN: dict[str, Callable[[int, int, Sequence[int]], nn.Module]] = {
 
 
 def check_layers(module: nn.Module) -> None:
-    """Refuses layers that mix records or draw randomness of their own.
+    """Refuses layers that mix records, change by themselves, or draw randomness of their own.
+
+    A layer in eval mode, as those of a frozen backbone are, keeps records apart.
 
     Raises:
         NetworkError: the layer, and what to use instead.
     """
     for name, layer in module.named_modules():
         kind = type(layer).__name__
-        if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm) and _learns(layer):
             raise NetworkError(
                 f"Expected layers that keep records apart, got {kind} ({name or 'the model'}): it "
                 "takes its mean over the batch, so that one record changes every other's "
-                "gradient. Use torch.nn.GroupNorm."
+                "gradient. Use torch.nn.GroupNorm; one that was trained on public data may stay "
+                "in eval mode."
             )
-        if isinstance(layer, nn.modules.instancenorm._InstanceNorm) and layer.track_running_stats:
+        if isinstance(layer, nn.modules.instancenorm._InstanceNorm) and (
+            layer.track_running_stats and _learns(layer)
+        ):
             raise NetworkError(
                 f"Expected layers that keep records apart, got {kind} ({name}) with running "
                 "statistics. Use torch.nn.GroupNorm."
             )
-        if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0:
+        if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0 and layer.training:
             raise NetworkError(
                 f"Expected layers without randomness of their own, got {kind} ({name}): a seeded "
                 "run could not be repeated. Set its p to 0; the noise of DP-SGD regularises."
             )
+
+
+def _learns(layer: nn.modules.batchnorm._NormBase) -> bool:
+    """Whether it takes statistics of a batch: in training, or where it has none of its own."""
+    return layer.training or layer.running_mean is None
+
+
+def _check_still(module: nn.Module, rows: torch.Tensor) -> None:
+    """Refuses a forward pass that changes the module, or that gives other scores a second time.
+
+    Raises:
+        NetworkError: the buffer that changed.
+    """
+    before = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    with torch.no_grad():
+        first, second = module(rows), module(rows)
+    for name, buffer in module.named_buffers():
+        if name not in before or not torch.equal(before[name], buffer):
+            raise NetworkError(
+                f"Expected layers that a forward pass does not change, got the buffer {name}, "
+                "which is another one afterwards: it would carry what one batch says into the "
+                "next, past clipping and noise (torch's spectral_norm and running statistics do). "
+                "Put its layer into eval mode, or use torch.nn.GroupNorm or weight_norm."
+            )
+    if not torch.allclose(first, second, rtol=0, atol=0, equal_nan=True):
+        raise NetworkError(
+            "Expected the same scores for the same rows, got others: the model draws randomness "
+            "of its own, or remembers rows. Set dropout's p to 0."
+        )
 
 
 def _own(kind: str, features: int, classes: int) -> nn.Module:
@@ -144,7 +180,7 @@ def _own(kind: str, features: int, classes: int) -> nn.Module:
 
 
 def _flat(module: nn.Module) -> NDArray[np.float64]:
-    flat = nn.utils.parameters_to_vector(module.parameters())
+    flat = nn.utils.parameters_to_vector(p for p in module.parameters() if p.requires_grad)
     return np.asarray(flat.detach().cpu().numpy().astype(np.float64))
 
 
@@ -158,7 +194,7 @@ class Network:
         module: the torch module; `use` overwrites its parameters.
         device: where it computes.
         hidden: units of the hidden layers that it was built with.
-        initial: `[d]` the parameters that it was built with, public.
+        initial: `[d]` the trainable parameters that it was built with, public.
     """
 
     kind: str
@@ -185,6 +221,8 @@ class Network:
     ) -> Network:
         """A built-in network or a user's own, with a public start drawn from `seed`.
 
+        With frozen layers the seed is 0 for everybody.
+
         Raises:
             NetworkError: unknown, not importable, or with layers that are refused.
         """
@@ -207,12 +245,14 @@ class Network:
                 module = BUILT_IN[kind](features, classes, hidden)
             else:
                 module = _own(kind, features, classes)
+                if not all(parameter.requires_grad for parameter in module.parameters()):
+                    # Nobody sends frozen layers: a party that draws them must draw the same.
+                    torch.manual_seed(0)
+                    module = _own(kind, features, classes)
         check_layers(module)
         if not any(parameter.requires_grad for parameter in module.parameters()):
             raise NetworkError(f"Expected a model with parameters to train, got none in {kind}.")
         module = module.to(dtype=DTYPES[precision], device=device)
-        for parameter in module.parameters():
-            parameter.requires_grad_(True)
         network = cls(
             kind=kind,
             features=features,
@@ -222,13 +262,17 @@ class Network:
             initial=_flat(module),
             hidden=tuple(hidden),
         )
+        made_up = np.random.default_rng(0).random((2, features)) / math.sqrt(features)
         try:
             with torch.no_grad():
                 shape = tuple(module(network.rows(np.zeros((2, features)))).shape)
+            _check_still(module, network.rows(made_up))
+        except NetworkError:
+            raise
         except Exception as error:
             raise NetworkError(
                 f"{kind} cannot take rows of {features} features: {type(error).__name__}: "
-                f"{str(error).splitlines()[0]}."
+                f"{next(iter(str(error).splitlines()), '')}."
             ) from error
         if shape != (2, classes):
             raise NetworkError(f"Expected scores of shape [2, {classes}] from {kind}, got {shape}.")
@@ -236,13 +280,31 @@ class Network:
 
     @property
     def dimension(self) -> int:
-        """d, the number of parameters."""
-        return sum(parameter.numel() for parameter in self.module.parameters())
+        """d, the number of trainable parameters."""
+        return len(self.initial)
 
     @property
     def dtype(self) -> torch.dtype:
         """Precision of the parameters."""
         return next(self.module.parameters()).dtype
+
+    @property
+    def frozen(self) -> str:
+        """SHA-256 of what a forward pass uses beside θ, in hex; empty where there is nothing.
+
+        Parties whose frozen layers differ would train θ for another network than the server's.
+        """
+        state = self.module.state_dict()
+        learned = {name for name, p in self.module.named_parameters() if p.requires_grad}
+        fixed = {name: tensor for name, tensor in state.items() if name not in learned}
+        if not fixed:
+            return ""
+        whole = hashlib.sha256(b"parley/frozen/v1")
+        for name, tensor in sorted(fixed.items()):
+            values = tensor.detach().cpu().contiguous().numpy()
+            whole.update(f"{len(name)} {name} {values.dtype.str} {values.shape}\n".encode())
+            whole.update(values.tobytes())
+        return whole.hexdigest()
 
     def rows(self, features: NDArray[Any]) -> torch.Tensor:
         """Features as a tensor of the network's precision on its device."""
@@ -268,6 +330,8 @@ class Network:
         """Makes the parameters views of `theta` `[d]`: changing it changes the network."""
         at = 0
         for parameter in self.module.parameters():
+            if not parameter.requires_grad:
+                continue
             size = parameter.numel()
             parameter.data = theta[at : at + size].view(parameter.shape)
             at += size

@@ -20,7 +20,14 @@ from torch import Tensor, nn
 
 from client.clipping import clip_factors
 from client.dense import Dense
-from client.per_record import ghost_layers, layer_parts, losses
+from client.per_record import (
+    check_apart,
+    clip_slack,
+    ghost_layers,
+    layer_parts,
+    losses,
+    trainable,
+)
 
 __all__ = ["PartiesWay", "parties_ghost"]
 
@@ -45,7 +52,8 @@ def parties_ghost(network: nn.Module, row: Tensor) -> PartiesWay:
     """The way for a network, found out from its layers and the shapes one record `[p]` takes.
 
     Raises:
-        ValueError: a layer it does not know.
+        ValueError: a layer it does not know, or one that does not see the batch's records, one
+            each, in its first axis.
     """
     layers = ghost_layers(network)
     if layers is None:
@@ -78,12 +86,14 @@ def _by_taps(
     network: nn.Module, layers: Sequence[nn.Module], row: Tensor
 ) -> Callable[[Tensor, Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor]]:
     shapes = _output_shapes(network, layers, row[None])
-    names = [(name, p.shape, p.numel()) for name, p in network.named_parameters()]
+    names = [(name, p.shape, p.numel()) for name, p in trainable(network).items()]
     widths = [sum(p.numel() for p in layer.parameters()) for layer in layers]
     at = {layer: index for index, layer in enumerate(layers)}
+    slack = clip_slack(network)
     current: dict[str, list[Any]] = {}
 
     def tap(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        check_apart(module, inputs[0], output, current["records"][0])
         current["inputs"][at[module]] = inputs[0]
         tapped: Tensor = output + current["taps"][at[module]]
         return tapped
@@ -97,6 +107,7 @@ def _by_taps(
 
             def total_loss(taps: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
                 current["taps"], current["inputs"] = taps, [rows] * len(layers)
+                current["records"] = [len(rows)]
                 each = losses(torch.func.functional_call(network, named, (rows,)), labels)
                 return each.sum(), current["inputs"]
 
@@ -108,7 +119,7 @@ def _by_taps(
                 for layer, into, back, shape in zip(layers, inputs, backward, shapes, strict=True)
             ]
             squares = [part.squared_norms() for part in parts if part is not None]
-            norms = torch.stack(squares).sum(0).sqrt()
+            norms = torch.stack(squares).sum(0).sqrt() * slack
             factors = clip_factors(norms, clip) * there
             pieces = [
                 own.reshape(-1)
@@ -138,6 +149,7 @@ def _output_shapes(
     shapes: dict[nn.Module, torch.Size] = {}
 
     def keep(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        check_apart(module, inputs[0], output, len(x))
         shapes[module] = output.shape[1:]
 
     hooks = [layer.register_forward_hook(keep) for layer in layers]

@@ -13,8 +13,8 @@ from client.dp_sgd import LocalTraining, largest_noise
 from client.federated import FederatedAveraging, ServerStep
 from client.networks import BUILT_IN, Network
 from client.party_level import PartyLevel
-from client.per_record import choose_way
 from client.plan import ReleasePlan
+from client.ways import choose_way
 from privacy.calibration import calibrate
 from privacy.events import Composition, Event
 from privacy.gaussian_calibration import CalibrationError
@@ -117,9 +117,7 @@ def federated_algorithm(job: Job, network: Network, federation: Federation) -> F
     way = "ghost"
     if unit is Unit.RECORD:
         try:
-            way = choose_way(
-                network.module, network.features, network.classes, wanted=settings.gradients
-            )
+            way = choose_way(network, wanted=settings.gradients)
         except ValueError as error:
             raise JobError(str(error)) from error
     share = settings.clipped_fraction_share

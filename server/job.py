@@ -238,10 +238,11 @@ class DPSGD(Section):
     server_momentum: float = Field(
         0.9, ge=0, lt=1, description="Of the server's momentum or adam; averaging has none."
     )
-    gradients: Literal["auto", "ghost", "vmap", "opacus"] = Field(
+    gradients: Literal["auto", "ghost", "vmap", "opacus", "loop"] = Field(
         "auto",
-        description="How clipped sums of per-record gradients are computed; auto: the fastest "
-        "that the model's layers allow. All give the same sums.",
+        description="How clipped sums of per-record gradients are computed; auto: the fastest of "
+        "ghost, vmap and opacus whose sums agree with a loop over records. loop: any layers, one "
+        "record after another.",
     )
     precision: Literal["float32", "float64"] = Field(
         "float64",

@@ -9,7 +9,7 @@ from torch import nn
 from client.clipping import MARGIN, clip_factors, clip_signs
 from client.networks import Network, NetworkError, check_layers
 from client.parties_ghost import parties_ghost
-from client.per_record import WAYS, choose_way, losses
+from client.per_record import WAYS, losses
 
 CLIP = 0.3
 
@@ -213,60 +213,6 @@ def test_a_huge_record_adds_at_most_the_clip_norm_where_parties_are_together(nam
     assert 0.9 * CLIP < float(moved[1]) <= CLIP
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_the_way_is_chosen_by_the_layers() -> None:
-    chosen = {name: choose_way(net, p, 4) for name, (net, p) in networks().items()}
-    assert chosen["mlp"] == chosen["cnn"] == chosen["places"] == "ghost"
-    assert chosen["norm"] == "vmap"
-
-
-class Tied(nn.Module):
-    """Uses a weight outside its layer, which ghost clipping cannot see."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.Linear(4, 4)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        scores: torch.Tensor = self.first(x) @ self.first.weight
-        return scores
-
-
-class Mixed(nn.Module):
-    """Takes the batch's mean: no way can tell the records apart."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.last = nn.Linear(4, 4)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        scores: torch.Tensor = self.last(x - x.mean(0) + x.abs().sum(0))
-        return scores
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_a_way_that_gives_other_sums_is_not_taken() -> None:
-    assert choose_way(Tied(), 4, 4) != "ghost"
-    with pytest.raises(ValueError, match="told apart"):
-        choose_way(Mixed(), 4, 4, wanted="ghost")
-
-
-def test_recurrent_layers_fall_back_to_opacus() -> None:
-    opacus = pytest.importorskip("opacus")
-
-    class Recurrent(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.cell = opacus.layers.DPLSTM(3, 5, batch_first=True)
-            self.last = nn.Linear(5, 4)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            scores: torch.Tensor = self.last(self.cell(x.view(len(x), 2, 3))[0][:, -1])
-            return scores
-
-    assert choose_way(Recurrent(), 6, 4) in {"vmap", "opacus"}
-
-
 @pytest.mark.parametrize(
     ("layer", "instead"),
     [
@@ -302,3 +248,9 @@ def test_models_that_cannot_be_loaded_say_why(tmp_path) -> None:
     assert build(f"{mine}:net").dimension == 10
     with pytest.raises(NetworkError, match=r"shape \[2, 2\]"):
         build(f"{mine}:wrong")
+
+
+def test_layers_in_eval_mode_keep_records_apart() -> None:
+    check_layers(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.5)).eval())
+    with pytest.raises(NetworkError, match="GroupNorm"):  # no statistics of its own
+        check_layers(nn.BatchNorm1d(4, track_running_stats=False).eval())
