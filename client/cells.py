@@ -32,6 +32,7 @@ __all__ = [
     "group_texts",
     "labelled",
     "numbers",
+    "plain_texts",
 ]
 
 
@@ -192,6 +193,11 @@ def group_texts(table: Table, name: str) -> NDArray[np.str_]:
         row = int(texts.is_null().arg_max() or 0)
         raise table.fault("a party's name", "an empty value", row=row, column=name)
     return texts.to_numpy().astype(np.str_)
+
+
+def plain_texts(table: Table, name: str) -> pl.Series:
+    """`[N]` canonical texts of a column, "" for an empty value."""
+    return _texts(table, name).fill_null("")
 
 
 def _look_up(texts: pl.Series, known: Sequence[str]) -> NDArray[np.int64]:

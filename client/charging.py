@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from client.consent import DataSet, Declined
+from client.holdings import Holding
 from client.plan import ReleasePlan
 from client.wire import Reason
 from privacy.events import Composition
@@ -24,8 +25,10 @@ from privacy.ledger import (
     RecordedEntry,
 )
 from privacy.ledger_budget import BUDGET_TOLERANCE
+from privacy.rounding import as_written, shown_up
 
-__all__ = ["Charge", "check_job", "register", "reserve", "settle", "spent_ahead", "void"]
+__all__ = ["Charge", "check_job", "check_ledger", "check_room", "register", "reserve", "settle"]
+__all__ += ["spent_ahead", "void"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,17 +51,35 @@ def _opened(path: Path) -> Iterator[Ledger]:
         yield ledger
 
 
-def register(path: Path, dataset: DataSet, *, name: str, fingerprint: str) -> None:
+def register(path: Path, dataset: DataSet, *, name: str, holding: Holding) -> None:
     """Fixes the data set's budget in the ledger, or finds it fixed to the same.
 
     Raises:
-        Declined: data-unreadable, where the file or its budget changed since its first use.
+        Declined: data-unreadable, where its records, or its budget, changed since its first use;
+            or they are those of another data set, saved in another way.
     """
     with _opened(path) as ledger:
         try:
-            ledger.register(*dataset.budgets(name, fingerprint))
+            own = dataset.budgets(name, holding.fingerprint, holding.contents)
+            known = ledger.register(*own)[0].name
         except LedgerConflict as error:
             raise Declined(Reason.DATA_UNREADABLE, str(error)) from error
+    if known != name:
+        raise Declined(
+            Reason.DATA_UNREADABLE,
+            f"Expected other records in data set {name!r} than in {known!r}, got the same, saved "
+            f"in another way: they have one budget. Serve them as {known!r} alone.",
+        )
+
+
+def check_ledger(path: Path) -> None:
+    """Verifies the ledger, once a run.
+
+    Raises:
+        LedgerCorrupt: it was edited.
+    """
+    with _opened(path) as ledger:
+        ledger.check()
 
 
 def check_job(dataset: DataSet, plan: ReleasePlan, *, releases: int, spent: Composition) -> None:
@@ -71,8 +92,46 @@ def check_job(dataset: DataSet, plan: ReleasePlan, *, releases: int, spent: Comp
     if not epsilon <= dataset.job_epsilon * (1 + BUDGET_TOLERANCE):
         raise Declined(
             Reason.BUDGET_EXHAUSTED,
-            f"Expected at most ε = {dataset.job_epsilon:g} of one job, got {epsilon:g}.",
+            f"Expected at most ε = {as_written(dataset.job_epsilon)} of one job, got "
+            f"{shown_up(epsilon)}.",
         )
+
+
+def check_room(path: Path, plan: ReleasePlan, *, name: str, party: str, rounds: int) -> None:
+    """Refuses a job that the budget can't bear to its end, before its first round.
+
+    Nothing is set aside: a server that never comes back would hold it. So of two jobs at once the
+    later one may still find the budget spent by the other, in a round.
+
+    Args:
+        path: the ledger.
+        plan: of the first release that is asked for.
+        name: the data set's.
+        party: the party's own.
+        rounds: how many releases are asked for.
+
+    Raises:
+        Declined: budget-exhausted.
+    """
+    try:
+        entries = plan.entries(name, party=party)
+    except ValueError as error:
+        raise Declined(Reason.PROTOCOL, str(error)) from error
+    with _opened(path) as ledger:
+        charged = {(r.entry.dataset, r.entry.index) for r in _charged(ledger, plan.run_id)}
+        ahead = range(plan.round_number, plan.round_number + rounds)
+        claims = {
+            entry.dataset: (
+                (entry.event, sum((entry.dataset, index) not in charged for index in ahead)),
+            )
+            for entry in entries
+        }
+        try:
+            ledger.check_room(plan.run_id, claims)
+        except BudgetExceeded as error:
+            raise Declined(Reason.BUDGET_EXHAUSTED, str(error)) from error
+        except LedgerConflict as error:
+            raise Declined(Reason.DATA_UNREADABLE, str(error)) from error
 
 
 def spent_ahead(path: Path, *, run_id: str, name: str) -> Composition:
@@ -88,11 +147,11 @@ def spent_ahead(path: Path, *, run_id: str, name: str) -> Composition:
 
 
 def _of_run(ledger: Ledger, run_id: str, name: str) -> list[RecordedEntry]:
-    return [
-        recorded
-        for recorded in ledger.entries(run_id)
-        if recorded.entry.dataset == name and recorded.state is not EntryState.VOIDED
-    ]
+    return [each for each in _charged(ledger, run_id) if each.entry.dataset == name]
+
+
+def _charged(ledger: Ledger, run_id: str) -> list[RecordedEntry]:
+    return [each for each in ledger.entries(run_id) if each.state is not EntryState.VOIDED]
 
 
 def reserve(

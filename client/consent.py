@@ -120,16 +120,18 @@ class DataSet(_Part):
         """Largest ε of one job."""
         return self.epsilon if self.epsilon_per_job is None else self.epsilon_per_job
 
-    def budgets(self, name: str, fingerprint: str) -> tuple[DatasetBudget, ...]:
+    def budgets(self, name: str, fingerprint: str, contents: str = "") -> tuple[DatasetBudget, ...]:
         """What the party's ledger registers for it: its own unit's, and the party's if it has one.
 
         Args:
             name: of the data set.
             fingerprint: of its file.
+            contents: of its rows.
         """
         own = DatasetBudget(
             name=name,
             fingerprint=fingerprint,
+            contents=contents,
             unit=self.unit,
             neighbouring=self.neighbouring,
             epsilon=self.epsilon,

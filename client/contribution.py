@@ -61,7 +61,7 @@ def contribution(
     agreement, ledger = accepted.agreement, keeper.ledger
     plan, name, release = agreement.plan, agreement.dataset, agreement.content()
     dataset = consent.dataset(name)
-    charging.register(ledger, dataset, name=name, fingerprint=accepted.holding.fingerprint)
+    charging.register(ledger, dataset, name=name, holding=accepted.holding)
     charge = charging.reserve(ledger, dataset, plan, name=name, party=party, release=release)
     if charge.answered is False:
         raise ComputationFailed("this release was tried before, and gave nothing")

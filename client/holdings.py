@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from client.algorithms import FederatedAlgorithm
 from client.block import PartyBlock
 from client.consent import DataSet, Declined
+from client.contents import of_rows
 from client.models import LinearModel, prepare_rows
 from client.records import LABEL_READERS, DataError, as_classes, read_records
 from client.schema import SchemaError, load_schema
@@ -45,6 +46,7 @@ class Holding:
         fingerprint: `sha256:` and the digest of the file.
         schema: digest of what columns and label mean, the same at every party of a run; of rows
             that were prepared elsewhere, of their numbers of features and classes.
+        contents: the digest of its rows, whatever they are saved as (`client.contents`).
     """
 
     rows: NDArray[np.floating]
@@ -53,6 +55,7 @@ class Holding:
     classes: int
     fingerprint: str
     schema: str
+    contents: str = ""
 
     def on(self, components: NDArray[np.float64] | None) -> Holding:
         """The same with its rows projected on `[p, k]` components, if there are any.
@@ -137,6 +140,7 @@ def load_holding(dataset: DataSet, folder: Path, *, label: str, intercept: bool)
             classes=dataset.classes,
             fingerprint=fingerprint,
             schema=hashlib.sha256(facts.encode()).hexdigest(),
+            contents=str(of_rows(rows, labels)),
         )
     try:
         schema = load_schema(folder / dataset.data_schema)
@@ -161,6 +165,7 @@ def load_holding(dataset: DataSet, folder: Path, *, label: str, intercept: bool)
         classes=schema.classes,
         fingerprint=fingerprint,
         schema=schema.digest,
+        contents="" if records.contents is None else str(records.contents),
     )
 
 

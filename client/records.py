@@ -22,8 +22,8 @@ from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ from client.cells import (
     numbers,
 )
 from client.columns import ArrayColumn, CategoricalColumn, NumericColumn
+from client.contents import Contents, of_table, sum_of
 from client.readers import read_tables, table_of
 from client.schema import Schema, SchemaError
 from client.table import DataError, Table
@@ -70,6 +71,7 @@ class Records:
         groups: `[N]` text of the column that says which party a record belongs to, or None.
         clamped: how many values of a column lay outside its range and were clamped. It is read
             off the data: for the person who holds them, never to be sent.
+        contents: of all files read, whatever was drawn from them; None where none was read.
     """
 
     features: NDArray[np.float64]
@@ -77,6 +79,7 @@ class Records:
     feature_names: tuple[str, ...]
     groups: NDArray[np.str_] | None = None
     clamped: Mapping[str, int] = field(default_factory=dict)
+    contents: Contents | None = None
 
     def __post_init__(self) -> None:
         if self.features.ndim != 2 or self.features.shape[1] != len(self.feature_names):
@@ -97,6 +100,7 @@ class Records:
             feature_names=self.feature_names,
             groups=None if self.groups is None else self.groups[rows],
             clamped=self.clamped,
+            contents=self.contents,
         )
 
 
@@ -137,11 +141,21 @@ def read_records(
         for path in several
         for table in _labelled_tables(path, schema, keep=group_column, sampled=drawn)
     )
+    contents: list[Contents] = []
+    noted = _noted(tables, schema, contents)
     try:
-        chosen = tables if sample is None else _draw(list(tables), sample, rng)
-        return _join([_encode(table, schema, model_kind, group_column) for table in chosen])
+        chosen = noted if sample is None else _draw(list(noted), sample, rng)
+        records = _join([_encode(table, schema, model_kind, group_column) for table in chosen])
     except MemoryError as error:
         raise DataError("records that fit into memory", "more", path=several[0]) from error
+    return replace(records, contents=sum_of(contents))
+
+
+def _noted(tables: Iterable[Table], schema: Schema, contents: list[Contents]) -> Iterator[Table]:
+    """The tables, each of whose contents is noted as it comes by: before anything is drawn."""
+    for table in tables:
+        contents.append(of_table(table, schema))
+        yield table
 
 
 def _labelled_tables(

@@ -214,11 +214,16 @@ class PartyService:
                 self._keeper.ledger, run_id=agreed.run_id, name=agreed.dataset
             ),
         )
+        charging.check_ledger(self._keeper.ledger)
         charging.register(
+            self._keeper.ledger, dataset, name=agreed.dataset, holding=accepted.holding
+        )
+        charging.check_room(
             self._keeper.ledger,
-            dataset,
+            agreed.plan,
             name=agreed.dataset,
-            fingerprint=accepted.holding.fingerprint,
+            party=self.name,
+            rounds=agreed.rounds,
         )
         self._make_room(joined)
         party = Party(

@@ -197,6 +197,26 @@ class Composition:
             sampled=self._with_steps(event.steps, event.step_count * count),
         )
 
+    def remove(self, event: Event) -> Composition:
+        """The composition without one of its releases: sums are exact, so nothing is left of it.
+
+        Raises:
+            ValueError: there can't have been such a release.
+        """
+        one = Composition.empty().add(event)
+        steps = dict(self.sampled)
+        for kind, count in one.sampled:
+            steps[kind] = steps.get(kind, 0) - count
+        if min(steps.values(), default=0) < 0:
+            raise ValueError("Expected the steps of a release among those composed, got fewer.")
+        sums = {
+            name: getattr(self, name) - getattr(one, name)
+            for name in (each.name for each in fields(self))
+            if name != "sampled"
+        }
+        left = tuple(sorted((kind, count) for kind, count in steps.items() if count))
+        return Composition(**sums, sampled=left)
+
     def _with_steps(
         self, kind: subsampled.Steps | None, count: int
     ) -> tuple[tuple[subsampled.Steps, int], ...]:

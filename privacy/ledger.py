@@ -26,7 +26,7 @@ crash, is the same reservation; a different entry under that name is a `LedgerCo
     ...     },
     ... )
     >>> with tempfile.TemporaryDirectory() as folder, Ledger.open(folder + "/ledger.sqlite") as led:
-    ...     led.register(budget)
+    ...     _ = led.register(budget)
     ...     reservation = led.reserve(entry)
     ...     led.commit(reservation.id, outcome={"survivors": 5})
     ...     led.remaining("adult").epsilon, led.verify()
@@ -55,8 +55,10 @@ from privacy.ledger_replay import EntryState, Problem, RecordedEntry, recorded_e
 from privacy.ledger_steps import (
     Checkpoint,
     Reservation,
-    account_of,
+    check_room,
     commit,
+    give_back,
+    hold,
     register,
     reserve,
     void,
@@ -64,7 +66,9 @@ from privacy.ledger_steps import (
 from privacy.ledger_verify import problems
 
 if TYPE_CHECKING:
+    from privacy.ledger_account import Account, Claims
     from privacy.ledger_place import Place
+    from privacy.ledger_store import Reader
 
 __all__ = [
     "BudgetExceeded",
@@ -138,17 +142,54 @@ class Ledger:
             raise LedgerError(f"Expected an open ledger, {self._name} was closed.")
         return self._open
 
-    def register(self, *datasets: DatasetBudget) -> None:
+    def register(self, *datasets: DatasetBudget) -> tuple[DatasetBudget, ...]:
         """Fixes data sets' budgets, or finds them fixed to the same; all of them or none.
 
         Data with a budget for each unit (`DatasetBudget.of_parties`) are registered with both.
 
+        Returns:
+            The budgets to charge. They are those given, unless `contents` are known under
+            another name or from another file: then the data are the same, and so is the budget.
+
         Raises:
-            LedgerConflict: name or fingerprint are registered with something else; or data with
-                a budget for each unit are named with one alone.
+            LedgerConflict: name or fingerprint are registered with something else; the same
+                records are, with another budget; or data with a budget for each unit are named
+                with one alone.
         """
         with self._place.writing() as writer:
-            register(writer, *datasets)
+            return register(writer, *datasets)
+
+    def hold(self, run_id: str, claims: Mapping[str, Claims]) -> None:
+        """Sets aside what all releases of a run will need, or refuses the run at once.
+
+        Its releases are drawn from that as they are reserved; nobody else can have it. Another
+        call replaces what the run held: a run that was killed and goes on asks for what is left.
+
+        Args:
+            run_id: the run.
+            claims: data set → events and how many of each; () gives the hold back.
+
+        Raises:
+            BudgetExceeded: not all of it fits; nothing was set aside.
+            LedgerConflict: a data set is unknown.
+        """
+        with self._place.writing() as writer:
+            hold(writer, run_id, claims)
+
+    def check_room(self, run_id: str, claims: Mapping[str, Claims]) -> None:
+        """Whether `hold` would be granted now; nothing is set aside.
+
+        Raises:
+            BudgetExceeded, LedgerConflict: as `hold`.
+        """
+        with self._place.reading() as reader:
+            accounts = {name: _account_of(reader, name) for name in claims}
+            check_room(accounts, run_id, claims)
+
+    def give_back(self, run_id: str) -> None:
+        """Ends what a run holds. What it reserved stays charged; more must fit the budget again."""
+        with self._place.writing() as writer:
+            give_back(writer, run_id)
 
     def reserve(self, entry: Entry) -> Reservation:
         """Charges a release before it is made.
@@ -263,20 +304,25 @@ class Ledger:
         """Every data set with its budget and what is spent of it, by name."""
         with self._place.reading() as reader:
             return tuple(
-                DatasetTotals(budget=account.budget, spent=account.spent)
-                for account in reader.accounts()
+                DatasetTotals(
+                    budget=account.budget,
+                    spent=account.spent,
+                    taken=account.taken,
+                    holders={run: sum(n for _, n in own) for run, own in account.held.items()},
+                )
+                for account in reader.accounts().values()
             )
 
     def spent(self, dataset: str) -> Composition:
         """The composition of all charged releases on a data set; `LedgerConflict` if unknown."""
         with self._place.reading() as reader:
-            return account_of(reader, dataset).spent
+            return _account_of(reader, dataset).spent
 
     def remaining(self, dataset: str) -> Remaining:
-        """What is left of a data set's budget; `LedgerConflict` if unknown."""
+        """What is left of a data set's budget, that no run holds; `LedgerConflict` if unknown."""
         with self._place.reading() as reader:
-            account = account_of(reader, dataset)
-            return account.budget.left(account.spent)
+            account = _account_of(reader, dataset)
+            return account.budget.left(account.taken)
 
     def checkpoint(self, run_id: str) -> Checkpoint | None:
         """The last checkpoint of a run, and the release it came from.
@@ -297,6 +343,22 @@ class Ledger:
         with self._place.reading() as reader:
             return reader.head
 
+    def check(self) -> None:
+        """Verifies the ledger, once, for whoever is about to begin a run.
+
+        From here on the chain's end vouches for every total that a reservation is checked
+        against; that this end itself adds up is what only a walk over the whole log can say.
+
+        Raises:
+            LedgerCorrupt: it doesn't, or something else was edited that a budget rests on.
+        """
+        found = [each for each in self.verify() if not each.of_checkpoint]
+        if found:
+            raise LedgerCorrupt(
+                f"Expected a sound ledger at {self._name}, got: {found[0]} Nothing was charged; "
+                f"`parley ledger verify` lists all ({len(found)})."
+            )
+
     def verify(self, *, anchor: Head | None = None) -> list[Problem]:
         """Everything that is wrong with the ledger; an empty list if it is sound.
 
@@ -310,3 +372,11 @@ class Ledger:
                 return problems(reader, anchor)
         except LedgerCorrupt as damage:
             return [Problem(position=0, message=str(damage))]
+
+
+def _account_of(reader: Reader, dataset: str) -> Account:
+    """A registered data set's account; `LedgerConflict` if it is unknown."""
+    account = reader.accounts().get(dataset)
+    if account is None:
+        raise LedgerConflict(f"Expected a registered data set, got {dataset!r}.")
+    return account

@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from privacy.events import Composition
 from privacy.guarantee import Neighbouring, Unit
+from privacy.rounding import as_written
 
 __all__ = ["BUDGET_TOLERANCE", "PARTY_MARK", "DatasetBudget", "DatasetTotals", "Remaining"]
 
@@ -64,6 +65,9 @@ class DatasetBudget:
     Attributes:
         name: what entries call it; one name is one data set in a ledger.
         fingerprint: says that it is the same data (a digest, or a chosen label).
+        contents: says so too, of data saved in another way: a digest of the parsed rows. Empty
+            where nothing of the kind is known. Not a part of the budget: the ledger notes it
+            beside (`ledger_account.Account.known`).
         unit: what one neighbour differs by.
         neighbouring: in which way it differs.
         epsilon: total ε > 0 of everything ever released on it through this ledger.
@@ -79,10 +83,13 @@ class DatasetBudget:
     neighbouring: Neighbouring
     epsilon: float
     delta: float
+    contents: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         checked_name(self.name, "the data set's name")
         checked_name(self.fingerprint, "the data set's fingerprint")
+        if self.contents:
+            checked_name(self.contents, "the digest of the data set's rows")
         object.__setattr__(self, "unit", Unit(self.unit))
         object.__setattr__(self, "neighbouring", Neighbouring(self.neighbouring))
         object.__setattr__(self, "epsilon", float(self.epsilon))
@@ -95,7 +102,10 @@ class DatasetBudget:
     @property
     def guarantee(self) -> str:
         """The budget in words, with unit and neighbouring relation."""
-        return f"ε = {self.epsilon:g}, δ = {self.delta:g} (unit {self.unit}, {self.neighbouring})"
+        return (
+            f"ε = {as_written(self.epsilon)}, δ = {as_written(self.delta)} "
+            f"(unit {self.unit}, {self.neighbouring})"
+        )
 
     @property
     def description(self) -> str:
@@ -117,6 +127,7 @@ class DatasetBudget:
             neighbouring=Neighbouring.REPLACE_ONE,
             epsilon=epsilon,
             delta=delta,
+            contents=self.contents and self.contents + PARTY_MARK,
         )
 
     def admits(self, spent: Composition) -> bool:
@@ -148,15 +159,24 @@ class DatasetBudget:
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetTotals:
-    """A data set's budget, what is spent of it, and what is left."""
+    """A data set's budget, what is spent of it, and what is left.
+
+    Attributes:
+        budget: the total.
+        spent: of it.
+        taken: what is spent, and what running runs hold for their rounds to come.
+        holders: run → releases that it holds.
+    """
 
     budget: DatasetBudget
     spent: Composition
+    taken: Composition
+    holders: Mapping[str, int]
 
     @property
     def remaining(self) -> Remaining:
-        """The budget less what is spent."""
-        return self.budget.left(self.spent)
+        """The budget less what is spent or held."""
+        return self.budget.left(self.taken)
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; ε by every proved conversion at the budget's δ."""
@@ -165,5 +185,6 @@ class DatasetTotals:
             "releases": self.spent.releases,
             "rho": self.spent.rho,
             "epsilon": self.spent.epsilons(self.budget.delta),
+            "held": dict(self.holders),
             "remaining": self.remaining.to_json(),
         }

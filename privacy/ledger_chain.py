@@ -33,6 +33,9 @@ class RecordKind(StrEnum):
     RESERVE = "reserve"
     COMMIT = "commit"
     VOID = "void"
+    HOLD = "hold"
+    RECOGNISE = "recognise"
+    SEAL = "seal"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +79,14 @@ class Record:
         content = {name: value for name, value in vars(self).items() if name != "hash"}
         text = canonical_json(content | {"previous": previous})
         return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+    def follows(self, head: Head) -> bool:
+        """Whether it is the record behind `head`, unchanged."""
+        try:
+            sound = self.hash == self.expected_hash(head.hash)
+        except (TypeError, ValueError):  # A database may hold any type in an edited row.
+            return False
+        return sound and self.position == head.records + 1
 
     def content(self) -> dict[str, Any]:
         """The parsed body."""

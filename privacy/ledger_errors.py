@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from privacy.rounding import shown_down, shown_up
+
 if TYPE_CHECKING:
-    from privacy.events import Composition, Event
-    from privacy.ledger_budget import DatasetBudget, Remaining
+    from privacy.events import Event
+    from privacy.ledger_account import Account, Claims
 
 __all__ = [
     "BudgetExceeded",
@@ -44,26 +46,63 @@ class LedgerCorrupt(LedgerError):
 
 
 class BudgetExceeded(LedgerError):
-    """The release would overspend its data set's budget. It must not be made.
+    """The releases would overspend their data set's budget. They must not be made.
 
     Attributes:
         requested: the event that was refused.
+        count: how many of it.
+        fitting: how many of it would have fitted.
         spent: what was composed on the data set before it; this is unchanged.
-        left: the budget less `spent`, at the budget's δ.
+        left: the budget less what is spent and what other runs hold, at the budget's δ.
         budget: the data set's budget, with unit and neighbouring relation.
     """
 
     def __init__(
-        self, *, requested: Event, spent: Composition, left: Remaining, budget: DatasetBudget
+        self,
+        *,
+        requested: Event,
+        account: Account,
+        ahead: Claims = (),
+        count: int = 1,
+        run_id: str = "",
     ) -> None:
-        self.requested = requested
-        self.spent = spent
-        self.left = left
-        self.budget = budget
-        _, would_be = spent.add(requested).epsilon(budget.delta)
-        _, now = spent.epsilon(budget.delta)
-        super().__init__(
-            f"Expected the releases on data set {budget.name!r} to stay within {budget.guarantee}, "
-            f"got ε = {would_be:.9g} with this {requested.law} release: "
-            f"ε = {now:.6g} is spent, {left.epsilon:.6g} left."
+        budget = account.budget
+        others = account.holding(run_id, ()) if run_id else account
+        self.requested, self.count, self.spent, self.budget = (
+            requested,
+            count,
+            account.spent,
+            budget,
         )
+        self.left = budget.left(others.taken)
+        claims = (*ahead, (requested, count))
+        self.fitting = others.fitting(claims, run_id=run_id)
+        total = others.holding(run_id or "this run", claims).taken
+        what = (
+            f"this {requested.law} release" if count == 1 else f"{count} {requested.law} releases"
+        )
+        if ahead:
+            what = f"what is released ahead of them and {what}"
+        told = (
+            f"Expected the releases on data set {budget.name!r} to stay within {budget.guarantee}, "
+            f"got ε = {shown_up(total.epsilon(budget.delta)[1], 9)} with {what}: "
+            f"ε = {shown_up(account.spent.epsilon(budget.delta)[1])} is spent, "
+        )
+        holders = ", ".join(
+            f"{run!r} ({sum(n for _, n in own)} releases)" for run, own in others.held.items()
+        )
+        if holders:
+            told += (
+                f"more is held for the rounds to come of {holders} (what a run that is gone still "
+                "holds is freed by `parley ledger free`), "
+            )
+        told += f"{shown_down(self.left.epsilon)} left."
+        if count > 1:
+            told += f" {self.fitting} of the {count} would fit. Nothing was released."
+        super().__init__(told)
+
+    @classmethod
+    def of_run(cls, account: Account, claims: Claims, *, run_id: str) -> BudgetExceeded:
+        """A run that can't be brought to its end: the last of `claims` are its rounds."""
+        *ahead, (event, count) = claims
+        return cls(requested=event, account=account, ahead=tuple(ahead), count=count, run_id=run_id)

@@ -17,11 +17,13 @@ from urllib.parse import quote
 
 import sqlalchemy as sa
 
+from privacy.ledger_chain import Head
 from privacy.ledger_errors import LedgerError, LedgerUnavailable, NotALedger
 from privacy.ledger_failures import translated
+from privacy.ledger_migration import migrate
 from privacy.ledger_store import Reader, Writer
+from privacy.ledger_tables import VERSION, version_of
 from privacy.ledger_tables import create as create_tables
-from privacy.ledger_tables import is_ledger
 
 if TYPE_CHECKING:
     import psycopg
@@ -42,6 +44,7 @@ class Place:
 
     def __init__(self, target: str | os.PathLike[str], *, create: bool, read_only: bool) -> None:
         self.read_only = read_only
+        self._vouched: tuple[Head, str] | None = None
         url = _postgresql_url(target)
         if url is not None:
             self.name = _shown(url)
@@ -79,10 +82,16 @@ class Place:
         with self._connected() as connection:
             if connection.dialect.name == "sqlite":
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
-            writer = Writer(connection)
+            writer = Writer(connection, self._vouched)
+            if writer.version != VERSION:
+                raise NotALedger(
+                    f"Expected a ledger of version {VERSION} at {self.name}, got {writer.version}: "
+                    "another process replaced it. Open it again."
+                )
             yield writer
             if writer.finish():
                 connection.commit()
+                self._vouched = writer.vouched
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[sa.Connection]:
@@ -158,10 +167,14 @@ class Place:
         """Checks that a ledger is there, or makes one, once, however many processes try."""
         with self._connected() as connection:
             postgresql = connection.dialect.name == "postgresql"
-            if is_ledger(connection, self.name):
+            version = version_of(connection, self.name)
+            if version is not None:
                 connection.rollback()
                 if not (self.read_only or postgresql):
                     connection.exec_driver_sql("BEGIN IMMEDIATE")  # refused where read-only
+                if version != VERSION and not self.read_only:
+                    migrate(connection, self.name)
+                    connection.commit()
                 return
             if not create:
                 raise NotALedger(f"Expected a ledger at {self.name}, there is none.")
@@ -171,7 +184,7 @@ class Place:
             else:
                 _set_wal(connection)
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
-            if not is_ledger(connection, self.name):
+            if version_of(connection, self.name) is None:
                 create_tables(connection)
                 connection.commit()
 

@@ -7,15 +7,16 @@ chain or make no sense where they stand.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from privacy.events import Composition, Event
+from privacy.ledger_account import Account, claims_from_json
 from privacy.ledger_budget import PARTY_MARK, DatasetBudget
 from privacy.ledger_chain import GENESIS, Head, Record, RecordKind
 from privacy.ledger_entry import Entry
 from privacy.ledger_errors import LedgerCorrupt
+from privacy.rounding import shown_up
 
 __all__ = ["EntryState", "Problem", "RecordedEntry", "Replay", "recorded_entries", "replay"]
 
@@ -100,7 +101,7 @@ def recorded_entries(records: Iterable[Record]) -> tuple[RecordedEntry, ...]:
         try:
             if record.kind == RecordKind.RESERVE:
                 entries[record.position] = reserved_entry(record)
-            elif record.kind != RecordKind.REGISTER:
+            elif record.kind in (RecordKind.COMMIT, RecordKind.VOID):
                 entries[record.reservation] = entries[record.reservation].settled(record)
         except (ValueError, KeyError, TypeError) as error:
             raise LedgerCorrupt(
@@ -110,26 +111,17 @@ def recorded_entries(records: Iterable[Record]) -> tuple[RecordedEntry, ...]:
     return tuple(entries.values())
 
 
-def composed(records: Iterable[Record]) -> Composition:
-    """The composition of all charged releases among the records: reserved or committed."""
-    charged: dict[int | None, Event] = {}
-    for record in records:
-        if record.kind == RecordKind.RESERVE:
-            charged[record.position] = Event.from_json(record.content()["entry"]["event"])
-        elif record.kind == RecordKind.VOID:
-            charged.pop(record.reservation, None)
-    total = Composition.empty()
-    for event in charged.values():
-        total = total.add(event)
-    return total
-
-
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """Something in a ledger that can't be: at a record of the log, or (position 0) elsewhere."""
+    """Something in a ledger that can't be: at a record of the log, or (position 0) elsewhere.
+
+    Attributes:
+        of_checkpoint: a run's model is concerned, no budget.
+    """
 
     position: int
     message: str
+    of_checkpoint: bool = False
 
     def __str__(self) -> str:
         return self.message
@@ -141,8 +133,8 @@ class Replay:
 
     head: Head = field(default_factory=lambda: Head(records=0, hash=GENESIS))
     problems: list[Problem] = field(default_factory=list)
-    budgets: dict[str, DatasetBudget] = field(default_factory=dict)
-    spent: dict[str, Composition] = field(default_factory=dict)
+    accounts: dict[str, Account] = field(default_factory=dict)
+    vouched: str | None = None
     checkpoints: dict[str, tuple[int, str]] = field(default_factory=dict)
     hashes: dict[int, str] = field(default_factory=dict)
     _live: dict[tuple[Any, ...], RecordedEntry] = field(default_factory=dict)
@@ -158,11 +150,7 @@ class Replay:
             self._add(
                 expected, f"Expected record {expected}, got {record.position}: {gone} missing."
             )
-        try:
-            sound = record.hash == record.expected_hash(self.head.hash)
-        except (TypeError, ValueError):
-            sound = False
-        if not sound:
+        if not record.follows(replace(self.head, records=record.position - 1)):
             self._add(
                 record.position,
                 f"Record {record.position} doesn't match its hash and the record before it: "
@@ -173,67 +161,74 @@ class Replay:
         self.hashes[record.position] = record.hash
         try:
             self._apply(record)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            self.vouched = record.content().get("accounts")
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             self._add(record.position, f"Record {record.position} makes no sense: {error}")
 
     def _apply(self, record: Record) -> None:
-        key = (record.run_id, record.dataset, record.index)
+        key, body = (record.run_id, record.dataset, record.index), record.content()
         if record.kind == RecordKind.REGISTER:
-            budget = DatasetBudget.from_json(record.content()["dataset"])
-            if budget.name != record.dataset or budget.name in self.budgets:
+            budget = DatasetBudget.from_json(body["dataset"])
+            if budget.name != record.dataset or budget.name in self.accounts:
                 raise ValueError(f"Expected a new data set, got {budget.name!r}.")
-            self.budgets[budget.name] = budget
-            self.spent[budget.name] = Composition.empty()
+            account = Account(budget=budget).recognising(body.get("known", ()))
+        elif record.kind == RecordKind.RECOGNISE:
+            account = self.accounts[record.dataset].recognising(body["known"])
+        elif record.kind == RecordKind.HOLD:
+            claims = claims_from_json(body["claims"])
+            account = self.accounts[record.dataset].holding(str(record.run_id), claims)
+        elif record.kind == RecordKind.SEAL:
+            account = self.accounts[record.dataset]
         elif record.kind == RecordKind.RESERVE:
-            reserved = reserved_entry(record)
-            entry = reserved.entry
-            if key != (entry.run_id, entry.dataset, entry.index):
-                raise ValueError("its columns are another entry's.")
-            if key in self._live:
-                raise ValueError(f"release {entry.index} of {entry.run_id!r} was reserved before.")
-            self._live[key] = reserved
-            self.spent[record.dataset] = self.spent[record.dataset].add(entry.event)
+            account = self._reserved(record, key)
         else:
-            before = self._live[key]
-            if (
-                before.reservation_id != record.reservation
-                or before.state is not EntryState.RESERVED
-            ):
-                raise ValueError(f"Expected an open reservation {record.reservation}.")
-            after = before.settled(record)
-            self._live[key] = after
-            if after.state is EntryState.VOIDED:
-                self._within_budget(record.dataset)
-                del self._live[key]
-                self.spent[record.dataset] = self._recomposed(record.dataset)
-            elif after.checkpoint is not None:
-                self.checkpoints[before.entry.run_id] = (before.entry.index, after.checkpoint)
+            account = self._settled(record, key)
+        self.accounts[record.dataset] = account
 
-    def _recomposed(self, dataset: str) -> Composition:
-        total = Composition.empty()
-        for live in self._live.values():
-            if live.entry.dataset == dataset:
-                total = total.add(live.entry.event)
-        return total
+    def _reserved(self, record: Record, key: tuple[Any, ...]) -> Account:
+        reserved = reserved_entry(record)
+        entry = reserved.entry
+        if key != (entry.run_id, entry.dataset, entry.index):
+            raise ValueError("its columns are another entry's.")
+        if key in self._live:
+            raise ValueError(f"release {entry.index} of {entry.run_id!r} was reserved before.")
+        account = self.accounts[record.dataset]
+        self._live[key] = reserved
+        return account.reserving(entry.run_id, entry.event)
 
-    def _within_budget(self, dataset: str) -> None:
-        budget, spent = self.budgets[dataset], self.spent[dataset]
+    def _settled(self, record: Record, key: tuple[Any, ...]) -> Account:
+        before = self._live[key]
+        if before.reservation_id != record.reservation or before.state is not EntryState.RESERVED:
+            raise ValueError(f"Expected an open reservation {record.reservation}.")
+        after = before.settled(record)
+        account = self.accounts[record.dataset]
+        self._live[key] = after
+        if after.state is EntryState.VOIDED:
+            self._within_budget(account)
+            del self._live[key]
+            return account.voiding(before.entry.event)
+        if after.checkpoint is not None:
+            self.checkpoints[before.entry.run_id] = (before.entry.index, after.checkpoint)
+        return account
+
+    def _within_budget(self, account: Account) -> None:
+        budget, spent = account.budget, account.spent
         if not budget.admits(spent):
             _, epsilon = spent.epsilon(budget.delta)
             self._add(
                 0,
-                f"Expected data set {dataset!r} to stay within {budget.guarantee}, "
-                f"the log adds up to ε = {epsilon:.9g}.",
+                f"Expected data set {budget.name!r} to stay within {budget.guarantee}, "
+                f"the log adds up to ε = {shown_up(epsilon, 9)}.",
             )
 
     def finish(self) -> None:
         """Checks the budgets; totals only grow between voids, so that here is enough."""
-        for dataset in self.budgets:
-            self._within_budget(dataset)
-        for name, budget in self.budgets.items():
-            for other in self.budgets.values():
-                if other.fingerprint == budget.fingerprint + PARTY_MARK:
-                    self._charged_in_both(name, other.name)
+        for account in self.accounts.values():
+            self._within_budget(account)
+        for name, account in self.accounts.items():
+            for other in self.accounts.values():
+                if other.budget.fingerprint == account.budget.fingerprint + PARTY_MARK:
+                    self._charged_in_both(name, other.budget.name)
 
     def _charged_in_both(self, records: str, parties: str) -> None:
         """Data with a budget for each unit: every release is charged in both, or in neither."""

@@ -7,23 +7,25 @@ trace even inside a larger transaction.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from privacy.events import Composition
+from privacy.events import Composition, Event
 from privacy.guarantee import Unit
-from privacy.ledger_budget import PARTY_MARK, DatasetBudget
+from privacy.ledger_account import Account, Claims, claims_to_json
+from privacy.ledger_budget import PARTY_MARK, DatasetBudget, checked_name
 from privacy.ledger_chain import Record, RecordKind, canonical_json, checked_json
 from privacy.ledger_entry import Entry
 from privacy.ledger_errors import BudgetExceeded, LedgerConflict, LedgerCorrupt
-from privacy.ledger_replay import STATES, EntryState, composed
+from privacy.ledger_replay import STATES, EntryState
 
 if TYPE_CHECKING:
-    from privacy.ledger_store import Account, Reader, Writer
+    from privacy.ledger_store import Writer
 
-__all__ = ["Checkpoint", "Reservation", "account_of", "commit", "register", "reserve", "void"]
+__all__ = ["Checkpoint", "Reservation", "account_of", "check_room", "commit", "give_back"]
+__all__ += ["hold", "register", "reserve", "void"]
 
 
 class Checkpoint(NamedTuple):
@@ -52,25 +54,61 @@ class Reservation:
     spent: Composition
 
 
-def register(writer: Writer, *datasets: DatasetBudget) -> None:
+def register(writer: Writer, *datasets: DatasetBudget) -> tuple[DatasetBudget, ...]:
     """See `Ledger.register`."""
-    known = [
-        writer.account(each.name) or writer.account_of_fingerprint(each.fingerprint)
-        for each in datasets
-    ]
-    for dataset, account in zip(datasets, known, strict=True):
-        if account is not None and account.budget != dataset:
-            raise LedgerConflict(
-                f"Expected the data set as it was registered, {account.budget.description}; "
-                f"got {dataset.description}. A budget is fixed when its data set is first "
-                "registered."
-            )
-        _check_both(writer, dataset, {each.fingerprint for each in datasets})
-    for dataset, account in zip(datasets, known, strict=True):
+    found = [_same_data(writer, each) for each in datasets]
+    budgets = tuple(
+        account.budget if account is not None else dataset
+        for account, dataset in zip(found, datasets, strict=True)
+    )
+    for budget in budgets:
+        _check_both(writer, budget, {each.fingerprint for each in budgets})
+    for dataset, account in zip(datasets, found, strict=True):
         if account is None:
-            body = {"at": _now(), "dataset": dataset.to_json()}
-            writer.append(RecordKind.REGISTER, dataset=dataset.name, body=body)
-            writer.add_account(dataset)
+            new = Account(budget=dataset).recognising((dataset.contents,))
+            body = {"at": _now(), "dataset": dataset.to_json(), "known": list(new.known)}
+            writer.append(RecordKind.REGISTER, account=new, body=body)
+            continue
+        more = account.recognising((dataset.fingerprint, dataset.contents))
+        if more != account:
+            body = {"at": _now(), "known": list(more.known)}
+            writer.append(RecordKind.RECOGNISE, account=more, body=body)
+    return budgets
+
+
+def _same_data(writer: Writer, dataset: DatasetBudget) -> Account | None:
+    """The account of the same data: the same bytes, or the same records saved in another way.
+
+    Raises:
+        LedgerConflict: name or bytes are registered as something else; or the data are, with
+            another budget.
+    """
+    named = writer.account(dataset.name)
+    account = writer.account_of_fingerprint(dataset.fingerprint, dataset.contents)
+    if named is not None and account is not None and named is not account:
+        _conflict(named, dataset)
+    account = account or named
+    if account is None:
+        return None
+    budget, hint = account.budget, ""
+    # The same file under another name is refused: it is a slip, the first name is right.
+    same = dataset.fingerprint == budget.fingerprint
+    recognised = account.fingerprints & {dataset.fingerprint, dataset.contents}
+    if (same and dataset.name != budget.name) or not recognised:
+        _conflict(account, dataset)
+    terms = ("unit", "neighbouring", "epsilon", "delta")
+    if any(getattr(dataset, term) != getattr(budget, term) for term in terms):
+        hint = "" if same else " The records are the same, saved in another way."
+        _conflict(account, dataset, hint)
+    return account
+
+
+def _conflict(account: Account, dataset: DatasetBudget, hint: str = "") -> NoReturn:
+    raise LedgerConflict(
+        f"Expected the data set as it was registered, {account.budget.description}; "
+        f"got {dataset.description}.{hint} A budget is fixed when its data set is first "
+        "registered."
+    )
 
 
 def _check_both(writer: Writer, dataset: DatasetBudget, charged: set[str]) -> None:
@@ -109,6 +147,30 @@ def _check_both(writer: Writer, dataset: DatasetBudget, charged: set[str]) -> No
         )
 
 
+def hold(writer: Writer, run_id: str, claims: Mapping[str, Claims]) -> None:
+    """See `Ledger.hold`. All data sets are examined before anything is appended."""
+    checked_name(run_id, "run_id")
+    accounts = {name: account_of(writer, name) for name in claims}
+    check_room(accounts, run_id, claims)
+    for name, own in claims.items():
+        after = accounts[name].holding(run_id, own)
+        if after != accounts[name]:
+            body = {"at": _now(), "claims": claims_to_json(after.held.get(run_id, ()))}
+            writer.append(RecordKind.HOLD, account=after, run_id=run_id, body=body)
+
+
+def check_room(accounts: Mapping[str, Account], run_id: str, claims: Mapping[str, Claims]) -> None:
+    """See `Ledger.check_room`."""
+    for name, own in claims.items():
+        if any(count for _, count in own) and not accounts[name].admits(own, run_id=run_id):
+            raise BudgetExceeded.of_run(accounts[name], own, run_id=run_id)
+
+
+def give_back(writer: Writer, run_id: str) -> None:
+    """See `Ledger.give_back`."""
+    hold(writer, run_id, dict.fromkeys(writer.held_by(run_id), ()))
+
+
 def reserve(writer: Writer, *entries: Entry) -> tuple[Reservation, ...]:
     """See `Ledger.reserve_together`. All entries are examined before the first is appended."""
     examined = [_examined(writer, entry) for entry in entries]
@@ -142,35 +204,46 @@ def _examined(writer: Writer, entry: Entry) -> tuple[Account, Record | None]:
     if latest is not None and latest.kind != RecordKind.VOID:
         _resumed(writer, account, latest, entry)  # Raises where it is another entry.
         return account, latest
-    if not account.budget.admits(account.spent.add(entry.event)):
-        raise BudgetExceeded(
-            requested=entry.event,
-            spent=account.spent,
-            left=account.budget.left(account.spent),
-            budget=account.budget,
-        )
+    # What is drawn from the run's hold was found to fit when that was made: the sum of what is
+    # spent and held stays the same. Another release has only what nobody holds.
+    held = account.draws(entry.run_id, entry.event)
+    after = account.reserving(entry.run_id, entry.event)
+    if not held and not account.budget.admits(after.taken):
+        raise BudgetExceeded(requested=entry.event, account=account)
     return account, None
 
 
 def _charged(writer: Writer, account: Account, entry: Entry) -> Reservation:
-    spent = account.spent.add(entry.event)
+    after = account.reserving(entry.run_id, entry.event)
     record = writer.append(
         RecordKind.RESERVE,
-        dataset=entry.dataset,
+        account=after,
         run_id=entry.run_id,
         index=entry.index,
         body={"at": _now(), "entry": entry.to_json()},
     )
-    writer.set_spent(entry.dataset, spent)
     return Reservation(
-        id=record.position, entry=entry, state=EntryState.RESERVED, resumed=False, spent=spent
+        id=record.position,
+        entry=entry,
+        state=EntryState.RESERVED,
+        resumed=False,
+        spent=after.spent,
     )
 
 
 def _resumed(writer: Writer, account: Account, latest: Record, entry: Entry) -> Reservation:
     reservation_id = latest.reservation
-    if reservation_id is None or (first := writer.record(reservation_id)) is None:
+    if not isinstance(reservation_id, int) or reservation_id < 1:
         raise LedgerCorrupt(f"Expected a reservation behind record {latest.position}, got none.")
+    # Nothing is charged for what is found here, so the chain must vouch for it: for the
+    # reservation, and that nothing after it gave it back.
+    first, *later = writer.since(reservation_id)
+    release = (entry.run_id, entry.dataset, entry.index)
+    if first.kind != RecordKind.RESERVE or (first.run_id, first.dataset, first.index) != release:
+        raise LedgerCorrupt(f"Expected a reservation behind record {latest.position}, got another.")
+    settled = _settlement(first, later)
+    if settled is not None and settled.kind == RecordKind.VOID:
+        raise LedgerCorrupt(f"Expected reservation {reservation_id} to be open, it was given back.")
     held = first.content()["entry"]
     asked = entry.to_json()
     if canonical_json(held) != canonical_json(asked):
@@ -185,7 +258,7 @@ def _resumed(writer: Writer, account: Account, latest: Record, entry: Entry) -> 
     return Reservation(
         id=reservation_id,
         entry=entry,
-        state=STATES[RecordKind(latest.kind)],
+        state=STATES[RecordKind(first.kind if settled is None else settled.kind)],
         resumed=True,
         spent=account.spent,
     )
@@ -226,24 +299,31 @@ def void(writer: Writer, reservation_id: int, reason: str) -> None:
     """See `Ledger.void`."""
     if not reason.strip():
         raise ValueError("Expected a reason for voiding a reservation, got none.")
-    reserved = _settle(writer, reservation_id, RecordKind.VOID, {"reason": reason})
-    if reserved is not None:
-        spent = composed(writer.records(dataset=reserved.dataset))
-        writer.set_spent(reserved.dataset, spent)
+    _settle(writer, reservation_id, RecordKind.VOID, {"reason": reason})
+
+
+def _settlement(reserved: Record, later: Iterable[Record]) -> Record | None:
+    """The record that committed or voided a reservation, among those behind it."""
+    return next((each for each in later if each.reservation == reserved.position), None)
 
 
 def _settle(
     writer: Writer, reservation_id: int, kind: RecordKind, body: Mapping[str, Any]
 ) -> Record | None:
     """Appends what became of a reservation; `None` if the same was recorded before."""
-    reserved = writer.record(reservation_id)
-    if reserved is None or reserved.kind != RecordKind.RESERVE:
+    if not 1 <= reservation_id <= writer.head.records:
         raise LedgerConflict(f"Expected the id of a reservation, got {reservation_id}.")
-    settled = writer.settlement(reserved)
+    reserved, *later = writer.since(reservation_id)
+    if reserved.kind != RecordKind.RESERVE:
+        raise LedgerConflict(f"Expected the id of a reservation, got {reservation_id}.")
+    settled = _settlement(reserved, later)
     if settled is None:
+        account = account_of(writer, reserved.dataset)
+        if kind is RecordKind.VOID:
+            account = account.voiding(Event.from_json(reserved.content()["entry"]["event"]))
         writer.append(
             kind,
-            dataset=reserved.dataset,
+            account=account,
             run_id=reserved.run_id,
             index=reserved.index,
             reservation=reservation_id,
@@ -252,6 +332,7 @@ def _settle(
         return reserved
     before = settled.content()
     del before["at"]
+    before.pop("accounts", None)
     if settled.kind != kind or canonical_json(before) != canonical_json(body):
         raise LedgerConflict(
             f"Expected reservation {reservation_id} to be open, it is "
@@ -260,9 +341,9 @@ def _settle(
     return None
 
 
-def account_of(reader: Reader, dataset: str) -> Account:
+def account_of(writer: Writer, dataset: str) -> Account:
     """A registered data set's account; `LedgerConflict` if it is unknown."""
-    account = reader.account(dataset)
+    account = writer.account(dataset)
     if account is None:
         raise LedgerConflict(f"Expected a registered data set, got {dataset!r}.")
     return account

@@ -3,7 +3,11 @@
 `head` (one row: the end of the chain, and the lock every writer takes), `records` (the log),
 `datasets` (budget and running totals, so that a reservation costs the same however long the log
 is) and `checkpoints` (the last model of each run). All but the records follow from the log;
-`Ledger.verify` holds them to it.
+`Ledger.verify` holds them to it, and a row of `datasets` is never believed unless the digest in the
+log's last record covers it.
+
+Version 1 had neither `held` and `known` nor that digest. Such a ledger can be read; opened for
+writing it is brought to version 2 (`ledger_migration`).
 """
 
 from __future__ import annotations
@@ -16,17 +20,20 @@ from privacy.ledger_errors import NotALedger
 __all__ = [
     "CHECKPOINTS",
     "DATASETS",
+    "DATASETS_1",
     "FORMAT",
     "HEAD",
     "METADATA",
     "RECORDS",
     "VERSION",
+    "add_columns",
     "create",
-    "is_ledger",
+    "version_of",
 ]
 
 FORMAT = "parley-ledger"
-VERSION = 1
+VERSION = 2
+_READABLE = (1, 2)
 
 METADATA = sa.MetaData()
 HEAD = sa.Table(
@@ -64,7 +71,11 @@ DATASETS = sa.Table(
     sa.Column("fingerprint", sa.Text, nullable=False, unique=True),
     sa.Column("budget", sa.Text, nullable=False),
     sa.Column("spent", sa.Text, nullable=False),
+    sa.Column("held", sa.Text, nullable=False, server_default="{}"),
+    sa.Column("known", sa.Text, nullable=False, server_default="[]"),
 )
+DATASETS_1 = (DATASETS.c.name, DATASETS.c.fingerprint, DATASETS.c.budget, DATASETS.c.spent)
+"""What the table of data sets had in version 1."""
 CHECKPOINTS = sa.Table(
     "parley_ledger_checkpoints",
     METADATA,
@@ -82,21 +93,30 @@ def create(connection: sa.Connection) -> None:
     connection.execute(sa.insert(HEAD), head)
 
 
-def is_ledger(connection: sa.Connection, place: str) -> bool:
-    """Whether the ledger's tables are there.
+def add_columns(connection: sa.Connection) -> None:
+    """Makes the table of data sets of a version 1 ledger one of version 2."""
+    for column, default in (("held", "{}"), ("known", "[]")):
+        connection.exec_driver_sql(
+            f"ALTER TABLE {DATASETS.name} ADD COLUMN {column} TEXT NOT NULL DEFAULT '{default}'"
+        )
+    connection.execute(sa.update(HEAD).where(HEAD.c.id == 1), {"version": VERSION})
+
+
+def version_of(connection: sa.Connection, place: str) -> int | None:
+    """The schema version of the ledger whose tables are there; None where there are none.
 
     Raises:
-        NotALedger: they are, and of another format or schema version; or a SQLite file holds
-            other tables (a PostgreSQL database may).
+        NotALedger: there are, of another format or a schema version that can't be read; or a
+            SQLite file holds other tables (a PostgreSQL database may).
     """
     # One query, so that a ledger another process makes meanwhile is seen whole or not at all.
     tables = sa.inspect(connection).get_table_names()
     if HEAD.name in tables:
         row = connection.execute(sa.select(HEAD)).one_or_none()
-        found = "no head record" if row is None else f"{row.format} version {row.version}"
-        if found != f"{FORMAT} version {VERSION}":
+        if row is None or row.format != FORMAT or row.version not in _READABLE:
+            found = "no head record" if row is None else f"{row.format} version {row.version}"
             raise NotALedger(f"Expected {FORMAT} version {VERSION} at {place}, got {found}.")
-        return True
+        return int(row.version)
     if tables and connection.dialect.name == "sqlite":
         raise NotALedger(f"Expected a ledger at {place}, got a database with {tables[0]!r}.")
-    return False
+    return None

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from privacy.ledger_account import digest
 from privacy.ledger_chain import Head
 from privacy.ledger_replay import Problem, Replay, replay
+from privacy.rounding import shown_up
 
 if TYPE_CHECKING:
     from privacy.ledger_store import Reader
@@ -20,9 +23,15 @@ def problems(reader: Reader, anchor: Head | None) -> list[Problem]:
         *_head_problems(reader, log),
         *_anchor_problems(anchor, log),
         *_account_problems(reader, log),
-        *_checkpoint_problems(reader, log),
     ]
-    return log.problems + [Problem(position=0, message=message) for message in messages]
+    return [
+        *log.problems,
+        *(Problem(position=0, message=message) for message in messages),
+        *(
+            Problem(position=0, message=message, of_checkpoint=True)
+            for message in _checkpoint_problems(reader, log)
+        ),
+    ]
 
 
 def _head_problems(reader: Reader, log: Replay) -> list[str]:
@@ -47,25 +56,39 @@ def _anchor_problems(anchor: Head | None, log: Replay) -> list[str]:
 
 
 def _account_problems(reader: Reader, log: Replay) -> list[str]:
-    accounts = {account.budget.name: account for account in reader.accounts()}
+    accounts = reader.stored_accounts()
     found = []
-    for name in sorted(accounts.keys() | log.budgets.keys()):
-        if name not in accounts or name not in log.budgets:
-            where = "log" if name not in log.budgets else "table of data sets"
+    for name in sorted(accounts.keys() | log.accounts.keys()):
+        if name not in accounts or name not in log.accounts:
+            where = "log" if name not in log.accounts else "table of data sets"
             found.append(f"Expected data set {name!r} in the {where}, it is missing.")
             continue
-        if accounts[name].budget != log.budgets[name]:
+        stored, logged = accounts[name], log.accounts[name]
+        if stored.budget != logged.budget:
             found.append(
-                f"Expected the budget {log.budgets[name].description} as in the log, "
-                f"got {accounts[name].budget.description}."
+                f"Expected the budget {logged.budget.description} as in the log, "
+                f"got {stored.budget.description}."
             )
-        if accounts[name].spent != log.spent[name]:
-            delta = log.budgets[name].delta
-            found.append(
-                f"Expected the running total of data set {name!r} to be "
-                f"ε = {log.spent[name].epsilon(delta)[1]:.9g} as in the log, "
-                f"got ε = {accounts[name].spent.epsilon(delta)[1]:.9g}."
-            )
+        for what, own, told in (
+            ("running total", stored.spent, logged.spent),
+            ("total with what runs hold", stored.taken, logged.taken),
+        ):
+            if own != told:
+                delta = logged.budget.delta
+                found.append(
+                    f"Expected the {what} of data set {name!r} to be "
+                    f"ε = {shown_up(told.epsilon(delta)[1], 9)} as in the log, "
+                    f"got ε = {shown_up(own.epsilon(delta)[1], 9)}."
+                )
+                break
+        else:
+            if stored != replace(logged, budget=stored.budget):
+                found.append(
+                    f"Expected holders and fingerprints of data set {name!r} as in the log, "
+                    "got others."
+                )
+    if log.vouched not in (None, digest(each.row() for each in log.accounts.values())):
+        found.append("Expected the last record to vouch for the totals of the log, it doesn't.")
     return found
 
 

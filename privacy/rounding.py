@@ -17,9 +17,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 
 __all__ = [
+    "as_written",
     "check_delta",
     "check_epsilon",
     "check_non_negative",
@@ -30,8 +32,14 @@ __all__ = [
     "read_fraction",
     "root_up",
     "round_up",
+    "shown_down",
+    "shown_up",
     "sum_up",
 ]
+
+
+_DUST = Decimal("1e-12")
+_SMALL = Decimal("1e-4")
 
 
 def exact(value: float) -> Fraction:
@@ -48,6 +56,49 @@ def round_up(value: Fraction) -> float:
     while math.isfinite(near) and exact(near) < value:
         near = math.nextafter(near, math.inf)
     return near
+
+
+def shown_up(value: float, digits: int = 6) -> str:
+    """A number ≥ 0 in at most `digits` significant digits, never less than it is.
+
+    How every cost is written that a person reads: ε and ρ of what is charged, and δ. A double's own
+    dust doesn't show: what exceeds a shorter number by less than 1e-12 of itself is that number.
+
+    >>> shown_up(4.144251, 4), shown_up(0.5), shown_up(1e-5), shown_up(0.1 + 0.2), shown_up(12345.6)
+    ('4.145', '0.5', '1e-05', '0.3', '12345.6')
+    """
+    return _shown(value, digits, ROUND_CEILING)
+
+
+def shown_down(value: float, digits: int = 6) -> str:
+    """The same for what is left of a budget: never more than it is.
+
+    >>> shown_down(0.89996, 4), shown_down(0.3 - 0.1), shown_down(0.0)
+    ('0.8999', '0.2', '0')
+    """
+    return _shown(value, digits, ROUND_FLOOR)
+
+
+def as_written(value: float) -> str:
+    """A number that a person chose, such as a budget's ε or δ, with all its digits.
+
+    >>> as_written(0.12345678), as_written(1.0), as_written(1e-05)
+    ('0.12345678', '1', '1e-05')
+    """
+    return _shown(value, 17, ROUND_CEILING)  # a double prints as 17 digits at most
+
+
+def _shown(value: float, digits: int, side: str) -> str:
+    if not math.isfinite(value):
+        return "∞" if value > 0 else f"{value}"
+    given = Decimal(repr(float(value)))
+    shown = Context(prec=digits).create_decimal(given)
+    if abs(shown - given) > abs(given) * _DUST:
+        shown = Context(prec=digits, rounding=side).create_decimal(given)
+    if shown == 0 or abs(shown) >= _SMALL:
+        return f"{shown.normalize():f}"
+    digits_shown, exponent = f"{shown.normalize():e}".split("e")
+    return f"{digits_shown}e{int(exponent):+03d}"
 
 
 def root_up(square: Fraction) -> float:

@@ -31,7 +31,7 @@ from secure_agg.encoding import FixedPoint
 from secure_agg.interface import TooFewSurvivors
 from server.cohort import Cohort
 from server.job import Job, JobError
-from server.rounds import aggregate, load_state, save_state
+from server.rounds import aggregate, check_unreleased, load_state, save_state
 
 if TYPE_CHECKING:
     from server.release import Federation
@@ -207,6 +207,7 @@ def private_components(
         return load_state(stored.data)["components"], told
     with cohort() as parties:
         (reservation,) = ledger.reserve_together(plan.entries(dataset, party="server"))
+        check_unreleased((reservation,))
         try:
             total = aggregate(parties, plan, moments.init())
         except TooFewSurvivors as error:

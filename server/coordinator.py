@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -27,7 +27,7 @@ from privacy.ledger import Ledger
 from secure_agg.interface import Mode
 from secure_agg.pairwise_server import Server
 from secure_agg.parameters import RunParameters
-from server.budgets import budgets_of, check_affordable
+from server.budgets import budgets_of, check_affordable, holding, registered
 from server.components import (
     model_width,
     private_components,
@@ -80,7 +80,7 @@ def coordinate(
     Raises:
         JobError, CalibrationError, RingTooSmall: the job does not fit the parties; nothing was
             spent.
-        BudgetExceeded: the ledger refuses the first release; nothing was spent.
+        BudgetExceeded: the ledger has no room for all the rounds; nothing was spent.
         TooFewSurvivors: too few parties joined; nothing was spent.
     """
     began = time.perf_counter()
@@ -99,7 +99,6 @@ def coordinate(
     budgets = budgets_of(job, plan, data)
     before = None if ahead is None else ahead.plan.event
     check_affordable(job, plan, budgets, before=before)
-    budget = budgets[0]
 
     def cohort_of(
         release: ReleasePlan, task: FederatedAlgorithm, *, rounds: int, given: bytes = b""
@@ -130,14 +129,24 @@ def coordinate(
 
     with (
         folder.locked(),
-        folder.unless_refused(),
+        folder.unless_refused(new=not resume),
         Ledger.open(job.privacy.ledger or folder.ledger_path, create=not resume) as ledger,
+        ExitStack() as stack,
     ):
-        ledger.register(*budgets)
+        budget = registered(ledger, budgets)[0]
         if not resume:
             folder.commission()
         known = ledger.entries(folder.run_id)
         folder.check_ledger([e.entry.index for e in known if e.outcome is not None])
+        stack.enter_context(
+            holding(
+                ledger,
+                plan,
+                dataset=budget.name,
+                rounds=job.rounds,
+                before=None if ahead is None else ahead.plan,
+            )
+        )
         told: dict[str, Any] = {}
         if ahead is not None:
             summed = cohort_of(ahead.plan, ahead.moments, rounds=1)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,14 @@ import numpy as np
 from client.algorithms import FederatedAlgorithm, State
 from client.plan import ReleasePlan
 from privacy.events import Composition
-from privacy.ledger import BudgetExceeded, Entry, Ledger
+from privacy.ledger import (
+    BudgetExceeded,
+    Entry,
+    EntryState,
+    Ledger,
+    LedgerCorrupt,
+    Reservation,
+)
 from privacy.stream import NoiseStream
 from secure_agg.interface import TooFewSurvivors
 from server.cohort import Cohort, PartyFailed, RoundSum
@@ -33,6 +40,7 @@ __all__ = [
     "Outcome",
     "Progress",
     "aggregate",
+    "check_unreleased",
     "load_state",
     "resume_point",
     "run_rounds",
@@ -94,6 +102,7 @@ def run_rounds(
 
     Raises:
         BudgetExceeded: the first release does not fit the ledger's budget; nothing was spent.
+        LedgerCorrupt: the first release was made before.
         LedgerError, EncodingError: nothing of the round at hand was released.
     """
     done, state, spent, lines = start.done, start.state, start.spent, list(start.lines)
@@ -105,6 +114,7 @@ def run_rounds(
     if done >= rounds:
         return Outcome(status="complete", reason="", progress=progress())
     held = ledger.reserve_together(_entries(plan, dataset, done + 1))
+    check_unreleased(held)
     while True:
         began = time.perf_counter()
         number = done + 1
@@ -170,6 +180,21 @@ def aggregate(cohort: Cohort, plan: ReleasePlan, state: State) -> RoundSum:
             if attempt == ATTEMPTS - 1:
                 raise
     raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def check_unreleased(held: Sequence[Reservation]) -> None:
+    """Refuses to make a release that was made: its charge paid for one, whatever became of it.
+
+    Raises:
+        LedgerCorrupt: it was committed, and the model it led to isn't there.
+    """
+    made = next((each.entry for each in held if each.state is EntryState.COMMITTED), None)
+    if made is not None:
+        raise LedgerCorrupt(
+            f"Expected the checkpoint of release {made.index} of run {made.run_id!r}, which the "
+            "ledger committed, got none: it was removed. The run can't go on without releasing "
+            "the same again."
+        )
 
 
 def resume_point(

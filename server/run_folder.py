@@ -92,15 +92,19 @@ class RunFolder:
             yield
 
     @contextmanager
-    def unless_refused(self) -> Iterator[None]:
-        """Removes the folder again where the ledger refuses the run before its first release."""
+    def unless_refused(self, *, new: bool) -> Iterator[None]:
+        """Removes the folder again where the ledger refuses the run before its first release.
+
+        A run that goes on keeps its folder: a release may be on its way, which only it can resume.
+        """
         try:
             yield
         except LedgerError as error:
             commissioned = (self.path / "run-id").exists()
             rounds = self.path / "rounds.jsonl"
             begun = rounds.exists() and rounds.stat().st_size > 0
-            if not commissioned or (isinstance(error, BudgetExceeded) and not begun):
+            refused = isinstance(error, BudgetExceeded) and not begun
+            if new and (not commissioned or refused):
                 for name in ("rounds.jsonl", "run-id", "job.toml"):
                     (self.path / name).unlink(missing_ok=True)
                 # The ledger itself goes too, if it is this run's own: it holds no charge.

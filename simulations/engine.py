@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from client.plan import ReleasePlan
 from privacy.ledger import Ledger
 from secure_agg.interface import Mode, SecureSum
 from secure_agg.plain import IdealSum, simulated_parameters
-from server.budgets import budgets_of, check_affordable
+from server.budgets import budgets_of, check_affordable, holding, registered
 from server.job import Job, JobError
 from server.observer import Observer
 from server.release import algorithm_for, plan_release
@@ -31,7 +32,7 @@ from simulations.block_cohort import BlockCohort
 from simulations.dp_sgd_summary import dp_sgd_facts
 from simulations.experiment import Experiment, load_experiment
 from simulations.faults import FaultScript, parse_faults
-from simulations.prepare import before_rounds, prepare_network
+from simulations.prepare import before_rounds, components_ahead, prepare_network
 from simulations.summary import summarise
 
 __all__ = ["Observer", "Simulation", "simulate"]
@@ -65,7 +66,7 @@ def simulate(
     Raises:
         JobError, DataError, CalibrationError, RingTooSmall, RunFolderError: the input is wrong;
             nothing was spent.
-        BudgetExceeded: the ledger refuses the first release; nothing was spent.
+        BudgetExceeded: the ledger has no room for all the rounds; nothing was spent.
         TooFewSurvivors: too few parties for the components' release; nothing was spent, and the
             folder can be resumed.
         KeyboardInterrupt: stopped between two commits; the folder can be resumed.
@@ -81,9 +82,8 @@ def simulate(
     algorithm = algorithm_for(job, experiment.model, experiment.federation)
     # The plan is made before the folder: a job that cannot run leaves nothing behind.
     draft = plan_release(job, algorithm=algorithm, federation=experiment.federation)
-    budgets = budgets_of(job, draft, experiment.fingerprint)
+    budgets = budgets_of(job, draft, experiment.fingerprint, experiment.contents)
     check_affordable(job, draft, budgets, before=before_rounds(job, experiment))
-    budget, party_budget = budgets[0], budgets[1] if len(budgets) > 1 else None
 
     def sum_of(release: ReleasePlan) -> SecureSum:
         return _secure_sum(job, release, faults, masked=job.secure_aggregation.mode == "masked")
@@ -94,16 +94,29 @@ def simulate(
     plan = draft.for_run(folder.run_id)
     with (
         folder.locked(),
-        folder.unless_refused(),
+        folder.unless_refused(new=resume is None),
         Ledger.open(job.privacy.ledger or folder.ledger_path, create=resume is None) as ledger,
+        ExitStack() as stack,
     ):
-        ledger.register(*budgets)
+        budget, *others = registered(ledger, budgets)
+        party_budget = others[0] if others else None
         if resume is None:
             folder.commission()
         known = ledger.entries(folder.run_id)
         folder.check_ledger([e.entry.index for e in known if e.outcome is not None])
+        ahead = components_ahead(job, experiment, plan)
+        stack.enter_context(
+            holding(
+                ledger,
+                plan,
+                dataset=budget.name,
+                rounds=job.rounds,
+                before=None if ahead is None else ahead.plan,
+            )
+        )
         prepared = prepare_network(
             job,
+            ahead=ahead,
             experiment=experiment,
             algorithm=algorithm,
             plan=plan,

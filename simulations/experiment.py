@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from client.block import PartyBlock
+from client.contents import sum_of
 from client.models import LinearModel, prepare_rows
 from client.records import DataError, Records, find_party_files, read_party_files, read_records
 from client.schema import SchemaError, load_schema
@@ -47,6 +48,7 @@ class Experiment:
         federation: the public facts about the parties.
         fingerprint: the source's identity in the ledger, whatever is drawn from it or learned.
         size_weights: parties count by their size.
+        contents: digest of the rows of its files (`client.contents`); empty for bundled data.
         components: `[p, k]` scaled principal directions that rows are, or will be, projected on.
     """
 
@@ -58,6 +60,7 @@ class Experiment:
     federation: Federation
     fingerprint: str
     size_weights: bool
+    contents: str = ""
     components: NDArray[np.float64] | None = None
 
     @cached_property
@@ -114,6 +117,7 @@ def load_experiment(job: Job) -> Experiment:
     # The split is never private and never touches the noise: a seed of its own, always.
     rng = np.random.default_rng([job.data.seed, _SPLIT_STREAM])
     records, classes, files = _read(job, rng)
+    contents = "" if records.contents is None else str(records.contents)
     parties, test = _split(job, records, files, rng)
     held = _read_test(job, classes) if job.data.test_source else None
     test_rows = (
@@ -134,7 +138,7 @@ def load_experiment(job: Job) -> Experiment:
         # Imported here: networks need torch, linear models do not.
         from simulations.network_experiment import network_experiment
 
-        return network_experiment(
+        network = network_experiment(
             job,
             rows=_prepared(job, records, order),
             labels=records.labels[order],
@@ -145,6 +149,7 @@ def load_experiment(job: Job) -> Experiment:
             federation=federation,
             fingerprint=_fingerprint(job),
         )
+        return replace(network, contents=contents)
     model = model_for(job, features=records.features.shape[1], classes=classes)
     labels = model.kind.bounded(records.labels)
     return Experiment(
@@ -160,14 +165,16 @@ def load_experiment(job: Job) -> Experiment:
         federation=federation,
         fingerprint=_fingerprint(job),
         size_weights=job.parties.weights == "size",
+        contents=contents,
     )
 
 
 def _fingerprint(job: Job) -> str:
-    """Names the source: a bundled set by its name, files by the digest of their content.
+    """Names the source: a bundled set by its name, files by the digest of their bytes.
 
     Any use of the same files is the same data to the ledger: another model, schema, draw or
-    split does not start a new budget. A digest identifies: keep a ledger as closed as the data.
+    split does not start a new budget; nor does another file of the same rows, which
+    `Experiment.contents` tells. A digest identifies: keep a ledger as closed as the data.
     """
     source = job.data.source
     if source == "synthetic":
@@ -224,6 +231,7 @@ def _read(job: Job, rng: np.random.Generator) -> tuple[Records, int, list[int] |
             features=np.concatenate([part.features for part in parts]),
             labels=np.concatenate([part.labels for part in parts]),
             feature_names=parts[0].feature_names,
+            contents=sum_of([part.contents for part in parts if part.contents]),
         )
         return joined, schema.classes, [len(part) for part in parts]
     if column is not None and column not in schema.columns:

@@ -14,13 +14,18 @@ from client.plan import ReleasePlan
 from privacy.events import Composition, Event
 from privacy.ledger import Ledger
 from secure_agg.interface import SecureSum
-from server.components import components_event, private_components, release_ahead
+from server.components import (
+    ReleaseAhead,
+    components_event,
+    private_components,
+    release_ahead,
+)
 from server.job import Job
 from simulations.block_cohort import BlockCohort
 from simulations.experiment import Experiment
 from simulations.faults import FaultScript
 
-__all__ = ["Prepared", "before_rounds", "prepare_network"]
+__all__ = ["Prepared", "before_rounds", "components_ahead", "prepare_network"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,9 +49,20 @@ def before_rounds(job: Job, experiment: Experiment) -> Event | None:
     return components_event(job, experiment.block.features.shape[1], experiment.federation)
 
 
+def components_ahead(job: Job, experiment: Experiment, plan: ReleasePlan) -> ReleaseAhead | None:
+    """The release of private components; None where the job has none.
+
+    Args:
+        plan: of the rounds.
+    """
+    features = experiment.block.features.shape[1]
+    return release_ahead(job, features=features, federation=experiment.federation, rounds=plan)
+
+
 def prepare_network(
     job: Job,
     *,
+    ahead: ReleaseAhead | None,
     experiment: Experiment,
     algorithm: FederatedAlgorithm,
     plan: ReleasePlan,
@@ -60,6 +76,7 @@ def prepare_network(
     Anything but federated averaging is handed back as it is.
 
     Args:
+        ahead: what is released before the rounds (`components_ahead`).
         plan: of the rounds.
         secure_sum: a release's plan → the sum that its contributions go through.
         faults: who drops out or declines; the components' release is their round 0.
@@ -80,8 +97,6 @@ def prepare_network(
         raise TypeError("Expected a network's experiment and algorithm, got others.")
     before = Composition.empty()
     told: dict[str, Any] = {}
-    features = experiment.block.features.shape[1]
-    ahead = release_ahead(job, features=features, federation=experiment.federation, rounds=plan)
     if ahead is not None:
         before = before.add(ahead.plan.event)
         block, moments, release = experiment.block, ahead.moments, ahead.plan

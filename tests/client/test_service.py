@@ -155,11 +155,21 @@ def test_another_model_or_plan_for_a_round_that_was_answered_is_refused(tmp_path
     assert [index for index, _, _ in charged(world)] == [1]
 
 
-def test_a_budget_that_runs_out_in_round_two_declines_round_two(tmp_path, wired):
+def test_a_budget_that_cannot_bear_all_rounds_declines_the_job_before_the_first(tmp_path, wired):
     world = wired.World(tmp_path)
-    one = world.plan.event
-    spent = [Composition.empty().add(one, count=n).epsilon(1e-5)[1] for n in (1, 2)]
-    world.consent({}, party=1, epsilon=sum(spent) / 2, **{"epsilon-per-job": 50.0})
+    world.consent({}, party=1, epsilon=for_rounds(world, 1.5), **{"epsilon-per-job": 50.0})
+    reply = world.ask(1, "join", **world.join_head())
+    assert wired.reason(reply) == "budget-exhausted"
+    assert charged(world, 1) == []
+    world.join(rounds=1)
+    assert {a.head["status"] for a in world.vectors(1).values()} == {"ok"}
+    assert [index for index, _, _ in charged(world, 1)] == [1]
+
+
+def test_a_budget_that_another_job_took_since_declines_round_two(tmp_path, wired, monkeypatch):
+    world = wired.World(tmp_path)
+    world.consent({}, party=1, epsilon=for_rounds(world, 1.5), **{"epsilon-per-job": 50.0})
+    monkeypatch.setattr("client.charging.check_room", lambda *_, **__: None)
     world.join()
     assert {a.head["status"] for a in world.vectors(1, 1).values()} == {"ok"}
     world.opened()
@@ -168,6 +178,13 @@ def test_a_budget_that_runs_out_in_round_two_declines_round_two(tmp_path, wired)
     assert wired.reason(answers[1]) == "budget-exhausted"
     assert [index for index, _, _ in charged(world, 1)] == [1]
     assert [index for index, _, _ in charged(world, 0)] == [1, 2]
+
+
+def for_rounds(world, count):
+    """An ε between those of ⌊count⌋ and ⌊count⌋ + 1 rounds."""
+    one = world.plan.event
+    spent = [Composition.empty().add(one, count=n).epsilon(1e-5)[1] for n in (1, 2)]
+    return spent[0] + (count - 1) * (spent[1] - spent[0])
 
 
 def test_a_job_may_not_take_more_than_its_share_though_it_lied_about_its_rounds(tmp_path, wired):

@@ -206,7 +206,7 @@ def test_a_party_declines_by_its_policy_and_the_rest_goes_on(tmp_path):
     assert not (scene.homes[1] / "ledger.sqlite").exists() or scene.party_entries(1) == ()
 
 
-def test_a_party_whose_budget_runs_out_in_round_two_declines_from_then_on(tmp_path):
+def test_a_party_whose_budget_bears_one_job_declines_the_second_before_its_first_round(tmp_path):
     scene = Scene(tmp_path)
     name = served_name(scene.job)
     for party, total in enumerate([3.0, 3.0, 1.2, 3.0, 3.0]):
@@ -218,9 +218,11 @@ def test_a_party_whose_budget_runs_out_in_round_two_declines_from_then_on(tmp_pa
     scene.folder = RunFolder.create(scene.job, tmp_path / "another run")
     scene.run()
     lines = scene.lines()
-    assert [counts(line) for line in lines] == [(5, 0, 0, 5), (4, 1, 0, 4), (4, 1, 0, 4)]
-    assert lines[1]["reasons"] == {"budget-exhausted": 1}
-    assert [entry.entry.index for entry in scene.party_entries(2)] == [1, 2, 3, 1]
+    assert [counts(line) for line in lines] == [(4, 1, 0, 4)] * 3
+    assert [line["reasons"] for line in lines] == [{"budget-exhausted": 1}] * 3
+    assert [entry.entry.index for entry in scene.party_entries(2)] == [1, 2, 3]
+    log = (scene.homes[2] / "party.log").read_text()
+    assert "1 of the 3 would fit" in log or "0 of the 3 would fit" in log
 
 
 def test_a_party_declines_a_job_that_costs_more_than_it_allows_one_job(tmp_path):
@@ -435,9 +437,9 @@ def test_a_party_keeps_a_budget_for_all_that_it_holds(tmp_path):
     assert (own.party_epsilon, own.party_delta) == (8, own.delta)
     scene.policy(2, data={name: own.model_copy(update={"party_epsilon": 7.0})})
     scene.run()
-    assert [line["reasons"] for line in scene.lines()] == [{}, {"budget-exhausted": 1}]
-    # Both guarantees of round 1, and of round 2 neither.
-    assert [entry.entry.index for entry in scene.party_entries(2)] == [1, 1]
+    # The second budget can't bear both rounds: the job is declined before its first.
+    assert [line["reasons"] for line in scene.lines()] == [{"budget-exhausted": 1}] * 2
+    assert scene.party_entries(2) == ()
 
 
 @pytest.mark.parametrize(

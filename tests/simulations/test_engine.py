@@ -9,7 +9,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
-from privacy.ledger import BudgetExceeded, Ledger, LedgerConflict, NotALedger
+from privacy.ledger import BudgetExceeded, Ledger, LedgerConflict, LedgerCorrupt, NotALedger
 from secure_agg.encoding import RingTooSmall
 from server.job import JobError
 from server.job_file import load_job
@@ -135,15 +135,144 @@ def test_a_shared_ledger_composes_runs_and_refuses_the_one_beyond_the_budget(tmp
     second = run(tmp_path, *shared, name="second")
     # Two runs of ε = 1 each compose to √2 by the exact curve, below 1.6; a third does not fit.
     assert second.summary["status"] == "complete"
-    third = run(tmp_path, *shared, name="third")
-    assert third.summary["status"] == "budget-exhausted"
-    assert 0 < third.summary["rounds_done"] < 10
     with pytest.raises(BudgetExceeded) as refusal:
-        run(tmp_path, *shared, name="fourth")
-    assert "1.6" in str(refusal.value)
+        run(tmp_path, *shared, name="third")
+    assert (refusal.value.count, refusal.value.fitting) == (10, 3)
+    for told in ("ε = 1.6,", "10 gaussian releases", "0.1348", "3 of the 10 would fit"):
+        assert told in str(refusal.value)
+    assert not (tmp_path / "third").exists()
+    smaller = ("algorithm.rounds=3", "privacy.epsilon=0.5")
+    assert run(tmp_path, *shared, *smaller, name="third").summary["status"] == "complete"
     with Ledger.open(tmp_path / "all.sqlite", read_only=True) as ledger:
         (totals,) = ledger.totals()
         assert totals.spent.epsilon(1e-5)[1] <= 1.6 * (1 + 1e-9)
+        assert totals.holders == {}
+
+
+class StartAnother:
+    """An observer that begins another run after round 1, as another process would."""
+
+    def __init__(self, begin):
+        self.begin = begin
+
+    def started(self, job, plan, folder, done):
+        pass
+
+    def round_done(self, line):
+        if line["round"] == 1:
+            self.begin()
+
+
+def test_runs_at_once_on_one_ledger_finish_or_are_refused_at_once(tmp_path):
+    """Each would pass a first check by itself, and all of them together end unfinished."""
+    shared = (f"privacy.ledger={tmp_path / 'all.sqlite'}", "privacy.dataset-epsilon=1.6")
+    ended = []
+
+    def begin(name, observer=None):
+        try:
+            ended.append(run(tmp_path, *shared, name=name, observer=observer).summary["status"])
+        except BudgetExceeded as refusal:
+            ended.append(str(refusal))
+
+    def more():
+        for name in ("c", "d"):
+            begin(name)
+
+    begin("a", StartAnother(lambda: begin("b", StartAnother(more))))
+    assert ended[2:] == ["complete", "complete"]
+    for refusal in ended[:2]:
+        assert "is held for the rounds to come of 'a-" in refusal
+    assert not (tmp_path / "c").exists()
+    assert not (tmp_path / "d").exists()
+    with Ledger.open(tmp_path / "all.sqlite", read_only=True) as ledger:
+        assert ledger.totals()[0].holders == {}
+        assert ledger.verify() == []
+
+
+def test_a_killed_run_keeps_what_it_holds_until_it_is_resumed_or_freed(tmp_path, monkeypatch):
+    shared = (f"privacy.ledger={tmp_path / 'all.sqlite'}", "privacy.dataset-epsilon=1.2")
+    with monkeypatch.context() as killed:
+        killed.setattr(Ledger, "give_back", lambda *_: None)  # what a kill leaves undone
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path, *shared, observer=StopAfter(4))
+    (run_id,) = (tmp_path / "run" / "run-id").read_text().split()
+    with Ledger.open(tmp_path / "all.sqlite", read_only=True) as ledger:
+        assert ledger.totals()[0].holders == {run_id: 5}  # 4 committed, 1 reserved of 10
+    with pytest.raises(BudgetExceeded, match=f"held .* '{run_id}' .5 releases.*parley ledger free"):
+        run(tmp_path, *shared, name="other")
+    again = simulate(None, resume=tmp_path / "run")
+    assert (again.summary["status"], again.summary["rounds_done"]) == ("complete", 10)
+    with Ledger.open(tmp_path / "all.sqlite") as ledger:
+        assert ledger.totals()[0].holders == {}
+        assert ledger.totals()[0].spent.releases == 10
+
+
+def test_a_stopped_run_gives_back_and_goes_on_only_where_the_rest_still_fits(tmp_path):
+    shared = (f"privacy.ledger={tmp_path / 'all.sqlite'}", "privacy.dataset-epsilon=1.2")
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, *shared, observer=StopAfter(4))
+    with Ledger.open(tmp_path / "all.sqlite", read_only=True) as ledger:
+        assert ledger.totals()[0].holders == {}
+    run(tmp_path, *shared, "privacy.epsilon=0.8", name="other")
+    with pytest.raises(BudgetExceeded):
+        simulate(None, resume=tmp_path / "run")
+    assert len((tmp_path / "run" / "rounds.jsonl").read_text().splitlines()) == 4
+
+
+def test_a_run_whose_checkpoint_was_removed_releases_nothing_again(tmp_path):
+    """It would begin at round 1 again, whose charge was paid for the release that was made."""
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, observer=StopAfter(4))
+    with sqlite3.connect(tmp_path / "run" / "ledger.sqlite") as connection:
+        connection.execute("DELETE FROM parley_ledger_checkpoints")
+    connection.close()
+    with pytest.raises(LedgerCorrupt, match="checkpoint of release 1"):
+        simulate(None, resume=tmp_path / "run")
+
+
+SCHEMA = """
+[columns]
+age = { kind = "numeric", range = [0, 100] }
+ward = { kind = "categorical", categories = ["a", "b"] }
+sick = { kind = "label", positive = "yes", negative = "no" }
+"""
+
+
+def test_the_same_records_saved_as_another_file_have_no_new_budget(tmp_path, caplog):
+    rng = np.random.default_rng(3)
+    rows = [
+        (int(rng.integers(100)), rng.choice(["a", "b"]), rng.choice(["yes", "no"]))
+        for _ in range(120)
+    ]
+    (tmp_path / "s.toml").write_text(SCHEMA)
+    (tmp_path / "wider.toml").write_text(SCHEMA.replace("100]", "101]"))
+    first, second = tmp_path / "first.csv", tmp_path / "second.csv"
+    first.write_text("age,ward,sick\n" + "".join(f"{a},{w},{s}\n" for a, w, s in rows))
+    second.write_text(
+        "sick,age,ward\r\n" + "".join(f"{s},{a}.0,{w}\r\n" for a, w, s in reversed(rows))
+    )
+    common = (
+        f"privacy.ledger={tmp_path / 'all.sqlite'}",
+        "privacy.dataset-epsilon=1.2",
+        "data.records=0",
+        "parties.count=4",
+    )
+
+    def learn(name, file, schema="s.toml", *more):
+        source = (f"data.source={file}", f"data.schema={tmp_path / schema}")
+        return run(tmp_path, *common, *source, *more, name=name)
+
+    learn("one", first)
+    with caplog.at_level("WARNING"), pytest.raises(BudgetExceeded, match=r"first\.csv"):
+        learn("two", second)
+    assert "saved in another way" in caplog.text
+    with pytest.raises(BudgetExceeded, match=r"first\.csv"):
+        learn("three", second, "wider.toml")
+    with pytest.raises(LedgerConflict, match="saved in another way"):
+        learn("four", second, "s.toml", "privacy.dataset-epsilon=9")
+    # What remains: one changed row is other data.
+    second.write_text(second.read_text().replace("\nyes,", "\nno,", 1))
+    learn("five", second)
 
 
 def test_a_noise_that_costs_more_than_its_name_is_refused_until_the_owner_accepts_it(tmp_path):

@@ -1,0 +1,355 @@
+"""A ledger believes no row that its chain doesn't vouch for: SQL edits buy nothing."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from privacy.events import Composition, Event
+from privacy.guarantee import Neighbouring, Unit
+from privacy.ledger import (
+    BudgetExceeded,
+    DatasetBudget,
+    Entry,
+    Ledger,
+    LedgerConflict,
+    LedgerCorrupt,
+    LedgerError,
+)
+
+FACTS: dict[str, Any] = {
+    "mechanism": "output-perturbation",
+    "unit": "record",
+    "neighbouring": "replace-one",
+    "norm": "l1",
+    "sensitivity": 0.1,
+    "noise_law": "laplace-l1",
+    "noise_parameter": 1.0,
+    "accountant": "parley",
+    "accountant_version": "0.1.0",
+}
+TENTH = Event(law="laplace-l1", epsilon=0.1)
+ADULT = DatasetBudget(
+    name="adult",
+    fingerprint="sha256:0c4a",
+    unit=Unit.RECORD,
+    neighbouring=Neighbouring.REPLACE_ONE,
+    epsilon=1.0,
+    delta=0.0,
+)
+EMPTY = (
+    '{"gaussians":0,"mu_squared":"0","pure_epsilon":"0","pure_rho":"0","pures":0,'
+    '"releases":0,"rho_exact":"0","slack":"0"}'
+)
+
+
+def an_entry(index: int, run_id: str = "run-1") -> Entry:
+    return Entry(
+        run_id=run_id, dataset="adult", party="server", index=index, event=TENTH, facts=FACTS
+    )
+
+
+@pytest.fixture
+def exhausted(ledger_url: str) -> Iterator[Ledger]:
+    """A ledger whose budget is spent: 8 releases committed, 1 voided and made again, 1 open."""
+    with Ledger.open(ledger_url) as ledger:
+        ledger.register(ADULT)
+        for index in range(1, 9):
+            ledger.commit(ledger.reserve(an_entry(index)).id, outcome={"survivors": 5})
+        ledger.void(ledger.reserve(an_entry(9)).id, "too few")
+        ledger.reserve(an_entry(9))
+        ledger.reserve(an_entry(10))
+    with Ledger.open(ledger_url) as ledger:
+        yield ledger
+
+
+def tamper(url: str, *edits: str) -> None:
+    engine = sa.create_engine(url if "://" in url else f"sqlite:///{url}")
+    with engine.begin() as connection:
+        for edit in edits:
+            connection.exec_driver_sql(edit)
+    engine.dispose()
+
+
+INSERTED = (
+    'INSERT INTO parley_ledger_records (position, kind, dataset, run_id, "index", reservation, '
+    "body, hash) SELECT {at}, kind, dataset, run_id, 11, {at}, body, hash "
+    "FROM parley_ledger_records WHERE position = 2"
+)
+DATASETS = "parley_ledger_datasets"
+EDITS = {
+    "the running total": [f"UPDATE {DATASETS} SET spent = '{EMPTY}'"],
+    "the budget": [f"UPDATE {DATASETS} SET budget = replace(budget, '1.0', '9.0')"],
+    "what the run holds": [
+        f'UPDATE {DATASETS} SET held = \'{{"run-1":[{{"count":9,"event":'
+        '{"delta":0.0,"epsilon":0.1,"law":"laplace-l1","mu":null,"rho":0.005}}]}\''
+    ],
+    "another name": [f"UPDATE {DATASETS} SET name = 'x', fingerprint = 'y'"],
+    "the table of data sets": [f"DELETE FROM {DATASETS}"],
+    "the head": ["UPDATE parley_ledger_head SET records = 3"],
+    "the head and the total": [
+        "UPDATE parley_ledger_head SET records = 1, "
+        "hash = (SELECT hash FROM parley_ledger_records WHERE position = 1)",
+        f"UPDATE {DATASETS} SET spent = '{EMPTY}'",
+    ],
+    "the last record's events": [
+        "UPDATE parley_ledger_records SET body = replace(body, '0.1', '0.0') "
+        "WHERE position = (SELECT records FROM parley_ledger_head)",
+        f"UPDATE {DATASETS} SET spent = '{EMPTY}'",
+    ],
+    "a reservation that was never made": [INSERTED.format(at=99)],
+    "a reservation before the first": [INSERTED.format(at=-3)],
+}
+
+
+@pytest.mark.parametrize("edits", EDITS.values(), ids=EDITS.keys())
+def test_an_edited_ledger_that_was_exhausted_grants_nothing(
+    exhausted: Ledger, ledger_url: str, edits: list[str]
+) -> None:
+    with pytest.raises(BudgetExceeded):
+        exhausted.reserve(an_entry(11))
+    tamper(ledger_url, *edits)
+    before = rows(ledger_url)
+    for opened in (exhausted, None):  # As the run has it open, and opened again.
+        with opened or Ledger.open(ledger_url, create=False) as ledger:
+            for index, run in ((11, "run-1"), (1, "run-2")):
+                with pytest.raises(LedgerError):
+                    ledger.reserve(an_entry(index, run))
+            with pytest.raises(LedgerError):
+                ledger.hold("run-2", {"adult": ((TENTH, 1),)})
+    assert rows(ledger_url) == before
+    with Ledger.open(ledger_url, create=False) as ledger:
+        assert ledger.verify()
+        with pytest.raises(LedgerCorrupt):  # Every run begins with this.
+            ledger.check()
+
+
+def rows(url: str) -> list[Any]:
+    engine = sa.create_engine(url if "://" in url else f"sqlite:///{url}")
+    with engine.connect() as connection:
+        query = "SELECT * FROM {} ORDER BY 1"
+        names = ("records", "datasets", "head")
+        found = [
+            connection.exec_driver_sql(query.format(f"parley_ledger_{name}")).all()
+            for name in names
+        ]
+    engine.dispose()
+    return found
+
+
+def test_an_edited_reservation_gives_back_no_more_than_was_charged(
+    exhausted: Ledger, ledger_url: str
+) -> None:
+    """Voiding an open release must not subtract what an edit says that it cost."""
+    larger = (
+        "UPDATE parley_ledger_records SET body = replace(replace(body, '\"epsilon\":0.1', "
+        "'\"epsilon\":0.9'), '0.005', '0.405') WHERE position = {at}"
+    )
+    reservation = exhausted.entries()[-1].reservation_id
+    tamper(ledger_url, larger.format(at=reservation))
+    with pytest.raises(LedgerCorrupt, match="head vouches for"):
+        exhausted.void(reservation, "too few")
+
+
+def test_an_earlier_release_that_was_edited_is_no_gift_when_another_is_voided(
+    exhausted: Ledger, ledger_url: str
+) -> None:
+    reservation = exhausted.entries()[-1].reservation_id
+    tamper(
+        ledger_url,
+        "UPDATE parley_ledger_records SET body = replace(replace(body, '\"epsilon\":0.1', "
+        "'\"epsilon\":0.0'), '0.005', '0.0') WHERE position = 2",
+    )
+    exhausted.void(reservation, "too few")
+    exhausted.reserve(an_entry(10))
+    with pytest.raises(BudgetExceeded):
+        exhausted.reserve(an_entry(11))
+    with pytest.raises(LedgerCorrupt, match="Record 2"):
+        exhausted.check()
+
+
+def test_a_given_back_release_whose_record_was_removed_is_not_taken_up_again(
+    exhausted: Ledger, ledger_url: str
+) -> None:
+    """Without its void record a reservation would look open, and be made again for nothing."""
+    exhausted.void(exhausted.entries()[-1].reservation_id, "too few")
+    tamper(ledger_url, "DELETE FROM parley_ledger_records WHERE kind = 'void'")
+    with pytest.raises(LedgerError):
+        exhausted.reserve(an_entry(10))
+
+
+def test_what_is_shown_is_vouched_for_too(exhausted: Ledger, ledger_url: str) -> None:
+    tamper(ledger_url, *EDITS["the running total"])
+    with Ledger.open(ledger_url, read_only=True) as reader:
+        for show in (reader.totals, lambda: reader.spent("adult"), lambda: reader.remaining("x")):
+            with pytest.raises(LedgerCorrupt, match="the table was edited"):
+                show()
+
+
+def test_a_release_costs_the_same_however_long_the_log_is(
+    ledger_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The chain vouches for a row without a walk: as many statements at round 200 as at 2."""
+    statements: list[int] = []
+    event = Event(law="laplace-l1", epsilon=0.001)
+    with Ledger.open(ledger_url) as ledger:
+        ledger.register(ADULT)
+        ledger.hold("run-1", {"adult": ((event, 200),)})
+        held = ledger.reserve(replace(an_entry(1), event=event))
+        counted = [0]
+        sa.event.listen(
+            ledger._place._engine,
+            "before_cursor_execute",
+            lambda *_: counted.__setitem__(0, counted[0] + 1),
+        )
+        read: list[int] = []
+        from privacy.ledger_store import Reader
+
+        since = Reader.since
+        monkeypatch.setattr(
+            Reader, "since", lambda self, at: read.append(self.head.records - at) or since(self, at)
+        )
+        for index in range(2, 201):
+            counted[0] = 0
+            held = ledger.commit_and_reserve(
+                held.id, outcome={}, entry=replace(an_entry(index), event=event)
+            )
+            statements.append(counted[0])
+        assert len(set(statements[1:])) == 1
+        assert max(read) <= 1
+        assert ledger.totals()[0].holders == {}
+        assert ledger.spent("adult") == Composition.empty().add(event, 200)
+
+
+# --- ledgers of version 1 -----------------------------------------------------------------------
+
+
+def as_version_1(url: str) -> None:
+    """Makes a ledger what the version before wrote: no digest in any record, two columns less."""
+    import hashlib
+    import json
+
+    engine = sa.create_engine(url if "://" in url else f"sqlite:///{url}")
+    records = sa.Table("parley_ledger_records", sa.MetaData(), autoload_with=engine)
+    with engine.begin() as connection:
+        previous = "0" * 64
+        found = connection.execute(sa.select(records).order_by(records.c.position)).mappings()
+        for row in list(found):
+            body = json.loads(row["body"])
+            del body["accounts"]
+            body.pop("known", None)
+            content = {k: v for k, v in row.items() if k != "hash"} | {
+                "body": json.dumps(body, sort_keys=True, separators=(",", ":"))
+            }
+            text = json.dumps(
+                content | {"previous": previous}, sort_keys=True, separators=(",", ":")
+            )
+            previous = hashlib.sha256(text.encode()).hexdigest()
+            connection.execute(
+                sa.update(records).where(records.c.position == row["position"]),
+                {"body": content["body"], "hash": previous},
+            )
+        for edit in (
+            f"UPDATE parley_ledger_head SET version = 1, hash = '{previous}'",
+            "ALTER TABLE parley_ledger_datasets DROP COLUMN held",
+            "ALTER TABLE parley_ledger_datasets DROP COLUMN known",
+        ):
+            connection.exec_driver_sql(edit)
+    engine.dispose()
+
+
+def test_a_ledger_of_version_1_opens_and_goes_on(exhausted: Ledger, ledger_url: str) -> None:
+    exhausted.close()
+    as_version_1(ledger_url)
+    with Ledger.open(ledger_url, read_only=True) as reader:
+        assert reader.verify() == []
+        assert reader.spent("adult") == Composition.empty().add(TENTH, 10)
+    with Ledger.open(ledger_url) as ledger:
+        assert ledger.verify() == []
+        with pytest.raises(BudgetExceeded):
+            ledger.reserve(an_entry(11))
+        assert ledger.reserve(an_entry(10)).resumed
+        ledger.void(ledger.entries()[-1].reservation_id, "too few")
+        assert not ledger.reserve(an_entry(11)).resumed
+    with Ledger.open(ledger_url) as ledger:
+        assert ledger.register(ADULT) == (ADULT,)
+        assert ledger.verify() == []
+
+
+def test_an_edited_ledger_of_version_1_is_refused_and_left_alone(
+    exhausted: Ledger, ledger_url: str
+) -> None:
+    exhausted.close()
+    as_version_1(ledger_url)
+    tamper(ledger_url, *EDITS["the running total"])
+    before = rows(ledger_url)
+    with pytest.raises(LedgerCorrupt, match="to bring it to version 2, got: Expected the running"):
+        Ledger.open(ledger_url)
+    assert rows(ledger_url) == before
+    with Ledger.open(ledger_url, read_only=True) as reader:
+        assert len(reader.verify()) == 1
+
+
+# --- the same records, saved in another way -------------------------------------------------------
+
+RESAVED = replace(ADULT, name="copy.csv", fingerprint="sha256:ffff", contents="rows:1")
+
+
+def test_records_saved_in_another_way_are_charged_to_the_same_budget(ledger_url: str) -> None:
+    known = replace(ADULT, contents="rows:1")
+    with Ledger.open(ledger_url) as ledger:
+        assert ledger.register(known) == (ADULT,)
+        assert ledger.register(RESAVED) == (ADULT,)
+        assert [totals.budget.name for totals in ledger.totals()] == ["adult"]
+        # From here on the second file is known by its bytes, whatever a schema makes of them.
+        assert ledger.register(replace(RESAVED, contents="rows:2")) == (ADULT,)
+        assert ledger.register(
+            replace(RESAVED, name="z", fingerprint="sha256:e", contents="rows:2")
+        )
+        assert len(ledger.totals()) == 1
+        assert ledger.verify() == []
+
+
+def test_records_saved_in_another_way_get_no_larger_budget(ledger_url: str) -> None:
+    with Ledger.open(ledger_url) as ledger:
+        ledger.register(replace(ADULT, contents="rows:1"))
+        with pytest.raises(LedgerConflict, match="saved in another way"):
+            ledger.register(replace(RESAVED, epsilon=2.0))
+
+
+def test_a_data_set_of_version_1_learns_its_records_at_its_next_run(ledger_url: str) -> None:
+    with Ledger.open(ledger_url) as ledger:
+        ledger.register(ADULT)
+        ledger.register(replace(ADULT, contents="rows:1"))
+        assert ledger.register(RESAVED) == (ADULT,)
+        assert ledger.verify() == []
+
+
+def test_the_file_of_one_data_set_with_the_records_of_another_is_refused(ledger_url: str) -> None:
+    with Ledger.open(ledger_url) as ledger:
+        ledger.register(replace(ADULT, contents="rows:1"))
+        other = replace(ADULT, name="kdd", fingerprint="sha256:77", contents="rows:2")
+        ledger.register(other)
+        with pytest.raises(LedgerConflict, match="'adult' and 'kdd'"):
+            ledger.register(replace(other, contents="rows:1"))
+
+
+def test_both_budgets_of_a_data_set_follow_its_records(tmp_path: Path) -> None:
+    own = replace(ADULT, contents="rows:1")
+    with Ledger.open(tmp_path / "l.sqlite") as ledger:
+        pair = (own, own.of_parties(epsilon=0.5, delta=0.0))
+        ledger.register(*pair)
+        again = (RESAVED, RESAVED.of_parties(epsilon=0.5, delta=0.0))
+        assert ledger.register(*again) == pair
+        with pytest.raises(LedgerConflict, match=r"privacy\.unit = 'both'"):
+            ledger.register(RESAVED)
+
+
+def test_sqlite_is_what_these_edits_are_made_with() -> None:
+    assert sqlite3.sqlite_version_info >= (3, 35)  # DROP COLUMN
