@@ -94,10 +94,17 @@ def _require_distinct(name: str, values: Sequence[Value]) -> None:
         seen.add(text)
 
 
+_LARGEST = 1e300
+"""Of a range's ends: their sums and differences stay finite."""
+
+
 def _require_range(interval: tuple[float, float]) -> None:
     low, high = interval
     if not low < high:
         raise ValueError(f"Expected range [low, high] with low < high, got [{low:g}, {high:g}].")
+    if max(-low, high) > _LARGEST:
+        expected = f"Expected a range within [-{_LARGEST:g}, {_LARGEST:g}]"
+        raise ValueError(f"{expected}, got [{low:g}, {high:g}].")
 
 
 class _Scaled(SchemaPart):
@@ -118,6 +125,9 @@ class _Scaled(SchemaPart):
                 raise ValueError(f"Expected {key} within [{low:g}, {high:g}], got {value:g}.")
         if self.transform == "log1p" and low <= -1:
             raise ValueError(f"Expected a range above -1 for log1p, got low = {low:g}.")
+        if self.transform == "log1p" and not math.log1p(low) < math.log1p(high):
+            expected = "Expected a range whose ends differ after log1p"
+            raise ValueError(f"{expected}, got [{low:.17g}, {high:.17g}].")
         return self
 
     def encode(self, values: NDArray[np.float64]) -> NDArray[np.float64]:

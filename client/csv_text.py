@@ -95,17 +95,20 @@ class CsvBatch:
         """Each record's first line and its fields, as Python's `csv` reads them.
 
         Raises:
-            DataError: a line that isn't CSV, or a field of more than `csv.field_size_limit()`.
+            DataError: a line that isn't CSV, a quotation mark that is never closed, or a field of
+                more than `csv.field_size_limit()`.
         """
-        # Lines end at \n alone: \r\n leaves its \r to the csv module, which takes it off.
-        reader = csv.reader(io.StringIO(self.text, newline="\n"), delimiter=self.separator)
+        # Lines end at \n alone: \r\n leaves its \r to the csv module, which takes it off. Strict,
+        # because a mark that is never closed would make one cell of all records after it.
+        lines = io.StringIO(self.text, newline="\n")
+        reader = csv.reader(lines, delimiter=self.separator, strict=True)
         begin = self.line
         try:
             for fields in reader:
                 yield begin, fields
                 begin = self.line + reader.line_num
         except csv.Error as error:
-            raise DataError("CSV", str(error), path=self.path, row=begin) from error
+            raise _no_csv(error, path=self.path, line=begin) from error
 
     def line_of(self, record: int) -> int:
         """The line on which record `record` (from 0) begins."""
@@ -175,5 +178,21 @@ def _records_end(text: str, separator: str, path: str | Path, line: int) -> int:
             before, end = end, passed
     except csv.Error as error:
         at = line + text[:end].count("\n")
-        raise DataError("CSV", str(error), path=path, row=at) from error
+        raise _no_csv(error, path=path, line=at) from error
     return before
+
+
+def _no_csv(error: csv.Error, *, path: str | Path, line: int) -> DataError:
+    text = str(error)
+    for part, expected, got in (
+        ("unexpected end of data", "a quotation mark that is closed", "the end of the file"),
+        ("new-line character", "lines that end in \\n or \\r\\n", "\\r within a line"),
+        (
+            "field larger",
+            f"fields of at most {csv.field_size_limit():,} characters",
+            "a longer one (a quotation mark that is never closed?)",
+        ),
+    ):
+        if part in text:
+            return DataError(expected, got, path=path, row=line)
+    return DataError("CSV", text, path=path, row=line)

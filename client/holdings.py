@@ -9,8 +9,7 @@ wrong goes to the party's own log, without a cell's value.
 from __future__ import annotations
 
 import hashlib
-import zipfile
-import zlib
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,9 @@ from client.algorithms import FederatedAlgorithm
 from client.block import PartyBlock
 from client.consent import DataSet, Declined
 from client.contents import of_rows
+from client.memory import room_for
 from client.models import LinearModel, prepare_rows
+from client.readers import read_arrays
 from client.records import LABEL_READERS, DataError, as_classes, read_records
 from client.schema import SchemaError, load_schema
 from client.second_moments import projected
@@ -170,20 +171,25 @@ def load_holding(dataset: DataSet, folder: Path, *, label: str, intercept: bool)
 
 
 def _prepared(path: Path) -> tuple[NDArray[np.floating], NDArray[Any]]:
+    def choose(names: list[str]) -> list[str]:
+        if not {"features", "labels"} <= set(names):
+            raise DataError("arrays `features` and `labels`", str(names), path=path)
+        return ["features", "labels"]
+
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            rows, labels = archive["features"], archive["labels"]
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise _unreadable(path, "expected arrays `features` and `labels`") from error
+        arrays = read_arrays(path, choose, room_for(math.inf))
+    except DataError as error:
+        raise Declined(Reason.DATA_UNREADABLE, error.log_message) from error
+    rows, labels = arrays["features"], arrays["labels"]
     shaped = rows.ndim == 2 and labels.shape == rows.shape[:1] and rows.size > 0
     if not shaped or rows.dtype != np.float64:
         raise _unreadable(path, "expected `features` [n, p] of float64 and `labels` [n]")
     if labels.dtype.kind not in "if":
         raise _unreadable(path, f"expected numbers as labels, got dtype {labels.dtype}")
     if len(missing := np.flatnonzero(~np.isfinite(labels))):
-        rows = ", ".join(str(row + 1) for row in missing[:10])
+        places = ", ".join(str(row + 1) for row in missing[:10])
         more = f" and {len(missing) - 10} more" if len(missing) > 10 else ""
-        raise _unreadable(path, f"expected finite numbers as labels; not so in rows {rows}{more}")
+        raise _unreadable(path, f"expected finite numbers as labels; not so in rows {places}{more}")
     # What `prepare_rows` leaves above 1 by rounding, and no more: the sensitivity rests on it.
     longest = 1 + (rows.shape[1] + 8) * 2.0**-52
     for begin in range(0, len(rows), _PIECE):

@@ -30,6 +30,8 @@ GIB = 2**30
 _SHARE = 0.75
 """Of what is left: the rest is for the libraries' own use while they read."""
 
+_MOST_GIB = 2.0**20
+
 _RESERVE = 2**28
 """Bytes that have to be left for the next batch: a library that gets none ends the process."""
 
@@ -73,7 +75,7 @@ class Room:
 
 def room_for(max_gib: float) -> Room:
     """The room that `file.max-gib` gives, less where this process may not take as much."""
-    stated = int(max_gib * GIB)
+    stated = int(min(max_gib, _MOST_GIB) * GIB)
     left = int(min(_left(), default=stated) * _SHARE)
     if left < stated:
         shown = f"{left / GIB:.2f} GiB: three quarters of the memory this process may still take"

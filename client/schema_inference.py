@@ -261,7 +261,7 @@ def _short(cell: object) -> str:
 def _array_line(array: NDArray[Any], rows: int) -> tuple[Entry, str]:
     if array.ndim < 2 or array.dtype.kind not in "biuf" or len(array) != rows:
         return {"kind": "ignore"}, f"dtype {array.dtype}, shape {array.shape}: not one row a record"
-    if not np.isfinite(array).all():
+    if not (np.abs(array) <= 1e299).all():
         return {"kind": "ignore"}, "NaN or infinite values: clean them before use"
     if array.dtype == np.uint8:
         low, high, why = 0.0, 255.0, "uint8: the type's own range"
@@ -300,8 +300,8 @@ def _column_line(
     if _identifier(name, series, distinct):
         return {"kind": "ignore"}, "a different whole number in every record: an identifier?"
     finite = series.cast(pl.Float64).drop_nulls()
-    if finite.is_infinite().any():
-        return {"kind": "ignore"}, "infinite values: clean them before use"
+    if bool((finite.abs() > 1e299).any()):
+        return {"kind": "ignore"}, "infinite or nearly infinite values: clean them before use"
     values = finite.to_numpy()
     low, high = _outwards(float(values.min()), float(values.max()))
     entry = {"kind": "numeric", "range": [low, high]}
@@ -340,8 +340,8 @@ def _label_line(series: pl.Series, path: str | Path, name: str) -> tuple[Entry, 
     if not series.dtype.is_numeric():
         raise DataError("at most 100 labels", f"{distinct} texts", path=path, column=name)
     values = series.cast(pl.Float64).to_numpy()
-    if not np.isfinite(values).all():
-        raise DataError("finite labels", "infinity", path=path, column=name)
+    if not (np.abs(values) <= 1e299).all():
+        raise DataError("labels of at most 1e299", "a larger one", path=path, column=name)
     entry = {"kind": "label", "range": list(_outwards(float(values.min()), float(values.max())))}
     return entry, "numbers, for ridge: range read from the data, replace it by public knowledge"
 

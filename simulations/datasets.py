@@ -22,6 +22,7 @@ from importlib import resources
 import numpy as np
 from numpy.typing import NDArray
 
+from client.memory import room_for
 from client.records import Records, records_from_columns
 from client.schema import Schema
 
@@ -59,12 +60,15 @@ def load_bundled(
 
     Raises:
         ValueError: an unknown name, fewer than 1 record or feature.
+        DataError: more records than there is memory for.
         SchemaError: the data set has no label for `model_kind`.
     """
     if name not in BUNDLED:
         raise ValueError(f"Expected a data set of {', '.join(BUNDLED)}, got {name!r}.")
     if records < 1 or dimension < 1:
         raise ValueError(f"Expected records, dimension ≥ 1, got {records} and {dimension}.")
+    if name == "synthetic":
+        room_for(math.inf).check_records(records, features=dimension, path=name)
     schema = bundled_schema(name, dimension=dimension)
     columns = BUNDLED[name](model_kind, records, dimension, seed)
     return records_from_columns(columns, schema, model_kind, source=name), schema

@@ -1,5 +1,8 @@
 """What a party reads from its disk has the bits that the fast engine's block has."""
 
+import io
+import zipfile
+
 import numpy as np
 import pytest
 
@@ -84,6 +87,22 @@ def test_prepared_rows_that_no_sensitivity_holds_for_are_refused(tmp_path):
     assert reason(tmp_path, rows, labels[:2]) == "data-unreadable"
     assert reason(tmp_path, rows, labels * np.nan) == "data-unreadable"
     assert reason(tmp_path, rows, np.array([{}, {}, {}])) == "data-unreadable"
+
+
+def test_prepared_arrays_that_say_more_than_there_is_memory_for_are_refused(tmp_path):
+    # 200 bytes whose header says 8 EiB: what was allocated came from the header.
+    prepared(tmp_path, np.full((3, 4), 0.5), np.array([1.0, -1.0, 1.0]))
+    with zipfile.ZipFile(tmp_path / "rows.npz", "w") as archive:
+        for name, shape in (("features", (2**58, 4)), ("labels", (2**58,))):
+            content = io.BytesIO()
+            header = {"descr": "<f8", "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(content, header)
+            archive.writestr(f"{name}.npy", content.getvalue())
+    given = {"prepared": "rows.npz", "epsilon": 1, "delta": 0}
+    with pytest.raises(Declined) as caught:
+        load_holding(DataSet.model_validate(given), tmp_path, label="logistic", intercept=False)
+    assert str(caught.value.reason) == "data-unreadable"
+    assert "GiB of values" in caught.value.detail
 
 
 def test_labels_are_held_against_the_model(tmp_path):

@@ -215,6 +215,12 @@ BAD_FILE = {
     "column missing": ("d.csv", b"age,sex,job,sick\n5,f,cook,yes\n", r"no column \['hospital'\]"),
     "column extra": ("d.csv", (HEADER[:-1] + ",id\n").encode(), r"\['id'\], not in the schema"),
     "column twice": ("d.csv", b"age," + HEADER.encode(), r"\['age'\] more than once"),
+    "quote never closed": ("d.csv", (GOOD + '5,f,cook,A,"yes\n').encode(), "line 5: .* is closed"),
+    "lines of an old Mac": (
+        "d.csv",
+        GOOD.replace("\n", "\r").encode(),
+        r"end in .n or .r.n, got .r",
+    ),
     "truncated gzip": ("d.csv.gz", gzip.compress(GOOD.encode() * 9)[:-20], "whole gzip data"),
     "damaged gzip": ("d.csv.gz", gzip.compress(b"a")[:-8] + b"\0" * 8, "whole gzip data"),
     "not Parquet": ("d.parquet", GOOD.encode(), "a Parquet file"),

@@ -44,6 +44,12 @@ def schema(columns, head=""):
         ('[columns]\na = { kind = "numeric", range = [0, inf] }', "finite number"),
         ('[columns]\na = { kind = "numeric", range = [0, 1], centre = 2 }', "centre within"),
         ('[columns]\na = { kind = "numeric", range = [-1, 1], transform = "log1p" }', "above -1"),
+        ('[columns]\na = { kind = "numeric", range = [-1e308, 1e308] }', "within .-1e.300"),
+        (
+            '[columns]\na = { kind = "numeric", transform = "log1p", '
+            "range = [1e20, 1.0000000000000002e20] }",
+            "differ after log1p",
+        ),
         ('[columns]\na = { kind = "categorical", categories = [] }', "columns.a.categories"),
         ('[columns]\na = { kind = "categorical", categories = [1, "1.0"] }', "got '1' twice"),
         ('[columns]\na = { kind = "categorical", categories = ["x"], missing = "z" }', "listed"),

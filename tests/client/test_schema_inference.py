@@ -149,6 +149,15 @@ def test_a_decimal_comma_is_read_and_a_point_beside_it_refused(tmp_path):
         read_records(path, schema, "logistic")
 
 
+@pytest.mark.parametrize("large", ["inf", "1e999", "1e308", "-1.7e308"])
+def test_values_without_a_range_of_numbers_are_ignored_with_that_reason(large, tmp_path):
+    path = tmp_path / "d.csv"
+    path.write_text(f"x,z,y\n1,{large},0\n3,2,1\n2,3,1\n")
+    column = reading(infer_schema(path), "z")
+    assert column.entry == {"kind": "ignore"}
+    assert "infinite" in column.why
+
+
 def test_numbers_that_a_parquet_file_stores_as_text_are_not_taken_for_numbers(tmp_path):
     path = tmp_path / "d.parquet"
     columns = {"x": ["1", "2", "NA"] * 9, "z": [1.0, None, 3] * 9, "y": [0, 1, 1] * 9}

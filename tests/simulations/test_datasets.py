@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from client.records import DataError
 from client.schema import Schema, SchemaError
 from simulations.datasets import BUNDLED, bundled_schema, load_bundled
 
@@ -70,3 +71,10 @@ def test_an_unknown_set_or_an_unfit_model_is_refused():
         load_bundled("breast-cancer", "ridge")
     with pytest.raises(ValueError, match="got 0 and 20"):
         load_bundled("synthetic", records=0)
+
+
+def test_more_synthetic_records_than_there_is_memory_for_are_refused_before_they_are_drawn():
+    with pytest.raises(
+        DataError, match=r"synthetic: Expected at most [\d,]+ records of 20 features"
+    ):
+        load_bundled("synthetic", records=10**12)
