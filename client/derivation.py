@@ -10,6 +10,8 @@ n is the party's number of records, d the dimension of a contribution, s the gri
 | noise inside the party | σ, C, q, steps, relation, count's share are its own training's |
 | the way that clips records | its sums agree with a loop over records (`client.ways`) |
 | the encoding | holds the party's largest contribution, and m of them do not wrap around |
+| the grid | the finest that the ring holds, and fine enough (`client.grid`) |
+| the task | contributes something (`client.degenerate`) |
 
 The event that is charged follows from the noise's own parameters, so that a plan that passes cannot
 cost more than it says.
@@ -28,6 +30,8 @@ from client.algorithms import (
     State,
 )
 from client.consent import Consent, Declined
+from client.degenerate import check_substance
+from client.grid import check_grid, step_noise
 from client.party_level import PartyLevel
 from client.plan import ReleasePlan
 from client.second_moments import SecondMoments
@@ -98,6 +102,14 @@ def check_computation(
         plan.encoding.check_capacity(plan.parties, 0.0)
     except RingTooSmall as error:
         raise Declined(Reason.SENSITIVITY, str(error)) from error
+    check_substance(plan, algorithm)
+    check_grid(
+        consent,
+        plan,
+        algorithm,
+        entry=entry,
+        sensitivity=_moved(plan, algorithm, records, required),
+    )
 
 
 def _sufficient(what: str, required: float, got: float) -> None:
@@ -117,6 +129,24 @@ def _sensitivity(plan: ReleasePlan, algorithm: FederatedAlgorithm) -> float:
         )
     except (ValueError, ArithmeticError) as error:
         raise Declined(Reason.SENSITIVITY, f"No sensitivity: {type(error).__name__}.") from error
+
+
+def _moved(
+    plan: ReleasePlan, algorithm: FederatedAlgorithm, records: int, required: float
+) -> float:
+    """What rounding is counted against: Δ of the sum, or a step's noise where that is all."""
+    if plan.party_level is not None:
+        return 2 * algorithm.bound
+    if plan.noise_point is NoisePoint.SERVER:
+        return required
+    # Imported here: networks need torch, linear models do not; torch is loaded by now.
+    from client.federated import FederatedAveraging
+
+    if not isinstance(algorithm, FederatedAveraging):
+        raise Declined(Reason.ALGORITHM, f"Expected a known one, got {type(algorithm).__name__}.")
+    private = plan.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
+    divisor = plan.min_records if private else records
+    return math.sqrt(plan.dimension) * step_noise(algorithm.training, divisor)
 
 
 def _check_linear(

@@ -229,8 +229,9 @@ class SquaredLoss(Loss):
     def __post_init__(self) -> None:
         if not 0 < self.radius < math.inf:
             raise ValueError(f"Expected a finite radius > 0, got {self.radius}.")
-        if not 0 <= self.label_bound < math.inf:
-            raise ValueError(f"Expected a finite label_bound >= 0, got {self.label_bound}.")
+        # At 0 every target is 0, and a contribution says nothing.
+        if not 0 < self.label_bound < math.inf:
+            raise ValueError(f"Expected a finite label_bound > 0, got {self.label_bound}.")
 
     @property
     def lipschitz(self) -> float:

@@ -25,10 +25,20 @@ from client.block import PartyBlock
 from client.plan import ReleasePlan
 from privacy.guarantee import Neighbouring
 
-__all__ = ["LARGEST_COMPONENT", "SecondMoments", "Triangle", "check_components", "projected"]
+__all__ = [
+    "LARGEST_COMPONENT",
+    "SCALE_BITS",
+    "SecondMoments",
+    "Triangle",
+    "check_components",
+    "projected",
+]
 
 LARGEST_COMPONENT = 1000.0
 """Largest |entry| of components: they have no need of more, and rows stay finite."""
+
+SCALE_BITS = 20
+"""Of the grid that sums of moments are rounded to, in a ring of 64 bits."""
 
 _GRID = 2.0**16
 _PIECE = 8192

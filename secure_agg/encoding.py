@@ -143,6 +143,21 @@ class FixedPoint:
                 f"(ring_bits {self.ring_bits}, scale_bits {self.scale_bits}, bound {self.bound:g})."
             )
 
+    def finest(self, parties: int, noise_tail_grid: float) -> bool:
+        """Whether a grid twice as fine would not fit the ring, by the rule of `fit`.
+
+        Args:
+            parties: m.
+            noise_tail_grid: bound on |noise| per coordinate in units of this grid; on one twice as
+                fine it is at most twice that.
+        """
+        if self.scale_bits + 1 not in _SCALE_BITS:
+            return True
+        tail = 2 * noise_tail_grid
+        largest = math.ceil(self.bound * _SLACK * 2 * self.scale)
+        needed = parties * largest + math.ceil(tail)
+        return needed >= 2 ** (self.ring_bits - 1) or tail > _LARGEST_NOISE_TAIL
+
     def encode(self, values: NDArray[np.floating]) -> Ring:
         """Round to the grid: `round(2^s·x)` mod 2^b, nearest, ties to even.
 

@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from client.algorithms import FederatedAlgorithm
+from client.grid import noise_tail
 from client.plan import ReleasePlan
-from client.second_moments import SecondMoments, Triangle, check_components
+from client.second_moments import SCALE_BITS, SecondMoments, Triangle, check_components
 from privacy.accounting import gaussian_mu
 from privacy.events import Event
 from privacy.guarantee import Neighbouring, NoisePoint
@@ -48,7 +49,7 @@ __all__ = [
     "with_components",
 ]
 
-_SCALE_BITS, _RING_BITS = 20, 64
+_RING_BITS = 64
 
 _MOST_RECORDS = 2.0**24
 """Records of a party beyond which its sum is clamped, where its own number of them is private."""
@@ -121,9 +122,9 @@ def release_ahead(
     moments = _moments(job, features, federation)
     mechanism = _mechanism(job, moments)
     encoding = FixedPoint(
-        scale_bits=_SCALE_BITS, ring_bits=_RING_BITS, bound=moments.bound * (1 + 1e-9)
+        scale_bits=SCALE_BITS, ring_bits=_RING_BITS, bound=moments.bound * (1 + 1e-9)
     )
-    encoding.check_capacity(rounds.parties, mechanism.noise_tail(2.0**-50) + 0.5)
+    encoding.check_capacity(rounds.parties, noise_tail(mechanism))
     plan = replace(
         rounds,
         round_number=0,
@@ -158,7 +159,7 @@ def _sensitivity(moments: SecondMoments) -> float:
 def _mechanism(job: Job, moments: SecondMoments) -> Gaussian:
     """The noise on the triangle, in grid units."""
     dimension = moments.model.dimension
-    grid = 2.0**_SCALE_BITS * _sensitivity(moments) + math.sqrt(dimension)
+    grid = 2.0**SCALE_BITS * _sensitivity(moments) + math.sqrt(dimension)
     # Rounded so that Δ/σ is not above the μ that the steps' noise was calibrated beside.
     sigma = quotient_up(grid, components_mu(job) * (1 - 1e-12))
     return Gaussian(sensitivity=grid, sigma=sigma, dimension=dimension)

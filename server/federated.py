@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from client.dp_sgd import LocalTraining, largest_noise
 from client.federated import FederatedAveraging, ServerStep
+from client.grid import noise_tail, step_noise
 from client.networks import BUILT_IN, Network
 from client.party_level import PartyLevel
 from client.plan import ReleasePlan
@@ -220,22 +221,19 @@ def plan_federated(
         )
 
     def tail(scale_bits: int) -> float:
-        return 0.0 if budget is None else on_grid(scale_bits).noise_tail(2.0**-50) + 0.5
+        return 0.0 if budget is None else noise_tail(on_grid(scale_bits))
 
     settings = job.secure_aggregation
-    step_noise = (
-        training.learning_rate
-        * max(training.gradient_multiplier, 0.1)
-        * (training.clip_norm or 1.0)
-        / (training.sampling_rate * (federation.min_records if private else federation.max_records))
-    )
+    largest = federation.min_records if private else federation.max_records
     entry = algorithm.coordinate_bound if budget is None else algorithm.update_bound
     encoding = FixedPoint.fit(
         bound=entry * weight * (1 + 1e-9),
         parties=federation.parties,
         dimension=dimension,
         # unit record: rounding to the grid is free, but should be lost in one step's noise.
-        sensitivity=math.sqrt(dimension) * step_noise if budget is None else of_update,
+        sensitivity=math.sqrt(dimension) * step_noise(training, largest)
+        if budget is None
+        else of_update,
         noise_tail=tail,
         max_inflation=settings.max_inflation,
         ring_bits=None if settings.ring_bits == "auto" else settings.ring_bits,

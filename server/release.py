@@ -18,6 +18,7 @@ from client.algorithms import (
     GradientPerturbation,
     OutputPerturbation,
 )
+from client.grid import noise_tail
 from client.models import HuberSVM, LinearModel, Logistic, Loss, Softmax, SquaredLoss
 from client.plan import ReleasePlan
 from privacy.calibration import calibrate, stated_delta
@@ -38,9 +39,6 @@ __all__ = [
     "model_for",
     "plan_release",
 ]
-
-# The ring has room for a noise vector that is exceeded once in 2^50 rounds.
-_TAIL_PROBABILITY = 2.0**-50
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,8 +199,7 @@ def plan_release(
         parties=federation.parties,
         dimension=dimension,
         sensitivity=sensitivity,
-        # Half a grid unit for the rounding of the noise itself.
-        noise_tail=lambda bits: on_grid(bits).noise_tail(_TAIL_PROBABILITY) + 0.5,
+        noise_tail=lambda bits: noise_tail(on_grid(bits)),
         max_inflation=settings.max_inflation,
         ring_bits=None if settings.ring_bits == "auto" else settings.ring_bits,
         scale_bits=None if settings.scale_bits == "auto" else settings.scale_bits,

@@ -109,6 +109,8 @@ def _consent(job: Job, experiment: Experiment) -> Consent:
             "min-survivors": plan.min_survivors,
             "insist-on-confirmation": settings.protocol == "robust" and settings.confirm,
             "insist-on-inner": plan.party_level is None or not plan.party_level.covers_records,
+            # A grid that the job sets by hand is its owner's, who is the parties', too.
+            "insist-on-fine-grid": (settings.ring_bits, settings.scale_bits) == ("auto", "auto"),
             "laws": sorted(laws),
             "calibrations": sorted({each.calibration for each in plans}),
             "algorithms": [each.algorithm for each in plans],

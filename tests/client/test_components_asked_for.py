@@ -10,6 +10,7 @@ from safetensors.numpy import save
 
 from client.task import describe_task, task_from
 from privacy.guarantee import NoisePoint, Unit
+from secure_agg.encoding import FixedPoint
 from server.components import release_ahead
 from server.job_file import load_job
 
@@ -130,7 +131,14 @@ def network(world, kind, width):
 def plan_of(world, width):
     # Two layers: width → 3 → 2, with biases.
     dimension = 3 * width + 3 + 3 * 2 + 2
-    encoding = replace(world.plan.encoding, bound=1e3, scale_bits=10)
+    encoding = FixedPoint.fit(
+        bound=world.algorithm.update_bound / dimension**0.5 * (1 + 1e-9),
+        parties=world.plan.parties,
+        dimension=dimension,
+        noise_tail=lambda _: 0.0,
+        sensitivity=None,
+        ring_bits=world.plan.encoding.ring_bits,
+    )
     plan = mechanism(world.plan, dimension=dimension)
     return replace(plan, dimension=dimension, encoding=encoding)
 

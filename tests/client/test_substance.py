@@ -1,0 +1,224 @@
+"""A grid on which the small vanish, and tasks that say nothing, are refused before any charge."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from client.block import PartyBlock
+from client.grid import LARGEST_INFLATION, noise_tail
+from client.party import PartyPolicy, PartySession
+from client.task import describe_task
+from secure_agg.encoding import FixedPoint, RingTooSmall
+
+SIZE = ("parties.weights=size",)
+NETWORK = ("algorithm.kind=fedavg", "model.kind=mlp", "model.hidden=[3]", "dp-sgd.local-steps=2")
+NETWORK += ("privacy.noise=gaussian",)
+PARTY = (*NETWORK, "privacy.unit=party", "dp-sgd.party-clip-norm=0.5")
+PARTY += ("dp-sgd.sampling-rate=0.3",)
+
+
+@pytest.fixture(scope="module")
+def worlds(tmp_path_factory, wired):
+    def made(*overrides, **data):
+        return wired.World(
+            tmp_path_factory.mktemp("parties"), overrides=overrides, reopen=False, **data
+        )
+
+    # One party of a thousand, among small ones.
+    sized = wired.World(
+        tmp_path_factory.mktemp("parties"), overrides=SIZE, sizes=(1000, 12, 8), reopen=False
+    )
+    return {
+        "sized": sized,
+        "gradients": made(),
+        "ridge": made("model.kind=ridge"),
+        "output": made("algorithm.kind=output-perturbation"),
+        "record": made(*NETWORK),
+        "party": made(*PARTY, unit="party"),
+    }
+
+
+def joins(world, *, plan=None, task=None, party=0):
+    """The reason that a party gives, or ok."""
+    plan = world.plan if plan is None else plan
+    session = f"{len(world.sessions) + 1:032x}" if hasattr(world, "sessions") else "01" * 16
+    world.sessions = [*getattr(world, "sessions", []), session]
+    label = "ridge" if world.job.model.kind == "ridge" else "logistic"
+    head = {"plan": plan.to_json(), "label": label, **({"task": task} if task else {})}
+    head["parameters"] = (
+        world.parameters(session, ring_bits=plan.encoding.ring_bits).to_bytes().hex()
+    )
+    reply = world.ask(party, "join", **{**world.join_head(session), **head})
+    return reply.head.get("reason", "ok")
+
+
+def coarser(plan, bits):
+    """The plan on a grid of that scale, everything else as its rule has it."""
+    grid = replace(plan.encoding, scale_bits=bits)
+    change = 2.0 ** (bits - plan.encoding.scale_bits)
+    root = np.sqrt(plan.dimension)
+    wide = (plan.mechanism.sensitivity - root) * change + root
+    ratio = wide / plan.mechanism.sensitivity
+    noise = replace(plan.mechanism, sensitivity=wide, sigma=plan.mechanism.sigma * ratio)
+    return replace(plan, encoding=grid, mechanism=noise)
+
+
+def test_every_honest_plan_has_the_grid_that_parties_derive(worlds):
+    assert {kind: joins(world) for kind, world in worlds.items()} == dict.fromkeys(worlds, "ok")
+
+
+def test_a_grid_on_which_only_the_largest_party_shows_is_refused(worlds, wired):
+    world = worlds["sized"]
+    plan = coarser(world.plan, 1)
+    vectors = []
+    for i, size in enumerate(world.sizes):
+        rows, labels = wired.rows_of(i, size)
+        block = PartyBlock(features=rows, labels=labels, offsets=np.array([0, size]))
+        session = PartySession(
+            block=block, algorithm=world.algorithm, policy=PartyPolicy(epsilon=50, delta=1e-5)
+        )
+        vectors.append(session.answer(plan, world.algorithm.init()).encoded[0])
+    # It is a sum of one: the others' contributions round to nothing.
+    assert [vector.any() for vector in vectors[1:]] == [False, False]
+    assert joins(world, plan=plan) == "grid"
+
+
+@pytest.mark.parametrize("kind", ["gradients", "sized", "party"])
+def test_a_grid_one_bit_coarser_than_the_rule_is_refused(worlds, kind):
+    plan = worlds[kind].plan
+    assert joins(worlds[kind], plan=coarser(plan, plan.encoding.scale_bits - 1)) == "grid"
+
+
+def test_a_bound_that_no_contribution_reaches_does_not_make_the_grid_coarse(worlds):
+    plan = worlds["gradients"].plan
+    for bits in (8, 16):
+        coarse = coarser(plan, plan.encoding.scale_bits - bits)
+        grid = replace(coarse.encoding, bound=plan.encoding.bound * 2.0**bits)
+        assert joins(worlds["gradients"], plan=replace(coarse, encoding=grid)) == "grid"
+
+
+def test_a_ring_without_a_fine_enough_grid_is_refused_unless_the_owner_allows_it(tmp_path, wired):
+    world = wired.World(
+        tmp_path,
+        overrides=("secure-aggregation.ring-bits=16", "privacy.epsilon=0.2"),
+        sizes=(400, 500, 600),
+        reopen=False,
+    )
+    plan = world.plan
+    assert plan.encoding.inflation(plan.sensitivity, plan.dimension) > LARGEST_INFLATION
+    assert joins(world) == "grid"
+    world.consent({"insist-on-fine-grid": False})
+    world.services = [world.open(i) for i in range(world.count)]
+    assert joins(world) == "ok"
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    bound=st.floats(1e-6, 1e6),
+    parties=st.integers(1, 10_000),
+    slope=st.floats(0, 1e6),
+    rest=st.floats(0, 100),
+    ring=st.sampled_from([16, 32, 64]),
+)
+def test_what_the_rule_fits_is_its_finest_and_what_is_coarser_is_not(
+    bound, parties, slope, rest, ring
+):
+    def tail(bits):
+        return slope * 2.0**bits + rest
+
+    try:
+        grid = FixedPoint.fit(
+            bound=bound,
+            parties=parties,
+            dimension=5,
+            noise_tail=tail,
+            sensitivity=None,
+            ring_bits=ring,
+        )
+    except RingTooSmall:
+        return
+    assert grid.finest(parties, tail(grid.scale_bits))
+    if grid.scale_bits > -62:
+        two_bits = replace(grid, scale_bits=grid.scale_bits - 2)
+        assert not two_bits.finest(parties, tail(two_bits.scale_bits)) or rest > slope
+
+
+def changed(world, part, **settings):
+    task = describe_task(world.algorithm)
+    return {**task, part: {**task[part], **settings}}
+
+
+def ridge(world, **loss):
+    task = describe_task(world.algorithm)
+    return {**task, "model": {**task["model"], "loss": {**task["model"]["loss"], **loss}}}
+
+
+NOTHING = {
+    "targets of nothing": ("ridge", lambda w: ridge(w, label_bound=0.0), "protocol"),
+    "targets of next to nothing": (
+        "ridge",
+        lambda w: ridge(w, label_bound=1e-12, radius=2 - 1e-12),
+        "degenerate",
+    ),
+    "a rate that rounds to nothing": (
+        "party",
+        lambda w: changed(w, "training", learning_rate=1e-300),
+        "degenerate",
+    ),
+    "no rate": ("party", lambda w: changed(w, "training", learning_rate=0.0), "degenerate"),
+    "a rate backwards": (
+        "party",
+        lambda w: changed(w, "training", learning_rate=-0.5),
+        "degenerate",
+    ),
+    "a rate beyond any model": (
+        "party",
+        lambda w: changed(w, "training", learning_rate=1e300),
+        "degenerate",
+    ),
+    "momentum without end": ("party", lambda w: changed(w, "training", momentum=1.0), "degenerate"),
+    "batches of nobody": (
+        "party",
+        lambda w: changed(w, "training", sampling_rate=1e-9),
+        "degenerate",
+    ),
+    "a clipped step of nothing": (
+        "record",
+        lambda w: changed(w, "training", learning_rate=1e-300),
+        "degenerate",
+    ),
+}
+
+
+@pytest.mark.parametrize("task", NOTHING)
+def test_a_task_that_says_nothing_is_refused(worlds, task):
+    kind, change, expected = NOTHING[task]
+    world = worlds[kind]
+    assert joins(world, task=change(world)) == expected
+
+
+def test_an_optimum_that_is_certified_wherever_it_starts_is_refused(worlds):
+    world = worlds["output"]
+    loose = replace(world.algorithm, tolerance=1e6)
+    wider = (1 + 1e6) / (1 + world.algorithm.tolerance)
+    plan = world.plan
+    plan = replace(
+        plan,
+        sensitivity=plan.sensitivity * wider,
+        tolerance=1e6 * loose.lipschitz,
+        encoding=replace(plan.encoding, bound=loose.bound, scale_bits=0, ring_bits=64),
+        mechanism=replace(plan.mechanism, sensitivity=1e12),
+    )
+    assert joins(world, plan=plan, task=describe_task(loose)) == "degenerate"
+
+
+def test_the_ring_keeps_room_for_the_noise_that_parties_derive(worlds):
+    plan = worlds["gradients"].plan
+    grid = plan.encoding
+    grid.check_capacity(plan.parties, noise_tail(plan.mechanism))
+    twice = coarser(plan, grid.scale_bits + 1)
+    with pytest.raises(RingTooSmall):
+        twice.encoding.check_capacity(plan.parties, noise_tail(twice.mechanism))
