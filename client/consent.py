@@ -23,7 +23,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from client.schema import toml_key, toml_value
+from client import toml_text
+from client.schema import toml_value
 from client.wire import Reason
 from privacy.guarantee import Neighbouring, Unit
 from privacy.ledger import DatasetBudget
@@ -296,7 +297,7 @@ def render_consent(consent: Consent) -> str:
     lines = ["# What this party agrees to. Only its owner writes here; no server can change it."]
     lines += _keys(consent)
     for name, dataset in consent.data.items():
-        lines += ["", f"[data.{toml_key(name)}]", *_keys(dataset)]
+        lines += ["", f"[data.{toml_text.key(name)}]", *_keys(dataset)]
     return "\n".join(lines) + "\n"
 
 

@@ -7,7 +7,8 @@
 
 A process may be killed at any point and another one serve the next message: what an answer relies
 on is on disk, whole and fsynced, before the answer is returned (`secure_agg.state` says why). Files
-are replaced atomically, readable by their owner alone, and erased when they end.
+are replaced atomically, readable by their owner alone, and erased when they end: a session when its
+run says so, when the run is joined anew, or after a week without a message.
 
 A contribution stays until the next round's replaces it. A round that is asked for again, by another
 attempt or by a server that was resumed, is answered with the same integers: nothing is drawn or
@@ -30,9 +31,12 @@ from client.consent import Declined
 from client.openings import Openings
 from client.wire import Frame, Reason, WireError, decode_frame, encode_frame
 
-__all__ = ["Keeper", "PartyFolderError"]
+__all__ = ["Keeper", "PartyFolderError", "end_sessions"]
 
 _POLL_S = 0.02
+_IDLE_S = 7 * 24 * 3600.0
+"""How long a session outlives its last message: a run whose server never came back has ended."""
+
 _LARGEST_LOG = 8 << 20
 _ZEROS = bytes(1 << 16)
 
@@ -113,6 +117,7 @@ class Keeper:
                     time.sleep(_POLL_S)
             for draft in self._state.glob("*.part"):  # of a process that was killed while writing
                 _erase(draft)
+            end_sessions(self.folder, idle_s=_IDLE_S)
             yield
         finally:
             os.close(handle)  # lets go of the lock, as the end of the process would
@@ -204,6 +209,15 @@ class Keeper:
         _sync_folder(path.parent)
         if before is not None:  # the file that has no name any more
             _overwrite(before)
+
+
+def end_sessions(folder: Path, *, idle_s: float = 0.0) -> None:
+    """Erases the sessions of a party's folder that had no message for so long, and no others."""
+    now = time.time()
+    for path in (folder / "state").glob("session-*"):
+        with suppress(FileNotFoundError):
+            if now - path.stat().st_mtime >= idle_s:
+                _erase(path)
 
 
 def _sync_folder(folder: Path) -> None:

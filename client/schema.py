@@ -46,6 +46,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
+from client import toml_text
 from client.columns import (
     ArrayColumn,
     CategoricalColumn,
@@ -218,7 +219,7 @@ class Schema(SchemaPart):
             lines += ["", "[file]", *(f"{k} = {toml_value(v)}" for k, v in given["file"].items())]
         lines += ["", "[columns]"]
         for name, column in given["columns"].items():
-            lines.append(f"{toml_key(name)} = {toml_value(column)}")
+            lines.append(f"{toml_text.key(name)} = {toml_value(column)}")
         return "\n".join(lines) + "\n"
 
 
@@ -235,30 +236,19 @@ def load_schema(path: str | Path) -> Schema:
     return Schema.from_toml(text, source=str(path))
 
 
-def toml_key(name: str) -> str:
-    """A key, quoted where TOML needs it."""
-    bare = name.isascii() and name.replace("_", "").replace("-", "").isalnum()
-    return name if bare else _toml_string(name)
-
-
 def toml_value(value: object) -> str:
-    """A value of a schema as TOML."""
+    """A value of a schema as TOML; a float that is whole as a whole number."""
+    return toml_text.literal(_whole(value))
+
+
+def _whole(value: object) -> object:
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{toml_key(k)} = {toml_value(v)}" for k, v in value.items()) + " }"
-    if isinstance(value, bool):
-        return "true" if value else "false"
+        return {name: _whole(each) for name, each in value.items()}
     if isinstance(value, float):
-        return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(value)
-    if isinstance(value, str):
-        return _toml_string(value)
-    if isinstance(value, Iterable):
-        return "[" + ", ".join(toml_value(item) for item in value) + "]"
-    return str(value)
-
-
-def _toml_string(text: str) -> str:
-    # JSON's escapes are TOML's, except that TOML wants DEL escaped as well.
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+        return int(value) if abs(value) < 1e15 and value == int(value) else value
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return [_whole(item) for item in value]
+    return value
 
 
 def _explain(error: ValidationError) -> list[str]:

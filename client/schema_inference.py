@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from client import toml_text
 from client.column_reading import Cells, decimal_of, read_cells
 from client.columns import canonical_text
 from client.memory import room_for
 from client.readers import file_format
-from client.schema import FileFormat, Schema, toml_key, toml_value
+from client.schema import FileFormat, Schema, toml_value
 from client.schema_sources import Source, csv_source, npz_source, parquet_source
 from client.sniffing import encoding_of, sniffed_separator
 from client.table import DataError
@@ -175,11 +176,12 @@ def _checked(given: Entry) -> FileFormat:
 
 
 def _text(name: str, rows: int, file: Entry, columns: tuple[ColumnReading, ...]) -> str:
-    lines = [_HEAD.format(name=name.replace("\n", " "), rows=rows), "[file]"]
+    lines = [_HEAD.format(name=toml_text.comment(name)[2:], rows=rows), "[file]"]
     lines += [f"{key} = {toml_value(value)}" for key, value in file.items()]
     lines += ["", "[columns]"]
     for column in columns:
-        lines += [f"# {column.why}", f"{toml_key(column.name)} = {toml_value(column.entry)}"]
+        entry = f"{toml_text.key(column.name)} = {toml_value(column.entry)}"
+        lines += [toml_text.comment(column.why), entry]
     return "\n".join(lines) + "\n"
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -28,7 +30,11 @@ _LOST = {"declined", "dropped", "failed"}
 class RunDisplay:
     """Live progress on stderr; a context manager and a `simulations.engine.Observer`."""
 
-    def __init__(self, *, quiet: bool) -> None:
+    def __init__(
+        self, *, quiet: bool, farewell: Callable[[KeyboardInterrupt], str] | None = None
+    ) -> None:
+        """A display; `farewell` says how a run that was interrupted goes on."""
+        self._farewell = farewell
         self._console = Console(stderr=True, quiet=quiet, highlight=False)
         self._progress = Progress(
             TextColumn("[bold]{task.description}", table_column=Column(min_width=9)),
@@ -59,11 +65,19 @@ class RunDisplay:
         trace: TracebackType | None,
     ) -> None:
         self._progress.stop()
-        if kind is not None and issubclass(kind, KeyboardInterrupt) and self._folder:
+        if not isinstance(error, KeyboardInterrupt):
+            return
+        if self._farewell is not None:
+            # Whole lines: a command that is broken over two cannot be copied.
+            said = self._farewell(error)
+            self._console.print(said, style="yellow", soft_wrap=True, markup=False)
+        elif self._folder:
             self._console.print(
                 f"Stopped after the last committed round. Continue with:\n"
-                f"  parley run --resume {self._folder}",
+                f"  parley run --resume {shlex.quote(str(self._folder))}",
                 style="yellow",
+                soft_wrap=True,
+                markup=False,
             )
 
     def started(self, job: Job, plan: ReleasePlan, folder: Path, done: int) -> None:

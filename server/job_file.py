@@ -15,7 +15,6 @@ its dotted name (`privacy.epsilon=2`).
 from __future__ import annotations
 
 import difflib
-import json
 import textwrap
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -24,6 +23,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from client.toml_text import literal
 from server.job import Job, JobError, Section
 
 __all__ = ["load_job", "parse_override", "render_job"]
@@ -145,13 +145,6 @@ def render_job(job: Job, *, comments: bool = True) -> str:
         for key, field in model.model_fields.items():
             if comments:
                 lines += [f"# {line}" for line in textwrap.wrap(field.description or "", 96)]
-            lines.append(f"{_alias(key, model)} = {_toml(getattr(section, key))}")
+            lines.append(f"{_alias(key, model)} = {literal(getattr(section, key))}")
         lines.append("")
     return "\n".join(lines)
-
-
-def _toml(value: object) -> str:
-    # A JSON string, number, boolean or list of numbers is the same text in TOML.
-    if isinstance(value, float):
-        return repr(value)
-    return json.dumps(value, ensure_ascii=False)

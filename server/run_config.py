@@ -13,11 +13,11 @@ Flower's configuration holds numbers, booleans and strings; a list travels as it
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Mapping
 from typing import Any
 
+from client.toml_text import literal
 from server.job import Job, JobError
 from server.job_file import load_job
 
@@ -50,7 +50,7 @@ def to_run_config(job: Job) -> dict[str, bool | int | float | str]:
             plain = isinstance(value, bool | float | str) or (
                 isinstance(value, int) and -_LARGEST <= value < _LARGEST
             )
-            config[f"{section}.{key}"] = value if plain else json.dumps(value)
+            config[f"{section}.{key}"] = value if plain else literal(value)
     return config
 
 

@@ -5,8 +5,7 @@ The modules that its components name are those installed where it runs.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+import tomli_w
 
 from server.job import Job
 from server.run_config import RUN_KEYS, to_run_config
@@ -18,34 +17,28 @@ def job_app(job: Job, **own: str) -> dict[str, bytes]:
     """The files of a Flower app that runs this job; `own` sets keys of `RUN_KEYS` (with _ for -).
 
     >>> from server.job_file import load_job
-    >>> text = job_app(load_job(), run_folder="a").popitem()[1].decode()
+    >>> text = job_app(load_job(), run_folder="a")["pyproject.toml"].decode()
     >>> print(text[text.index("[tool.flwr.app.config]") :].splitlines()[2])
-    "run-folder" = "a"
+    run-folder = "a"
     """
     config = {**RUN_KEYS, **{key.replace("_", "-"): value for key, value in own.items()}}
-    lines = [
-        "[project]",
-        'name = "parley"',
-        'version = "1.0.0"',
-        'description = "A Parley job"',
-        'license = "Apache-2.0"',
-        "dependencies = []",
-        "[tool.flwr.app]",
-        'publisher = "parley"',
-        "[tool.flwr.app.components]",
-        'serverapp = "server.app:app"',
-        'clientapp = "client.app:app"',
-        "[tool.flwr.app.config]",
-        *_lines(config),
-        *_lines(to_run_config(job)),
-    ]
-    return {"pyproject.toml": ("\n".join(lines) + "\n").encode()}
-
-
-def _lines(config: Mapping[str, bool | int | float | str]) -> list[str]:
-    # Quoted whole: Flower joins nested keys with the same dots. JSON is TOML for plain values.
-    return [
-        f"{json.dumps(key)} = "
-        f"{repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False)}"
-        for key, value in config.items()
-    ]
+    content = {
+        "project": {
+            "name": "parley",
+            "version": "1.0.0",
+            "description": "A Parley job",
+            "license": "Apache-2.0",
+            "dependencies": [],
+        },
+        "tool": {
+            "flwr": {
+                "app": {
+                    "publisher": "parley",
+                    "components": {"serverapp": "server.app:app", "clientapp": "client.app:app"},
+                    # A job's keys stay dotted: Flower joins nested ones with the same dots.
+                    "config": config | to_run_config(job),
+                }
+            }
+        },
+    }
+    return {"pyproject.toml": tomli_w.dumps(content).encode()}

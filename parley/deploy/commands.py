@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -54,7 +55,8 @@ def deploy_init(
     if len(names) < 2 or (party and parties):
         raise DeployError("Expected --parties N (2 or more), or --party NAME twice or more.")
     deployment = make_deployment(folder, hosts=host, parties=names, port=port)
-    typer.echo(f"Deployment {deployment.id}: the server is {deployment.server_address}.")
+    typer.echo(f"Deployment made; the server is {deployment.server_address}. Its id:")
+    typer.echo(f"  {deployment.spoken}")
     typer.echo(f"  {folder}/server → the server's machine:  parley server DIR")
     for name in names:
         typer.echo(f"  {folder}/parties/{name} → {name}, secretly:  parley party DIR")
@@ -82,9 +84,10 @@ def deploy_rotate(
     """Make a party's keys anew, say after one was lost; the old ones are then refused."""
     from parley.deploy.folders import rotate_party
 
-    rotate_party(folder, name)
+    deployment = rotate_party(folder, name)
     typer.echo(f"Send {name} its new identity.key and supernode.key, secretly, and everyone the")
     typer.echo("new deployment.toml. Runs that are going on end: their roster is the old one.")
+    typer.echo(f"The deployment's id is now:\n  {deployment.spoken}")
 
 
 @deploy_app.command("own-keys")
@@ -103,11 +106,26 @@ def deploy_own_keys(
 def deploy_accept(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The deployment's folder.")],
     entry: Annotated[Path, typer.Argument(metavar="FILE", help="NAME.public.toml of a party.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Accept without asking.")] = False,
 ) -> None:
-    """Put the public keys that a party made itself into the roster."""
-    from parley.deploy.folders import accept_keys
+    """Put the public keys that a party made itself into the roster.
 
-    accept_keys(folder, entry)
+    Shows what changes, which is one party's keys and the deployment's id, and asks.
+    """
+    from parley.deploy.folders import accept, propose_keys
+
+    proposed = propose_keys(folder, entry)
+    typer.echo(f"{proposed.name}, and no other party, gets new keys:")
+    for what, old, new in (
+        ("identity", proposed.old.identity.hex(), proposed.new.identity.hex()),
+        ("node key", proposed.old.node, proposed.new.node),
+        ("the deployment's id", proposed.before.spoken, proposed.after.spoken),
+    ):
+        typer.echo(f"  {what}, before: {old}")
+        typer.echo(f"  {what}, after:  {new}" if new != old else f"  {what}, after:  the same")
+    if not yes:
+        typer.confirm(f"Did {proposed.name} read this identity to you? Accept", abort=True)
+    accept(folder, proposed)
     typer.echo("Send everyone the new deployment.toml and restart the server.")
 
 
@@ -117,30 +135,35 @@ def server(folder: ServerDir) -> None:
     One port, TLS. Parties connect to it; nothing connects to them. It runs no code but this
     installation's.
     """
-    from parley.deploy.control import Control
     from parley.deploy.folders import check_server
+    from parley.deploy.keeping import Keeping
     from parley.deploy.network import start_superlink
-    from parley.deploy.processes import Supervisor, check_port
+    from parley.deploy.processes import ProcessError, Supervisor, check_port
 
     home = check_server(folder)
-    check_port(home.listen, home.port)
+    check_port(
+        home.listen,
+        home.port,
+        remedy=f"Set another port in {home.folder / 'server.toml'}; parties then start with "
+        "--server HOST:PORT.",
+    )
+    known = [party.name for party in home.deployment.parties]
     with Supervisor() as supervisor:
         link = start_superlink(supervisor, home.folder, port=home.port, host=home.listen)
-        control: Control = link.control()
-        known = [party.name for party in home.deployment.parties]
-        typer.echo(
-            f"Deployment {home.deployment.id}: listening on {home.listen}:{home.port} for "
-            f"{', '.join(known)}.",
-            err=True,
-        )
+        control = link.control()
+        _tell(f"Listening on {home.listen}:{home.port} for {', '.join(known)}. The roster's id:")
+        _tell(f"  {home.deployment.spoken}")
+        keeping = Keeping(supervisor, say=_tell)
         online: set[str] = set()
         while True:
-            supervisor.check()
-            now = control.online() & set(known)
+            now = online
+            if keeping.look():
+                with suppress(ProcessError):  # it has just started, or is about to end
+                    now = control.online() & set(known)
             for name in sorted(now - online):
-                typer.echo(f"+ {name} is online ({len(now)} of {len(known)}).", err=True)
+                _tell(f"+ {name} is online ({len(now)} of {len(known)}).")
             for name in sorted(online - now):
-                typer.echo(f"- {name} is offline ({len(now)} of {len(known)}).", err=True)
+                _tell(f"- {name} is offline ({len(now)} of {len(known)}).")
             online = now
             time.sleep(2)
 
@@ -151,31 +174,53 @@ def party(
         str | None,
         typer.Option("--server", metavar="HOST:PORT", help="Instead of deployment.toml's."),
     ] = None,
-    check: Annotated[bool, typer.Option("--check", help="Only check the folder.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Only check, item by item, and say what is wrong.")
+    ] = False,
 ) -> None:
     """Take part, in the foreground; Ctrl-C (or systemd) stops it.
 
     Only party.toml in this folder says what this party agrees to, and only its ledger what it has
     spent. Whatever code a server sends is left alone: this installation answers.
     """
-    from parley.deploy.folders import check_party, check_reachable
+    from parley.deploy.folders import check_party
+    from parley.deploy.keeping import Keeping
     from parley.deploy.network import start_supernode
+    from parley.deploy.party_check import check_items
     from parley.deploy.processes import Supervisor, free_ports
 
-    home = check_party(folder)
-    address = server_address or home.deployment.server_address
-    check_reachable(address, home.folder / "ca.crt")
-    typer.echo(f"{home.name} of deployment {home.deployment.id}: ready for {address}.", err=True)
+    wrong = 0
+    for item in check_items(folder, server=server_address):
+        # What is wrong with the folder counts before what is wrong with the server.
+        wrong = max(wrong, item.status)
+        if check or item.status:
+            typer.echo(item.line, err=not check)
+    if wrong:
+        raise typer.Exit(wrong)
     if check:
         return
+    home = check_party(folder)
+    address = server_address or home.deployment.server_address
+
+    def explain(_process: object) -> str:
+        said = [item.said for item in check_items(folder, server=server_address) if item.status]
+        return " ".join(said)
+
+    _tell(f"{home.name} is ready for {address}. The deployment's id:")
+    _tell(f"  {home.deployment.spoken}")
     with Supervisor() as supervisor:
         start_supernode(
             supervisor, home.folder, name=home.name, server=address, port=free_ports(1)[0]
         )
-        typer.echo(f"Its log is {home.folder / 'executor.log'}.", err=True)
+        _tell(f"What it answers is in {home.folder / 'party.log'}.")
+        keeping = Keeping(supervisor, say=_tell, explain=explain)
         while True:
-            supervisor.check()
+            keeping.look()
             time.sleep(1)
+
+
+def _tell(line: str) -> None:
+    typer.echo(line, err=True)
 
 
 def submit(
@@ -193,7 +238,7 @@ def submit(
     """Run a job with the parties of a deployment, on the server's machine.
 
     Ctrl-C stops watching, not the run: [bold]parley status DIR[/bold] shows it, [bold]parley stop
-    DIR[/bold] ends it between two rounds.
+    DIR[/bold] ends it.
     """
     from parley.deploy.submission import submit_job
 
@@ -221,7 +266,11 @@ def stop(
     folder: ServerDir,
     run: Annotated[str | None, typer.Argument(metavar="[RUN]", help="One run; none: all.")] = None,
 ) -> None:
-    """End what runs, between two rounds; `parley submit --resume RUN` goes on with it."""
+    """End what runs; `parley submit --resume RUN` goes on with it.
+
+    A round that is open then is asked for again: parties answer it with the same contributions,
+    and nothing is paid for twice.
+    """
     from parley.deploy.submission import stop_runs
 
     for name in stop_runs(folder, run):

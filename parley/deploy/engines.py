@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from client.keeper import end_sessions
 from parley.deploy.app_bundle import job_app
 from parley.deploy.follow import STALE, follow
 from parley.deploy.network import (
@@ -285,7 +286,8 @@ class _Watch:
 def _clean(place: _Place, *, finished: bool) -> None:
     """Removes Flower's files and, of a run that is over, every secret of its parties.
 
-    A run that was interrupted keeps its parties' identities and sessions: it can be resumed.
+    A run that was interrupted keeps its parties' identities and their last contributions: it can
+    be resumed. It keeps no session.
     """
     shutil.rmtree(place.flower, ignore_errors=True)
     for folder in place.parties.glob("party-*"):
@@ -294,6 +296,9 @@ def _clean(place: _Place, *, finished: bool) -> None:
             (folder / name).unlink(missing_ok=True)
         if finished:
             shutil.rmtree(folder / "state", ignore_errors=True)
+        else:
+            # A run that goes on joins its parties anew: these secrets are nobody's any more.
+            end_sessions(folder)
 
 
 def _model(run: Path) -> dict[str, Any]:

@@ -11,15 +11,17 @@ are. `party.toml` belongs to the party alone.
 
 from __future__ import annotations
 
+import os
 import shutil
-import socket
-import ssl
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
+import tomli_w
 from cryptography.hazmat.primitives import serialization
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from client.consent import Consent, load_consent, render_consent
 from client.roster import (
@@ -31,6 +33,7 @@ from client.roster import (
 )
 from parley.deploy.pki import (
     PkiError,
+    check_node_key,
     check_private,
     check_server_certificate,
     make_authority,
@@ -38,26 +41,28 @@ from parley.deploy.pki import (
     make_node_key,
     make_server_certificate,
 )
-from parley.deploy.processes import ProcessError
 from secure_agg.primitives import signing_public
 
 __all__ = [
     "DEFAULT_PORT",
+    "Acceptance",
     "DeployError",
     "PartyHome",
     "ServerHome",
-    "accept_keys",
+    "accept",
     "check_party",
-    "check_reachable",
     "check_server",
     "make_deployment",
     "make_own_keys",
+    "own_entry",
+    "propose_keys",
     "renew_certificate",
     "rotate_party",
 ]
 
 DEFAULT_PORT = 9092
 
+_LARGEST_ENTRY = 1 << 14
 _EXAMPLE = """
 # A data set that you serve, under the name that jobs ask for (data.source or privacy.dataset).
 # [data.records]
@@ -70,6 +75,41 @@ _EXAMPLE = """
 
 class DeployError(Exception):
     """A deployment's folder that cannot be used, and what to do about it."""
+
+
+class _ServerFile(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    listen: Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]+$", max_length=255)]
+    port: Annotated[int, Field(ge=1, le=65535, strict=True)]
+
+
+class _PublicKeys(BaseModel):
+    """What a party sends of the keys that it made itself; `RosterParty` checks each."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    name: Annotated[str, Field(max_length=63)]
+    identity: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    node: Annotated[str, Field(max_length=1000)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Acceptance:
+    """One party's new keys in a roster that is otherwise the old one.
+
+    Attributes:
+        before, after: the rosters.
+        old, new: the party in them.
+    """
+
+    before: Deployment
+    after: Deployment
+    old: RosterParty
+    new: RosterParty
+
+    @property
+    def name(self) -> str:
+        """Whose keys change."""
+        return self.old.name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +142,8 @@ def make_deployment(
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise DeployError(f"Expected a new folder for the deployment, {folder} is not empty.")
+    for name in parties:
+        RosterParty(name=name, identity=bytes(32))  # before it becomes a folder's name
     authority, server = folder / "authority", folder / "server"
     for made in (authority, server, server / "runs"):
         made.mkdir(parents=True, mode=0o700)
@@ -116,12 +158,13 @@ def make_deployment(
         hosts=names,
     )
     (server / "server.toml").write_text(
-        f"# Where the server listens: every interface. One port, for everything.\n"
-        f'listen = "0.0.0.0"\nport = {port}\n',
+        "# Where the server listens for parties: every interface, one port.\n"
+        + tomli_w.dumps({"listen": "0.0.0.0", "port": port}),  # noqa: S104
         encoding="utf-8",
     )
     roster = [_make_party(folder / "parties" / name, authority, name) for name in parties]
-    deployment = new_deployment(server_address=f"{hosts[0]}:{port}", parties=roster)
+    address = f"[{hosts[0]}]:{port}" if ":" in hosts[0] else f"{hosts[0]}:{port}"
+    deployment = new_deployment(server_address=address, parties=roster)
     _publish(folder, deployment)
     return deployment
 
@@ -144,7 +187,19 @@ def _publish(folder: Path, deployment: Deployment) -> None:
     homes = [folder / "parties" / party.name for party in deployment.parties]
     for home in (folder / "server", *homes):
         if home.is_dir():
-            (home / "deployment.toml").write_text(text, encoding="utf-8")
+            draft = home / ".deployment.toml.part"
+            draft.write_text(text, encoding="utf-8")
+            os.replace(draft, home / "deployment.toml")  # a server that starts reads a whole one
+
+
+def _with_keys(deployment: Deployment, fresh: RosterParty) -> Deployment:
+    """The same roster with one party's keys replaced.
+
+    Raises:
+        RosterError: one of the keys is another party's.
+    """
+    parties = (fresh if party.name == fresh.name else party for party in deployment.parties)
+    return replace(deployment, parties=tuple(parties))
 
 
 def rotate_party(folder: Path, name: str) -> Deployment:
@@ -165,8 +220,7 @@ def rotate_party(folder: Path, name: str) -> Deployment:
         identity=make_identity(home / "identity.key"),
         node=make_node_key(home / "supernode.key", comment=name),
     )
-    parties = tuple(fresh if party.name == name else party for party in deployment.parties)
-    rotated = replace(deployment, parties=parties)
+    rotated = _with_keys(deployment, fresh)
     _publish(folder, rotated)
     return rotated
 
@@ -175,48 +229,70 @@ def make_own_keys(home: Path) -> Path:
     """Makes a party's keys anew where the party is, so that nobody else ever had them.
 
     Returns:
-        A file of the party's public keys, for the operator (`accept_keys`).
+        A file of the party's public keys, for the operator (`propose_keys`).
 
     Raises:
         DeployError, PkiError, RosterError: not a party's folder.
     """
     home = home.resolve()
-    party = _own_entry(home, load_deployment(home / "deployment.toml"))
+    party = own_entry(home, load_deployment(home / "deployment.toml"))
     fresh = RosterParty(
         name=party.name,
         identity=make_identity(home / "identity.key"),
         node=make_node_key(home / "supernode.key", comment=party.name),
     )
     entry = home / f"{party.name}.public.toml"
-    lines = [f'name = "{fresh.name}"', f'identity = "{fresh.identity.hex()}"']
-    entry.write_text("\n".join([*lines, f'node = "{fresh.node}"']) + "\n", encoding="utf-8")
+    keys = {"name": fresh.name, "identity": fresh.identity.hex(), "node": fresh.node}
+    entry.write_text(tomli_w.dumps(keys), encoding="utf-8")
     return entry
 
 
-def accept_keys(folder: Path, entry: Path) -> Deployment:
-    """Puts the public keys that a party made itself into the roster; everyone needs it then.
+def propose_keys(folder: Path, entry: Path) -> Acceptance:
+    """The roster with the public keys that a party made itself; nothing is written (`accept`).
+
+    The file comes from outside: it can change the keys of one party that is in the roster, and
+    nothing else, neither a name nor a comment.
 
     Raises:
         DeployError: the file is not such keys, or of a party that is not in the roster.
+        RosterError: one of the keys is another party's.
     """
-    deployment = load_deployment(folder / "server" / "deployment.toml")
+    before = load_deployment(folder / "server" / "deployment.toml")
+    known = {party.name: party for party in before.parties}
     try:
-        content = tomllib.loads(entry.read_text(encoding="utf-8"))
-        fresh = RosterParty(
-            name=str(content["name"]),
-            identity=bytes.fromhex(content["identity"]),
-            node=str(content["node"]),
-        )
-        serialization.load_ssh_public_key(fresh.node.encode())
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DeployError(f"Expected a party's public keys in {entry}, got: {error}.") from error
-    if fresh.name not in {party.name for party in deployment.parties} or len(fresh.identity) != 32:
-        known = ", ".join(party.name for party in deployment.parties)
-        raise DeployError(f"Expected keys of one of {known} in {entry}, got others.")
-    parties = tuple(fresh if party.name == fresh.name else party for party in deployment.parties)
-    accepted = replace(deployment, parties=parties)
-    _publish(folder, accepted)
-    return accepted
+        with entry.open("rb") as file:
+            content = file.read(_LARGEST_ENTRY + 1)
+        if len(content) > _LARGEST_ENTRY:
+            raise ValueError(f"more than {_LARGEST_ENTRY} bytes")
+        keys = _PublicKeys.model_validate(tomllib.loads(content.decode()))
+        new = RosterParty(name=keys.name, identity=bytes.fromhex(keys.identity), node=keys.node)
+        check_node_key(new.node)
+    except (OSError, ValueError, TypeError, RecursionError, PkiError) as error:
+        said = _first(error) if isinstance(error, ValidationError) else str(error)
+        raise DeployError(f"Expected a party's public keys in {entry}, got: {said}.") from error
+    if new.name not in known:
+        listed = ", ".join(known)
+        raise DeployError(f"Expected keys of one of {listed} in {entry}, got {new.name}'s.")
+    # The comment is ours: the party's name.
+    new = replace(new, node=" ".join([*new.node.split()[:2], new.name]))
+    old = known[new.name]
+    return Acceptance(before=before, after=_with_keys(before, new), old=old, new=new)
+
+
+def accept(folder: Path, acceptance: Acceptance) -> None:
+    """Publishes the roster of an acceptance; everyone needs it then.
+
+    Raises:
+        DeployError: the roster is another than when it was proposed.
+    """
+    if load_deployment(folder / "server" / "deployment.toml") != acceptance.before:
+        raise DeployError("Expected the roster that was shown, got another: accept it again.")
+    _publish(folder, acceptance.after)
+
+
+def _first(error: ValidationError) -> str:
+    first = error.errors()[0]
+    return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
 
 
 def renew_certificate(folder: Path, *, hosts: Sequence[str]) -> None:
@@ -243,22 +319,21 @@ def check_server(folder: Path) -> ServerHome:
     folder = (folder / "server" if (folder / "server").is_dir() else folder).resolve()
     settings = folder / "server.toml"
     try:
-        content = tomllib.loads(settings.read_text(encoding="utf-8"))
-        listen, port = str(content["listen"]), int(content["port"])
+        read = _ServerFile.model_validate(tomllib.loads(settings.read_text(encoding="utf-8")))
     except OSError as error:
         raise DeployError(
             f"{folder} is not a server's folder: it has no server.toml. `parley deploy init` makes "
             "one."
         ) from error
-    except (tomllib.TOMLDecodeError, KeyError, ValueError, TypeError) as error:
-        raise DeployError(f"Expected listen and port in {settings}, got {error}.") from error
+    except (ValueError, RecursionError) as error:
+        said = _first(error) if isinstance(error, ValidationError) else str(error)
+        raise DeployError(f"Expected listen and port in {settings}, got {said}.") from error
     deployment = load_deployment(folder / "deployment.toml")
-    for name in ("server.key",):
-        check_private(folder / name)
-    host = deployment.server_address.rpartition(":")[0]
+    check_private(folder / "server.key")
+    host = deployment.server_address.rpartition(":")[0].strip("[]")
     check_server_certificate(folder / "ca.crt", folder / "server.pem", host=host)
     (folder / "runs").mkdir(exist_ok=True)
-    return ServerHome(folder=folder, deployment=deployment, listen=listen, port=port)
+    return ServerHome(folder=folder, deployment=deployment, listen=read.listen, port=read.port)
 
 
 def check_party(folder: Path) -> PartyHome:
@@ -277,7 +352,7 @@ def check_party(folder: Path) -> PartyHome:
         check_private(folder / name)
     check_server_certificate(folder / "ca.crt")
     deployment = load_deployment(folder / "deployment.toml")
-    party = _own_entry(folder, deployment)
+    party = own_entry(folder, deployment)
     consent = load_consent(folder / "party.toml")
     for name, dataset in consent.data.items():
         for given in (dataset.path, dataset.data_schema, dataset.prepared):
@@ -289,7 +364,13 @@ def check_party(folder: Path) -> PartyHome:
     return PartyHome(folder=folder, deployment=deployment, name=party.name)
 
 
-def _own_entry(folder: Path, deployment: Deployment) -> RosterParty:
+def own_entry(folder: Path, deployment: Deployment) -> RosterParty:
+    """The party whose keys are in a folder.
+
+    Raises:
+        PkiError: they are no keys.
+        DeployError: the roster does not know them.
+    """
     try:
         identity = signing_public(bytes.fromhex((folder / "identity.key").read_text().strip()))
         key = serialization.load_ssh_private_key((folder / "supernode.key").read_bytes(), None)
@@ -308,36 +389,7 @@ def _own_entry(folder: Path, deployment: Deployment) -> RosterParty:
                 "before a rotation."
             )
     raise DeployError(
-        f"{folder} belongs to another deployment: {deployment.id} does not know its keys. Ask the "
-        "operator for the folder, or for the deployment.toml, that goes with them."
+        f"{folder} belongs to another deployment: its deployment.toml, with the id "
+        f"{deployment.spoken}, does not know its keys. Ask the operator for the folder, or the "
+        "roster, that goes with them."
     )
-
-
-def check_reachable(address: str, ca: Path, *, timeout_s: float = 5.0) -> None:
-    """Connects as a SuperNode would: the server is there, and the authority vouches for it.
-
-    Raises:
-        ProcessError: nobody answers at that address.
-        PkiError: another deployment's server, an expired certificate, or a wrong host name.
-    """
-    host, _, port = address.rpartition(":")
-    host = host.strip("[]")
-    context = ssl.create_default_context(cafile=str(ca))
-    try:
-        with (
-            socket.create_connection((host, int(port)), timeout=timeout_s) as raw,
-            context.wrap_socket(raw, server_hostname=host),
-        ):
-            return
-    except ssl.SSLCertVerificationError as error:
-        raise PkiError(
-            f"The server at {address} is not the one that {ca} vouches for: "
-            f"{error.verify_message}. Either it is another deployment's, or its certificate "
-            "expired (parley deploy renew), or one of the two clocks is wrong."
-        ) from error
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else "no answer"
-        raise ProcessError(
-            f"Cannot reach the server at {address}: {reason}. Is `parley server` running there, "
-            "and does the firewall let this machine in?"
-        ) from error

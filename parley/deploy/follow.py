@@ -21,12 +21,17 @@ from parley.errors import KNOWN_ERRORS
 from server.job import Job
 from server.observer import Observer
 
-__all__ = ["STALE", "Follower", "follow", "raise_remote"]
+__all__ = ["STALE", "Follower", "RunStopped", "follow", "raise_remote"]
 
 STALE = ("started.json", "error.json", "summary.json", "parties.json")
 """What an earlier attempt left in a run folder, to be removed before the next."""
 
 _POLL_S, _STATUS_EVERY = 0.1, 5
+_LAST_WORDS_S = 20.0
+
+
+class RunStopped(KeyboardInterrupt):
+    """The run was stopped where it ran (`parley stop`), like Ctrl-C here."""
 
 
 class Follower:
@@ -114,12 +119,30 @@ def follow(
             if status is not None:
                 break
         time.sleep(_POLL_S)
+    # Flower says `stopped` at once; the coordinator still writes down how it ended.
+    until = time.monotonic() + (_LAST_WORDS_S if status == "stopped" else 0)
+    while not any((folder / name).exists() for name in ("error.json", "summary.json")):
+        if time.monotonic() >= until:
+            break
+        time.sleep(_POLL_S)
     follower.look()
     raise_remote(folder)
     summary = _json(folder / "summary.json")
+    if summary is None and status == "stopped":
+        raise RunStopped
     if summary is None:
-        raise ProcessError(f"Flower ended the run ({status}) before its summary was written.")
+        raise ProcessError(
+            f"The run ended ({status}) before its summary was written: the process that ran it was "
+            f"killed, or could not start. What it said last is in {_log_of(folder)}; to go on: "
+            f"--resume {folder.name}."
+        )
     return dict(summary)
+
+
+def _log_of(folder: Path) -> Path:
+    """Where the process that runs the server's side writes: of an engine's run, of a server's."""
+    own = folder / "logs" / "server.log"
+    return own if own.exists() else folder.parent.parent / "logs" / "server.log"
 
 
 def _status(control: Control, run: int) -> str | None:
@@ -138,7 +161,7 @@ def raise_remote(folder: Path) -> None:
         return
     name, message = str(content["error"]), str(content["message"])
     if name == "builtins.KeyboardInterrupt":
-        raise KeyboardInterrupt
+        raise RunStopped
     if name in KNOWN_ERRORS:
         module, _, kind = name.rpartition(".")
         known: type[Exception] = getattr(importlib.import_module(module), kind)

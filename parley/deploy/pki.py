@@ -20,7 +20,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -28,6 +28,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 __all__ = [
     "PkiError",
     "check_distinct",
+    "check_node_key",
     "check_private",
     "check_server_certificate",
     "make_authority",
@@ -133,6 +134,16 @@ def make_node_key(path: Path, *, comment: str) -> str:
     line = f"{public.decode()} {comment}"
     path.with_suffix(".pub").write_text(line + "\n", encoding="utf-8")
     return line
+
+
+def check_node_key(line: str) -> None:
+    """Raises PkiError unless it is an OpenSSH line with a P-384 public key."""
+    try:
+        key = serialization.load_ssh_public_key(line.encode())
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise PkiError("Expected an OpenSSH public key, got something else.") from error
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP384R1):
+        raise PkiError("Expected an OpenSSH public key on P-384, got another kind.")
 
 
 def make_identity(path: Path) -> bytes:

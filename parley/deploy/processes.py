@@ -209,8 +209,8 @@ def free_ports(count: int, *, host: str = "127.0.0.1") -> list[int]:
             each.close()
 
 
-def check_port(host: str, port: int) -> None:
-    """Raises ProcessError where this machine cannot listen on that port."""
+def check_port(host: str, port: int, *, remedy: str = "") -> None:
+    """Raises ProcessError where this machine cannot listen on that port; `remedy` is added."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as trial:
         trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -219,7 +219,7 @@ def check_port(host: str, port: int) -> None:
         except OSError as error:
             raise ProcessError(
                 f"Cannot listen on {host}:{port}: {error.strerror}. Is another server running "
-                "there? Choose another with --port."
+                f"there?{f' {remedy}' if remedy else ''}"
             ) from error
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from parley.deploy.app_bundle import job_app
 from parley.deploy.control import Control, find_desk
-from parley.deploy.folders import DeployError, ServerHome, check_reachable, check_server
-from parley.deploy.follow import STALE, follow
+from parley.deploy.folders import DeployError, ServerHome, check_server
+from parley.deploy.follow import STALE, RunStopped, follow
+from parley.deploy.hello import check_reachable
+from parley.deploy.refusals import board_of, refusals
 from server.run_folder import RunFolder
 from simulations.engine import Simulation
 
@@ -37,6 +41,7 @@ def submit_job(
             if job is not None or sets:
                 raise DeployError("Expected --resume RUN alone: the run goes on with its own job.")
             folder, loaded = RunFolder.open(runs / Path(resume).name)
+            _check_open(folder.path, control)
         else:
             loaded = load_job(job, overrides=sets)
             folder = RunFolder.create(
@@ -46,18 +51,46 @@ def submit_job(
             (folder.path / name).unlink(missing_ok=True)
         number = control.start(job_app(loaded, run_folder=folder.path.name))
         (folder.path / "flower-run").write_text(f"{number}\n", encoding="utf-8")
-        with RunDisplay(quiet=quiet) as display:
-            summary = follow(folder.path, loaded, control=control, run=number, observer=display)
+        path, server = folder.path, shlex.quote(str(to))
+
+        def farewell(error: KeyboardInterrupt) -> str:
+            if not isinstance(error, RunStopped):
+                return (
+                    f"No longer watching; the run goes on.\n  parley status {server}\n  parley "
+                    f"stop {server} {path.name}"
+                )
+            if not (path / "run-id").exists():
+                return "Stopped before its first round: submit the job again."
+            return f"Stopped. Continue with:\n  parley submit --to {server} --resume {path.name}"
+
+        try:
+            with RunDisplay(quiet=quiet, farewell=farewell) as display:
+                summary = follow(path, loaded, control=control, run=number, observer=display)
+        finally:
+            for line in refusals(path, loaded):
+                print(line, file=sys.stderr)
     write_report(folder.path)
     theta = load_file(folder.path / "model.safetensors")["theta"]
     return Simulation(summary=summary, folder=folder.path, theta=theta)
+
+
+def _check_open(run: Path, control: Control) -> None:
+    """Raises DeployError where there is nothing to go on with, or it goes on already."""
+    try:
+        status = json.loads((run / "summary.json").read_text(encoding="utf-8"))["status"]
+    except (OSError, ValueError, KeyError, TypeError):
+        status = ""
+    if status == "complete":
+        raise DeployError(f"{run.name} is complete. Its page: parley report {run}")
+    if any(one.run == _number(run) and not one.finished for one in control.runs()):
+        raise DeployError(f"{run.name} is going on. It ends with: parley stop DIR {run.name}")
 
 
 def describe(folder: Path) -> Iterator[str]:
     """Lines about the deployment's parties and runs."""
     with _connected(folder) as (home, control):
         online = control.online()
-        yield f"Deployment {home.deployment.id} at {home.deployment.server_address}"
+        yield f"Deployment at {home.deployment.server_address}, id {home.deployment.spoken}"
         for party in home.deployment.parties:
             yield f"  {party.name}: {'online' if party.name in online else 'offline'}"
         numbers = {status.run: status for status in control.runs()}
@@ -65,6 +98,9 @@ def describe(folder: Path) -> Iterator[str]:
             status = numbers.get(_number(run))
             how = "unknown to the server" if status is None else status.outcome or status.status
             yield f"{run.name}: {how}{_board(run) if status and not status.finished else ''}"
+            if not (run / "summary.json").exists():
+                for line in _refusals(run):
+                    yield f"  {line}"
 
 
 def stop_runs(folder: Path, run: str | None) -> list[str]:
@@ -107,12 +143,21 @@ def _number(run: Path) -> int:
 
 
 def _board(run: Path) -> str:
-    try:
-        board = json.loads((run / "parties.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    board = board_of(run)
+    if not board:
         return ""
     states = ", ".join(
         f"{party['name']} {party['state']}" + (f" ({party['reason']})" if party["reason"] else "")
         for party in board["parties"]
     )
     return f", round {board['round']}, {board['stage']}: {states}"
+
+
+def _refusals(run: Path) -> list[str]:
+    from server.job import JobError
+    from server.job_file import load_job
+
+    try:
+        return refusals(run, load_job(run / "job.toml"))
+    except JobError:
+        return []

@@ -5,6 +5,7 @@ import re
 import stat
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -67,6 +68,19 @@ def test_runs_that_are_never_finished_make_room_for_new_ones(tmp_path, wired):
         )
     kept = sorted(path.name for path in (world.folders[0] / "state").glob("session-*"))
     assert kept == [f"session-{n:032x}" for n in (2, 3)]
+
+
+def test_a_session_whose_server_never_came_back_is_erased_after_a_week(tmp_path, wired):
+    world = wired.World(tmp_path)
+    world.join("0a" * 16)
+    (left,) = (world.folders[0] / "state").glob("session-*")
+    week = 7 * 24 * 3600
+    os.utime(left, times=(time.time() - week + 60,) * 2)
+    world.inspect()
+    assert left.exists()
+    os.utime(left, times=(time.time() - week - 60,) * 2)
+    world.inspect()
+    assert not left.exists()
 
 
 def test_neither_answers_nor_log_say_anything_of_the_data(tmp_path, wired):

@@ -131,7 +131,7 @@ def test_a_party_that_is_killed_is_a_dropout(ground):
 
 @pytest.mark.heavy
 def test_a_superlink_that_is_killed_goes_on_where_it_was(ground):
-    watcher = Watcher(round_1=lambda: ground.kill("flower-superlink"))
+    watcher = Watcher(round_1=lambda: ground.kill("superlink_process"))
     run(ground, job(rounds=3), watcher)
     assert answered(watcher) == [3, 3, 3]
     assert entries(ground.run / "ledger.sqlite") == 3

@@ -1,27 +1,27 @@
 from __future__ import annotations
 
 import shutil
-import socket
-import ssl
-import threading
+import tomllib
 
 import pytest
+import tomli_w
+from typer.testing import CliRunner
 
 from client.consent import ConsentError
 from client.roster import RosterError, load_deployment, render_deployment
+from parley.cli import app
 from parley.deploy.folders import (
     DeployError,
-    accept_keys,
+    accept,
     check_party,
-    check_reachable,
     check_server,
     make_deployment,
     make_own_keys,
+    propose_keys,
     renew_certificate,
     rotate_party,
 )
 from parley.deploy.pki import PkiError
-from parley.deploy.processes import ProcessError, free_ports
 
 
 @pytest.fixture
@@ -136,48 +136,6 @@ def test_a_rotated_key_replaces_the_old_one_everywhere(folder, tmp_path):
         rotate_party(folder, "west")
 
 
-@pytest.fixture
-def tls_server(tmp_path):
-    """A TLS server on 127.0.0.1 with a deployment's certificate; yields (address, deployment)."""
-    home = tmp_path / "tls"
-    make_deployment(home, hosts=["127.0.0.1"], parties=["a", "b"])
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(home / "server" / "server.pem", home / "server" / "server.key")
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(0.2)
-        ended = threading.Event()
-
-        def accept():
-            while not ended.is_set():
-                try:
-                    raw, _ = listener.accept()
-                    context.wrap_socket(raw, server_side=True).close()
-                except OSError:
-                    continue
-
-        thread = threading.Thread(target=accept, daemon=True)
-        thread.start()
-        yield f"127.0.0.1:{listener.getsockname()[1]}", home
-        ended.set()
-        thread.join()
-
-
-def test_the_right_server_is_reachable(tls_server):
-    address, home = tls_server
-    check_reachable(address, home / "server" / "ca.crt")
-
-
-def test_another_deployments_server_is_recognised(tls_server, folder):
-    with pytest.raises(PkiError, match="is not the one that"):
-        check_reachable(tls_server[0], folder / "server" / "ca.crt")
-
-
-def test_a_server_that_is_not_there_is_named(folder):
-    (port,) = free_ports(1)
-    with pytest.raises(ProcessError, match=f"Cannot reach the server at 127.0.0.1:{port}"):
-        check_reachable(f"127.0.0.1:{port}", folder / "server" / "ca.crt")
-
-
 def test_a_party_makes_its_own_keys_and_the_operator_never_has_them(folder, tmp_path):
     home = tmp_path / "north's machine"
     shutil.copytree(folder / "parties" / "north", home)
@@ -187,9 +145,109 @@ def test_a_party_makes_its_own_keys_and_the_operator_never_has_them(folder, tmp_
     assert secret.strip() not in entry.read_text()
     with pytest.raises(DeployError, match="belongs to another deployment"):
         check_party(home)  # until the roster says so
-    accept_keys(folder, entry)
+    proposed = propose_keys(folder, entry)
+    assert load_deployment(folder / "server" / "deployment.toml") == proposed.before
+    accept(folder, proposed)
     shutil.copy(folder / "server" / "deployment.toml", home)
     assert check_party(home).deployment == check_server(folder).deployment
+    with pytest.raises(DeployError, match="accept it again"):
+        accept(folder, proposed)
+
+
+def keys_of(folder, tmp_path):
+    """north's own new keys, as TOML's values."""
+    home = tmp_path / "north's machine"
+    shutil.copytree(folder / "parties" / "north", home)
+    return tomllib.loads(make_own_keys(home).read_text())
+
+
+def test_accepting_keys_changes_one_party_and_the_id_that_all_compare(folder, tmp_path):
+    keys = keys_of(folder, tmp_path)
+    entry = tmp_path / "entry.toml"
+    entry.write_text(tomli_w.dumps(keys | {"node": keys["node"].rsplit(" ", 1)[0] + " elsewhere"}))
+    before = load_deployment(folder / "server" / "deployment.toml")
+    proposed = propose_keys(folder, entry)
+    accept(folder, proposed)
+    after = load_deployment(folder / "server" / "deployment.toml")
+    assert proposed.name == "north"
+    assert [party.name for party in after.parties] == [party.name for party in before.parties]
+    assert after.parties[1:] == before.parties[1:]
+    assert after.parties[0].identity.hex() == keys["identity"]
+    assert after.parties[0].node.endswith(" north")  # not a comment of the file's
+    assert (before.id, before.spoken) != (after.id, after.spoken)
+    assert after.id == proposed.after.id
+    assert (before.beacon, before.consortium) == (after.beacon, after.consortium)
+
+
+INJECTED = '\n\n[[party]]\nname = "mallory"\nidentity = "{}"\nnode = "'.format("ab" * 32)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda keys: {"node": keys["node"] + '"' + INJECTED},
+        lambda keys: {"node": keys["node"] + "\n"},
+        lambda keys: {"node": keys["node"] + " two words"},
+        lambda keys: {"node": keys["node"].replace("ecdsa-sha2-nistp384", "ssh-ed25519")},
+        lambda keys: {"name": 'north"' + INJECTED},
+        lambda keys: {"name": "north\n"},
+        lambda keys: {"name": "../north"},
+        lambda keys: {"identity": keys["identity"][:-2]},
+        lambda keys: {"identity": keys["identity"] + '"' + INJECTED},
+        lambda keys: {"party": [{"name": "mallory"}]},
+        lambda keys: {"node": ["a", "b"]},
+    ],
+)
+def test_a_partys_file_cannot_add_a_party_or_change_another(folder, tmp_path, change):
+    keys = keys_of(folder, tmp_path)
+    entry = tmp_path / "entry.toml"
+    entry.write_text(tomli_w.dumps(keys | change(keys)))
+    before = (folder / "server" / "deployment.toml").read_bytes()
+    with pytest.raises(DeployError, match="Expected a party's public keys"):
+        propose_keys(folder, entry)
+    assert (folder / "server" / "deployment.toml").read_bytes() == before
+
+
+def test_keys_of_another_party_are_not_accepted_as_ones_own(folder, tmp_path):
+    keys = keys_of(folder, tmp_path)
+    south = load_deployment(folder / "server" / "deployment.toml").parties[1]
+    entry = tmp_path / "entry.toml"
+    for change in ({"identity": south.identity.hex()}, {"node": south.node}):
+        entry.write_text(tomli_w.dumps(keys | change))
+        with pytest.raises(RosterError, match=r"Expected a different .* north and south"):
+            propose_keys(folder, entry)
+
+
+def test_accept_shows_what_changes_and_asks(folder, tmp_path):
+    keys = keys_of(folder, tmp_path)
+    entry = tmp_path / "entry.toml"
+    entry.write_text(tomli_w.dumps(keys))
+    before = (folder / "server" / "deployment.toml").read_bytes()
+    run = CliRunner()
+    said = run.invoke(app, ["deploy", "accept", str(folder), str(entry)], input="n\n")
+    assert said.exit_code != 0
+    assert (folder / "server" / "deployment.toml").read_bytes() == before
+    old, new = load_deployment(folder / "server" / "deployment.toml"), propose_keys(folder, entry)
+    shown = (old.spoken, new.after.spoken, keys["identity"], old.parties[0].identity.hex())
+    assert all(word in said.output for word in shown)
+    assert "north, and no other party" in said.output
+    assert (
+        run.invoke(app, ["deploy", "accept", str(folder), str(entry)], input="y\n").exit_code == 0
+    )
+    assert load_deployment(folder / "server" / "deployment.toml") == new.after
+
+
+@pytest.mark.parametrize("name", ["../up", "a/b", "x\ny", "", "-rf"])
+def test_a_party_is_not_named_what_is_no_folders_name(tmp_path, name):
+    with pytest.raises(RosterError, match="Expected a party's name"):
+        make_deployment(tmp_path / "new", hosts=["h.example"], parties=["north", name])
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_server_is_reached_at_an_address_of_six_bytes_or_of_sixteen(tmp_path):
+    made = make_deployment(tmp_path / "six", hosts=["::1"], parties=["a", "b"], port=9192)
+    assert made.server_address == "[::1]:9192"
+    assert check_server(tmp_path / "six").deployment == made
 
 
 @pytest.mark.parametrize(
@@ -204,5 +262,5 @@ def test_what_is_no_partys_public_keys_is_not_accepted(folder, tmp_path, text, s
     (tmp_path / "entry.toml").write_text(text)
     before = (folder / "server" / "deployment.toml").read_text()
     with pytest.raises(DeployError, match=said):
-        accept_keys(folder, tmp_path / "entry.toml")
+        propose_keys(folder, tmp_path / "entry.toml")
     assert (folder / "server" / "deployment.toml").read_text() == before

@@ -1,13 +1,18 @@
 from __future__ import annotations
 
 import json
+import threading
+from types import SimpleNamespace
 
 import pytest
 
-from parley.deploy.follow import Follower, raise_remote
+from parley.deploy import follow as follow_module
+from parley.deploy.control import RunStatus
+from parley.deploy.follow import Follower, RunStopped, follow, raise_remote
 from parley.deploy.processes import ProcessError
 from parley.errors import KNOWN_ERRORS, exit_status
 from privacy.ledger import BudgetExceeded
+from server.job import JobError
 from server.job_file import load_job
 
 
@@ -98,8 +103,39 @@ def test_any_other_class_that_a_file_names_is_never_imported(tmp_path):
 
 
 def test_a_run_that_was_stopped_there_is_interrupted_here(tmp_path):
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(RunStopped):
         remote(tmp_path, "builtins.KeyboardInterrupt")
+
+
+def ended(tmp_path, outcome):
+    status = RunStatus(run=1, status="finished", outcome=outcome)
+    control = SimpleNamespace(runs=lambda _run: [status])
+    return follow(tmp_path, load_job(), control=control, run=1, observer=None)
+
+
+def test_a_stopped_run_is_given_time_for_its_last_words(tmp_path):
+    said = threading.Timer(
+        1.0,
+        lambda: (tmp_path / "error.json").write_text(
+            json.dumps({"error": "server.job.JobError", "message": "Expected more."})
+        ),
+    )
+    said.start()
+    with pytest.raises(JobError, match="Expected more"):
+        ended(tmp_path, "stopped")
+
+
+def test_a_run_that_was_stopped_without_a_word_was_stopped_and_no_librarys_failure(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(follow_module, "_LAST_WORDS_S", 0.2)
+    with pytest.raises(RunStopped):
+        ended(tmp_path, "stopped")
+
+
+def test_a_run_that_was_lost_says_where_its_log_is_and_how_to_go_on(tmp_path):
+    with pytest.raises(ProcessError, match=r"last is in .*server\.log; to go on: --resume"):
+        ended(tmp_path, "failed")
 
 
 def test_no_error_is_no_error(tmp_path):

@@ -1,0 +1,109 @@
+"""What a party asks of a server before it takes part: is it there, is it the one, am I known.
+
+Each by itself, so that a refusal names its cause: an address where nobody answers, a certificate of
+another authority, a key that the server's roster does not have, another roster.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from base64 import b64encode
+from pathlib import Path
+
+import httpx
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from flwr.common.constant import TIMESTAMP_HEADER
+from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
+from flwr.supercore.date import now
+
+from client.roster import Deployment
+from parley.deploy.folders import DeployError
+from parley.deploy.gate import HELLO
+from parley.deploy.pki import PkiError
+from parley.deploy.processes import ProcessError
+
+__all__ = ["check_known", "check_reachable"]
+
+_LARGEST_ANSWER = 4096
+
+
+def check_known(
+    folder: Path, address: str, deployment: Deployment, *, timeout_s: float = 10
+) -> str:
+    """Asks the server whether it knows the key in a party's folder; returns the party's name there.
+
+    Raises:
+        ProcessError: nobody answers.
+        DeployError: the server's roster does not have the key, or is another.
+    """
+    key = serialization.load_ssh_private_key((folder / "supernode.key").read_bytes(), None)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise PkiError(f"Expected an elliptic-curve key in {folder / 'supernode.key'}.")
+    public = key.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    stamp = now().isoformat()
+    headers = {
+        FLEET_HTTP_PUBLIC_KEY_HEADER: b64encode(public).decode(),
+        TIMESTAMP_HEADER: stamp,
+        FLEET_HTTP_SIGNATURE_HEADER: b64encode(
+            key.sign(stamp.encode(), ec.ECDSA(hashes.SHA256()))
+        ).decode(),
+    }
+    context = ssl.create_default_context(cafile=str(folder / "ca.crt"))
+    try:
+        # No proxy of the environment's: it would only see the end of a tunnel, or nothing.
+        with httpx.Client(verify=context, timeout=timeout_s, trust_env=False) as client:
+            response = client.get(f"https://{address}{HELLO}", headers=headers)
+            content = response.json() if len(response.content) <= _LARGEST_ANSWER else {}
+    except (httpx.HTTPError, ValueError) as error:
+        raise ProcessError(
+            f"The server at {address} gave no answer that can be read ({type(error).__name__}). Is "
+            "it a `parley server` of this version?"
+        ) from error
+    said = {str(name): str(value) for name, value in content.items()}
+    if response.status_code != httpx.codes.OK:
+        detail = said.get("detail", "no reason given")[:200]
+        raise DeployError(
+            f"The server at {address} refuses this party: {detail} Its roster is another than "
+            "this folder's: ask the operator for the present deployment.toml, or whether the "
+            "server was restarted with it."
+        )
+    if said.get("deployment") != deployment.id:
+        raise DeployError(
+            f"The server at {address} has another roster than this folder: ask the operator for "
+            "the present deployment.toml, and compare its id by telephone."
+        )
+    return said.get("party", "")[:63]
+
+
+def check_reachable(address: str, ca: Path, *, timeout_s: float = 5.0) -> None:
+    """Connects as a SuperNode would: the server is there, and the authority vouches for it.
+
+    Raises:
+        ProcessError: nobody answers at that address.
+        PkiError: another deployment's server, an expired certificate, or a wrong host name.
+    """
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    context = ssl.create_default_context(cafile=str(ca))
+    try:
+        with (
+            socket.create_connection((host, int(port)), timeout=timeout_s) as raw,
+            context.wrap_socket(raw, server_hostname=host),
+        ):
+            return
+    except ssl.SSLCertVerificationError as error:
+        raise PkiError(
+            f"The server at {address} is not the one that {ca} vouches for: "
+            f"{error.verify_message}. Either it is another deployment's, or its certificate "
+            "expired (parley deploy renew), or one of the two clocks is wrong."
+        ) from error
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "no answer"
+        raise ProcessError(
+            f"Cannot reach the server at {address}: {reason}. Is `parley server` running there, "
+            "and does the firewall let this machine in?"
+        ) from error

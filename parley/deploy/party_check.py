@@ -1,0 +1,153 @@
+"""What must be right before a party takes part, each item checked and reported by itself.
+
+Nothing here depends on the server but the last two items: keys, roster, policy and data can be put
+right before there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from client.consent import Consent, DataSet, load_consent
+from client.roster import load_deployment
+from parley.deploy.folders import DeployError, own_entry
+from parley.deploy.hello import check_known, check_reachable
+from parley.deploy.pki import check_private, check_server_certificate
+from parley.errors import exit_status
+
+__all__ = ["Item", "check_items"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Item:
+    """One item: what was checked, what was found, and the exit status where it is wrong."""
+
+    what: str
+    said: str
+    status: int = 0
+
+    @property
+    def line(self) -> str:
+        """As it is printed."""
+        return f"{'ok ' if not self.status else 'NOT'} {self.what}: {self.said}"
+
+
+def check_items(folder: Path, *, server: str | None = None) -> Iterator[Item]:
+    """Checks a party's folder, item by item; a wrong one keeps no other from being checked.
+
+    Args:
+        folder: the party's.
+        server: `host:port` in place of the roster's.
+    """
+    folder = folder.resolve()
+    if not folder.is_dir():
+        yield Item(what="folder", said=f"Expected a folder at {folder}, got none.", status=2)
+        return
+    yield _item("keys", lambda: _keys(folder))
+    yield _item("certificate and clock", lambda: _certificate(folder))
+    yield _item("roster", lambda: _roster(folder))
+    policy = _item("policy", lambda: _policy(folder))
+    yield policy
+    if not policy.status:
+        consent = load_consent(folder / "party.toml")
+        if not consent.data:
+            yield Item(
+                what="data",
+                said="Expected a data set ([data.NAME]) in party.toml, got none: every job is "
+                "declined.",
+                status=2,
+            )
+        for name, dataset in consent.data.items():
+            yield _item(f"data set {name}", partial(_data, folder, dataset))
+    yield from _server(folder, server)
+
+
+def _server(folder: Path, given: str | None) -> Iterator[Item]:
+    try:
+        deployment = load_deployment(folder / "deployment.toml")
+    except ValueError:
+        yield Item(what="server", said="not asked, for want of a roster", status=2)
+        return
+    address = given or deployment.server_address
+    reached = _item("server", lambda: _reach(address, folder / "ca.crt"))
+    yield reached
+    if not reached.status:
+        yield _item(
+            "this party at the server",
+            lambda: f"known as {check_known(folder, address, deployment)}",
+        )
+
+
+def _item(what: str, check: Callable[[], str]) -> Item:
+    try:
+        return Item(what=what, said=check())
+    except Exception as error:
+        status = exit_status(error)
+        if status is None:
+            raise
+        return Item(what=what, said=str(error), status=status)
+
+
+def _keys(folder: Path) -> str:
+    for name in ("identity.key", "supernode.key"):
+        if not (folder / name).exists():
+            raise DeployError(
+                f"{folder} is not a party's folder: it has no {name}. The operator makes it with "
+                "`parley deploy init` and sends it to you."
+            )
+        check_private(folder / name)
+    return "identity.key and supernode.key, for their owner alone"
+
+
+def _certificate(folder: Path) -> str:
+    check_server_certificate(folder / "ca.crt")
+    return "ca.crt is valid today"
+
+
+def _roster(folder: Path) -> str:
+    deployment = load_deployment(folder / "deployment.toml")
+    own = own_entry(folder, deployment)
+    return (
+        f"{own.name}, one of {len(deployment.parties)} parties; compare its id by telephone:\n"
+        f"      {deployment.spoken}"
+    )
+
+
+def _policy(folder: Path) -> str:
+    return _served(load_consent(folder / "party.toml"))
+
+
+def _served(consent: Consent) -> str:
+    accepted = ", ".join(consent.algorithms)
+    return f"party.toml, {len(consent.data)} data sets; accepts {accepted}"
+
+
+def _data(folder: Path, dataset: DataSet) -> str:
+    """That its files are there and hold what they should."""
+    from client.consent import Declined
+    from client.holdings import load_holding
+    from client.schema import load_schema
+
+    for given in (dataset.path, dataset.data_schema, dataset.prepared):
+        if given and not (folder / given).exists():
+            raise DeployError(f"Expected {folder / given}, there is no such file.")
+    label = "network"
+    if dataset.path:
+        schema = load_schema(folder / dataset.data_schema)
+        label = "ridge" if schema.label.range is not None else "network"
+    try:
+        holding = load_holding(dataset, folder, label=label, intercept=False)
+    except Declined as error:
+        raise DeployError(error.detail) from error
+    return (
+        f"{holding.records} records of {holding.features} features; budget epsilon = "
+        f"{dataset.epsilon:g}, delta = {dataset.delta:g}"
+    )
+
+
+def _reach(address: str, ca: Path) -> str:
+    check_reachable(address, ca)
+    return f"{address} answers, and the authority vouches for it"

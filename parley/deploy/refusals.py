@@ -1,0 +1,90 @@
+"""Who of a run's parties declines, for the operator: reason class, what was asked, where to look.
+
+A party says one reason class and no more (`client.wire.Reason`). What each may mean is public;
+which of it is true is in that party's own `party.log`, for its owner.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from server.inspection import served_name
+from server.job import Job
+
+__all__ = ["MEANINGS", "asked", "board_of", "refusals"]
+
+MEANINGS = {
+    "unknown-dataset": "its party.toml serves no data set of that name",
+    "data-unreadable": "its data file or schema cannot be read",
+    "sizes-not-disclosed": "its policy keeps its number of records to itself",
+    "version": "it has another version of Parley",
+    "clock-skew": "its clock and the server's differ by more than its policy allows",
+    "unknown-session": "it does not know this run: it was restarted without its state",
+    "wrong-run": "its roster is another than the server's",
+    "cohort-too-small": "fewer parties than its policy's min-parties or min-survivors",
+    "unit": "its data set's budget is for another privacy.unit",
+    "neighbouring": "its data set's budget is for another privacy.neighbouring",
+    "mechanism": "its policy does not accept this noise",
+    "calibration": "the noise is smaller than it computes itself for what the job claims",
+    "seeded-noise": "the job has a seed, which is for simulations",
+    "algorithm": "its policy does not accept this algorithm or its settings",
+    "model": "its labels do not fit this model",
+    "sensitivity": "one record of its can change more than the job's noise covers",
+    "too-few-records": "it has fewer records than parties.min-records or its policy asks for",
+    "budget-exhausted": "the job asks for more than its policy allows a job, or than is left",
+    "plan-changed": "the server asked for another release than it had agreed to",
+    "protocol": "the server's message was malformed, or came out of turn",
+    "busy": "it is answering another request",
+    "error": "something failed on its machine",
+}
+"""What a reason class may mean; each is about public facts and the party's own policy."""
+
+_LOST = {"declined", "failed"}
+
+
+def asked(job: Job) -> str:
+    """What a job asks of a party, all of it public.
+
+    >>> from server.job_file import load_job
+    >>> asked(load_job(overrides=["data.source=ward"]))  # doctest: +ELLIPSIS
+    'epsilon = 1, delta = 1e-05 for a record (replace-one) of ward, gradient-perturbation, ...'
+    """
+    own = job.privacy
+    both = ""
+    if job.party_budget is not None:
+        both = " and epsilon = {:g}, delta = {:g} for a party".format(*job.party_budget)
+    unit = "party" if own.unit == "party" else "record"
+    return (
+        f"epsilon = {own.epsilon:g}, delta = {own.delta:g} for a {unit} ({own.neighbouring}){both} "
+        f"of {served_name(job)}, {job.algorithm.kind}, {job.rounds} rounds, {job.parties.count} "
+        "parties"
+    )
+
+
+def refusals(run: Path, job: Job) -> list[str]:
+    """A line for every party of a run that declines, as its board has it; none for none."""
+    board = board_of(run)
+    lost = [party for party in board.get("parties", []) if party["state"] in _LOST]
+    if not lost:
+        return []
+    lines = [f"The job asks {asked(job)}."]
+    for party in lost:
+        reason = party["reason"]
+        meaning = MEANINGS.get(reason, "")
+        lines.append(
+            f"  {party['name']} {party['state']}"
+            + (f" ({reason}{f': {meaning}' if meaning else ''})" if reason else "")
+            + f"; its owner finds the cause in {party['name']}'s party.log."
+        )
+    return lines
+
+
+def board_of(run: Path) -> dict[str, Any]:
+    """Where a run's parties stand (`server.party_board`); empty where it is not known."""
+    try:
+        board = json.loads((run / "parties.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return board if isinstance(board, dict) else {}
