@@ -157,7 +157,7 @@ class Agreement:
 
     def as_sent(self) -> Agreement:
         """The same as its receivers decode it, for a sender's digest to be theirs."""
-        head = json.loads(json.dumps(self.head()))
+        head = json.loads(json.dumps(self.head(), allow_nan=False))
         return Agreement.proposed(head, components=self.components, identities=self.identities)
 
 

@@ -293,5 +293,5 @@ class ReleasePlan:
 
     def digest(self) -> str:
         """SHA-256 over the canonical JSON of every field; two plans are the same iff it is."""
-        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
+        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()

@@ -7,7 +7,6 @@ Exit status: 0 done; 1 the run could not go on (disk, ledger, parties); 2 the in
 from __future__ import annotations
 
 import io
-import json
 import os
 import signal
 import sys
@@ -17,6 +16,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from parley.deploy.commands import add_deploy_commands
+from server.plain_json import json_text
 
 __all__ = ["app", "main"]
 
@@ -119,7 +119,7 @@ def _run(
     with RunDisplay(quiet=quiet) as display:
         result = run_job(job, out=out, resume=resume, observer=display)
     if as_json:
-        typer.echo(json.dumps(result.summary, ensure_ascii=False))
+        typer.echo(json_text(result.summary))
     else:
         print_result(result)
     if result.summary["status"] == "budget-exhausted":
@@ -140,7 +140,7 @@ def plan(job: JobFile = None, sets: Sets = None, as_json: AsJson = False) -> Non
 
     outlook = plan_job(load_job(job, overrides=list(sets or [])))
     if as_json:
-        typer.echo(json.dumps(outlook, ensure_ascii=False))
+        typer.echo(json_text(outlook))
     else:
         from parley.display import print_outlook
 
@@ -170,7 +170,7 @@ def ledger_show(ledger: LedgerPath, as_json: AsJson = False) -> None:
 
     content = read_ledger(ledger)
     if as_json:
-        typer.echo(json.dumps(content, ensure_ascii=False))
+        typer.echo(json_text(content))
     else:
         print_ledger(content)
 

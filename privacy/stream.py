@@ -74,7 +74,7 @@ class NoiseStream:
             if isinstance(value, bool) or not isinstance(value, kinds):
                 expected = " or ".join(kind.__name__ for kind in kinds)
                 raise TypeError(f"Expected {name} of type {expected}, got {type(value).__name__}.")
-        material = json.dumps([seed, *labels]).encode("ascii")
+        material = json.dumps([seed, *labels], allow_nan=False).encode("ascii")
         key = HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=_DOMAIN).derive(material)
         return cls(key, seeded=True)
 

@@ -12,7 +12,6 @@ config's `prepare` makes the parties.
 from __future__ import annotations
 
 import importlib
-import json
 import logging
 import os
 import re
@@ -29,6 +28,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from client.app import frame_content, frame_of
 from client.carrier import CarrierError
+from server.plain_json import json_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -370,5 +370,5 @@ def _name(error: BaseException) -> str:
 def _write(path: Path, content: dict[str, Any]) -> None:
     # Whole or not at all: the launcher reads it while the run goes on.
     draft = path.with_name(f".{path.name}.part")
-    draft.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
+    draft.write_text(json_text(content), encoding="utf-8")
     draft.replace(path)

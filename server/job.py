@@ -364,7 +364,9 @@ class SecureAggregation(Section):
         1e-3, gt=0, description="Most that rounding to the grid may add to the sensitivity (auto)."
     )
     masked_check: bool = Field(
-        True, description="In ideal mode, check the first round against the masked protocol."
+        True,
+        description="In ideal mode, check the first round against the masked protocol, for (at "
+        "most 64) parties drawn at random.",
     )
 
 

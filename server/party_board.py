@@ -6,12 +6,13 @@ half second in between. It holds names, states and reason classes; nothing a par
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
+
+from server.plain_json import json_text
 
 __all__ = ["PartyBoard", "PartyState"]
 
@@ -73,6 +74,6 @@ class PartyBoard:
             return
         content = {"round": self._round, "stage": self._stage, "parties": self._parties}
         draft = self._path.with_name(f".{self._path.name}.part")
-        draft.write_text(json.dumps(content), encoding="utf-8")
+        draft.write_text(json_text(content), encoding="utf-8")
         os.replace(draft, self._path)  # a reader sees a whole board, old or new
         self._written = time.monotonic()

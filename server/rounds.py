@@ -10,7 +10,6 @@ under the same entry, so nothing is released twice under one entry and nothing i
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +32,7 @@ from privacy.stream import NoiseStream
 from secure_agg.interface import TooFewSurvivors
 from server.cohort import Cohort, PartyFailed, RoundSum
 from server.job import Job, JobError
+from server.plain_json import json_text
 from server.release import account
 
 __all__ = [
@@ -292,5 +292,5 @@ def _line(
         **public,
         "simulation_only": figures,
     }
-    json.dumps(line)  # A line that cannot be written must fail before the commit, not after.
+    json_text(line)  # A line that cannot be written must fail before the commit, not after.
     return line

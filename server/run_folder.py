@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from privacy.ledger import BudgetExceeded, LedgerError
 from server.job import Job
 from server.job_file import load_job, render_job
+from server.plain_json import json_text
 
 __all__ = ["RunFolder", "RunFolderError"]
 
@@ -175,7 +176,7 @@ class RunFolder:
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Writes `summary.json`."""
-        self._write("summary.json", json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
+        self._write("summary.json", json_text(summary, indent=2) + "\n")
 
     def write_model(self, arrays: Mapping[str, NDArray[Any]], statement: Mapping[str, str]) -> None:
         """Writes `model.safetensors` with the privacy statement as its metadata."""
@@ -208,4 +209,4 @@ def _anchored(job: Job) -> Job:
 
 
 def _dump(line: Mapping[str, Any]) -> str:
-    return json.dumps(line, ensure_ascii=False, separators=(",", ":"))
+    return json_text(line, compact=True)

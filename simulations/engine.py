@@ -32,6 +32,7 @@ from simulations.block_cohort import BlockCohort
 from simulations.dp_sgd_summary import dp_sgd_facts
 from simulations.experiment import Experiment, load_experiment
 from simulations.faults import FaultScript, parse_faults
+from simulations.masked_check import MaskedCheck, checked_parties
 from simulations.prepare import before_rounds, components_ahead, prepare_network
 from simulations.summary import summarise
 
@@ -223,16 +224,19 @@ def _secure_sum(
     faults: FaultScript,
     *,
     masked: bool,
+    parties: int | None = None,
 ) -> SecureSum:
+    """The sum of a release, over all of its parties or over fewer in proportion."""
+    count = parties or plan.parties
     settings: dict[str, Any] = {
-        "parties": plan.parties,
-        "minimum_survivors": plan.min_survivors,
+        "parties": count,
+        "minimum_survivors": math.ceil(plan.min_survivors * count / plan.parties),
         "ring_bits": plan.encoding.ring_bits,
         "mode": Mode(job.secure_aggregation.protocol),
         "active": job.secure_aggregation.confirm,
     }
-    lost = math.ceil(faults.most * plan.parties)
-    if plan.parties > 100 and lost > plan.parties // 10:  # up to 100 the graph is complete
+    lost = math.ceil(faults.most * count)
+    if count > 100 and lost > count // 10:  # up to 100 the graph is complete
         settings["dropped"] = lost  # The graph's degree must bear what the script takes away.
     try:
         parameters = simulated_parameters(**settings)
@@ -245,8 +249,14 @@ def _secure_sum(
         raise JobError(f"Secure aggregation: {error}") from error
 
 
-def _masked_check(job: Job, plan: ReleasePlan, faults: FaultScript) -> SecureSum | None:
+def _masked_check(job: Job, plan: ReleasePlan, faults: FaultScript) -> MaskedCheck | None:
     settings = job.secure_aggregation
     if settings.mode == "masked" or not settings.masked_check or plan.parties == 1:
         return None
-    return _secure_sum(job, plan, faults, masked=True)
+    count = checked_parties(parties=plan.parties, dimension=plan.dimension)
+    # Which parties has no bearing on what is released, only on what is looked at.
+    chosen = np.sort(np.random.default_rng().choice(plan.parties, count, replace=False))
+    masked, ideal = (
+        _secure_sum(job, plan, faults, masked=masked, parties=count) for masked in (True, False)
+    )
+    return MaskedCheck(chosen=chosen, masked=masked, ideal=ideal)

@@ -7,6 +7,7 @@ in a real run each would be a release of its own.
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -76,10 +77,14 @@ class Experiment:
         return float(self.party_weights @ losses + self.lambda_ / 2 * theta @ theta)
 
     def accuracy(self, theta: NDArray[np.float64]) -> float | None:
-        """Accuracy (R² of ridge) on the held-out records; None where none were held out."""
+        """Accuracy (R² of ridge) on the held-out records; None where it has none.
+
+        There is none without held-out records, nor an R² of targets that are all the same.
+        """
         if not len(self.test_labels):
             return None
-        return self.model.metric(theta, self.test_features, self.test_labels)
+        measured = self.model.metric(theta, self.test_features, self.test_labels)
+        return measured if math.isfinite(measured) else None
 
     @cached_property
     def majority_accuracy(self) -> float | None:

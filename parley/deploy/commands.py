@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from server.plain_json import json_text
 
 __all__ = ["add_deploy_commands"]
 
@@ -244,7 +245,7 @@ def submit(
 
     result = submit_job(job, to=to, sets=sets or [], resume=resume, quiet=quiet)
     if as_json:
-        typer.echo(json.dumps(result.summary, ensure_ascii=False))
+        typer.echo(json_text(result.summary))
     else:
         from parley.display import print_result
 

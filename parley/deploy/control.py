@@ -78,7 +78,7 @@ def open_desk(folder: Path, *, port: int, ca: Path | None) -> ControlDesk:
     """A desk with a fresh secret, written where `find_desk` finds it."""
     desk = ControlDesk(address=f"127.0.0.1:{port}", ca=ca, secret=secrets.token_hex(32))
     write_private(folder / DESK_SECRET, desk.secret.encode())
-    write_private(folder / _DESK, json.dumps({"address": desk.address}).encode())
+    write_private(folder / _DESK, json.dumps({"address": desk.address}, allow_nan=False).encode())
     return desk
 
 

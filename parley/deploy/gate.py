@@ -245,7 +245,7 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 
 
 async def _answer(send: Send, status: int, content: Mapping[str, str]) -> None:
-    body = json.dumps(dict(content)).encode()
+    body = json.dumps(dict(content), allow_nan=False).encode()
     # Closed: what else the sender has to say is not read.
     headers = [
         (b"content-type", b"application/json"),

@@ -388,6 +388,58 @@ def test_the_fast_engine_checks_one_round_against_the_masked_protocol_and_says_s
     checked = result.summary["secure_aggregation"]["masked_check"]
     assert "round 1" in checked
     assert "identical" in checked
+    assert "drawn at random" not in checked  # all of them
+
+
+def test_of_many_parties_a_random_few_are_checked_and_the_run_says_how_many(tmp_path):
+    result = run(
+        tmp_path,
+        "secure-aggregation.masked-check=true",
+        "parties.count=300",
+        "run.faults=drop:0.1",
+        "algorithm.rounds=1",
+    )
+    assert result.summary["secure_aggregation"]["masked_check"].endswith(
+        "contributions of 64 parties drawn at random from 300 summed by the masked protocol, "
+        "identical to the last bit"
+    )
+
+
+def test_a_masked_sum_that_differs_stops_the_run(tmp_path, monkeypatch):
+    from secure_agg.masked import MaskedSum
+    from simulations.masked_check import MaskedCheckFailed
+
+    real = MaskedSum.sum
+
+    def off_by_one(self, vectors, **more):
+        result = real(self, vectors, **more)
+        result.total[0] += 1
+        return result
+
+    monkeypatch.setattr(MaskedSum, "sum", off_by_one)
+    with pytest.raises(MaskedCheckFailed, match="nothing was released"):
+        run(tmp_path, "secure-aggregation.masked-check=true")
+
+
+def test_ridge_on_targets_that_are_all_the_same_has_no_r2_and_json_stays_json(tmp_path):
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "d.npz", x=rng.uniform(-0.5, 0.5, (60, 3)), y=np.full(60, 0.25))
+    (tmp_path / "s.toml").write_text(
+        'scaling = "record"\n[columns]\nx = { kind = "array", shape = [3], range = [-1, 1] }\n'
+        'y = { kind = "label", range = [-1, 1] }\n'
+    )
+    result = run(
+        tmp_path,
+        "model.kind=ridge",
+        f"data.source={tmp_path / 'd.npz'}",
+        f"data.schema={tmp_path / 's.toml'}",
+        "data.records=0",
+    )
+    summary = json.loads((result.folder / "summary.json").read_text(), parse_constant=pytest.fail)
+    assert summary["metric"] == "r2"
+    assert summary["accuracy"] is summary["baseline_accuracy"] is None
+    for line in (result.folder / "rounds.jsonl").read_text().splitlines():
+        json.loads(line, parse_constant=pytest.fail)
 
 
 def test_a_lost_ledger_never_starts_a_run_over(tmp_path):
