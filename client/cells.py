@@ -33,6 +33,7 @@ __all__ = [
     "labelled",
     "numbers",
     "plain_texts",
+    "with_points",
 ]
 
 
@@ -72,6 +73,14 @@ def numbers(table: Table, name: str, missing: float | None) -> NDArray[Any]:
     return values
 
 
+def with_points(texts: pl.Series, decimal: str) -> pl.Series:
+    """Texts of numbers, written with a decimal point; beside a comma a point makes it none."""
+    if decimal == ".":
+        return texts
+    points = texts.str.contains(".", literal=True).fill_null(False)
+    return texts.set(points, "no number").str.replace(",", ".", literal=True)
+
+
 def _parsed(table: Table, name: str) -> pl.Series:
     """`[N]` the numbers that a column of text writes, null where a cell is empty.
 
@@ -86,11 +95,7 @@ def _parsed(table: Table, name: str) -> pl.Series:
         if plain.null_count() == raw.null_count():
             return plain
     texts = _without(raw.str.strip_chars(), {"", *table.null_values}, ())
-    points = texts
-    if table.decimal == ",":
-        points = texts.set(texts.str.contains(".", literal=True), "no number")
-        points = points.str.replace(",", ".", literal=True)
-    series = points.cast(pl.Float64, strict=False)
+    series = with_points(texts, table.decimal).cast(pl.Float64, strict=False)
     if (bad := series.is_null() & texts.is_not_null()).any():
         row = int(bad.arg_max() or 0)
         raise table.fault("a number", _quoted(texts[row]), row=row, column=name)

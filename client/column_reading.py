@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from client.cells import with_points
 from client.columns import MISSING_TEXTS
 
 if TYPE_CHECKING:
@@ -110,10 +111,7 @@ def _counts(empty: pl.Series, texts: dict[str, int]) -> dict[str, int]:
 def _numbers(texts: pl.Series, decimal: str) -> pl.Series:
     import polars as pl
 
-    if decimal == ",":
-        points = texts.str.contains(".", literal=True).fill_null(False)
-        texts = texts.set(points, "no number").str.replace(",", ".", literal=True)
-    return texts.cast(pl.Float64, strict=False)
+    return with_points(texts, decimal).cast(pl.Float64, strict=False)
 
 
 def _whole(numbers: pl.Series) -> pl.Series:

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from client.cells import plain_texts
+from client.cells import plain_texts, with_points
 from client.table import Table
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def _cells(table: Table, name: str) -> NDArray[np.uint64]:
     if series.dtype.is_numeric():
         return _bits(series.cast(pl.Float64).fill_null(np.nan).to_numpy())
     texts = plain_texts(table, name)
-    parsed = texts.cast(pl.Float64, strict=False)
+    parsed = with_points(texts, table.decimal).cast(pl.Float64, strict=False)
     bits = _bits(parsed.fill_null(np.nan).to_numpy())
     others = parsed.is_null() | ~parsed.is_finite()
     if others.any():

@@ -26,13 +26,18 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
+    suggest_commands=False,  # click does, and once is enough
     help="m parties learn one private model: nobody shows a record, every release is accounted.\n\n"
     "Start with [bold]parley run[/bold] (five hospitals, bundled data), then [bold]parley run "
     "--print-job > job.toml[/bold] and edit. [bold]parley plan[/bold] says what a budget buys "
     "before any data is touched.",
 )
-ledger_app = typer.Typer(no_args_is_help=True, help="Show or verify a privacy ledger.")
-schema_app = typer.Typer(no_args_is_help=True, help="Describe your columns: public knowledge.")
+ledger_app = typer.Typer(
+    suggest_commands=False, no_args_is_help=True, help="Show or verify a privacy ledger."
+)
+schema_app = typer.Typer(
+    suggest_commands=False, no_args_is_help=True, help="Describe your columns: public knowledge."
+)
 app.add_typer(ledger_app, name="ledger")
 app.add_typer(schema_app, name="schema")
 

@@ -14,7 +14,9 @@ from server.plain_json import json_text
 __all__ = ["add_deploy_commands"]
 
 deploy_app = typer.Typer(
-    no_args_is_help=True, help="Make a deployment's folders and keys, renew and rotate them."
+    suggest_commands=False,
+    no_args_is_help=True,
+    help="Make a deployment's folders and keys, renew and rotate them.",
 )
 
 ServerDir = Annotated[Path, typer.Argument(metavar="DIR", help="The server's folder.")]

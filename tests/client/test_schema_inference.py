@@ -144,6 +144,14 @@ def test_a_decimal_comma_is_read_and_a_point_beside_it_refused(tmp_path):
     assert schema.columns["x"].range == (-1, 2)
     read = read_records(path, schema, "logistic").features[:, 0]
     np.testing.assert_allclose(read, [2 / 3, -0.5, 1], rtol=1e-11)
+    # Saved again with points, it is the same data set.
+    pointed = tmp_path / "p.csv"
+    pointed.write_text("x,y\n2,1\n1.50,0\n-.25,1\n")
+    same = Schema.from_toml(infer_schema(pointed).text)
+    contents = {
+        str(read_records(*one, "logistic").contents) for one in ((path, schema), (pointed, same))
+    }
+    assert len(contents) == 1
     path.write_text("x;y\n1.500;0\n-0,25;1\n")
     with pytest.raises(DataError, match=r"line 2, column 'x': Expected a number, got '1\.500'"):
         read_records(path, schema, "logistic")

@@ -133,6 +133,11 @@ def test_bad_input_is_one_clear_message_and_nothing_is_left(tmp_path, arguments,
     assert not list(tmp_path.glob("runs/*"))
 
 
+@pytest.mark.parametrize("words", [["rnu"], ["schema", "inferr"], ["deploy", "intt"]])
+def test_a_command_is_suggested_once(words, tmp_path):
+    assert parley(*words, cwd=tmp_path).stderr.count("Did you mean") == 1
+
+
 def test_own_data_from_inference_to_report(tmp_path):
     rows = ["age,sex,hospital,sick"]
     for at in range(300):
