@@ -94,10 +94,11 @@ class Openings:
         """List by key, of the keys that are known."""
         if not self.path.exists():
             return {}
-        content = self.path.read_bytes()
-        found = {}
-        for at in range(0, len(content) - _RECORD + 1, _RECORD):
-            key = content[at : at + KEY_BYTES]
-            if key in keys:
+        content, found = self.path.read_bytes(), {}
+        for key in keys:
+            at = content.find(key)
+            while at % _RECORD and at >= 0:  # within another record: no key starts there
+                at = content.find(key, at + 1)
+            if 0 <= at <= len(content) - _RECORD:
                 found[key] = content[at + KEY_BYTES : at + _RECORD]
         return found

@@ -244,7 +244,11 @@ class PartyService:
             raise Declined(Reason.PROTOCOL, "Expected a session that was not joined before.")
         others = []
         for session in open_sessions:
-            known = self._joined(session).agreement
+            try:
+                known = self._joined(session).agreement
+            except (Declined, LookupError, ValueError):  # of a version before this one
+                self._keeper.end_session(session)
+                continue
             same = (joined.agreement.run_id, joined.agreement.dataset)
             if (known.run_id, known.dataset) == same:
                 self._keeper.end_session(session)

@@ -358,7 +358,9 @@ class SecureAggregation(Section):
     )
     ring_bits: Literal[16, 32, 64] | Auto = Field("auto", description="16 | 32 | 64 | auto.")
     scale_bits: Annotated[int, Field(ge=0, le=52)] | Auto = Field(
-        "auto", description="Grid of 2^scale-bits steps per unit; auto: the finest that fits."
+        "auto",
+        description="Grid of 2^scale-bits steps per unit; auto: the finest that fits. Real parties "
+        "decline a coarser one unless insist-on-fine-grid is false.",
     )
     max_inflation: float = Field(
         1e-3, gt=0, description="Most that rounding to the grid may add to the sensitivity (auto)."

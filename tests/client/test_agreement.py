@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
 
@@ -13,8 +14,9 @@ from safetensors.numpy import save
 from client.agreement import Agreement
 from client.block import PartyBlock
 from client.canonical import canonical
-from client.consent import Consent, render_consent
+from client.consent import Consent, Declined, render_consent
 from client.party import PartyPolicy, PartySession
+from client.requests import _KEYS
 from client.task import describe_task
 from client.wire import encode_frame
 from secure_agg.messages import Plan, Roster, decode, encode
@@ -104,6 +106,23 @@ def test_no_field_of_an_agreement_is_left_out_of_what_keys_the_masks(wired, tmp_
     for path, value in found:
         bindings.add(changed(agreed, path, other(value)).binding())
     assert len(bindings) == 1 + len(found)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_whatever_a_request_can_say_is_bound_or_refused(wired, tmp_path, kind):
+    _, agreed = joined(wired, tmp_path, kind)
+    assert set(_KEYS["join"][0]) == set(agreed.head())
+    # The rest of a round's request: its plan, and shares of another round, which are no part of it.
+    assert _KEYS["round"] == (frozenset({"session", "plan", "prepare"}), 2)
+    head = json.loads(json.dumps(agreed.head()))
+    told = {"components": agreed.components, "identities": agreed.identities}
+    honest = Agreement.proposed(head, **told).binding()
+    found = [path for path, _ in leaves(head)]
+    assert len(found) > 40
+    for path, value in leaves(head):
+        lying = json.loads(json.dumps(changed(head, path, other(value))))
+        with suppress(Declined):
+            assert Agreement.proposed(lying, **told).binding() != honest, path
 
 
 def test_a_field_that_is_added_later_is_bound_by_being_added():
