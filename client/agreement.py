@@ -29,10 +29,12 @@ from secure_agg.interface import RemoteProtocolError
 from secure_agg.parameters import RunParameters
 from secure_agg.primitives import digest
 
-__all__ = ["MOST_ROUNDS", "Agreement", "plan_from", "session_of"]
+__all__ = ["MOST_ATTEMPTS", "MOST_ROUNDS", "Agreement", "plan_from", "session_of"]
 
 MOST_ROUNDS = 1_000_000
 """Most releases of one run."""
+MOST_ATTEMPTS = 8
+"""Most rounds of the protocol for one release: bounds how far a round number can run ahead."""
 
 _SESSION = re.compile(r"[0-9a-f]{32}")
 
@@ -136,6 +138,10 @@ class Agreement:
             raise Declined(Reason.PROTOCOL, "Expected a task and a number of rounds.")
         if not 1 <= rounds <= MOST_ROUNDS:
             raise Declined(Reason.PROTOCOL, f"Expected rounds from 1 to {MOST_ROUNDS}.")
+        if parameters.rounds > MOST_ATTEMPTS * (rounds + 1):
+            raise Declined(
+                Reason.PROTOCOL, f"Expected at most {MOST_ATTEMPTS} attempts at each of the rounds."
+            )
         texts = [head[key] for key in ("dataset", "label", "schema")]
         if not all(isinstance(text, str) and len(text) <= LONGEST_TEXT for text in texts):
             raise Declined(Reason.PROTOCOL, "Expected texts as data set, label and schema.")

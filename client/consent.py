@@ -150,12 +150,15 @@ class Consent(_Part):
     min_survivors: int = Field(
         2, ge=1, description="Least number of parties in a sum that is opened."
     )
-    min_degree: int = Field(1, ge=0, description="Least number of neighbours in a run.")
-    min_threshold: int = Field(
-        1, ge=0, description="Least number of shares that rebuild a secret of this party."
+    min_degree: int = Field(
+        1, ge=0, description="Least number of neighbours, in a run and in every round of it."
     )
-    corrupt: int = Field(
-        0, ge=0, description="Parties that may collude with the server; a run must assume as many."
+    corrupt: int | None = Field(
+        None,
+        ge=0,
+        description="Parties that may collude with the server; a run must assume as many. Left "
+        "out: a tenth of the parties, at least one of three or more. Degree, threshold and least "
+        "survivors follow from it and the number of parties; no server can propose them.",
     )
     insist_on_confirmation: bool = Field(
         True,

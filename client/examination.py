@@ -32,21 +32,19 @@ def check_run(consent: Consent, deployment: Deployment, run: RunParameters) -> P
     Raises:
         Declined: wrong-run, cohort-too-small or protocol.
     """
-    if run.parties != len(deployment.parties) or run.beacon != deployment.beacon:
+    if run.parties != len(deployment.parties):
         raise Declined(
             Reason.WRONG_RUN,
-            f"Expected {len(deployment.parties)} parties and the beacon of deployment "
-            f"{deployment.id}, got {run.parties} parties or another beacon.",
+            f"Expected {len(deployment.parties)} parties, those of deployment {deployment.id}, got "
+            f"{run.parties}.",
         )
     _at_least("minimum_survivors", consent.min_survivors, run.minimum_survivors)
     policy = Policy(
         identities=deployment.identities,
         minimum_survivors=consent.min_survivors,
         minimum_degree=consent.min_degree,
-        minimum_threshold=consent.min_threshold,
         corrupt=consent.corrupt,
         active=consent.insist_on_confirmation,
-        beacon=deployment.beacon,
     )
     try:
         policy.check(run)

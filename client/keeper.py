@@ -1,6 +1,7 @@
 """The keeper of a party's folder: one request at a time, secrets written before they are used.
 
     party.toml  deployment.toml  identity.key  ledger.sqlite  party.log  party.lock
+    state/setups-<roster>        how many set-ups this party went through with a roster
     state/session-<session>      a run's join request, and the protocol's secrets with it
     state/release-<run, data>    the contribution to that run's last round
     openings                     what was opened in which sum, over all runs (`client.openings`)
@@ -175,6 +176,21 @@ class Keeper:
         for file in files[: max(0, len(files) - most + 1)]:
             _erase(file)
 
+    def setups(self, roster: bytes) -> int:
+        """How many set-ups with a beacon this party went through with a roster."""
+        try:
+            return int(self._setups(roster).read_text(encoding="ascii"))
+        except FileNotFoundError:
+            return 0
+        except ValueError as error:
+            raise PartyFolderError(
+                f"Expected a number in {self._setups(roster)}, got something else."
+            ) from error
+
+    def count_setup(self, roster: bytes) -> None:
+        """Counts one more, on disk when this returns: its nonce is never used again."""
+        self._write(self._setups(roster), str(self.setups(roster) + 1).encode("ascii"))
+
     def log(self, line: str) -> None:
         """Appends one line to the party's own log."""
         path = self.folder / "party.log"
@@ -187,6 +203,9 @@ class Keeper:
         handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with os.fdopen(handle, "wb") as file:
             file.write(text)
+
+    def _setups(self, roster: bytes) -> Path:
+        return self._state / f"setups-{roster.hex()[:32]}"
 
     def _session(self, session: str) -> Path:
         return self._state / f"session-{session}"

@@ -20,6 +20,7 @@ LARGEST_REQUEST = 1 << 30
 
 _KEYS: dict[str, tuple[frozenset[str], int]] = {
     "inspect": (frozenset({"run", "dataset", "label", "intercept", "sizes", "clock"}), 0),
+    "commit": (frozenset({"session"}), 0),
     "join": (
         frozenset(
             {"run", "session", "parameters", "dataset", "label", "intercept", "task", "plan"}
@@ -27,7 +28,7 @@ _KEYS: dict[str, tuple[frozenset[str], int]] = {
         ),
         1,
     ),
-    "roster": (frozenset({"session", "prepare"}), 1),
+    "roster": (frozenset({"session", "prepare"}), 2),
     "prepare": (frozenset({"session", "prepare"}), 0),
     "round": (frozenset({"session", "plan", "prepare"}), 2),
     "survivors": (frozenset({"session"}), 1),

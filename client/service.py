@@ -49,6 +49,7 @@ from client.wire import (
 )
 from privacy.guarantee import Neighbouring
 from privacy.ledger import LedgerError
+from secure_agg.beacon import MOST_SETUPS, commitment, next_nonce, roster_digest
 from secure_agg.interface import ProtocolError, TooFewSurvivors
 from secure_agg.messages import Survivors, decode
 from secure_agg.pairwise_party import Party
@@ -89,6 +90,7 @@ class PartyService:
         self._loaded: tuple[object, Holding] | None = None
         self._handlers: dict[str, Callable[[Frame], Frame]] = {
             "inspect": self._inspect,
+            "commit": self._commit,
             "join": self._join,
             "roster": self._roster,
             "prepare": self._prepare,
@@ -200,6 +202,22 @@ class PartyService:
 
     # A run from its first message to its last.
 
+    def _commit(self, frame: Frame) -> Frame:
+        session_of(frame.head)
+        return answer(blobs=(commitment(self.index, self._next_nonce()),))
+
+    def _next_nonce(self) -> bytes:
+        """The nonce of the next set-up of a graph that is not complete."""
+        roster = roster_digest(self._deployment.identities)
+        count = self._keeper.setups(roster)
+        if count >= MOST_SETUPS:
+            raise Declined(
+                Reason.PROTOCOL,
+                f"Expected at most {MOST_SETUPS} set-ups with one roster, each of which is one "
+                "more graph to choose from: go on under a new deployment, with new identities.",
+            )
+        return next_nonce(self._identity, roster=roster, count=count)
+
     def _join(self, frame: Frame) -> Frame:
         joined = Joined.from_request(frame, identities=self._deployment.identities)
         agreed = joined.agreement
@@ -226,14 +244,18 @@ class PartyService:
             rounds=agreed.rounds,
         )
         self._make_room(joined)
+        sparse = agreed.parameters.sparse
         party = Party(
             run=agreed.parameters,
             policy=policy,
             index=self.index,
             identity=self._identity,
             entropy=self._entropy,
+            nonce=self._next_nonce() if sparse else b"",
         )
         advertised = party.advertise()
+        if sparse:  # before the nonce leaves: it is for this set-up alone
+            self._keeper.count_setup(policy.roster)
         self._keep(joined, party)
         return answer(blobs=(advertised,))
 
@@ -316,7 +338,7 @@ class PartyService:
         number, message = round_or_none(frame.head["prepare"]), frame.blobs[0]
 
         def step(_: Joined, party: Party) -> tuple[bytes, ...]:
-            party.on_roster(message)
+            party.on_roster(*frame.blobs)
             return () if number is None else (party.prepare(number),)
 
         return self._stepped(frame, step, learned=lambda joined: joined.with_roster(message))

@@ -9,8 +9,9 @@ failed (nothing was computed that may be released). Why is a `Reason`: a class, 
 | request | head | blobs | blobs of an ok answer |
 |---|---|---|---|
 | inspect | what the run wants to learn from | | |
+| commit | | | commitment to the nonce of the next set-up |
 | join | the whole run: parameters, task, plan | components, or empty | Advertise |
-| roster | round to prepare, or null | Roster | Shares, if asked for |
+| roster | round to prepare, or null | Roster; Nonces, or empty | Shares, if asked for |
 | prepare | round to prepare | | Shares |
 | round | the release plan of this round | Plan, state | Vector, Shares if asked for |
 | survivors | | Survivors | Confirm or Reveal |
@@ -48,6 +49,7 @@ WIRE_VERSION = 3
 REQUESTS = frozenset(
     {
         "inspect",
+        "commit",
         "join",
         "roster",
         "prepare",

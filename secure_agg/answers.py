@@ -1,4 +1,4 @@
-"""What a party says about a survivors' list: whether it is acceptable, its MACs, its reveal.
+"""What a party says about a survivors' list: whether it is acceptable, who confirmed, its reveal.
 
 Functions of an open round. One list decides everything: each participating neighbour is in it or
 not, and that says which one of its two secrets may be spoken about.
@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from secure_agg.edges import EdgeWork
 from secure_agg.interface import RemoteProtocolError, TooFewSurvivors
 from secure_agg.messages import Confirmations, Reveal, pack_mask, unpack_mask
-from secure_agg.outcome import CONFIRMATION_BYTES, ENVELOPE_BYTES, SECRET_BYTES
-from secure_agg.primitives import mac, mac_matches, unseal
+from secure_agg.outcome import ENVELOPE_BYTES, SECRET_BYTES, SIGNATURE_BYTES
+from secure_agg.parameters import Policy
+from secure_agg.primitives import unseal
 from secure_agg.state import OpenRound, PartyState
-from secure_agg.statements import bound, survivors_digest, way
+from secure_agg.statements import bound, confirmed
 
-__all__ = ["accept_survivors", "check_confirmations", "confirmation_macs", "make_reveal"]
+__all__ = ["accept_survivors", "check_confirmations", "make_reveal"]
 
 _NO_SHARE = bytes(SECRET_BYTES)
 
@@ -26,7 +28,7 @@ def _members(state: PartyState, current: OpenRound) -> list[tuple[int, int]]:
 
 
 def accept_survivors(
-    state: PartyState, current: OpenRound, survivors: bytes, least: int
+    state: PartyState, current: OpenRound, survivors: bytes, policy: Policy
 ) -> list[bool]:
     """Whether each party survived, by the list that the server sent.
 
@@ -34,11 +36,11 @@ def accept_survivors(
         state: of the party.
         current: its open round.
         survivors: bit mask over the parties.
-        least: survivors that run and policy ask for.
+        policy: the party's.
 
     Raises:
         RemoteProtocolError: not a subset of the participants, or without this party.
-        TooFewSurvivors: below `least`, or fewer neighbours than the threshold.
+        TooFewSurvivors: fewer survivors, or fewer among the neighbours, than run and policy ask.
     """
     run = state.run
     flags = unpack_mask(survivors, run.parties)
@@ -47,57 +49,50 @@ def accept_survivors(
     if not flags[state.index]:
         raise RemoteProtocolError(f"Expected party {state.index}, which sent, to survive.")
     size = int(flags.sum())
+    least = max(run.minimum_survivors, policy.minimum_survivors)
     if size < least:
         raise TooFewSurvivors(f"Expected >= {least} survivors, got {size}.")
     survived: list[bool] = flags.tolist()
     alive = sum(survived[j] for _, j in _members(state, current))
-    if alive < run.threshold:
-        raise TooFewSurvivors(f"Expected >= {run.threshold} surviving neighbours, got {alive}.")
+    near = max(run.threshold, policy.minimum_degree)
+    if alive < near:
+        raise TooFewSurvivors(f"Expected >= {near} surviving neighbours, got {alive}.")
     return survived
-
-
-def confirmation_macs(state: PartyState, current: OpenRound, survived: list[bool]) -> bytes:
-    """A MAC over the list for each surviving neighbour, in order."""
-    statement = survivors_digest(current.plan_digest, current.survivors)
-    return b"".join(
-        mac(current.mac_keys[at], statement + way(state.index, j))
-        for at, j in _members(state, current)
-        if survived[j]
-    )
 
 
 def check_confirmations(
-    state: PartyState, current: OpenRound, message: Confirmations
+    state: PartyState,
+    current: OpenRound,
+    message: Confirmations,
+    identities: tuple[bytes, ...],
+    work: EdgeWork,
 ) -> list[bool]:
-    """Whether each party survived, once the neighbours' MACs over the same list are verified.
+    """Whether each party survived, once enough survivors are known to have signed that same list.
+
+    More than (m + c)/2 of them: no other list of this round can be signed by as many, since an
+    honest party signs one. What doesn't hold is not counted and does no harm.
 
     Raises:
-        RemoteProtocolError: a MAC over another list, or of a party that is not on it.
-        TooFewSurvivors: fewer MACs than the threshold.
+        RemoteProtocolError: claimed of a party that is not on the list, or not one signature each.
+        TooFewSurvivors: fewer true signatures than the run asks for.
     """
-    run, me = state.run, state.index
-    survived: list[bool] = unpack_mask(current.survivors, run.parties).tolist()
-    heard = unpack_mask(message.heard, run.degree).tolist()
-    statement = survivors_digest(current.plan_digest, current.survivors)
-    at_mac = 0
-    for at, j in _members(state, current):
-        if not heard[at]:
-            continue
-        got = message.macs[at_mac : at_mac + CONFIRMATION_BYTES]
-        at_mac += CONFIRMATION_BYTES
-        expected = mac(current.mac_keys[at], statement + way(j, me))
-        if not survived[j] or not mac_matches(expected, got):
-            raise RemoteProtocolError(
-                f"Expected party {j} to confirm the same survivors' list, got another MAC."
-            )
-    if at_mac != len(message.macs) or any(heard[len(current.members) :]):
+    run = state.run
+    survived = unpack_mask(current.survivors, run.parties)
+    claimed = unpack_mask(message.signers, run.parties)
+    if (claimed & ~survived).any():
+        raise RemoteProtocolError("Expected confirmations of survivors, got others.")
+    if len(message.signatures) != SIGNATURE_BYTES * int(claimed.sum()):
         raise RemoteProtocolError(
-            f"Expected one MAC for each neighbour heard, got {len(message.macs)} bytes."
+            f"Expected {int(claimed.sum())} signatures, got {len(message.signatures)} bytes."
         )
-    count = at_mac // CONFIRMATION_BYTES
-    if count < run.threshold:
-        raise TooFewSurvivors(f"Expected >= {run.threshold} confirming neighbours, got {count}.")
-    return survived
+    statement = confirmed(current.plan_digest, current.survivors)
+    count = work.signers(statement, identities, message.signers, message.signatures)
+    if count < run.confirmations:
+        raise TooFewSurvivors(
+            f"Expected >= {run.confirmations} parties to confirm this survivors' list, got {count}."
+        )
+    flags: list[bool] = survived.tolist()
+    return flags
 
 
 def make_reveal(state: PartyState, current: OpenRound, survived: list[bool]) -> Reveal:

@@ -35,6 +35,7 @@ class Block:
         policy: Policy,
         identities: Mapping[int, bytes],
         entropy: Entropy,
+        nonces: Mapping[int, bytes] | None = None,
         shared: bool = True,
         shared_bytes: int = SHARED_BYTES,
     ) -> None:
@@ -45,14 +46,24 @@ class Block:
             policy: what each of these parties insists on.
             identities: Ed25519 private key by party index.
             entropy: source of their secrets.
+            nonces: what each committed to, where the graph is not complete.
             shared: False: every party does all its work itself, as if it were alone.
             shared_bytes: most bytes of vectors for which edges' masks are expanded once.
         """
         self._shared = SharedEdgeWork() if shared and len(identities) > 1 else None
         self._shared_bytes = shared_bytes
         work = self._shared or EdgeWork()
+        committed = nonces or {}
         self.parties = {
-            i: Party(run=run, policy=policy, index=i, identity=identity, entropy=entropy, work=work)
+            i: Party(
+                run=run,
+                policy=policy,
+                index=i,
+                identity=identity,
+                entropy=entropy,
+                nonce=committed.get(i, b""),
+                work=work,
+            )
             for i, identity in sorted(identities.items())
         }
 
@@ -60,10 +71,10 @@ class Block:
         """Every party's advert."""
         return [party.advertise() for party in self.parties.values()]
 
-    def on_rosters(self, rosters: Mapping[int, Bytes]) -> None:
+    def on_rosters(self, rosters: Mapping[int, Bytes], nonces: Bytes = b"") -> None:
         """Every party joins."""
         for i in self._mine(rosters):
-            self.parties[i].on_roster(rosters[i])
+            self.parties[i].on_roster(rosters[i], nonces)
         self._forget()
 
     def prepare(self, number: int) -> list[bytes]:

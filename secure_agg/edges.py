@@ -4,7 +4,7 @@ By pair i, j and round r, all with domain-separated info:
 
     chain^1   = HKDF-Extract(salt = digest of run and both public keys, X25519(i, j))
     chain^r+1 = HKDF-Expand(chain^r, "next")       a round's keys cannot be had from later state
-    base^r, envelope^r, confirm^r = HKDF-Expand(chain^r, purpose ‖ r)
+    base^r, envelope^r = HKDF-Expand(chain^r, purpose ‖ r)
     k^r       = HKDF-Expand(base^r, "mask" ‖ digest of the round's plan)
 
 Both ends of an edge derive the same bytes. A party alone uses `EdgeWork`; parties of one process
@@ -14,17 +14,28 @@ half the work.
 
 from __future__ import annotations
 
+import numpy as np
+
+from secure_agg.beacon import commitment, commitments_digest
+from secure_agg.interface import RemoteProtocolError
+from secure_agg.messages import nonces_by_party, unpack_mask
+from secure_agg.parameters import RunParameters
 from secure_agg.primitives import agree, derive, digest, verifies
 
-__all__ = ["EdgeKeys", "EdgeWork", "SharedEdgeWork", "mask_key", "pair_salt"]
+__all__ = ["EdgeKeys", "EdgeWork", "SharedEdgeWork", "mask_key", "next_chain", "pair_salt"]
 
-EdgeKeys = tuple[bytes, bytes, bytes, bytes]
-"""(next chain, base, envelope key, confirm key) of one pair and round."""
+EdgeKeys = tuple[bytes, bytes, bytes]
+"""(next chain, base, envelope key) of one pair and round."""
 
 
 def pair_salt(fingerprint: bytes, key: bytes, other: bytes) -> bytes:
     """Binds a pair secret to the run and both keys, in an order that both ends agree on."""
     return digest(b"parley/pair", fingerprint, min(key, other), max(key, other))
+
+
+def next_chain(chain: bytes) -> bytes:
+    """chain^r+1: one way."""
+    return derive(chain, b"parley/next")
 
 
 def mask_key(base: bytes, plan: bytes) -> bytes:
@@ -39,6 +50,29 @@ class EdgeWork:
         """Whether the signature holds."""
         return verifies(identity, signature, message)
 
+    def signers(
+        self, statement: bytes, identities: tuple[bytes, ...], claimed: bytes, signatures: bytes
+    ) -> int:
+        """How many of the parties in the mask `claimed` signed `statement`, by `signatures`."""
+        places = np.flatnonzero(unpack_mask(claimed, len(identities))).tolist()
+        pieces = [signatures[at : at + 64] for at in range(0, len(signatures), 64)]
+        return sum(
+            verifies(identities[i], piece, statement)
+            for i, piece in zip(places, pieces, strict=True)
+        )
+
+    def with_beacon(self, run: RunParameters, committed: bytes, nonces: bytes) -> RunParameters:
+        """The parameters with the beacon of the nonces of the parties in a mask.
+
+        Raises:
+            RemoteProtocolError: not the nonces that the parameters have the commitments of.
+        """
+        revealed = nonces_by_party(run, committed, nonces)
+        given = commitments_digest({i: commitment(i, nonce) for i, nonce in revealed.items()})
+        if given != run.commitments:
+            raise RemoteProtocolError("Expected the nonces that were committed to, got others.")
+        return run.with_beacon(revealed)
+
     def pair_secrets(self, private: bytes, exchanges: list[tuple[bytes, bytes]]) -> list[bytes]:
         """chain^1 for each (peer key, salt).
 
@@ -51,10 +85,9 @@ class EdgeWork:
         """Keys of round `number` from the chain at that round."""
         where = number.to_bytes(4, "big")
         return (
-            derive(chain, b"parley/next"),
+            next_chain(chain),
             derive(chain, b"parley/base" + where),
             derive(chain, b"parley/envelope" + where),
-            derive(chain, b"parley/confirm" + where),
         )
 
     def mask_key(self, base: bytes, plan: bytes) -> bytes:
@@ -70,6 +103,8 @@ class SharedEdgeWork(EdgeWork):
 
     def __init__(self) -> None:
         self._verified: set[tuple[bytes, bytes, bytes]] = set()
+        self._signers: tuple[object, int] = (None, 0)
+        self._beacon: tuple[object, RunParameters] | None = None
         self._pairs: dict[bytes, bytes] = {}
         self._edges: dict[bytes, EdgeKeys] = {}
         self._masks: dict[tuple[bytes, bytes], bytes] = {}
@@ -82,6 +117,22 @@ class SharedEdgeWork(EdgeWork):
             return False
         self._verified.add((identity, signature, message))
         return True
+
+    def signers(
+        self, statement: bytes, identities: tuple[bytes, ...], claimed: bytes, signatures: bytes
+    ) -> int:
+        """As in `EdgeWork`, once for parties that were sent the same."""
+        asked = (statement, identities, claimed, signatures)
+        if self._signers[0] != asked:
+            self._signers = (asked, super().signers(*asked))
+        return self._signers[1]
+
+    def with_beacon(self, run: RunParameters, committed: bytes, nonces: bytes) -> RunParameters:
+        """As in `EdgeWork`, once for parties that were sent the same."""
+        asked = (run, committed, nonces)
+        if self._beacon is None or self._beacon[0] != asked:
+            self._beacon = (asked, super().with_beacon(*asked))
+        return self._beacon[1]
 
     def pair_secrets(self, private: bytes, exchanges: list[tuple[bytes, bytes]]) -> list[bytes]:
         """As in `EdgeWork`, one exchange an edge. The salt names the edge: it has both keys."""
@@ -110,6 +161,7 @@ class SharedEdgeWork(EdgeWork):
 
     def clear(self) -> None:
         """Forget every secret."""
+        self._verified.clear()
         self._pairs.clear()
         self._edges.clear()
         self._masks.clear()

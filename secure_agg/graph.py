@@ -1,24 +1,28 @@
-r"""Who masks with whom: a public k-regular graph, and the degree and threshold it needs.
+r"""Who masks with whom: a k-regular graph that nobody chooses, and its degree and threshold.
 
-Complete up to m = 100. Beyond it the Harary graph of a public random order (Bell et al., CCS
-2020, ePrint 2020/704, section 3: a random permutation, then every party is joined to
-the k/2 before and the k/2 after it), which every party recomputes from the run's beacon.
+Complete up to m = 100. Beyond it the Harary graph of a random order (Bell et al., CCS 2020, ePrint
+2020/704, section 3: a random permutation, then every party is joined to the k/2 before and the k/2
+after it), which every party recomputes from the run's beacon (`beacon`). k is even: an odd one
+would join every party to the one opposite, and k = 1 is a perfect matching, whose pairs open.
 
 With c corrupt and d dropped parties out of m, a degree k and threshold t are good when, each by
-a union bound over the m parties (neighbours of one party are a uniform k-subset of the others,
-so counts are hypergeometric):
+a union bound (corrupt places are a uniform c-subset, so counts are hypergeometric):
 
-* semi-honest server: P[corrupt neighbours ≥ t] ≤ 2^−σ: no self mask is rebuilt by colluders;
-* active server: P[corrupt neighbours ≥ 2t − k] ≤ 2^−σ: since 2t > k + corrupt, honest neighbours
-  split in two camps cannot rebuild both secrets of one party;
-* connected: P[k/2 parties in a row are corrupt or dropped] ≤ 2^−σ: two such gaps would be needed
-  to cut the honest survivors in two, whose sums would then show separately;
+* against a server that lies and chooses who drops: P[two disjoint windows of k/2 places, each with
+  ≥ t − k/2 corrupt] ≤ 2^−σ, over the m(m − 1)/2 pairs of windows: no arc of parties is cut off and
+  opened alone (docs/protocol.md has the proof), and P[corrupt neighbours ≥ 2t − k] ≤ 2^−σ, over
+  the m parties: no self mask is rebuilt, even by two camps of honest neighbours;
+* against a server that follows the protocol: P[corrupt neighbours ≥ t] ≤ 2^−σ, and
+  P[k/2 parties in a row are corrupt or dropped] ≤ 2^−σ: drops are nobody's choice there;
 * correct: P[surviving neighbours < t] ≤ 2^−η: the round completes.
+
+σ = 40 bits, and against a server that lies `GRINDING_BITS` more: it may have that many set-ups
+repeated until it likes a graph, 2^16 with one roster, which every party counts.
 
     >>> choose_degree(1000, corrupt=100, dropped=100, active=False)
     (46, 26)
     >>> choose_degree(1000, corrupt=100, dropped=100, active=True)
-    (96, 67)
+    (112, 80)
 """
 
 from __future__ import annotations
@@ -33,17 +37,24 @@ from secure_agg.primitives import expand_seed
 
 __all__ = [
     "COMPLETE_UP_TO",
+    "GRINDING_BITS",
     "LARGEST_DEGREE",
+    "SECURITY_BITS",
+    "arc_failure",
     "choose_degree",
     "neighbour_table",
     "security_failure",
 ]
 
 COMPLETE_UP_TO = 100
+SECURITY_BITS = 40
+GRINDING_BITS = 16
+"""log2 of the set-ups that a party goes through with one roster: of the graphs to choose from."""
 LARGEST_DEGREE = 255  # a share's coordinate is a nonzero byte
 
 
-def _tails(population: int, marked: int, draws: int) -> list[float]:
+@lru_cache(maxsize=8)
+def _tails(population: int, marked: int, draws: int) -> tuple[float, ...]:
     """P[X ≥ x] for x = 0..draws + 1, X the marked ones among `draws` of `population`."""
     ways = [math.comb(marked, x) * math.comb(population - marked, draws - x) for x in range(draws)]
     ways.append(math.comb(marked, draws))
@@ -51,17 +62,17 @@ def _tails(population: int, marked: int, draws: int) -> list[float]:
     for count in reversed(ways):
         tail += count
         tails.append(tail / total)
-    return tails[::-1]
+    return tuple(tails[::-1])
 
 
 @lru_cache(maxsize=256)
 def security_failure(
     parties: int, degree: int, threshold: int, corrupt: int, active: bool
 ) -> float:
-    """Bound on the probability that c colluding parties break somebody's masks.
+    """Bound on the probability that c colluding parties rebuild a secret that they must not.
 
-    The first two conditions of the module, union bound over the parties; a complete graph has no
-    luck in it, so the bound is 0 or at least 1.
+    The conditions on one party's neighbours, union bound over the parties; a complete graph has
+    no luck in it, so the bound is 0 or at least 1.
     """
     needed = 2 * threshold - degree if active else threshold
     if needed <= 0:
@@ -71,24 +82,67 @@ def security_failure(
     return parties * _tails(parties - 1, corrupt, degree)[needed]
 
 
+def _two_windows(parties: int, half: int, corrupt: int) -> NDArray[np.float64]:
+    """`[half + 1]` P[two disjoint windows of `half` places have ≥ s corrupt each], by s.
+
+    P[a in one, b in the other] = C(h, a)·C(h, b)·C(m − 2h, c − a − b) / C(m, c)
+                                = C(h, a)·C(h, b) / C(2h, a + b) · P[a + b in both].
+    """
+    both, total = 2 * half, math.comb(parties, 2 * half)
+    share = [
+        math.comb(corrupt, u) * math.comb(parties - corrupt, both - u) / total / math.comb(both, u)
+        for u in range(both + 1)
+    ]
+    ways = np.array([float(math.comb(half, a)) for a in range(half + 1)])
+    places = np.arange(half + 1)
+    joint = ways[:, None] * ways[None, :] * np.array(share)[places[:, None] + places[None, :]]
+    tails: NDArray[np.float64] = joint[::-1, ::-1].cumsum(0).cumsum(1)[::-1, ::-1].diagonal()
+    return tails
+
+
+@lru_cache(maxsize=256)
+def _arc_failures(parties: int, degree: int, corrupt: int) -> tuple[float, ...]:
+    """By s = t − k/2: the union bound over the pairs of windows."""
+    pairs = parties * (parties - 1) / 2
+    return (*(pairs * _two_windows(parties, degree // 2, corrupt)).tolist(), 0.0)
+
+
+def arc_failure(parties: int, degree: int, threshold: int, corrupt: int) -> float:
+    """Bound on the probability that a server which chooses the drops can open an arc alone.
+
+    0 on a complete graph, which has no arcs: any two honest parties are neighbours.
+    """
+    if degree >= parties - 1:
+        return 0.0
+    surplus = threshold - degree // 2
+    return float(parties) ** 2 if surplus <= 0 else _arc_failures(parties, degree, corrupt)[surplus]
+
+
+def _secure_threshold(parties: int, degree: int, corrupt: int, dropped: int, active: bool) -> int:
+    """The least threshold that the module's security conditions allow; above k where none is."""
+    security = 2.0 ** -(SECURITY_BITS + (GRINDING_BITS if active else 0))
+    if not active:
+        gone = (corrupt + dropped) / parties
+        if parties * gone ** (degree / 2) > security:
+            return degree + 1
+    for threshold in range(degree // 2 + 1 if active else 1, degree + 1):
+        arcs = arc_failure(parties, degree, threshold, corrupt) if active else 0.0
+        if max(arcs, security_failure(parties, degree, threshold, corrupt, active)) <= security:
+            return threshold
+    return degree + 1
+
+
 @lru_cache(maxsize=64)
 def choose_degree(
-    parties: int,
-    *,
-    corrupt: int,
-    dropped: int,
-    active: bool,
-    security: int = 40,
-    correctness: int = 20,
+    parties: int, *, corrupt: int, dropped: int, active: bool, correctness: int = 20
 ) -> tuple[int, int]:
-    """The least degree, and its threshold, that meet the module's four conditions.
+    """The least even degree, and its least threshold, that meet the module's conditions.
 
     Args:
         parties: m.
         corrupt: c, parties that may collude with the server.
         dropped: d, parties that may fall silent.
-        active: against an active server.
-        security: σ, statistical, bits.
+        active: against a server that lies and chooses who drops.
         correctness: η, bits.
 
     Returns:
@@ -103,6 +157,8 @@ def choose_degree(
             f"Expected corrupt and dropped from 0 to m - 1 = {parties - 1}, "
             f"got {corrupt} and {dropped}."
         )
+    if parties == 1:
+        return 0, 0
     if parties <= COMPLETE_UP_TO:
         degree = parties - 1
         threshold = (degree + corrupt) // 2 + 1 if active else max(corrupt, degree // 2) + 1
@@ -112,20 +168,15 @@ def choose_degree(
             f"Expected a threshold <= {degree - dropped} (degree {degree}, {dropped} dropped), got "
             f"{threshold} for {corrupt} corrupt parties{' and an active server' * active}."
         )
-    for degree in range(2, min(parties, LARGEST_DEGREE + 1), 2):
-        gone = (corrupt + dropped) / parties
-        if parties * gone ** (degree / 2) > 2.0**-security:
-            continue
-        corrupt_tail = _tails(parties - 1, corrupt, degree)
-        dropped_tail = _tails(parties - 1, dropped, degree)
-        least = next(n for n in range(1, degree + 2) if parties * corrupt_tail[n] <= 2.0**-security)
-        threshold = (degree + least + 1) // 2 if active else least
+    for degree in range(2, min(parties - 1, LARGEST_DEGREE + 1), 2):
+        threshold = _secure_threshold(parties, degree, corrupt, dropped, active)
         if threshold > degree:
             continue
-        if parties * dropped_tail[degree - threshold + 1] <= 2.0**-correctness:
+        lost = _tails(parties - 1, dropped, degree)
+        if parties * lost[degree - threshold + 1] <= 2.0**-correctness:
             return degree, threshold
     raise ValueError(
-        f"Expected a degree <= {LARGEST_DEGREE} to meet {security} bits of security and "
+        f"Expected a degree <= {LARGEST_DEGREE} to meet {SECURITY_BITS} bits of security and "
         f"{correctness} of correctness for {parties} parties with {corrupt} corrupt and {dropped} "
         "dropped; none does."
     )
@@ -137,23 +188,22 @@ def neighbour_table(parties: int, degree: int, beacon: bytes) -> NDArray[np.int6
 
     Args:
         parties: m.
-        degree: k; m·k must be even.
-        beacon: public randomness, fixed before the parties' keys are known.
+        degree: k: even, or m − 1.
+        beacon: public randomness that nobody could choose once the roster was fixed: a party's
+            place is random though its index is the operator's choice.
 
     Raises:
-        ValueError: no k-regular graph on m parties.
+        ValueError: no such graph on m parties.
     """
-    if not 0 <= degree < parties or parties * degree % 2:
+    if not 0 <= degree < parties or (degree % 2 and degree != parties - 1):
         raise ValueError(
-            f"Expected a degree from 0 to m - 1 = {parties - 1} with m·k even, got {degree}."
+            f"Expected a degree from 0 to m - 1 = {parties - 1}, even below that, got {degree}."
         )
     if degree == parties - 1:
         steps = np.arange(1, parties)
     else:
         half = degree // 2
         steps = np.concatenate([np.arange(1, half + 1), -np.arange(1, half + 1)])
-        if degree % 2:
-            steps = np.append(steps, parties // 2)
     words = expand_seed(b"parley/graph" + beacon)(8 * parties)
     order = np.argsort(np.frombuffer(words, dtype=">u8"), kind="stable")
     position = np.empty(parties, dtype=np.int64)

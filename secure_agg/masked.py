@@ -19,6 +19,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Literal
 
+from secure_agg.beacon import commitment
 from secure_agg.block import SHARED_BYTES, Block
 from secure_agg.encoding import Ring
 from secure_agg.interface import (
@@ -31,7 +32,7 @@ from secure_agg.interface import (
 from secure_agg.pairwise import Wire, join, run_secure_sum
 from secure_agg.pairwise_server import Server
 from secure_agg.parameters import Policy, RunParameters
-from secure_agg.plain import check_vectors
+from secure_agg.plain import check_vectors, simulated_nonces
 from secure_agg.primitives import KEY_BYTES, digest, expand_seed, signing_public
 
 __all__ = ["MaskedSum"]
@@ -149,21 +150,21 @@ class MaskedSum:
             policy = Policy(
                 identities=identities,
                 minimum_survivors=run.minimum_survivors,
-                minimum_degree=run.degree,
-                minimum_threshold=run.threshold,
                 corrupt=run.corrupt,
-                active=run.active and run.mode is Mode.ROBUST,
-                beacon=run.beacon,
+                active=run.active,
             )
+            nonces = simulated_nonces(run)
             block = Block(
-                run=run,
+                run=run.proposed,
                 policy=policy,
                 identities=private,
                 entropy=self._entropy,
+                nonces=nonces,
                 shared=self._shared,
                 shared_bytes=self._shared_bytes,
             )
-            server = Server(run=run, identities=identities)
+            given = {i: commitment(i, nonce) for i, nonce in nonces.items()}
+            server = Server(run=run, identities=identities, commitments=given)
             join(server, [block], self.setup)
             self._blocks, self._server = [block], server
         return self._server

@@ -7,14 +7,15 @@ spare bits zero.
 
 | kind | way | body, bytes |
 |---|---|---|
-| Advertise | up | identity 32, key 32, signature 64 |
-| Roster | down | mask of present parties; per present neighbour key 32, signature 64 |
-| Shares | up | commitments 32 + 32, sealed table 16 + 32·n, n envelopes of 80 |
+| Advertise | up | key 32, nonce 32 (zeros where the graph is complete), signature 64 |
+| Nonces | down | mask of parties that committed, their nonces of 32 |
+| Roster | down | mask of present parties; per present neighbour key 32, nonce 32, signature 64 |
+| Shares | up | commitments 32 + 32, sealed table 16 + 32·n, n digests of 32, n envelopes of 80 |
 | Plan | down | dimension 4, context 32, mask of participants, n envelopes of 80 |
 | Vector | up | the masked vector, little-endian words |
 | Survivors | down | mask of parties |
-| Confirm | up | n MACs of 16 |
-| Confirmations | down | mask of neighbours heard, their MACs of 16 |
+| Confirm | up | signature 64 of the survivors' list |
+| Confirmations | down | mask of parties, their signatures of 64 |
 | Reveal | up | self seed 32, mask of neighbours whose share opened, n secrets of 32 |
 """
 
@@ -28,29 +29,41 @@ from typing import ClassVar, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from secure_agg.beacon import NONCE_BYTES
 from secure_agg.interface import RemoteProtocolError
 from secure_agg.outcome import (
     COMMITMENT_BYTES,
-    CONFIRMATION_BYTES,
     ENVELOPE_BYTES,
     HEADER_BYTES,
     PLAN_FIXED_BYTES,
     SECRET_BYTES,
+    SHARE_DIGEST_BYTES,
+    SIGNATURE_BYTES,
     TAG_BYTES,
     mask_bytes,
 )
 from secure_agg.parameters import RunParameters
 
-__all__ = ["SERVER", "Advertise", "Confirm", "Confirmations", "Message", "Plan", "Reveal"]
-__all__ += ["Roster", "Shares", "Survivors", "Vector", "decode", "encode", "header", "pack_mask"]
-__all__ += ["unpack_mask"]
+__all__ = ["SERVER", "Advertise", "Confirm", "Confirmations", "Message", "Nonces", "Plan"]
+__all__ += [
+    "Reveal",
+    "Roster",
+    "Shares",
+    "Survivors",
+    "Vector",
+    "decode",
+    "encode",
+    "header",
+    "pack_mask",
+]
+__all__ += ["nonces_by_party", "sender_of", "unpack_mask"]
 
 SERVER = 2**32 - 1
 _HEADER = struct.Struct(">BB8sII")
-_VERSION = 1
-_ROSTER_ENTRY = 96
+_VERSION = 2
+_ROSTER_ENTRY = 128
 _SHARES_FIXED = COMMITMENT_BYTES + TAG_BYTES
-_PER_SHARE = SECRET_BYTES + ENVELOPE_BYTES
+_PER_SHARE = SECRET_BYTES + 2 * SHARE_DIGEST_BYTES + ENVELOPE_BYTES
 
 Bytes = bytes | memoryview
 
@@ -73,13 +86,13 @@ class Advertise(Message):
     """A party's key of the run, signed by its identity."""
 
     kind = 1
-    identity: bytes
     key: bytes
+    nonce: bytes
     signature: bytes
 
     def body(self) -> bytes:
         """See the table."""
-        return self.identity + self.key + self.signature
+        return self.key + self.nonce + self.signature
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,11 +115,12 @@ class Shares(Message):
     kind = 3
     commitments: bytes
     table: bytes
+    digests: bytes
     envelopes: bytes
 
     def body(self) -> bytes:
         """See the table."""
-        return self.commitments + self.table + self.envelopes
+        return self.commitments + self.table + self.digests + self.envelopes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,27 +165,27 @@ class Survivors(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class Confirm(Message):
-    """MACs over the survivors' list, one for each surviving neighbour."""
+    """A party's signature of the survivors' list, of which it signs one a round."""
 
     kind = 7
-    macs: bytes
+    signature: bytes
 
     def body(self) -> bytes:
         """See the table."""
-        return self.macs
+        return self.signature
 
 
 @dataclass(frozen=True, kw_only=True)
 class Confirmations(Message):
-    """The MACs that a party's neighbours made for it."""
+    """Who signed the survivors' list; the same for everyone."""
 
     kind = 8
-    heard: bytes
-    macs: bytes
+    signers: bytes
+    signatures: bytes
 
     def body(self) -> bytes:
         """See the table."""
-        return self.heard + self.macs
+        return self.signers + self.signatures
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,12 +206,37 @@ class Reveal(Message):
         return self.seed + self.opened + self.secrets
 
 
+@dataclass(frozen=True, kw_only=True)
+class Nonces(Message):
+    """The nonces that the graph's beacon is made of; the same for everyone."""
+
+    kind = 10
+    committed: bytes
+    nonces: bytes
+
+    def body(self) -> bytes:
+        """See the table."""
+        return self.committed + self.nonces
+
+
 AnyMessage = TypeVar("AnyMessage", bound=Message)
 
 
 def header(run: RunParameters, kind: int, sender: int, round_number: int) -> bytes:
     """The first 18 bytes."""
-    return _HEADER.pack(_VERSION, kind, run.fingerprint[:8], sender, round_number)
+    return _HEADER.pack(_VERSION, kind, run.tag, sender, round_number)
+
+
+def sender_of(data: Bytes) -> int:
+    """Whom a message says it is of, before anything else in it is looked at.
+
+    Raises:
+        RemoteProtocolError: too short for a message.
+    """
+    if len(data) < HEADER_BYTES:
+        raise RemoteProtocolError(f"Expected at least {HEADER_BYTES} bytes, got {len(data)}.")
+    sender: int = _HEADER.unpack_from(data)[3]
+    return sender
 
 
 def encode(run: RunParameters, message: Message) -> bytes:
@@ -226,6 +265,20 @@ def unpack_mask(mask: bytes, count: int) -> NDArray[np.bool_]:
     return flags[:count].view(np.bool_)
 
 
+def nonces_by_party(run: RunParameters, committed: bytes, nonces: bytes) -> dict[int, bytes]:
+    """The nonces of the parties in a mask.
+
+    Raises:
+        RemoteProtocolError: not one for each.
+    """
+    places = np.flatnonzero(unpack_mask(committed, run.parties)).tolist()
+    if len(nonces) != NONCE_BYTES * len(places):
+        raise RemoteProtocolError(
+            f"Expected {len(places)} nonces, got {len(nonces) // NONCE_BYTES}."
+        )
+    return {i: nonces[n * NONCE_BYTES : (n + 1) * NONCE_BYTES] for n, i in enumerate(places)}
+
+
 def decode(run: RunParameters, data: Bytes, expected: type[AnyMessage]) -> AnyMessage:
     """The message of kind `expected` in `data`.
 
@@ -242,13 +295,13 @@ def decode(run: RunParameters, data: Bytes, expected: type[AnyMessage]) -> AnyMe
         raise RemoteProtocolError(f"Expected version {_VERSION}, got {version}.")
     if kind != expected.kind:
         raise RemoteProtocolError(f"Expected kind {expected.kind}, got {kind}.")
-    if tag != run.fingerprint[:8]:
+    if tag != run.tag:
         raise RemoteProtocolError("Expected a message of this run, got one of another run.")
-    from_server = expected in (Roster, Plan, Survivors, Confirmations)
+    from_server = expected in (Nonces, Roster, Plan, Survivors, Confirmations)
     if (sender == SERVER) != from_server or not (from_server or sender < run.parties):
         who = "the server" if from_server else f"a party from 0 to {run.parties - 1}"
         raise RemoteProtocolError(f"Expected {who} as sender, got {sender}.")
-    in_round = expected not in (Advertise, Roster)
+    in_round = expected not in (Advertise, Nonces, Roster)
     if (round_number > 0) != in_round:
         raise RemoteProtocolError(
             f"Expected a round {'above' if in_round else 'of'} 0, got {round_number}."
@@ -266,7 +319,7 @@ def decode(run: RunParameters, data: Bytes, expected: type[AnyMessage]) -> AnyMe
 
 def _advertise(run: RunParameters, body: bytes, base: dict[str, int]) -> Message:
     _exact(len(body), 128)
-    return Advertise(identity=body[:32], key=body[32:64], signature=body[64:], **base)
+    return Advertise(key=body[:32], nonce=body[32:64], signature=body[64:], **base)
 
 
 def _roster(run: RunParameters, body: bytes, base: dict[str, int]) -> Message:
@@ -278,10 +331,12 @@ def _roster(run: RunParameters, body: bytes, base: dict[str, int]) -> Message:
 def _shares(run: RunParameters, body: bytes, base: dict[str, int]) -> Message:
     count = _whole(len(body) - _SHARES_FIXED, _PER_SHARE, run.degree)
     cut = _SHARES_FIXED + SECRET_BYTES * count
+    last = cut + 2 * SHARE_DIGEST_BYTES * count
     return Shares(
         commitments=body[:COMMITMENT_BYTES],
         table=body[COMMITMENT_BYTES:cut],
-        envelopes=body[cut:],
+        digests=body[cut:last],
+        envelopes=body[last:],
         **base,
     )
 
@@ -304,14 +359,21 @@ def _survivors(run: RunParameters, body: bytes, base: dict[str, int]) -> Message
 
 
 def _confirm(run: RunParameters, body: bytes, base: dict[str, int]) -> Message:
-    _whole(len(body), CONFIRMATION_BYTES, run.degree)
-    return Confirm(macs=body, **base)
+    del run
+    _exact(len(body), SIGNATURE_BYTES)
+    return Confirm(signature=body, **base)
 
 
 def _confirmations(run: RunParameters, body: bytes, base: dict[str, int]) -> Message:
-    cut = mask_bytes(run.degree)
-    _whole(len(body) - cut, CONFIRMATION_BYTES, run.degree)
-    return Confirmations(heard=body[:cut], macs=body[cut:], **base)
+    cut = mask_bytes(run.parties)
+    _whole(len(body) - cut, SIGNATURE_BYTES, run.parties)
+    return Confirmations(signers=body[:cut], signatures=body[cut:], **base)
+
+
+def _nonces(run: RunParameters, body: bytes, base: dict[str, int]) -> Message:
+    cut = mask_bytes(run.parties)
+    _whole(len(body) - cut, NONCE_BYTES, run.parties)
+    return Nonces(committed=body[:cut], nonces=body[cut:], **base)
 
 
 def _reveal(run: RunParameters, body: bytes, base: dict[str, int]) -> Message:
@@ -335,6 +397,7 @@ def _whole(got: int, item: int, most: int) -> int:
 
 _BODIES: dict[type[Message], Callable[[RunParameters, bytes, dict[str, int]], Message]] = {
     Advertise: _advertise,
+    Nonces: _nonces,
     Roster: _roster,
     Shares: _shares,
     Plan: _plan,

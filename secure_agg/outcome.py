@@ -4,12 +4,12 @@ The consequences of the protocol without running it; tests hold the protocol to 
 parties asked (all m), U those whose vector arrived, C ⊆ U those that confirm the list, A ⊆ C those
 that reveal, N(i) the neighbours of i. A robust round completes when
 
-* |U| ≥ minimum survivors;
+* |U| ≥ minimum survivors, and (active) |C| ≥ the confirmations asked for;
 * every i in U that does not reveal has |N(i) ∩ A| ≥ t: its self mask is rebuilt from shares;
 * every i outside U whose survivors N(i) ∩ U do not all reveal has |N(i) ∩ A| ≥ t: its pair keys of
   the round are rebuilt from shares.
 
-A party with |N(i) ∩ U| < t, or (active) with fewer than t confirmations, stays silent itself.
+A party with |N(i) ∩ U| < t stays silent itself.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from secure_agg.parameters import RunParameters
 
 __all__ = [
     "COMMITMENT_BYTES",
-    "CONFIRMATION_BYTES",
     "ENVELOPE_BYTES",
     "HEADER_BYTES",
     "PLAN_FIXED_BYTES",
     "SECRET_BYTES",
+    "SHARE_DIGEST_BYTES",
+    "SIGNATURE_BYTES",
     "TAG_BYTES",
     "eligible",
     "mask_bytes",
@@ -41,7 +42,8 @@ SECRET_BYTES = 32
 TAG_BYTES = 16
 ENVELOPE_BYTES = 2 * SECRET_BYTES + TAG_BYTES
 COMMITMENT_BYTES = 2 * SECRET_BYTES
-CONFIRMATION_BYTES = 16
+SHARE_DIGEST_BYTES = 16
+SIGNATURE_BYTES = 64
 PLAN_FIXED_BYTES = 4 + 32
 
 _Mask = NDArray[np.bool_]
@@ -95,11 +97,14 @@ def robust_outcome(
     near = run.neighbours
     in_sum = vector[near].sum(axis=1) if dropped else np.full(m, k)
     confirming = vector & (in_sum >= t)
-    heard = in_sum
     if run.active:
         confirming &= _present(run, dropped, DropStage.AFTER_VECTOR)
-        heard = confirming[near].sum(axis=1)
-    revealing = confirming & (heard >= t)
+        if confirming.sum() < run.confirmations:
+            raise TooFewSurvivors(
+                f"Expected >= {run.confirmations} parties to confirm the survivors' list, got "
+                f"{int(confirming.sum())}."
+            )
+    revealing = confirming.copy()
     revealing &= _present(run, dropped, DropStage.AFTER_VECTOR, DropStage.BEFORE_UNMASK)
     revealed = revealing[near].sum(axis=1)
     incomplete = np.where(vector, ~revealing, revealed < in_sum)
@@ -111,14 +116,15 @@ def robust_outcome(
             f"recover, got {int(revealed[party])} for party {party}."
         )
     header = HEADER_BYTES
-    shares = header + COMMITMENT_BYTES + SECRET_BYTES * k + TAG_BYTES + ENVELOPE_BYTES * k
+    dealt = SECRET_BYTES + 2 * SHARE_DIGEST_BYTES + ENVELOPE_BYTES
+    shares = header + COMMITMENT_BYTES + TAG_BYTES + dealt * k
     up = m * shares + size * (header + dimension * run.ring_bits // 8)
     down = m * (header + PLAN_FIXED_BYTES + mask_bytes(m) + ENVELOPE_BYTES * k)
     down += size * (header + mask_bytes(m))
     if run.active:
-        up += int((header + CONFIRMATION_BYTES * in_sum)[confirming].sum())
-        replies = header + mask_bytes(k) + CONFIRMATION_BYTES * heard
-        down += int(replies[confirming].sum())
+        answering = int(confirming.sum())
+        up += (header + SIGNATURE_BYTES) * answering
+        down += (header + mask_bytes(m) + SIGNATURE_BYTES * run.confirmations) * answering
     reveal = header + SECRET_BYTES + mask_bytes(k) + SECRET_BYTES * (in_sum + 2 * (k - in_sum))
     up += int(reveal[revealing].sum())
     return tuple(np.flatnonzero(vector).tolist()), up, down

@@ -8,13 +8,13 @@ Party, robust mode ("→" is what it answers; any other message is refused, unan
 | state | comes | → | next |
 |---|---|---|---|
 | NEW | advertise() | Advertise | ADVERTISED |
-| ADVERTISED | Roster | | IDLE |
+| ADVERTISED | Roster (and Nonces, on a graph that is not complete) | | IDLE |
 | IDLE, MASKED, CONFIRMED | prepare(r) | Shares of r | unchanged |
 | IDLE, MASKED, CONFIRMED | Plan of r, above any answered | Vector | MASKED, an open round erased |
 | MASKED | Survivors (active) | Confirm | CONFIRMED |
 | MASKED | Survivors (semi-honest) | Reveal | IDLE, round erased |
 | CONFIRMED | Confirmations | Reveal | IDLE, round erased |
-| MASKED, CONFIRMED | a list or MAC it refuses, or abandon() | | IDLE, round erased |
+| MASKED, CONFIRMED | a list or confirmations it refuses, or abandon() | | IDLE, round erased |
 
 Optimistic mode: IDLE, Plan → Vector, IDLE; there is nothing to confirm or reveal.
 
@@ -23,8 +23,8 @@ Server:
 | state | comes | next |
 |---|---|---|
 | JOINING | Advertise | JOINING |
-| JOINING | roster() gives Rosters | READY |
-| any after JOINING | Shares of a coming round | unchanged |
+| JOINING | roster() gives Rosters, nonces() the Nonces | READY |
+| any after JOINING | Shares of the round they were asked for | unchanged |
 | any after JOINING | plan(r) gives Plans | VECTORS |
 | VECTORS | Vector | VECTORS |
 | VECTORS | close() gives Survivors | CONFIRMING (active), UNMASKING |
@@ -78,8 +78,12 @@ def join(server: Server, blocks: Sequence[Block], wire: Wire) -> None:
         for message in block.advertise():
             server.on_advertise(wire.up(message))
     rosters = {i: wire.down(message) for i, message in server.roster().items()}
+    nonces = server.nonces()
+    if nonces:
+        for _ in rosters:
+            wire.down(nonces)
     for block in blocks:
-        block.on_rosters(rosters)
+        block.on_rosters(rosters, nonces)
 
 
 def run_secure_sum(
@@ -115,7 +119,7 @@ def run_secure_sum(
         if run.mode is Mode.ROBUST:
             for block in blocks:
                 for message in block.prepare(round_number):
-                    server.on_shares(wire.up(message))
+                    server.on_shares(wire.up(message), number=round_number)
 
         # Stage 1: the plan, and the masked vectors.
         plans = server.plan(
@@ -140,7 +144,7 @@ def run_secure_sum(
                 answer = wire.up(party.on_survivors(listed))
                 (server.on_confirm if run.active else server.on_reveal)(answer)
 
-        # Stage 3 (active): each sees that its neighbours have the same list, then reveals.
+        # Stage 3 (active): each sees that enough signed the same list, then reveals.
         if run.active:
             confirmations = server.confirmations()
             for reply in confirmations.values():

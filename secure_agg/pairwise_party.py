@@ -15,10 +15,10 @@ import numpy as np
 from secure_agg.answers import (
     accept_survivors,
     check_confirmations,
-    confirmation_macs,
     make_reveal,
 )
-from secure_agg.edges import EdgeWork, pair_salt
+from secure_agg.beacon import NONCE_BYTES
+from secure_agg.edges import EdgeWork, next_chain, pair_salt
 from secure_agg.encoding import Ring, ring_dtype
 from secure_agg.interface import LocalProtocolError, Mode, RemoteProtocolError, TooFewSurvivors
 from secure_agg.mask_job import MaskJob, VectorBuffer
@@ -27,6 +27,7 @@ from secure_agg.messages import (
     Bytes,
     Confirm,
     Confirmations,
+    Nonces,
     Plan,
     Roster,
     Shares,
@@ -43,18 +44,17 @@ from secure_agg.primitives import (
     Entropy,
     public_key,
     seal,
+    share_digest,
     sign,
     signing_public,
 )
 from secure_agg.shamir import split
 from secure_agg.state import OpenRound, PartyState, Phase, Prepared
-from secure_agg.statements import advertised, bound, commitment, plan_digest, table_key
+from secure_agg.statements import advertised, bound, commitment, confirmed, plan_digest, table_key
 
-__all__ = ["MAX_SKIPPED_ROUNDS", "Party"]
+__all__ = ["Party"]
 
-MAX_SKIPPED_ROUNDS = 10_000
-"""How far a chain is ratcheted at once; bounds the work that a round number can ask for."""
-_ENTRY = 96
+_ENTRY = 128
 
 
 class Party:
@@ -72,6 +72,7 @@ class Party:
         index: int,
         identity: bytes,
         entropy: Entropy,
+        nonce: bytes = b"",
         state: PartyState | None = None,
         work: EdgeWork | None = None,
     ) -> None:
@@ -83,6 +84,7 @@ class Party:
             index: its own index in the roster.
             identity: its Ed25519 private key, 32 bytes.
             entropy: its source of secrets.
+            nonce: what it committed to for this set-up; empty where the graph is complete.
             state: from `PartyState.from_bytes`, to go on after a restart.
             work: shared between parties of one process (`block`).
 
@@ -97,11 +99,22 @@ class Party:
             raise LocalProtocolError(
                 f"Expected the identity pinned for party {index}, got another."
             )
-        if state is not None and (state.index != index or state.run != run):
+        if len(nonce) != (NONCE_BYTES if run.sparse and state is None else 0):
+            raise LocalProtocolError(
+                f"Expected a nonce of {NONCE_BYTES} bytes for a new set-up of a graph that is not "
+                f"complete, and none otherwise, got {len(nonce)}."
+            )
+        if state is not None and (
+            state.index != index
+            or state.run.proposed != run.proposed
+            or state.roster != policy.roster
+        ):
             raise LocalProtocolError("Expected the state of this party and run, got another.")
         self._policy, self._identity, self._entropy = policy, identity, entropy
         self._work = work or EdgeWork()
-        self.state = state or PartyState(run=run, index=index)
+        self.state = state or PartyState(
+            run=run.proposed, index=index, roster=policy.roster, nonce=nonce
+        )
 
     def __repr__(self) -> str:
         return f"<Party {self.state.index}: {self.state.phase.name}>"
@@ -119,31 +132,36 @@ class Party:
         if state.phase is not Phase.NEW:
             raise LocalProtocolError(f"Expected to advertise while NEW, got {state.phase.name}.")
         state.private_key = self._entropy(SECRET_BYTES)
-        identity, key = self._policy.identities[state.index], public_key(state.private_key)
-        signature = sign(
-            self._identity, advertised(state.run.fingerprint, state.index, identity, key)
-        )
+        key, nonce = public_key(state.private_key), state.nonce or bytes(NONCE_BYTES)
+        statement = advertised(state.run.fingerprint, state.roster, state.index, key, nonce)
         state.phase = Phase.ADVERTISED
         return encode(
             state.run,
             Advertise(
                 sender=state.index,
                 round_number=0,
-                identity=identity,
                 key=key,
-                signature=signature,
+                nonce=nonce,
+                signature=sign(self._identity, statement),
             ),
         )
 
-    def on_roster(self, data: Bytes) -> None:
+    def on_roster(self, data: Bytes, nonces: Bytes = b"") -> None:
         """ADVERTISED → IDLE: verify the neighbours' signed keys, agree on pair secrets.
 
+        Args:
+            data: a Roster.
+            nonces: a Nonces, which says who the neighbours are; empty where everyone is one.
+
         Raises:
-            RemoteProtocolError: forged, repeated or weak keys, or too few parties.
+            RemoteProtocolError: forged, repeated or weak keys, nonces that were not committed to,
+                or too few parties.
         """
-        state, run = self.state, self.state.run
+        state = self.state
         self._expect("a roster", Phase.ADVERTISED)
-        roster = decode(run, data, Roster)
+        proposed = state.run.fingerprint
+        roster = decode(state.run, data, Roster)
+        run = self._with_beacon(nonces)
         present = unpack_mask(roster.present, run.parties)
         graph = run.neighbours[state.index]
         near: list[int] = graph[present[graph]].tolist()
@@ -153,26 +171,41 @@ class Party:
                 f"roster, got {len(roster.entries) // _ENTRY} keys."
             )
         _enough("present parties", int(present.sum()), self._least_survivors)
-        _enough("neighbours", len(near), max(run.threshold, self._policy.minimum_degree))
+        _enough("neighbours", len(near), self._least_neighbours)
         own = public_key(state.private_key)
         entries = [roster.entries[n * _ENTRY : (n + 1) * _ENTRY] for n in range(len(near))]
         if len({own, *(entry[:32] for entry in entries)}) != len(entries) + 1:
             raise RemoteProtocolError("Expected a different key of each party, got one repeated.")
         for j, entry in zip(near, entries, strict=True):
             identity = self._policy.identities[j]  # pinned, never the server's word
-            statement = advertised(run.fingerprint, j, identity, entry[:32])
-            if not self._work.verifies(identity, entry[32:], statement):
+            statement = advertised(proposed, state.roster, j, entry[:32], entry[32:64])
+            if not self._work.verifies(identity, entry[64:], statement):
                 raise RemoteProtocolError(
                     f"Expected a key signed by the pinned identity of party {j} for these "
-                    "parameters, got a forged one."
+                    "parameters and parties, got a forged one."
                 )
         exchanges = [(e[:32], pair_salt(run.fingerprint, own, e[:32])) for e in entries]
         try:
             state.chains = self._work.pair_secrets(state.private_key, exchanges)
         except ValueError:
             raise RemoteProtocolError("Expected keys of large order, got a weak one.") from None
-        state.near, state.private_key = near, b""  # the chains are all that is needed from here
+        # The chains are all that is needed from here.
+        state.run, state.near, state.private_key, state.nonce = run, near, b"", b""
         state.phase = Phase.IDLE
+
+    def _with_beacon(self, nonces: Bytes) -> RunParameters:
+        state = self.state
+        if not state.run.sparse:
+            if len(nonces):
+                raise RemoteProtocolError("Expected no nonces for a complete graph, got some.")
+            return state.run
+        message = decode(state.run, nonces, Nonces)
+        flags = unpack_mask(message.committed, state.run.parties)
+        at = NONCE_BYTES * int(flags[: state.index].sum())
+        if not flags[state.index] or message.nonces[at : at + NONCE_BYTES] != state.nonce:
+            # A beacon without it could have been chosen by whoever chose the others.
+            raise RemoteProtocolError(f"Expected the nonce of party {state.index} among all.")
+        return self._work.with_beacon(state.run, message.committed, message.nonces)
 
     def prepare(self, number: int) -> bytes:
         """IDLE, MASKED or CONFIRMED, unchanged: secrets of a coming round, shared and sealed.
@@ -199,6 +232,10 @@ class Party:
         shares = split(prepared.seed + recovery, len(graph), run.threshold, self._entropy)
         by_neighbour = dict(zip(graph, shares, strict=True))
         me = state.index
+        digests = b"".join(
+            share_digest(share[:SECRET_BYTES]) + share_digest(share[SECRET_BYTES:])
+            for share in (by_neighbour[j] for j in state.near)
+        )
         sealed = [
             seal(key, me, by_neighbour[j], bound(run, number, me, j))
             for j, key in zip(state.near, prepared.envelope_keys, strict=True)
@@ -210,6 +247,7 @@ class Party:
             commitments=commitment(run, number, me, b"self", prepared.seed)
             + commitment(run, number, me, b"recovery", recovery),
             table=seal(table_key(recovery), me, table, bound(run, number, me, me)),
+            digests=digests,
             envelopes=b"".join(sealed),
         )
         while len(state.prepared) >= 2:
@@ -219,15 +257,14 @@ class Party:
 
     def _ratchet(self, number: int) -> Prepared:
         state = self.state
-        skipped = number - state.chain_round
-        if not 0 <= skipped <= MAX_SKIPPED_ROUNDS or number >= 2**32 - 1:
+        if not state.chain_round <= number <= state.run.rounds:
             raise RemoteProtocolError(
-                f"Expected a round from {state.chain_round} to "
-                f"{state.chain_round + MAX_SKIPPED_ROUNDS}, got {number}."
+                f"Expected a round from {state.chain_round} to {state.run.rounds}, the last that "
+                f"the run can reach, got {number}."
             )
         chains = state.chains
-        for behind in range(state.chain_round, number):
-            chains = [self._work.edge_keys(chain, behind)[0] for chain in chains]
+        for _ in range(state.chain_round, number):
+            chains = [next_chain(chain) for chain in chains]
         keys = [self._work.edge_keys(chain, number) for chain in chains]
         state.chains = [k[0] for k in keys]  # the chain that gave this round's keys is gone
         state.chain_round = number + 1
@@ -235,7 +272,6 @@ class Party:
             seed=b"",
             pair_keys=[k[1] for k in keys],
             envelope_keys=[k[2] for k in keys],
-            mac_keys=[k[3] for k in keys],
         )
 
     def on_plan(self, data: Bytes, vector: Ring, *, context: bytes) -> memoryview:
@@ -277,7 +313,7 @@ class Party:
         if not flags[state.index]:
             raise RemoteProtocolError(f"Expected party {state.index} among the participants.")
         _enough("participants", int(flags.sum()), self._least_survivors)
-        _enough("participating neighbours", len(members), run.threshold)
+        _enough("participating neighbours", len(members), self._least_neighbours)
         robust = run.mode is Mode.ROBUST
         if len(plan.envelopes) != robust * ENVELOPE_BYTES * len(members):
             raise RemoteProtocolError(
@@ -309,13 +345,12 @@ class Party:
                 members=members,
                 pair_keys=pair_keys,
                 envelope_keys=[prepared.envelope_keys[n] for n in members],
-                mac_keys=[prepared.mac_keys[n] for n in members],
                 envelopes=plan.envelopes,
             )
         return job
 
     def on_survivors(self, data: Bytes) -> bytes:
-        """MASKED → CONFIRMED with MACs over the list (active), or → IDLE with the reveal.
+        """MASKED → CONFIRMED with a signature of the list (active), or → IDLE with the reveal.
 
         Raises:
             RemoteProtocolError: not this round, or a list that is not a subset of the participants
@@ -327,32 +362,39 @@ class Party:
         message = decode(state.run, data, Survivors)
         try:
             self._check_round(message.round_number, current)
-            survived = accept_survivors(state, current, message.survivors, self._least_survivors)
+            survived = accept_survivors(state, current, message.survivors, self._policy)
         except (RemoteProtocolError, TooFewSurvivors):
             self.abandon()
             raise
         if not state.run.active:
             return self._reveal(current, survived)
         current.survivors = message.survivors
-        macs = confirmation_macs(state, current, survived)
-        state.phase = Phase.CONFIRMED
+        statement = confirmed(current.plan_digest, current.survivors)
+        state.phase = Phase.CONFIRMED  # from here no other list of this round is signed
         return encode(
-            state.run, Confirm(sender=state.index, round_number=current.number, macs=macs)
+            state.run,
+            Confirm(
+                sender=state.index,
+                round_number=current.number,
+                signature=sign(self._identity, statement),
+            ),
         )
 
     def on_confirmations(self, data: Bytes) -> bytes:
-        """CONFIRMED → IDLE: check the neighbours' MACs, then reveal. The round is erased.
+        """CONFIRMED → IDLE: check who signed the same list, then reveal. The round is erased.
 
         Raises:
-            RemoteProtocolError: not this round, or a MAC over another list.
-            TooFewSurvivors: fewer than the threshold confirmed.
+            RemoteProtocolError: not this round, or malformed.
+            TooFewSurvivors: fewer parties confirmed than the run asks for.
         """
         self._expect("confirmations", Phase.CONFIRMED)
         current = self._current()
         message = decode(self.state.run, data, Confirmations)
         try:
             self._check_round(message.round_number, current)
-            survived = check_confirmations(self.state, current, message)
+            survived = check_confirmations(
+                self.state, current, message, self._policy.identities, self._work
+            )
             return self._reveal(current, survived)
         finally:
             self.abandon()
@@ -370,6 +412,11 @@ class Party:
     @property
     def _least_survivors(self) -> int:
         return max(self.state.run.minimum_survivors, self._policy.minimum_survivors)
+
+    @property
+    def _least_neighbours(self) -> int:
+        """Of the roster and of every round: whoever has fewer would stand too much alone."""
+        return max(self.state.run.threshold, self._policy.minimum_degree)
 
     def _expect(self, what: str, *phases: Phase) -> None:
         if self.state.phase not in phases:

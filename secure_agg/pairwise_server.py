@@ -1,16 +1,20 @@
 """The server's side: a state machine without IO. `pairwise` has the table of transitions.
 
-It adds masked vectors as they come and keeps none of them. A message that breaks the protocol
-raises and changes nothing: the caller goes on without that party, as with one that fell silent.
+It adds masked vectors as they come and keeps none of them. Every message is checked when it comes:
+one that breaks the protocol raises, names its sender and changes nothing, so that the caller goes
+on without that party, as with one that fell silent. Who made a round fail by what it had shared out
+before is blamed, and in no later round.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from enum import IntEnum
 
 import numpy as np
 
+from secure_agg.beacon import NO_BEACON, commitment, commitments_digest, roster_digest
 from secure_agg.encoding import Ring, ring_dtype
 from secure_agg.interface import LocalProtocolError, Mode, RemoteProtocolError, TooFewSurvivors
 from secure_agg.masks import add_masks
@@ -21,6 +25,7 @@ from secure_agg.messages import (
     Bytes,
     Confirm,
     Confirmations,
+    Nonces,
     Plan,
     Reveal,
     Roster,
@@ -31,11 +36,11 @@ from secure_agg.messages import (
     encode,
     pack_mask,
 )
-from secure_agg.outcome import CONFIRMATION_BYTES, ENVELOPE_BYTES, SECRET_BYTES, eligible
+from secure_agg.outcome import ENVELOPE_BYTES, eligible
 from secure_agg.parameters import RunParameters
-from secure_agg.primitives import verifies
-from secure_agg.recovery import Recovery
-from secure_agg.statements import advertised, plan_digest
+from secure_agg.primitives import is_weak, verifies
+from secure_agg.recovery import BadDealer, Recovery
+from secure_agg.statements import advertised, confirmed, plan_digest
 
 __all__ = ["Server", "ServerPhase"]
 
@@ -53,42 +58,93 @@ class ServerPhase(IntEnum):
 class Server:
     """The server of one run. Holds nothing that is secret from it, and no party's vector."""
 
-    def __init__(self, *, run: RunParameters, identities: tuple[bytes, ...]) -> None:
+    def __init__(
+        self,
+        *,
+        run: RunParameters,
+        identities: tuple[bytes, ...],
+        commitments: Mapping[int, bytes] | None = None,
+    ) -> None:
         """A server before the first message.
 
         Args:
             run: parameters of the run.
             identities: Ed25519 public keys by index, to turn away forged adverts; the parties
                 check for themselves.
+            commitments: to the parties' nonces, by index; none where the graph is complete, or
+                before there are any (`with_commitments`).
         """
         if len(identities) != run.parties:
             raise LocalProtocolError(f"Expected {run.parties} identities, got {len(identities)}.")
-        self.run, self.phase, self.round_number = run, ServerPhase.JOINING, 0
+        given = dict(commitments or {})
+        named = commitments_digest(given) if given else NO_BEACON
+        if run.commitments != named:
+            raise LocalProtocolError("Expected the commitments of the parameters, got others.")
+        self.run, self.phase, self.round_number = run.proposed, ServerPhase.JOINING, 0
+        self._proposed, self._roster, self._commitments = self.run, roster_digest(identities), given
+        self.blamed: set[int] = set()
+        """Parties that what they shared out convicts: they take part in no further round."""
         self._identities = identities
         self._adverts: dict[int, Advertise] = {}
+        self._keys: set[bytes] = set()
         self._near: list[list[int]] = []
         self._slot: list[dict[int, int]] = []  # by party: neighbour to its place in `near`
         self._shares: dict[int, dict[int, Shares]] = {}
+        self._recovery: Recovery | None = None
         self._end_round()
 
     def __repr__(self) -> str:
         return f"<Server: {self.phase.name}, round {self.round_number}>"
 
+    def with_commitments(self, commitments: Mapping[int, bytes], *, run_id: bytes) -> Server:
+        """A server for a set-up of its own, whose parties committed to nonces.
+
+        Who committed must advertise, or the set-up is void (`unrevealed`): it is repeated without
+        them, under fresh commitments and another `run_id`.
+        """
+        run = replace(self._proposed, run_id=run_id, commitments=commitments_digest(commitments))
+        return Server(run=run, identities=self._identities, commitments=commitments)
+
     def on_advertise(self, data: Bytes) -> int:
         """JOINING: keep a party's signed key; its index is returned.
 
         Raises:
-            RemoteProtocolError: forged, or the party advertised before.
+            RemoteProtocolError: forged, of small order, another party's, without the nonce that
+                was committed to, or the party advertised before.
         """
         message = self._accept(data, Advertise, ServerPhase.JOINING, self._adverts)
-        sender, identity = message.sender, self._identities[message.sender]
-        statement = advertised(self.run.fingerprint, sender, identity, message.key)
-        if message.identity != identity or not verifies(identity, message.signature, statement):
+        sender, key, nonce = message.sender, message.key, message.nonce
+        statement = advertised(self.run.fingerprint, self._roster, sender, key, nonce)
+        if not verifies(self._identities[sender], message.signature, statement):
             raise RemoteProtocolError(
                 f"Expected the signed key of party {sender}, got a forged one."
             )
+        if key in self._keys or is_weak(key):
+            raise RemoteProtocolError(f"Expected a key of its own of party {sender}, got none.")
+        if self.run.sparse and self._commitments.get(sender) != commitment(sender, nonce):
+            raise RemoteProtocolError(
+                f"Expected the nonce that party {sender} committed to, got another."
+            )
+        self._keys.add(key)
         self._adverts[sender] = message
         return sender
+
+    @property
+    def unrevealed(self) -> tuple[int, ...]:
+        """JOINING: who committed to a nonce and has not advertised it; the set-up needs all."""
+        return tuple(sorted(set(self._commitments) - set(self._adverts)))
+
+    def nonces(self) -> bytes:
+        """READY: the Nonces that go with every Roster; empty where the graph is complete."""
+        if not self.run.sparse:
+            return b""
+        message = Nonces(
+            sender=SERVER,
+            round_number=0,
+            committed=self._mask(self._adverts),
+            nonces=b"".join(self._adverts[i].nonce for i in sorted(self._adverts)),
+        )
+        return encode(self.run, message)
 
     def roster(self) -> dict[int, bytes]:
         """JOINING → READY: the roster for each party that advertised.
@@ -97,7 +153,12 @@ class Server:
             TooFewSurvivors: fewer parties than a sum needs.
         """
         self._local("make the roster", ServerPhase.JOINING)
-        run = self.run
+        if self.unrevealed:
+            raise LocalProtocolError(
+                f"Expected every party that committed to advertise, {len(self.unrevealed)} did "
+                "not: the set-up is void."
+            )
+        self.run = run = self.run.with_beacon({i: a.nonce for i, a in self._adverts.items()})
         if len(self._adverts) < run.minimum_survivors:
             raise TooFewSurvivors(
                 f"Expected >= {run.minimum_survivors} parties, got {len(self._adverts)}."
@@ -106,7 +167,7 @@ class Server:
         self._slot = [{j: at for at, j in enumerate(row)} for row in self._near]
         self.phase = ServerPhase.READY
         present = self._mask(self._adverts)
-        entries = {j: a.key + a.signature for j, a in self._adverts.items()}
+        entries = {j: a.body() for j, a in self._adverts.items()}
         return {
             i: encode(
                 run,
@@ -120,29 +181,34 @@ class Server:
             for i in self._adverts
         }
 
-    def on_shares(self, data: Bytes) -> int:
+    def on_shares(self, data: Bytes, *, number: int | None = None) -> int:
         """Any phase after JOINING: keep a party's shares of a coming round.
 
+        Args:
+            data: a Shares.
+            number: the round that they were asked for; None: the coming one. Any other is refused.
+
         Raises:
-            RemoteProtocolError: a past round, one prepared before, or a wrong number of envelopes.
+            RemoteProtocolError: another round, one prepared before, or a wrong number of envelopes.
         """
         message = decode(self.run, data, Shares)
-        number, sender = message.round_number, message.sender
+        asked = self.round_number + 1 if number is None else number
+        sender = message.sender
         if self.phase is ServerPhase.JOINING or sender not in self._adverts:
             raise RemoteProtocolError(f"Expected shares of a joined party, got party {sender}.")
-        known = self._shares.get(number, {})
-        if number <= self.round_number or sender in known:
+        if message.round_number != asked or asked <= self.round_number:
             raise RemoteProtocolError(
-                f"Expected first shares for a round above {self.round_number}, got round {number}."
+                f"Expected shares of party {sender} for round {asked}, got them for round "
+                f"{message.round_number}."
             )
-        if len(known) == 0 and len(self._shares) >= 2:
-            raise RemoteProtocolError(f"Expected shares for two rounds at most, got {number} too.")
+        if sender in self._shares.get(asked, {}):
+            raise RemoteProtocolError(f"Expected one Shares of party {sender}, got two.")
         if len(message.envelopes) != ENVELOPE_BYTES * len(self._near[sender]):
             raise RemoteProtocolError(
                 f"Expected {len(self._near[sender])} envelopes of party {sender}, got "
                 f"{len(message.envelopes) // ENVELOPE_BYTES}."
             )
-        self._shares.setdefault(number, {})[sender] = message
+        self._shares.setdefault(asked, {})[sender] = message
         return sender
 
     def plan(
@@ -160,7 +226,7 @@ class Server:
             dimension: d.
             context: 32 bytes, what the application agreed to release.
             participants: None: all that joined. Left out in any case: who did not prepare this
-                round (robust), and who has fewer than t neighbours taking part.
+                round (robust), who is blamed, and who has fewer than t neighbours taking part.
 
         Raises:
             TooFewSurvivors: fewer participants than a sum needs.
@@ -173,6 +239,7 @@ class Server:
         run, robust = self.run, self.run.mode is Mode.ROBUST
         shares = self._shares.get(number, {})
         asked = set(self._adverts if participants is None else participants) & set(self._adverts)
+        asked -= self.blamed
         flags = np.zeros(run.parties, dtype=bool)
         flags[sorted(asked & set(shares) if robust else asked)] = True
         chosen = np.flatnonzero(eligible(run, flags)).tolist()
@@ -244,68 +311,81 @@ class Server:
             got = len(self._arrived)
             self._end_round()
             raise TooFewSurvivors(f"Expected >= {run.minimum_survivors} survivors, got {got}.")
-        self.phase = ServerPhase.CONFIRMING if run.active else ServerPhase.UNMASKING
+        self.phase = ServerPhase.CONFIRMING
+        if not run.active:
+            self._open()
         survivors = self._mask(self._arrived)
         message = Survivors(sender=SERVER, round_number=self.round_number, survivors=survivors)
         return encode(run, message)
 
     def on_confirm(self, data: Bytes) -> int:
-        """CONFIRMING: keep a survivor's MACs.
+        """CONFIRMING: keep a survivor's signature of the list.
 
         Raises:
-            RemoteProtocolError: not a survivor, a second one, or a wrong number of MACs.
+            RemoteProtocolError: not a survivor, a second one, or a false signature.
         """
         message = self._accept(data, Confirm, ServerPhase.CONFIRMING, self._confirmed)
-        targets = self._surviving(message.sender)
-        if len(message.macs) != CONFIRMATION_BYTES * len(targets):
+        statement = confirmed(self._plan_digest, self._mask(self._arrived))
+        if not verifies(self._identities[message.sender], message.signature, statement):
             raise RemoteProtocolError(
-                f"Expected {len(targets)} MACs of party {message.sender}, got "
-                f"{len(message.macs) // CONFIRMATION_BYTES}."
+                f"Expected party {message.sender} to sign the survivors' list, got another "
+                "signature."
             )
-        pieces = range(0, len(message.macs), CONFIRMATION_BYTES)
-        self._confirmed[message.sender] = {
-            j: message.macs[at : at + CONFIRMATION_BYTES]
-            for j, at in zip(targets, pieces, strict=True)
-        }
+        self._confirmed[message.sender] = message.signature
         return message.sender
 
     def confirmations(self) -> dict[int, bytes]:
-        """CONFIRMING → UNMASKING: for each party that confirmed, what its neighbours confirmed."""
-        self._local("pass on confirmations", ServerPhase.CONFIRMING)
-        self.phase = ServerPhase.UNMASKING
-        answers = {}
-        for i in self._confirmed:
-            members = self._members[i]
-            heard = np.zeros(self.run.degree, dtype=bool)
-            heard[: len(members)] = [j in self._confirmed for j in members]
-            macs = [self._confirmed[j][i] for j in members if j in self._confirmed]
-            answers[i] = encode(
-                self.run,
-                Confirmations(
-                    sender=SERVER,
-                    round_number=self.round_number,
-                    heard=pack_mask(heard),
-                    macs=b"".join(macs),
-                ),
-            )
-        return answers
+        """CONFIRMING → UNMASKING: for each party that confirmed, who else did; one message.
 
-    def on_reveal(self, data: Bytes) -> int:
-        """UNMASKING: keep what a survivor reveals.
+        As many signatures as a party asks for, and no more.
 
         Raises:
-            RemoteProtocolError: not a survivor, a second one, or a wrong number of secrets.
+            TooFewSurvivors: too few confirmed; the round is given up.
+        """
+        self._local("pass on confirmations", ServerPhase.CONFIRMING)
+        run, got = self.run, len(self._confirmed)
+        if got < run.confirmations:
+            self._end_round()
+            raise TooFewSurvivors(
+                f"Expected >= {run.confirmations} parties to confirm the survivors' list, got "
+                f"{got}."
+            )
+        self._open()
+        signers = sorted(self._confirmed)[: run.confirmations]
+        message = encode(
+            run,
+            Confirmations(
+                sender=SERVER,
+                round_number=self.round_number,
+                signers=self._mask(signers),
+                signatures=b"".join(self._confirmed[i] for i in signers),
+            ),
+        )
+        return dict.fromkeys(self._confirmed, message)
+
+    def _open(self) -> None:
+        self.phase = ServerPhase.UNMASKING
+        self._recovery = Recovery(
+            run=self.run,
+            number=self.round_number,
+            plan=self._plan_digest,
+            shares=self._given,
+            slots=self._slot,
+            members=self._members,
+            survivors=set(self._arrived),
+        )
+
+    def on_reveal(self, data: Bytes) -> int:
+        """UNMASKING: keep what a survivor reveals, as far as it is true.
+
+        Raises:
+            RemoteProtocolError: not a survivor, a second one, a wrong number of secrets, or false
+                ones (`Recovery.take`).
         """
         message = self._accept(data, Reveal, ServerPhase.UNMASKING, self._revealed)
-        members = self._members.get(message.sender, [])
-        surviving = len(self._surviving(message.sender))
-        expected = SECRET_BYTES * (2 * len(members) - surviving)
-        if len(message.secrets) != expected:
-            raise RemoteProtocolError(
-                f"Expected {expected} bytes of secrets from party {message.sender}, got "
-                f"{len(message.secrets)}."
-            )
-        self._revealed[message.sender] = message
+        if self._recovery is not None:
+            self._recovery.take(message)
+        self._revealed.add(message.sender)
         return message.sender
 
     def finish(self) -> Ring:
@@ -313,34 +393,25 @@ class Server:
 
         Raises:
             TooFewSurvivors: a mask cannot be rebuilt (robust), or a vector is missing
-                (optimistic). The round is given up, and its total with it.
+                (optimistic). The round is given up, and its total with it; who is to blame takes
+                part in no other.
         """
         robust = self.run.mode is Mode.ROBUST
         self._local("finish", ServerPhase.UNMASKING if robust else ServerPhase.VECTORS)
         try:
-            if robust:
-                recovery = Recovery(
-                    run=self.run,
-                    number=self.round_number,
-                    plan=self._plan_digest,
-                    shares=self._given,
-                    near=self._near,
-                    members=self._members,
-                    survivors=set(self._arrived),
-                    reveals=self._revealed,
-                )
-                add_masks(self._total, *recovery.masks_left())
+            if self._recovery is not None:
+                add_masks(self._total, *self._recovery.masks_left())
             elif len(self._arrived) < len(self._members):
                 raise TooFewSurvivors(
                     f"Expected all {len(self._members)} vectors of an optimistic round, got "
                     f"{len(self._arrived)}."
                 )
             return self._total
+        except BadDealer as error:
+            self.blamed.add(error.party)
+            raise
         finally:
             self._end_round()
-
-    def _surviving(self, party: int) -> list[int]:
-        return [j for j in self._members.get(party, []) if j in self._arrived]
 
     def _mask(self, parties: Iterable[int]) -> bytes:
         flags = np.zeros(self.run.parties, dtype=bool)
@@ -379,7 +450,8 @@ class Server:
         self._given: dict[int, Shares] = {}
         self._members: dict[int, list[int]] = {}
         self._arrived: dict[int, bool] = {}
-        self._confirmed: dict[int, dict[int, bytes]] = {}
-        self._revealed: dict[int, Reveal] = {}
+        self._confirmed: dict[int, bytes] = {}
+        self._revealed: set[int] = set()
+        self._recovery = None
         self._plan_digest = b""
         self._total = np.empty(0, dtype=ring_dtype(self.run.ring_bits))

@@ -1,25 +1,82 @@
-"""What the parties of a run agree on before any key, and what a party insists on for itself."""
+"""What the parties of a run agree on before any key, and what a party insists on for itself.
+
+Degree, threshold and confirmations are nobody's choice: everyone derives them from the number of
+parties and the collusion that is assumed, by `derive`. A server proposes how many parties may
+collude, a party accepts no fewer than its own policy says, and the rest follows.
+"""
 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from secure_agg.beacon import NO_BEACON, beacon_of, commitments_digest, roster_digest
 from secure_agg.encoding import ring_dtype
-from secure_agg.graph import LARGEST_DEGREE, choose_degree, neighbour_table, security_failure
+from secure_agg.graph import choose_degree, neighbour_table
 from secure_agg.interface import Mode, RemoteProtocolError
 from secure_agg.primitives import digest
 
-__all__ = ["Policy", "RunParameters"]
+__all__ = ["MOST_PARTIES", "Derived", "Policy", "RunParameters", "assumed_corrupt", "derive"]
 
-_LAYOUT = struct.Struct(">B16s32sIHHIIBBB")
-_VERSION = 1
+_LAYOUT = struct.Struct(">B16s32s32sIIIIIBBB")
+_VERSION = 2
 _MODES = {Mode.ROBUST: 0, Mode.OPTIMISTIC: 1}
-_SECURITY_BITS = 40
+MOST_PARTIES = 2**20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Derived:
+    """What follows from m, c, d and the kind of server; `derive` makes it.
+
+    Attributes:
+        degree: k, neighbours of a party.
+        threshold: t, shares that rebuild a secret, and neighbours that a party must have.
+        confirmations: parties that must have signed one survivors' list before a party reveals
+            for it, so many that no second list can have as many; 0 where none are asked for.
+        least_survivors: least number of vectors in a sum that is unmasked.
+    """
+
+    degree: int
+    threshold: int
+    confirmations: int
+    least_survivors: int
+
+
+def assumed_corrupt(parties: int) -> int:
+    """How many parties may collude with the server where nobody says: a tenth, at least one.
+
+    None of two: who colludes with the server against the only other party needs no protocol.
+    """
+    return max(1, parties // 10) if parties > 2 else 0
+
+
+@lru_cache(maxsize=64)
+def derive(parties: int, *, corrupt: int, dropped: int, active: bool) -> Derived:
+    """Degree, threshold, confirmations and least survivors, from what is assumed.
+
+    Args:
+        parties: m.
+        corrupt: c, parties that may collude with the server.
+        dropped: d, parties whose silence a round is to bear; no condition of secrecy needs it.
+        active: against a server that lies.
+
+    Raises:
+        ValueError: nothing meets the bounds of `graph`, with the numbers.
+    """
+    degree, threshold = choose_degree(parties, corrupt=corrupt, dropped=dropped, active=active)
+    # Two lists that both have more than (m + c)/2 signers share an honest one, who signs only one.
+    confirmations = (parties + corrupt) // 2 + 1 if active and parties > 1 else 0
+    return Derived(
+        degree=degree,
+        threshold=threshold,
+        confirmations=confirmations,
+        least_survivors=max(1, confirmations),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,68 +84,62 @@ class RunParameters:
     """Parameters of one run; every party signs them together with its key.
 
     Attributes:
-        run_id: 16 bytes, new for every run.
-        beacon: 32 bytes of public randomness for the graph, fixed before the keys.
+        run_id: 16 bytes, new for every set-up.
         parties: m.
-        degree: k, neighbours of a party.
-        threshold: t, shares that rebuild a secret, and confirmations a party asks for.
         minimum_survivors: least number of vectors in a sum that is unmasked.
         corrupt: c, parties assumed to collude with the server.
+        dropped: d, parties whose silence a round is to bear.
+        rounds: the last round that the run can reach, repetitions counted.
         ring_bits: b.
         mode: robust or optimistic.
         active: survivors' lists are confirmed among the parties (a third stage).
+        commitments: digest of the nonces' commitments; zeros where the graph is complete.
+        beacon: what orders the graph, once the nonces are revealed; zeros before, and where the
+            graph is complete.
 
     Raises:
-        ValueError: out of range, or (robust) below the security bound of `graph`, with numbers.
+        ValueError: out of range, or no graph meets its bounds, with numbers.
     """
 
     run_id: bytes = field(repr=False)
-    beacon: bytes = field(repr=False)
     parties: int
-    degree: int
-    threshold: int
     minimum_survivors: int
     corrupt: int
+    dropped: int = 0
+    rounds: int = 2**32 - 2
     ring_bits: int = 32
     mode: Mode = Mode.ROBUST
     active: bool = True
+    commitments: bytes = field(default=NO_BEACON, repr=False)
+    beacon: bytes = field(default=NO_BEACON, repr=False)
 
     def __post_init__(self) -> None:
         ring_dtype(self.ring_bits)
-        if len(self.run_id) != 16 or len(self.beacon) != 32:
+        if len(self.run_id) != 16 or len(self.beacon) != 32 or len(self.commitments) != 32:
             raise ValueError(
-                "Expected a run_id of 16 bytes and a beacon of 32, "
-                f"got {len(self.run_id)} and {len(self.beacon)}."
+                "Expected a run_id of 16 bytes, commitments and a beacon of 32, got "
+                f"{len(self.run_id)}, {len(self.commitments)} and {len(self.beacon)}."
             )
-        m, k, t, c = self.parties, self.degree, self.threshold, self.corrupt
-        if not 1 <= m <= 2**20:
+        m, c = self.parties, self.corrupt
+        if not 1 <= m <= MOST_PARTIES:
             raise ValueError(f"Expected parties from 1 to 2^20, got {m}.")
-        if not 0 <= k <= min(m - 1, LARGEST_DEGREE) or m * k % 2 or (k == 0 and m > 1):
+        if not 0 <= c < m or not 0 <= self.dropped < m:
             raise ValueError(
-                f"Expected a degree from 1 to {min(m - 1, LARGEST_DEGREE)} with m·k even, got {k}."
+                f"Expected corrupt and dropped from 0 to m - 1 = {m - 1}, got {c} and "
+                f"{self.dropped}."
             )
-        if not min(1, k) <= t <= k:
-            raise ValueError(f"Expected a threshold from 1 to the degree {k}, got {t}.")
-        if not 0 <= c < m:
-            raise ValueError(f"Expected corrupt from 0 to m - 1 = {m - 1}, got {c}.")
-        if not 1 <= self.minimum_survivors <= m:
+        if not 1 <= self.rounds < 2**32 - 1:
+            raise ValueError(f"Expected rounds from 1 to 2^32 - 2, got {self.rounds}.")
+        if self.mode is Mode.OPTIMISTIC and self.active:
+            raise ValueError("Expected active False in optimistic mode, which confirms nothing.")
+        least = self.derived.least_survivors
+        if not least <= self.minimum_survivors <= m:
             raise ValueError(
-                f"Expected minimum_survivors from 1 to m = {m}, got {self.minimum_survivors}."
+                f"Expected minimum_survivors from {least} (m = {m}, corrupt {c}, active "
+                f"{self.active}) to m, got {self.minimum_survivors}."
             )
-        if self.mode is Mode.OPTIMISTIC or m == 1:
-            return
-        failure = security_failure(m, k, t, c, self.active)
-        if failure > 2.0**-_SECURITY_BITS:
-            raise ValueError(
-                f"Expected a threshold whose failure bound is <= 2^-{_SECURITY_BITS}, got "
-                f"{failure:.3g} (threshold {t}, degree {k}, parties {m}, corrupt {c}, "
-                f"active {self.active})."
-            )
-        if self.active and 2 * self.minimum_survivors <= m + c:
-            raise ValueError(
-                f"Expected minimum_survivors > (m + corrupt)/2 = {(m + c) / 2:g}, got "
-                f"{self.minimum_survivors}: two disjoint lists could both be accepted."
-            )
+        if not self.sparse and (self.commitments, self.beacon) != (NO_BEACON, NO_BEACON):
+            raise ValueError("Expected no commitments and no beacon for a complete graph.")
 
     @classmethod
     def choose(
@@ -97,65 +148,88 @@ class RunParameters:
         parties: int,
         minimum_survivors: int,
         run_id: bytes,
-        beacon: bytes,
+        rounds: int = 2**32 - 2,
         ring_bits: int = 32,
         mode: Mode = Mode.ROBUST,
         active: bool = True,
         corrupt: int | None = None,
         dropped: int | None = None,
-        degree: int | None = None,
-        threshold: int | None = None,
+        commitments: Mapping[int, bytes] | None = None,
     ) -> RunParameters:
-        """Fill in what is not given from the bounds of `graph`.
+        """Fill in what is not given.
 
         Args:
             parties: m.
-            minimum_survivors: asked for; raised to the least number that an active server cannot
-                turn into two disjoint lists, ⌊(m + c)/2⌋ + 1.
+            minimum_survivors: asked for; raised to the least number that `derive` allows.
             run_id: 16 bytes.
-            beacon: 32 bytes.
+            rounds: the last round that the run can reach.
             ring_bits: b.
-            mode: robust or optimistic.
+            mode: robust or optimistic, which is never active.
             active: with the survivors' confirmation.
-            corrupt: c; None: 10% of the parties (0 below ten).
+            corrupt: c; None: `assumed_corrupt`.
             dropped: that the degree must bear; None: 10% of the parties.
-            degree: k; None: chosen. When given, the threshold is the least secure one.
-            threshold: t; None: chosen.
+            commitments: to the parties' nonces, where the graph is not complete.
 
         Raises:
             ValueError: no such parameters, or outside their ranges.
         """
-        colluding = parties // 10 if corrupt is None else corrupt
+        colluding = assumed_corrupt(parties) if corrupt is None else corrupt
         silent = parties // 10 if dropped is None else dropped
-        if parties == 1:
-            k, t = 0, 0
-        elif degree is None:
-            k, t = choose_degree(parties, corrupt=colluding, dropped=silent, active=active)
-        else:
-            k, t = degree, degree
-            if 0 < degree < parties:  # anything else is refused with its numbers below
-                t = next(
-                    t
-                    for t in range(degree // 2 + 1, degree + 1)
-                    if t == degree
-                    or security_failure(parties, degree, t, colluding, active)
-                    <= 2.0**-_SECURITY_BITS
-                )
-        least = minimum_survivors
-        if mode is Mode.ROBUST and active and parties > 1:
-            least = max(least, (parties + colluding) // 2 + 1)
+        active = active and mode is Mode.ROBUST
+        least = derive(parties, corrupt=colluding, dropped=silent, active=active).least_survivors
         return cls(
             run_id=run_id,
-            beacon=beacon,
             parties=parties,
-            degree=k,
-            threshold=t if threshold is None else threshold,
-            minimum_survivors=least,
+            minimum_survivors=max(minimum_survivors, least),
             corrupt=colluding,
+            dropped=silent,
+            rounds=rounds,
             ring_bits=ring_bits,
             mode=mode,
             active=active,
+            commitments=commitments_digest(commitments) if commitments else NO_BEACON,
         )
+
+    @cached_property
+    def derived(self) -> Derived:
+        """What these parameters come to."""
+        return derive(self.parties, corrupt=self.corrupt, dropped=self.dropped, active=self.active)
+
+    @property
+    def degree(self) -> int:
+        """k."""
+        return self.derived.degree
+
+    @property
+    def threshold(self) -> int:
+        """t."""
+        return self.derived.threshold
+
+    @property
+    def confirmations(self) -> int:
+        """Signatures over one survivors' list that a party asks for before it reveals."""
+        return self.derived.confirmations
+
+    @property
+    def sparse(self) -> bool:
+        """Whether the graph is not complete, so that it depends on a beacon."""
+        return self.degree < self.parties - 1
+
+    @cached_property
+    def tag(self) -> bytes:
+        """8 bytes that the run's messages carry, before its beacon is known and after."""
+        return self.proposed.fingerprint[:8]
+
+    @property
+    def proposed(self) -> RunParameters:
+        """These parameters as they were before the set-up gave them their beacon."""
+        return replace(self, beacon=NO_BEACON)
+
+    def with_beacon(self, nonces: Mapping[int, bytes]) -> RunParameters:
+        """These parameters with the beacon of the revealed nonces; a complete graph has none."""
+        if not self.sparse:
+            return self
+        return replace(self, beacon=beacon_of(self.proposed.fingerprint, nonces))
 
     @property
     def neighbours(self) -> NDArray[np.int64]:
@@ -172,8 +246,9 @@ class RunParameters:
     def to_bytes(self) -> bytes:
         """The canonical encoding; `fingerprint` is over it."""
         return _LAYOUT.pack(
-            _VERSION, self.run_id, self.beacon, self.parties, self.degree, self.threshold,
-            self.minimum_survivors, self.corrupt, self.ring_bits, _MODES[self.mode], self.active,
+            _VERSION, self.run_id, self.commitments, self.beacon, self.parties,
+            self.minimum_survivors, self.corrupt, self.dropped, self.rounds, self.ring_bits,
+            _MODES[self.mode], self.active,
         )  # fmt: skip
 
     @classmethod
@@ -185,24 +260,30 @@ class RunParameters:
         """
         if len(data) != _LAYOUT.size:
             raise RemoteProtocolError(f"Expected {_LAYOUT.size} bytes, got {len(data)}.")
-        version, run_id, beacon, m, k, t, least, c, bits, mode, active = _LAYOUT.unpack(data)
+        version, run_id, commitments, beacon, *numbers = _LAYOUT.unpack(data)
+        m, least, c, d, rounds, bits, mode, active = numbers
         if version != _VERSION or mode > 1 or active > 1:
             raise RemoteProtocolError(
-                f"Expected version 1, mode 0 or 1, active 0 or 1, got {version}, {mode}, {active}."
+                f"Expected version {_VERSION}, mode 0 or 1, active 0 or 1, got {version}, {mode}, "
+                f"{active}."
             )
         try:
             return cls(
-                run_id=run_id, beacon=beacon, parties=m, degree=k, threshold=t,
-                minimum_survivors=least, corrupt=c, ring_bits=bits, active=bool(active),
-                mode=Mode.OPTIMISTIC if mode else Mode.ROBUST,
+                run_id=run_id, commitments=commitments, beacon=beacon, parties=m, corrupt=c,
+                dropped=d, minimum_survivors=least, rounds=rounds, ring_bits=bits,
+                active=bool(active), mode=Mode.OPTIMISTIC if mode else Mode.ROBUST,
             )  # fmt: skip
         except ValueError as error:
             raise RemoteProtocolError(str(error)) from error
 
     @cached_property
     def fingerprint(self) -> bytes:
-        """32 bytes that a party signs, and that every secret of the run is bound to."""
-        return digest(b"parley/parameters", self.to_bytes())
+        """32 bytes that a party signs, and that every secret of the run is bound to.
+
+        What was derived is in it: two programs that derive differently don't meet.
+        """
+        derived = struct.pack(">III", self.degree, self.threshold, self.confirmations)
+        return digest(b"parley/parameters", self.to_bytes(), derived)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,20 +294,16 @@ class Policy:
         identities: Ed25519 public keys of all parties of the roster, by index, known from outside
             the protocol; never learned from the server.
         minimum_survivors: least number of vectors in a sum that it helps to unmask.
-        minimum_degree: least number of neighbours.
-        minimum_threshold: least threshold.
-        corrupt: colluding parties it wants to be safe against.
+        minimum_degree: least number of neighbours, in the roster and in every round.
+        corrupt: colluding parties it wants to be safe against; None: `assumed_corrupt`.
         active: insists on the survivors' confirmation (which optimistic rounds do not have).
-        beacon: the public randomness it knows; None: takes the run's.
     """
 
     identities: tuple[bytes, ...]
     minimum_survivors: int
     minimum_degree: int = 1
-    minimum_threshold: int = 1
-    corrupt: int = 0
+    corrupt: int | None = None
     active: bool = True
-    beacon: bytes | None = None
 
     def __post_init__(self) -> None:
         if len(set(self.identities)) != len(self.identities):
@@ -236,6 +313,11 @@ class Policy:
             )
         if any(len(identity) != 32 for identity in self.identities):
             raise ValueError("Expected identities of 32 bytes.")
+
+    @cached_property
+    def roster(self) -> bytes:
+        """32 bytes that name the roster."""
+        return roster_digest(self.identities)
 
     def check(self, run: RunParameters) -> None:
         """Accept a run's parameters or refuse them.
@@ -247,18 +329,21 @@ class Policy:
             raise RemoteProtocolError(
                 f"Expected {len(self.identities)} parties, got {run.parties}."
             )
+        corrupt = assumed_corrupt(run.parties) if self.corrupt is None else self.corrupt
         for name, least, got in (
             ("minimum_survivors", self.minimum_survivors, run.minimum_survivors),
             ("degree", self.minimum_degree, run.degree),
-            ("threshold", self.minimum_threshold, run.threshold),
-            ("corrupt", self.corrupt, run.corrupt),
+            ("corrupt", corrupt, run.corrupt),
         ):
             if got < least:
                 raise RemoteProtocolError(f"Expected {name} >= {least}, got {got}.")
-        if self.active and not (run.active and run.mode is Mode.ROBUST):
+        if self.active and not run.active:
             raise RemoteProtocolError(
                 "Expected robust mode with confirmed survivors, got "
                 f"{run.mode.value} mode with active {run.active}."
             )
-        if self.beacon is not None and self.beacon != run.beacon:
-            raise RemoteProtocolError("Expected the beacon of the party's policy, got another one.")
+        if run.sparse and run.commitments == NO_BEACON:
+            raise RemoteProtocolError(
+                "Expected commitments to every party's nonce for a graph that is not complete, "
+                "got none."
+            )

@@ -13,17 +13,20 @@ byte accounting are all there is to compute. For simulation only: the caller see
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 
+from secure_agg.beacon import commitment, commitments_digest
 from secure_agg.encoding import Ring, ring_dtype
 from secure_agg.interface import DropStage, LocalProtocolError, Mode, SumResult
 from secure_agg.outcome import optimistic_outcome, robust_outcome
 from secure_agg.parameters import RunParameters
 from secure_agg.primitives import digest
 
-__all__ = ["IdealSum", "check_vectors", "simulated_parameters"]
+__all__ = ["IdealSum", "check_vectors", "simulated_nonces", "simulated_parameters"]
+__all__ += ["with_simulated_beacon"]
 
 
 def simulated_parameters(
@@ -33,32 +36,47 @@ def simulated_parameters(
     ring_bits: int = 32,
     mode: Mode = Mode.ROBUST,
     active: bool = True,
-    degree: int | None = None,
-    threshold: int | None = None,
     corrupt: int | None = None,
     dropped: int | None = None,
     seed: bytes = b"",
 ) -> RunParameters:
-    """Parameters of a run in one process; its identity and beacon come from `seed`, publicly.
+    """Parameters of a run in one process; its identity and nonces come from `seed`, publicly.
 
     The arguments are those of `RunParameters.choose`; None takes the bound's choice.
 
     Raises:
         ValueError: parameters out of range or below the security bound, with the numbers.
     """
-    return RunParameters.choose(
+    run = RunParameters.choose(
         parties=parties,
         minimum_survivors=minimum_survivors,
         run_id=digest(b"parley/simulated run", seed)[:16],
-        beacon=digest(b"parley/simulated beacon", seed),
         ring_bits=ring_bits,
         mode=mode,
         active=active,
         corrupt=corrupt,
         dropped=dropped,
-        degree=degree,
-        threshold=threshold,
     )
+    return with_simulated_beacon(run)
+
+
+def simulated_nonces(run: RunParameters) -> dict[int, bytes]:
+    """What the parties of one process commit to and reveal: public, so that runs repeat."""
+    if not run.sparse:
+        return {}
+    return {
+        i: digest(b"parley/simulated nonce", run.run_id, i.to_bytes(4, "big"))
+        for i in range(run.parties)
+    }
+
+
+def with_simulated_beacon(run: RunParameters) -> RunParameters:
+    """Parameters after the set-up of `simulated_nonces`: what `MaskedSum` comes to, too."""
+    nonces = simulated_nonces(run)
+    if not nonces:
+        return run
+    given = commitments_digest({i: commitment(i, nonce) for i, nonce in nonces.items()})
+    return replace(run, commitments=given).with_beacon(nonces)
 
 
 def check_vectors(run: RunParameters, vectors: Ring, round_number: int, last_round: int) -> None:

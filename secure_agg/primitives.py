@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 __all__ = ["KEY_BYTES", "Entropy", "agree", "derive", "digest", "expand_seed", "keystream_cipher"]
-__all__ += ["mac", "mac_matches", "public_key", "seal", "sign", "signing_public"]
+__all__ += ["is_weak", "public_key", "seal", "share_digest", "sign", "signing_public"]
 __all__ += ["unseal", "verifies"]
 
 Entropy = Callable[[int], bytes]
@@ -40,6 +40,14 @@ def agree(private: bytes, exchanges: Iterable[tuple[bytes, bytes]]) -> list[byte
     return [hmac.digest(salt, secret, "sha256") for secret, salt in shared]
 
 
+def is_weak(peer: bytes) -> bool:
+    """Whether an X25519 key has small order: whatever it is agreed with, the secret is zero."""
+    with suppress(ValueError):
+        X25519PrivateKey.generate().exchange(X25519PublicKey.from_public_bytes(peer))
+        return False
+    return True
+
+
 def public_key(private: bytes) -> bytes:
     """The X25519 public key of 32 private bytes."""
     return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
@@ -63,12 +71,9 @@ def verifies(public: bytes, signature: bytes, message: bytes) -> bool:
     return False
 
 
-def mac(key: bytes, message: bytes) -> bytes:
-    """HMAC-SHA256 cut to 128 bits: a forgery succeeds with probability 2^−128 a try."""
-    return hmac.digest(key, message, "sha256")[:16]
-
-
-mac_matches = hmac.compare_digest  # in constant time: its duration says nothing about the MAC
+def share_digest(share: bytes) -> bytes:
+    """16 bytes that a share is held against. It has 256 random bits, so they say nothing of it."""
+    return hashlib.sha256(share).digest()[:16]
 
 
 def seal(key: bytes, sender: int, plaintext: bytes, bound_to: bytes) -> bytes:

@@ -3,6 +3,9 @@
 Survivors' self masks are in the total, and the masks of survivors with dropped parties. A self
 seed comes from its owner, or from t shares of it; a pair key from the surviving end, or, where
 that fell silent, from the dropped party's table, opened by t shares of its recovery secret.
+
+Every share is held against its dealer's digest of it when it comes, so that what is combined is
+true, however many others are garbage. Who dealt shares that don't combine is known, too.
 """
 
 from __future__ import annotations
@@ -12,15 +15,27 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from secure_agg.edges import mask_key
-from secure_agg.interface import TooFewSurvivors
+from secure_agg.interface import RemoteProtocolError, TooFewSurvivors
 from secure_agg.messages import Reveal, Shares
-from secure_agg.outcome import SECRET_BYTES
+from secure_agg.outcome import SECRET_BYTES, SHARE_DIGEST_BYTES
 from secure_agg.parameters import RunParameters
-from secure_agg.primitives import unseal
-from secure_agg.shamir import recover
+from secure_agg.primitives import share_digest, unseal
+from secure_agg.shamir import combine
 from secure_agg.statements import bound, commitment, table_key
 
-__all__ = ["Recovery"]
+__all__ = ["BadDealer", "Recovery"]
+
+
+class BadDealer(TooFewSurvivors):
+    """A secret that is needed cannot be rebuilt, and it is its dealer's doing.
+
+    Attributes:
+        party: who shared out what is no secret, or shares that nobody could open.
+    """
+
+    def __init__(self, party: int, message: str) -> None:
+        super().__init__(message)
+        self.party = party
 
 
 @dataclass(kw_only=True, repr=False)
@@ -32,42 +47,81 @@ class Recovery:
         number: the round.
         plan: digest of its plan.
         shares: what each participant shared before the round.
-        near: present neighbours by party.
+        slots: by party: neighbour to its place among those present, ascending.
         members: participating neighbours by participant.
         survivors: whose vectors are in the total.
-        reveals: what survivors revealed.
     """
 
     run: RunParameters
     number: int
     plan: bytes
     shares: dict[int, Shares]
-    near: list[list[int]]
+    slots: list[dict[int, int]]
     members: dict[int, list[int]]
     survivors: set[int]
-    reveals: dict[int, Reveal]
-    _index: dict[int, dict[int, tuple[int, bool]]] = field(default_factory=dict)
+    _seeds: dict[int, bytes] = field(default_factory=dict)
+    _keys: dict[tuple[int, int], bytes] = field(default_factory=dict)
+    _true: dict[int, dict[int, bytes]] = field(default_factory=dict)  # by dealer, by holder
+
+    def take(self, reveal: Reveal) -> None:
+        """Keeps what is true of what a survivor revealed.
+
+        Shares that differ from their dealers' digests are left out. A few may be the dealers'
+        fault; more than c of them, or a self seed that is not its own, are the sender's.
+
+        Raises:
+            RemoteProtocolError: of another length, a false self seed, or more than c false shares.
+                Nothing of it is kept.
+        """
+        sender, members = reveal.sender, self.members.get(reveal.sender, [])
+        surviving = sum(j in self.survivors for j in members)
+        expected = SECRET_BYTES * (2 * len(members) - surviving)
+        if len(reveal.secrets) != expected:
+            raise RemoteProtocolError(
+                f"Expected {expected} bytes of secrets from party {sender}, got "
+                f"{len(reveal.secrets)}."
+            )
+        if not self._is_secret(sender, b"self", reveal.seed):
+            raise RemoteProtocolError(f"Expected the self seed of party {sender}, got another.")
+        opened = np.unpackbits(np.frombuffer(reveal.opened, dtype=np.uint8)).tolist()
+        keys, shares, false, at = {}, {}, 0, 0
+        for n, j in enumerate(members):
+            if j not in self.survivors:
+                keys[sender, j] = reveal.secrets[at : at + SECRET_BYTES]
+                at += SECRET_BYTES
+            share = reveal.secrets[at : at + SECRET_BYTES]
+            at += SECRET_BYTES
+            if opened[n] and share_digest(share) == self._digest(j, sender):
+                shares[j] = share
+            else:
+                false += opened[n]
+        if false > self.run.corrupt:  # so many dealers cannot all have lied
+            raise RemoteProtocolError(
+                f"Expected true shares from party {sender}, got {false} false ones."
+            )
+        self._seeds[sender] = reveal.seed
+        self._keys |= keys
+        for j, share in shares.items():
+            self._true.setdefault(j, {})[sender] = share
 
     def masks_left(self) -> tuple[list[bytes], list[bytes]]:
         """Keys whose masks are to be added to and to be subtracted from the total.
 
         Raises:
-            TooFewSurvivors: fewer than t true shares of a secret that is needed.
+            TooFewSurvivors: fewer than t true shares of a secret that is needed; `BadDealer`
+                where its dealer is to blame.
         """
         plus: list[bytes] = []
         minus: list[bytes] = []
         for i in sorted(self.survivors):
-            reveal = self.reveals.get(i)
-            if reveal is not None and self.is_secret(i, b"self", reveal.seed):
-                minus.append(reveal.seed)
-            else:
-                minus.append(self._rebuild(i, b"self"))
+            seed = self._seeds.get(i)
+            minus.append(self._rebuild(i, b"self") if seed is None else seed)
         for i in sorted(set(self.members) - self.survivors):
             table: dict[int, bytes] | None = None
             for j in self.members[i]:
                 if j not in self.survivors:
                     continue
-                key = self._pair_key(j, i)
+                key = self._keys.get((j, i))
                 if key is None:
                     table = self._table(i) if table is None else table
                     key = mask_key(table[j], self.plan)
@@ -75,24 +129,38 @@ class Recovery:
                 (minus if j < i else plus).append(key)
         return plus, minus
 
-    def is_secret(self, party: int, which: bytes, secret: bytes) -> bool:
+    def _is_secret(self, party: int, which: bytes, secret: bytes) -> bool:
         """Whether a secret is the one that a party committed to; `which` is self or recovery."""
         commitments = self.shares[party].commitments
         expected = commitments[:SECRET_BYTES] if which == b"self" else commitments[SECRET_BYTES:]
         return commitment(self.run, self.number, party, which, secret) == expected
 
+    def _digest(self, dealer: int, holder: int) -> bytes:
+        """What the dealer said of the one share that the holder may reveal."""
+        place = 2 * self.slots[dealer][holder] + (dealer not in self.survivors)
+        at = SHARE_DIGEST_BYTES * place
+        return self.shares[dealer].digests[at : at + SHARE_DIGEST_BYTES]
+
     def _rebuild(self, party: int, which: bytes) -> bytes:
+        given, threshold = self._true.get(party, {}), self.run.threshold
         shares = {
-            x: share
+            x: given[holder]
             for x, holder in enumerate(self.run.neighbours[party].tolist(), start=1)
-            if (share := self._share(holder, party)) is not None
+            if holder in given
         }
-        threshold = self.run.threshold
-        secret = recover(shares, threshold, lambda s: self.is_secret(party, which, s))
-        if secret is None:
-            raise TooFewSurvivors(
+        if len(shares) < threshold:
+            without = sum(j in self._seeds for j in self.members[party]) - len(shares)
+            said = (
                 f"Expected >= {threshold} true shares of a secret of party {party}, got "
-                f"{len(shares)} shares that do not give it."
+                f"{len(shares)}."
+            )
+            if without > self.run.corrupt:  # so many holders cannot all have lied
+                raise BadDealer(party, said)
+            raise TooFewSurvivors(said)
+        secret = combine(dict(list(shares.items())[:threshold]))
+        if not self._is_secret(party, which, secret):
+            raise BadDealer(
+                party, f"Expected party {party} to have shared out a secret of its own."
             )
         return secret
 
@@ -100,36 +168,7 @@ class Recovery:
         key = table_key(self._rebuild(party, b"recovery"))
         where = bound(self.run, self.number, party, party)
         table = unseal(key, party, self.shares[party].table, where)
-        near = self.near[party]
-        if table is None or len(table) != SECRET_BYTES * len(near):
-            raise TooFewSurvivors(f"Expected a true table of party {party}, got garbage.")
-        return {j: table[at * SECRET_BYTES : (at + 1) * SECRET_BYTES] for at, j in enumerate(near)}
-
-    def _pair_key(self, holder: int, about: int) -> bytes | None:
-        found = self._find(holder, about)
-        return None if found is None else found[0][:SECRET_BYTES]
-
-    def _share(self, holder: int, about: int) -> bytes | None:
-        found = self._find(holder, about)
-        return found[0][-SECRET_BYTES:] if found is not None and found[1] else None
-
-    def _find(self, holder: int, about: int) -> tuple[bytes, bool] | None:
-        """What a holder revealed about a neighbour, and whether it could open the share."""
-        reveal = self.reveals.get(holder)
-        if reveal is None:
-            return None
-        index = self._index.get(holder)
-        if index is None:
-            flags = np.unpackbits(np.frombuffer(reveal.opened, dtype=np.uint8)).tolist()
-            index, at = {}, 0
-            for n, j in enumerate(self.members[holder]):
-                index[j] = (at, bool(flags[n]))
-                at += self._entry(j)
-            self._index[holder] = index
-        if about not in index:
-            return None
-        at, given = index[about]
-        return reveal.secrets[at : at + self._entry(about)], given
-
-    def _entry(self, about: int) -> int:
-        return SECRET_BYTES if about in self.survivors else 2 * SECRET_BYTES
+        slots = self.slots[party]
+        if table is None or len(table) != SECRET_BYTES * len(slots):
+            raise BadDealer(party, f"Expected a true table of party {party}, got garbage.")
+        return {j: table[n * SECRET_BYTES : (n + 1) * SECRET_BYTES] for j, n in slots.items()}

@@ -13,20 +13,17 @@ with fewer multiplications.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
-from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
-from secure_agg.primitives import Entropy, expand_seed
+from secure_agg.primitives import Entropy
 
-__all__ = ["MAX_ATTEMPTS", "combine", "recover", "split"]
+__all__ = ["combine", "split"]
 
 _Bytes = NDArray[np.uint8]
-MAX_ATTEMPTS = 200
-"""Subsets that `recover` tries; bounds the time that garbage shares can cost."""
 
 
 def _tables() -> tuple[_Bytes, NDArray[np.int64], _Bytes]:
@@ -112,36 +109,3 @@ def combine(shares: Mapping[int, bytes]) -> bytes:
     points = np.fromiter(shares, dtype=np.int64, count=len(shares))
     values = np.frombuffer(b"".join(shares.values()), dtype=np.uint8).reshape(len(shares), -1)
     return _apply(_weights(points, np.zeros(1, dtype=np.int64)), values).tobytes()
-
-
-def recover(
-    shares: Mapping[int, bytes], threshold: int, is_secret: Callable[[bytes], bool]
-) -> bytes | None:
-    """The secret in spite of some garbage among the shares, or None.
-
-    Tries subsets of t shares, first those given first, until one satisfies the commitment; at
-    most `MAX_ATTEMPTS`.
-
-    Args:
-        shares: share by coordinate.
-        threshold: t.
-        is_secret: whether a candidate matches the dealer's commitment.
-    """
-    if len(shares) < threshold:
-        return None
-    coordinates = list(shares)
-    for chosen in islice(_subsets(coordinates, threshold), MAX_ATTEMPTS):
-        candidate = combine({x: shares[x] for x in chosen})
-        if is_secret(candidate):
-            return candidate
-    return None
-
-
-def _subsets(coordinates: list[int], threshold: int) -> Iterator[list[int]]:
-    yield coordinates[:threshold]
-    if len(coordinates) == threshold:
-        return
-    draw = expand_seed(b"parley/share subsets")  # public: only spreads the attempts
-    while True:
-        words = np.frombuffer(draw(4 * len(coordinates)), dtype="<u4")
-        yield [coordinates[n] for n in np.argsort(words, kind="stable")[:threshold]]

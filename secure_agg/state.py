@@ -20,7 +20,7 @@ from secure_agg.parameters import RunParameters
 
 __all__ = ["OpenRound", "PartyState", "Phase", "Prepared"]
 
-_VERSION = 1
+_VERSION = 2
 
 
 class Phase(IntEnum):
@@ -40,7 +40,6 @@ class Prepared:
     seed: bytes
     pair_keys: list[bytes]
     envelope_keys: list[bytes]
-    mac_keys: list[bytes]
 
 
 @dataclass(kw_only=True, repr=False)
@@ -55,7 +54,6 @@ class OpenRound:
     members: list[int]
     pair_keys: list[bytes]
     envelope_keys: list[bytes]
-    mac_keys: list[bytes]
     envelopes: bytes
 
 
@@ -64,7 +62,9 @@ class PartyState:
     """State of one party in one run.
 
     Attributes:
-        run: parameters.
+        run: parameters; with their beacon, once the set-up is done.
+        roster: digest of the roster that the key of the run was signed for.
+        nonce: revealed in the set-up, for the beacon; then empty.
         index: own index.
         phase: where it stands.
         private_key: X25519 key until the roster, then empty.
@@ -79,6 +79,8 @@ class PartyState:
     run: RunParameters
     index: int
     phase: Phase = Phase.NEW
+    roster: bytes = b""
+    nonce: bytes = b""
     private_key: bytes = b""
     near: list[int] = field(default_factory=list)
     chains: list[bytes] = field(default_factory=list)
@@ -98,14 +100,15 @@ class PartyState:
         out = _Writer()
         out.number(_VERSION, self.index, self.phase, self.chain_round, self.last_round)
         out.blob(self.run.to_bytes())
-        out.blob(self.private_key)
+        for part in (self.roster, self.nonce, self.private_key):
+            out.blob(part)
         out.numbers(self.near)
         out.blobs(self.chains)
         out.number(len(self.prepared))
         for number, prepared in sorted(self.prepared.items()):
             out.number(number)
             out.blob(prepared.seed)
-            for keys in (prepared.pair_keys, prepared.envelope_keys, prepared.mac_keys):
+            for keys in (prepared.pair_keys, prepared.envelope_keys):
                 out.blobs(keys)
         out.number(self.current is not None)
         if self.current is not None:
@@ -115,7 +118,7 @@ class PartyState:
                 out.blob(part)
             out.blob(current.seed)
             out.numbers(current.members)
-            for keys in (current.pair_keys, current.envelope_keys, current.mac_keys):
+            for keys in (current.pair_keys, current.envelope_keys):
                 out.blobs(keys)
             out.blob(current.envelopes)
         return b"".join(out.parts)
@@ -140,6 +143,8 @@ class PartyState:
             phase=Phase(phase),
             chain_round=chain_round,
             last_round=last_round,
+            roster=read.blob(),
+            nonce=read.blob(),
             private_key=read.blob(),
             near=read.numbers(),
             chains=read.blobs(),
@@ -150,7 +155,6 @@ class PartyState:
                 seed=read.blob(),
                 pair_keys=read.blobs(),
                 envelope_keys=read.blobs(),
-                mac_keys=read.blobs(),
             )
         if read.flag():
             state.current = OpenRound(
@@ -162,7 +166,6 @@ class PartyState:
                 members=read.numbers(),
                 pair_keys=read.blobs(),
                 envelope_keys=read.blobs(),
-                mac_keys=read.blobs(),
                 envelopes=read.blob(),
             )
         read.end()

@@ -12,14 +12,13 @@ from secure_agg.messages import Plan
 from secure_agg.parameters import RunParameters
 from secure_agg.primitives import derive, digest
 
-__all__ = ["advertised", "bound", "commitment", "plan_digest", "survivors_digest", "table_key"]
-__all__ += ["way"]
+__all__ = ["advertised", "bound", "commitment", "confirmed", "plan_digest", "table_key"]
 
 
 @lru_cache(maxsize=4096)  # public, and asked for once by each neighbour
-def advertised(fingerprint: bytes, index: int, identity: bytes, key: bytes) -> bytes:
-    """What an identity signs: its key of the run, its index, and every parameter."""
-    return digest(b"parley/advertise", fingerprint, index.to_bytes(4, "big"), identity, key)
+def advertised(fingerprint: bytes, roster: bytes, index: int, key: bytes, nonce: bytes) -> bytes:
+    """What an identity signs: its key and nonce of the run, its index, all parties, parameters."""
+    return digest(b"parley/advertise", fingerprint, roster, index.to_bytes(4, "big"), key, nonce)
 
 
 def commitment(run: RunParameters, number: int, index: int, which: bytes, secret: bytes) -> bytes:
@@ -44,11 +43,6 @@ def bound(run: RunParameters, number: int, sender: int, receiver: int) -> bytes:
     return struct.pack(">32sIII", run.fingerprint, number, sender, receiver)
 
 
-def survivors_digest(plan: bytes, survivors: bytes) -> bytes:
-    """What a party's MACs confirm, with `way` after it: this list, of this round's plan."""
+def confirmed(plan: bytes, survivors: bytes) -> bytes:
+    """What a party signs once a round: this survivors' list, of this round's plan."""
     return digest(b"parley/survivors", plan, survivors)
-
-
-def way(sender: int, receiver: int) -> bytes:
-    """Who confirms to whom: a MAC cannot be sent back to its maker."""
-    return struct.pack(">II", sender, receiver)

@@ -41,7 +41,7 @@ from server.observer import Observer
 from server.party_board import PartyBoard
 from server.party_cohort import PartyCohort, Traffic
 from server.release import algorithm_for, model_for, plan_release
-from server.rounds import resume_point, run_rounds, save_state, server_noise
+from server.rounds import ATTEMPTS, resume_point, run_rounds, save_state, server_noise
 from server.run_folder import RunFolder
 from server.summary import model_tensors, privacy_statement, run_summary
 from server.transport import Transport
@@ -103,7 +103,7 @@ def coordinate(
     def cohort_of(
         release: ReleasePlan, task: FederatedAlgorithm, *, rounds: int, given: bytes = b""
     ) -> PartyCohort:
-        run, named = _parameters(job, release, deployment), data_head(job, folder.run_id)
+        run, named = _parameters(job, release, rounds=rounds), data_head(job, folder.run_id)
         return PartyCohort(
             transport=transport,
             server=Server(run=run, identities=deployment.identities),
@@ -263,16 +263,17 @@ def _weights(plan: ReleasePlan, facts: dict[int, PartyFacts]) -> dict[int, float
     return dict.fromkeys(facts, 1.0)
 
 
-def _parameters(job: Job, plan: ReleasePlan, deployment: Deployment) -> RunParameters:
+def _parameters(job: Job, plan: ReleasePlan, *, rounds: int) -> RunParameters:
     try:
         return RunParameters.choose(
             parties=plan.parties,
             minimum_survivors=plan.min_survivors,
             run_id=secrets.token_bytes(16),
-            beacon=deployment.beacon,
+            rounds=ATTEMPTS * rounds + 1,  # the shares of one more travel with the last
             ring_bits=plan.encoding.ring_bits,
             mode=Mode(job.secure_aggregation.protocol),
             active=job.secure_aggregation.confirm,
+            corrupt=job.corrupt,
         )
     except ValueError as error:
         raise JobError(f"Secure aggregation: {error}") from error

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from secure_agg.parameters import assumed_corrupt
 from server.job_checks import check_federated
 
 __all__ = ["Job", "JobError", "Section"]
@@ -354,7 +355,13 @@ class SecureAggregation(Section):
     min_survivors: int | Auto = Field(
         "auto",
         description="Fewest survivors whose sum may be opened; auto: ⌈2m/3⌉. With confirmation it "
-        "is raised above (m + ⌊m/10⌋)/2; key shares may need more.",
+        "is raised above (m + corrupt)/2; key shares may need more.",
+    )
+    corrupt: int | Auto = Field(
+        "auto",
+        description="Parties that may collude with the server; auto: a tenth, at least one of "
+        "three or more. Degree and threshold follow from it. A party declines a run that assumes "
+        "fewer than its own policy.",
     )
     ring_bits: Literal[16, 32, 64] | Auto = Field("auto", description="16 | 32 | 64 | auto.")
     scale_bits: Annotated[int, Field(ge=0, le=52)] | Auto = Field(
@@ -448,6 +455,12 @@ class Job(Section):
                 f"Expected 1 <= secure-aggregation.min-survivors <= parties.count = "
                 f"{self.parties.count}, got {survivors}."
             )
+        colluding = self.secure_aggregation.corrupt
+        if isinstance(colluding, int) and not 0 <= colluding < self.parties.count:
+            raise ValueError(
+                f"Expected 0 <= secure-aggregation.corrupt < parties.count = "
+                f"{self.parties.count}, got {colluding}."
+            )
         check_federated(self)
         if re.search(r"://[^/@]*:[^/@]*@", privacy.ledger):
             raise ValueError(
@@ -502,6 +515,12 @@ class Job(Section):
         wanted = -(-2 * parties // 3) if chosen == "auto" else chosen
         if self.secure_aggregation.protocol == "optimistic" or not self.secure_aggregation.confirm:
             return wanted
-        # With a tenth of the parties corrupt, two sums of more than (m + c)/2 parties share an
-        # honest one, so that an active server cannot have two opened in one round.
-        return max(wanted, (parties + parties // 10) // 2 + 1) if parties > 1 else 1
+        # Two sums of more than (m + c)/2 parties share an honest one, so that a server that lies
+        # cannot have two opened in one round (`secure_agg.parameters.derive`).
+        return max(wanted, (parties + self.corrupt) // 2 + 1) if parties > 1 else 1
+
+    @property
+    def corrupt(self) -> int:
+        """Parties that are assumed to collude with the server."""
+        chosen = self.secure_aggregation.corrupt
+        return assumed_corrupt(self.parties.count) if chosen == "auto" else chosen

@@ -1,17 +1,20 @@
 """A cohort of real parties: the masked protocol over messages, whoever carries them.
 
-Set-up is two exchanges once a run (join, roster). A round is one (optimistic: vectors), two, or
-three (robust and confirmed: vectors, survivors, confirmations): shares of the next round travel
-with the vectors of this one. Who is late, silent, declines or breaks the protocol is not in the
-sum, and the rest goes on as long as the thresholds hold.
+Set-up is two exchanges once a run (join, roster), three where the graph is not complete (commit
+before them). A round is one (optimistic: vectors), two, or three (robust and confirmed: vectors,
+survivors, confirmations): shares of the next round travel with the vectors of this one. Who is
+late, silent, declines or breaks the protocol is not in the sum, and the rest goes on as long as
+the thresholds hold.
 """
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,7 +33,7 @@ from client.wire import (
     encode_frame,
 )
 from secure_agg.interface import Mode, RemoteProtocolError, TooFewSurvivors
-from secure_agg.messages import Roster, decode
+from secure_agg.messages import Roster, decode, sender_of
 from secure_agg.pairwise_server import Server
 from server.cohort import PartyFailed, RoundSum
 from server.party_board import PartyBoard, PartyState
@@ -41,6 +44,8 @@ __all__ = ["PartyCohort", "Reply", "Traffic", "ask"]
 
 _PASSING = frozenset({Reason.BUSY, Reason.PROTOCOL, Reason.ERROR})
 """Reasons after which a party is asked again in the next round; any other stands for the run."""
+_SETUPS = 4
+"""How often a set-up is repeated that one of the parties made void."""
 
 
 @dataclass(kw_only=True)
@@ -207,24 +212,60 @@ class PartyCohort:
         """
         self._begin()
         self.board.stage("join", round_number=0)
-        head, blobs = self.agreement.head(), (self.agreement.components,)
-        frames = {index: self._frame("join", blobs, **head) for index in parties}
-        for reply in self._ask(frames, self.setup):
-            self._accept(reply, self.server.on_advertise, self._joined)
-        rosters = self.server.roster()
+        self._advertised(set(parties))
+        rosters, nonces = self.server.roster(), self.server.nonces()
         present = decode(self.server.run, next(iter(rosters.values())), Roster).present
         self.agreement = replace(self.agreement, present=present)
         self.board.stage("roster", round_number=0)
         first = 1 if self._robust else None
-        frames = {i: self._frame("roster", (r,), prepare=first) for i, r in rosters.items()}
+        frames = {i: self._frame("roster", (r, nonces), prepare=first) for i, r in rosters.items()}
         answered: set[int] = set()
         for reply in self._ask(frames, self.setup):
             if self._robust:
-                self._accept(reply, self.server.on_shares, self._ready(1))
+                self._accept(reply, self._shares_of(1), self._ready(1))
             answered.add(reply.party)
         # Who did not take the roster has no pair secrets: it cannot come back in this run.
         self._joined &= answered
         self.board.parties(self._joined, PartyState.ONLINE)
+
+    def _advertised(self, asked: set[int]) -> None:
+        """Asks for signed keys. On a graph that is not complete, for commitments before.
+
+        Who committed and does not advertise voids such a set-up: it is repeated without them.
+        """
+        for _ in range(_SETUPS):
+            if self.server.run.sparse:
+                asked = self._committed(asked)
+            self._joined = set()
+            head, blobs = self.agreement.head(), (self.agreement.components,)
+            frames = {index: self._frame("join", blobs, **head) for index in asked}
+            for reply in self._ask(frames, self.setup):
+                self._accept(reply, self.server.on_advertise, self._joined)
+            if not self.server.unrevealed:
+                return
+            asked = asked - set(self.server.unrevealed)
+        raise TooFewSurvivors(
+            f"Expected every party that committed to a nonce to reveal it, got a set-up in which "
+            f"one did not, {_SETUPS} times: {self.server.unrevealed}."
+        )
+
+    def _committed(self, asked: set[int]) -> set[int]:
+        given: dict[int, bytes] = {}
+        for reply in self._ask({i: self._frame("commit") for i in asked}, self.setup):
+            if [len(blob) for blob in reply.frame.blobs] == [32]:
+                given[reply.party] = reply.frame.blobs[0]
+        if len(given) < self.server.run.minimum_survivors:
+            raise TooFewSurvivors(
+                f"Expected >= {self.server.run.minimum_survivors} parties to commit to a nonce, "
+                f"got {len(given)}."
+            )
+        self.server = self.server.with_commitments(given, run_id=secrets.token_bytes(16))
+        self.agreement = replace(self.agreement, parameters=self.server.run)
+        return set(given)
+
+    def _shares_of(self, number: int) -> Callable[[bytes], int]:
+        """Takes shares of the round that they were asked for, and of no other."""
+        return partial(self.server.on_shares, number=number)
 
     def _accept(
         self,
@@ -245,8 +286,10 @@ class PartyCohort:
             blobs: how many there must be.
         """
         try:
-            if len(reply.frame.blobs) != blobs or take(reply.frame.blobs[blob]) != reply.party:
+            # The sender first: a message in another's name must not be taken at all.
+            if len(reply.frame.blobs) != blobs or sender_of(reply.frame.blobs[blob]) != reply.party:
                 raise RemoteProtocolError("Expected a message of the party that answered.")
+            take(reply.frame.blobs[blob])
         except RemoteProtocolError:
             self._fall_silent(reply.party)
             return False
@@ -270,6 +313,8 @@ class PartyCohort:
         self._begin()
         self._wire_round += 1
         number = self._wire_round
+        for index in self.server.blamed:  # convicted by what it shared out in an earlier round
+            self.declined.setdefault(index, Reason.PROTOCOL)
         asked = (self._joined - set(self.declined)) & set(self.transport.online())
         self.board.stage("vectors", round_number=plan.round_number)
         for index in self._joined - asked - set(self.declined):
@@ -294,7 +339,7 @@ class PartyCohort:
             return
         frames = {i: self._frame("prepare", prepare=number) for i in asked - ready}
         for reply in self._ask(frames, traffic):
-            self._accept(reply, self.server.on_shares, self._ready(number))
+            self._accept(reply, self._shares_of(number), self._ready(number))
 
     def _vectors(
         self, plan: ReleasePlan, state: State, number: int, asked: set[int], traffic: Traffic
@@ -323,12 +368,12 @@ class PartyCohort:
         blobs = 1 + bool(following)
         for reply in self._ask(frames, traffic, needed=set(plans)):
             if reply.party not in plans:
-                self._accept(reply, self.server.on_shares, self._ready(number + 1))
+                self._accept(reply, self._shares_of(number + 1), self._ready(number + 1))
             elif self._accept(reply, self.server.on_vector, arrived, blobs=blobs):
                 self.board.party(reply.party, PartyState.MASKED)
                 if following:
                     ready = self._ready(following)
-                    self._accept(reply, self.server.on_shares, ready, blob=1, blobs=blobs)
+                    self._accept(reply, self._shares_of(following), ready, blob=1, blobs=blobs)
         if self._failed:
             raise PartyFailed(
                 "A party computed nothing that it may release (a local optimum that cannot be "

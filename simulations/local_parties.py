@@ -107,6 +107,7 @@ def _consent(job: Job, experiment: Experiment) -> Consent:
     return Consent.model_validate(
         {
             "min-survivors": plan.min_survivors,
+            "corrupt": job.corrupt,
             "insist-on-confirmation": settings.protocol == "robust" and settings.confirm,
             "insist-on-inner": plan.party_level is None or not plan.party_level.covers_records,
             # A grid that the job sets by hand is its owner's, who is the parties', too.

@@ -77,6 +77,7 @@ class World:
         """Writes party.toml, of all parties or of one."""
         given = {
             "lock-wait-s": 0.2,
+            "corrupt": 0,  # three parties, of which one may be lost
             **policy,
             "data": {"ward": {"prepared": "rows.npz", "epsilon": 50.0, "delta": 1e-5, **data}},
         }
@@ -91,6 +92,7 @@ class World:
                 f"parties.count={self.count}",
                 "run.seed=none",
                 "secure-aggregation.min-survivors=2",
+                "secure-aggregation.corrupt=0",
                 "algorithm.rounds=3",
                 "privacy.epsilon=3",
                 *overrides,
@@ -141,7 +143,7 @@ class World:
 
     def parameters(self, session="0a" * 16, **changes):
         """Secure aggregation of a session."""
-        given = {"parties": self.count, "minimum_survivors": 2, "beacon": b"b" * 32}
+        given = {"parties": self.count, "minimum_survivors": 2, "rounds": 12}
         given |= {"corrupt": 0, "ring_bits": self.plan.encoding.ring_bits}
         given |= {"dropped": self.count > 3, "run_id": bytes.fromhex(session)} | changes
         return RunParameters.choose(**given)
@@ -178,7 +180,7 @@ class World:
         rosters = self.server.roster()
         self.agree(rosters[0], session, **changes)
         for i, roster in rosters.items():
-            reply = ok(self.ask(i, "roster", [roster], session=session, prepare=1))
+            reply = ok(self.ask(i, "roster", [roster, b""], session=session, prepare=1))
             self.server.on_shares(reply.blobs[0])
 
     def agree(self, roster, session="0a" * 16, **changes):
@@ -217,14 +219,14 @@ class World:
             if answers[i].head["status"] == "ok":
                 self.server.on_vector(answers[i].blobs[0])
                 if prepare is not None:
-                    self.server.on_shares(answers[i].blobs[1])
+                    self.server.on_shares(answers[i].blobs[1], number=prepare)
         return answers
 
     def prepare(self, serial):
         """Every party's shares of a round, asked for on their own."""
         for i in range(self.count):
             reply = ok(self.ask(i, "prepare", session=self.session, prepare=serial))
-            self.server.on_shares(reply.blobs[0])
+            self.server.on_shares(reply.blobs[0], number=serial)
 
     def opened(self):
         """The rest of a round: confirmed, revealed, summed."""

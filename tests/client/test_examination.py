@@ -249,8 +249,8 @@ def test_parameters_weaker_than_the_owner_allows_are_declined(world, wired):
         run = world.parameters(**changes)
         return refused(world, wired, parameters=run.to_bytes().hex())
 
-    assert with_parameters(beacon=b"x" * 32) == "wrong-run"
     assert with_parameters(parties=4) == "wrong-run"
+    assert with_parameters(rounds=8 * (world.rounds + 1) + 1) == "protocol"
     assert with_parameters(active=False) == "protocol"
     assert with_parameters(mode=Mode.OPTIMISTIC, minimum_survivors=1) == "cohort-too-small"
     assert with_parameters(mode=Mode.OPTIMISTIC) == "protocol"
@@ -290,7 +290,9 @@ def test_what_the_owner_does_not_disclose_or_serve(tmp_path, wired):
     assert refused(world, wired) == "model"
     world.consent({"min-survivors": 3})
     assert refused(world, wired) == "cohort-too-small"
-    world.consent({"min-threshold": 3})
+    world.consent({"min-degree": 3})
+    assert refused(world, wired) == "protocol"
+    world.consent({"corrupt": None})  # of three parties one may be corrupt: the run assumes none
     assert refused(world, wired) == "protocol"
     world.consent({}, epsilon=0.001)
     assert refused(world, wired) == "budget-exhausted"

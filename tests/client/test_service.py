@@ -327,7 +327,7 @@ def test_one_stage_rounds_are_for_owners_who_do_not_insist_on_confirmation(tmp_p
     rosters = world.server.roster()
     world.agree(rosters[0])
     for i, roster in rosters.items():
-        reply = wired.ok(world.ask(i, "roster", [roster], session=world.session, prepare=None))
+        reply = wired.ok(world.ask(i, "roster", [roster, b""], session=world.session, prepare=None))
         assert reply.blobs == ()
     world.vectors(1, prepare=None)
     expected = plain_sum(world, wired, world.algorithm.init())

@@ -149,7 +149,7 @@ def test_a_request_replayed_is_refused(tmp_path, wired):
     assert first.head["status"] == "ok"
     assert wired.reason(world.raw(0, encode_frame(requests[0]))) == "protocol"
     assert wired.reason(world.ask(0, "join", **world.join_head())) == "protocol"
-    reply = world.ask(0, "roster", [bytes(60)], session=world.session, prepare=None)
+    reply = world.ask(0, "roster", [bytes(60), b""], session=world.session, prepare=None)
     assert wired.reason(reply) == "protocol"
     reply = world.ask(0, "confirmations", [bytes(60)], session=world.session)
     assert wired.reason(reply) == "protocol"

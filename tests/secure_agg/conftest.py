@@ -29,7 +29,6 @@ def build(
         parties=parties,
         minimum_survivors=options.pop("minimum_survivors", parties // 2 + 1),
         run_id=b"r" * 16,
-        beacon=b"b" * 32,
         corrupt=corrupt,
         dropped=0,
         **options,
@@ -40,7 +39,8 @@ def build(
     policy = policy or Policy(
         identities=identities,
         minimum_survivors=1,
-        active=run.active and run.mode is Mode.ROBUST,
+        corrupt=corrupt,
+        active=run.active,
     )
     drawn = []
 
@@ -84,7 +84,7 @@ def planned(drill, number=1, participants=None):
     """After the plan: messages by party."""
     if drill.run.mode is Mode.ROBUST:
         for party in drill.parties.values():
-            drill.server.on_shares(party.prepare(number))
+            drill.server.on_shares(party.prepare(number), number=number)
     return drill.server.plan(
         number,
         dimension=drill.vectors.shape[1],

@@ -14,6 +14,7 @@ from secure_agg.messages import (
     Advertise,
     Confirm,
     Confirmations,
+    Nonces,
     Plan,
     Reveal,
     Roster,
@@ -27,22 +28,27 @@ from secure_agg.messages import (
 )
 from secure_agg.parameters import RunParameters
 
-RUN = RunParameters.choose(
-    parties=10, minimum_survivors=6, run_id=b"r" * 16, beacon=b"b" * 32, corrupt=0
-)
+RUN = RunParameters.choose(parties=10, minimum_survivors=6, run_id=b"r" * 16, corrupt=0)
 MASK = pack_mask(np.ones(10, dtype=bool))
 NEAR = pack_mask(np.ones(9, dtype=bool))
 UP = {"sender": 3, "round_number": 5}
 DOWN = {"sender": SERVER, "round_number": 5}
 MESSAGES = [
-    Advertise(sender=3, round_number=0, identity=b"i" * 32, key=b"k" * 32, signature=b"s" * 64),
-    Roster(sender=SERVER, round_number=0, present=MASK, entries=b"e" * 96 * 9),
-    Shares(commitments=b"c" * 64, table=b"t" * (16 + 288), envelopes=b"e" * 720, **UP),
+    Advertise(sender=3, round_number=0, key=b"k" * 32, nonce=b"n" * 32, signature=b"s" * 64),
+    Nonces(sender=SERVER, round_number=0, committed=MASK, nonces=b"n" * 320),
+    Roster(sender=SERVER, round_number=0, present=MASK, entries=b"e" * 128 * 9),
+    Shares(
+        commitments=b"c" * 64,
+        table=b"t" * (16 + 288),
+        digests=b"d" * 288,
+        envelopes=b"e" * 720,
+        **UP,
+    ),
     Plan(dimension=4, context=b"c" * 32, participants=MASK, envelopes=b"e" * 720, **DOWN),
     Vector(payload=b"v" * 16, **UP),
     Survivors(survivors=MASK, **DOWN),
-    Confirm(macs=b"m" * 144, **UP),
-    Confirmations(heard=NEAR, macs=b"m" * 144, **DOWN),
+    Confirm(signature=b"s" * 64, **UP),
+    Confirmations(signers=MASK, signatures=b"s" * 640, **DOWN),
     Reveal(seed=b"s" * 32, opened=NEAR, secrets=b"x" * 288, **UP),
 ]
 KINDS = [type(message) for message in MESSAGES]
@@ -61,9 +67,9 @@ def test_every_message_survives_its_encoding_and_has_only_one(message):
 def test_sizes_are_held():
     sizes = {type(m).__name__: len(encode(RUN, m)) for m in MESSAGES}
     assert sizes["Advertise"] <= 160
-    assert len(encode(RUN, MESSAGES[4])) - 18 == 4 * 4  # 4 bytes a parameter at b = 32
-    assert (len(MESSAGES[2].envelopes)) / 9 <= 90  # a share
-    assert len(MESSAGES[8].secrets) / 9 <= 40  # a revealed secret
+    assert len(encode(RUN, MESSAGES[5])) - 18 == 4 * 4  # 4 bytes a parameter at b = 32
+    assert (len(MESSAGES[3].envelopes)) / 9 <= 90  # a share
+    assert len(MESSAGES[9].secrets) / 9 <= 40  # a revealed secret
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda m: type(m).__name__)
@@ -73,7 +79,7 @@ def test_every_truncation_extension_and_other_header_is_refused(message):
     for length in range(len(data)):
         if kind is Vector and length > 18 and (length - 18) % 4 == 0:
             continue  # a shorter vector; the server knows the dimension
-        if kind in (Roster, Shares, Plan, Confirm, Confirmations, Reveal):
+        if kind in (Nonces, Roster, Shares, Plan, Confirmations, Reveal):
             try:  # fewer whole items; the state machines know how many
                 assert len(encode(RUN, decode(RUN, data[:length], kind))) == length
             except RemoteProtocolError:
@@ -81,7 +87,7 @@ def test_every_truncation_extension_and_other_header_is_refused(message):
         else:
             with pytest.raises(RemoteProtocolError):
                 decode(RUN, data[:length], kind)
-    for wrong in (data + b"\x00", b"\x02" + data[1:], data[:1] + b"\x63" + data[2:]):
+    for wrong in (data + b"\x00", b"\x01" + data[1:], data[:1] + b"\x63" + data[2:]):
         with pytest.raises(RemoteProtocolError):
             decode(RUN, wrong, kind)
     with pytest.raises(RemoteProtocolError, match="another run"):
@@ -127,10 +133,10 @@ def test_edited_messages_are_refused_or_decode_to_what_they_say(message, edits, 
 
 def test_senders_outside_the_roster_and_wrong_rounds_are_refused():
     for message in (
-        Confirm(sender=10, round_number=5, macs=b""),
-        Confirm(sender=SERVER, round_number=5, macs=b""),
+        Confirm(sender=10, round_number=5, signature=b"s" * 64),
+        Confirm(sender=SERVER, round_number=5, signature=b"s" * 64),
         Survivors(sender=3, round_number=5, survivors=MASK),
-        Confirm(sender=3, round_number=0, macs=b""),
+        Confirm(sender=3, round_number=0, signature=b"s" * 64),
         Roster(sender=SERVER, round_number=1, present=MASK, entries=b""),
     ):
         with pytest.raises(RemoteProtocolError, match="Expected"):
@@ -138,7 +144,7 @@ def test_senders_outside_the_roster_and_wrong_rounds_are_refused():
 
 
 def test_a_huge_message_costs_time_and_memory_in_proportion_only():
-    data = encode(RUN, MESSAGES[2]) + bytes(112 * 10**5)
+    data = encode(RUN, MESSAGES[3]) + bytes(144 * 10**5)
     tracemalloc.start()
     begin = time.perf_counter()
     with pytest.raises(RemoteProtocolError, match="at most 9 items"):
@@ -160,7 +166,7 @@ def test_masks_of_parties_survive_and_spare_bits_are_refused(flags):
 
 
 def test_secrets_are_not_in_a_message_s_repr():
-    text = repr(MESSAGES[8]) + repr(MESSAGES[4])
+    text = repr(MESSAGES[9]) + repr(MESSAGES[5])
     assert "sss" not in text
     assert "xxx" not in text
     assert "vvv" not in text

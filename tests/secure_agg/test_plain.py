@@ -36,7 +36,7 @@ def test_fewer_than_the_minimum_reveal_nothing():
 
 
 def test_too_few_revealing_neighbours_reveal_nothing():
-    ideal = IdealSum(simulated_parameters(parties=5, minimum_survivors=3))
+    ideal = IdealSum(simulated_parameters(parties=5, minimum_survivors=3, corrupt=0))
     assert ideal.parameters.threshold == 3
     dropped = dict.fromkeys(range(3), DropStage.BEFORE_UNMASK)
     with pytest.raises(TooFewSurvivors, match="3 revealing neighbours"):
@@ -44,7 +44,7 @@ def test_too_few_revealing_neighbours_reveal_nothing():
 
 
 def test_round_numbers_only_rise():
-    ideal = IdealSum(simulated_parameters(parties=3, minimum_survivors=2))
+    ideal = IdealSum(simulated_parameters(parties=3, minimum_survivors=2, corrupt=0))
     ideal.sum(_vectors(3, 2), round_number=4, dropped={})
     with pytest.raises(LocalProtocolError, match="above 4"):
         ideal.sum(_vectors(3, 2), round_number=4, dropped={})
@@ -60,22 +60,20 @@ def test_round_numbers_only_rise():
 )
 def test_wrong_vectors_are_refused(vectors, message):
     with pytest.raises(LocalProtocolError, match=re.escape(message)):
-        IdealSum(simulated_parameters(parties=3, minimum_survivors=2)).sum(
+        IdealSum(simulated_parameters(parties=3, minimum_survivors=2, corrupt=0)).sum(
             vectors, round_number=1, dropped={}
         )
 
 
 def test_an_unknown_dropped_party_is_refused():
     with pytest.raises(LocalProtocolError, match="from 0 to 2, got 7"):
-        IdealSum(simulated_parameters(parties=3, minimum_survivors=2)).sum(
+        IdealSum(simulated_parameters(parties=3, minimum_survivors=2, corrupt=0)).sum(
             _vectors(3, 2), round_number=1, dropped={7: DropStage.BEFORE_VECTOR}
         )
 
 
 def test_an_optimistic_round_is_repeated_once_by_the_survivors():
-    ideal = IdealSum(
-        simulated_parameters(parties=6, minimum_survivors=4, mode=Mode.OPTIMISTIC, threshold=3)
-    )
+    ideal = IdealSum(simulated_parameters(parties=6, minimum_survivors=4, mode=Mode.OPTIMISTIC))
     vectors = _vectors(6, 9)
     whole = ideal.sum(vectors, round_number=1, dropped={5: DropStage.AFTER_VECTOR})
     assert (whole.stages, whole.survivors) == (1, (0, 1, 2, 3, 4, 5))

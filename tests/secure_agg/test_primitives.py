@@ -11,9 +11,8 @@ from secure_agg.primitives import (
     derive,
     digest,
     expand_seed,
+    is_weak,
     keystream_cipher,
-    mac,
-    mac_matches,
     public_key,
     seal,
     sign,
@@ -43,6 +42,9 @@ def test_both_ends_agree_and_the_salt_matters():
 def test_a_key_of_small_order_is_refused():
     with pytest.raises(ValueError):
         agree(bytes(range(32)), [(bytes(32), b"s")])
+    assert is_weak(bytes(32))
+    assert is_weak(b"\x01" + bytes(31))
+    assert not is_weak(public_key(bytes(range(32))))
 
 
 def test_derive_is_the_first_block_of_hkdf_expand_of_rfc_5869():
@@ -87,13 +89,6 @@ def test_what_is_sealed_opens_only_for_its_sender_key_and_place():
 def test_digests_of_different_parts_differ():
     values = {digest(b"t", b"ab"), digest(b"t", b"a", b"b"), digest(b"ta", b"b"), digest(b"t")}
     assert len(values) == 4
-
-
-def test_macs_are_sixteen_bytes_of_hmac_and_compare():
-    value = mac(b"k" * 32, b"message")
-    assert len(value) == 16
-    assert mac_matches(value, mac(b"k" * 32, b"message"))
-    assert not mac_matches(value, mac(b"k" * 32, b"massage"))
 
 
 def test_an_expanded_seed_repeats_and_never_overlaps():

@@ -96,9 +96,9 @@ def test_keys():
     for private, peer in ((one, publics[1]), (other, publics[0])):
         (chain,) = EdgeWork().pair_secrets(private, [(peer, salt)])
         assert chain.hex() == known["chain_1"]
-    following, base, envelope, confirm = EdgeWork().edge_keys(chain, 1)
-    assert [following.hex(), base.hex(), envelope.hex(), confirm.hex()] == [
-        known[name] for name in ("chain_2", "base_1", "envelope_1", "confirm_1")
+    following, base, envelope = EdgeWork().edge_keys(chain, 1)
+    assert [following.hex(), base.hex(), envelope.hex()] == [
+        known[name] for name in ("chain_2", "base_1", "envelope_1")
     ]
     assert mask_key(base, bytes.fromhex(known["plan_digest"])).hex() == known["mask_key_1"]
     with pytest.raises(ValueError):

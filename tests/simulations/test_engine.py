@@ -368,6 +368,7 @@ def test_masked_and_ideal_runs_give_the_same_bits_and_the_same_ledger(tmp_path, 
         f"secure-aggregation.protocol={protocol}",
         f"run.faults={faults}",
         "secure-aggregation.min-survivors=5",
+        "secure-aggregation.corrupt=0",
         "algorithm.rounds=4",
     )
     ideal = run(tmp_path, *common, name="ideal")

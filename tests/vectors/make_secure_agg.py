@@ -16,6 +16,7 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))
 
+from secure_agg.beacon import commitment, commitments_digest, next_nonce
 from secure_agg.edges import EdgeWork, mask_key, pair_salt
 from secure_agg.encoding import FixedPoint
 from secure_agg.interface import DropStage, Mode
@@ -73,13 +74,13 @@ def keys() -> dict:
     one, other, fingerprint = KEY, bytes(range(32, 64)), bytes(range(64, 96))
     salt = pair_salt(fingerprint, public_key(one), public_key(other))
     (chain,) = EdgeWork().pair_secrets(one, [(public_key(other), salt)])
-    following, base, envelope, confirm = EdgeWork().edge_keys(chain, 1)
+    following, base, envelope = EdgeWork().edge_keys(chain, 1)
     return {
         "private": [one.hex(), other.hex()],
         "public": [public_key(one).hex(), public_key(other).hex()],
         "fingerprint": fingerprint.hex(), "salt": salt.hex(), "chain_1": chain.hex(),
         "chain_2": following.hex(), "base_1": base.hex(), "envelope_1": envelope.hex(),
-        "confirm_1": confirm.hex(), "plan_digest": KEY.hex(),
+        "plan_digest": KEY.hex(),
         "mask_key_1": mask_key(base, KEY).hex(), "bad": {"weak key": bytes(32).hex()},
     }  # fmt: skip
 
@@ -87,13 +88,13 @@ def keys() -> dict:
 def transcript(mode: Mode, absent: tuple[int, ...]) -> dict:
     """A whole run of five parties: every message, in order, and what the server learns."""
     run = RunParameters.choose(
-        parties=5, minimum_survivors=3, run_id=b"known answers ru", beacon=b"b" * 32, corrupt=0,
-        mode=mode, active=mode is Mode.ROBUST,
+        parties=5, minimum_survivors=3, run_id=b"known answers ru", corrupt=0, rounds=9,
+        mode=mode,
     )  # fmt: skip
     entropy = expand_seed(b"known answers")
     private = [entropy(32) for _ in range(5)]
     identities = tuple(signing_public(key) for key in private)
-    policy = Policy(identities=identities, minimum_survivors=3, active=run.active)
+    policy = Policy(identities=identities, minimum_survivors=3, corrupt=0, active=run.active)
     parties = [
         Party(run=run, policy=policy, index=i, identity=private[i], entropy=entropy)
         for i in range(5)
@@ -146,7 +147,7 @@ def bad_messages(good: dict) -> list[dict]:
             "truncated": data[:-1] if kind != "vector" else data[:-3],
             "header only in part": data[:17],
             "extended": data + b"\x00",
-            "another version": b"\x02" + data[1:],
+            "another version": b"\x01" + data[1:],
             "another kind": data[:1] + bytes([data[1] % 9 + 1]) + data[2:],
             "another run": data[:2] + bytes(8) + data[10:],
             "another kind of sender": data[:10] + b"\x00\x00\x00\x07" + data[14:],
@@ -154,6 +155,23 @@ def bad_messages(good: dict) -> list[dict]:
         }.items():
             rows.append({"kind": kind, "why": why, "bytes": bad.hex()})
     return rows
+
+
+def graph() -> dict:
+    """A set-up of a graph that is not complete: nonces, their commitments, who is near whom."""
+    nonces = {i: next_nonce(bytes([i]) * 32, roster=KEY, count=7) for i in range(101)}
+    given = {i: commitment(i, nonce) for i, nonce in nonces.items()}
+    run = RunParameters.choose(
+        parties=101, minimum_survivors=60, run_id=b"known answers ru", commitments=given
+    )
+    joined = run.with_beacon(nonces)
+    return {
+        "roster": KEY.hex(), "count": 7, "nonce_of_party_1": nonces[1].hex(),
+        "commitment_of_party_1": given[1].hex(), "commitments": commitments_digest(given).hex(),
+        "parameters": run.to_bytes().hex(), "fingerprint": run.fingerprint.hex(),
+        "degree": run.degree, "threshold": run.threshold, "confirmations": run.confirmations,
+        "beacon": joined.beacon.hex(), "neighbours_of_party_0": joined.neighbours[0].tolist(),
+    }  # fmt: skip
 
 
 def build() -> dict[str, object]:
@@ -164,6 +182,7 @@ def build() -> dict[str, object]:
         "masks.json": masks(),
         "shamir.json": sharing(),
         "keys.json": keys(),
+        "graph.json": graph(),
         "run_robust.json": robust,
         "run_optimistic.json": transcript(Mode.OPTIMISTIC, ()),
         "bad_messages.json": {
