@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["command", "flower_environment"]
+__all__ = ["flower_environment"]
 
 
 def flower_environment(
@@ -45,8 +45,3 @@ def flower_environment(
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
         **(more or {}),
     }
-
-
-def command(name: str) -> str:
-    """The path of one of Flower's commands, beside the Python that runs this."""
-    return str(Path(sys.executable).parent / name)

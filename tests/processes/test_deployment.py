@@ -158,7 +158,7 @@ def test_what_is_wrong_is_said_on_the_machine_where_it_is(ground, parley, consor
     server = parley.start("server", consortium / "server")
     wait_until(lambda: "listening on" in parley.said(server), what="the server", timeout_s=60)
     assert "Cannot listen on 0.0.0.0" in parley("server", consortium, expect=1)
-    assert parley("party", north, "--check") == ""
+    assert "NOT" not in parley("party", north, "--check")
     parley("deploy", "init", consortium.parent / "other", "--host", "127.0.0.1", "--parties", 2)
     stranger = consortium.parent / "other" / "parties" / "site-1"
     address = (consortium / "server" / "deployment.toml").read_text().split('server = "')[1]

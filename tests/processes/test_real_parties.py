@@ -259,14 +259,3 @@ def test_a_job_that_cannot_run_starts_nothing_and_leaves_nothing(ground):
     with pytest.raises(SchemaError, match=r"no\.toml"):
         run_processes(job("data.source=no.csv", "data.schema=no.toml"), out=ground.run)
     assert not ground.run.exists()
-
-
-def test_the_commands_are_there():
-    for name in ("flower-superlink", "flower-supernode"):
-        assert shutil.which(engines_command(name))
-
-
-def engines_command(name):
-    from parley.deploy.environment import command
-
-    return command(name)
