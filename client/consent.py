@@ -24,6 +24,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from client import toml_text
+from client.model_names import beside, public_name
 from client.schema import toml_value
 from client.wire import Reason
 from privacy.guarantee import Neighbouring, Unit
@@ -210,8 +211,9 @@ class Consent(_Part):
     )
     models: tuple[str, ...] = Field(
         ("logistic", "softmax", "ridge", "huber-svm", "mlp", "pca-mlp", "cnn"),
-        description="Accepted models. module:function is code installed on this machine, which "
-        "listing it here allows a server to have run.",
+        description="Accepted models. A party never runs a server's code: 'tumour.py:net' is the "
+        "function of a file in this folder, 'module:function' of code installed on this machine, "
+        "and listing it here allows a server to have it run.",
     )
     largest_model: int = Field(
         20_000_000, ge=1, description="Most parameters of a model: bounds this machine's memory."
@@ -240,9 +242,20 @@ class Consent(_Part):
     data: dict[_Name, DataSet] = Field({}, description="Data sets, by name.")
 
     @property
-    def own_models(self) -> frozenset[str]:
-        """Models of the party's own code, by name."""
-        return frozenset(name for name in self.models if ":" in name)
+    def accepted_models(self) -> dict[str, str]:
+        """Accepted models: the name that a server may say → what is built here."""
+        return {public_name(name): name for name in self.models}
+
+    @property
+    def own_models(self) -> dict[str, str]:
+        """Of these, the party's own code."""
+        return {name: place for name, place in self.accepted_models.items() if ":" in name}
+
+    @model_validator(mode="after")
+    def _models_of_one_name(self) -> Consent:
+        if len(self.accepted_models) != len(set(self.models)):
+            raise ValueError("Expected models of different names, got two files of one name.")
+        return self
 
     def dataset(self, name: object) -> DataSet:
         """The data set of that name.
@@ -266,7 +279,10 @@ def load_consent(path: Path) -> Consent:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConsentError(f"Expected the party's policy at {path}, got: {error}.") from error
-    return parse_consent(text, source=str(path))
+    consent = parse_consent(text, source=str(path))
+    # Files of models are beside the policy, wherever the party was started.
+    models = tuple(beside(name, path.resolve().parent) for name in consent.models)
+    return consent.model_copy(update={"models": models})
 
 
 def parse_consent(text: str, *, source: str) -> Consent:

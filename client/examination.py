@@ -158,8 +158,13 @@ def task_of(consent: Consent, task: Mapping[str, Any]) -> FederatedAlgorithm:
     if task.get("kind") not in consent.algorithms:
         raise Declined(Reason.ALGORITHM, f"Expected one of {', '.join(consent.algorithms)}.")
     name, size = _model_of(task)
-    if name not in consent.models:
-        raise Declined(Reason.MODEL, f"Expected one of {', '.join(consent.models)}.")
+    if name not in consent.accepted_models:
+        raise Declined(
+            Reason.MODEL,
+            f"Expected one of {', '.join(consent.accepted_models)}: a party runs no code but its "
+            "own; your own file is accepted when it is in this folder and listed in models of "
+            "party.toml.",
+        )
     if size > consent.largest_model:
         raise Declined(
             Reason.MODEL, f"Expected at most {consent.largest_model} parameters, got {size}."

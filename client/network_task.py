@@ -15,6 +15,7 @@ from client.algorithms import FederatedAlgorithm
 from client.decoding import DecodingError, facts_from, value_from
 from client.dp_sgd import LocalTraining
 from client.federated import FederatedAveraging, ServerStep
+from client.model_names import public_name
 from client.networks import BUILT_IN, Network, NetworkError
 from client.task import LARGEST_MODEL
 
@@ -37,7 +38,7 @@ def describe_network_task(algorithm: FederatedAlgorithm) -> dict[str, Any]:
     return {
         "kind": "fedavg",
         "network": {
-            "kind": network.kind,
+            "kind": public_name(network.kind),
             "features": network.features,
             "classes": network.classes,
             "hidden": list(network.hidden),
@@ -60,7 +61,7 @@ def describe_network_task(algorithm: FederatedAlgorithm) -> dict[str, Any]:
 
 
 def network_task_from(
-    value: Mapping[str, Any], *, device: str, own_models: frozenset[str]
+    value: Mapping[str, Any], *, device: str, own_models: Mapping[str, str]
 ) -> FederatedAveraging:
     """The inverse of `describe_network_task`.
 
@@ -86,7 +87,7 @@ def network_task_from(
     precision = value_from(Literal["float32", "float64"], described["precision"], "precision")
     try:
         network = Network.build(
-            kind,
+            kind if kind in BUILT_IN else own_models[kind],
             features=features,
             classes=classes,
             hidden=hidden,

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 from client.algorithms import (
@@ -71,14 +72,14 @@ def describe_task(algorithm: FederatedAlgorithm) -> dict[str, Any]:
 
 
 def task_from(
-    value: Any, *, device: str = "cpu", own_models: frozenset[str] = frozenset()
+    value: Any, *, device: str = "cpu", own_models: Mapping[str, str] = MappingProxyType({})
 ) -> GradientPerturbation | OutputPerturbation | SecondMoments | FederatedAveraging:
     """The algorithm that `describe_task` described.
 
     Args:
         value: what came.
         device: where networks train on this machine.
-        own_models: models of the party's own code (`module:function`) that it allows by name.
+        own_models: models of the party's own code that it allows: their names → where they are.
 
     Raises:
         DecodingError: not such a description, or values that the algorithm refuses.

@@ -20,12 +20,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from client.model_names import beside
 from privacy.ledger import BudgetExceeded, LedgerError
 from server.job import Job
 from server.job_file import load_job, render_job
 from server.plain_json import json_text
 
-__all__ = ["RunFolder", "RunFolderError"]
+__all__ = ["RunFolder", "RunFolderError", "anchored"]
 
 
 class RunFolderError(Exception):
@@ -63,7 +64,7 @@ class RunFolder:
             path.mkdir(parents=True, exist_ok=True)
             run_id = f"{path.resolve().name}-{secrets.token_hex(8)}"
             folder = cls(path, run_id)
-            folder._write("job.toml", render_job(_anchored(job)))
+            folder._write("job.toml", render_job(anchored(job)))
         except OSError as error:
             raise RunFolderError(f"Cannot make run folder {path}: {error.strerror}.") from error
         return folder
@@ -199,8 +200,10 @@ class RunFolder:
             raise
 
 
-def _anchored(job: Job) -> Job:
-    """The job with a ledger file's path made absolute: a resume may start from elsewhere."""
+def anchored(job: Job) -> Job:
+    """The job with the files it names made absolute: a run may go on from elsewhere."""
+    kind = beside(job.model.kind, Path.cwd())
+    job = job.model_copy(update={"model": job.model.model_copy(update={"kind": kind})})
     ledger = job.privacy.ledger
     if not ledger or "://" in ledger:
         return job

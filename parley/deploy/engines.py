@@ -31,7 +31,7 @@ from parley.deploy.processes import ProcessError, Supervisor, free_ports
 from parley.errors import exit_status
 from server.job import Job, JobError
 from server.observer import Observer
-from server.run_folder import RunFolder
+from server.run_folder import RunFolder, anchored
 from simulations.engine import Simulation
 
 if TYPE_CHECKING:
@@ -169,6 +169,7 @@ def _run(
     elif job is None:
         raise JobError("Expected a job or a run to resume, got neither.")
     else:
+        job = anchored(job)  # other processes start elsewhere
         folder = RunFolder.create(job, out)
     run = folder.path.resolve()
     for name in STALE:

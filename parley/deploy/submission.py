@@ -15,7 +15,7 @@ from parley.deploy.folders import DeployError, ServerHome, check_server
 from parley.deploy.follow import STALE, RunStopped, follow
 from parley.deploy.hello import check_reachable
 from parley.deploy.refusals import board_of, refusals
-from server.run_folder import RunFolder
+from server.run_folder import RunFolder, anchored
 from simulations.engine import Simulation
 
 __all__ = ["describe", "stop_runs", "submit_job"]
@@ -43,7 +43,7 @@ def submit_job(
             folder, loaded = RunFolder.open(runs / Path(resume).name)
             _check_open(folder.path, control)
         else:
-            loaded = load_job(job, overrides=sets)
+            loaded = anchored(load_job(job, overrides=sets))
             folder = RunFolder.create(
                 loaded.model_copy(update={"run": loaded.run.model_copy(update={"out": str(runs)})})
             )

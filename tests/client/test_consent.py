@@ -30,7 +30,7 @@ def test_a_rendered_file_is_read_back_the_same_and_explains_every_key(tmp_path):
     keys = [at for at, line in enumerate(lines) if " = " in line and not line.startswith("#")]
     assert len(keys) > 25
     assert all(lines[at - 1].startswith("# ") for at in keys)
-    assert consent.own_models == {"wards.models:small"}
+    assert consent.own_models == {"wards.models:small": "wards.models:small"}
     assert (consent.data["ward"].job_epsilon, consent.data["x.y"].job_epsilon) == (0.5, 1)
 
 

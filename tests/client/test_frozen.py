@@ -180,11 +180,11 @@ def test_frozen_layers_are_the_same_whatever_a_job_draws_its_start_from(build) -
 def test_a_party_with_other_frozen_layers_declines(build) -> None:
     network = build("net")
     task = describe_network_task(_averaging(network))
-    same = network_task_from(task, device="cpu", own_models=frozenset({network.kind}))
+    same = network_task_from(task, device="cpu", own_models={"mine.py:net": network.kind})
     assert same.model.frozen == network.frozen
     task["network"]["frozen"] = "0" * 64
     with pytest.raises(DecodingError, match="same file of weights"):
-        network_task_from(task, device="cpu", own_models=frozenset({network.kind}))
+        network_task_from(task, device="cpu", own_models={"mine.py:net": network.kind})
 
 
 def _averaging(network: Network) -> FederatedAveraging:

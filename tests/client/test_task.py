@@ -106,7 +106,7 @@ def test_a_task_cannot_make_a_party_import_code():
     with pytest.raises(DecodingError, match="own model that this party allows"):
         task_from(task)
     with pytest.raises(DecodingError, match="getcwd"):  # allowed by name, and no network
-        task_from(task, own_models=frozenset({"os:getcwd"}))
+        task_from(task, own_models={"os:getcwd": "os:getcwd"})
 
 
 def test_parties_alone_draw_from_one_seed_what_is_their_own():

@@ -1,0 +1,121 @@
+"""A model of one's own at a party: its own file, by a name that its owner listed, or none."""
+
+from pathlib import Path
+
+import pytest
+
+from client.consent import Consent, ConsentError, Declined, load_consent, parse_consent
+from client.dp_sgd import LocalTraining
+from client.examination import task_of
+from client.federated import FederatedAveraging, ServerStep
+from client.network_task import describe_network_task
+from client.networks import Network
+from client.wire import Reason
+from privacy.guarantee import Neighbouring, Unit
+from server.job_file import load_job
+from server.refusals import refusals
+from server.run_folder import anchored
+
+SOURCE = """
+import torch
+from pathlib import Path
+Path(__file__).with_name("ran").touch()
+
+
+def net(features, classes):
+    return torch.nn.Linear(features, classes, bias={bias})
+"""
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> dict:
+    """Of a server whose file lies in a folder of its own."""
+    home = tmp_path / "server"
+    home.mkdir()
+    (home / "tumour.py").write_text(SOURCE.format(bias=True))
+    network = Network.build(f"{home / 'tumour.py'}:net", features=4, classes=3)
+    averaging = FederatedAveraging(
+        model=network,
+        unit=Unit.RECORD,
+        training=LocalTraining(
+            steps=3,
+            sampling_rate=0.5,
+            clip_norm=0.5,
+            noise_multiplier=1.0,
+            optimiser="sgd",
+            learning_rate=0.1,
+            momentum=0.0,
+            way="ghost",
+            micro_batch=7,
+        ),
+        update_bound=1.0,
+        server=ServerStep(kind="averaging", learning_rate=1.0, momentum=0.0),
+        rounds=2,
+        average=False,
+        neighbouring=Neighbouring.REPLACE_ONE,
+        seed=None,
+    )
+    (home / "ran").unlink()
+    return describe_network_task(averaging)
+
+
+def policy(folder: Path, *models: str) -> Consent:
+    folder.mkdir(exist_ok=True)
+    listed = ", ".join(f'"{name}"' for name in models)
+    (folder / "party.toml").write_text(f"models = [{listed}]\n")
+    return load_consent(folder / "party.toml")
+
+
+def test_a_path_of_the_servers_machine_does_not_travel(task) -> None:
+    assert task["network"]["kind"] == "tumour.py:net"
+
+
+def test_a_party_builds_its_own_file_of_the_name_that_its_owner_listed(task, tmp_path) -> None:
+    consent = policy(tmp_path / "party", "mlp", "tumour.py:net")
+    (tmp_path / "party" / "tumour.py").write_text(SOURCE.format(bias=False))
+    algorithm = task_of(consent, task)
+    assert algorithm.dimension == 12  # its own file's, which has no bias
+    assert (tmp_path / "party" / "ran").exists()
+    assert not (tmp_path / "server" / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["tumour.py:net", "../server/tumour.py:net", "server/tumour.py:net", "os:system", "mlp:net"],
+)
+def test_nothing_runs_that_is_not_listed_by_that_very_name(task, tmp_path, said) -> None:
+    consent = policy(tmp_path / "party", "mlp", "other.py:net")
+    task["network"]["kind"] = said
+    with pytest.raises(Declined, match=r"no code but its own.*listed in models") as refused:
+        task_of(consent, task)
+    assert refused.value.reason is Reason.MODEL
+    assert not (tmp_path / "server" / "ran").exists()
+
+
+def test_a_linear_models_name_is_no_network(tmp_path, task) -> None:
+    consent = policy(tmp_path / "party", "logistic")
+    task["network"]["kind"] = "logistic"
+    with pytest.raises(Declined):
+        task_of(consent, task)
+
+
+def test_two_files_of_one_name_are_refused() -> None:
+    with pytest.raises(ConsentError, match="two files of one name"):
+        parse_consent('models = ["a/net.py:f", "b/net.py:f"]', source="party.toml")
+
+
+def test_the_operator_learns_why_and_how_a_model_is_allowed() -> None:
+    said = refusals({0: Reason.MODEL, 2: Reason.MODEL, 3: Reason.BUSY}, "/home/a/tumour.py:net")
+    assert said.startswith("1 declined (busy), 2 declined (model)")
+    assert "never runs a server's code" in said
+    assert '"tumour.py:net"' in said
+    assert "/home" not in said
+    assert "code" not in refusals({0: Reason.MODEL}, "cnn")
+    assert refusals({}, "cnn") == ""
+
+
+def test_a_job_names_its_file_from_wherever_it_goes_on(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    job = load_job(overrides=["algorithm.kind=fedavg", "model.kind=mine.py:net"])
+    assert anchored(job).model.kind == f"{tmp_path / 'mine.py'}:net"
+    assert anchored(load_job()).model.kind == "logistic"
