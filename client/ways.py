@@ -60,7 +60,7 @@ def choose_way(network: Network, *, wanted: str = "auto") -> str:
     said = []
     for name in _AUTO if wanted == "auto" else (wanted,):
         try:
-            _compare(network, name)
+            check_way(network, name)
         except WayError as error:
             said.append(f"{name}: {error}")
         else:
@@ -101,7 +101,7 @@ def _checked(
     device: str,
     way: str,
 ) -> None:
-    """Once a process for every network by name: parties examine every round."""
+    """Once a process for every network by name: parties examine every round, sweeps every run."""
     network = Network.build(
         kind,
         features=features,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from client.block import PartyBlock
@@ -160,6 +160,7 @@ def _changed(value, path, new, how):
 
 
 @pytest.mark.parametrize("overrides", [LINEAR[0], LINEAR[4], NETWORKS[0]])
+@settings(deadline=None)  # networks are built, and tried out once
 @given(data=st.data())
 def test_a_changed_plan_or_task_is_another_one_or_a_typed_refusal(overrides, data):
     algorithm, plan = made(*overrides)
