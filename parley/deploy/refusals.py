@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from client.model_names import public_name
 from server.inspection import served_name
 from server.job import Job
 
@@ -31,7 +32,7 @@ MEANINGS = {
     "calibration": "the noise is smaller than it computes itself for what the job claims",
     "seeded-noise": "the job has a seed, which is for simulations",
     "algorithm": "its policy does not accept this algorithm or its settings",
-    "model": "its labels do not fit this model",
+    "model": "its party.toml does not accept this model, or its labels do not fit it",
     "sensitivity": "one record of its can change more than the job's noise covers",
     "too-few-records": "it has fewer records than parties.min-records or its policy asks for",
     "budget-exhausted": "the job asks for more than its policy allows a job, or than is left",
@@ -82,6 +83,12 @@ def refusals(run: Path, job: Job) -> list[str]:
             f"  {party['name']} {party['state']}"
             + (f" ({reason}{f': {meaning}' if meaning else ''})" if reason else "")
             + f"; its owner finds the cause in {party['name']}'s party.log."
+        )
+    if ":" in job.model.kind and any(party["reason"] == "model" for party in lost):
+        name = public_name(job.model.kind)
+        lines.append(
+            "A party never runs a server's code. Its owner puts a file that it has read beside the "
+            f'party\'s own party.toml, and lists the model there: "{name}" in models.'
         )
     return lines
 

@@ -1,5 +1,6 @@
 """A model of one's own at a party: its own file, by a name that its owner listed, or none."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,9 @@ from client.federated import FederatedAveraging, ServerStep
 from client.network_task import describe_network_task
 from client.networks import Network
 from client.wire import Reason
+from parley.deploy.refusals import refusals
 from privacy.guarantee import Neighbouring, Unit
 from server.job_file import load_job
-from server.refusals import refusals
 from server.run_folder import anchored
 
 SOURCE = """
@@ -104,14 +105,15 @@ def test_two_files_of_one_name_are_refused() -> None:
         parse_consent('models = ["a/net.py:f", "b/net.py:f"]', source="party.toml")
 
 
-def test_the_operator_learns_why_and_how_a_model_is_allowed() -> None:
-    said = refusals({0: Reason.MODEL, 2: Reason.MODEL, 3: Reason.BUSY}, "/home/a/tumour.py:net")
-    assert said.startswith("1 declined (busy), 2 declined (model)")
-    assert "never runs a server's code" in said
-    assert '"tumour.py:net"' in said
+@pytest.mark.parametrize(("kind", "told"), [("/home/a/tumour.py:net", True), ("cnn", False)])
+def test_the_operator_learns_why_and_how_a_model_is_allowed(tmp_path, kind, told) -> None:
+    party = {"name": "ward", "state": "declined", "reason": "model"}
+    (tmp_path / "parties.json").write_text(json.dumps({"parties": [party]}))
+    job = load_job(overrides=["algorithm.kind=fedavg", f"model.kind={kind}"])
+    said = "\n".join(refusals(tmp_path, job))
+    assert ("never runs a server's code" in said) == told
+    assert ('"tumour.py:net" in models' in said) == told
     assert "/home" not in said
-    assert "code" not in refusals({0: Reason.MODEL}, "cnn")
-    assert refusals({}, "cnn") == ""
 
 
 def test_a_job_names_its_file_from_wherever_it_goes_on(tmp_path, monkeypatch) -> None:
