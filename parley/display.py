@@ -453,6 +453,9 @@ def _print_rounds(console: Console, rounds: list[dict[str, Any]], scope: str = "
     console.print()
 
 
+_LAST_ENTRIES = 200
+
+
 def print_ledger(content: dict[str, Any]) -> None:
     """A ledger: data sets with what is left, then the entries."""
     console = Console(highlight=False)
@@ -467,7 +470,8 @@ def print_ledger(content: dict[str, Any]) -> None:
     table = Table(box=None)
     for name in ("run", "party", "release", "unit", "state", "law", "ρ", "survivors"):
         table.add_column(name)
-    for recorded in content["entries"]:
+    entries = content["entries"]
+    for recorded in entries[-_LAST_ENTRIES:]:
         entry = recorded["entry"]
         table.add_row(
             entry["run_id"],
@@ -478,5 +482,9 @@ def print_ledger(content: dict[str, Any]) -> None:
             entry["event"]["law"],
             f"{entry['event']['rho']:.4g}",
             str((recorded["outcome"] or {}).get("survivors", "–")),
+        )
+    if len(entries) > _LAST_ENTRIES:
+        console.print(
+            f"The last {_LAST_ENTRIES} of {len(entries)} entries; --json shows all of them."
         )
     console.print(table)

@@ -15,6 +15,7 @@ returned was composed T times, its sampler's distance included, and found within
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -85,6 +86,7 @@ def calibrate(
     rounds: int,
     sensitivity: float,
     dimension: int,
+    accepted: Sequence[str] = tuple(MECHANISMS),
 ) -> Mechanism:
     """The mechanism of one round, such that `rounds` of them are (ε, δ)-DP together.
 
@@ -100,6 +102,7 @@ def calibrate(
         rounds: T ≥ 1.
         sensitivity: Δ₂ > 0 of one round, replace-one; the scale has its unit.
         dimension: d ≥ 1.
+        accepted: laws that the caller could take instead: advice names no other.
 
     Raises:
         CalibrationError: no such mechanism; the message says which number is in the way.
@@ -112,7 +115,7 @@ def calibrate(
             f"Expected calibration one of {', '.join(GAUSSIAN_CALIBRATIONS)}, got {calibration!r}."
         )
 
-    need = _Need(epsilon, delta, rounds, sensitivity, dimension)
+    need = _Need(epsilon, delta, rounds, sensitivity, dimension, tuple(accepted))
 
     def one(name: str) -> Mechanism:
         if name == "gaussian":
@@ -155,6 +158,7 @@ class _Need:
     rounds: int
     sensitivity: float
     dimension: int
+    accepted: tuple[str, ...]
 
     def sigma(self, calibration: str, delta: float) -> float:
         """σ of an ideal Gaussian at what is left of δ."""
@@ -175,12 +179,22 @@ def _gaussian(calibration: str, need: _Need) -> Gaussian:
         raise CalibrationError(
             f"Expected delta > {min(taken, 1.0):.3g}, got {need.delta:g}: at epsilon = "
             f"{need.epsilon:g} the rounded Gaussian's sampler takes that much in {need.rounds} "
-            f"rounds of {need.dimension} coordinates. Use discrete-gaussian with calibration "
-            "zcdp or cks20, or laplace-l1: their samplers take none."
+            f"rounds of {need.dimension} coordinates. {_without_slack(need.accepted)}"
         )
     sigma = need.sigma(calibration, max(0.0, need.delta - taken))
     mechanism = Gaussian(sensitivity=need.sensitivity, sigma=sigma, dimension=need.dimension)
     return _verified(mechanism, "exact" if calibration == "as-printed" else calibration, need)
+
+
+def _without_slack(accepted: tuple[str, ...]) -> str:
+    laws = {
+        "discrete-gaussian": "discrete-gaussian with calibration zcdp or cks20",
+        "laplace-l1": "laplace-l1",
+    }
+    named = [words for law, words in laws.items() if law in accepted]
+    if not named:
+        return "A larger delta, fewer rounds or a smaller model help."
+    return f"Use {' or '.join(named)}: no sampler of theirs takes any."
 
 
 def _discrete_gaussian(calibration: str, need: _Need) -> DiscreteGaussian:

@@ -245,7 +245,8 @@ class Server:
         chosen = np.flatnonzero(eligible(run, flags)).tolist()
         if len(chosen) < run.minimum_survivors:
             raise TooFewSurvivors(
-                f"Expected >= {run.minimum_survivors} participants, got {len(chosen)}."
+                f"Expected >= {run.minimum_survivors} participants, each with >= {run.threshold} "
+                f"neighbours among them, got {len(chosen)} of the {int(flags.sum())} parties left."
             )
         self._end_round()
         self.round_number, self.phase = number, ServerPhase.VECTORS

@@ -218,6 +218,7 @@ def plan_federated(
             rounds=job.rounds,
             sensitivity=grid,
             dimension=dimension,
+            accepted=("gaussian",),
         )
 
     def tail(scale_bits: int) -> float:

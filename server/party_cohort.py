@@ -382,7 +382,8 @@ class PartyCohort:
             )
         if plan.min_survivors > len(arrived):
             raise TooFewSurvivors(
-                f"Expected >= {plan.min_survivors} survivors, got {len(arrived)}."
+                f"Expected >= {plan.min_survivors} survivors, got {len(arrived)} of the "
+                f"{len(plans)} parties asked."
             )
         return self.server.survivors
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from parley.display import print_outlook, print_result
+from parley.display import print_ledger, print_outlook, print_result
 from parley.planning import plan
 from server.job_file import load_job
 from simulations.engine import simulate
@@ -38,3 +38,22 @@ def test_plan_and_run_tell_the_clipped_fraction_with_its_noise(tmp_path, capsys)
     served = {key: value for key, value in result.summary.items() if key != "dp_sgd"}
     print_result(replace(result, summary=served))
     assert "a step" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_long_ledger_shows_its_last_entries_and_says_how_many_there_are(capsys) -> None:
+    entry = {
+        "run_id": "r",
+        "party": "server",
+        "index": 1,
+        "facts": {"unit": "record"},
+        "event": {"law": "gaussian", "rho": 0.5},
+    }
+    recorded = [
+        {"entry": {**entry, "index": index}, "state": "committed", "outcome": {"survivors": 3}}
+        for index in range(1, 1001)
+    ]
+    print_ledger({"datasets": [], "entries": recorded})
+    shown = capsys.readouterr().out
+    assert "The last 200 of 1000 entries; --json shows all of them." in shown
+    assert " 1000 " in shown
+    assert " 800 " not in shown

@@ -207,6 +207,17 @@ def test_what_cannot_be_met_is_refused_with_numbers(change, message):
         calibrate(**({"law": "gaussian", "calibration": "exact"} | BUDGET | change))
 
 
+def test_no_law_is_advised_that_the_caller_refuses():
+    """Federated averaging adds rounded Gaussian noise alone."""
+    with pytest.raises(CalibrationError, match="A larger delta, fewer rounds") as refusal:
+        calibrate(law="gaussian", **(BUDGET | {"delta": 1e-25}), accepted=("gaussian",))
+    assert "discrete" not in str(refusal.value)
+    with pytest.raises(CalibrationError, match="Use laplace-l1: no"):
+        calibrate(
+            law="gaussian", **(BUDGET | {"delta": 1e-25}), accepted=("gaussian", "laplace-l1")
+        )
+
+
 def test_large_budgets_have_a_law_without_slack():
     for epsilon in (100.0, 1e4):
         values = BUDGET | {"epsilon": epsilon, "delta": 1e-300}

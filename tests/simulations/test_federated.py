@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from privacy.calibration import CalibrationError
 from privacy.ledger import BudgetExceeded, Ledger
 from server.job import JobError
 from server.job_file import load_job
@@ -154,6 +155,12 @@ def test_a_party_refuses_beyond_its_own_budget() -> None:
         return Composition.empty().add(plan.event, count=count).epsilon(1e-5)[1]
 
     assert spent(answered) <= 0.6 < spent(answered + 1)
+
+
+def test_a_delta_that_the_sampler_takes_is_refused_without_advice_that_is_refused(tmp_path) -> None:
+    with pytest.raises(CalibrationError, match="A larger delta") as refusal:
+        run(tmp_path / "r", "privacy.unit=party", "privacy.delta=1e-30")
+    assert "discrete-gaussian" not in str(refusal.value)
 
 
 def test_unit_party_clips_the_update_and_notes_its_own_unit(tmp_path) -> None:
