@@ -16,7 +16,7 @@ from client.consent import DataSet, Declined
 from client.holdings import Holding
 from client.plan import ReleasePlan
 from client.wire import Reason
-from privacy.events import Composition
+from privacy.composition import Composition
 from privacy.ledger import (
     BudgetExceeded,
     EntryState,

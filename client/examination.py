@@ -140,7 +140,7 @@ def check_plan(consent: Consent, agreement: Agreement) -> None:
         if not holds:
             raise Declined(reason, f"Expected {what}: {expected}, got another in the plan.")
     try:
-        plan.event.exact_rho()
+        _ = plan.event.exact_rho
         plan.facts()
     except (ValueError, ArithmeticError) as error:
         raise Declined(Reason.MECHANISM, f"No event: {type(error).__name__}.") from error

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from client.algorithms import FederatedAlgorithm, State
 from client.block import PartyBlock
 from client.plan import ReleasePlan
-from privacy.events import Composition, Event
+from privacy.composition import Composition
+from privacy.events import Event
 from privacy.guarantee import Neighbouring, Unit
 from secure_agg.primitives import digest
 

@@ -121,7 +121,7 @@ def plan(job: Job) -> dict[str, Any]:
 
 def _charged(mechanism: Any, job: Job) -> dict[str, Any]:
     """What a mechanism's `rounds` releases are charged at the job's δ."""
-    from privacy.events import Composition
+    from privacy.composition import Composition
 
     conversion, epsilon = (
         Composition.empty()

@@ -6,7 +6,8 @@ from typing import Any
 
 from client.networks import BUILT_IN, Network
 from client.plan import ReleasePlan
-from privacy.events import Composition
+from privacy.composition import Composition
+from privacy.events import Event, Gaussian
 from privacy.guarantee import Unit
 from server.clipped_fraction import fraction_deviation
 from server.components import components_event, model_width
@@ -76,7 +77,7 @@ def plan_network(job: Job) -> dict[str, Any]:
             "clipped_fraction_deviation": fraction_deviation(release, parties=release.parties),
             "clip_norm": training.clip_norm,
             "party_clip_norm": None if job.party_budget is None else algorithm.update_bound,
-            "components_mu": None if components is None else components.mu,
+            "components_mu": None if components is None else _mu(components),
         },
         "chosen": {
             "law": chosen.law,
@@ -93,6 +94,11 @@ def plan_network(job: Job) -> dict[str, Any]:
         "epsilon_by_round": by_round,
         **_party_level(job, release),
     }
+
+
+def _mu(event: Event) -> float:
+    """μ of the release of components: one Gaussian."""
+    return next(leaf.mu for leaf, _ in event.leaves() if isinstance(leaf, Gaussian))
 
 
 def _party_level(job: Job, release: ReleasePlan) -> dict[str, Any]:

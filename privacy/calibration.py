@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from privacy.events import Composition
+from privacy.composition import Composition
 from privacy.gaussian_calibration import (
     GAUSSIAN_CALIBRATIONS,
     CalibrationError,

@@ -1,331 +1,294 @@
-"""Events and their composition: what one release costs and what all of them cost together.
+"""Events: what one release costs, by the curves that are proved for it.
 
-An `Event` carries the curves that are *proved* for one release; a `Composition` adds them up and
-converts the sums to ε at a δ, by proved conversions only. Both are pure values: they never see
-data, and a composition depends on the events' totals alone, not on their order. Sums are exact
-rationals (`privacy.rounding.exact`: ten times 0.1 is 1). Neighbours are those of the mechanism that
-made the event: replace-one throughout this package.
+An event is a frozen fact without data. Four kinds have a curve of their own, two wrap another
+event, as in `dp_accounting.dp_event`:
 
-    >>> day = Composition.empty().add(Event(law="gaussian", mu=0.05), count=100)
-    >>> {name: round(value, 3) for name, value in day.epsilons(1e-5).items()}
-    {'exact': 1.993, 'cks20': 2.166, 'zcdp': 2.524}
-    >>> Composition.empty().add(Event(law="laplace-l1", epsilon=0.1), count=10).epsilon(0.0)
-    ('pure', 1.0)
+| event | what is proved |
+|---|---|
+| Gaussian(mu) | μ-GDP: the exact Gaussian curve (Dong, Roth & Su 2022), ρ = μ²/2 |
+| Zcdp(rho) | ρ-zCDP (Bun & Steinke 2016) |
+| Pure(epsilon, rho) | ε-DP, and ρ-zCDP with ρ ≤ ε²/2 |
+| PoissonSampledGaussian(…) | one step of DP-SGD: an RDP curve and a PLD (`privacy.subsampled`) |
+| Repeated(event, count) | `count` releases of `event` |
+| Approximate(event, delta) | a release within statistical distance `delta` of `event` |
 
-Adaptive composition: pure ε adds (Dwork & Roth 2014, Theorem 3.16), ρ adds (Bun & Steinke 2016,
-Lemma 1.7), μ² adds (Dong, Roth & Su 2022, Corollary 3.3).
+Neighbours are those of the mechanism that made the event. What an event means never changes: a
+ledger that holds it is read for ever. `parse_event` also reads the events of version 0.1.0.
+
+    >>> event = Approximate(event=Gaussian(mu=0.05), delta=2.0**-60)
+    >>> parse_event(event.to_json()) == event
+    True
+    >>> [(leaf, count) for leaf, count in Repeated(event=event, count=3).leaves()]
+    [(Gaussian(mu=0.05), 3)]
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
-from privacy import subsampled
-from privacy.accounting import cks20_epsilon, gaussian_epsilon, zcdp_epsilon
-from privacy.rounding import check_delta, exact, read_fraction, root_up, round_up, sum_up
+from privacy.guarantee import Neighbouring
+from privacy.rounding import check_positive, exact, round_up
 
-__all__ = ["Composition", "Event"]
+__all__ = [
+    "EVENTS",
+    "Approximate",
+    "Event",
+    "Gaussian",
+    "PoissonSampledGaussian",
+    "Pure",
+    "Repeated",
+    "Zcdp",
+    "parse_event",
+]
 
 
-def _checked(name: str, value: object) -> float:
+def _check_number(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"Expected {name} to be a number, got {value!r}.")
-    number = float(value)
-    if not (math.isfinite(number) and number >= 0):
-        raise ValueError(f"Expected {name} finite and ≥ 0, got {number}.")
-    return number
+    if not (math.isfinite(value) and value >= 0):
+        raise ValueError(f"Expected {name} finite and ≥ 0, got {value}.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """The privacy cost of one release.
+    """What one release costs one unit; see the module for the kinds."""
 
-    Attributes:
-        law: name of the noise law, as in `privacy.mechanisms.MECHANISMS`.
-        mu: Δ/σ where the exact Gaussian curve is proved (μ-GDP), else None.
-        rho: ρ of zCDP. Filled in when the event is built, never None afterwards: the least of the
-            given ρ, μ²/2 (Bun & Steinke 2016, Proposition 1.6) and ε²/2 (Proposition 1.4).
-        epsilon: ε of pure DP, else None.
-        delta: bound on the statistical distance between the release and one that has the curves
-            above, that is, of the sampler from its ideal law. 0 for an exact sampler.
-        steps: the kind of DP-SGD step the release consists of, `step_count` of them; None for
-            any other law. Such a release has an RDP curve and a PLD (`privacy.subsampled`).
+    kind: ClassVar[str]
 
-    Raises:
-        ValueError: no curve at all, or a value that is negative, infinite or NaN, or δ ≥ 1.
-    """
-
-    law: str
-    mu: float | None = None
-    rho: float | None = None
-    epsilon: float | None = None
-    delta: float = 0.0
-    steps: subsampled.Steps | None = None
-    step_count: int = 0
-
-    def __post_init__(self) -> None:
-        if (self.steps is None) != (self.step_count == 0) or self.step_count < 0:
-            raise ValueError(f"Expected steps with a count ≥ 1, got {self.step_count}.")
-        if self.steps is not None and (self.mu is not None or self.epsilon is not None):
-            raise ValueError("Expected DP-SGD steps without mu and epsilon, got one of them.")
-        if not isinstance(self.law, str) or not self.law:
-            raise ValueError(f"Expected law to be a name, got {self.law!r}.")
-        for name in ("mu", "rho", "epsilon"):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, _checked(name, getattr(self, name)))
-        object.__setattr__(self, "delta", _checked("delta", self.delta))
-        if self.delta >= 1:
-            raise ValueError(f"Expected 0 ≤ delta < 1, got {self.delta}.")
-        if self.steps is None and self.mu is None and self.rho is None and self.epsilon is None:
-            raise ValueError("Expected at least one of mu, rho and epsilon, got none.")
-        object.__setattr__(self, "rho", _checked("rho", round_up(self.exact_rho())))
-
+    @property
     def exact_rho(self) -> Fraction:
-        """ρ before it is rounded up to a float."""
-        proved = [] if self.rho is None else [exact(self.rho)]
-        proved += [] if self.steps is None else [self.steps.rho * self.step_count]
-        proved += [exact(curve) ** 2 / 2 for curve in (self.mu, self.epsilon) if curve is not None]
-        return min(proved)
+        """ρ of zCDP that every event has, exact; of the ideal law where it is approximate."""
+        return sum((leaf.exact_rho * count for leaf, count in self.leaves()), Fraction(0))
+
+    @property
+    def slack(self) -> Fraction:
+        """Statistical distance of the release from one that has the curves; exact."""
+        return Fraction(0)
+
+    def leaves(self) -> Iterator[tuple[Event, int]]:
+        """The events with a curve of their own that it consists of, and how many of each."""
+        yield self, 1
 
     def to_json(self) -> dict[str, Any]:
-        """A dictionary of plain values that `from_json` reads back unchanged."""
-        plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _SAMPLED}
-        if self.steps is None:
-            return plain
-        return {**plain, "steps": asdict(self.steps), "step_count": self.step_count}
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Event:
-        """The event that `to_json` wrote. Raises ValueError on a missing or unknown key."""
-        _check_keys(cls, values)
-        steps = values.get("steps")
-        return cls(**{**values, "steps": subsampled.Steps(**steps)} if steps else values)
-
-
-_SAMPLED = frozenset({"steps", "step_count", "sampled", "samples"})
-"""Fields written only where DP-SGD was released: other entries keep the text they always had."""
-
-
-def _check_keys(cls: type[Any], values: Mapping[str, Any]) -> None:
-    expected = {field.name for field in fields(cls)}
-    if not _SAMPLED & set(values):
-        expected -= _SAMPLED
-    if set(values) != expected:
-        raise ValueError(
-            f"Expected the keys {sorted(expected)} of {cls.__name__}, got {sorted(values)}."
-        )
-
-
-_COUNTS = frozenset({"releases", "gaussians", "pures", "samples"})
-_ZERO = Fraction(0)
+        """Plain values, which `parse_event` reads back unchanged."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        plain = {k: v.to_json() if isinstance(v, Event) else v for k, v in values.items()}
+        return {"kind": self.kind, **plain}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Composition:
-    """Running totals over all releases so far, exact; start from `empty()`.
+class Gaussian(Event):
+    """μ-GDP: a Gaussian of μ = Δ/σ, its exact curve.
 
-    Attributes:
-        releases: number of events; `gaussians` of them have a μ, `pures` an ε (and no μ).
-        mu_squared: Σ μ² over the Gaussian events.
-        pure_epsilon: Σ ε over the pure events.
-        rho_exact: Σ ρ over all events; `pure_rho` is its part from the pure events.
-        slack: Σ of the events' `delta`.
-        samples: number of DP-SGD events; `sampled` is how many steps of each kind they had.
+    Raises:
+        ValueError: μ negative, infinite or NaN.
     """
 
-    releases: int = 0
-    gaussians: int = 0
-    pures: int = 0
-    mu_squared: Fraction = _ZERO
-    pure_epsilon: Fraction = _ZERO
-    rho_exact: Fraction = _ZERO
-    pure_rho: Fraction = _ZERO
-    slack: Fraction = _ZERO
-    samples: int = 0
-    sampled: tuple[tuple[subsampled.Steps, int], ...] = ()
+    kind: ClassVar[str] = "gaussian"
+
+    mu: float
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            if field.name == "sampled":
-                continue
-            kind = int if field.name in _COUNTS else Fraction
-            value = getattr(self, field.name)
-            if type(value) is not kind or value < 0:
-                raise ValueError(f"Expected {field.name}: {kind.__name__} ≥ 0, got {value!r}.")
-        if self.gaussians + self.pures + self.samples > self.releases:
-            raise ValueError(
-                f"Expected gaussians + pures + samples ≤ releases, got {self.gaussians} + "
-                f"{self.pures} + {self.samples} > {self.releases}."
-            )
-        relations = {kind.neighbouring for kind, _ in self.sampled}
-        if len(relations) > 1:
-            raise ValueError(f"Expected one neighbouring relation, got {sorted(relations)}.")
-        if self.samples > sum(count for _, count in self.sampled):
-            raise ValueError(f"Expected a step for every one of {self.samples} DP-SGD releases.")
-
-    @classmethod
-    def empty(cls) -> Composition:
-        """Nothing released yet."""
-        return cls()
-
-    def add(self, event: Event, count: int = 1) -> Composition:
-        """The composition after `count` more releases of `event` (0 changes nothing).
-
-        Raises:
-            ValueError: `count` is negative or not an integer.
-        """
-        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-            raise ValueError(f"Expected an integer count ≥ 0, got {count!r}.")
-        rho = event.exact_rho() * count
-        gaussian = event.mu is not None
-        pure = event.epsilon is not None and not gaussian
-        return Composition(
-            releases=self.releases + count,
-            gaussians=self.gaussians + (count if gaussian else 0),
-            pures=self.pures + (count if pure else 0),
-            mu_squared=self.mu_squared + (exact(event.mu) ** 2 * count if event.mu else 0),
-            pure_epsilon=self.pure_epsilon
-            + (exact(event.epsilon) * count if pure and event.epsilon else 0),
-            rho_exact=self.rho_exact + rho,
-            pure_rho=self.pure_rho + (rho if pure else 0),
-            slack=self.slack + exact(event.delta) * count,
-            samples=self.samples + (count if event.steps is not None else 0),
-            sampled=self._with_steps(event.steps, event.step_count * count),
-        )
-
-    def remove(self, event: Event) -> Composition:
-        """The composition without one of its releases: sums are exact, so nothing is left of it.
-
-        Raises:
-            ValueError: there can't have been such a release.
-        """
-        one = Composition.empty().add(event)
-        steps = dict(self.sampled)
-        for kind, count in one.sampled:
-            steps[kind] = steps.get(kind, 0) - count
-        if min(steps.values(), default=0) < 0:
-            raise ValueError("Expected the steps of a release among those composed, got fewer.")
-        sums = {
-            name: getattr(self, name) - getattr(one, name)
-            for name in (each.name for each in fields(self))
-            if name != "sampled"
-        }
-        left = tuple(sorted((kind, count) for kind, count in steps.items() if count))
-        return Composition(**sums, sampled=left)
-
-    def _with_steps(
-        self, kind: subsampled.Steps | None, count: int
-    ) -> tuple[tuple[subsampled.Steps, int], ...]:
-        if kind is None or count == 0:
-            return self.sampled
-        steps = dict(self.sampled)
-        steps[kind] = steps.get(kind, 0) + count
-        return tuple(sorted(steps.items()))
+        _check_number("mu", self.mu)
 
     @property
-    def rho(self) -> float:
-        """Σ ρ, rounded up. Where `slack` > 0 it is ρ of the ideal laws (approximate zCDP)."""
-        return round_up(self.rho_exact)
+    def exact_rho(self) -> Fraction:
+        """μ²/2 (Bun & Steinke 2016, Proposition 1.6)."""
+        return exact(self.mu) ** 2 / 2
 
-    def epsilons(self, delta: float) -> dict[str, float]:
-        """ε at `delta` by every conversion that is proved for what was composed and finite.
 
-        - `exact`: only Gaussians; one Gaussian of μ = √Σμ² (Balle & Wang 2018, Theorem 8), δ > 0.
-        - `cks20`, `zcdp`: from Σρ, for everything, δ > 0.
-        - `pure`: only pure events; Σε.
-        - `mixed`: pure and other events; Σε of the pure ones plus the ε of the rest (exact if all
-          of the rest are Gaussians, else from its ρ by cks20), δ > 0.
-        - `rdp`: with DP-SGD steps: their RDP plus αρ of everything else, δ > 0.
-        - `pld`: with DP-SGD steps, where all else is Gaussian or pure: the privacy loss
-          distributions convolved, δ > 0.
+@dataclass(frozen=True, kw_only=True)
+class Zcdp(Event):
+    """ρ-zCDP and nothing better.
 
-        Every value is an upper end. The sampler's statistical distance γ (`slack`) is paid for:
-        an (ε, δ′) law sampled within γ is (ε, δ′ + (1 + e^ε)·γ)-DP, so that δ′ = δ − (1 + e^ε)·γ.
+    Raises:
+        ValueError: ρ negative, infinite or NaN.
+    """
 
-        Raises:
-            ValueError: not 0 ≤ delta < 1.
-        """
-        check_delta(delta)
-        mu, rho, pure = root_up(self.mu_squared), self.rho, round_up(self.pure_epsilon)
-        curves: dict[str, Callable[[float], float]] = {}
-        if self.gaussians == self.releases:
-            curves["exact"] = lambda slice_: gaussian_epsilon(mu, slice_)
-        curves["cks20"] = lambda slice_: cks20_epsilon(rho, slice_)
-        curves["zcdp"] = lambda slice_: zcdp_epsilon(rho, slice_)
-        if self.pures == self.releases:
-            curves["pure"] = lambda slice_: pure
-        elif self.pures and self.gaussians + self.pures == self.releases:
-            # Basic composition of (Σε, 0) and (ε′, δ): Dwork & Roth 2014, Theorem 3.16.
-            curves["mixed"] = lambda slice_: sum_up(pure, gaussian_epsilon(mu, slice_))
-        elif self.pures:
-            rest = round_up(self.rho_exact - self.pure_rho)
-            curves["mixed"] = lambda slice_: sum_up(pure, cks20_epsilon(rest, slice_))
-        if self.samples:
-            steps, others = self.sampled, round_up(self.rho_exact - self._sampled_rho())
-            curves["rdp"] = lambda slice_: subsampled.rdp_epsilon(steps, delta=slice_, rho=others)
-            if self.gaussians + self.pures + self.samples == self.releases:
-                curves["pld"] = lambda slice_: subsampled.pld_epsilon(
-                    steps, delta=slice_, mu=mu, pure=pure
-                )
-        values = {name: self._with_slack(curve, delta) for name, curve in curves.items()}
-        return {name: value for name, value in values.items() if math.isfinite(value)}
+    kind: ClassVar[str] = "zcdp"
 
-    def _sampled_rho(self) -> Fraction:
-        return sum((kind.rho * count for kind, count in self.sampled), _ZERO)
+    rho: float
 
-    def epsilon(self, delta: float) -> tuple[str, float]:
-        """The name and value of the lowest of `epsilons`; ("none", ∞) where none is finite."""
-        values = self.epsilons(delta)
-        return min(values.items(), key=lambda item: item[1]) if values else ("none", math.inf)
+    def __post_init__(self) -> None:
+        _check_number("rho", self.rho)
 
-    def slack_delta(self, epsilon: float) -> float:
-        """The part of δ that the samplers take at ε: (1 + e^ε)·γ, rounded up; ∞ on overflow."""
-        if not self.slack:
-            return 0.0
-        if epsilon > 700:  # e^ε is near the largest float
-            return math.inf
-        return round_up(self.slack) * (1 + math.exp(epsilon)) * (1 + 1e-15)
+    @property
+    def exact_rho(self) -> Fraction:
+        """As given."""
+        return exact(self.rho)
 
-    def _with_slack(self, curve: Callable[[float], float], delta: float) -> float:
-        """The least ε found with curve(δ − slack_delta(ε)) ≤ ε; ∞ where there is none."""
-        guess = curve(delta)
-        if not self.slack or math.isinf(guess):
-            return guess
-        for _ in range(100):
-            left = delta - self.slack_delta(guess)
-            if left < 0:
-                return math.inf
-            needed = curve(math.nextafter(left, 0.0))
-            if needed <= guess:  # (needed, δ′) implies (guess, δ′)
-                return guess
-            guess = needed * (1 + 1e-12)
-        return math.inf
 
-    def to_json(self) -> dict[str, Any]:
-        """Counts as integers, sums as "numerator/denominator": nothing is lost."""
-        names = [f.name for f in fields(self) if self.samples or f.name not in _SAMPLED]
-        values = {name: getattr(self, name) for name in names}
-        if self.samples:
-            values["sampled"] = [{**asdict(kind), "count": n} for kind, n in self.sampled]
-        kept = _COUNTS | {"sampled"}
-        return {k: v if k in kept else str(v) for k, v in values.items()}
+@dataclass(frozen=True, kw_only=True)
+class Pure(Event):
+    """ε-DP; `rho` where a ρ below ε²/2 is proved, too.
 
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Composition:
-        """The composition that `to_json` wrote. Raises ValueError on anything else."""
-        _check_keys(cls, values)
-        read: dict[str, Any] = {
-            name: value if name in _COUNTS else read_fraction(name, value)
-            for name, value in values.items()
-            if name != "sampled"
-        }
-        if "sampled" in values:
-            steps = [dict(step) for step in values["sampled"]]
-            counts = [step.pop("count") for step in steps]
-            kinds = [subsampled.Steps(**step) for step in steps]
-            read["sampled"] = tuple(sorted(zip(kinds, counts, strict=True)))
-        return cls(**read)
+    Raises:
+        ValueError: a value that is negative, infinite or NaN.
+    """
+
+    kind: ClassVar[str] = "pure"
+
+    epsilon: float
+    rho: float | None = None
+
+    def __post_init__(self) -> None:
+        _check_number("epsilon", self.epsilon)
+        if self.rho is not None:
+            _check_number("rho", self.rho)
+
+    @property
+    def exact_rho(self) -> Fraction:
+        """The lower of ε²/2 (Bun & Steinke 2016, Proposition 1.4) and the given bound."""
+        implied = exact(self.epsilon) ** 2 / 2
+        return implied if self.rho is None else min(implied, exact(self.rho))
+
+
+@dataclass(frozen=True, kw_only=True, order=True)
+class PoissonSampledGaussian(Event):
+    """One step of DP-SGD: a Poisson batch, N(0, (σC)²I) on its clipped sum.
+
+    Attributes:
+        sampling_rate: q in (0, 1].
+        noise_multiplier: σ > 0; the noise on the sum is σC.
+        neighbouring: the relation, by its name.
+
+    Raises:
+        ValueError: a value outside these ranges.
+    """
+
+    kind: ClassVar[str] = "poisson-sampled-gaussian"
+
+    sampling_rate: float
+    noise_multiplier: float
+    neighbouring: str
+
+    def __post_init__(self) -> None:
+        check_positive("noise_multiplier", self.noise_multiplier)
+        if not 0 < self.sampling_rate <= 1:
+            raise ValueError(f"Expected a sampling rate in (0, 1], got {self.sampling_rate}.")
+        object.__setattr__(self, "neighbouring", str(Neighbouring(self.neighbouring)))
+
+    @property
+    def sensitivity(self) -> int:
+        """Of the clipped sum, in units of C: 2 under replace-one, 1 under add-or-remove-one."""
+        return 2 if self.neighbouring == Neighbouring.REPLACE_ONE else 1
+
+    @property
+    def exact_rho(self) -> Fraction:
+        """ρ of one step, sampling ignored: sampling never raises a divergence."""
+        return (Fraction(self.sensitivity) / exact(self.noise_multiplier)) ** 2 / 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repeated(Event):
+    """`count` releases of `event`, adaptively.
+
+    Raises:
+        ValueError: not an integer count ≥ 1.
+    """
+
+    kind: ClassVar[str] = "repeated"
+
+    event: Event
+    count: int
+
+    def __post_init__(self) -> None:
+        if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 1:
+            raise ValueError(f"Expected an integer count ≥ 1, got {self.count!r}.")
+
+    @property
+    def slack(self) -> Fraction:
+        """The distances add up."""
+        return self.event.slack * self.count
+
+    def leaves(self) -> Iterator[tuple[Event, int]]:
+        """The event's, `count` times."""
+        for leaf, count in self.event.leaves():
+            yield leaf, count * self.count
+
+
+@dataclass(frozen=True, kw_only=True)
+class Approximate(Event):
+    """A release whose law is within statistical distance `delta` of one that has `event`'s curves.
+
+    That is how a sampler that is not exact is charged: `Composition.slack_delta`.
+
+    Raises:
+        ValueError: not 0 ≤ delta < 1.
+    """
+
+    kind: ClassVar[str] = "approximate"
+
+    event: Event
+    delta: float
+
+    def __post_init__(self) -> None:
+        _check_number("delta", self.delta)
+        if self.delta >= 1:
+            raise ValueError(f"Expected 0 ≤ delta < 1, got {self.delta}.")
+
+    @property
+    def slack(self) -> Fraction:
+        """Its own distance and the event's."""
+        return exact(self.delta) + self.event.slack
+
+    def leaves(self) -> Iterator[tuple[Event, int]]:
+        """The event's."""
+        return self.event.leaves()
+
+
+EVENTS: dict[str, type[Event]] = {
+    kind.kind: kind
+    for kind in (Gaussian, Zcdp, Pure, PoissonSampledGaussian, Repeated, Approximate)
+}
+"""The kinds of event, by the name that a ledger holds."""
+
+_DEEPEST = 8
+
+
+def parse_event(values: object, *, depth: int = 0) -> Event:
+    """The event that `to_json` wrote, in this version or in 0.1.0.
+
+    Raises:
+        ValueError: not such an event: an unknown kind, a missing or unknown key, a bad value.
+    """
+    if not isinstance(values, Mapping) or depth > _DEEPEST:
+        raise ValueError(f"Expected an event as an object, got {type(values).__name__}.")
+    if "kind" not in values:
+        return _of_0_1_0(values)
+    kind = EVENTS.get(str(values["kind"]))
+    if kind is None:
+        raise ValueError(f"Expected an event of {', '.join(EVENTS)}, got {values['kind']!r}.")
+    named = {field.name for field in fields(kind)}
+    if set(values) != named | {"kind"}:
+        raise ValueError(f"Expected the keys {sorted(named)} of {kind.kind}, got {sorted(values)}.")
+    inner = {"event": parse_event(values["event"], depth=depth + 1)} if "event" in named else {}
+    rest = {name: values[name] for name in named - {"event"}}
+    return kind(**rest, **inner)
+
+
+_KEYS_0_1_0 = {"law", "mu", "rho", "epsilon", "delta"}
+
+
+def _of_0_1_0(values: Mapping[str, Any]) -> Event:
+    """An event as version 0.1.0 wrote it: one class with a field for each curve."""
+    steps = values.get("steps")
+    expected = _KEYS_0_1_0 | ({"steps", "step_count"} if steps else set())
+    if set(values) != expected:
+        raise ValueError(f"Expected the keys {sorted(expected)} of an event, got {sorted(values)}.")
+    event: Event
+    if steps:
+        event = Repeated(event=PoissonSampledGaussian(**steps), count=values["step_count"])
+    elif values["mu"] is not None:
+        event = Gaussian(mu=values["mu"])
+    elif values["epsilon"] is not None:
+        event = Pure(epsilon=values["epsilon"], rho=values["rho"])
+        if round_up(Pure(epsilon=values["epsilon"]).exact_rho) == values["rho"]:
+            event = Pure(epsilon=values["epsilon"])  # no better ρ was given: 0.1.0 filled it in
+    else:
+        event = Zcdp(rho=values["rho"])
+    return Approximate(event=event, delta=values["delta"]) if values["delta"] else event

@@ -1,11 +1,11 @@
 """The two Gaussian laws on integers: rounded, with the exact curve, and discrete, with zCDP.
 
 >>> noise = Gaussian(sensitivity=1.0, sigma=20.0, dimension=4)
->>> noise.event().mu, noise.expected_norm()
-(0.05, 40.0)
+>>> noise.event().event, noise.expected_norm()
+(Gaussian(mu=0.05), 40.0)
 >>> discrete = DiscreteGaussian(sensitivity=1.0, sigma=20.0, dimension=4)
->>> discrete.event().mu, discrete.event().rho
-(None, 0.00125)
+>>> discrete.event()
+Zcdp(rho=0.00125)
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar
 
-from privacy.events import Event
+from privacy.events import Approximate, Event, Zcdp
+from privacy.events import Gaussian as GaussianEvent
 from privacy.noise_law import NoiseLaw, check_probability
 from privacy.rounding import check_positive, exact, quotient_up, round_up
 
@@ -69,7 +70,9 @@ class Gaussian(_GaussianLaw):
         from privacy.samplers import rounded_gaussian_distance
 
         mu = quotient_up(self.sensitivity, self.sigma)
-        return Event(law=self.law, mu=mu, delta=rounded_gaussian_distance(self.dimension))
+        return Approximate(
+            event=GaussianEvent(mu=mu), delta=rounded_gaussian_distance(self.dimension)
+        )
 
     def draw(self, stream: NoiseStream) -> NDArray[np.int64]:
         """`[d]` rounded Gaussian values. Raises ValueError for a σ outside [2⁻²⁰, 2⁴⁰]."""
@@ -97,7 +100,7 @@ class DiscreteGaussian(_GaussianLaw):
     def event(self) -> Event:
         """ρ = Δ²/(2σ²), rounded up."""
         ratio = exact(self.sensitivity) / min(exact(self.sigma), Fraction(self.sigma))
-        return Event(law=self.law, rho=round_up(ratio**2 / 2))
+        return Zcdp(rho=round_up(ratio**2 / 2))
 
     def draw(self, stream: NoiseStream) -> NDArray[np.int64]:
         """`[d]` discrete Gaussian values. Raises ValueError for a σ that the sampler refuses."""

@@ -1,8 +1,10 @@
 """The three Laplace laws: the one for L2 sensitivity, and coordinate by coordinate in two scales.
 
+>>> from privacy.composition import Composition
 >>> for law in (L2Laplace, LaplaceL1, LaplaceAsPrinted):
 ...     noise = law(sensitivity=0.004, epsilon=0.5, dimension=100)
-...     print(noise.law, round(noise.expected_norm(), 4), round(noise.event().epsilon, 4))
+...     pure = Composition.of([noise.event()]).epsilons(1e-9)["pure"]
+...     print(noise.law, round(noise.expected_norm(), 4), pure)
 l2-laplace 0.804 0.5
 laplace-l1 1.1314 0.5
 laplace-as-printed 0.1131 5.0
@@ -14,7 +16,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from privacy.events import Event
+from privacy.events import Approximate, Pure
 from privacy.noise_law import NoiseLaw, check_probability
 from privacy.rounding import check_positive, exact, quotient_up, root_up, round_up
 
@@ -54,12 +56,12 @@ class L2Laplace(_LaplaceLaw):
         """b = Δ/ε, rounded up: the scale of the norm's Gamma(d, b) law."""
         return quotient_up(self.sensitivity, self.epsilon)
 
-    def event(self) -> Event:
+    def event(self) -> Approximate:
         """Pure ε, up to the sampler's distance."""
         from privacy.samplers import rounded_l2_laplace_distance
 
         distance = rounded_l2_laplace_distance(self.dimension)
-        return Event(law=self.law, epsilon=self.epsilon, delta=distance)
+        return Approximate(event=Pure(epsilon=self.epsilon), delta=distance)
 
     def expected_norm(self) -> float:
         """√(d(d+1))·b."""
@@ -140,10 +142,10 @@ class LaplaceL1(_CoordinatewiseLaplace):
         root = 1.0 if self.dimension == 1 else math.sqrt(self.dimension) * _UP
         return quotient_up(self.sensitivity * root, self.epsilon)
 
-    def event(self) -> Event:
+    def event(self) -> Pure:
         """Pure ε and ρ = ε²/(2d)."""
         rho = round_up(exact(self.epsilon) ** 2 / (2 * self.dimension))
-        return Event(law=self.law, epsilon=self.epsilon, rho=rho)
+        return Pure(epsilon=self.epsilon, rho=rho)
 
     def describe(self) -> str:
         """One plain sentence."""
@@ -164,12 +166,10 @@ class LaplaceAsPrinted(_CoordinatewiseLaplace):
         """b = Δ/ε, rounded up."""
         return quotient_up(self.sensitivity, self.epsilon)
 
-    def event(self) -> Event:
+    def event(self) -> Pure:
         """Pure √d·ε, rounded up, and ρ = ε²/2."""
         square = exact(self.epsilon) ** 2
-        return Event(
-            law=self.law, epsilon=root_up(self.dimension * square), rho=round_up(square / 2)
-        )
+        return Pure(epsilon=root_up(self.dimension * square), rho=round_up(square / 2))
 
     def describe(self) -> str:
         """One plain sentence."""

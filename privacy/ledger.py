@@ -10,7 +10,7 @@ Release `(run_id, dataset, index)` is charged once: the same entry reserved agai
 crash, is the same reservation; a different entry under that name is a `LedgerConflict`.
 
     >>> import tempfile
-    >>> from privacy.events import Event
+    >>> from privacy.events import Pure
     >>> from privacy.guarantee import Neighbouring, Unit
     >>> budget = DatasetBudget(
     ...     name="adult", fingerprint="sha256:0c4a", epsilon=1.0, delta=0.0,
@@ -18,7 +18,7 @@ crash, is the same reservation; a different entry under that name is a `LedgerCo
     ... )
     >>> entry = Entry(
     ...     run_id="r1", dataset="adult", party="server", index=1,
-    ...     event=Event(law="laplace-l1", epsilon=0.75),
+    ...     event=Pure(epsilon=0.75),
     ...     facts={
     ...         "mechanism": "output-perturbation", "unit": "record", "neighbouring": "replace-one",
     ...         "norm": "l1", "sensitivity": 0.5, "noise_law": "laplace-l1",
@@ -39,7 +39,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from privacy.events import Composition
+from privacy.composition import Composition
 from privacy.ledger_budget import DatasetBudget, DatasetTotals, Remaining
 from privacy.ledger_chain import Head
 from privacy.ledger_entry import Entry

@@ -11,7 +11,7 @@ doesn't use it gives back. Giving a hold back early is always safe: every later 
 against the budget by itself.
 
     >>> from privacy.guarantee import Neighbouring, Unit
-    >>> day = Event(law="laplace-l1", epsilon=0.1)
+    >>> day = Pure(epsilon=0.1)
     >>> account = Account(budget=DatasetBudget(
     ...     name="adult", fingerprint="sha256:0c4a", unit=Unit.RECORD,
     ...     neighbouring=Neighbouring.REPLACE_ONE, epsilon=1.0, delta=0.0,
@@ -32,7 +32,8 @@ from hashlib import sha256
 from types import MappingProxyType
 from typing import Self, TypeAlias
 
-from privacy.events import Composition, Event
+from privacy.composition import Composition
+from privacy.events import Event, parse_event
 from privacy.ledger_budget import DatasetBudget
 from privacy.ledger_chain import canonical_json
 
@@ -159,7 +160,7 @@ def claims_to_json(claims: Claims) -> list[dict[str, object]]:
 
 def claims_from_json(values: Iterable[Mapping[str, object]]) -> Claims:
     """The inverse of `claims_to_json`. Raises ValueError, KeyError or TypeError."""
-    return tuple((Event.from_json(_mapping(v["event"])), _count(v["count"])) for v in values)
+    return tuple((parse_event(_mapping(v["event"])), _count(v["count"])) for v in values)
 
 
 def _mapping(value: object) -> Mapping[str, object]:

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from privacy.events import Composition
+from privacy.composition import Composition
 from privacy.guarantee import Neighbouring, Unit
 from privacy.rounding import as_written
 

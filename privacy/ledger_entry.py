@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Self
 
-from privacy.events import Event
+from privacy.events import Event, parse_event
 from privacy.ledger_budget import checked_name
 from privacy.ledger_chain import canonical_json, checked_json
 
@@ -169,4 +169,4 @@ class Entry:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """The inverse of `to_json`."""
-        return cls(**{**value, "event": Event.from_json(value["event"])})
+        return cls(**{**value, "event": parse_event(value["event"])})

@@ -78,9 +78,7 @@ class BudgetExceeded(LedgerError):
         claims = (*ahead, (requested, count))
         self.fitting = others.fitting(claims, run_id=run_id)
         total = others.holding(run_id or "this run", claims).taken
-        what = (
-            f"this {requested.law} release" if count == 1 else f"{count} {requested.law} releases"
-        )
+        what = "this release" if count == 1 else f"{count} releases"
         if ahead:
             what = f"what is released ahead of them and {what}"
         told = (

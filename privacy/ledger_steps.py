@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from privacy.events import Composition, Event
+from privacy.composition import Composition
+from privacy.events import parse_event
 from privacy.guarantee import Unit
 from privacy.ledger_account import Account, Claims, claims_to_json
 from privacy.ledger_budget import PARTY_MARK, DatasetBudget, checked_name
@@ -320,7 +321,7 @@ def _settle(
     if settled is None:
         account = account_of(writer, reserved.dataset)
         if kind is RecordKind.VOID:
-            account = account.voiding(Event.from_json(reserved.content()["entry"]["event"]))
+            account = account.voiding(parse_event(reserved.content()["entry"]["event"]))
         writer.append(
             kind,
             account=account,

@@ -13,15 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
+from privacy.composition import Composition
 from privacy.ledger_account import Account, digest
 from privacy.ledger_chain import GENESIS, Head, Record, RecordKind, chained
 from privacy.ledger_errors import LedgerConflict, LedgerCorrupt
+from privacy.ledger_replay import Replay, replay
 from privacy.ledger_tables import (
     CHECKPOINTS,
     DATASETS,
@@ -31,6 +34,7 @@ from privacy.ledger_tables import (
     VERSION,
     add_columns,
 )
+from privacy.ledger_version_1 import spent_of_version_1
 
 __all__ = ["Reader", "StoredCheckpoint", "Writer"]
 
@@ -152,8 +156,22 @@ class Reader:
         return {name: _account(row) for name, row in rows.items()}
 
     def _rows(self) -> dict[str, dict[str, str]]:
-        query = _ACCOUNTS if self.version > 1 else _ACCOUNTS_1
-        return {row.name: dict(row._mapping) for row in self._connection.execute(query)}
+        if self.version > 1:
+            return {row.name: dict(row._mapping) for row in self._connection.execute(_ACCOUNTS)}
+        return {row.name: self._of_version_1(row) for row in self._connection.execute(_ACCOUNTS_1)}
+
+    def _of_version_1(self, row: Any) -> dict[str, str]:
+        logged = self._logged.accounts.get(row.name)
+        total = Composition.empty() if logged is None else logged.spent
+        try:
+            spent = spent_of_version_1(row.spent, total)
+        except (ValueError, KeyError, TypeError, RecursionError):
+            spent = row.spent  # what can't be read is refused, with its name, where it is read
+        return dict(row._mapping) | {"spent": spent}
+
+    @cached_property
+    def _logged(self) -> Replay:
+        return replay(self.records())
 
     def _vouched(self, rows: Mapping[str, Mapping[str, str]]) -> str:
         """The digest of the rows, which the last record holds."""
@@ -267,7 +285,10 @@ class Writer(Reader):
 
     def upgrade(self) -> None:
         """Makes the tables of a version 1 ledger, whose log was found sound, those of version 2."""
+        rows = self._rows()
         add_columns(self._connection)
+        for name, row in rows.items():
+            self._connection.execute(_SET_ACCOUNT, {"called": name, "spent": row["spent"]})
         self.version = VERSION
         self._stored = self._rows()
 

@@ -13,8 +13,8 @@ is: model units in tables, grid units (integers) in a run. Neighbours are replac
 | laplace-as-printed | discrete Laplace of scale b in each | √d·ε-DP, ρ = ε²/2; *not* ε-DP | 2db² |
 
     >>> noise = L2Laplace(sensitivity=0.004, epsilon=0.5, dimension=10)
-    >>> noise.scale, round(noise.expected_norm(), 7), noise.event().epsilon
-    (0.008, 0.0839047, 0.5)
+    >>> noise.scale, round(noise.expected_norm(), 7), noise.event().event
+    (0.008, 0.0839047, Pure(epsilon=0.5, rho=None))
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 ...     sensitivity=2.0, dimension=10, clip_norm=1.0, noise_multiplier=4.0,
 ...     sampling_rate=0.01, steps=100, neighbouring="replace-one",
 ... )
->>> steps.event().step_count, steps.scale
+>>> steps.event().event.count, steps.scale
 (100, 4.0)
 """
 
@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from privacy.clipped_count import count_deviation, gradient_multiplier
-from privacy.events import Event
+from privacy.events import Approximate, Event, Gaussian, PoissonSampledGaussian, Repeated
 from privacy.noise_law import NoiseLaw, check_probability
 from privacy.rounding import check_positive, quotient_up
-from privacy.subsampled import Steps
 
 if TYPE_CHECKING:
     import numpy as np
@@ -87,9 +86,9 @@ class PartySteps(NoiseLaw):
         return gradient_multiplier(self.noise_multiplier, self.clipped_share)
 
     @property
-    def step(self) -> Steps:
+    def step(self) -> PoissonSampledGaussian:
         """What one step is to the accountant; checks rate, multiplier and relation."""
-        return Steps(
+        return PoissonSampledGaussian(
             sampling_rate=self.sampling_rate,
             noise_multiplier=self.noise_multiplier,
             neighbouring=self.neighbouring,
@@ -112,8 +111,8 @@ class PartySteps(NoiseLaw):
                 * math.nextafter(math.sqrt(self.steps), math.inf),
                 math.inf,
             )
-            return Event(law=self.law, mu=mu, delta=slack)
-        return Event(law=self.law, steps=self.step, step_count=self.steps, delta=slack)
+            return Approximate(event=Gaussian(mu=mu), delta=slack)
+        return Approximate(event=Repeated(event=self.step, count=self.steps), delta=slack)
 
     def expected_norm(self) -> float:
         """√d·σC, of one step's noise on its sum."""

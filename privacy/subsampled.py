@@ -19,7 +19,8 @@ neighbours at ±1 itself: it is given σ, never σ/2; its RDP knows no Poisson s
 REPLACE_ONE: the Rényi divergence of the pair above is integrated here. Its plain Gaussian has the
 first trap too, so a Gaussian of μ = Δ/σ goes in as ADD_OR_REMOVE_ONE of sensitivity 1.
 
-    >>> abadi = Steps(sampling_rate=0.01, noise_multiplier=4.0, neighbouring="add-or-remove-one")
+    >>> step = {"sampling_rate": 0.01, "noise_multiplier": 4.0}
+    >>> abadi = PoissonSampledGaussian(**step, neighbouring="add-or-remove-one")
     >>> {name: round(value, 3) for name, value in epsilons({abadi: 10_000}, delta=1e-5).items()}
     {'rdp': 1.035, 'pld': 0.947}
 """
@@ -30,20 +31,19 @@ import functools
 import logging
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.events import PoissonSampledGaussian
 from privacy.guarantee import Neighbouring
-from privacy.rounding import check_positive, exact
+from privacy.rounding import check_positive
 
 __all__ = [
     "ORDERS",
     "PLD_INTERVAL",
-    "Steps",
+    "CountedSteps",
     "calibrate_steps",
     "epsilons",
     "pld_epsilon",
@@ -63,47 +63,17 @@ PLD_INTERVAL = 1e-4
 _LARGEST_PLD_STEPS = 10_000_000
 
 
-@dataclass(frozen=True, kw_only=True, order=True)
-class Steps:
-    """One kind of DP-SGD step; a composition counts how many there were.
-
-    Attributes:
-        sampling_rate: q in (0, 1].
-        noise_multiplier: σ > 0; the noise on the sum is σC.
-        neighbouring: the relation, by its name.
-
-    Raises:
-        ValueError: a value outside these ranges.
-    """
-
-    sampling_rate: float
-    noise_multiplier: float
-    neighbouring: str
-
-    def __post_init__(self) -> None:
-        check_positive("noise_multiplier", self.noise_multiplier)
-        if not 0 < self.sampling_rate <= 1:
-            raise ValueError(f"Expected a sampling rate in (0, 1], got {self.sampling_rate}.")
-        object.__setattr__(self, "neighbouring", str(Neighbouring(self.neighbouring)))
-
-    @property
-    def sensitivity(self) -> int:
-        """Of the clipped sum, in units of C: 2 under replace-one, 1 under add-or-remove-one."""
-        return 2 if self.neighbouring == Neighbouring.REPLACE_ONE else 1
-
-    @property
-    def rho(self) -> Fraction:
-        """ρ of zCDP of one step, sampling ignored: sampling never raises a divergence."""
-        return (Fraction(self.sensitivity) / exact(self.noise_multiplier)) ** 2 / 2
+CountedSteps = tuple[tuple[PoissonSampledGaussian, int], ...]
+"""Kinds of steps, and how many there were of each, in a fixed order."""
 
 
-def epsilons(steps: Mapping[Steps, int], *, delta: float) -> dict[str, float]:
+def epsilons(steps: Mapping[PoissonSampledGaussian, int], *, delta: float) -> dict[str, float]:
     """ε at `delta` of steps composed, by RDP and by PLD; both are upper bounds."""
     items = tuple(sorted(steps.items()))
     return {"rdp": rdp_epsilon(items, delta=delta), "pld": pld_epsilon(items, delta=delta)}
 
 
-def rdp_epsilon(steps: tuple[tuple[Steps, int], ...], *, delta: float, rho: float = 0.0) -> float:
+def rdp_epsilon(steps: CountedSteps, *, delta: float, rho: float = 0.0) -> float:
     """ε by RDP of the steps and of anything else that is ρ-zCDP (its RDP is at most αρ).
 
     Conversion of Canonne, Kamath & Steinke 2020 (arXiv:2004.00010, Proposition 12).
@@ -119,7 +89,7 @@ def rdp_epsilon(steps: tuple[tuple[Steps, int], ...], *, delta: float, rho: floa
 
 
 def pld_epsilon(
-    steps: tuple[tuple[Steps, int], ...],
+    steps: CountedSteps,
     *,
     delta: float,
     mu: float = 0.0,
@@ -134,7 +104,7 @@ def pld_epsilon(
     if delta <= 0 or sum(count for _, count in steps) > _LARGEST_PLD_STEPS:
         return math.inf
     # The composed privacy loss spreads with the steps' total μ; a wide one gets a coarser grid.
-    spread = math.sqrt(sum(float(2 * kind.rho * count) for kind, count in steps)) + mu
+    spread = math.sqrt(sum(float(2 * kind.exact_rho * count) for kind, count in steps)) + mu
     if spread > 200:
         return math.inf
     if interval is None:
@@ -143,14 +113,14 @@ def pld_epsilon(
     return float(loss.get_epsilon_for_delta(delta))
 
 
-def _interval(kind: Steps) -> float:
+def _interval(kind: PoissonSampledGaussian) -> float:
     """A 25th of one step's own loss, on a ladder of powers of two so that steps share grids."""
     own = kind.sampling_rate * kind.sensitivity / kind.noise_multiplier / 25
     return PLD_INTERVAL * 2.0 ** max(0, min(6, math.floor(math.log2(own / PLD_INTERVAL))))
 
 
 @functools.lru_cache(maxsize=32)
-def _composed(steps: tuple[tuple[Steps, int], ...], mu: float, pure: float, interval: float) -> Any:
+def _composed(steps: CountedSteps, mu: float, pure: float, interval: float) -> Any:
     from dp_accounting.pld import privacy_loss_distribution as pld
     from dp_accounting.pld.common import DifferentialPrivacyParameters
 
@@ -170,7 +140,7 @@ def _composed(steps: tuple[tuple[Steps, int], ...], mu: float, pure: float, inte
 
 
 @functools.lru_cache(maxsize=64)
-def _step_pld(kind: Steps, interval: float) -> Any:
+def _step_pld(kind: PoissonSampledGaussian, interval: float) -> Any:
     from dp_accounting import NeighboringRelation
     from dp_accounting.pld import privacy_loss_distribution as pld
 
@@ -188,7 +158,7 @@ def _step_pld(kind: Steps, interval: float) -> Any:
 
 
 @functools.lru_cache(maxsize=256)
-def _step_rdp(kind: Steps) -> NDArray[np.float64]:
+def _step_rdp(kind: PoissonSampledGaussian) -> NDArray[np.float64]:
     """`[orders]` Rényi divergences of one step's dominating pair."""
     if kind.neighbouring == Neighbouring.REPLACE_ONE:
         return _replace_one_rdp(kind.sampling_rate, kind.noise_multiplier)
@@ -266,8 +236,10 @@ def calibrate_steps(
             f"{delta - left:.3g}: the Gaussian noise of DP-SGD has no pure guarantee."
         )
 
-    def kind(sigma: float) -> Steps:
-        return Steps(sampling_rate=sampling_rate, noise_multiplier=sigma, neighbouring=neighbouring)
+    def kind(sigma: float) -> PoissonSampledGaussian:
+        return PoissonSampledGaussian(
+            sampling_rate=sampling_rate, noise_multiplier=sigma, neighbouring=neighbouring
+        )
 
     def account(log_sigma: float) -> float:
         value = pld_epsilon(((kind(math.exp(log_sigma)), steps),), delta=left, mu=mu)

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from client.plan import ReleasePlan
-from privacy.events import Composition, Event
+from privacy.composition import Composition
+from privacy.events import Event
 from privacy.ledger import DatasetBudget, EntryState, Ledger, LedgerError
 from privacy.rounding import as_written, shown_up
 from server.job import Job, JobError

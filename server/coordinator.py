@@ -22,7 +22,7 @@ from client.algorithms import FederatedAlgorithm
 from client.plan import ReleasePlan
 from client.roster import Deployment
 from client.task import describe_task
-from privacy.events import Composition
+from privacy.composition import Composition
 from privacy.ledger import Ledger
 from secure_agg.interface import Mode
 from secure_agg.pairwise_server import Server

@@ -17,7 +17,8 @@ from client.party_level import PartyLevel
 from client.plan import ReleasePlan
 from client.ways import choose_way
 from privacy.calibration import calibrate
-from privacy.events import Composition, Event
+from privacy.composition import Composition
+from privacy.events import Event
 from privacy.gaussian_calibration import CalibrationError
 from privacy.guarantee import Neighbouring, NoisePoint, Unit
 from privacy.mechanisms import Mechanism

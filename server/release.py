@@ -22,7 +22,7 @@ from client.grid import noise_tail
 from client.models import HuberSVM, LinearModel, Logistic, Loss, Softmax, SquaredLoss
 from client.plan import ReleasePlan
 from privacy.calibration import calibrate, stated_delta
-from privacy.events import Composition
+from privacy.composition import Composition
 from privacy.guarantee import Neighbouring, NoisePoint, Unit
 from privacy.mechanisms import Mechanism
 from privacy.samplers import LARGEST_SCALE, SMALLEST_SCALE

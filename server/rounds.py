@@ -19,7 +19,7 @@ import numpy as np
 
 from client.algorithms import FederatedAlgorithm, State
 from client.plan import ReleasePlan
-from privacy.events import Composition
+from privacy.composition import Composition
 from privacy.ledger import (
     BudgetExceeded,
     Entry,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from client.plan import ReleasePlan
-from privacy.events import Composition
+from privacy.composition import Composition
 from server.job import Job
 from server.release import account
 from server.rounds import Progress

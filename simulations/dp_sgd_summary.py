@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from client.plan import ReleasePlan
-from privacy.events import Composition
+from privacy.composition import Composition
 from privacy.party_steps import PartySteps
 
 __all__ = ["dp_sgd_facts"]

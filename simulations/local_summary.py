@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.events import Composition
+from privacy.composition import Composition
 from privacy.ledger import Ledger
 from server.job import Job
 from server.release import algorithm_for, plan_release

@@ -11,7 +11,8 @@ from typing import Any
 from client.algorithms import FederatedAlgorithm
 from client.party import PartyPolicy, PartySession
 from client.plan import ReleasePlan
-from privacy.events import Composition, Event
+from privacy.composition import Composition
+from privacy.events import Event
 from privacy.ledger import Ledger
 from secure_agg.interface import SecureSum
 from server.components import (

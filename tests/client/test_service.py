@@ -10,7 +10,7 @@ from client.block import PartyBlock
 from client.keeper import Keeper
 from client.party import PartyPolicy, PartySession
 from client.wire import encode_frame
-from privacy.events import Composition
+from privacy.composition import Composition
 from privacy.ledger import Ledger
 from secure_agg.interface import Mode
 from secure_agg.messages import Survivors, decode, encode

@@ -58,7 +58,7 @@ def test_steps_with_a_count_are_charged_as_steps_without_and_add_more_noise() ->
     counted = replace(plain, clipped_share=0.75)
     assert counted.event() == plain.event()
     # One draw a coordinate and step, and one of the count a release.
-    assert counted.event().delta >= rounded_gaussian_distance(100 * 50 + 1)
+    assert float(counted.event().slack) >= rounded_gaussian_distance(100 * 50 + 1)
     assert counted.scale == pytest.approx(2 * plain.scale)
     assert counted.expected_norm() == pytest.approx(10 * counted.scale)
     assert "how many were clipped" in counted.describe()

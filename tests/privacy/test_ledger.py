@@ -20,7 +20,8 @@ import sqlalchemy as sa
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from privacy.events import Composition, Event
+from privacy.composition import Composition
+from privacy.events import Approximate, Event, Gaussian, Pure, Zcdp
 from privacy.guarantee import Neighbouring, Unit
 from privacy.ledger import (
     BudgetExceeded,
@@ -49,8 +50,8 @@ FACTS: dict[str, Any] = {
     "accountant_version": "0.1.0",
     "public_n": 500,
 }
-TENTH = Event(law="laplace-l1", epsilon=0.1)
-GAUSSIAN = Event(law="gaussian", mu=0.05, delta=2**-50)
+TENTH = Pure(epsilon=0.1)
+GAUSSIAN = Approximate(event=Gaussian(mu=0.05), delta=2**-50)
 ADULT = DatasetBudget(
     name="adult",
     fingerprint="sha256:0c4a",
@@ -126,10 +127,10 @@ def test_ten_tenths_fit_a_budget_of_one_exactly_and_an_eleventh_is_refused(ledge
 
 def test_the_budget_agent_of_the_specification(ledger: Ledger) -> None:
     """Budget 1: accept .01, accept .10, reject 1.00 with .89 left."""
-    ledger.reserve(an_entry(1, event=Event(law="l2-laplace", epsilon=0.01)))
-    ledger.reserve(an_entry(2, event=Event(law="l2-laplace", epsilon=0.10)))
+    ledger.reserve(an_entry(1, event=Pure(epsilon=0.01)))
+    ledger.reserve(an_entry(2, event=Pure(epsilon=0.10)))
     with pytest.raises(BudgetExceeded) as refusal:
-        ledger.reserve(an_entry(3, event=Event(law="l2-laplace", epsilon=1.00)))
+        ledger.reserve(an_entry(3, event=Pure(epsilon=1.00)))
     assert refusal.value.left.epsilon == pytest.approx(0.89, abs=1e-15)
 
 
@@ -294,7 +295,7 @@ def test_a_reserved_release_can_be_resumed_when_the_budget_is_gone(ledger: Ledge
 @pytest.mark.parametrize(
     "change",
     [
-        {"event": Event(law="laplace-l1", epsilon=0.05)},
+        {"event": Pure(epsilon=0.05)},
         {"facts": FACTS | {"public_n": 501}},
         {"facts": FACTS | {"parties": 3}},
         {"party": "hospital-3"},
@@ -451,7 +452,9 @@ SWAP = [
         (["UPDATE parley_ledger_head SET hash = 'f00'"], "the head's hash"),
         (["DELETE FROM parley_ledger_head"], "head record"),
         (
-            ["UPDATE parley_ledger_datasets SET spent = replace(spent, '3/10', '1/10')"],
+            [
+                "UPDATE parley_ledger_datasets SET spent = replace(spent, '\"count\":3', '\"count\":1')"
+            ],
             "ε = 0.3 as in the log, got ε = 0.1",
         ),
         (["UPDATE parley_ledger_datasets SET spent = '{}'"], "can't be read"),
@@ -721,10 +724,10 @@ def test_importing_the_ledger_does_not_import_the_database_library() -> None:
 
 EVENTS = [
     TENTH,
-    Event(law="laplace-l1", epsilon=0.37),
-    Event(law="l2-laplace", epsilon=0.25, delta=2**-60),
+    Pure(epsilon=0.37),
+    Approximate(event=Pure(epsilon=0.25), delta=2**-60),
     GAUSSIAN,
-    Event(law="discrete-gaussian", rho=0.01),
+    Zcdp(rho=0.01),
 ]
 
 

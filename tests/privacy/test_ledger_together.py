@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from privacy.events import Event
+from privacy.events import Pure
 from privacy.guarantee import Neighbouring, Unit
 from privacy.ledger import BudgetExceeded, DatasetBudget, Entry, EntryState, Ledger, LedgerConflict
 from privacy.ledger_store import Writer
@@ -25,7 +25,7 @@ FACTS: dict[str, Any] = {
     "accountant": "privacy.events",
     "accountant_version": "1",
 }
-TENTH = Event(law="laplace-l1", epsilon=0.1)
+TENTH = Pure(epsilon=0.1)
 RECORDS = DatasetBudget(
     name="adult",
     fingerprint="sha256:0c4a",

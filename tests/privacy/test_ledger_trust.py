@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from privacy.events import Composition, Event
+from privacy.composition import Composition
+from privacy.events import Pure
 from privacy.guarantee import Neighbouring, Unit
 from privacy.ledger import (
     BudgetExceeded,
@@ -34,7 +35,7 @@ FACTS: dict[str, Any] = {
     "accountant": "parley",
     "accountant_version": "0.1.0",
 }
-TENTH = Event(law="laplace-l1", epsilon=0.1)
+TENTH = Pure(epsilon=0.1)
 ADULT = DatasetBudget(
     name="adult",
     fingerprint="sha256:0c4a",
@@ -197,7 +198,7 @@ def test_a_release_costs_the_same_however_long_the_log_is(
 ) -> None:
     """The chain vouches for a row without a walk: as many statements at round 200 as at 2."""
     statements: list[int] = []
-    event = Event(law="laplace-l1", epsilon=0.001)
+    event = Pure(epsilon=0.001)
     with Ledger.open(ledger_url) as ledger:
         ledger.register(ADULT)
         ledger.hold("run-1", {"adult": ((event, 200),)})

@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 
-from privacy.events import Composition, Event
+from privacy.composition import Composition
+from privacy.events import Pure
 from privacy.guarantee import Neighbouring, Unit
 from privacy.ledger import BudgetExceeded, DatasetBudget, Entry, EntryState, Ledger, NotALedger
 
 # Forked, so that a child starts in milliseconds; each opens the ledger itself.
 PROCESSES = multiprocessing.get_context("fork")
-TENTH = Event(law="laplace-l1", epsilon=0.1)
+TENTH = Pure(epsilon=0.1)
 
 
 def a_budget(epsilon: float) -> DatasetBudget:

@@ -9,7 +9,7 @@ import pytest
 from safetensors import safe_open
 
 from parley.report import write_report
-from privacy.events import Composition
+from privacy.composition import Composition
 from privacy.ledger import Ledger
 from secure_agg.interface import TooFewSurvivors
 from server.budgets import budgets_of, check_affordable

@@ -11,7 +11,7 @@ from safetensors import safe_open
 from scipy import stats
 
 from client.party import PartyPolicy, PartySession
-from privacy.events import Composition
+from privacy.composition import Composition
 from privacy.guarantee import Neighbouring, Unit
 from privacy.ledger import BudgetExceeded, Ledger, LedgerConflict
 from privacy.stream import NoiseStream
