@@ -10,6 +10,7 @@ drawn from the hold, so that runs that share a ledger can't starve each other ha
 doesn't use it gives back. Giving a hold back early is always safe: every later release is checked
 against the budget by itself.
 
+    >>> from privacy.events import Pure
     >>> from privacy.guarantee import Neighbouring, Unit
     >>> day = Pure(epsilon=0.1)
     >>> account = Account(budget=DatasetBudget(

@@ -245,7 +245,8 @@ def _resumed(writer: Writer, account: Account, latest: Record, entry: Entry) -> 
     settled = _settlement(first, later)
     if settled is not None and settled.kind == RecordKind.VOID:
         raise LedgerCorrupt(f"Expected reservation {reservation_id} to be open, it was given back.")
-    held = first.content()["entry"]
+    # Through `Entry`, so that an event as 0.1.0 wrote it is the event it was.
+    held = Entry.from_json(first.content()["entry"]).to_json()
     asked = entry.to_json()
     if canonical_json(held) != canonical_json(asked):
         # Which parts differ is said, their values are in the ledger.

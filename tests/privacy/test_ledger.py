@@ -453,7 +453,8 @@ SWAP = [
         (["DELETE FROM parley_ledger_head"], "head record"),
         (
             [
-                "UPDATE parley_ledger_datasets SET spent = replace(spent, '\"count\":3', '\"count\":1')"
+                "UPDATE parley_ledger_datasets "
+                "SET spent = replace(spent, '\"count\":3', '\"count\":1')"
             ],
             "ε = 0.3 as in the log, got ε = 0.1",
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,6 +24,7 @@ from privacy.ledger import (
     LedgerCorrupt,
     LedgerError,
 )
+from privacy.ledger_version_1 import _sums
 
 FACTS: dict[str, Any] = {
     "mechanism": "output-perturbation",
@@ -89,7 +91,7 @@ EDITS = {
     "the budget": [f"UPDATE {DATASETS} SET budget = replace(budget, '1.0', '9.0')"],
     "what the run holds": [
         f'UPDATE {DATASETS} SET held = \'{{"run-1":[{{"count":9,"event":'
-        '{"delta":0.0,"epsilon":0.1,"law":"laplace-l1","mu":null,"rho":0.005}}]}\''
+        '{"epsilon":0.1,"kind":"pure","rho":null}}]}\''
     ],
     "another name": [f"UPDATE {DATASETS} SET name = 'x', fingerprint = 'y'"],
     "the table of data sets": [f"DELETE FROM {DATASETS}"],
@@ -256,7 +258,9 @@ def as_version_1(url: str) -> None:
                 sa.update(records).where(records.c.position == row["position"]),
                 {"body": content["body"], "hash": previous},
             )
+        spent = json.dumps(_sums(Composition.empty().add(TENTH, 10)))
         for edit in (
+            f"UPDATE parley_ledger_datasets SET spent = '{spent}'",
             f"UPDATE parley_ledger_head SET version = 1, hash = '{previous}'",
             "ALTER TABLE parley_ledger_datasets DROP COLUMN held",
             "ALTER TABLE parley_ledger_datasets DROP COLUMN known",
@@ -354,3 +358,58 @@ def test_both_budgets_of_a_data_set_follow_its_records(tmp_path: Path) -> None:
 
 def test_sqlite_is_what_these_edits_are_made_with() -> None:
     assert sqlite3.sqlite_version_info >= (3, 35)  # DROP COLUMN
+
+
+LEDGERS = Path(__file__).parents[1] / "vectors" / "ledgers"
+
+
+@pytest.mark.parametrize(
+    ("name", "spent"),
+    [
+        ("linear", {"breast-cancer": ("mixed", 7, 3.3171457253982077)}),
+        ("dp-sgd", {"breast-cancer": ("pld", 1, 0.8103532915679417)}),
+        (
+            "two-units",
+            {
+                "breast-cancer": ("pld", 1, 0.8103532915679417),
+                "breast-cancer (party)": ("exact", 1, 3.4686675391556614),
+            },
+        ),
+    ],
+)
+def test_a_ledger_that_0_1_0_wrote_is_read_brought_up_to_date_and_added_to(name, spent, tmp_path):
+    """The files were written by Parley 0.1.0: its events, its totals, its hash chain."""
+    path = tmp_path / "ledger.sqlite"
+    shutil.copy(LEDGERS / f"{name}-0.1.0.sqlite", path)
+
+    def found(ledger):
+        return {
+            total.budget.name: (
+                total.spent.epsilon(total.budget.delta)[0],
+                total.spent.releases,
+                pytest.approx(total.spent.epsilon(total.budget.delta)[1], rel=1e-12),
+            )
+            for total in ledger.totals()
+        }
+
+    with Ledger.open(path, read_only=True) as old:
+        assert old.verify() == []
+        assert found(old) == spent
+        head = old.head()
+        entries = old.entries()
+    with Ledger.open(path) as ledger:
+        assert ledger.verify(anchor=head) == []
+        assert found(ledger) == spent
+        assert ledger.entries() == entries
+        first = [each.entry for each in entries if each.entry.run_id == entries[0].entry.run_id]
+        release = [entry for entry in first if entry.index == first[0].index]
+        assert all(each.resumed for each in ledger.reserve_together(release))
+
+
+def test_a_total_of_0_1_0_that_was_edited_is_refused(tmp_path):
+    path = tmp_path / "ledger.sqlite"
+    shutil.copy(LEDGERS / "linear-0.1.0.sqlite", path)
+    fewer = "replace(spent, '\"releases\":7', '\"releases\":6')"
+    tamper(str(path), f"UPDATE {DATASETS} SET spent = {fewer}")
+    with pytest.raises(LedgerCorrupt, match="Expected the running total"):
+        Ledger.open(path)
