@@ -14,7 +14,6 @@ is proved for; the lowest is charged.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -169,8 +168,10 @@ class Composition:
 
     def to_json(self) -> dict[str, Any]:
         """Events with their counts, in a canonical order, and the slack as a fraction."""
-        items = [{"event": event.to_json(), "count": n} for event, n in self.counts.items()]
-        ordered = sorted(items, key=lambda item: json.dumps(item, sort_keys=True))
+        ordered = [
+            {"event": event.to_json(), "count": count}
+            for event, count in sorted(self.counts.items(), key=lambda item: repr(item[0]))
+        ]
         return {"events": ordered, "slack": str(self.slack), "releases": self.releases}
 
     @classmethod
