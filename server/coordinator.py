@@ -80,11 +80,13 @@ def coordinate(
     Raises:
         JobError, CalibrationError, RingTooSmall: the job does not fit the parties; nothing was
             spent.
+        RunFolderError: the run was begun with another roster.
         BudgetExceeded: the ledger has no room for all the rounds; nothing was spent.
         TooFewSurvivors: too few parties joined; nothing was spent.
     """
     began = time.perf_counter()
     _check(job, deployment)
+    folder.check_roster(deployment.id)
     board = PartyBoard(folder.path / "parties.json", [party.name for party in deployment.parties])
     setup = Traffic()
     facts, declined = inspect(job, transport, deployment, board, folder.run_id, setup)
@@ -136,6 +138,7 @@ def coordinate(
         budget = registered(ledger, budgets)[0]
         if not resume:
             folder.commission()
+            folder.keep_roster(deployment.id)
         known = ledger.entries(folder.run_id)
         folder.check_ledger([e.entry.index for e in known if e.outcome is not None])
         stack.enter_context(
@@ -210,6 +213,7 @@ def coordinate(
         engine=job.run.engine if job.run.engine != "fast" else "deployment",
         components=told,
     )
+    summary["deployment"] = deployment.id
     folder.write_model(model_tensors(algorithm, outcome.progress.state), privacy_statement(summary))
     folder.write_summary(summary)
     return summary

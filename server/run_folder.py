@@ -77,6 +77,21 @@ class RunFolder:
         """
         self._write("run-id", self.run_id + "\n")
 
+    def keep_roster(self, deployment: str) -> None:
+        """Notes the id of the deployment whose parties the run was begun with."""
+        self._write("deployment-id", deployment + "\n")
+
+    def check_roster(self, deployment: str) -> None:
+        """Raises RunFolderError where the run was begun with other parties, or other identities."""
+        path = self.path / "deployment-id"
+        known = path.read_text(encoding="utf-8").strip() if path.exists() else deployment
+        if known != deployment:
+            raise RunFolderError(
+                f"Expected the roster that {self.path.name} was begun with (id {known[:16]}…), got "
+                f"another (id {deployment[:16]}…): a party or its keys changed since. Submit the "
+                "job anew."
+            )
+
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Holds the folder for this process; the lock ends with it, however it ends.

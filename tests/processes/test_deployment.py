@@ -101,7 +101,7 @@ def consortium(parley, tmp_path):
 @pytest.mark.heavy
 def test_a_consortium_trains_from_its_commands_alone(ground, parley, consortium, tmp_path):
     server = parley.start("server", consortium / "server")
-    wait_until(lambda: "listening on" in parley.said(server), what="the server", timeout_s=60)
+    wait_until(lambda: "Listening on" in parley.said(server), what="the server", timeout_s=60)
     assert "north: offline" in parley("status", consortium)
     parties = [parley.start("party", consortium / "parties" / name) for name in NAMES]
     wait_until(lambda: "(3 of 3)" in parley.said(server), what="the parties", timeout_s=90)
@@ -117,14 +117,14 @@ def test_a_consortium_trains_from_its_commands_alone(ground, parley, consortium,
         assert parley("ledger", "verify", consortium / "parties" / name / "ledger.sqlite")
     wrong = parley("submit", "--to", consortium, "--set", "parties.count=4", expect=2)
     assert "Expected parties.count = 3" in wrong
-    assert "north of deployment" in parley.said(parties[0])
+    assert "north is ready for" in parley.said(parties[0])
     assert parley.end() == [130, 130, 130, 130]
 
 
 @pytest.mark.heavy
 def test_a_run_that_is_stopped_goes_on_when_it_is_submitted_again(ground, parley, consortium):
     server = parley.start("server", consortium / "server")
-    wait_until(lambda: "listening on" in parley.said(server), what="the server", timeout_s=60)
+    wait_until(lambda: "Listening on" in parley.said(server), what="the server", timeout_s=60)
     for name in NAMES:
         parley.start("party", consortium / "parties" / name)
     wait_until(lambda: "(3 of 3)" in parley.said(server), what="the parties", timeout_s=90)
@@ -156,7 +156,7 @@ def test_what_is_wrong_is_said_on_the_machine_where_it_is(ground, parley, consor
     assert "Cannot reach the server at 127.0.0.1" in parley("party", north, expect=1)
     assert "Cannot reach the server" in parley("submit", "--to", consortium, expect=1)
     server = parley.start("server", consortium / "server")
-    wait_until(lambda: "listening on" in parley.said(server), what="the server", timeout_s=60)
+    wait_until(lambda: "Listening on" in parley.said(server), what="the server", timeout_s=60)
     assert "Cannot listen on 0.0.0.0" in parley("server", consortium, expect=1)
     assert "NOT" not in parley("party", north, "--check")
     parley("deploy", "init", consortium.parent / "other", "--host", "127.0.0.1", "--parties", 2)

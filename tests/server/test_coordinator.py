@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,7 @@ from server.inspection import served_name
 from server.job import JobError
 from server.job_file import load_job
 from server.release import algorithm_for, plan_release
-from server.run_folder import RunFolder
+from server.run_folder import RunFolder, RunFolderError
 from simulations.engine import simulate
 from simulations.experiment import load_experiment
 from simulations.in_process import InProcessTransport
@@ -526,3 +526,13 @@ def test_a_data_file_that_is_gone_is_one_partys_trouble(tmp_path):
     scene.run()
     assert scene.lines()[0]["reasons"] == {"data-unreadable": 1}
     assert "records.npz" in (scene.homes[0] / "party.log").read_text()
+
+
+def test_a_run_goes_on_with_the_roster_it_was_begun_with_alone(tmp_path):
+    scene = Scene(tmp_path, ("algorithm.rounds=1",))
+    summary = scene.run()
+    assert summary["deployment"] == scene.deployment.id
+    other = replace(scene.deployment.parties[0], identity=b"\x07" * 32)
+    scene.deployment = replace(scene.deployment, parties=(other, *scene.deployment.parties[1:]))
+    with pytest.raises(RunFolderError, match=r"changed since. Submit the job anew"):
+        scene.run(resume=True)
