@@ -26,6 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from client import toml_text
 from client.model_names import beside, public_name
 from client.schema import toml_value
+from client.toml_reading import parse_toml
 from client.wire import Reason
 from privacy.guarantee import Neighbouring, Unit
 from privacy.ledger import DatasetBudget
@@ -288,7 +289,7 @@ def load_consent(path: Path) -> Consent:
 def parse_consent(text: str, *, source: str) -> Consent:
     """The consent in `text`; see `load_consent`."""
     try:
-        return Consent.model_validate(tomllib.loads(text))
+        return Consent.model_validate(parse_toml(text))
     except tomllib.TOMLDecodeError as error:
         raise ConsentError(f"{source}: Expected TOML, got an error: {error}.") from error
     except ValidationError as error:

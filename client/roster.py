@@ -20,6 +20,7 @@ from typing import Annotated, Any
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from client.toml_reading import parse_toml
 from secure_agg.primitives import digest
 
 __all__ = ["Deployment", "RosterError", "RosterParty", "load_deployment", "new_deployment"]
@@ -179,7 +180,7 @@ def load_deployment(path: Path) -> Deployment:
             id that is not that of its parties.
     """
     try:
-        raw: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        raw: dict[str, Any] = parse_toml(path.read_text(encoding="utf-8"))
         read = _DeploymentFile.model_validate(raw)
     except OSError as error:
         raise RosterError(f"Expected a deployment file at {path}: {error.strerror}.") from error

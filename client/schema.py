@@ -56,6 +56,7 @@ from client.columns import (
     NumericColumn,
     SchemaPart,
 )
+from client.toml_reading import parse_toml
 
 __all__ = ["COLUMN_KINDS", "FileFormat", "Scaling", "Schema", "SchemaError", "load_schema"]
 
@@ -143,7 +144,7 @@ class Schema(SchemaPart):
                 of place, no label, no feature.
         """
         try:
-            return cls.model_validate(tomllib.loads(text))
+            return cls.model_validate(parse_toml(text))
         except tomllib.TOMLDecodeError as error:
             raise SchemaError(f"{source}: Expected TOML, got an error: {error}.") from error
         except ValidationError as error:

@@ -33,7 +33,7 @@ app = typer.Typer(
     "before any data is touched.",
 )
 ledger_app = typer.Typer(
-    suggest_commands=False, no_args_is_help=True, help="Show or verify a privacy ledger."
+    suggest_commands=False, no_args_is_help=True, help="Show, verify or free a privacy ledger."
 )
 schema_app = typer.Typer(
     suggest_commands=False, no_args_is_help=True, help="Describe your columns: public knowledge."
@@ -191,6 +191,22 @@ def ledger_verify(ledger: LedgerPath) -> None:
             typer.echo(f"✗ {problem}", err=True)
         raise typer.Exit(1)
     typer.echo(f"✓ {entries} entries, chain and totals intact.")
+
+
+@ledger_app.command("free")
+def ledger_free(
+    ledger: LedgerPath,
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The run's name in the ledger.")],
+) -> None:
+    """Give back what a run that was killed still holds for rounds that it won't make.
+
+    A run holds what all its rounds need before its first one, and gives back the rest when it
+    ends. After a kill, `parley run --resume` goes on with it. What was reserved stays charged.
+    """
+    from parley.ledgers import free_ledger
+
+    for dataset, releases in free_ledger(ledger, run).items():
+        typer.echo(f"{dataset}: {releases} releases given back.")
 
 
 @schema_app.command("infer")

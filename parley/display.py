@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections import Counter
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Column, Table
 
 from parley.report_words import epsilon_text
+from privacy.rounding import as_written, shown_down, shown_up
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -87,15 +89,15 @@ class RunDisplay:
         seeded = " · seeded noise (simulation only, protects nobody)" if plan.seeded else ""
         self._console.print(
             f"{plan.parties} {'party' if plan.parties == 1 else 'parties'} · {plan.algorithm} · "
-            f"{job.model.kind} · d = {plan.parameters} · budget ε = {job.privacy.epsilon:g}, "
-            f"δ = {job.privacy.delta:g} (unit {plan.unit}, {plan.neighbouring}) · "
-            f"{plan.mechanism.law} noise{seeded}",
+            f"{job.model.kind} · d = {plan.parameters} · budget "
+            f"{_budget(job.privacy.epsilon, job.privacy.delta)} (unit {plan.unit}, "
+            f"{plan.neighbouring}) · {plan.mechanism.law} noise{seeded}",
             style="dim",
         )
         if plan.party_level is not None and job.party_budget is not None:
             epsilon, delta = job.party_budget
             self._console.print(
-                f"and budget ε = {epsilon:g}, δ = {delta:g} (unit {plan.party_level.unit}, "
+                f"and budget {_budget(epsilon, delta)} (unit {plan.party_level.unit}, "
                 f"{plan.party_level.neighbouring}) · updates clipped to "
                 f"{plan.party_level.clip_norm:g} · {plan.party_level.mechanism.law} noise on "
                 "their sum",
@@ -103,8 +105,8 @@ class RunDisplay:
             )
         if plan.delta > job.privacy.delta:
             self._console.print(
-                f"δ = {job.privacy.delta:g} becomes δ = {_delta(plan.delta)}: the distance of the "
-                "rounded l2-laplace sampler. laplace-l1 keeps δ = 0.",
+                f"δ = {as_written(job.privacy.delta)} becomes δ = {shown_up(plan.delta, 3)}: the "
+                "distance of the rounded l2-laplace sampler. laplace-l1 keeps δ = 0.",
                 style="yellow",
             )
         if plan.parties == 1:
@@ -145,7 +147,7 @@ class RunDisplay:
         self._progress.update(
             self._task,
             completed=line["round"],
-            figures=f"ε {epsilon_text(line['epsilon_charged'])} at δ {line['delta']:g} "
+            figures=f"ε {epsilon_text(line['epsilon_charged'])} at δ {shown_up(line['delta'])} "
             f"({self._unit}){_of_party(line)} · {told}{self._figures}",
         )
 
@@ -160,9 +162,8 @@ def _of_party(line: dict[str, Any]) -> str:
     party = line.get("party_level")
     if party is None:
         return ""
-    return (
-        f", ε {epsilon_text(party['epsilon_charged'])} at δ {party['delta']:g} (party, replace-one)"
-    )
+    spent = f"ε {epsilon_text(party['epsilon_charged'])} at δ {shown_up(party['delta'])}"
+    return f", {spent} (party, replace-one)"
 
 
 def _each(summary: dict[str, Any]) -> str:
@@ -188,8 +189,8 @@ def print_result(result: Simulation) -> None:
     facts.add_column()
     facts.add_row(
         "spent",
-        f"[bold]ε = {epsilon_text(summary['epsilon'])}, δ = {_delta(summary['delta'])}[/bold] of "
-        f"ε = {summary['epsilon_budget']:g}, by the {summary['conversion']} conversion",
+        f"[bold]{_spent(summary)}[/bold] of "
+        f"ε = {as_written(summary['epsilon_budget'])}, by the {summary['conversion']} conversion",
     )
     facts.add_row(
         "protects", f"one {summary['unit']}; neighbours differ by {summary['neighbouring']}"
@@ -206,7 +207,9 @@ def print_result(result: Simulation) -> None:
     if "dp_sgd" in summary:
         steps, largest = summary["dp_sgd"], summary["dp_sgd"]["largest"]
         accounts = ", ".join(
-            f"{name.upper()} {largest[name]:.4g}" for name in ("rdp", "pld") if name in largest
+            f"{name.upper()} {epsilon_text(largest[name])}"
+            for name in ("rdp", "pld")
+            if name in largest
         )
         facts.add_row(
             "DP-SGD",
@@ -281,8 +284,8 @@ def _add_party_level(facts: Table, summary: dict[str, Any]) -> None:
     )
     facts.add_row(
         "spent",
-        f"[bold]ε = {epsilon_text(party['epsilon'])}, δ = {_delta(party['delta'])}[/bold] of "
-        f"ε = {party['epsilon_budget']:g}, by the {party['conversion']} conversion",
+        f"[bold]{_spent(party)}[/bold] of "
+        f"ε = {as_written(party['epsilon_budget'])}, by the {party['conversion']} conversion",
     )
     facts.add_row(
         "protects",
@@ -296,10 +299,14 @@ def _add_party_level(facts: Table, summary: dict[str, Any]) -> None:
     )
 
 
-def _delta(value: float) -> str:
-    """δ rounded up to three digits."""
-    nearest = float(f"{value:.3g}")
-    return f"{nearest if nearest >= value else value * 1.005:.3g}"
+def _budget(epsilon: float, delta: float) -> str:
+    """What a person allowed, with all digits."""
+    return f"ε = {as_written(epsilon)}, δ = {as_written(delta)}"
+
+
+def _spent(totals: dict[str, Any]) -> str:
+    """What it came to, rounded up."""
+    return f"ε = {epsilon_text(totals['epsilon'])}, δ = {shown_up(totals['delta'], 3)}"
 
 
 def _secure_sum(facts: dict[str, Any]) -> str:
@@ -320,13 +327,13 @@ def print_outlook(outlook: dict[str, Any]) -> None:
         f"d = {outlook['dimension']}, T = {outlook['rounds']} rounds"
     )
     console.print(
-        f"budget ε = {outlook['epsilon']:g}, δ = {outlook['delta']:g}; protects one "
+        f"budget {_budget(outlook['epsilon'], outlook['delta'])}; protects one "
         f"{outlook['unit']}, neighbours differ by {outlook['neighbouring']}"
     )
     if "party_level" in outlook:
         party = outlook["party_level"]
         console.print(
-            f"budget ε = {party['epsilon']:g}, δ = {party['delta']:g}; protects all that one "
+            f"budget {_budget(party['epsilon'], party['delta'])}; protects all that one "
             f"{party['unit']} holds, neighbours differ by {party['neighbouring']}"
         )
     if "dp_sgd" in outlook:
@@ -445,7 +452,7 @@ def _print_rounds(console: Console, rounds: list[dict[str, Any]], scope: str = "
     for row in shown:
         table.add_row(
             str(row["round"]),
-            f"{row['rho']:.4g}",
+            f"{shown_up(row['rho'], 4)}",
             *(epsilon_text(row["epsilon"][name]) for name in conversions),
             epsilon_text(row["epsilon_charged"]),
         )
@@ -463,10 +470,12 @@ def print_ledger(content: dict[str, Any]) -> None:
         budget, left = totals["budget"], totals["remaining"]
         console.print(
             f"[bold]{budget['name']}[/bold]: {totals['releases']} releases, spent "
-            f"ε = {epsilon_text(min(totals['epsilon'].values(), default=0.0))} of "
-            f"{budget['epsilon']:g} at δ = {budget['delta']:g} "
-            f"(unit {budget['unit']}, {budget['neighbouring']}), left {left['epsilon']:.6g}"
+            f"ε = {epsilon_text(min(totals['epsilon'].values(), default=math.inf))} of "
+            f"{as_written(budget['epsilon'])} at δ = {as_written(budget['delta'])} "
+            f"(unit {budget['unit']}, {budget['neighbouring']}), left {shown_down(left['epsilon'])}"
         )
+        for run, releases in totals["held"].items():
+            console.print(f"  {run} holds {releases} releases to come; they are not left to others")
     table = Table(box=None)
     for name in ("run", "party", "release", "unit", "state", "law", "ρ", "survivors"):
         table.add_column(name)
@@ -480,7 +489,7 @@ def print_ledger(content: dict[str, Any]) -> None:
             entry["facts"]["unit"],
             recorded["state"],
             entry["event"]["law"],
-            f"{entry['event']['rho']:.4g}",
+            f"{shown_up(entry['event']['rho'], 4)}",
             str((recorded["outcome"] or {}).get("survivors", "–")),
         )
     if len(entries) > _LAST_ENTRIES:

@@ -12,6 +12,7 @@ from client.algorithms import FederatedAlgorithm
 from privacy.calibration import CalibrationError, stated_delta
 from privacy.mechanisms import MECHANISMS
 from secure_agg.encoding import RingTooSmall
+from server.budgets import check_delta
 from server.job import Job
 from server.release import (
     Federation,
@@ -57,6 +58,7 @@ def plan(job: Job) -> dict[str, Any]:
         max_records=shape.min_records,
     )
     release = plan_release(job, algorithm=algorithm, federation=federation)
+    check_delta(job, release)
     dimension = model.dimension
     sensitivity = release.sensitivity / federation.parties
 

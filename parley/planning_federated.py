@@ -9,6 +9,7 @@ from client.plan import ReleasePlan
 from privacy.composition import Composition
 from privacy.events import Event, Gaussian
 from privacy.guarantee import Unit
+from server.budgets import check_delta
 from server.clipped_fraction import fraction_deviation
 from server.components import components_event, model_width
 from server.federated import federated_algorithm
@@ -44,6 +45,7 @@ def plan_network(job: Job) -> dict[str, Any]:
     )
     algorithm = federated_algorithm(job, network, federation)
     release = plan_release(job, algorithm=algorithm, federation=federation)
+    check_delta(job, release)
     before = Composition.empty()
     components = components_event(job, shape.features, federation)
     if components is not None:

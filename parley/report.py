@@ -78,14 +78,14 @@ def _header(run: RunRecord) -> str:
     lede = f"{', '.join(facts)}. "
     if run.epsilon is not None:
         lede += (
-            f"It cost ε = {words.epsilon_text(run.epsilon)} at δ = {words.number(run.delta)}, "
+            f"It cost ε = {words.epsilon_text(run.epsilon)} at δ = {words.cost(run.delta)}, "
             f"{words.unit(run)}; {words.relation(run)}."
         )
         parties = run.of_parties()
         if parties is not None:
             lede += (
                 f" For everything that one party holds it cost ε = "
-                f"{words.epsilon_text(parties.epsilon)} at δ = {words.number(parties.delta)}, "
+                f"{words.epsilon_text(parties.epsilon)} at δ = {words.cost(parties.delta)}, "
                 f"{words.unit(parties)}; {words.relation(parties)}."
             )
     else:
@@ -177,11 +177,11 @@ def _privacy_card(run: RunRecord) -> str:
     if run.epsilon_budget:
         share = min(max(run.epsilon / run.epsilon_budget, 0.0), 1.0)
         meter = f'<div class="meter"><span style="width:{share:.1%}"></span></div>'
-        at = f" at δ = {words.number(run.delta_budget)}" if run.delta_budget is not None else ""
+        at = f" at δ = {words.cost(run.delta_budget)}" if run.delta_budget is not None else ""
         budget = f" Budget: ε = {words.epsilon_text(run.epsilon_budget)}{at}."
     return _card(
         "Privacy spent",
-        f"ε = {words.epsilon_text(run.epsilon)}, δ = {words.number(run.delta)}",
+        f"ε = {words.epsilon_text(run.epsilon)}, δ = {words.cost(run.delta)}",
         f"{scope[:1].upper()}{scope[1:]}.{budget}",
         wide=True,
         meter=meter,
@@ -268,7 +268,7 @@ def _noise(run: RunRecord) -> str:
             ),
         ),
         ("Drawn from", {True: "a seed", False: "system entropy", None: ""}[run.seeded]),
-        ("ρ spent (zCDP)", words.number(run.rho)),
+        ("ρ spent (zCDP)", words.cost(run.rho)),
     ]
     return f"<p>{prose(' '.join(words.noise_words(run)))}</p>{_facts(facts)}"
 

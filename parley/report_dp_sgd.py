@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from parley.report_parts import prose, table
-from parley.report_words import epsilon_text, number
+from parley.report_words import cost, epsilon_text, number
 
 __all__ = ["dp_sgd_section"]
 
@@ -39,7 +39,7 @@ def dp_sgd_section(
         f"In every round each party took {number(facts['steps_per_round'])} steps of DP-SGD: "
         f"Poisson batches at rate q = {number(facts['sampling_rate'])}, every record's gradient "
         f"clipped to C = {number(facts['clip_norm'])}, Gaussian noise of {noise}. The largest "
-        f"account of a party is {stated}, at δ = {number(delta)}, per record; {relation}. "
+        f"account of a party is {stated}, at δ = {cost(delta)}, per record; {relation}. "
         + (
             "These accounts hold against the server too; what was charged is the lower bound that "
             "the server's noise on the sum gives. "

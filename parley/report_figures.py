@@ -12,7 +12,7 @@ from parley.report_parts import figure, key, table
 from parley.report_plots import Bars, Curve, Level, Palette, bars, curves, ranking
 from parley.report_record import RoundRecord, RunRecord
 from parley.report_spread import label_figure
-from parley.report_words import epsilon_text, metric_title, number, relation, unit
+from parley.report_words import cost, epsilon_text, metric_title, number, relation, unit
 
 __all__ = ["figures"]
 
@@ -107,7 +107,7 @@ def _epsilon(run: RunRecord) -> str:
     rounds = [line for line in run.rounds if line.epsilon is not None]
     if not rounds or run.epsilon is None:
         return ""
-    scope = f"at δ = {number(run.delta)}, {unit(run)}; {relation(run)}"
+    scope = f"at δ = {cost(run.delta)}, {unit(run)}; {relation(run)}"
     finding = f"Charged{_by(run)}: ε = {epsilon_text(run.epsilon)}"
     if run.epsilon_budget is not None:
         finding += f" of a budget of {epsilon_text(run.epsilon_budget)}"

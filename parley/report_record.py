@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from client.toml_reading import parse_toml
+
 __all__ = ["ReportError", "RoundRecord", "RunRecord", "read_run"]
 
 _FIGURES = (
@@ -167,7 +169,7 @@ def read_run(run_dir: Path) -> RunRecord:
         raise ReportError(f"Expected a run folder, got {run_dir}, which is not a directory.")
     job_text = _text(run_dir / "job.toml")
     try:
-        job = tomllib.loads(job_text)
+        job = parse_toml(job_text)
     except tomllib.TOMLDecodeError as error:
         raise ReportError(f"Expected TOML in {run_dir / 'job.toml'}, got: {error}.") from error
     summary = _summary(run_dir / "summary.json")
@@ -318,7 +320,7 @@ def _summary(path: Path) -> Mapping[str, Any] | None:
         return None
     try:
         summary = json.loads(_text(path))
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         raise ReportError(f"Expected JSON in {path}, got: {error}.") from error
     if not isinstance(summary, dict):
         raise ReportError(f"Expected a JSON object in {path}, got {type(summary).__name__}.")
@@ -335,7 +337,7 @@ def _rounds(path: Path, *, required: bool) -> tuple[list[RoundRecord], list[str]
     for number, line in enumerate(lines, start=1):
         try:
             record = _round(json.loads(line), f"{path}, line {number}")
-        except json.JSONDecodeError as error:
+        except (json.JSONDecodeError, RecursionError) as error:
             if number < len(lines):
                 raise ReportError(f"Expected JSON in {path}, line {number}: {error}.") from error
             notes.append(f"The last line of rounds.jsonl (line {number}) is torn; it is left out.")

@@ -6,15 +6,16 @@ unit and the neighbouring relation too. ε is rounded up, so that no figure prom
 
 import math
 from collections.abc import Mapping
-from decimal import ROUND_CEILING, Context, Decimal
 
 from parley.report_record import RunRecord
+from privacy.rounding import shown_up
 
 __all__ = [
     "adversary",
     "algorithm_name",
     "assumptions",
     "byte_text",
+    "cost",
     "duration",
     "epsilon_text",
     "headline",
@@ -98,11 +99,18 @@ def epsilon_text(value: float | None) -> str:
     """
     if value is None or not math.isfinite(value):
         return number(value)
-    shown = Decimal(repr(float(value)))
-    nearest = Context(prec=4).create_decimal(shown)
-    if abs(nearest - shown) > abs(shown) * Decimal("1e-9"):  # more than a float's own dust
-        nearest = Context(prec=4, rounding=ROUND_CEILING).create_decimal(shown)
-    return f"{nearest.normalize():f}"
+    return shown_up(value, 4)
+
+
+def cost(value: float | None, digits: int = 3) -> str:
+    """`number`, rounded up: δ, ρ, and whatever else says how much may be learned.
+
+    >>> cost(1.2341e-05), cost(1e-05), cost(2.7182), cost(None)
+    ('1.24 × 10⁻⁵', '10⁻⁵', '2.72', '–')
+    """
+    if value is None or not math.isfinite(value):
+        return number(value, digits)
+    return number(float(shown_up(value, digits)), digits)
 
 
 def duration(seconds: float | None) -> str:
@@ -292,19 +300,19 @@ def adversary(run: RunRecord) -> str:
         if run.seeded
         else ""
     )
-    slack = f", plus at most δ = {number(run.delta)}" if run.delta else ""
+    slack = f", plus at most δ = {cost(run.delta)}" if run.delta else ""
     return (
         f"{seeded}Somebody who sees {released}, and who knows every other record, learns "
         f"little about {one}. Whatever they conclude is at most e^ε ≈ {_factor(run.epsilon)} "
         f"times as likely{slack}, as it would have been {without}. That is ε = "
-        f"{epsilon_text(run.epsilon)} at δ = {number(run.delta)}, {unit(run)}; {relation(run)}. "
+        f"{epsilon_text(run.epsilon)} at δ = {cost(run.delta)}, {unit(run)}; {relation(run)}. "
         "It doesn't promise that nothing is learned about people in general: what "
         "holds for many records is what the model is for."
     )
 
 
 def _factor(epsilon: float) -> str:
-    return "∞" if epsilon > 700 else number(math.exp(epsilon))
+    return "∞" if epsilon > 700 else cost(math.exp(epsilon))
 
 
 def assumptions(run: RunRecord) -> list[str]:
@@ -371,12 +379,12 @@ def _against(run: RunRecord) -> list[str]:
             "lower of two that are proved for the released models; nobody may be shown a single "
             "update beside them. By the noise of its party alone, which holds against the server "
             f"too, a record's ε is {epsilon_text(bounds['inner']['epsilon'])} at δ = "
-            f"{number(run.delta)}, {unit(run)}; {relation(run)}."
+            f"{cost(run.delta)}, {unit(run)}; {relation(run)}."
         )
     elif bounds:
         items.append(
             "The server's noise on the sum bounds a record too, less tightly: ε = "
-            f"{epsilon_text(bounds['outer']['epsilon'])} at δ = {number(run.delta)}, {unit(run)}; "
+            f"{epsilon_text(bounds['outer']['epsilon'])} at δ = {cost(run.delta)}, {unit(run)}; "
             f"{relation(run)}. The lower bound was charged."
         )
     return items

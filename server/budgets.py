@@ -7,17 +7,19 @@ refused with the numbers: runs that share a ledger can't starve each other half-
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from client.plan import ReleasePlan
 from privacy.composition import Composition
 from privacy.events import Event
+from privacy.guarantee import Unit
 from privacy.ledger import DatasetBudget, EntryState, Ledger, LedgerError
 from privacy.rounding import as_written, shown_up
 from server.job import Job, JobError
 
-__all__ = ["budgets_of", "check_affordable", "holding", "registered"]
+__all__ = ["budgets_of", "check_affordable", "check_delta", "holding", "registered"]
 
 _log = logging.getLogger("parley.budgets")
 
@@ -66,6 +68,7 @@ def check_affordable(
         JobError: the ε it comes to, and what could be chosen instead.
     """
     spent = Composition.empty() if before is None else Composition.empty().add(before)
+    check_delta(job, plan)
     totals = [spent.add(plan.event, count=job.rounds)]
     if plan.party_level is not None:
         totals.append(Composition.empty().add(plan.party_level.event, count=job.rounds))
@@ -80,6 +83,25 @@ def check_affordable(
             f"budget of ε = {as_written(budget.epsilon)}. Choose another noise (privacy.noise; for "
             f"fedavg dp-sgd.noise-multiplier), or accept the cost with privacy.{key}."
         )
+
+
+def check_delta(job: Job, plan: ReleasePlan) -> None:
+    """Refuses a δ that means nothing: a mechanism that publishes one in 1/δ of them has it.
+
+    Raises:
+        JobError: δ times the number of records (of parties, where those are protected) is ≥ 1.
+    """
+    stated = [(plan.unit, plan.delta, "delta")]
+    if plan.party_level is not None:
+        stated.append((plan.party_level.unit, plan.party_level.delta, "party-delta"))
+    for unit, delta, key in stated:
+        records = math.ceil(plan.parties * plan.mean_records)
+        count, many = (plan.parties, "parties") if unit is Unit.PARTY else (records, "records")
+        if delta * count >= 1:
+            raise JobError(
+                f"Expected privacy.{key} well below 1/{count}, for {count} {many}, got "
+                f"{as_written(delta)}: a mechanism that shows one of them in full can meet it."
+            )
 
 
 def registered(ledger: Ledger, budgets: Sequence[DatasetBudget]) -> tuple[DatasetBudget, ...]:

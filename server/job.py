@@ -265,8 +265,9 @@ class Privacy(Section):
         1e-5,
         ge=0,
         lt=1,
-        description="Budget δ. 0 needs laplace-l1, exact to the last bit, or l2-laplace, which is "
-        "pure but for its sampler's distance, stated as δ = 2^-40.",
+        description="Budget δ, well below 1 over the number of records (of parties, where they are "
+        "protected). 0 needs laplace-l1, exact to the last bit, or l2-laplace, which is pure but "
+        "for its sampler's distance, stated as δ = 2^-40.",
     )
     calibration: Literal["exact", "zcdp", "cks20", "as-printed"] = Field(
         "exact",
@@ -315,8 +316,8 @@ class Privacy(Section):
     )
     ledger: str = Field(
         "",
-        description="Ledger file or postgresql:// URL that several runs share; empty: the run "
-        "folder's own ledger.sqlite.",
+        description="Ledger file or postgresql:// URL that several runs share: each holds what its "
+        "rounds need, or is refused; empty: the run folder's own ledger.sqlite.",
     )
     dataset: str = Field("", description="Name of the data in the ledger; empty: data.source.")
     dataset_epsilon: Positive | Auto = Field(

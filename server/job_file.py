@@ -23,6 +23,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from client.toml_reading import parse_toml
 from client.toml_text import literal
 from server.job import Job, JobError, Section
 
@@ -43,7 +44,7 @@ def load_job(
     tree: dict[str, Any] = {}
     if path is not None:
         try:
-            tree = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+            tree = parse_toml(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
             raise JobError(f"Cannot read job file {path}: {error.strerror}.") from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -71,7 +72,7 @@ def parse_override(text: str) -> tuple[list[str], Any]:
     if not equals or len(keys) < 2 or not all(keys):
         raise JobError(f"Expected section.key=value, e.g. privacy.epsilon=2, got {text!r}.")
     try:
-        return keys, tomllib.loads(f"value = {raw}")["value"]
+        return keys, parse_toml(f"value = {raw}")["value"]
     except tomllib.TOMLDecodeError:
         return keys, raw.strip()
 

@@ -17,6 +17,7 @@ import tomllib
 from collections.abc import Mapping
 from typing import Any
 
+from client.toml_reading import parse_toml
 from client.toml_text import literal
 from server.job import Job, JobError
 from server.job_file import load_job
@@ -73,6 +74,6 @@ def from_run_config(config: Mapping[str, Any]) -> Job:
 
 def _parse(value: Any) -> Any:
     try:
-        return tomllib.loads(f"value = {value}")["value"]
+        return parse_toml(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         return value

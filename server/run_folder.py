@@ -163,7 +163,7 @@ class RunFolder:
             try:
                 line = json.loads(text)
                 figures[int(line["round"])] = line["simulation_only"]
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, RecursionError):
                 continue
         return figures
 

@@ -220,18 +220,31 @@ def _equal_sizes(
         if records_per_party * parties > records:
             raise PartitionError(
                 f"Expected {parties} × {records_per_party} = {parties * records_per_party}"
-                f" records, got {records}: at most {records // parties} a party or"
-                f" {records // records_per_party} parties."
+                f" records, got {records}: {_fit(records, parties, records_per_party)}."
             )
         return [records_per_party] * parties
     if records // parties < max(1, min_records):
         raise PartitionError(
             f"Expected at least {max(1, min_records)} records a party, got"
-            f" {records} records for {parties} parties, {records // parties} each: at most"
-            f" {records // max(1, min_records)} parties, or lower min-records or test-fraction."
+            f" {records} records for {parties} parties, {records // parties} each:"
+            f" {_most(records, max(1, min_records))}, or lower min-records or test-fraction."
         )
     quotient, remainder = divmod(records, parties)
     return [quotient + (party < remainder) for party in range(parties)]
+
+
+def _fit(records: int, parties: int, each: int) -> str:
+    """What could be asked for instead: nothing that comes to none."""
+    if records < parties:
+        return _most(records, each)
+    fewer = f" or {_most(records, each)}" if records >= each else ""
+    return f"at most {records // parties} a party{fewer}"
+
+
+def _most(records: int, each: int) -> str:
+    if records < each:
+        return "too few for a single party"
+    return f"at most {records // each} part{'y' if records < 2 * each else 'ies'}"
 
 
 def _cut(order: Rows, sizes: Sequence[int]) -> list[Rows]:

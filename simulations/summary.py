@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from client.plan import ReleasePlan
+from privacy.rounding import as_written, shown_up
 from server.job import Job
 from server.rounds import Outcome
 from server.run_folder import RunFolder
@@ -113,9 +114,9 @@ def _advice(summary: dict[str, Any]) -> list[str]:
     noise = summary["noise"]
     if summary["delta"] > summary["delta_budget"]:
         advice.append(
-            f"δ = {summary['delta_budget']:g} was asked for; the rounded l2-laplace noise is pure "
-            f"but for its sampler's distance, stated as δ = {summary['delta']:.3g}. laplace-l1 "
-            "keeps δ = 0 to the last bit."
+            f"δ = {as_written(summary['delta_budget'])} was asked for; the rounded l2-laplace "
+            "noise is pure but for its sampler's distance, stated as "
+            f"δ = {shown_up(summary['delta'], 3)}. laplace-l1 keeps δ = 0 to the last bit."
         )
     if noise["seeded"]:
         advice.append("The noise was seeded: repeat without a seed before anything is released.")
@@ -141,7 +142,8 @@ def _advice(summary: dict[str, Any]) -> list[str]:
         advice.append(
             f"The noise is proportional to 1/(parties × records × ε): twice the records a party "
             f"(now at least {summary['min_records']}), twice the parties (now "
-            f"{summary['parties']}) or twice ε (now {summary['epsilon_budget']:g}) each halve it."
+            f"{summary['parties']}) or twice ε (now {as_written(summary['epsilon_budget'])}) each "
+            "halve it."
         )
         if summary["algorithm"] == "output-perturbation":
             advice.append(
@@ -150,11 +152,12 @@ def _advice(summary: dict[str, Any]) -> list[str]:
         elif summary["algorithm"] == "gradient-perturbation":
             advice.append(
                 "Fewer rounds mean less noise in each (σ grows as √rounds); a larger model.lambda "
-                "needs fewer. `parley plan` shows both before anything is spent."
+                "needs fewer. `parley plan` with another algorithm.rounds or model.lambda says "
+                "what each would cost, before anything is spent."
             )
     if summary["delta"] * sum(summary["records_by_party"]) >= 1:
         advice.append(
-            f"δ = {summary['delta']:g} is not small against 1/N for N = "
+            f"δ = {shown_up(summary['delta'])} is not small against 1/N for N = "
             f"{sum(summary['records_by_party'])} records: a mechanism that shows one record in "
             "full can meet it. Choose privacy.delta well below 1/N."
         )

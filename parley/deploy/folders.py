@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,6 +30,7 @@ from client.roster import (
     new_deployment,
     render_deployment,
 )
+from client.toml_reading import parse_toml
 from parley.deploy.pki import (
     PkiError,
     check_node_key,
@@ -264,7 +264,7 @@ def propose_keys(folder: Path, entry: Path) -> Acceptance:
             content = file.read(_LARGEST_ENTRY + 1)
         if len(content) > _LARGEST_ENTRY:
             raise ValueError(f"more than {_LARGEST_ENTRY} bytes")
-        keys = _PublicKeys.model_validate(tomllib.loads(content.decode()))
+        keys = _PublicKeys.model_validate(parse_toml(content.decode()))
         new = RosterParty(name=keys.name, identity=bytes.fromhex(keys.identity), node=keys.node)
         check_node_key(new.node)
     except (OSError, ValueError, TypeError, RecursionError, PkiError) as error:
@@ -319,7 +319,7 @@ def check_server(folder: Path) -> ServerHome:
     folder = (folder / "server" if (folder / "server").is_dir() else folder).resolve()
     settings = folder / "server.toml"
     try:
-        read = _ServerFile.model_validate(tomllib.loads(settings.read_text(encoding="utf-8")))
+        read = _ServerFile.model_validate(parse_toml(settings.read_text(encoding="utf-8")))
     except OSError as error:
         raise DeployError(
             f"{folder} is not a server's folder: it has no server.toml. `parley deploy init` makes "

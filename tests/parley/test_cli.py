@@ -290,3 +290,36 @@ def test_ctrl_c_keeps_what_was_committed_and_says_how_to_go_on(tmp_path):
     assert "Traceback" not in error
     assert parley("report", "r", cwd=tmp_path).returncode == 0
     assert parley("ledger", "verify", "r", cwd=tmp_path).returncode == 0
+
+
+def test_a_mistyped_command_is_answered_with_one_suggestion(tmp_path):
+    for words in (["rnu"], ["ledger", "shwo"], ["deploy", "inti"]):
+        refused = parley(*words, cwd=tmp_path)
+        assert refused.returncode == 2
+        assert refused.stderr.count("Did you mean") == 1
+
+
+def test_what_a_killed_run_holds_is_shown_and_freed(tmp_path):
+    from privacy.events import Event
+    from privacy.guarantee import Neighbouring, Unit
+    from privacy.ledger import DatasetBudget, Ledger
+
+    budget = DatasetBudget(
+        name="adult",
+        fingerprint="sha256:0c4a",
+        unit=Unit.RECORD,
+        neighbouring=Neighbouring.REPLACE_ONE,
+        epsilon=1.0,
+        delta=0.0,
+    )
+    with Ledger.open(tmp_path / "all.sqlite") as ledger:
+        ledger.register(budget)
+        ledger.hold("gone", {"adult": ((Event(law="laplace-l1", epsilon=0.15), 4),)})
+    shown = parley("ledger", "show", "all.sqlite", cwd=tmp_path)
+    assert "left 0.4 gone holds 4 releases" in " ".join(shown.stdout.split())
+    refused = parley("ledger", "free", "all.sqlite", "another", cwd=tmp_path)
+    assert (refused.returncode, "(gone), got 'another'" in refused.stderr) == (2, True)
+    freed = parley("ledger", "free", "all.sqlite", "gone", cwd=tmp_path)
+    assert freed.stdout == "adult: 4 releases given back.\n"
+    assert "left 1" in parley("ledger", "show", "all.sqlite", cwd=tmp_path).stdout
+    assert parley("ledger", "verify", "all.sqlite", cwd=tmp_path).returncode == 0

@@ -9,6 +9,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
+from parley.planning import plan
 from privacy.ledger import BudgetExceeded, Ledger, LedgerConflict, LedgerCorrupt, NotALedger
 from secure_agg.encoding import RingTooSmall
 from server.job import JobError
@@ -567,3 +568,25 @@ def test_the_ledger_of_another_job_or_an_older_copy_never_starts_a_run_over(tmp_
             copy.rename(shared.parent / copy.name.replace("older", "ledger"))
     with pytest.raises(RunFolderError, match="another job, or an older copy"):
         simulate(None, resume=tmp_path / "run")
+
+
+@pytest.mark.parametrize("delta", [0.5, 1 / 100])
+def test_a_delta_that_lets_one_record_be_shown_in_full_is_refused_beforehand(tmp_path, delta):
+    for begin in (lambda job: simulate(job, out=tmp_path / "run"), plan):
+        with pytest.raises(JobError, match=r"privacy\.delta well below 1/"):
+            begin(load_job(overrides=[*QUICK, f"privacy.delta={delta}"]))
+    assert not (tmp_path / "run").exists()
+
+
+def test_of_parties_that_are_protected_delta_is_held_against_their_number(tmp_path):
+    job = load_job(
+        overrides=[
+            *QUICK,
+            "privacy.unit=party",
+            "privacy.delta=0.2",
+            "model.kind=mlp",
+            "algorithm.kind=fedavg",
+        ]
+    )
+    with pytest.raises(JobError, match="1/8, for 8 parties"):
+        simulate(job, out=tmp_path / "run")

@@ -83,6 +83,8 @@ def test_dirichlet_uses_every_record_where_no_size_is_set():
         ("iid", 0, {}, "at least 1 party, got 0"),
         ("iid", 11, {}, "10 records for 11 parties, 0 each: at most 10 parties"),
         ("iid", 3, {"min_records": 4}, "at least 4 records a party, .* at most 2 parties"),
+        ("iid", 3, {"min_records": 11}, "3 each: too few for a single party"),
+        ("iid", 3, {"records_per_party": 11}, "got 10: at most 3 a party.$"),
         ("iid", 3, {"records_per_party": 4}, "3 × 4 = 12 records, got 10: at most 3 a party"),
         ("iid", 2, {"records_per_party": 3, "min_records": 4}, "min-records = 4 .*, got 3"),
         ("iid", 2, {"records_per_party": 0}, "got 0"),

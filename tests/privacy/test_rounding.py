@@ -1,0 +1,52 @@
+"""What people read of a cost is never less than it; of what is left, never more."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from parley.report_words import cost, epsilon_text
+from privacy.rounding import as_written, shown_down, shown_up
+
+AMOUNTS = st.floats(min_value=1e-12, max_value=1e9)
+DUST = Decimal("1e-12")
+
+
+@given(value=AMOUNTS, digits=st.integers(3, 9))
+@example(value=4.144251, digits=4)
+@example(value=0.1 + 0.2, digits=6)
+def test_a_cost_is_rounded_up_and_a_rest_down_by_less_than_one_in_the_last_digit(
+    value: float, digits: int
+) -> None:
+    exact = Decimal(repr(value))
+    up, down = Decimal(shown_up(value, digits)), Decimal(shown_down(value, digits))
+    assert up >= exact * (1 - DUST)
+    assert down <= exact * (1 + DUST)
+    step = Decimal(10) ** (exact.adjusted() - digits + 1)
+    assert up - exact < step * 10
+    assert exact - down < step * 10
+    assert len(up.normalize().as_tuple().digits) <= digits
+
+
+@given(value=AMOUNTS)
+def test_what_a_person_wrote_is_shown_as_it_was_written(value: float) -> None:
+    assert float(as_written(value)) == value
+
+
+@given(value=st.floats(min_value=1e-3, max_value=1e3))
+def test_terminal_and_report_never_show_less_than_was_charged(value: float) -> None:
+    assert Decimal(epsilon_text(value)) >= Decimal(repr(value)) * (1 - DUST)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(1.2341e-5, "1.24 × 10⁻⁵"), (1e-5, "10⁻⁵"), (7.385, "7.39"), (None, "–")]
+)
+def test_a_report_rounds_delta_and_rho_up_too(value: float | None, shown: str) -> None:
+    assert cost(value) == shown
+
+
+def test_what_has_no_bound_is_shown_as_infinite() -> None:
+    assert shown_up(float("inf")) == shown_down(float("inf")) == "∞"
