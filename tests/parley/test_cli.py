@@ -292,13 +292,6 @@ def test_ctrl_c_keeps_what_was_committed_and_says_how_to_go_on(tmp_path):
     assert parley("ledger", "verify", "r", cwd=tmp_path).returncode == 0
 
 
-def test_a_mistyped_command_is_answered_with_one_suggestion(tmp_path):
-    for words in (["rnu"], ["ledger", "shwo"], ["deploy", "inti"]):
-        refused = parley(*words, cwd=tmp_path)
-        assert refused.returncode == 2
-        assert refused.stderr.count("Did you mean") == 1
-
-
 def test_what_a_killed_run_holds_is_shown_and_freed(tmp_path):
     from privacy.events import Event
     from privacy.guarantee import Neighbouring, Unit
