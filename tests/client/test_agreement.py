@@ -348,7 +348,10 @@ def test_the_same_model_in_two_rounds_is_not_summed_with_two_lists(tmp_path, wir
 OUTPUT = ("algorithm.kind=output-perturbation",)
 
 
-@pytest.mark.parametrize("again", [(), ("privacy.epsilon=2",), ("privacy.noise=laplace-l1",)])
+@pytest.mark.parametrize(
+    "again",
+    [(), ("privacy.epsilon=2",), ("privacy.noise=laplace-l1",), ("parties.weights=size",)],
+)
 def test_one_job_run_twice_is_not_summed_with_two_lists_whatever_its_noise(tmp_path, wired, again):
     world = wired.World(tmp_path, overrides=OUTPUT, sizes=FIVE, reopen=False)
     summed(world, wired, session="0a" * 16)

@@ -71,6 +71,10 @@ CLAIMS = {
         lambda p: replace(p, encoding=replace(p.encoding, bound=p.encoding.bound / 2)),
         "sensitivity",
     ),
+    "a coarser grid": (
+        lambda p: replace(p, encoding=replace(p.encoding, scale_bits=p.encoding.scale_bits - 1)),
+        "grid",
+    ),
     "weights": (lambda p: replace(p, weights="size"), "sensitivity"),
     "a round": (lambda p: p.at_round(1), "wrong-run"),
     "noise elsewhere": (lambda p: replace(p, noise_point=NoisePoint.PARTY), "mechanism"),

@@ -167,3 +167,32 @@ def test_every_key_of_a_schema_and_every_missing_text_is_on_the_documented_page(
         assert f"`{text}`" in page, text
     example = page.split("```toml\n")[1].split("```")[0]
     assert Schema.from_toml(example).label.missing == "drop"
+
+
+DIGESTED = """
+[file]
+separator = ";"
+[columns]
+id = { kind = "ignore" }
+age = { kind = "numeric", range = [0, 100] }
+sex = { kind = "categorical", categories = ["F", "M"] }
+sick = { kind = "label", positive = "yes", negative = "no" }
+"""
+
+
+def test_a_digest_is_of_what_decides_the_reading_and_nothing_else():
+    def of(old="", new=""):
+        assert old in DIGESTED
+        return Schema.from_toml(DIGESTED.replace(old, new)).digest
+
+    same = {of(), of('separator = ";"', 'separator = ","'), of('id = { kind = "ignore" }\n')}
+    assert len(same) == 1
+    others = [
+        of("100", "101"),
+        of('"F", "M"', '"M", "F"'),
+        of("age", "years"),
+        of('"yes"', '"y"'),
+        of("[file]", 'scaling = "unit"\n[file]'),
+        of('positive = "yes", negative = "no"', 'positive = "no", negative = "yes"'),
+    ]
+    assert len(same | set(others)) == 1 + len(others)

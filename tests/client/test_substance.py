@@ -12,12 +12,15 @@ from client.grid import LARGEST_INFLATION, noise_tail
 from client.party import PartyPolicy, PartySession
 from client.task import describe_task
 from secure_agg.encoding import FixedPoint, RingTooSmall
+from server.job_file import load_job
+from server.release import Federation, algorithm_for, model_for, plan_release
 
 SIZE = ("parties.weights=size",)
 NETWORK = ("algorithm.kind=fedavg", "model.kind=mlp", "model.hidden=[3]", "dp-sgd.local-steps=2")
 NETWORK += ("privacy.noise=gaussian",)
 PARTY = (*NETWORK, "privacy.unit=party", "dp-sgd.party-clip-norm=0.5")
 PARTY += ("dp-sgd.sampling-rate=0.3",)
+BOTH = (*NETWORK, "privacy.unit=both", "privacy.party-epsilon=3", "privacy.record-bound=inner")
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +41,7 @@ def worlds(tmp_path_factory, wired):
         "output": made("algorithm.kind=output-perturbation"),
         "record": made(*NETWORK),
         "party": made(*PARTY, unit="party"),
+        "both": made(*BOTH, **{"party-epsilon": 50.0, "party-delta": 1e-5}),
     }
 
 
@@ -57,13 +61,18 @@ def joins(world, *, plan=None, task=None, party=0):
 
 def coarser(plan, bits):
     """The plan on a grid of that scale, everything else as its rule has it."""
-    grid = replace(plan.encoding, scale_bits=bits)
     change = 2.0 ** (bits - plan.encoding.scale_bits)
     root = np.sqrt(plan.dimension)
-    wide = (plan.mechanism.sensitivity - root) * change + root
-    ratio = wide / plan.mechanism.sensitivity
-    noise = replace(plan.mechanism, sensitivity=wide, sigma=plan.mechanism.sigma * ratio)
-    return replace(plan, encoding=grid, mechanism=noise)
+
+    def scaled(noise):
+        wide = (noise.sensitivity - root) * change + root
+        return replace(noise, sensitivity=wide, sigma=noise.sigma * wide / noise.sensitivity)
+
+    plan = replace(plan, encoding=replace(plan.encoding, scale_bits=bits))
+    if plan.party_level is not None:
+        level = replace(plan.party_level, mechanism=scaled(plan.party_level.mechanism))
+        return replace(plan, party_level=level)
+    return plan if plan.noise_point == "party" else replace(plan, mechanism=scaled(plan.mechanism))
 
 
 def test_every_honest_plan_has_the_grid_that_parties_derive(worlds):
@@ -86,7 +95,7 @@ def test_a_grid_on_which_only_the_largest_party_shows_is_refused(worlds, wired):
     assert joins(world, plan=plan) == "grid"
 
 
-@pytest.mark.parametrize("kind", ["gradients", "sized", "party"])
+@pytest.mark.parametrize("kind", ["gradients", "sized", "party", "record", "both"])
 def test_a_grid_one_bit_coarser_than_the_rule_is_refused(worlds, kind):
     plan = worlds[kind].plan
     assert joins(worlds[kind], plan=coarser(plan, plan.encoding.scale_bits - 1)) == "grid"
@@ -113,6 +122,37 @@ def test_a_ring_without_a_fine_enough_grid_is_refused_unless_the_owner_allows_it
     world.consent({"insist-on-fine-grid": False})
     world.services = [world.open(i) for i in range(world.count)]
     assert joins(world) == "ok"
+
+
+LAWS = [
+    ("privacy.noise=gaussian",),
+    ("privacy.noise=gaussian", "privacy.calibration=as-printed"),
+    ("privacy.noise=discrete-gaussian", "privacy.calibration=zcdp"),
+    ("privacy.noise=discrete-gaussian", "privacy.calibration=cks20"),
+    ("privacy.noise=l2-laplace",),
+    ("privacy.noise=laplace-l1",),
+    ("privacy.noise=laplace-as-printed",),
+]
+
+
+@pytest.mark.parametrize("law", LAWS, ids=" ".join)
+@pytest.mark.parametrize("ring", [(), ("secure-aggregation.ring-bits=64",)], ids=["auto", "64"])
+def test_the_rule_holds_for_the_noise_of_every_law(law, ring):
+    for parties, epsilon, weights in ((2, 0.1, "uniform"), (10, 1, "size"), (1000, 4, "uniform")):
+        job = load_job(
+            overrides=[
+                *(*law, *ring),
+                f"parties.count={parties}",
+                f"privacy.epsilon={epsilon}",
+                f"parties.weights={weights}",
+            ]
+        )
+        federation = Federation.of_sizes(np.arange(50, 50 + parties))
+        algorithm = algorithm_for(job, model_for(job, features=30, classes=0), federation)
+        plan = plan_release(job, algorithm=algorithm, federation=federation)
+        assert plan.encoding.finest(parties, noise_tail(plan.mechanism))
+        grid = replace(plan.encoding, scale_bits=plan.encoding.scale_bits - 2)
+        assert not grid.finest(parties, noise_tail(plan.mechanism) / 4)
 
 
 @settings(deadline=None, max_examples=200)

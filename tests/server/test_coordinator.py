@@ -206,6 +206,22 @@ def test_a_party_declines_by_its_policy_and_the_rest_goes_on(tmp_path):
     assert not (scene.homes[1] / "ledger.sqlite").exists() or scene.party_entries(1) == ()
 
 
+def test_a_job_run_again_without_a_party_opens_nothing_and_says_why(tmp_path):
+    scene = Scene(tmp_path)
+    name = served_name(scene.job)
+    for party in range(5):
+        own = load_consent(scene.homes[party] / "party.toml").data[name]
+        scene.policy(party, data={name: own.model_copy(update={"epsilon": 10.0})})
+    scene.run()
+    scene.folder = RunFolder.create(scene.job, tmp_path / "another run")
+    scene.lost = {("round", 4)}
+    summary = scene.run()
+    # Round 1 starts from the same model: the difference of both sums would be party 4's vector.
+    assert summary["status"] == "too-few-survivors"
+    assert "asked for the same contribution before" in json.dumps(summary)
+    assert "epsilon" not in (scene.folder.path / "rounds.jsonl").read_text()
+
+
 def test_a_party_whose_budget_bears_one_job_declines_the_second_before_its_first_round(tmp_path):
     scene = Scene(tmp_path)
     name = served_name(scene.job)
