@@ -140,7 +140,8 @@ def _own_facts(frame: Frame, party: int) -> bool:
     plain = all(isinstance(n, int) and not isinstance(n, bool) for n in numbers)
     return (
         plain
-        and _DIGEST.fullmatch(str(head.get("schema"))) is not None
+        and isinstance(head.get("schema"), str)
+        and _DIGEST.fullmatch(head["schema"]) is not None
         and head.get("party") == party
         and 1 <= head["features"] < 2**31
         and 0 <= head["classes"] < 2**31

@@ -11,7 +11,7 @@ from server.job_file import load_job
 from server.party_board import PartyBoard
 from server.party_cohort import Traffic
 
-NAMES = ("north", "south", "west")
+NAMES = ("north", "south", "west", "east", "centre")
 
 
 class Fake:
@@ -29,7 +29,7 @@ class Fake:
 
 
 def asked(tmp_path, facts):
-    job = load_job(overrides=["parties.count=3", "secure-aggregation.min-survivors=2"])
+    job = load_job(overrides=["parties.count=5", "secure-aggregation.min-survivors=4"])
     parties = tuple(
         RosterParty(name=name, identity=signing_public(bytes([i + 1]) * 32))
         for i, name in enumerate(NAMES)
@@ -46,10 +46,12 @@ def facts(**changes):
 
 def test_parties_with_other_schemas_are_named_and_nothing_is_asked_of_them(tmp_path):
     with pytest.raises(JobError, match=r"one schema .*north: abab.*; south: cdcd.*; west: abab"):
-        asked(tmp_path, [facts(), facts(schema="cd" * 32), facts()])
+        asked(tmp_path, [facts(), facts(schema="cd" * 32), *[facts()] * 3])
 
 
-@pytest.mark.parametrize("schema", [None, 7, "", "AB" * 32, "ab" * 31, "ab" * 33, ["ab" * 32]])
+@pytest.mark.parametrize(
+    "schema", [None, 7, 10**63, "", "AB" * 32, "ab" * 31, "ab" * 33, ["ab" * 32]]
+)
 def test_a_digest_that_is_none_costs_its_party_alone(tmp_path, schema):
-    known, declined = asked(tmp_path, [facts(), facts(schema=schema), facts()])
-    assert (sorted(known), declined) == ([0, 2], {1: Reason.PROTOCOL})
+    known, declined = asked(tmp_path, [facts(), facts(schema=schema), *[facts()] * 3])
+    assert (sorted(known), declined) == ([0, 2, 3, 4], {1: Reason.PROTOCOL})
