@@ -74,7 +74,6 @@ def accept(
     )
     if held.schema != agreement.schema:
         raise Declined(Reason.SCHEMA, f"Expected the schema {held.schema}, got another.")
-    holding.block(algorithm)
     state: State = {}
     if agreement.serial:
         state = state_from(agreement.state, algorithm)

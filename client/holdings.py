@@ -9,6 +9,7 @@ wrong goes to the party's own log, without a cell's value.
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from client.algorithms import FederatedAlgorithm
 from client.block import PartyBlock
 from client.consent import DataSet, Declined
 from client.contents import of_rows
+from client.losses import Softmax
 from client.memory import room_for
 from client.models import LinearModel, prepare_rows
 from client.readers import read_arrays
@@ -30,6 +32,8 @@ from client.second_moments import projected
 from client.wire import Reason
 
 __all__ = ["Holding", "file_fingerprint", "load_holding"]
+
+_log = logging.getLogger("parley.party")
 
 _PIECE = 8192
 """Rows prepared at a time."""
@@ -82,21 +86,20 @@ class Holding:
     def block(self, algorithm: FederatedAlgorithm) -> PartyBlock:
         """The party as a block of one, labels as the algorithm's model takes them.
 
-        Raises:
-            Declined: labels that the model is not defined for.
+        A label that the model is not defined for is taken as the nearest that it is: a refusal
+        would depend on one record, under a model that a server named. The owner's log says so.
         """
         model = algorithm.model
-        try:
-            if isinstance(model, LinearModel):
-                labels = model.kind.bounded(self.labels)
-            else:
-                labels = as_classes(self.labels, self.classes)[0]
-            model.check_labels(labels)
-        except ValueError as error:
-            # The message would quote a label.
-            raise Declined(
-                Reason.MODEL, "Expected labels that the model is defined for."
-            ) from error
+        if isinstance(model, LinearModel):
+            labels, known = model.kind.nearest(self.labels), model.kind.bounded(self.labels)
+        elif self.classes:
+            labels, known = Softmax(classes=self.classes).nearest(self.labels), self.labels
+        else:
+            labels, known = as_classes(self.labels, 0)[0], as_classes(self.labels, 0)[0]
+        if changed := int((labels != known).sum()):
+            _log.warning(
+                "%d labels are not among those of the model: the nearest is taken.", changed
+            )
         return PartyBlock(features=self.rows, labels=labels, offsets=np.array([0, self.records]))
 
 

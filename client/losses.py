@@ -86,6 +86,14 @@ class Loss(ABC):
         return labels
 
     @abstractmethod
+    def nearest(self, labels: NDArray[Any]) -> NDArray[Any]:
+        """Every finite label, by itself, as the nearest one that this loss is defined for.
+
+        What a party learns from under a model that a server named: a label that the model has no
+        use for is not a reason to refuse, which would tell of one record.
+        """
+
+    @abstractmethod
     def check_labels(self, labels: NDArray[Any]) -> None:
         """Raise ValueError unless every label is one that this loss is defined for."""
 
@@ -106,6 +114,10 @@ def _signed(labels: NDArray[Any]) -> None:
     if not np.isin(labels, (-1, 1)).all():
         odd = labels[~np.isin(labels, (-1, 1))][0]
         raise ValueError(f"Expected labels −1 or +1, got {odd}.")
+
+
+def _nearest_sign(labels: NDArray[Any]) -> NDArray[Any]:
+    return np.where(np.asarray(labels, np.float64) > 0, 1.0, -1.0)
 
 
 def _sign(margins: Array) -> NDArray[Any]:
@@ -156,6 +168,10 @@ class Logistic(Loss):
     def predict(self, margins: Array) -> NDArray[Any]:
         """The sign of the margin, +1 at zero."""
         return _sign(margins)
+
+    def nearest(self, labels: NDArray[Any]) -> NDArray[Any]:
+        """+1 above 0, else −1."""
+        return _nearest_sign(labels)
 
     def check_labels(self, labels: NDArray[Any]) -> None:
         """Labels are −1 or +1."""
@@ -209,6 +225,10 @@ class HuberSVM(Loss):
     def predict(self, margins: Array) -> NDArray[Any]:
         """The sign of the margin, +1 at zero."""
         return _sign(margins)
+
+    def nearest(self, labels: NDArray[Any]) -> NDArray[Any]:
+        """+1 above 0, else −1."""
+        return _nearest_sign(labels)
 
     def check_labels(self, labels: NDArray[Any]) -> None:
         """Labels are −1 or +1."""
@@ -273,6 +293,10 @@ class SquaredLoss(Loss):
     def bounded(self, labels: NDArray[Any]) -> NDArray[Any]:
         """Targets clamped to [−Y, Y], record by record."""
         return np.asarray(np.clip(labels, -self.label_bound, self.label_bound))
+
+    def nearest(self, labels: NDArray[Any]) -> NDArray[Any]:
+        """Targets clamped to [−Y, Y]."""
+        return self.bounded(labels)
 
     def check_labels(self, labels: NDArray[Any]) -> None:
         """Labels are finite and at most `label_bound` in size."""
@@ -343,6 +367,11 @@ class Softmax(Loss):
     def predict(self, margins: Array) -> NDArray[Any]:
         """The class with the largest margin."""
         return np.asarray(margins.argmax(axis=-1))
+
+    def nearest(self, labels: NDArray[Any]) -> NDArray[Any]:
+        """Rounded, and clamped to 0..K−1."""
+        whole = np.rint(np.asarray(labels, np.float64))
+        return np.clip(whole, 0, self.classes - 1).astype(np.int64)
 
     def check_labels(self, labels: NDArray[Any]) -> None:
         """Labels are integers 0..K−1."""

@@ -8,8 +8,9 @@ import pytest
 
 from client.consent import DataSet, Declined
 from client.holdings import load_holding
-from client.losses import Softmax
+from client.losses import HuberSVM, Softmax, SquaredLoss
 from client.models import LinearModel, Logistic
+from client.networks import Network
 from server.job_file import load_job
 from simulations.experiment import load_experiment
 
@@ -105,16 +106,40 @@ def test_prepared_arrays_that_say_more_than_there_is_memory_for_are_refused(tmp_
     assert "GiB of values" in caught.value.detail
 
 
-def test_labels_are_held_against_the_model(tmp_path):
-    class Task:
-        def __init__(self, loss):
-            self.model = LinearModel(kind=loss, features=4)
+ODD_LABELS = [0.0, -0.0, 1.0, -1.0, 0.5, 2.0, 5e-324, 1e308, -1e308, 7.0]
 
-    holding = prepared(tmp_path, np.full((3, 4), 0.5), np.array([0, 1, 2]), classes=3)
-    assert holding.block(Task(Softmax(classes=3))).parties == 1
-    with pytest.raises(Declined) as caught:
-        holding.block(Task(Logistic()))
-    assert caught.value.reason == "model"
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        Logistic(),
+        HuberSVM(),
+        Softmax(classes=3),
+        SquaredLoss(radius=1.0, label_bound=2.0),
+        None,
+    ],
+)
+@pytest.mark.parametrize("classes", [0, 3])
+def test_no_label_makes_a_party_refuse_a_model_that_a_server_named(tmp_path, caplog, loss, classes):
+    """Whether every label is one that a model knows would tell of one record, free of charge."""
+
+    class Task:
+        model = (
+            Network.build("mlp", features=4, classes=classes or 2, hidden=(2,))
+            if loss is None
+            else LinearModel(kind=loss, features=4)
+        )
+
+    rows = np.full((len(ODD_LABELS), 4), 0.5)
+    holding = prepared(tmp_path, rows, np.array(ODD_LABELS), classes=classes)
+    block = holding.block(Task())
+    Task.model.check_labels(block.labels)
+    one = prepared(tmp_path, rows[:1], np.array(ODD_LABELS[-1:]), classes=classes)
+    assert one.block(Task()).labels[0] == block.labels[-1]  # each by itself
+    told = [record.message for record in caplog.records]
+    if isinstance(loss, Logistic):
+        assert told[0] == "8 labels are not among those of the model: the nearest is taken."
+    assert not any("308" in text for text in told)
 
 
 def test_the_data_are_named_by_their_bytes(files):
