@@ -65,11 +65,12 @@ class Process:
         return self.popen.poll() is None
 
     def tail(self) -> str:
-        """The last lines of its log."""
+        """The last lines of its log; of a traceback what was raised, not where."""
         try:
             lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
             return ""
+        lines = [line for line in lines if not line.startswith((" ", "Traceback ("))]
         return "\n".join(line for line in lines if line.strip())[-2000:].split("\n", 1)[-1]
 
     def check(self) -> None:

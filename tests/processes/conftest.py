@@ -88,6 +88,10 @@ class Ground:
         for pid in victims:
             os.kill(pid, signal.SIGKILL)
 
+    def running(self) -> list[str]:
+        """Command lines of the run's processes."""
+        return list(processes_of(self.run).values())
+
     def left(self) -> list[str]:
         """Processes, ports and files that a run left outside its folder."""
         deadline = time.monotonic() + 5

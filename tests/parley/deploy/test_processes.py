@@ -67,6 +67,18 @@ def test_a_process_that_ended_by_itself_is_reported_with_the_end_of_its_log(tmp_
         assert not process.running
 
 
+def test_of_a_traceback_only_what_was_raised_is_shown(tmp_path):
+    with Supervisor() as supervisor:
+        process = start(
+            supervisor, tmp_path, "def f(): raise OSError('disk full')\nf()", "the node"
+        )
+        process.popen.wait()
+        with pytest.raises(ProcessError, match="OSError: disk full") as ended:
+            process.check()
+        assert "Traceback" not in str(ended.value)
+        assert "line 1" not in str(ended.value)
+
+
 def test_a_command_that_is_not_there_is_named(tmp_path):
     with Supervisor() as supervisor, pytest.raises(ProcessError, match="Cannot start the node"):
         supervisor.start("the node", ["/no/such"], environment={}, log=tmp_path / "x.log")
