@@ -3,9 +3,11 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from client.consent import Consent, ConsentError, Declined, load_consent, parse_consent
+from client.derivation import check_computation
 from client.dp_sgd import LocalTraining
 from client.examination import task_of
 from client.federated import FederatedAveraging, ServerStep
@@ -14,7 +16,9 @@ from client.networks import Network
 from client.wire import Reason
 from parley.deploy.refusals import refusals
 from privacy.guarantee import Neighbouring, Unit
+from server.federated import federated_algorithm, plan_federated
 from server.job_file import load_job
+from server.release import Federation
 from server.run_folder import anchored
 
 SOURCE = """
@@ -121,3 +125,46 @@ def test_a_job_names_its_file_from_wherever_it_goes_on(tmp_path, monkeypatch) ->
     job = load_job(overrides=["algorithm.kind=fedavg", "model.kind=mine.py:net"])
     assert anchored(job).model.kind == f"{tmp_path / 'mine.py'}:net"
     assert anchored(load_job()).model.kind == "logistic"
+
+
+FOLDS = """
+import torch
+
+
+class Folds(torch.nn.Module):
+    def __init__(self, features, classes):
+        super().__init__()
+        self.inner, self.last = torch.nn.Linear(5, 8), torch.nn.Linear(8, classes)
+
+    def forward(self, x):
+        tokens = torch.tanh(self.inner(x.reshape(-1, 5)))
+        return self.last(tokens.reshape(len(x), -1, 8).mean(1))
+
+
+def net(features, classes):
+    return Folds(features, classes)
+"""
+
+
+def test_a_party_declines_a_way_that_would_clip_its_places_and_not_its_records(tmp_path) -> None:
+    home = tmp_path / "party"
+    consent = policy(home, "folds.py:net")
+    (home / "folds.py").write_text(FOLDS)
+    base = ["algorithm.kind=fedavg", "algorithm.rounds=2", "privacy.epsilon=8"]
+    job = load_job(overrides=[*base, f"model.kind={home / 'folds.py'}:net"])
+    federation = Federation.of_sizes(np.array([60, 60, 60]))
+    network = Network.build(job.model.kind, features=30, classes=3, precision="float64")
+    honest = federated_algorithm(job, network, federation)
+    assert honest.training.way == "vmap"
+    plan = plan_federated(job, algorithm=honest, federation=federation, run_id="r")
+
+    def examined(way: str) -> None:
+        task = describe_network_task(honest)
+        task["training"]["way"] = way
+        algorithm = task_of(consent, task)
+        check_computation(consent, plan, algorithm, features=30, classes=3, records=60)
+
+    examined("vmap")
+    with pytest.raises(Declined, match=r"ghost: .*places, not records") as refused:
+        examined("ghost")
+    assert refused.value.reason is Reason.ALGORITHM
