@@ -208,7 +208,9 @@ class LinearModel:
                     losses[first:last] = np.add.reduceat(values, starts)
             drop_broken_rows(slopes)
             if clip is not None:
-                norms = self.kind.slope_norm(slopes) * np.sqrt(np.vecdot(x, x))
+                # The smallest normal number for each square that may have underflowed.
+                lost = x.shape[1] * np.finfo(x.dtype).tiny
+                norms = self.kind.slope_norm(slopes) * np.sqrt(np.vecdot(x, x) + lost)
                 factor = clip / np.maximum(norms, clip)
                 slopes *= factor if slopes.ndim == 1 else factor[:, None]
             if alike is not None:
