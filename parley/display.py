@@ -14,7 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Column, Table
 
 from parley.report_words import epsilon_text
-from privacy.rounding import as_written, shown_down, shown_up
+from privacy.events import parse_event
+from privacy.rounding import as_written, round_up, shown_down, shown_up
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -488,8 +489,8 @@ def print_ledger(content: dict[str, Any]) -> None:
             str(entry["index"]),
             entry["facts"]["unit"],
             recorded["state"],
-            entry["event"]["law"],
-            f"{shown_up(entry['event']['rho'], 4)}",
+            entry["facts"]["noise_law"],
+            shown_up(round_up(parse_event(entry["event"]).exact_rho), 4),
             str((recorded["outcome"] or {}).get("survivors", "–")),
         )
     if len(entries) > _LAST_ENTRIES:

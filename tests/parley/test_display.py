@@ -6,6 +6,7 @@ import pytest
 
 from parley.display import print_ledger, print_outlook, print_result
 from parley.planning import plan
+from privacy.events import Approximate, Gaussian
 from server.job_file import load_job
 from simulations.engine import simulate
 
@@ -45,8 +46,8 @@ def test_a_long_ledger_shows_its_last_entries_and_says_how_many_there_are(capsys
         "run_id": "r",
         "party": "server",
         "index": 1,
-        "facts": {"unit": "record"},
-        "event": {"law": "gaussian", "rho": 0.5},
+        "facts": {"unit": "record", "noise_law": "gaussian"},
+        "event": Approximate(event=Gaussian(mu=1.0), delta=1e-20).to_json(),
     }
     recorded = [
         {"entry": {**entry, "index": index}, "state": "committed", "outcome": {"survivors": 3}}
@@ -56,4 +57,5 @@ def test_a_long_ledger_shows_its_last_entries_and_says_how_many_there_are(capsys
     shown = capsys.readouterr().out
     assert "The last 200 of 1000 entries; --json shows all of them." in shown
     assert " 1000 " in shown
+    assert " gaussian  0.5 " in shown
     assert " 800 " not in shown
