@@ -23,7 +23,7 @@ _STATUS = {
     "privacy.ledger_errors.NotALedger": 2,
     "privacy.ledger_errors.LedgerConflict": 2,
     "privacy.ledger_errors.LedgerError": 1,
-    "simulations.block_cohort.MaskedCheckFailed": 1,
+    "simulations.masked_check.MaskedCheckFailed": 1,
     "secure_agg.interface.TooFewSurvivors": 1,
     "server.cohort.PartyFailed": 1,
     "client.roster.RosterError": 2,
