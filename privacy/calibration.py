@@ -36,7 +36,7 @@ from privacy.mechanisms import (
     LaplaceL1,
     Mechanism,
 )
-from privacy.rounding import exact
+from privacy.rounding import as_written, exact, shown_up
 from privacy.sensitivity import (
     Sensitivity,
     gradient_sensitivity,
@@ -177,9 +177,10 @@ def _gaussian(calibration: str, need: _Need) -> Gaussian:
     taken = Composition.empty().add(probe, need.rounds).slack_delta(need.epsilon)
     if 0 < need.delta <= taken:
         raise CalibrationError(
-            f"Expected delta > {min(taken, 1.0):.3g}, got {need.delta:g}: at epsilon = "
-            f"{need.epsilon:g} the rounded Gaussian's sampler takes that much in {need.rounds} "
-            f"rounds of {need.dimension} coordinates. {_without_slack(need.accepted)}"
+            f"Expected delta > {shown_up(min(taken, 1.0), 3)}, got {as_written(need.delta)}: at "
+            f"epsilon = {as_written(need.epsilon)} the rounded Gaussian's sampler takes that much "
+            f"in {need.rounds} rounds of {need.dimension} coordinates. "
+            f"{_without_slack(need.accepted)}"
         )
     sigma = need.sigma(calibration, max(0.0, need.delta - taken))
     mechanism = Gaussian(sensitivity=need.sensitivity, sigma=sigma, dimension=need.dimension)
@@ -220,7 +221,8 @@ def _verified(mechanism: _Law, conversion: str, need: _Need) -> _Law:
         if wider > 1e-3:
             raise CalibrationError(
                 "Expected a budget that Gaussian noise can meet in double precision, got epsilon "
-                f"= {need.epsilon:g} and delta = {need.delta:g} over {need.rounds} rounds."
+                f"= {as_written(need.epsilon)} and delta = {as_written(need.delta)} over "
+                f"{need.rounds} rounds."
             )
         mechanism = replace(mechanism, sigma=mechanism.sigma * (1 + wider))
         wider *= 2
@@ -232,15 +234,16 @@ def _laplace(law: str, need: _Need) -> Mechanism:
     if not 0 < mechanism.scale < math.inf:
         raise CalibrationError(
             f"Expected a finite scale, got {mechanism.scale} from sensitivity "
-            f"{need.sensitivity:g} and epsilon {share:g} a round."
+            f"{need.sensitivity:g} and epsilon {shown_up(share)} a round."
         )
     taken = Composition.empty().add(mechanism.event(), need.rounds).slack_delta(need.epsilon)
     stated = stated_delta(law, need.delta)
     if taken > stated:
         raise CalibrationError(
-            f"Expected delta ≥ {min(taken, 1.0):.3g}, got {stated:.3g}: at epsilon = "
-            f"{need.epsilon:g} the sampler of {law} takes that much in {need.rounds} rounds of "
-            f"{need.dimension} coordinates. Use laplace-l1, whose sampler takes none."
+            f"Expected delta ≥ {shown_up(min(taken, 1.0), 3)}, got {as_written(stated)}: at "
+            f"epsilon = {as_written(need.epsilon)} the sampler of {law} takes that much in "
+            f"{need.rounds} rounds of {need.dimension} coordinates. Use laplace-l1, whose sampler "
+            "takes none."
         )
     return mechanism
 
@@ -251,5 +254,5 @@ def _share_of(epsilon: float, rounds: int) -> float:
     while exact(share) * rounds > exact(epsilon):
         share = math.nextafter(share, 0.0)
     if share == 0:
-        raise CalibrationError(f"Expected epsilon/rounds > 0, got {epsilon:g}/{rounds}.")
+        raise CalibrationError(f"Expected epsilon/rounds > 0, got {as_written(epsilon)}/{rounds}.")
     return share

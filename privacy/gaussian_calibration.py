@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 
 from privacy.accounting import cks20_rho, gaussian_epsilon, gaussian_mu, zcdp_rho
-from privacy.rounding import largest
+from privacy.rounding import as_written, largest, shown_down, shown_up
 
 __all__ = [
     "GAUSSIAN_CALIBRATIONS",
@@ -73,9 +73,9 @@ def gaussian_sigma(
         truth = gaussian_epsilon(mu, delta)
         if truth > epsilon:
             raise CalibrationError(
-                f"Expected epsilon ≤ {as_printed_limit(delta):.6g} for the as-printed calibration "
-                f"at delta = {delta:g}, got {epsilon:g}: it would truly cost {truth:.6g}. "
-                "Use exact."
+                f"Expected epsilon ≤ {shown_down(as_printed_limit(delta))} for the as-printed "
+                f"calibration at delta = {as_written(delta)}, got {as_written(epsilon)}: it would "
+                f"truly cost {shown_up(truth)}. Use exact."
             )
     else:
         raise CalibrationError(
@@ -86,8 +86,9 @@ def gaussian_sigma(
     sigma = multiplier * sensitivity
     if not 0 < sigma < math.inf:
         raise CalibrationError(
-            f"Expected a budget that Gaussian noise can meet, got epsilon = {epsilon:g} and "
-            f"delta = {delta:g} over {rounds} rounds at sensitivity {sensitivity:g}."
+            f"Expected a budget that Gaussian noise can meet, got epsilon = "
+            f"{as_written(epsilon)} and delta = {as_written(delta)} over {rounds} rounds "
+            f"at sensitivity {sensitivity:g}."
         )
     return sigma
 

@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING, ClassVar
 
 from privacy.events import Approximate, Pure
 from privacy.noise_law import NoiseLaw, check_probability
-from privacy.rounding import check_positive, exact, quotient_up, root_up, round_up
+from privacy.rounding import (
+    as_written,
+    check_positive,
+    exact,
+    quotient_up,
+    root_up,
+    round_up,
+    shown_up,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -173,7 +181,8 @@ class LaplaceAsPrinted(_CoordinatewiseLaplace):
 
     def describe(self) -> str:
         """One plain sentence."""
+        charged = shown_up(self.event().epsilon or 0.0)
         return (
-            f"{self._sentence()}: the paper's scale, which is {self.event().epsilon:.6g}-DP "
-            f"and not {self.epsilon:.6g}-DP."
+            f"{self._sentence()}: the paper's scale, which is {charged}-DP "
+            f"and not {as_written(self.epsilon)}-DP."
         )

@@ -21,7 +21,7 @@ from decimal import Decimal
 from fractions import Fraction
 from types import MappingProxyType
 
-from privacy.rounding import exact
+from privacy.rounding import exact, shown_down, shown_up
 
 __all__ = ["Amount", "OverBudgetError", "PureBudget"]
 
@@ -67,7 +67,9 @@ class PureBudget:
         """
         cost, left = _positive(epsilon), self.left(part)
         if cost > left:
-            raise OverBudgetError(f"Expected epsilon ≤ {float(left):g} left, got {float(cost):g}.")
+            raise OverBudgetError(
+                f"Expected epsilon ≤ {shown_down(float(left))} left, got {shown_up(float(cost))}."
+            )
         if part is None:
             return replace(self, whole=self.whole + cost)
         spent = self.parts.get(part, Fraction(0)) + cost

@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 
 from privacy.events import PoissonSampledGaussian
 from privacy.guarantee import Neighbouring
-from privacy.rounding import check_positive
+from privacy.rounding import as_written, check_positive, shown_up
 
 __all__ = [
     "ORDERS",
@@ -232,8 +232,8 @@ def calibrate_steps(
     left = delta - (slack * (1 + math.exp(epsilon)) if epsilon < 700 else math.inf)
     if not 0 < left < 1:
         raise ValueError(
-            f"Expected delta in (0, 1) beyond the sampler's share, got {delta:g} − "
-            f"{delta - left:.3g}: the Gaussian noise of DP-SGD has no pure guarantee."
+            f"Expected delta in (0, 1) beyond the sampler's share, got {as_written(delta)} − "
+            f"{shown_up(delta - left, 3)}: the Gaussian noise of DP-SGD has no pure guarantee."
         )
 
     def kind(sigma: float) -> PoissonSampledGaussian:
@@ -254,8 +254,8 @@ def calibrate_steps(
         low, high = high, high * 2
         if high > 1e6:
             raise ValueError(
-                f"Expected an epsilon that some noise multiplier up to 10⁶ gives, got {epsilon:g} "
-                f"for {steps} steps at sampling rate {sampling_rate:g}."
+                f"Expected an epsilon that some noise multiplier up to 10⁶ gives, got "
+                f"{as_written(epsilon)} for {steps} steps at sampling rate {sampling_rate:g}."
             )
     high = _least(lambda sigma: not above(sigma), low, high, 0.05)
     return math.exp(_root(account, math.log(high) - 0.03))

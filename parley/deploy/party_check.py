@@ -17,6 +17,7 @@ from parley.deploy.folders import DeployError, own_entry
 from parley.deploy.hello import check_known, check_reachable
 from parley.deploy.pki import check_private, check_server_certificate
 from parley.errors import exit_status
+from privacy.rounding import as_written
 
 __all__ = ["Item", "check_items"]
 
@@ -144,7 +145,7 @@ def _data(folder: Path, dataset: DataSet) -> str:
         raise DeployError(error.detail) from error
     return (
         f"{holding.records} records of {holding.features} features; budget epsilon = "
-        f"{dataset.epsilon:g}, delta = {dataset.delta:g}"
+        f"{as_written(dataset.epsilon)}, delta = {as_written(dataset.delta)}"
     )
 
 

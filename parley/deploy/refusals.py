@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from client.model_names import public_name
+from privacy.rounding import as_written
 from server.inspection import served_name
 from server.job import Job
 
@@ -60,12 +61,13 @@ def asked(job: Job) -> str:
     own = job.privacy
     both = ""
     if job.party_budget is not None:
-        both = " and epsilon = {:g}, delta = {:g} for a party".format(*job.party_budget)
+        epsilon, delta = map(as_written, job.party_budget)
+        both = f" and epsilon = {epsilon}, delta = {delta} for a party"
     unit = "party" if own.unit == "party" else "record"
     return (
-        f"epsilon = {own.epsilon:g}, delta = {own.delta:g} for a {unit} ({own.neighbouring}){both} "
-        f"of {served_name(job)}, {job.algorithm.kind}, {job.rounds} rounds, {job.parties.count} "
-        "parties"
+        f"epsilon = {as_written(own.epsilon)}, delta = {as_written(own.delta)} for a {unit} "
+        f"({own.neighbouring}){both} of {served_name(job)}, {job.algorithm.kind}, "
+        f"{job.rounds} rounds, {job.parties.count} parties"
     )
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given
@@ -50,3 +53,30 @@ def test_a_report_rounds_delta_and_rho_up_too(value: float | None, shown: str) -
 
 def test_what_has_no_bound_is_shown_as_infinite() -> None:
     assert shown_up(float("inf")) == shown_down(float("inf")) == "∞"
+
+
+ROOT = Path(__file__).parents[2]
+COSTS = re.compile(r"epsilon|delta|\brho\b|budget|slack", re.IGNORECASE)
+
+
+def formatted_costs(source: str) -> list[str]:
+    """Costs that a program text formats by a rule of rounding to nearest."""
+    return [
+        ast.unparse(node)
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.FormattedValue)
+        and node.format_spec is not None
+        and ast.unparse(node.format_spec).rstrip("'\"")[-1:] in "efgn%"
+        and COSTS.search(ast.unparse(node.value))
+    ]
+
+
+def test_no_cost_is_written_by_any_other_rule() -> None:
+    """A new message that formats ε, δ, ρ or what is left by itself is found here."""
+    assert formatted_costs('f"{run.epsilon:.4g} {steps:.3g} {as_written(delta)}"')
+    found = {
+        str(path.relative_to(ROOT)): formatted_costs(path.read_text(encoding="utf-8"))
+        for package in ("privacy", "secure_agg", "client", "server", "simulations", "parley")
+        for path in (ROOT / package).rglob("*.py")
+    }
+    assert {path: costs for path, costs in found.items() if costs} == {}
