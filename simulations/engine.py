@@ -234,7 +234,7 @@ def _secure_sum(
         "ring_bits": plan.encoding.ring_bits,
         "mode": Mode(job.secure_aggregation.protocol),
         "active": job.secure_aggregation.confirm,
-        "corrupt": job.corrupt,
+        "corrupt": job.corrupt * count // plan.parties,
     }
     lost = math.ceil(faults.most * count)
     if count > 100 and lost > count // 10:  # up to 100 the graph is complete

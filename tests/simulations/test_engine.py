@@ -397,12 +397,13 @@ def test_of_many_parties_a_random_few_are_checked_and_the_run_says_how_many(tmp_
     result = run(
         tmp_path,
         "secure-aggregation.masked-check=true",
-        "parties.count=300",
+        "parties.count=700",
+        "data.records=1400",
         "run.faults=drop:0.1",
         "algorithm.rounds=1",
     )
     assert result.summary["secure_aggregation"]["masked_check"].endswith(
-        "contributions of 64 parties drawn at random from 300 summed by the masked protocol, "
+        "contributions of 64 parties drawn at random from 700 summed by the masked protocol, "
         "identical to the last bit"
     )
 
