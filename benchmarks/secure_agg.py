@@ -16,6 +16,7 @@ is. Flower's messages stay objects in memory; ours are encoded and decoded as by
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import logging
 import math
@@ -25,7 +26,7 @@ import time
 import tracemalloc
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -48,11 +49,13 @@ from flwr.supercore.task_identity import TaskIdentity
 # The folder of this script would come first, and its own name hide the package.
 sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
+from secure_agg.beacon import NO_BEACON
 from secure_agg.encoding import FixedPoint
 from secure_agg.interface import DropStage
 from secure_agg.masked import MaskedSum
 from secure_agg.masks import PIECE_BYTES, add_masks
-from secure_agg.plain import simulated_parameters
+from secure_agg.parameters import Derived, RunParameters, derive
+from secure_agg.plain import simulated_parameters, with_simulated_beacon
 from secure_agg.primitives import keystream_cipher
 
 KINDS = (
@@ -149,11 +152,27 @@ def flower_round(vectors: np.ndarray, degree: int, threshold: int, grid: InProce
         raise RuntimeError("Flower's workflow did not complete.")
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GivenGraph(RunParameters):
+    """A degree to compare at; parties derive theirs, and would accept no other."""
+
+    given: int
+
+    @cached_property
+    def derived(self) -> Derived:
+        chosen = derive(
+            self.parties, corrupt=self.corrupt, dropped=self.dropped, active=self.active
+        )
+        return dataclasses.replace(chosen, degree=self.given, threshold=self.given // 2 + 1)
+
+
 def our_sum(parties: int, degree: int, **options: object) -> MaskedSum:
-    parameters = simulated_parameters(
-        parties=parties, minimum_survivors=parties // 2 + 1, degree=degree, corrupt=0
-    )
-    return MaskedSum(parameters, **options)
+    run = simulated_parameters(
+        parties=parties, minimum_survivors=parties // 2 + 1, corrupt=0
+    ).proposed
+    fields = {f.name: getattr(run, f.name) for f in dataclasses.fields(run)}
+    fields |= {"commitments": NO_BEACON, "given": degree}
+    return MaskedSum(with_simulated_beacon(GivenGraph(**fields)), **options)
 
 
 def cpu(work: Callable[[], object]) -> float:

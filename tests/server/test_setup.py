@@ -1,0 +1,130 @@
+"""Set-up over the wire on a graph that is not complete, and answers in another's name."""
+
+import json
+
+import pytest
+
+from client.consent import Consent, load_consent, render_consent
+from client.service import PartyService
+from client.wire import Frame, decode_frame, encode_frame
+from secure_agg import beacon, graph, parameters
+from secure_agg.beacon import roster_digest
+from secure_agg.interface import TooFewSurvivors
+from server.coordinator import coordinate
+from server.job_file import load_job
+from server.run_folder import RunFolder
+from simulations.in_process import InProcessTransport
+from simulations.local_parties import party_folders, prepare_parties
+
+JOB = (
+    "parties.count=12", "algorithm.rounds=2", "data.records=240", "run.seed=5",
+    "secure-aggregation.corrupt=0", "secure-aggregation.min-survivors=8",
+)  # fmt: skip
+
+
+@pytest.fixture
+def small_graphs(monkeypatch):
+    """Twelve parties on four neighbours each, as only more than a hundred would be."""
+    monkeypatch.setattr(graph, "COMPLETE_UP_TO", 4)
+    graph.choose_degree.cache_clear()
+    parameters.derive.cache_clear()
+    yield
+    graph.choose_degree.cache_clear()
+    parameters.derive.cache_clear()
+
+
+class Setting:
+    def __init__(self, root, *, lost=(), tamper=None):
+        self.job, self.root = load_job(overrides=list(JOB)), root
+        self.deployment = prepare_parties(self.job, root / "parties")
+        self.homes = party_folders(root / "parties", 12)
+        self.asked, self.lost, self.tamper = {}, set(lost), tamper
+        self.inner = InProcessTransport(self.homes, lost=self._lost)
+
+    def _lost(self, kind, party):
+        nth = self.asked[kind, party] = self.asked.get((kind, party), 0) + 1
+        return (kind, party, nth) in self.lost
+
+    def online(self):
+        return self.inner.online()
+
+    def exchange(self, requests, *, timeout_s):
+        replies = dict(self.inner.exchange(requests, timeout_s=timeout_s))
+        kind = decode_frame(next(iter(requests.values()))).kind
+        yield from (self.tamper(kind, replies) if self.tamper else replies).items()
+
+    def run(self):
+        folder = RunFolder.create(self.job, self.root / "run")
+        return coordinate(
+            self.job, transport=self, deployment=self.deployment, folder=folder, resume=False
+        )
+
+    def setups(self):
+        name = f"setups-{roster_digest(self.deployment.identities).hex()[:32]}"
+        files = [home / "state" / name for home in self.homes]
+        return [int(file.read_text()) if file.exists() else 0 for file in files]
+
+
+def test_parties_commit_reveal_and_count_the_set_up(tmp_path, small_graphs):
+    setting = Setting(tmp_path)
+    assert setting.run()["status"] == "complete"
+    assert setting.setups() == [1] * 12
+    assert setting.asked["commit", 0] == 1
+
+
+def test_a_nonce_that_is_kept_back_voids_the_set_up_which_goes_on_without_that_party(
+    tmp_path, small_graphs
+):
+    setting = Setting(tmp_path, lost=[("join", 3, 1)])
+    summary = setting.run()
+    assert summary["status"] == "complete"
+    assert setting.asked["commit", 0] == 2
+    assert setting.asked["commit", 3] == 1
+    # What was revealed for the void set-up is worth nothing in the next: everyone counted both.
+    assert setting.setups() == [2, 2, 2, 0, *[2] * 8]
+
+
+def test_a_party_goes_through_no_more_set_ups_than_the_bounds_allow_for(
+    tmp_path, small_graphs, monkeypatch
+):
+    setting = Setting(tmp_path)
+    service = PartyService.open(setting.homes[0])
+
+    def commit():
+        head = {"version": 3, "session": "0a" * 16}
+        return decode_frame(service.handle(encode_frame(Frame(kind="commit", head=head))))
+
+    first, again = commit(), commit()
+    assert first.blobs == again.blobs  # asking is no set-up
+    service._keeper.count_setup(roster_digest(setting.deployment.identities))
+    assert commit().blobs != first.blobs
+    monkeypatch.setattr("client.service.MOST_SETUPS", 1)
+    assert commit().head["reason"] == "protocol"
+    assert beacon.MOST_SETUPS == 1 << graph.GRINDING_BITS
+
+
+def test_an_answer_in_another_s_name_is_not_taken_and_costs_its_sender_alone(tmp_path):
+    # Before: it was taken as the other's, whose own answer was then a second one, and refused.
+    def steal(kind, replies):
+        if kind == "join":
+            replies = {1: replies[0], **{i: r for i, r in replies.items() if i != 1}}
+        return replies
+
+    setting = Setting(tmp_path, tamper=steal)
+    summary = setting.run()
+    assert summary["status"] == "complete"
+    lines = (setting.root / "run" / "rounds.jsonl").read_text().splitlines()
+    assert [json.loads(line)["parties"]["summed"] for line in lines] == [11, 11]
+
+
+def test_a_default_party_declines_a_run_that_assumes_no_colluders(tmp_path):
+    setting = Setting(tmp_path)
+    for home in setting.homes:
+        path = home / "party.toml"
+        consent = load_consent(path).model_copy(update={"corrupt": None})
+        path.write_text(render_consent(consent))
+    assert Consent().corrupt is None
+    with pytest.raises(TooFewSurvivors):
+        setting.run()
+    log = (setting.homes[0] / "party.log").read_text()
+    assert "Expected corrupt >= 1, got 0." in log
