@@ -160,6 +160,7 @@ class GivenGraph(RunParameters):
 
     @cached_property
     def derived(self) -> Derived:
+        """What is derived, but for the graph."""
         chosen = derive(
             self.parties, corrupt=self.corrupt, dropped=self.dropped, active=self.active
         )
