@@ -9,7 +9,6 @@ the roster.
 from __future__ import annotations
 
 import re
-import secrets
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -48,7 +47,6 @@ class _DeploymentFile(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     version: Annotated[int, Field(ge=2, le=2)]
     id: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-    beacon: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     server: Annotated[str, Field(max_length=300)]
     party: Annotated[list[_PartyEntry], Field(min_length=1, max_length=2**20)]
 
@@ -93,7 +91,6 @@ class Deployment:
     """Everything public about a deployment.
 
     Attributes:
-        beacon: 32 bytes of public randomness, drawn before any key of a run: it fixes the graph.
         server_address: `host:port` of the SuperLink; empty in a simulation.
         parties: in order; a party's index is its place.
 
@@ -101,7 +98,6 @@ class Deployment:
         RosterError: two parties with one name or one key, or an address that is none.
     """
 
-    beacon: bytes
     server_address: str
     parties: tuple[RosterParty, ...]
 
@@ -128,8 +124,8 @@ class Deployment:
     def id(self) -> str:
         """64 hex digits: SHA-256 of every party's name and identity, whatever their order.
 
-        Names and identities are who the parties are; their node keys, the address and the beacon
-        are how they meet, and a run binds the beacon by itself.
+        Names and identities are who the parties are; their node keys and the address are how
+        they meet.
         """
         # Each a digest of its own, of a fixed length: no two rosters concatenate to one text.
         parties = sorted(
@@ -164,9 +160,8 @@ def _key(line: str) -> str:
 
 
 def new_deployment(*, server_address: str, parties: Iterable[RosterParty]) -> Deployment:
-    """A deployment of its own, with a fresh beacon from the operating system."""
+    """A deployment of these parties."""
     return Deployment(
-        beacon=secrets.token_bytes(32),
         server_address=server_address,
         parties=tuple(parties),
     )
@@ -192,7 +187,6 @@ def load_deployment(path: Path) -> Deployment:
         raise RosterError(f"{path}: {where}: {first['msg']}.") from error
     try:
         deployment = Deployment(
-            beacon=bytes.fromhex(read.beacon),
             server_address=read.server,
             parties=tuple(
                 RosterParty(name=p.name, identity=bytes.fromhex(p.identity), node=p.node)
@@ -219,7 +213,6 @@ def render_deployment(deployment: Deployment) -> str:
     content = {
         "version": 2,
         "id": deployment.id,
-        "beacon": deployment.beacon.hex(),
         "server": deployment.server_address,
         "party": [
             {"name": party.name, "identity": party.identity.hex(), "node": party.node}

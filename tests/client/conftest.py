@@ -48,7 +48,6 @@ class World:
         self.count = len(sizes)
         keys = [bytes([i + 1]) * 32 for i in range(self.count)]
         self.deployment = Deployment(
-            beacon=b"b" * 32,
             server_address="",
             parties=tuple(
                 RosterParty(name=f"site-{i}", identity=signing_public(key))

@@ -106,7 +106,7 @@ def test_two_parties_with_one_key_or_name_are_refused(change, what):
     ("old", "new", "said"),
     [
         ("version = 2", "version = 1", "version"),
-        ("beacon = ", "beakon = ", "beacon|beakon"),
+        ("server = ", "sever = ", "server|sever"),
         ('identity = "0', 'identity = "X', "identity"),
         ('name = "site-0"', 'name = "../site-0"', "name"),
         ("version = 2", "version = ", "TOML"),

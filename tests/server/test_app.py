@@ -71,7 +71,6 @@ def echo(_node, message):
 def world(tmp_path):
     lines = [make_node_key(tmp_path / f"k{i}", comment=f"site-{i}") for i in range(3)]
     deployment = Deployment(
-        beacon=b"b" * 32,
         server_address="127.0.0.1:1",
         parties=tuple(
             RosterParty(name=f"site-{i}", identity=bytes([i]) * 32, node=line)

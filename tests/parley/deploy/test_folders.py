@@ -176,7 +176,7 @@ def test_accepting_keys_changes_one_party_and_the_id_that_all_compare(folder, tm
     assert after.parties[0].node.endswith(" north")  # not a comment of the file's
     assert (before.id, before.spoken) != (after.id, after.spoken)
     assert after.id == proposed.after.id
-    assert (before.beacon, before.consortium) == (after.beacon, after.consortium)
+    assert before.consortium == after.consortium
 
 
 INJECTED = '\n\n[[party]]\nname = "mallory"\nidentity = "{}"\nnode = "'.format("ab" * 32)
