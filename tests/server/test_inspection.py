@@ -34,7 +34,7 @@ def asked(tmp_path, facts):
         RosterParty(name=name, identity=signing_public(bytes([i + 1]) * 32))
         for i, name in enumerate(NAMES)
     )
-    deployment = Deployment(beacon=b"b" * 32, server_address="", parties=parties)
+    deployment = Deployment(server_address="", parties=parties)
     board = PartyBoard(tmp_path / "parties.json", list(NAMES))
     return inspect(job, Fake(facts), deployment, board, "r-1", Traffic())
 
