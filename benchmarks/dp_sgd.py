@@ -20,11 +20,11 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from client.networks import Network
-from client.party_noise import grid_scale
-from client.per_record import ghost
-from privacy.samplers import rounded_gaussian
-from privacy.stream import NoiseStream
+from parley.client.dp_sgd.clipping import ghost
+from parley.client.dp_sgd.noise import grid_scale
+from parley.client.models.networks import Network
+from parley.privacy.sampling.samplers import rounded_gaussian
+from parley.privacy.sampling.stream import NoiseStream
 
 Step = Callable[[], None]
 CLIP, SIGMA, RATE = 1.0, 1.0, 0.1

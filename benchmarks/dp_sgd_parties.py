@@ -77,9 +77,9 @@ def data(records: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def ours(precision: str, rate: float) -> Step:
-    from client.dp_sgd import LocalTraining, PartyData, party_chunks, train_parties
-    from client.networks import Network
-    from privacy.stream import NoiseStream
+    from parley.client.dp_sgd.training import LocalTraining, PartyData, party_chunks, train_parties
+    from parley.client.models.networks import Network
+    from parley.privacy.sampling.stream import NoiseStream
 
     network = Network.build("mlp", features=64, classes=10, hidden=(32,), precision=precision)  # type: ignore[arg-type]
     records = round(RECORDS / rate)

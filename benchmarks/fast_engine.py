@@ -52,8 +52,8 @@ def make(parties, records, features, folder):
 
 def measure(parties, features, rounds, folder):
     """One run in this process; prints its figures as JSON."""
-    from server.job_file import load_job
-    from simulations.engine import simulate
+    from parley.server.jobs.file import load_job
+    from parley.simulations.engine.fast import simulate
 
     (folder / "schema.toml").write_text(SCHEMA.format(features=features))
     job = load_job(

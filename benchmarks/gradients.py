@@ -18,8 +18,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from client.block import PartyBlock
-from client.models import LinearModel, Logistic, prepare_rows
+from parley.client.data.block import PartyBlock
+from parley.client.models.linear import LinearModel, Logistic, prepare_rows
 
 SLOW = 200  # variants slower than this, in ms, get a tenth of the repeats
 

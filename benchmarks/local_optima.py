@@ -21,10 +21,10 @@ from itertools import pairwise
 import numpy as np
 from gradients import make_block
 
-from client.block import PartyBlock
-from client.chunks import single_threaded_blas
-from client.models import LinearModel, Logistic
-from client.solvers import local_optima
+from parley.client.data.block import PartyBlock
+from parley.client.data.chunks import single_threaded_blas
+from parley.client.models.linear import LinearModel, Logistic
+from parley.client.solvers.certified import local_optima
 
 
 def sklearn_loop(block: PartyBlock, lam: float, tolerance: float) -> np.ndarray:

@@ -59,8 +59,8 @@ def round_times(marks: list[float]) -> list[float]:
 
 def run_ours(parties: int, records: int, features: int, rounds: int) -> dict[str, Any]:
     """The gradients of all parties, their mean and the step; no noise and no encoding either."""
-    from client.block import PartyBlock
-    from client.models import LinearModel, Logistic
+    from parley.client.data.block import PartyBlock
+    from parley.client.models.linear import LinearModel, Logistic
 
     x, y = make_data(parties, records, features)
     block = PartyBlock(
@@ -95,8 +95,8 @@ class Clock:
 
 def run_engine(parties: int, records: int, features: int, rounds: int) -> dict[str, Any]:
     """The fast engine's whole round: what the peers do, and encoding, noise, ledger, log line."""
-    from server.job_file import load_job
-    from simulations.engine import simulate
+    from parley.server.jobs.file import load_job
+    from parley.simulations.engine.fast import simulate
 
     x, y = make_data(parties, records, features)
     np.savez("data.npz", x=x.reshape(-1, features), y=y.ravel())

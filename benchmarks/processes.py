@@ -45,7 +45,7 @@ def ours(options: argparse.Namespace, parties: int, protocol: str, folder: Path)
     import numpy as np
 
     from parley.deploy import engines
-    from server.job_file import load_job
+    from parley.server.jobs.file import load_job
 
     settings = [f"parties.count={parties}", f"algorithm.rounds={options.rounds}"]
     settings.append(f"secure-aggregation.protocol={protocol}")

@@ -9,14 +9,14 @@ import argparse
 import time
 from collections.abc import Callable
 
-from privacy.samplers import (
+from parley.privacy.mechanisms.shares import discrete_laplace_share
+from parley.privacy.sampling.samplers import (
     discrete_gaussian,
     discrete_laplace,
     rounded_gaussian,
     rounded_l2_laplace,
 )
-from privacy.shares import discrete_laplace_share
-from privacy.stream import NoiseStream
+from parley.privacy.sampling.stream import NoiseStream
 
 SCALES = {"1": 1.0, "1e3": 1e3, "2^20": 2.0**20, "2^30": 2.0**30, "2^34": 2.0**34}
 

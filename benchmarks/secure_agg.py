@@ -49,14 +49,14 @@ from flwr.supercore.task_identity import TaskIdentity
 # The folder of this script would come first, and its own name hide the package.
 sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-from secure_agg.beacon import NO_BEACON
-from secure_agg.encoding import FixedPoint
-from secure_agg.interface import DropStage
-from secure_agg.masked import MaskedSum
-from secure_agg.masks import PIECE_BYTES, add_masks
-from secure_agg.parameters import Derived, RunParameters, derive
-from secure_agg.plain import simulated_parameters, with_simulated_beacon
-from secure_agg.primitives import keystream_cipher
+from parley.secure_agg.beacon import NO_BEACON
+from parley.secure_agg.encoding import FixedPoint
+from parley.secure_agg.ideal import simulated_parameters, with_simulated_beacon
+from parley.secure_agg.interface import DropStage
+from parley.secure_agg.masked import MaskedSum
+from parley.secure_agg.masks import PIECE_BYTES, add_masks
+from parley.secure_agg.parameters import Derived, RunParameters, derive
+from parley.secure_agg.primitives import keystream_cipher
 
 KINDS = (
     "", "advertise", "roster", "shares", "plan", "vector", "survivors", "confirm",

@@ -1,9 +1,9 @@
 """The party as a Flower ClientApp: a request's bytes in, an answer's bytes out.
 
-All that a party does is `client.service`; this file only carries it through Flower, and keeps
-three promises that Flower doesn't: a handler always returns a message (anything else wedges a
-SuperNode), nothing of an exception's text leaves the party, and a handler that hangs is given up
-when the request's own deadline passes.
+All that a party does is `parley.client.party.service`; this file only carries it through Flower,
+and keeps three promises that Flower doesn't: a handler always returns a message (anything else
+wedges a SuperNode), nothing of an exception's text leaves the party, and a handler that hangs is
+given up when the request's own deadline passes.
 
 Where the party's folder is, its owner says (`party` in the SuperNode's configuration). Only a
 simulation, whose nodes have no owner, takes it from the message.
@@ -19,7 +19,7 @@ from pathlib import Path
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from client.carrier import CarrierError, check_names, join, part_name, split
+from parley.client.contract.carrier import CarrierError, check_names, join, part_name, split
 
 __all__ = ["Call", "app", "failed", "frame_content", "frame_of", "read_call"]
 
@@ -33,7 +33,7 @@ app = ClientApp()
 def answer(request: bytes, folder: Path) -> bytes:
     """What the party whose folder it is answers; a bug of ours becomes a bare refusal."""
     try:
-        from client.service import PartyService
+        from parley.client.party.service import PartyService
 
         return PartyService.open(folder).handle(request)
     except Exception:
@@ -48,7 +48,7 @@ def failed() -> bytes:
     It is not the status `failed`, which is for a computation that gave nothing releasable, and
     ends the release.
     """
-    from client.wire import Reason, encode_frame, refusal
+    from parley.client.contract.protocol import Reason, encode_frame, refusal
 
     return encode_frame(refusal(Reason.ERROR))
 

@@ -9,33 +9,21 @@ result = parley.run(job)        # the fast engine; result.summary, result.folder
 from __future__ import annotations
 
 import importlib
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from parley.shadows import refuse_shadows
 
 if TYPE_CHECKING:
     from parley.planning import plan
     from parley.running import run
-    from server.job import Job
-    from server.job_file import load_job
+    from parley.server.jobs.file import load_job
+    from parley.server.jobs.job import Job
 
 __all__ = ["Job", "__version__", "load_job", "plan", "run"]
 
 __version__ = "0.1.0"
 
-try:
-    refuse_shadows(Path(__file__).parent.parent)
-except ImportError as error:
-    if sys.argv[:1] != ["-m"]:
-        raise
-    # `python -m parley`: Python still looks for the module to run, and a message is all one needs.
-    raise SystemExit(f"parley: {error}") from None
-
 _HOMES = {
-    "Job": "server.job",
-    "load_job": "server.job_file",
+    "Job": "parley.server.jobs.job",
+    "load_job": "parley.server.jobs.file",
     "plan": "parley.planning",
     "run": "parley.running",
 }

@@ -16,7 +16,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from parley.deploy.commands import add_deploy_commands
-from server.plain_json import json_text
+from parley.server.records.plain_json import json_text
 
 __all__ = ["app", "main"]
 
@@ -88,8 +88,8 @@ def run(
     With no argument, five hospitals learn a breast-cancer classifier on bundled data. With
     [bold]--engine processes --parties 3[/bold] they do so as real processes that talk over TLS.
     """
-    from server.job import JobError
-    from server.job_file import load_job, render_job
+    from parley.server.jobs.file import load_job, render_job
+    from parley.server.jobs.job import JobError
 
     overrides = list(sets or [])
     if seed is not None:
@@ -118,8 +118,8 @@ def _run(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    from parley.display import RunDisplay, print_result
     from parley.running import run as run_job
+    from parley.terminal.display import RunDisplay, print_result
 
     with RunDisplay(quiet=quiet) as display:
         result = run_job(job, out=out, resume=resume, observer=display)
@@ -141,13 +141,13 @@ def plan(job: JobFile = None, sets: Sets = None, as_json: AsJson = False) -> Non
     [bold]parley plan --set parties.count=100 --set parties.min-records=500[/bold]
     """
     from parley.planning import plan as plan_job
-    from server.job_file import load_job
+    from parley.server.jobs.file import load_job
 
     outlook = plan_job(load_job(job, overrides=list(sets or [])))
     if as_json:
         typer.echo(json_text(outlook))
     else:
-        from parley.display import print_outlook
+        from parley.terminal.display import print_outlook
 
         print_outlook(outlook)
 
@@ -157,7 +157,7 @@ def report(
     run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
 ) -> None:
     """Write (or re-write) a run's report.html."""
-    from parley.report import write_report
+    from parley.report.page import write_report
 
     typer.echo(str(write_report(run_folder)))
 
@@ -170,8 +170,8 @@ LedgerPath = Annotated[
 @ledger_app.command("show")
 def ledger_show(ledger: LedgerPath, as_json: AsJson = False) -> None:
     """Show what was released on which data, what it came to, and what is left."""
-    from parley.display import print_ledger
-    from parley.ledgers import read_ledger
+    from parley.terminal.display import print_ledger
+    from parley.terminal.ledger import read_ledger
 
     content = read_ledger(ledger)
     if as_json:
@@ -183,7 +183,7 @@ def ledger_show(ledger: LedgerPath, as_json: AsJson = False) -> None:
 @ledger_app.command("verify")
 def ledger_verify(ledger: LedgerPath) -> None:
     """Check the ledger's hash chain and totals; an edited entry is found and named."""
-    from parley.ledgers import verify_ledger
+    from parley.terminal.ledger import verify_ledger
 
     problems, entries = verify_ledger(ledger)
     if problems:
@@ -203,7 +203,7 @@ def ledger_free(
     A run holds what all its rounds need before its first one, and gives back the rest when it
     ends. After a kill, `parley run --resume` goes on with it. What was reserved stays charged.
     """
-    from parley.ledgers import free_ledger
+    from parley.terminal.ledger import free_ledger
 
     for dataset, releases in free_ledger(ledger, run).items():
         typer.echo(f"{dataset}: {releases} releases given back.")
@@ -229,8 +229,8 @@ def schema_infer(
 
     Lists every column, how it was read and why, with the lines of cells that don't fit.
     """
-    from client.schema_inference import infer_schema
-    from parley.schema_display import print_reading
+    from parley.client.data.schema_inference import infer_schema
+    from parley.terminal.schema import print_reading
 
     if out is not None and out.exists():
         _fail(f"Expected a new file for --out, {out} exists.", 2)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from client.algorithms import FederatedAlgorithm
-from privacy.calibration import CalibrationError, stated_delta
-from privacy.mechanisms import MECHANISMS
-from secure_agg.encoding import RingTooSmall
-from server.budgets import check_delta
-from server.job import Job
-from server.release import (
+from parley.client.algorithms.linear import FederatedAlgorithm
+from parley.privacy.calibration.calibration import CalibrationError, stated_delta
+from parley.privacy.mechanisms.table import MECHANISMS
+from parley.secure_agg.encoding import RingTooSmall
+from parley.server.jobs.job import Job
+from parley.server.planning.budgets import check_delta
+from parley.server.planning.release import (
     Federation,
     algorithm_for,
     averaged,
@@ -46,7 +46,7 @@ def plan(job: Job) -> dict[str, Any]:
         from parley.planning_federated import plan_network
 
         return plan_network(job)
-    from simulations.outlook import public_shape
+    from parley.simulations.data.outlook import public_shape
 
     shape = public_shape(job)
     model = model_for(job, features=shape.features, classes=shape.classes)
@@ -123,7 +123,7 @@ def plan(job: Job) -> dict[str, Any]:
 
 def _charged(mechanism: Any, job: Job) -> dict[str, Any]:
     """What a mechanism's `rounds` releases are charged at the job's δ."""
-    from privacy.composition import Composition
+    from parley.privacy.accounting.composition import Composition
 
     conversion, epsilon = (
         Composition.empty()

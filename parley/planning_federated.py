@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from client.networks import BUILT_IN, Network
-from client.plan import ReleasePlan
-from privacy.composition import Composition
-from privacy.events import Event, Gaussian
-from privacy.guarantee import Unit
-from server.budgets import check_delta
-from server.clipped_fraction import fraction_deviation
-from server.components import components_event, model_width
-from server.federated import federated_algorithm
-from server.job import Job
-from server.release import Federation, account, averaged, plan_release
-from server.two_units import record_bounds
-from simulations.outlook import public_shape
+from parley.client.contract.plan import ReleasePlan
+from parley.client.models.networks import BUILT_IN, Network
+from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.events import Event, Gaussian
+from parley.privacy.accounting.guarantee import Unit
+from parley.server.jobs.job import Job
+from parley.server.planning.budgets import check_delta
+from parley.server.planning.federated_averaging import federated_algorithm
+from parley.server.planning.principal_components import components_event, model_width
+from parley.server.planning.release import Federation, account, averaged, plan_release
+from parley.server.records.clipped_fraction import fraction_deviation
+from parley.server.records.two_units import record_bounds
+from parley.simulations.data.outlook import public_shape
 
 __all__ = ["plan_network"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from parley import __version__
-from server.job import Job
-from server.run_folder import RunFolder
-from simulations.engine import Observer, Simulation, simulate
+from parley.server.jobs.job import Job
+from parley.server.records.run_folder import RunFolder
+from parley.simulations.engine.fast import Observer, Simulation, simulate
 
 __all__ = ["run"]
 
@@ -27,9 +27,10 @@ def run(
         observer: is told of the start and of every round.
 
     Raises:
-        what `simulations.engine.simulate` raises, and ProcessError, PkiError of real processes.
+        what `parley.simulations.engine.fast.simulate` raises, and ProcessError, PkiError of real
+        processes.
     """
-    from server.job_file import load_job
+    from parley.server.jobs.file import load_job
 
     job = job or load_job()
     out = None if out is None else Path(out)
@@ -47,7 +48,7 @@ def run(
         from parley.deploy.engines import ENGINES
 
         result = ENGINES[engine](job, out=out, resume=resume, observer=observer)
-    from parley.report import write_report
+    from parley.report.page import write_report
 
     write_report(result.folder)
     return result

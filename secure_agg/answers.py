@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from secure_agg.edges import EdgeWork
-from secure_agg.interface import RemoteProtocolError, TooFewSurvivors
-from secure_agg.messages import Confirmations, Reveal, pack_mask, unpack_mask
-from secure_agg.outcome import ENVELOPE_BYTES, SECRET_BYTES, SIGNATURE_BYTES
-from secure_agg.parameters import Policy
-from secure_agg.primitives import unseal
-from secure_agg.state import OpenRound, PartyState
-from secure_agg.statements import bound, confirmed
+from parley.secure_agg.edges import EdgeWork
+from parley.secure_agg.interface import RemoteProtocolError, TooFewSurvivors
+from parley.secure_agg.messages import Confirmations, Reveal, pack_mask, unpack_mask
+from parley.secure_agg.outcome import ENVELOPE_BYTES, SECRET_BYTES, SIGNATURE_BYTES
+from parley.secure_agg.parameters import Policy
+from parley.secure_agg.primitives import unseal
+from parley.secure_agg.state import OpenRound, PartyState
+from parley.secure_agg.statements import bound, confirmed
 
 __all__ = ["accept_survivors", "check_confirmations", "make_reveal"]
 

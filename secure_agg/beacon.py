@@ -26,8 +26,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from secure_agg.graph import GRINDING_BITS
-from secure_agg.primitives import derive, digest
+from parley.secure_agg.graph import GRINDING_BITS
+from parley.secure_agg.primitives import derive, digest
 
 __all__ = ["MOST_SETUPS", "NONCE_BYTES", "NO_BEACON", "beacon_of", "commitment"]
 __all__ += ["commitments_digest", "next_nonce", "roster_digest"]

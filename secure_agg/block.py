@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from secure_agg.edges import EdgeWork, SharedEdgeWork
-from secure_agg.encoding import Ring
-from secure_agg.interface import LocalProtocolError
-from secure_agg.mask_job import MaskJob
-from secure_agg.masks import add_shared_masks
-from secure_agg.messages import Bytes
-from secure_agg.pairwise_party import Party
-from secure_agg.parameters import Policy, RunParameters
-from secure_agg.primitives import Entropy
+from parley.secure_agg.edges import EdgeWork, SharedEdgeWork
+from parley.secure_agg.encoding import Ring
+from parley.secure_agg.interface import LocalProtocolError
+from parley.secure_agg.mask_job import MaskJob
+from parley.secure_agg.masks import add_shared_masks
+from parley.secure_agg.messages import Bytes
+from parley.secure_agg.pairwise_party import Party
+from parley.secure_agg.parameters import Policy, RunParameters
+from parley.secure_agg.primitives import Entropy
 
 __all__ = ["SHARED_BYTES", "Block"]
 

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from secure_agg.beacon import commitment, commitments_digest
-from secure_agg.interface import RemoteProtocolError
-from secure_agg.messages import nonces_by_party, unpack_mask
-from secure_agg.parameters import RunParameters
-from secure_agg.primitives import agree, derive, digest, verifies
+from parley.secure_agg.beacon import commitment, commitments_digest
+from parley.secure_agg.interface import RemoteProtocolError
+from parley.secure_agg.messages import nonces_by_party, unpack_mask
+from parley.secure_agg.parameters import RunParameters
+from parley.secure_agg.primitives import agree, derive, digest, verifies
 
 __all__ = ["EdgeKeys", "EdgeWork", "SharedEdgeWork", "mask_key", "next_chain", "pair_salt"]
 

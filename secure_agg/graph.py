@@ -33,7 +33,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from secure_agg.primitives import expand_seed
+from parley.secure_agg.primitives import expand_seed
 
 __all__ = [
     "COMPLETE_UP_TO",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal, Protocol
 
-from secure_agg.encoding import Ring
+from parley.secure_agg.encoding import Ring
 
 __all__ = [
     "DropStage",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from secure_agg.encoding import Ring
-from secure_agg.masks import add_masks
-from secure_agg.outcome import HEADER_BYTES
+from parley.secure_agg.encoding import Ring
+from parley.secure_agg.masks import add_masks
+from parley.secure_agg.outcome import HEADER_BYTES
 
 __all__ = ["MaskJob", "VectorBuffer"]
 

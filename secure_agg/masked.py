@@ -4,7 +4,7 @@ Gives the same bits, survivors, refusals and byte counts as `plain.IdealSum` wit
 parameters; the drops are applied at the moments they name.
 
     >>> import numpy as np
-    >>> from secure_agg.plain import simulated_parameters
+    >>> from parley.secure_agg.ideal import simulated_parameters
     >>> masked = MaskedSum(simulated_parameters(parties=3, minimum_survivors=2))
     >>> vectors = np.array([[1, 2], [3, 4], [5, 2**32 - 1]], dtype=np.uint32)
     >>> masked.sum(vectors, round_number=1, dropped={}).total.tolist()
@@ -19,21 +19,21 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Literal
 
-from secure_agg.beacon import commitment
-from secure_agg.block import SHARED_BYTES, Block
-from secure_agg.encoding import Ring
-from secure_agg.interface import (
+from parley.secure_agg.beacon import commitment
+from parley.secure_agg.block import SHARED_BYTES, Block
+from parley.secure_agg.encoding import Ring
+from parley.secure_agg.ideal import check_vectors, simulated_nonces
+from parley.secure_agg.interface import (
     DropStage,
     LocalProtocolError,
     Mode,
     SumResult,
     TooFewSurvivors,
 )
-from secure_agg.pairwise import Wire, join, run_secure_sum
-from secure_agg.pairwise_server import Server
-from secure_agg.parameters import Policy, RunParameters
-from secure_agg.plain import check_vectors, simulated_nonces
-from secure_agg.primitives import KEY_BYTES, digest, expand_seed, signing_public
+from parley.secure_agg.pairwise import Wire, join, run_secure_sum
+from parley.secure_agg.pairwise_server import Server
+from parley.secure_agg.parameters import Policy, RunParameters
+from parley.secure_agg.primitives import KEY_BYTES, digest, expand_seed, signing_public
 
 __all__ = ["MaskedSum"]
 

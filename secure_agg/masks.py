@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secure_agg.encoding import Ring
-from secure_agg.primitives import keystream_cipher
+from parley.secure_agg.encoding import Ring
+from parley.secure_agg.primitives import keystream_cipher
 
 __all__ = ["PIECE_BYTES", "add_masks", "add_shared_masks", "expand"]
 

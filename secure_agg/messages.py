@@ -29,9 +29,9 @@ from typing import ClassVar, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from secure_agg.beacon import NONCE_BYTES
-from secure_agg.interface import RemoteProtocolError
-from secure_agg.outcome import (
+from parley.secure_agg.beacon import NONCE_BYTES
+from parley.secure_agg.interface import RemoteProtocolError
+from parley.secure_agg.outcome import (
     COMMITMENT_BYTES,
     ENVELOPE_BYTES,
     HEADER_BYTES,
@@ -42,7 +42,7 @@ from secure_agg.outcome import (
     TAG_BYTES,
     mask_bytes,
 )
-from secure_agg.parameters import RunParameters
+from parley.secure_agg.parameters import RunParameters
 
 __all__ = ["SERVER", "Advertise", "Confirm", "Confirmations", "Message", "Nonces", "Plan"]
 __all__ += [

@@ -19,8 +19,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from secure_agg.interface import DropStage, LocalProtocolError, Mode, TooFewSurvivors
-from secure_agg.parameters import RunParameters
+from parley.secure_agg.interface import DropStage, LocalProtocolError, Mode, TooFewSurvivors
+from parley.secure_agg.parameters import RunParameters
 
 __all__ = [
     "COMMITMENT_BYTES",

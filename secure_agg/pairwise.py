@@ -42,12 +42,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
-from secure_agg.block import Block
-from secure_agg.encoding import Ring
-from secure_agg.interface import DropStage, Mode, SumResult, TooFewSurvivors
-from secure_agg.messages import Bytes
-from secure_agg.pairwise_party import Party
-from secure_agg.pairwise_server import Server
+from parley.secure_agg.block import Block
+from parley.secure_agg.encoding import Ring
+from parley.secure_agg.interface import DropStage, Mode, SumResult, TooFewSurvivors
+from parley.secure_agg.messages import Bytes
+from parley.secure_agg.pairwise_party import Party
+from parley.secure_agg.pairwise_server import Server
 
 __all__ = ["Wire", "join", "run_secure_sum"]
 

@@ -12,17 +12,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from secure_agg.answers import (
+from parley.secure_agg.answers import (
     accept_survivors,
     check_confirmations,
     make_reveal,
 )
-from secure_agg.beacon import NONCE_BYTES
-from secure_agg.edges import EdgeWork, next_chain, pair_salt
-from secure_agg.encoding import Ring, ring_dtype
-from secure_agg.interface import LocalProtocolError, Mode, RemoteProtocolError, TooFewSurvivors
-from secure_agg.mask_job import MaskJob, VectorBuffer
-from secure_agg.messages import (
+from parley.secure_agg.beacon import NONCE_BYTES
+from parley.secure_agg.edges import EdgeWork, next_chain, pair_salt
+from parley.secure_agg.encoding import Ring, ring_dtype
+from parley.secure_agg.interface import (
+    LocalProtocolError,
+    Mode,
+    RemoteProtocolError,
+    TooFewSurvivors,
+)
+from parley.secure_agg.mask_job import MaskJob, VectorBuffer
+from parley.secure_agg.messages import (
     Advertise,
     Bytes,
     Confirm,
@@ -38,9 +43,9 @@ from secure_agg.messages import (
     header,
     unpack_mask,
 )
-from secure_agg.outcome import ENVELOPE_BYTES, SECRET_BYTES
-from secure_agg.parameters import Policy, RunParameters
-from secure_agg.primitives import (
+from parley.secure_agg.outcome import ENVELOPE_BYTES, SECRET_BYTES
+from parley.secure_agg.parameters import Policy, RunParameters
+from parley.secure_agg.primitives import (
     Entropy,
     public_key,
     seal,
@@ -48,9 +53,16 @@ from secure_agg.primitives import (
     sign,
     signing_public,
 )
-from secure_agg.shamir import split
-from secure_agg.state import OpenRound, PartyState, Phase, Prepared
-from secure_agg.statements import advertised, bound, commitment, confirmed, plan_digest, table_key
+from parley.secure_agg.shamir import split
+from parley.secure_agg.state import OpenRound, PartyState, Phase, Prepared
+from parley.secure_agg.statements import (
+    advertised,
+    bound,
+    commitment,
+    confirmed,
+    plan_digest,
+    table_key,
+)
 
 __all__ = ["Party"]
 

@@ -14,11 +14,16 @@ from enum import IntEnum
 
 import numpy as np
 
-from secure_agg.beacon import NO_BEACON, commitment, commitments_digest, roster_digest
-from secure_agg.encoding import Ring, ring_dtype
-from secure_agg.interface import LocalProtocolError, Mode, RemoteProtocolError, TooFewSurvivors
-from secure_agg.masks import add_masks
-from secure_agg.messages import (
+from parley.secure_agg.beacon import NO_BEACON, commitment, commitments_digest, roster_digest
+from parley.secure_agg.encoding import Ring, ring_dtype
+from parley.secure_agg.interface import (
+    LocalProtocolError,
+    Mode,
+    RemoteProtocolError,
+    TooFewSurvivors,
+)
+from parley.secure_agg.masks import add_masks
+from parley.secure_agg.messages import (
     SERVER,
     Advertise,
     AnyMessage,
@@ -36,11 +41,11 @@ from secure_agg.messages import (
     encode,
     pack_mask,
 )
-from secure_agg.outcome import ENVELOPE_BYTES, eligible
-from secure_agg.parameters import RunParameters
-from secure_agg.primitives import is_weak, verifies
-from secure_agg.recovery import BadDealer, Recovery
-from secure_agg.statements import advertised, confirmed, plan_digest
+from parley.secure_agg.outcome import ENVELOPE_BYTES, eligible
+from parley.secure_agg.parameters import RunParameters
+from parley.secure_agg.primitives import is_weak, verifies
+from parley.secure_agg.recovery import BadDealer, Recovery
+from parley.secure_agg.statements import advertised, confirmed, plan_digest
 
 __all__ = ["Server", "ServerPhase"]
 

@@ -15,11 +15,11 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from secure_agg.beacon import NO_BEACON, beacon_of, commitments_digest, roster_digest
-from secure_agg.encoding import ring_dtype
-from secure_agg.graph import choose_degree, neighbour_table
-from secure_agg.interface import Mode, RemoteProtocolError
-from secure_agg.primitives import digest
+from parley.secure_agg.beacon import NO_BEACON, beacon_of, commitments_digest, roster_digest
+from parley.secure_agg.encoding import ring_dtype
+from parley.secure_agg.graph import choose_degree, neighbour_table
+from parley.secure_agg.interface import Mode, RemoteProtocolError
+from parley.secure_agg.primitives import digest
 
 __all__ = ["MOST_PARTIES", "Derived", "Policy", "RunParameters", "assumed_corrupt", "derive"]
 

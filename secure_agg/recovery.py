@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from secure_agg.edges import mask_key
-from secure_agg.interface import RemoteProtocolError, TooFewSurvivors
-from secure_agg.messages import Reveal, Shares
-from secure_agg.outcome import SECRET_BYTES, SHARE_DIGEST_BYTES
-from secure_agg.parameters import RunParameters
-from secure_agg.primitives import share_digest, unseal
-from secure_agg.shamir import combine
-from secure_agg.statements import bound, commitment, table_key
+from parley.secure_agg.edges import mask_key
+from parley.secure_agg.interface import RemoteProtocolError, TooFewSurvivors
+from parley.secure_agg.messages import Reveal, Shares
+from parley.secure_agg.outcome import SECRET_BYTES, SHARE_DIGEST_BYTES
+from parley.secure_agg.parameters import RunParameters
+from parley.secure_agg.primitives import share_digest, unseal
+from parley.secure_agg.shamir import combine
+from parley.secure_agg.statements import bound, commitment, table_key
 
 __all__ = ["BadDealer", "Recovery"]
 

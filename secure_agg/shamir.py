@@ -5,7 +5,7 @@ shares give the secret, any t − 1 are uniform and independent of it. Here the 
 are drawn directly and the others interpolated from them and the secret: the same distribution,
 with fewer multiplications.
 
-    >>> from secure_agg.primitives import expand_seed
+    >>> from parley.secure_agg.primitives import expand_seed
     >>> shares = split(b"secret", 5, 3, expand_seed(b"example"))
     >>> combine({1: shares[0], 3: shares[2], 5: shares[4]})
     b'secret'
@@ -19,7 +19,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from secure_agg.primitives import Entropy
+from parley.secure_agg.primitives import Entropy
 
 __all__ = ["combine", "split"]
 

@@ -15,8 +15,8 @@ import struct
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from secure_agg.interface import LocalProtocolError
-from secure_agg.parameters import RunParameters
+from parley.secure_agg.interface import LocalProtocolError
+from parley.secure_agg.parameters import RunParameters
 
 __all__ = ["OpenRound", "PartyState", "Phase", "Prepared"]
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import struct
 from functools import lru_cache
 
-from secure_agg.messages import Plan
-from secure_agg.parameters import RunParameters
-from secure_agg.primitives import derive, digest
+from parley.secure_agg.messages import Plan
+from parley.secure_agg.parameters import RunParameters
+from parley.secure_agg.primitives import derive, digest
 
 __all__ = ["advertised", "bound", "commitment", "confirmed", "plan_digest", "table_key"]
 

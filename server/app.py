@@ -1,7 +1,8 @@
 """The coordinator as a Flower ServerApp, and Flower's Grid as a transport.
 
-All that the server does is `server.coordinator`; this file reads the job from Flower's run config,
-finds the run's folder, carries frames, and writes what ended the run where the launcher finds it.
+All that the server does is `parley.server.rounds.coordinator`; this file reads the job from
+Flower's run config, finds the run's folder, carries frames, and writes what ended the run where the
+launcher finds it.
 
 Which folders are whose is the environment's word, never the submitter's: `PARLEY_SERVER` is the
 server's folder (`deployment.toml`, `runs/`), `PARLEY_RUN` a run folder that the launcher made for
@@ -26,18 +27,18 @@ import httpx
 from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 
-from client.app import frame_content, frame_of
-from client.carrier import CarrierError
-from server.plain_json import json_text
+from parley.client.app import frame_content, frame_of
+from parley.client.contract.carrier import CarrierError
+from parley.server.records.plain_json import json_text
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from client.plan import ReleasePlan
-    from client.roster import Deployment
-    from server.job import Job
-    from server.run_folder import RunFolder
+    from parley.client.contract.plan import ReleasePlan
+    from parley.client.contract.roster import Deployment
+    from parley.server.jobs.job import Job
+    from parley.server.records.run_folder import RunFolder
 
 __all__ = ["GridTransport", "app", "serve"]
 
@@ -56,7 +57,7 @@ app = ServerApp()
 
 
 class GridTransport:
-    """`server.transport.Transport` over Flower's Grid.
+    """`parley.server.rounds.transport.Transport` over Flower's Grid.
 
     A node is a party because of its public key, which Flower checked, and which the deployment's
     roster names. A simulation's nodes have no keys: each is asked once which partition it is.
@@ -231,7 +232,7 @@ def _public_bytes(line: str) -> bytes:
 @app.main()
 def serve(grid: Grid, context: Context) -> None:
     """Runs the job in Flower's run config."""
-    from server.coordinator import coordinate
+    from parley.server.rounds.coordinator import coordinate
 
     place = _environment("PARLEY_RUN")
     try:
@@ -283,8 +284,8 @@ def _run_folder(context: Context) -> tuple[RunFolder, Job]:
 
     A folder that exists has its own job, and that is the one that counts.
     """
-    from server.run_config import from_run_config
-    from server.run_folder import RunFolder, RunFolderError
+    from parley.server.jobs.run_config import from_run_config
+    from parley.server.records.run_folder import RunFolder, RunFolderError
 
     given, server = _environment("PARLEY_RUN"), _environment("PARLEY_SERVER")
     if given is not None:
@@ -308,8 +309,8 @@ def _open(path: Path) -> tuple[RunFolder, Job]:
     """A folder that was made before this run began: commissioned, or still without a ledger."""
     import secrets
 
-    from server.job_file import load_job
-    from server.run_folder import RunFolder
+    from parley.server.jobs.file import load_job
+    from parley.server.records.run_folder import RunFolder
 
     if (path / "run-id").exists():
         return RunFolder.open(path)
@@ -319,7 +320,7 @@ def _open(path: Path) -> tuple[RunFolder, Job]:
 
 def _deployment(job: Job, context: Context, folder: RunFolder) -> tuple[Deployment, Path | None]:
     """The roster, and for a simulation the folder that holds its parties'."""
-    from client.roster import load_deployment
+    from parley.client.contract.roster import load_deployment
 
     server = _environment("PARLEY_SERVER")
     parties = folder.path / "parties"

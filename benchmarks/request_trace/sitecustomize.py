@@ -42,7 +42,7 @@ def trace_answers(module: Any) -> None:
         try:
             return answer(request, folder)
         finally:
-            from client.wire import decode_frame
+            from parley.client.contract.protocol import decode_frame
 
             note(f"answer:{decode_frame(request).kind}", began)
 

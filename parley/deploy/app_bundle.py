@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import tomli_w
 
-from server.job import Job
-from server.run_config import RUN_KEYS, to_run_config
+from parley.server.jobs.job import Job
+from parley.server.jobs.run_config import RUN_KEYS, to_run_config
 
 __all__ = ["job_app"]
 
@@ -16,7 +16,7 @@ __all__ = ["job_app"]
 def job_app(job: Job, **own: str) -> dict[str, bytes]:
     """The files of a Flower app that runs this job; `own` sets keys of `RUN_KEYS` (with _ for -).
 
-    >>> from server.job_file import load_job
+    >>> from parley.server.jobs.file import load_job
     >>> text = job_app(load_job(), run_folder="a")["pyproject.toml"].decode()
     >>> print(text[text.index("[tool.flwr.app.config]") :].splitlines()[2])
     run-folder = "a"
@@ -34,7 +34,10 @@ def job_app(job: Job, **own: str) -> dict[str, bytes]:
             "flwr": {
                 "app": {
                     "publisher": "parley",
-                    "components": {"serverapp": "server.app:app", "clientapp": "client.app:app"},
+                    "components": {
+                        "serverapp": "parley.server.app:app",
+                        "clientapp": "parley.client.app:app",
+                    },
                     # A job's keys stay dotted: Flower joins nested ones with the same dots.
                     "config": config | to_run_config(job),
                 }

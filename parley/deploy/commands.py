@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from server.plain_json import json_text
+from parley.server.records.plain_json import json_text
 
 __all__ = ["add_deploy_commands"]
 
@@ -249,7 +249,7 @@ def submit(
     if as_json:
         typer.echo(json_text(result.summary))
     else:
-        from parley.display import print_result
+        from parley.terminal.display import print_result
 
         print_result(result)
     ended = result.summary["status"]

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from client.keeper import end_sessions
+from parley.client.party.storage import end_sessions
 from parley.deploy.app_bundle import job_app
 from parley.deploy.follow import STALE, follow
 from parley.deploy.network import (
@@ -29,13 +29,13 @@ from parley.deploy.network import (
 from parley.deploy.pki import make_authority, make_node_key, make_server_certificate
 from parley.deploy.processes import ProcessError, Supervisor, free_ports
 from parley.errors import exit_status
-from server.job import Job, JobError
-from server.observer import Observer
-from server.run_folder import RunFolder, anchored
-from simulations.engine import Simulation
+from parley.server.jobs.job import Job, JobError
+from parley.server.records.run_folder import RunFolder, anchored
+from parley.server.rounds.observer import Observer
+from parley.simulations.engine.fast import Simulation
 
 if TYPE_CHECKING:
-    from client.roster import Deployment
+    from parley.client.contract.roster import Deployment
 
 __all__ = ["ENGINES", "run_flower", "run_processes"]
 
@@ -54,7 +54,7 @@ def run_flower(
     """Runs a job in Flower's simulation runtime: every party a node, served by Ray workers.
 
     Raises:
-        JobError: Ray is not installed; and what `simulations.engine.simulate` raises.
+        JobError: Ray is not installed; and what `parley.simulations.engine.fast.simulate` raises.
         ProcessError: Flower did not start, or lost the run.
     """
     if importlib.util.find_spec("ray") is None:
@@ -94,7 +94,7 @@ def run_processes(
 
     Raises:
         ProcessError: a process did not start, or ended by itself; and what
-            `simulations.engine.simulate` raises.
+            `parley.simulations.engine.fast.simulate` raises.
     """
     return _run(job, "processes", _network, out=out, resume=resume, observer=observer)
 
@@ -114,9 +114,9 @@ class _Place:
 
     def prepare(self, job: Job) -> None:
         """Makes the parties' folders, or finds those of the run that is resumed."""
-        from client.roster import load_deployment
-        from simulations.experiment import load_experiment
-        from simulations.local_parties import prepare_parties
+        from parley.client.contract.roster import load_deployment
+        from parley.simulations.data.experiment import load_experiment
+        from parley.simulations.engine.local_parties import prepare_parties
 
         self.experiment = load_experiment(job)
         known = self.parties / "deployment.toml"
@@ -128,7 +128,7 @@ class _Place:
 
     def summary(self, served: dict[str, Any], *, job: Job, model: dict[str, Any]) -> dict[str, Any]:
         """The server's summary, with the figures that only whoever holds all data may know."""
-        from simulations.local_summary import local_summary
+        from parley.simulations.figures.local_summary import local_summary
 
         parties = [self.party(index) for index in range(len(self.deployment.parties))]
         return local_summary(
@@ -211,7 +211,7 @@ def _run(
 
 
 def _publish(deployment: Deployment, paths: list[Path]) -> None:
-    from client.roster import render_deployment
+    from parley.client.contract.roster import render_deployment
 
     for path in paths:
         path.parent.mkdir(parents=True, exist_ok=True)

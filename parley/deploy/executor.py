@@ -124,10 +124,10 @@ def _serve_party(runtime: _Runtime, folder: Path) -> NoReturn:
 
 
 def _preload(folder: Path) -> None:
-    from client.consent import ConsentError, load_consent
+    from parley.client.party.consent import ConsentError, load_consent
 
     try:
-        import client.service  # noqa: F401
+        import parley.client.party.service  # noqa: F401
 
         if "fedavg" in load_consent(folder / "party.toml").algorithms:
             import torch  # noqa: F401 - of all that is computed only networks need it
@@ -137,7 +137,7 @@ def _preload(folder: Path) -> None:
 
 def _guarded(task: RuntimeHttpClient, message: Message, context: Context) -> Message:
     """The party's reply, computed in a process that is killed when the deadline has passed."""
-    from client.app import failed, frame_content, read_call
+    from parley.client.app import failed, frame_content, read_call
 
     ours, theirs = _fork.Pipe(duplex=False)
     worker = _fork.Process(target=_work, args=(theirs, message, context), daemon=True)
@@ -168,7 +168,7 @@ def _guarded(task: RuntimeHttpClient, message: Message, context: Context) -> Mes
 
 
 def _work(pipe: Connection, message: Message, context: Context) -> None:
-    from client.app import app, frame_of
+    from parley.client.app import app, frame_of
 
     end_with_parent()
     pipe.send_bytes(frame_of(app(message, context).content))

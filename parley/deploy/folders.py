@@ -22,15 +22,15 @@ import tomli_w
 from cryptography.hazmat.primitives import serialization
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from client.consent import Consent, load_consent, render_consent
-from client.roster import (
+from parley.client.contract.roster import (
     Deployment,
     RosterParty,
     load_deployment,
     new_deployment,
     render_deployment,
 )
-from client.toml_reading import parse_toml
+from parley.client.contract.toml_reading import parse_toml
+from parley.client.party.consent import Consent, load_consent, render_consent
 from parley.deploy.pki import (
     PkiError,
     check_node_key,
@@ -41,7 +41,7 @@ from parley.deploy.pki import (
     make_node_key,
     make_server_certificate,
 )
-from secure_agg.primitives import signing_public
+from parley.secure_agg.primitives import signing_public
 
 __all__ = [
     "DEFAULT_PORT",

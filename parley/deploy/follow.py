@@ -18,8 +18,8 @@ from typing import Any
 from parley.deploy.control import Control
 from parley.deploy.processes import ProcessError
 from parley.errors import KNOWN_ERRORS
-from server.job import Job
-from server.observer import Observer
+from parley.server.jobs.job import Job
+from parley.server.rounds.observer import Observer
 
 __all__ = ["STALE", "Follower", "RunStopped", "follow", "raise_remote"]
 
@@ -54,7 +54,7 @@ class Follower:
         self._states(self._observer)
 
     def _start(self, observer: Observer) -> None:
-        from client.plan import ReleasePlan
+        from parley.client.contract.plan import ReleasePlan
 
         content = _json(self._folder / "started.json")
         if content is not None:

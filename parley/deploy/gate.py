@@ -29,7 +29,7 @@ from flwr.common.constant import SUPERLINK_NODE_ID, TIMESTAMP_HEADER
 from flwr.proto.fleet_pb2 import PushMessagesRequest
 from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
 
-from client.roster import Deployment
+from parley.client.contract.roster import Deployment
 
 __all__ = ["CONTROL_HEADER", "HELLO", "Desk", "Gate", "Refused", "node_key"]
 

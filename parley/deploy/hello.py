@@ -18,7 +18,7 @@ from flwr.common.constant import TIMESTAMP_HEADER
 from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
 from flwr.supercore.date import now
 
-from client.roster import Deployment
+from parley.client.contract.roster import Deployment
 from parley.deploy.folders import DeployError
 from parley.deploy.gate import HELLO
 from parley.deploy.pki import PkiError

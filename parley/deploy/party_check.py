@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from client.consent import Consent, DataSet, load_consent
-from client.roster import load_deployment
+from parley.client.contract.roster import load_deployment
+from parley.client.party.consent import Consent, DataSet, load_consent
 from parley.deploy.folders import DeployError, own_entry
 from parley.deploy.hello import check_known, check_reachable
 from parley.deploy.pki import check_private, check_server_certificate
 from parley.errors import exit_status
-from privacy.rounding import as_written
+from parley.privacy.accounting.rounding import as_written
 
 __all__ = ["Item", "check_items"]
 
@@ -128,9 +128,9 @@ def _served(consent: Consent) -> str:
 
 def _data(folder: Path, dataset: DataSet) -> str:
     """That its files are there and hold what they should."""
-    from client.consent import Declined
-    from client.holdings import load_holding
-    from client.schema import load_schema
+    from parley.client.data.schema import load_schema
+    from parley.client.party.consent import Declined
+    from parley.client.party.dataset import load_holding
 
     for given in (dataset.path, dataset.data_schema, dataset.prepared):
         if given and not (folder / given).exists():

@@ -28,7 +28,7 @@ def main() -> None:
 
     from flwr.supernode.cli import flower_supernode
 
-    from client.roster import load_deployment
+    from parley.client.contract.roster import load_deployment
     from parley.deploy.executor import run_executor
     from parley.deploy.pace import Bell, quicken
     from parley.deploy.processes import end_with_parent

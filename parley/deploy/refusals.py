@@ -1,7 +1,7 @@
 """Who of a run's parties declines, for the operator: reason class, what was asked, where to look.
 
-A party says one reason class and no more (`client.wire.Reason`). What each may mean is public;
-which of it is true is in that party's own `party.log`, for its owner.
+A party says one reason class and no more (`parley.client.contract.protocol.Reason`). What each may
+mean is public; which of it is true is in that party's own `party.log`, for its owner.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from client.model_names import public_name
-from privacy.rounding import as_written
-from server.inspection import served_name
-from server.job import Job
+from parley.client.contract.model_names import public_name
+from parley.privacy.accounting.rounding import as_written
+from parley.server.jobs.job import Job
+from parley.server.rounds.inspection import served_name
 
 __all__ = ["MEANINGS", "asked", "board_of", "refusals"]
 
@@ -54,7 +54,7 @@ _LOST = {"declined", "failed"}
 def asked(job: Job) -> str:
     """What a job asks of a party, all of it public.
 
-    >>> from server.job_file import load_job
+    >>> from parley.server.jobs.file import load_job
     >>> asked(load_job(overrides=["data.source=ward"]))  # doctest: +ELLIPSIS
     'epsilon = 1, delta = 1e-05 for a record (replace-one) of ward, gradient-perturbation, ...'
     """
@@ -96,7 +96,7 @@ def refusals(run: Path, job: Job) -> list[str]:
 
 
 def board_of(run: Path) -> dict[str, Any]:
-    """Where a run's parties stand (`server.party_board`); empty where it is not known."""
+    """Where a run's parties stand (`rounds.party_status`); empty where it is not known."""
     try:
         board = json.loads((run / "parties.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -27,8 +27,8 @@ from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object
 from flwr.supercore.inflatable.inflatable_utils import pull_objects
 from flwr.superlink.grid.http_grid import HttpGrid
 
-from client.app import frame_content
-from client.carrier import LARGEST_FRAME, CarrierError, check_names, join
+from parley.client.app import frame_content
+from parley.client.contract.carrier import LARGEST_FRAME, CarrierError, check_names, join
 
 __all__ = ["MOST_OBJECTS", "ReplyGrid", "object_ids", "read_reply"]
 

@@ -15,8 +15,8 @@ from parley.deploy.folders import DeployError, ServerHome, check_server
 from parley.deploy.follow import STALE, RunStopped, follow
 from parley.deploy.hello import check_reachable
 from parley.deploy.refusals import board_of, refusals
-from server.run_folder import RunFolder, anchored
-from simulations.engine import Simulation
+from parley.server.records.run_folder import RunFolder, anchored
+from parley.simulations.engine.fast import Simulation
 
 __all__ = ["describe", "stop_runs", "submit_job"]
 
@@ -27,13 +27,13 @@ def submit_job(
     """Submits a job, follows it to its end, writes its report, and returns what it came to.
 
     Raises:
-        what `simulations.engine.simulate` raises; DeployError, PkiError, ProcessError.
+        what `parley.simulations.engine.fast.simulate` raises; DeployError, PkiError, ProcessError.
     """
     from safetensors.numpy import load_file
 
-    from parley.display import RunDisplay
-    from parley.report import write_report
-    from server.job_file import load_job
+    from parley.report.page import write_report
+    from parley.server.jobs.file import load_job
+    from parley.terminal.display import RunDisplay
 
     with _connected(to) as (home, control):
         runs = home.folder / "runs"
@@ -154,8 +154,8 @@ def _board(run: Path) -> str:
 
 
 def _refusals(run: Path) -> list[str]:
-    from server.job import JobError
-    from server.job_file import load_job
+    from parley.server.jobs.file import load_job
+    from parley.server.jobs.job import JobError
 
     try:
         return refusals(run, load_job(run / "job.toml"))

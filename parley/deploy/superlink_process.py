@@ -20,7 +20,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from client.roster import Deployment
+    from parley.client.contract.roster import Deployment
 
 __all__ = ["admit", "main"]
 
@@ -37,7 +37,7 @@ def main() -> None:
 
     import uvicorn
 
-    from client.roster import load_deployment
+    from parley.client.contract.roster import load_deployment
     from parley.deploy.gate import Desk, Gate
 
     secret = given.control_secret.read_text(encoding="ascii").strip()

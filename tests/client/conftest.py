@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from client.agreement import Agreement
-from client.consent import Consent, render_consent
-from client.roster import Deployment, RosterParty, render_deployment
-from client.service import PartyService
-from client.task import describe_task
-from client.wire import WIRE_VERSION, Frame, decode_frame, encode_frame
-from secure_agg.messages import Roster, decode
-from secure_agg.pairwise_server import Server
-from secure_agg.parameters import RunParameters
-from secure_agg.primitives import signing_public
-from server.job_file import load_job
-from server.release import Federation, algorithm_for, model_for, plan_release
+from parley.client.algorithms.registry import describe_task
+from parley.client.contract.agreement import Agreement
+from parley.client.contract.protocol import WIRE_VERSION, Frame, decode_frame, encode_frame
+from parley.client.contract.roster import Deployment, RosterParty, render_deployment
+from parley.client.party.consent import Consent, render_consent
+from parley.client.party.service import PartyService
+from parley.secure_agg.messages import Roster, decode
+from parley.secure_agg.pairwise_server import Server
+from parley.secure_agg.parameters import RunParameters
+from parley.secure_agg.primitives import signing_public
+from parley.server.jobs.file import load_job
+from parley.server.planning.release import Federation, algorithm_for, model_for, plan_release
 
 NOW = 1_800_000_000.0
 FEATURES = 4
@@ -31,7 +31,7 @@ SIZES = (40, 50, 60)
 
 def rows_of(party, records, features=FEATURES, intercept=True):
     """Prepared rows and labels of one party, as a launcher writes them."""
-    from client.models import prepare_rows
+    from parley.client.models.linear import prepare_rows
 
     rng = np.random.default_rng([7, party])
     rows = prepare_rows(rng.normal(size=(records, features)), intercept=intercept)
@@ -100,7 +100,7 @@ class World:
         self.federation = Federation.of_sizes(np.array(self.sizes))
         self.fedavg = job.algorithm.kind == "fedavg"
         if self.fedavg:
-            from client.networks import Network
+            from parley.client.models.networks import Network
 
             model = Network.build("mlp", features=FEATURES, classes=2, hidden=(3,))
         else:

@@ -8,13 +8,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-import client.csv_text
-import client.readers
-from client.csv_text import csv_batches
-from client.memory import GIB, Room, room_for
-from client.records import DataError, read_records
-from client.schema import Schema
-from client.schema_inference import infer_schema
+import parley.client.data.csv_text
+import parley.client.data.readers
+from parley.client.data.csv_text import csv_batches
+from parley.client.data.memory import GIB, Room, room_for
+from parley.client.data.records import DataError, read_records
+from parley.client.data.schema import Schema
+from parley.client.data.schema_inference import infer_schema
 
 SCHEMA = """
 [file]
@@ -86,11 +86,11 @@ def test_what_never_ends_is_refused_at_its_line(name, piece, message, tmp_path):
 _IN_A_SMALL_PROCESS = """
 import resource, sys
 import numpy, polars
-from client.memory import GIB
-from client.readers import read_tables
-from client.records import DataError, read_records
-from client.schema import Schema
-from client.schema_inference import infer_schema
+from parley.client.data.memory import GIB
+from parley.client.data.readers import read_tables
+from parley.client.data.records import DataError, read_records
+from parley.client.data.schema import Schema
+from parley.client.data.schema_inference import infer_schema
 
 polars.DataFrame({"x": ["1"] * 9999}).select(polars.col("x").cast(float).sum())
 taken = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
@@ -164,7 +164,7 @@ def test_batches_are_whole_records_on_their_own_lines_however_a_file_is_cut(
     import csv
     import io
 
-    monkeypatch.setattr(client.csv_text, "_PIECE", piece)
+    monkeypatch.setattr(parley.client.data.csv_text, "_PIECE", piece)
     path = tmp_path / "d.csv"
     path.write_bytes(text.encode())
     found = [
@@ -189,8 +189,8 @@ def test_batches_of_a_table_give_the_same_records_as_the_whole(tmp_path, monkeyp
     np.savez(tmp_path / "d.npz", x=x, y=y)
     schema = Schema.from_toml(SCHEMA.format(gib=1.0))
     whole = read_records(tmp_path / "d.npz", schema, "logistic")
-    monkeypatch.setattr(client.csv_text, "_PIECE", 999)
-    monkeypatch.setattr(client.readers, "_ROWS", 77)
+    monkeypatch.setattr(parley.client.data.csv_text, "_PIECE", 999)
+    monkeypatch.setattr(parley.client.data.readers, "_ROWS", 77)
     for name in ("d.csv", "d.parquet", "d.npz"):
         records = read_records(tmp_path / name, schema, "logistic")
         np.testing.assert_array_equal(records.features, whole.features)

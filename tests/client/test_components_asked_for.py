@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from client.task import describe_task, task_from
-from privacy.guarantee import NoisePoint, Unit
-from secure_agg.encoding import FixedPoint
-from server.components import release_ahead
-from server.job_file import load_job
+from parley.client.algorithms.registry import describe_task, task_from
+from parley.privacy.accounting.guarantee import NoisePoint, Unit
+from parley.secure_agg.encoding import FixedPoint
+from parley.server.jobs.file import load_job
+from parley.server.planning.principal_components import release_ahead
 
 FEATURES = 4
 

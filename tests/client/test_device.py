@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import nn
 
-from client.dp_sgd import LocalTraining, PartyData, train_parties, train_party
-from client.networks import Network, NetworkError
-from client.parties_ghost import parties_ghost
-from client.per_record import ghost, opacus, vmap
-from privacy.stream import NoiseStream
+from parley.client.dp_sgd.clipping import ghost, opacus, vmap
+from parley.client.dp_sgd.clipping_many import parties_ghost
+from parley.client.dp_sgd.training import LocalTraining, PartyData, train_parties, train_party
+from parley.client.models.networks import Network, NetworkError
+from parley.privacy.sampling.stream import NoiseStream
 
 needs_cuda = pytest.mark.skipif(
     not torch.cuda.is_available(), reason="needs a CUDA device, torch.cuda.is_available() is False"
@@ -147,8 +147,8 @@ def test_training_on_cuda_is_training_on_the_cpu_with_the_same_noise(kind, priva
 @needs_cuda
 @pytest.mark.parametrize("unit", ["record", "party", "both"])
 def test_a_run_on_cuda_releases_and_charges_what_one_on_the_cpu_does(tmp_path, unit) -> None:
-    from server.job_file import load_job
-    from simulations.engine import simulate
+    from parley.server.jobs.file import load_job
+    from parley.simulations.engine.fast import simulate
 
     base = ["algorithm.kind=fedavg", "model.kind=mlp", "model.hidden=[8]", "algorithm.rounds=2"]
     base += ["parties.count=3", "dp-sgd.sampling-rate=0.25", "run.seed=1", f"privacy.unit={unit}"]

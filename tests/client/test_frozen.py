@@ -7,15 +7,15 @@ import pytest
 import torch
 from torch import nn
 
-from client.decoding import DecodingError
-from client.dp_sgd import LocalTraining, PartyData, train_parties, train_party
-from client.federated import FederatedAveraging, ServerStep
-from client.network_task import describe_network_task, network_task_from
-from client.networks import Network, NetworkError
-from client.per_record import WAYS
-from client.ways import choose_way
-from privacy.guarantee import Neighbouring, Unit
-from privacy.stream import NoiseStream
+from parley.client.algorithms.federated_averaging import FederatedAveraging, ServerStep
+from parley.client.algorithms.network_task import describe_network_task, network_task_from
+from parley.client.contract.decoding import DecodingError
+from parley.client.dp_sgd.clipping import WAYS
+from parley.client.dp_sgd.training import LocalTraining, PartyData, train_parties, train_party
+from parley.client.dp_sgd.ways import choose_way
+from parley.client.models.networks import Network, NetworkError
+from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.sampling.stream import NoiseStream
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

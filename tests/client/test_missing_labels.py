@@ -4,10 +4,15 @@ import numpy as np
 import polars as pl
 import pytest
 
-from client.consent import DataSet, Declined
-from client.holdings import load_holding
-from client.records import DataError, read_party_files, read_records, records_from_columns
-from client.schema import Schema
+from parley.client.data.records import (
+    DataError,
+    read_party_files,
+    read_records,
+    records_from_columns,
+)
+from parley.client.data.schema import Schema
+from parley.client.party.consent import DataSet, Declined
+from parley.client.party.dataset import load_holding
 
 REST = """
 [columns]

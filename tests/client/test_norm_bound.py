@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import nn
 
-from client.networks import Network
-from client.parties_ghost import parties_ghost
-from client.per_record import WAYS, clip_slack, losses, trainable
+from parley.client.dp_sgd.clipping import WAYS, clip_slack, losses, trainable
+from parley.client.dp_sgd.clipping_many import parties_ghost
+from parley.client.models.networks import Network
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -11,13 +11,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from client.block import PartyBlock
-from client.models import prepare_rows
-from client.party import PartyPolicy, PartySession
-from privacy.guarantee import Unit
-from server.federated import network_for
-from server.job_file import load_job
-from server.release import Federation, algorithm_for, model_for, plan_release
+from parley.client.data.block import PartyBlock
+from parley.client.models.linear import prepare_rows
+from parley.client.party.block_session import PartyPolicy, PartySession
+from parley.privacy.accounting.guarantee import Unit
+from parley.server.jobs.file import load_job
+from parley.server.planning.federated_averaging import network_for
+from parley.server.planning.release import Federation, algorithm_for, model_for, plan_release
 
 P, SIZES = 16, (30, 40, 50)
 

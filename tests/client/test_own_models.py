@@ -6,20 +6,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from client.consent import Consent, ConsentError, Declined, load_consent, parse_consent
-from client.derivation import check_computation
-from client.dp_sgd import LocalTraining
-from client.examination import task_of
-from client.federated import FederatedAveraging, ServerStep
-from client.network_task import describe_network_task
-from client.networks import Network
-from client.wire import Reason
+from parley.client.algorithms.federated_averaging import FederatedAveraging, ServerStep
+from parley.client.algorithms.network_task import describe_network_task
+from parley.client.contract.protocol import Reason
+from parley.client.dp_sgd.training import LocalTraining
+from parley.client.models.networks import Network
+from parley.client.party.consent import Consent, ConsentError, Declined, load_consent, parse_consent
+from parley.client.party.policy import task_of
+from parley.client.party.verification import check_computation
 from parley.deploy.refusals import refusals
-from privacy.guarantee import Neighbouring, Unit
-from server.federated import federated_algorithm, plan_federated
-from server.job_file import load_job
-from server.release import Federation
-from server.run_folder import anchored
+from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.server.jobs.file import load_job
+from parley.server.planning.federated_averaging import federated_algorithm, plan_federated
+from parley.server.planning.release import Federation
+from parley.server.records.run_folder import anchored
 
 SOURCE = """
 import torch

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save
 
-from client.wire import WIRE_VERSION, Frame, Reason, decode_frame, encode_frame
-from privacy.ledger import Ledger
+from parley.client.contract.protocol import WIRE_VERSION, Frame, Reason, decode_frame, encode_frame
+from parley.privacy.ledger.ledger import Ledger
 
 SETTINGS = settings(
     max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from client.block import PartyBlock
-from client.grid import LARGEST_INFLATION, noise_tail
-from client.party import PartyPolicy, PartySession
-from client.task import describe_task
-from secure_agg.encoding import FixedPoint, RingTooSmall
-from server.job_file import load_job
-from server.release import Federation, algorithm_for, model_for, plan_release
+from parley.client.algorithms.registry import describe_task
+from parley.client.contract.grid import LARGEST_INFLATION, noise_tail
+from parley.client.data.block import PartyBlock
+from parley.client.party.block_session import PartyPolicy, PartySession
+from parley.secure_agg.encoding import FixedPoint, RingTooSmall
+from parley.server.jobs.file import load_job
+from parley.server.planning.release import Federation, algorithm_for, model_for, plan_release
 
 SIZE = ("parties.weights=size",)
 NETWORK = ("algorithm.kind=fedavg", "model.kind=mlp", "model.hidden=[3]", "dp-sgd.local-steps=2")

@@ -6,10 +6,10 @@ from typing import ClassVar
 
 import pytest
 
-from privacy.accountants import ACCOUNTANTS
-from privacy.composition import Composition
-from privacy.events import Event, Gaussian, PoissonSampledGaussian, Pure, Zcdp
-from privacy.gaussian_curve import gaussian_epsilon
+from parley.privacy.accounting.accountants import ACCOUNTANTS
+from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.events import Event, Gaussian, PoissonSampledGaussian, Pure, Zcdp
+from parley.privacy.accounting.gaussian_curve import gaussian_epsilon
 
 STEP = PoissonSampledGaussian(
     sampling_rate=0.1, noise_multiplier=2.0, neighbouring="add-or-remove-one"

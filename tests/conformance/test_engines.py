@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from privacy.ledger import Ledger
-from server.coordinator import coordinate
-from server.job import Job
-from server.job_file import load_job
-from server.run_folder import RunFolder
-from simulations.engine import simulate
-from simulations.in_process import InProcessTransport
-from simulations.local_parties import COMPONENTS as GIVEN
-from simulations.local_parties import FINGERPRINT, party_folders, prepare_parties
+from parley.privacy.ledger.ledger import Ledger
+from parley.server.jobs.file import load_job
+from parley.server.jobs.job import Job
+from parley.server.records.run_folder import RunFolder
+from parley.server.rounds.coordinator import coordinate
+from parley.simulations.engine.fast import simulate
+from parley.simulations.engine.in_process import InProcessTransport
+from parley.simulations.engine.local_parties import COMPONENTS as GIVEN
+from parley.simulations.engine.local_parties import FINGERPRINT, party_folders, prepare_parties
 
 BASE = (
     "parties.count=3",

@@ -293,9 +293,9 @@ def test_ctrl_c_keeps_what_was_committed_and_says_how_to_go_on(tmp_path):
 
 
 def test_what_a_killed_run_holds_is_shown_and_freed(tmp_path):
-    from privacy.events import Event
-    from privacy.guarantee import Neighbouring, Unit
-    from privacy.ledger import DatasetBudget, Ledger
+    from parley.privacy.accounting.events import Event
+    from parley.privacy.accounting.guarantee import Neighbouring, Unit
+    from parley.privacy.ledger.ledger import DatasetBudget, Ledger
 
     budget = DatasetBudget(
         name="adult",

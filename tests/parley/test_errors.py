@@ -5,7 +5,7 @@ import importlib
 import pytest
 
 from parley.errors import _STATUS, exit_status
-from privacy.ledger import LedgerCorrupt
+from parley.privacy.ledger.ledger import LedgerCorrupt
 
 
 @pytest.mark.parametrize("name", _STATUS)

@@ -9,10 +9,17 @@ from typing import Any
 
 import pytest
 
-from privacy.events import Pure
-from privacy.guarantee import Neighbouring, Unit
-from privacy.ledger import BudgetExceeded, DatasetBudget, Entry, EntryState, Ledger, LedgerConflict
-from privacy.ledger_store import Writer
+from parley.privacy.accounting.events import Pure
+from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.ledger.ledger import (
+    BudgetExceeded,
+    DatasetBudget,
+    Entry,
+    EntryState,
+    Ledger,
+    LedgerConflict,
+)
+from parley.privacy.ledger.store import Writer
 
 FACTS: dict[str, Any] = {
     "mechanism": "fedavg",
@@ -22,7 +29,7 @@ FACTS: dict[str, Any] = {
     "sensitivity": 2.0,
     "noise_law": "gaussian",
     "noise_parameter": 4.0,
-    "accountant": "privacy.events",
+    "accountant": "parley.privacy.accounting.events",
     "accountant_version": "1",
 }
 TENTH = Pure(epsilon=0.1)
@@ -167,7 +174,7 @@ def test_verify_finds_a_release_that_one_budget_alone_was_charged_for(
 ) -> None:
     ledger.reserve_together(both(1))
     with monkeypatch.context() as patch:
-        patch.setattr("privacy.ledger_steps._check_both", lambda *_: None)
+        patch.setattr("parley.privacy.ledger.steps._check_both", lambda *_: None)
         ledger.reserve(both(2)[0])
     (problem,) = ledger.verify()
     assert "release 2 of run 'r' to be charged to 'adult (party)'" in str(problem)

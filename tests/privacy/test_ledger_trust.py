@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from privacy.composition import Composition
-from privacy.events import Pure
-from privacy.guarantee import Neighbouring, Unit
-from privacy.ledger import (
+from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.events import Pure
+from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.ledger.ledger import (
     BudgetExceeded,
     DatasetBudget,
     Entry,
@@ -24,7 +24,7 @@ from privacy.ledger import (
     LedgerCorrupt,
     LedgerError,
 )
-from privacy.ledger_version_1 import _sums
+from parley.privacy.ledger.version_1 import _sums
 
 FACTS: dict[str, Any] = {
     "mechanism": "output-perturbation",
@@ -212,7 +212,7 @@ def test_a_release_costs_the_same_however_long_the_log_is(
             lambda *_: counted.__setitem__(0, counted[0] + 1),
         )
         read: list[int] = []
-        from privacy.ledger_store import Reader
+        from parley.privacy.ledger.store import Reader
 
         since = Reader.since
         monkeypatch.setattr(

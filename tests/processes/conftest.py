@@ -15,7 +15,7 @@ import importlib.abc, importlib.util, os, sys
 
 class Finder(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
-        if name != "client.service":
+        if name != "parley.client.party.service":
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
@@ -30,7 +30,7 @@ def harm(service):
     handle = service.handle
     def harmed(self, request):
         import time
-        from client.wire import decode_frame
+        from parley.client.contract.protocol import decode_frame
         how, victim, kind = os.environ["PARLEY_SABOTAGE"].split(":")
         if self.name == victim and decode_frame(request).kind == kind:
             if how == "raise":
@@ -99,7 +99,7 @@ class Ground:
             time.sleep(0.1)
         remains = list(processes_of(self.run).values())
         for roster in self.run.glob("parties/party-0/deployment.toml"):
-            from client.roster import load_deployment
+            from parley.client.contract.roster import load_deployment
 
             _, _, port = load_deployment(roster).server_address.rpartition(":")
             if port:

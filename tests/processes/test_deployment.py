@@ -12,9 +12,9 @@ import sys
 import pytest
 
 from parley.deploy.processes import free_ports, wait_until
-from privacy.ledger import Ledger
-from server.job_file import load_job, render_job
-from simulations.local_parties import prepare_parties
+from parley.privacy.ledger.ledger import Ledger
+from parley.server.jobs.file import load_job, render_job
+from parley.simulations.engine.local_parties import prepare_parties
 
 NAMES = ("north", "south", "east")
 JOB = (

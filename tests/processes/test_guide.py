@@ -19,10 +19,10 @@ import typer.main
 from parley.cli import app
 from parley.deploy.folders import make_deployment
 from parley.deploy.processes import free_ports
-from server.coordinator import coordinate
-from server.job_file import load_job
-from server.run_folder import RunFolder
-from simulations.in_process import InProcessTransport
+from parley.server.jobs.file import load_job
+from parley.server.records.run_folder import RunFolder
+from parley.server.rounds.coordinator import coordinate
+from parley.simulations.engine.in_process import InProcessTransport
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "deployment.md").read_text(encoding="utf-8")
 NAMES = ("north", "south", "east")

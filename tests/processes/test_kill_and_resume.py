@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from privacy.ledger import Ledger
+from parley.privacy.ledger.ledger import Ledger
 
 ROUNDS = 60
 

@@ -12,10 +12,17 @@ from typing import Any
 
 import pytest
 
-from privacy.composition import Composition
-from privacy.events import Pure
-from privacy.guarantee import Neighbouring, Unit
-from privacy.ledger import BudgetExceeded, DatasetBudget, Entry, EntryState, Ledger, NotALedger
+from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.events import Pure
+from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.ledger.ledger import (
+    BudgetExceeded,
+    DatasetBudget,
+    Entry,
+    EntryState,
+    Ledger,
+    NotALedger,
+)
 
 # Forked, so that a child starts in milliseconds; each opens the ledger itself.
 PROCESSES = multiprocessing.get_context("fork")

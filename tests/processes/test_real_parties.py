@@ -11,14 +11,14 @@ import sys
 
 import pytest
 
-from client.schema import SchemaError
+from parley.client.data.schema import SchemaError
 from parley.deploy import engines
 from parley.deploy.engines import run_processes
 from parley.deploy.pki import make_node_key
 from parley.deploy.processes import ProcessError, wait_until
-from privacy.ledger import Ledger
-from server.job import JobError
-from server.job_file import load_job, render_job
+from parley.privacy.ledger.ledger import Ledger
+from parley.server.jobs.file import load_job, render_job
+from parley.server.jobs.job import JobError
 
 SECRETS = ("identity.key", "supernode.key", "executor.secret", "state", "flower")
 
@@ -79,16 +79,18 @@ def entries(path):
 
 def prepared(monkeypatch, change):
     """Has `change(folder)` done to the parties' folders before anything starts."""
-    import simulations.local_parties
+    import parley.simulations.engine.local_parties
 
-    prepare = simulations.local_parties.prepare_parties
+    prepare = parley.simulations.engine.local_parties.prepare_parties
 
     def prepare_and_change(a_job, folder, **more):
         deployment = prepare(a_job, folder, **more)
         change(folder)
         return deployment
 
-    monkeypatch.setattr(simulations.local_parties, "prepare_parties", prepare_and_change)
+    monkeypatch.setattr(
+        parley.simulations.engine.local_parties, "prepare_parties", prepare_and_change
+    )
 
 
 def test_three_parties_with_tls_run_the_masked_protocol_and_leave_no_secret(ground, monkeypatch):

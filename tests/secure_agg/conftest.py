@@ -5,11 +5,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from secure_agg.interface import Mode
-from secure_agg.pairwise_party import Party
-from secure_agg.pairwise_server import Server
-from secure_agg.parameters import Policy, RunParameters
-from secure_agg.primitives import expand_seed, signing_public
+from parley.secure_agg.interface import Mode
+from parley.secure_agg.pairwise_party import Party
+from parley.secure_agg.pairwise_server import Server
+from parley.secure_agg.parameters import Policy, RunParameters
+from parley.secure_agg.primitives import expand_seed, signing_public
 
 CONTEXT = b"c" * 32
 

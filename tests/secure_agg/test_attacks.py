@@ -12,10 +12,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from secure_agg.encoding import EncodingError, FixedPoint, RingTooSmall
-from secure_agg.interface import LocalProtocolError, RemoteProtocolError, TooFewSurvivors
-from secure_agg.masks import expand
-from secure_agg.messages import (
+from parley.secure_agg.encoding import EncodingError, FixedPoint, RingTooSmall
+from parley.secure_agg.interface import LocalProtocolError, RemoteProtocolError, TooFewSurvivors
+from parley.secure_agg.masks import expand
+from parley.secure_agg.messages import (
     SERVER,
     Confirmations,
     Plan,
@@ -25,10 +25,10 @@ from secure_agg.messages import (
     encode,
     pack_mask,
 )
-from secure_agg.pairwise_party import Party
-from secure_agg.parameters import Policy
-from secure_agg.primitives import public_key
-from secure_agg.state import Phase
+from parley.secure_agg.pairwise_party import Party
+from parley.secure_agg.parameters import Policy
+from parley.secure_agg.primitives import public_key
+from parley.secure_agg.state import Phase
 
 
 def _list(d, parties, number=1):

@@ -5,13 +5,13 @@ import dataclasses
 import numpy as np
 import pytest
 
-from secure_agg.beacon import commitment, next_nonce, roster_digest
-from secure_agg.interface import LocalProtocolError, RemoteProtocolError
-from secure_agg.messages import SERVER, Nonces, decode, encode, pack_mask
-from secure_agg.pairwise_party import Party
-from secure_agg.pairwise_server import Server
-from secure_agg.parameters import Policy, RunParameters
-from secure_agg.primitives import expand_seed, signing_public
+from parley.secure_agg.beacon import commitment, next_nonce, roster_digest
+from parley.secure_agg.interface import LocalProtocolError, RemoteProtocolError
+from parley.secure_agg.messages import SERVER, Nonces, decode, encode, pack_mask
+from parley.secure_agg.pairwise_party import Party
+from parley.secure_agg.pairwise_server import Server
+from parley.secure_agg.parameters import Policy, RunParameters
+from parley.secure_agg.primitives import expand_seed, signing_public
 
 PARTIES = 101
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from secure_agg.interface import RemoteProtocolError, TooFewSurvivors
-from secure_agg.messages import Advertise, Confirm, Shares, decode, encode
-from secure_agg.primitives import sign
-from secure_agg.statements import advertised
+from parley.secure_agg.interface import RemoteProtocolError, TooFewSurvivors
+from parley.secure_agg.messages import Advertise, Confirm, Shares, decode, encode
+from parley.secure_agg.primitives import sign
+from parley.secure_agg.statements import advertised
 
 
 def _rows(d, without=()):
@@ -121,7 +121,7 @@ def test_a_dealer_whose_shares_are_worthless_is_convicted_and_the_next_round_is_
 
 
 def test_a_party_that_lost_more_neighbours_than_the_least_degree_takes_no_part(drill):
-    from secure_agg.parameters import Policy
+    from parley.secure_agg.parameters import Policy
 
     seen = drill.build(9)
     policy = Policy(identities=seen.identities, minimum_survivors=1, minimum_degree=7, corrupt=0)

@@ -6,10 +6,11 @@ have dropped; the parties between them then have each other and the colluders al
 
 import numpy as np
 
-from secure_agg.beacon import commitment
-from secure_agg.interface import TooFewSurvivors
-from secure_agg.masks import expand
-from secure_agg.messages import (
+from parley.secure_agg.beacon import commitment
+from parley.secure_agg.ideal import simulated_nonces, simulated_parameters
+from parley.secure_agg.interface import TooFewSurvivors
+from parley.secure_agg.masks import expand
+from parley.secure_agg.messages import (
     SERVER,
     Confirmations,
     Reveal,
@@ -18,11 +19,10 @@ from secure_agg.messages import (
     encode,
     pack_mask,
 )
-from secure_agg.pairwise_party import Party
-from secure_agg.pairwise_server import Server
-from secure_agg.parameters import Policy
-from secure_agg.plain import simulated_nonces, simulated_parameters
-from secure_agg.primitives import expand_seed, signing_public
+from parley.secure_agg.pairwise_party import Party
+from parley.secure_agg.pairwise_server import Server
+from parley.secure_agg.parameters import Policy
+from parley.secure_agg.primitives import expand_seed, signing_public
 
 PARTIES, ARC, CONTEXT = 101, 20, b"c" * 32
 

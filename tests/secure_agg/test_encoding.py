@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secure_agg.encoding import EncodingError, FixedPoint, RingTooSmall, ring_dtype
+from parley.secure_agg.encoding import EncodingError, FixedPoint, RingTooSmall, ring_dtype
 
 
 @pytest.mark.parametrize("ring_bits", [16, 32, 64])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secure_agg.interface import ProtocolError, TooFewSurvivors
+from parley.secure_agg.interface import ProtocolError, TooFewSurvivors
 
 
 class _Wire:

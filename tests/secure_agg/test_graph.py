@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from secure_agg.graph import (
+from parley.secure_agg.graph import (
     GRINDING_BITS,
     SECURITY_BITS,
     arc_failure,

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secure_agg.interface import DropStage, LocalProtocolError, Mode, TooFewSurvivors
-from secure_agg.masked import MaskedSum
-from secure_agg.parameters import RunParameters, derive
-from secure_agg.plain import IdealSum, simulated_parameters, with_simulated_beacon
+from parley.secure_agg.ideal import IdealSum, simulated_parameters, with_simulated_beacon
+from parley.secure_agg.interface import DropStage, LocalProtocolError, Mode, TooFewSurvivors
+from parley.secure_agg.masked import MaskedSum
+from parley.secure_agg.parameters import RunParameters, derive
 
 STAGES = list(DropStage)
 

@@ -6,7 +6,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secure_agg.masks import PIECE_BYTES, add_masks, add_shared_masks, expand
+from parley.secure_agg.masks import PIECE_BYTES, add_masks, add_shared_masks, expand
 
 KEY = bytes(range(32))
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secure_agg.interface import RemoteProtocolError
-from secure_agg.messages import (
+from parley.secure_agg.interface import RemoteProtocolError
+from parley.secure_agg.messages import (
     SERVER,
     Advertise,
     Confirm,
@@ -26,7 +26,7 @@ from secure_agg.messages import (
     pack_mask,
     unpack_mask,
 )
-from secure_agg.parameters import RunParameters
+from parley.secure_agg.parameters import RunParameters
 
 RUN = RunParameters.choose(parties=10, minimum_survivors=6, run_id=b"r" * 16, corrupt=0)
 MASK = pack_mask(np.ones(10, dtype=bool))

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secure_agg.edges import SharedEdgeWork
-from secure_agg.interface import (
+from parley.secure_agg.edges import SharedEdgeWork
+from parley.secure_agg.interface import (
     LocalProtocolError,
     Mode,
     ProtocolError,
     RemoteProtocolError,
     TooFewSurvivors,
 )
-from secure_agg.pairwise_party import Party
-from secure_agg.pairwise_server import ServerPhase
-from secure_agg.state import PartyState, Phase
+from parley.secure_agg.pairwise_party import Party
+from parley.secure_agg.pairwise_server import ServerPhase
+from parley.secure_agg.state import PartyState, Phase
 
 
 def _expected(d, absent=()):
@@ -91,7 +91,7 @@ def test_damaged_state_is_refused(data, cut, flip, state_bytes):
 def state_bytes():
     from types import SimpleNamespace
 
-    from secure_agg.parameters import RunParameters
+    from parley.secure_agg.parameters import RunParameters
 
     run = RunParameters.choose(parties=4, minimum_survivors=3, run_id=b"r" * 16, corrupt=0)
     state = PartyState(run=run, index=1, phase=Phase.IDLE, near=[0, 2], chains=[b"x" * 32] * 2)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from secure_agg.interface import Mode, RemoteProtocolError
-from secure_agg.parameters import Policy, RunParameters
+from parley.secure_agg.interface import Mode, RemoteProtocolError
+from parley.secure_agg.parameters import Policy, RunParameters
 
 BASE = RunParameters.choose(parties=10, minimum_survivors=7, run_id=b"r" * 16, corrupt=1)
 

@@ -6,7 +6,7 @@ import hmac
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from secure_agg.primitives import (
+from parley.secure_agg.primitives import (
     agree,
     derive,
     digest,

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secure_agg.primitives import expand_seed
-from secure_agg.shamir import combine, split
+from parley.secure_agg.primitives import expand_seed
+from parley.secure_agg.shamir import combine, split
 
 
 def _multiply(a, b):

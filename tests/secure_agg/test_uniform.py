@@ -7,12 +7,12 @@ Statistical tests at about six standard deviations, so that a right implementati
 import numpy as np
 import pytest
 
-from secure_agg.interface import Mode
-from secure_agg.masks import add_masks
-from secure_agg.messages import Reveal, decode
-from secure_agg.primitives import unseal
-from secure_agg.shamir import combine
-from secure_agg.statements import bound, commitment
+from parley.secure_agg.interface import Mode
+from parley.secure_agg.masks import add_masks
+from parley.secure_agg.messages import Reveal, decode
+from parley.secure_agg.primitives import unseal
+from parley.secure_agg.shamir import combine
+from parley.secure_agg.statements import bound, commitment
 
 BINS = 64
 

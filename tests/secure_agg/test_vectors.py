@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from secure_agg.edges import EdgeWork, mask_key, pair_salt
-from secure_agg.encoding import EncodingError, FixedPoint
-from secure_agg.interface import RemoteProtocolError
-from secure_agg.masks import expand
-from secure_agg.messages import (
+from parley.secure_agg.edges import EdgeWork, mask_key, pair_salt
+from parley.secure_agg.encoding import EncodingError, FixedPoint
+from parley.secure_agg.interface import RemoteProtocolError
+from parley.secure_agg.masks import expand
+from parley.secure_agg.messages import (
     Advertise,
     Confirm,
     Confirmations,
@@ -24,9 +24,9 @@ from secure_agg.messages import (
     decode,
     encode,
 )
-from secure_agg.parameters import RunParameters
-from secure_agg.primitives import public_key
-from secure_agg.shamir import combine
+from parley.secure_agg.parameters import RunParameters
+from parley.secure_agg.primitives import public_key
+from parley.secure_agg.shamir import combine
 
 FOLDER = Path(__file__).parent.parent / "vectors" / "secure_agg"
 KINDS = {

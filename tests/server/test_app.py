@@ -13,15 +13,15 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, 
 from flwr.supercore.task_identity import TaskIdentity
 from safetensors.numpy import load_file
 
-import client.app
-from client.app import frame_content, frame_of
-from client.roster import Deployment, RosterParty
-from client.wire import WIRE_VERSION, Frame, decode_frame, encode_frame
+import parley.client.app
+from parley.client.app import frame_content, frame_of
+from parley.client.contract.protocol import WIRE_VERSION, Frame, decode_frame, encode_frame
+from parley.client.contract.roster import Deployment, RosterParty
 from parley.deploy.pki import make_node_key
-from server.app import GridTransport, serve
-from server.job_file import load_job
-from server.run_config import RUN_KEYS, to_run_config
-from simulations.engine import simulate
+from parley.server.app import GridTransport, serve
+from parley.server.jobs.file import load_job
+from parley.server.jobs.run_config import RUN_KEYS, to_run_config
+from parley.simulations.engine.fast import simulate
 
 
 @pytest.fixture(autouse=True)
@@ -77,7 +77,7 @@ def world(tmp_path):
             for i, line in enumerate(lines)
         ),
     )
-    from server.app import _public_bytes
+    from parley.server.app import _public_bytes
 
     nodes = [
         SimpleNamespace(node_id=70 + i, public_key=_public_bytes(line) + b"\n")
@@ -264,7 +264,7 @@ def call(request=b"x", timeout=5.0, **more):
 
 
 def heard(message, where):
-    content = client.app.app(message, where).content
+    content = parley.client.app.app(message, where).content
     return decode_frame(frame_of(content)).head
 
 
@@ -274,7 +274,7 @@ def test_in_a_simulation_each_node_is_asked_once_which_party_it_is(world, tmp_pa
 
     def behave(node, message):
         if message.metadata.message_type == "query.partition":
-            made = client.app.app(message, context(**{"partition-id": where[node]}))
+            made = parley.client.app.app(message, context(**{"partition-id": where[node]}))
             return reply(message, made.content)
         assert message.content["call"]["folder"] == str(tmp_path)
         return echo(node, message)
@@ -288,20 +288,22 @@ def test_in_a_simulation_each_node_is_asked_once_which_party_it_is(world, tmp_pa
 
 def test_the_owner_says_where_a_partys_folder_is_not_the_message(monkeypatch, tmp_path):
     seen = []
-    monkeypatch.setattr(client.app, "answer", lambda _request, folder: seen.append(folder) or b"y")
-    client.app.app(call(folder="/elsewhere"), context(party=str(tmp_path)))
-    client.app.app(call(folder="/here"), context(**{"partition-id": 2}))
+    monkeypatch.setattr(
+        parley.client.app, "answer", lambda _request, folder: seen.append(folder) or b"y"
+    )
+    parley.client.app.app(call(folder="/elsewhere"), context(party=str(tmp_path)))
+    parley.client.app.app(call(folder="/here"), context(**{"partition-id": 2}))
     assert [str(folder) for folder in seen] == [str(tmp_path), "/here/party-2"]
 
 
 def test_nothing_of_an_exception_leaves_the_party(monkeypatch, tmp_path):
-    import client.service
+    import parley.client.party.service
 
     def handle(*_):
         raise RuntimeError("name of a patient")
 
-    monkeypatch.setattr(client.service.PartyService, "open", handle)
-    made = client.app.app(call(), context(party=str(tmp_path)))
+    monkeypatch.setattr(parley.client.party.service.PartyService, "open", handle)
+    made = parley.client.app.app(call(), context(party=str(tmp_path)))
     assert made.has_content()
     assert "patient" not in str(made.content)
     assert decode_frame(frame_of(made.content)).head["status"] == "refused"
@@ -309,7 +311,7 @@ def test_nothing_of_an_exception_leaves_the_party(monkeypatch, tmp_path):
 
 def test_a_handler_that_hangs_is_answered_for_at_its_deadline(monkeypatch, tmp_path):
     ended = threading.Event()
-    monkeypatch.setattr(client.app, "answer", lambda *_: ended.wait(30) or b"late")
+    monkeypatch.setattr(parley.client.app, "answer", lambda *_: ended.wait(30) or b"late")
     said = heard(call(timeout=0.2), context(party=str(tmp_path)))
     ended.set()
     assert said == {"version": WIRE_VERSION, "status": "refused", "reason": "error"}
@@ -327,7 +329,7 @@ def run_context(job, **own):
 
 
 def test_a_submitter_reaches_no_folder_beyond_the_servers_runs(monkeypatch, tmp_path):
-    from server.run_folder import RunFolderError
+    from parley.server.records.run_folder import RunFolderError
 
     monkeypatch.setenv("PARLEY_SERVER", str(tmp_path))
     monkeypatch.delenv("PARLEY_RUN", raising=False)
@@ -337,8 +339,8 @@ def test_a_submitter_reaches_no_folder_beyond_the_servers_runs(monkeypatch, tmp_
 
 
 def test_what_ended_the_run_is_left_for_the_launcher(monkeypatch, tmp_path):
-    from server.job import JobError
-    from server.run_folder import RunFolder
+    from parley.server.jobs.job import JobError
+    from parley.server.records.run_folder import RunFolder
 
     run = RunFolder.create(load_job(), tmp_path / "run").path
     monkeypatch.setenv("PARLEY_RUN", str(run))
@@ -347,20 +349,24 @@ def test_what_ended_the_run_is_left_for_the_launcher(monkeypatch, tmp_path):
     def coordinate(*_, **__):
         raise JobError("Expected more.")
 
-    monkeypatch.setattr("server.coordinator.coordinate", coordinate)
-    monkeypatch.setattr("client.roster.load_deployment", lambda _path: SimpleNamespace(parties=()))
+    monkeypatch.setattr("parley.server.rounds.coordinator.coordinate", coordinate)
+    monkeypatch.setattr(
+        "parley.client.contract.roster.load_deployment", lambda _path: SimpleNamespace(parties=())
+    )
     with pytest.raises(JobError):
         serve(FakeGrid([], echo), run_context(load_job()))
     said = json.loads((run / "error.json").read_text())
-    assert (said["error"], said["message"]) == ("server.job.JobError", "Expected more.")
+    assert (said["error"], said["message"]) == ("parley.server.jobs.job.JobError", "Expected more.")
 
 
 def test_a_run_that_flower_starts_again_goes_on_in_its_folder(monkeypatch, tmp_path):
-    from server.run_folder import RunFolder
+    from parley.server.records.run_folder import RunFolder
 
     monkeypatch.setenv("PARLEY_SERVER", str(tmp_path))
     monkeypatch.delenv("PARLEY_RUN", raising=False)
-    monkeypatch.setattr("client.roster.load_deployment", lambda _path: SimpleNamespace(parties=()))
+    monkeypatch.setattr(
+        "parley.client.contract.roster.load_deployment", lambda _path: SimpleNamespace(parties=())
+    )
     RunFolder.create(load_job(), tmp_path / "runs" / "a")
     calls = []
 
@@ -368,7 +374,7 @@ def test_a_run_that_flower_starts_again_goes_on_in_its_folder(monkeypatch, tmp_p
         calls.append((folder.path, resume))
         folder.commission()
 
-    monkeypatch.setattr("server.coordinator.coordinate", coordinate)
+    monkeypatch.setattr("parley.server.rounds.coordinator.coordinate", coordinate)
     for _ in range(2):
         serve(FakeGrid([], echo), run_context(load_job(), **{"run-folder": "a"}))
     assert [resume for _, resume in calls] == [False, True]
@@ -383,7 +389,7 @@ def test_both_apps_run_a_whole_job_that_nobody_prepared_and_leave_no_secret(monk
     )
 
     def behave(node, message):
-        made = client.app.app(message, context(**{"partition-id": node - 70}))
+        made = parley.client.app.app(message, context(**{"partition-id": node - 70}))
         return reply(message, made.content)
 
     nodes = [SimpleNamespace(node_id=70 + i, public_key=b"") for i in range(3)]

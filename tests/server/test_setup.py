@@ -4,17 +4,17 @@ import json
 
 import pytest
 
-from client.consent import Consent, load_consent, render_consent
-from client.service import PartyService
-from client.wire import Frame, decode_frame, encode_frame
-from secure_agg import beacon, graph, parameters
-from secure_agg.beacon import roster_digest
-from secure_agg.interface import TooFewSurvivors
-from server.coordinator import coordinate
-from server.job_file import load_job
-from server.run_folder import RunFolder
-from simulations.in_process import InProcessTransport
-from simulations.local_parties import party_folders, prepare_parties
+from parley.client.contract.protocol import Frame, decode_frame, encode_frame
+from parley.client.party.consent import Consent, load_consent, render_consent
+from parley.client.party.service import PartyService
+from parley.secure_agg import beacon, graph, parameters
+from parley.secure_agg.beacon import roster_digest
+from parley.secure_agg.interface import TooFewSurvivors
+from parley.server.jobs.file import load_job
+from parley.server.records.run_folder import RunFolder
+from parley.server.rounds.coordinator import coordinate
+from parley.simulations.engine.in_process import InProcessTransport
+from parley.simulations.engine.local_parties import party_folders, prepare_parties
 
 JOB = (
     "parties.count=12", "algorithm.rounds=2", "data.records=240", "run.seed=5",
@@ -98,7 +98,7 @@ def test_a_party_goes_through_no_more_set_ups_than_the_bounds_allow_for(
     assert first.blobs == again.blobs  # asking is no set-up
     service._keeper.count_setup(roster_digest(setting.deployment.identities))
     assert commit().blobs != first.blobs
-    monkeypatch.setattr("client.service.MOST_SETUPS", 1)
+    monkeypatch.setattr("parley.client.party.service.MOST_SETUPS", 1)
     assert commit().head["reason"] == "protocol"
     assert beacon.MOST_SETUPS == 1 << graph.GRINDING_BITS
 

@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from parley.report import write_report
-from privacy.composition import Composition
-from privacy.ledger import Ledger
-from secure_agg.interface import TooFewSurvivors
-from server.budgets import budgets_of, check_affordable
-from server.job import JobError
-from server.job_file import load_job
-from server.release import algorithm_for, plan_release
-from simulations.engine import simulate
-from simulations.experiment import load_experiment
-from simulations.faults import parse_faults
-from simulations.prepare import before_rounds
+from parley.privacy.accounting.composition import Composition
+from parley.privacy.ledger.ledger import Ledger
+from parley.report.page import write_report
+from parley.secure_agg.interface import TooFewSurvivors
+from parley.server.jobs.file import load_job
+from parley.server.jobs.job import JobError
+from parley.server.planning.budgets import budgets_of, check_affordable
+from parley.server.planning.release import algorithm_for, plan_release
+from parley.simulations.data.experiment import load_experiment
+from parley.simulations.engine.fast import simulate
+from parley.simulations.engine.faults import parse_faults
+from parley.simulations.engine.prepare import before_rounds
 
 BASE = [
     "algorithm.kind=fedavg",
@@ -35,7 +35,7 @@ BASE = [
 
 @pytest.fixture(autouse=True)
 def _no_baseline(monkeypatch) -> None:
-    from simulations.network_experiment import NetworkExperiment
+    from parley.simulations.data.network_experiment import NetworkExperiment
 
     monkeypatch.setattr(NetworkExperiment, "optimum", lambda self: self.algorithm.model.start())
 
@@ -46,8 +46,8 @@ def run(folder, *overrides: str):
 
 def test_the_cost_of_the_components_is_counted_before_the_run(tmp_path) -> None:
     # Steps whose own cost is just within the budget: with the components they are beyond it.
-    from client.networks import Network
-    from server.federated import federated_algorithm
+    from parley.client.models.networks import Network
+    from parley.server.planning.federated_averaging import federated_algorithm
 
     job = load_job(overrides=[*BASE, "model.pca=public"])
     experiment = load_experiment(job)

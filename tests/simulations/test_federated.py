@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from privacy.calibration import CalibrationError
-from privacy.ledger import BudgetExceeded, Ledger
-from server.job import JobError
-from server.job_file import load_job
-from simulations.engine import simulate
+from parley.privacy.calibration.calibration import CalibrationError
+from parley.privacy.ledger.ledger import BudgetExceeded, Ledger
+from parley.server.jobs.file import load_job
+from parley.server.jobs.job import JobError
+from parley.simulations.engine.fast import simulate
 
 BASE = [
     "algorithm.kind=fedavg",
@@ -130,9 +130,9 @@ def test_the_ledger_refuses_the_round_that_would_overspend(tmp_path) -> None:
 
 
 def test_a_party_refuses_beyond_its_own_budget() -> None:
-    from client.party import PartyPolicy, PartySession
-    from server.release import algorithm_for, plan_release
-    from simulations.experiment import load_experiment
+    from parley.client.party.block_session import PartyPolicy, PartySession
+    from parley.server.planning.release import algorithm_for, plan_release
+    from parley.simulations.data.experiment import load_experiment
 
     job = load_job(overrides=[*BASE, "dp-sgd.noise-multiplier=6"])
     experiment = load_experiment(job)
@@ -149,7 +149,7 @@ def test_a_party_refuses_beyond_its_own_budget() -> None:
         answered += 1
         assert answered < 50
     assert answered >= 1
-    from privacy.composition import Composition
+    from parley.privacy.accounting.composition import Composition
 
     def spent(count: int) -> float:
         return Composition.empty().add(plan.event, count=count).epsilon(1e-5)[1]
@@ -217,7 +217,7 @@ def test_own_models_run_by_file_and_a_missing_one_is_refused(tmp_path) -> None:
         out=tmp_path / "r",
     )
     assert result.summary["dimension"] == 62
-    from client.networks import NetworkError
+    from parley.client.models.networks import NetworkError
 
     with pytest.raises(NetworkError, match="model file at"):
         simulate(load_job(overrides=[*base, "model.kind=nowhere.py:net"]), out=tmp_path / "s")

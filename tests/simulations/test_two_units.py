@@ -10,16 +10,16 @@ import pytest
 from safetensors import safe_open
 from scipy import stats
 
-from client.party import PartyPolicy, PartySession
-from privacy.composition import Composition
-from privacy.guarantee import Neighbouring, Unit
-from privacy.ledger import BudgetExceeded, Ledger, LedgerConflict
-from privacy.stream import NoiseStream
-from server.job import JobError
-from server.job_file import load_job, render_job
-from server.release import algorithm_for, plan_release
-from simulations.engine import simulate
-from simulations.experiment import load_experiment
+from parley.client.party.block_session import PartyPolicy, PartySession
+from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.ledger.ledger import BudgetExceeded, Ledger, LedgerConflict
+from parley.privacy.sampling.stream import NoiseStream
+from parley.server.jobs.file import load_job, render_job
+from parley.server.jobs.job import JobError
+from parley.server.planning.release import algorithm_for, plan_release
+from parley.simulations.data.experiment import load_experiment
+from parley.simulations.engine.fast import simulate
 
 BASE = [
     "algorithm.kind=fedavg",
@@ -39,7 +39,7 @@ BASE = [
 @pytest.fixture(autouse=True)
 def _no_baseline(monkeypatch) -> None:
     """What a non-private model would reach is no matter here, and takes most of the time."""
-    from simulations.network_experiment import NetworkExperiment
+    from parley.simulations.data.network_experiment import NetworkExperiment
 
     monkeypatch.setattr(NetworkExperiment, "optimum", lambda self: self.algorithm.model.start())
 
@@ -132,7 +132,7 @@ def test_the_outer_bound_is_one_gaussian_of_all_rounds() -> None:
     scale = 2.0**plan.encoding.scale_bits
     assert plan.party_level.sensitivity == 1.0
     assert noise.sensitivity == scale * 1.0 + math.sqrt(plan.dimension)
-    from privacy.accounting import gaussian_epsilon
+    from parley.privacy.accounting.zcdp import gaussian_epsilon
 
     mu = 3 * noise.sensitivity / noise.sigma
     assert gaussian_epsilon(mu, 1e-4) == pytest.approx(5.0, rel=1e-4)
@@ -230,7 +230,7 @@ def test_a_run_that_was_killed_pays_for_nothing_twice_in_either_budget(tmp_path,
 def test_a_kill_at_any_write_leaves_both_budgets_charged_or_neither(
     tmp_path, monkeypatch, write
 ) -> None:
-    from privacy.ledger_store import Writer
+    from parley.privacy.ledger.store import Writer
 
     class Killed(BaseException):
         pass

@@ -11,20 +11,20 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from privacy.negative_binomial import negative_binomial
-from privacy.samplers import (
-    discrete_gaussian,
-    discrete_laplace,
-    rounded_gaussian,
-    rounded_l2_laplace,
-)
-from privacy.shares import (
+from parley.privacy.mechanisms.shares import (
     discrete_gaussian_share,
     discrete_laplace_share,
     gaussian_share,
     l2_laplace_share,
 )
-from privacy.stream import NoiseStream
+from parley.privacy.sampling.negative_binomial import negative_binomial
+from parley.privacy.sampling.samplers import (
+    discrete_gaussian,
+    discrete_laplace,
+    rounded_gaussian,
+    rounded_l2_laplace,
+)
+from parley.privacy.sampling.stream import NoiseStream
 
 ACCEPT, REJECT = 1e-3, 1e-12
 SIZES = [20_000, pytest.param(2_000_000, marks=pytest.mark.heavy)]

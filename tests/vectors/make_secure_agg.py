@@ -16,16 +16,16 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))
 
-from secure_agg.beacon import commitment, commitments_digest, next_nonce
-from secure_agg.edges import EdgeWork, mask_key, pair_salt
-from secure_agg.encoding import FixedPoint
-from secure_agg.interface import DropStage, Mode
-from secure_agg.masks import expand
-from secure_agg.pairwise_party import Party
-from secure_agg.pairwise_server import Server
-from secure_agg.parameters import Policy, RunParameters
-from secure_agg.primitives import expand_seed, public_key, signing_public
-from secure_agg.shamir import split
+from parley.secure_agg.beacon import commitment, commitments_digest, next_nonce
+from parley.secure_agg.edges import EdgeWork, mask_key, pair_salt
+from parley.secure_agg.encoding import FixedPoint
+from parley.secure_agg.interface import DropStage, Mode
+from parley.secure_agg.masks import expand
+from parley.secure_agg.pairwise_party import Party
+from parley.secure_agg.pairwise_server import Server
+from parley.secure_agg.parameters import Policy, RunParameters
+from parley.secure_agg.primitives import expand_seed, public_key, signing_public
+from parley.secure_agg.shamir import split
 
 KEY = bytes(range(32))
 

@@ -7,9 +7,9 @@ import pytest
 import tomli_w
 from typer.testing import CliRunner
 
-from client.consent import ConsentError
-from client.roster import RosterError, load_deployment, render_deployment
 from parley.cli import app
+from parley.client.contract.roster import RosterError, load_deployment, render_deployment
+from parley.client.party.consent import ConsentError
 from parley.deploy.folders import (
     DeployError,
     accept,

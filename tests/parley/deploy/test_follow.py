@@ -11,9 +11,9 @@ from parley.deploy.control import RunStatus
 from parley.deploy.follow import Follower, RunStopped, follow, raise_remote
 from parley.deploy.processes import ProcessError
 from parley.errors import KNOWN_ERRORS, exit_status
-from privacy.ledger import BudgetExceeded
-from server.job import JobError
-from server.job_file import load_job
+from parley.privacy.ledger.ledger import BudgetExceeded
+from parley.server.jobs.file import load_job
+from parley.server.jobs.job import JobError
 
 
 class Told:
@@ -32,7 +32,9 @@ class Told:
 
 @pytest.fixture
 def told(tmp_path, monkeypatch):
-    monkeypatch.setattr("client.plan.ReleasePlan.from_json", staticmethod(lambda content: content))
+    monkeypatch.setattr(
+        "parley.client.contract.plan.ReleasePlan.from_json", staticmethod(lambda content: content)
+    )
     observer = Told()
     return observer, Follower(tmp_path, load_job(), observer), tmp_path
 
@@ -93,7 +95,7 @@ def test_an_error_of_ours_is_raised_as_what_it_was(name, tmp_path):
 
 def test_an_exhausted_budget_keeps_its_exit_status(tmp_path):
     with pytest.raises(BudgetExceeded) as caught:
-        remote(tmp_path, "privacy.ledger_errors.BudgetExceeded")
+        remote(tmp_path, "parley.privacy.ledger.errors.BudgetExceeded")
     assert exit_status(caught.value) == 3
 
 
@@ -117,7 +119,7 @@ def test_a_stopped_run_is_given_time_for_its_last_words(tmp_path):
     said = threading.Timer(
         1.0,
         lambda: (tmp_path / "error.json").write_text(
-            json.dumps({"error": "server.job.JobError", "message": "Expected more."})
+            json.dumps({"error": "parley.server.jobs.job.JobError", "message": "Expected more."})
         ),
     )
     said.start()

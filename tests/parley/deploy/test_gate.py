@@ -15,7 +15,7 @@ from flwr.proto.fleet_pb2 import PushMessagesRequest
 from flwr.proto.message_pb2 import Message, Metadata, ObjectTree
 from flwr.proto.node_pb2 import Node
 
-from client.roster import RosterParty, new_deployment
+from parley.client.contract.roster import RosterParty, new_deployment
 from parley.deploy.gate import HELLO, Desk, Gate, node_key
 from parley.deploy.pki import make_node_key
 

@@ -12,16 +12,16 @@ import pytest
 import uvicorn
 from typer.testing import CliRunner
 
-from client.roster import load_deployment
 from parley.cli import app
+from parley.client.contract.roster import load_deployment
 from parley.deploy.folders import DeployError, make_deployment, rotate_party
 from parley.deploy.gate import Gate
 from parley.deploy.hello import check_known, check_reachable
 from parley.deploy.party_check import check_items
 from parley.deploy.pki import PkiError
 from parley.deploy.processes import ProcessError, free_ports
-from server.job_file import load_job
-from simulations.local_parties import prepare_parties
+from parley.server.jobs.file import load_job
+from parley.simulations.engine.local_parties import prepare_parties
 
 
 @pytest.fixture

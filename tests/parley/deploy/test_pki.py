@@ -16,7 +16,7 @@ from parley.deploy.pki import (
     make_server_certificate,
     write_private,
 )
-from secure_agg.primitives import signing_public
+from parley.secure_agg.primitives import signing_public
 
 
 @pytest.fixture

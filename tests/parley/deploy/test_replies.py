@@ -15,8 +15,8 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, 
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
-from client.app import frame_content, frame_of
-from client.carrier import CarrierError
+from parley.client.app import frame_content, frame_of
+from parley.client.contract.carrier import CarrierError
 from parley.deploy import replies
 from parley.deploy.replies import ReplyGrid, object_ids, read_reply
 

@@ -8,15 +8,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from client.wire import Reason
+from parley.client.contract.protocol import Reason
 from parley.deploy import submission
 from parley.deploy.control import RunStatus
 from parley.deploy.folders import DeployError
 from parley.deploy.follow import RunStopped
 from parley.deploy.refusals import MEANINGS, refusals
 from parley.deploy.submission import submit_job
-from server.job_file import load_job
-from server.run_folder import RunFolder
+from parley.server.jobs.file import load_job
+from parley.server.records.run_folder import RunFolder
 
 
 def test_every_reason_of_a_party_has_words():

@@ -1,0 +1,1 @@
+"""Ways of learning from noisy sums; `registry` lists them."""

@@ -1,0 +1,237 @@
+"""Federated averaging of networks (McMahan et al. 2017, arXiv:1602.05629), private inside or out.
+
+Every round each party trains from θ by `parley.client.dp_sgd.training` and contributes its update
+v_j = θ_j − θ.
+
+- unit record: the training is DP-SGD (Abadi et al. 2016). v_j is post-processing of noisy sums, so
+  clamping its coordinates to the ring's bound is free, and nothing is added on the server. With a
+  share for it the party's noisy fraction of clipped gradients travels as one coordinate more.
+- unit party: the training is plain, v_j is clipped to S in L2, and the server adds noise to the
+  sum, whose sensitivity is 2S when one party's data are replaced (McMahan et al. 2018,
+  arXiv:1710.06963). A party's every record is covered by it.
+- both: DP-SGD in the party, then the clip to S (post-processing of noisy sums) and the server's
+  noise: a record-level and a party-level guarantee of one release
+  (`parley.client.contract.plan.PartyLevel`).
+
+The server's step is averaging, averaging with momentum, or Adam (Reddi et al. 2021,
+arXiv:2003.00295) on the average update: post-processing.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from parley.client.algorithms.linear import Contribution, State
+from parley.client.contract.plan import ReleasePlan
+from parley.client.data.block import PartyBlock
+from parley.client.dp_sgd.training import LocalTraining, PartyData, party_chunks, train_parties
+from parley.client.models.bounded import clamp, clip_rows
+from parley.client.models.networks import Network
+from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.sampling.stream import NoiseStream
+
+__all__ = ["FederatedAveraging", "ServerStep"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerStep:
+    """How the server moves along the average update.
+
+    Attributes:
+        kind: averaging θ ← θ + ηv̄; momentum m ← βm + v̄, θ ← θ + ηm; adam.
+        learning_rate: η.
+        momentum: β (momentum, and adam's first moment).
+    """
+
+    kind: Literal["averaging", "momentum", "adam"]
+    learning_rate: float
+    momentum: float
+
+    def __call__(self, state: State, average: NDArray[np.float64]) -> State:
+        """θ and moments after one step."""
+        theta, done = state["theta"], state["round"] + 1
+        if self.kind == "averaging":
+            return {**state, "theta": theta + self.learning_rate * average, "round": done}
+        if self.kind == "momentum":
+            first = self.momentum * state["first"] + average
+            moved = theta + self.learning_rate * first
+            return {**state, "theta": moved, "first": first, "round": done}
+        first = self.momentum * state["first"] + (1 - self.momentum) * average
+        second = 0.99 * state["second"] + 0.01 * average**2
+        # Reddi et al. 2021, Algorithm 2: no bias correction, τ = 10⁻³ in the denominator.
+        moved = theta + self.learning_rate * first / (np.sqrt(second) + 1e-3)
+        return {**state, "theta": moved, "first": first, "second": second, "round": done}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FederatedAveraging:
+    """Federated averaging; see the module.
+
+    Attributes:
+        model: the network.
+        unit: record (DP-SGD in the party) or party (clipped update, noise on the sum).
+        training: one party's work in a round.
+        update_bound: a contribution's norm: S with unit party or both; with unit record alone the
+            largest coordinate that survives clamping, times √d, d coordinates of a contribution.
+        server: the server's step.
+        rounds: T; the mean over the later half of the iterates may be reported.
+        average: whether it is.
+        neighbouring: with replace-one a party divides by its own number of records, which no
+            neighbour changes; with add-or-remove-one by the public least number.
+        seed: of batches and noise; None for the operating system's entropy.
+        both: with unit record, whether the update is clipped to S too, for a guarantee of unit
+            party beside.
+        party: index of a party that is a block of its own, for its seeded streams to differ from
+            the others'; None for a block of all.
+        components: `[p, k]` directions that rows are projected on beforehand; kept in the state.
+        clipped_reach: how far from ½ a party's noisy fraction of clipped gradients survives
+            clamping; 0 where none is released.
+
+    Raises:
+        ValueError: a fraction that is to be released without a reach, or under another unit.
+    """
+
+    model: Network
+    unit: Unit
+    training: LocalTraining
+    update_bound: float
+    server: ServerStep
+    rounds: int
+    average: bool
+    neighbouring: Neighbouring
+    seed: int | None
+    components: NDArray[np.float64] | None = None
+    both: bool = False
+    party: int | None = None
+    clipped_reach: float = 0.0
+
+    def __post_init__(self) -> None:
+        tells, reach = self.training.clipped_share > 0, self.clipped_reach
+        if not (0 < reach < math.inf if tells else reach == 0):
+            raise ValueError(
+                "Expected clipped_reach > 0 where a clipped fraction is released, else 0, got "
+                f"{reach}."
+            )
+        if tells and (self.unit is not Unit.RECORD or self.both):
+            raise ValueError("Expected unit record alone with a clipped fraction, got another.")
+
+    @property
+    def dimension(self) -> int:
+        """Coordinates of a contribution: the network's, and the clipped fraction's."""
+        return self.model.dimension + (self.training.clipped_share > 0)
+
+    @property
+    def lipschitz(self) -> float:
+        """C (record) or S (party): no unit's share of a release is longer."""
+        if self.unit is Unit.RECORD and self.training.clip_norm is not None:
+            return self.training.clip_norm
+        return self.update_bound
+
+    @property
+    def bound(self) -> float:
+        """Largest L2 norm, and so the largest entry, of any v_j."""
+        return self.update_bound
+
+    def init(self) -> State:
+        """The network's public start."""
+        theta = self.model.start()
+        zero = np.zeros_like(theta)
+        return {
+            "theta": theta,
+            "first": zero,
+            "second": zero,
+            "average": zero,
+            "round": np.zeros(1),
+            **({} if self.components is None else {"components": self.components}),
+            **({"clipped": np.zeros(1)} if self.training.clipped_share else {}),
+        }
+
+    def local(self, state: State, block: PartyBlock, plan: ReleasePlan) -> Contribution:
+        """Every party's update, bounded whatever became of its training; none fails.
+
+        A record whose gradient is not finite adds zero to the sum
+        (`parley.client.dp_sgd.clip_factors`). Where training diverged the update is not finite, and
+        is brought within its bound by a fixed
+        map: with unit record it is post-processing of noisy sums, coordinate by coordinate; with
+        unit party any function of a party's data whose norm is at most S moves the sum by 2S.
+        """
+        features = self.model.rows(block.features)
+        labels = torch.as_tensor(np.asarray(block.labels, dtype=np.int64), device=self.model.device)
+        own = self.neighbouring is Neighbouring.REPLACE_ONE
+        parties = []
+        chunks = party_chunks(self.model, block.parties, self.training)
+        for chunk, (first, last) in enumerate(chunks):
+            batches, noise = (self._stream(use, plan, chunk) for use in ("batches", "noise"))
+            for row in range(first, last):
+                begin, end = int(block.offsets[row]), int(block.offsets[row + 1])
+                parties.append(
+                    PartyData(
+                        features=features[begin:end],
+                        labels=labels[begin:end],
+                        divisor=end - begin if own else plan.min_records,
+                        batches=batches,
+                        noise=noise,
+                    )
+                )
+        trained = train_parties(self.model, state["theta"], parties, self.training)
+        with np.errstate(invalid="ignore"):  # ∞ − ∞, where training diverged
+            values = trained.theta - state["theta"]
+        if trained.clipped is not None:
+            share = (trained.clipped - 0.5) * (self.coordinate_bound / self.clipped_reach)
+            values = np.column_stack([values, share])
+        if self.unit is Unit.RECORD and not self.both:
+            clamp(values, self.coordinate_bound)
+        else:
+            clip_rows(values, self.update_bound)
+        return Contribution(values=values, failed=())
+
+    @property
+    def coordinate_bound(self) -> float:
+        """Largest |coordinate| of a contribution with unit record alone."""
+        return self.update_bound / math.sqrt(self.dimension)
+
+    def _stream(self, use: str, plan: ReleasePlan, chunk: int) -> NoiseStream:
+        """One stream for a chunk of the block, whose parties draw from it in turn.
+
+        Keyed by the round: a resumed run draws what the killed one would have drawn. A block of
+        one chunk, as a real party's is, has the key that blocks had before there were chunks.
+        """
+        if self.seed is None:
+            return NoiseStream.from_entropy()
+        later = (chunk,) if chunk else ()
+        alone = () if self.party is None else ("party", self.party)
+        return NoiseStream.from_seed(self.seed, "dp-sgd", use, plan.round_number, *alone, *later)
+
+    def update(self, state: State, average: NDArray[np.float64]) -> State:
+        """The server's step along the average update, and the mean of the later iterates."""
+        if self.training.clipped_share:
+            average, last = average[:-1], average[-1:]
+            clipped = 0.5 + last * (self.clipped_reach / self.coordinate_bound)
+            state = {**state, "clipped": clipped}
+        after = self.server(state, average)
+        later = max(float(after["round"][0]) - self.rounds // 2, 1.0)
+        mean = state["average"] + (after["theta"] - state["average"]) / later
+        return {**after, "average": mean}
+
+    def model_of(self, state: State) -> NDArray[np.float64]:
+        """The last iterate, or the mean of the later half (of those there are so far)."""
+        later = self.average and state["round"][0] > self.rounds // 2
+        return state["average"] if later else state["theta"]
+
+    def released(self, state: State) -> dict[str, float]:
+        """The fraction of clipped gradients, where a share of the privacy is given to it."""
+        if not self.training.clipped_share:
+            return {}
+        return {"clipped_fraction": float(state["clipped"][0])}
+
+    def sensitivity(self, *, parties: int, min_records: int, total_records: int) -> float:
+        """2S of the sum with unit party; with unit record 2C or C, of a step's clipped sum."""
+        del parties, min_records, total_records
+        one = 1 if self.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE else 2
+        return one * self.lipschitz

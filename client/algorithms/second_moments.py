@@ -1,0 +1,199 @@
+"""Second moments of a party's records, Σ x xᵀ: what private principal components are made of.
+
+One release ahead of the first round (Dwork, Talwar, Thakurta & Zhang 2014, "Analyze Gauss"): the
+noisy sum over all records, whose leading eigenvectors are post-processing. With ‖x‖ ≤ 1,
+‖xxᵀ − x′x′ᵀ‖_F ≤ √2 when a record is replaced and ‖xxᵀ‖_F ≤ 1 when one is added or removed.
+
+v_j is the upper triangle, off-diagonal entries times √2, so that its L2 norm is the Frobenius norm
+of the symmetric matrix. Rows are cut to a grid of 2⁻¹⁶ towards zero, which makes no norm longer,
+and their products are summed as integers: the sum has no rounding error, however many records a
+party holds.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.algorithms.linear import Contribution, State
+from parley.client.contract.plan import ReleasePlan
+from parley.client.data.block import PartyBlock
+from parley.privacy.accounting.guarantee import Neighbouring
+
+__all__ = [
+    "LARGEST_COMPONENT",
+    "SCALE_BITS",
+    "SecondMoments",
+    "Triangle",
+    "check_components",
+    "projected",
+]
+
+LARGEST_COMPONENT = 1000.0
+"""Largest |entry| of components: they have no need of more, and rows stay finite."""
+
+SCALE_BITS = 20
+"""Of the grid that sums of moments are rounded to, in a ring of 64 bits."""
+
+_GRID = 2.0**16
+_PIECE = 8192
+"""Rows at a time: their products' sums, integers below 2⁴⁵, are exact in double precision."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Triangle:
+    """The upper triangle of a symmetric matrix.
+
+    Attributes:
+        features: p, its rows.
+    """
+
+    features: int
+
+    @property
+    def dimension(self) -> int:
+        """p(p + 1)/2."""
+        return self.features * (self.features + 1) // 2
+
+    def check_labels(self, labels: NDArray[np.generic]) -> None:
+        """Any will do: labels have no part in it."""
+
+    def of(self, matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+        """`[p, p]` symmetric → `[p(p+1)/2]` of the same L2 norm."""
+        places, weights = _upper(self.features)
+        return np.asarray(matrix.ravel()[places] * weights)
+
+    def matrix(self, triangle: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The inverse of `of`."""
+        places, weights = _upper(self.features)
+        matrix = np.zeros((self.features, self.features))
+        matrix.ravel()[places] = triangle / weights
+        return matrix + np.triu(matrix, 1).T
+
+
+@functools.lru_cache(maxsize=1)
+def _upper(features: int) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+    """Where the triangle is in the matrix laid out flat, and √2 off the diagonal; once a run."""
+    row, column = np.triu_indices(features)
+    return row * features + column, np.where(row == column, 1.0, math.sqrt(2))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SecondMoments:
+    """The sum of x xᵀ over all records; one release, numbered 0.
+
+    Attributes:
+        model: what is summed.
+        neighbouring: replace-one or add-or-remove-one.
+        bound: entries of a party's sum are clamped to ±bound: out of reach where it is the largest
+            party's number of records. Clamping brings no two sums further apart.
+
+    Raises:
+        ValueError: a value out of its range.
+    """
+
+    model: Triangle
+    neighbouring: Neighbouring
+    bound: float
+
+    def __post_init__(self) -> None:
+        if self.model.features < 1 or not 1 <= self.bound < 2.0**40:
+            raise ValueError(
+                f"Expected features ≥ 1 and a bound from 1 to 2^40, got {self.model.features}, "
+                f"{self.bound}."
+            )
+
+    @property
+    def dimension(self) -> int:
+        """The triangle's."""
+        return self.model.dimension
+
+    @property
+    def lipschitz(self) -> float:
+        """‖xxᵀ‖_F ≤ 1."""
+        return 1.0
+
+    def init(self) -> State:
+        """Nothing to start from."""
+        return {"theta": np.zeros(0)}
+
+    def local(self, state: State, block: PartyBlock, plan: ReleasePlan) -> Contribution:
+        """Every party's own sum."""
+        del state, plan
+        values = np.empty((block.parties, self.model.dimension))
+        for party in range(block.parties):
+            rows = block.features[block.offsets[party] : block.offsets[party + 1]]
+            values[party] = self.model.of(_moments(rows))
+        np.clip(values, -self.bound, self.bound, out=values)
+        return Contribution(values=values, failed=())
+
+    def update(self, state: State, average: NDArray[np.float64]) -> State:
+        """The noisy triangle is the result."""
+        del state
+        return {"theta": average}
+
+    def model_of(self, state: State) -> NDArray[np.float64]:
+        """The noisy triangle."""
+        return state["theta"]
+
+    def released(self, state: State) -> dict[str, float]:
+        """Nothing beside the sum."""
+        del state
+        return {}
+
+    def sensitivity(self, *, parties: int, min_records: int, total_records: int) -> float:
+        """√2 or 1, and what the products with √2 of two neighbours are rounded by."""
+        del parties, min_records, total_records
+        one = 1.0 if self.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE else math.sqrt(2)
+        # Entries of at most B are rounded twice, by B·2⁻⁵³: as a double, and as a product.
+        return one * (1 + 2.0**-50) + math.sqrt(self.model.dimension) * self.bound * 2.0**-51
+
+
+def _moments(rows: NDArray[np.floating]) -> NDArray[np.float64]:
+    """`[n, p]` → `[p, p]` Σ x xᵀ of the rows cut to the grid, exactly.
+
+    Cut rows have squared norms that are multiples of 2⁻³² and at most 1: rounding in the rows
+    themselves, which may be a little longer than 1, cannot reach the next multiple. A row for which
+    that does not hold (there is none among prepared ones), NaN or infinite, adds zero.
+    """
+    total = np.zeros((rows.shape[1], rows.shape[1]), dtype=np.int64)
+    for begin in range(0, len(rows), _PIECE):
+        with np.errstate(over="ignore"):
+            cut = np.trunc(rows[begin : begin + _PIECE].astype(np.float64) * _GRID)
+            cut[~(np.vecdot(cut, cut) <= _GRID**2)] = 0
+        total += (cut.T @ cut).astype(np.int64)
+    return total / _GRID**2
+
+
+def projected(
+    rows: NDArray[np.floating], offsets: NDArray[np.int64], components: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """`[N, p]` → `[N, k]` every party's rows on the components.
+
+    One product a party, as a party that is alone does it: a simulation has the same bits.
+    """
+    parts = [rows[begin:end] @ components for begin, end in pairwise(offsets)]
+    return np.concatenate(parts)
+
+
+def check_components(components: NDArray[np.generic]) -> None:
+    """Refuses what cannot be components of any rows.
+
+    Raises:
+        ValueError: not `[p, k]` float64 with k ≤ p, or an entry that is not finite or too large.
+    """
+    if components.ndim != 2 or components.dtype != np.float64:
+        raise ValueError(
+            f"Expected components [p, k] of float64, got {components.dtype} of shape "
+            f"{components.shape}."
+        )
+    features, count = components.shape
+    if not 1 <= count <= features:
+        raise ValueError(f"Expected 1 to {features} components of {features} features.")
+    if not (np.abs(components) <= LARGEST_COMPONENT).all():  # NaN is not
+        raise ValueError(f"Expected finite components of at most {LARGEST_COMPONENT:g}.")

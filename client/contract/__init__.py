@@ -1,0 +1,1 @@
+"""What server and party agree on: plans, guarantees, messages, the roster."""

@@ -1,0 +1,191 @@
+"""The agreement: everything that decides what a party contributes to a round, in one frozen object.
+
+A party computes from an `Agreement` and its own records, and from nothing else that came over the
+network; the masks of the round are keyed by `binding()`, a digest of every field. Parties that were
+told different things, about whatever it is, have masks that do not cancel: the server gets noise,
+not the sum of the ones it told the truth. The digest is computed over the fields by
+`parley.client.contract.canonical`, so that a field which is added here is bound by being added.
+
+`content()` leaves out what only names a round: run, session, number, attempt. Two rounds with one
+content ask a deterministic computation for the same vector, whatever they are called; a party
+opens it in one sum only (`parley.client.party.openings`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
+
+from parley.client.contract.canonical import canonical
+from parley.client.contract.decoding import LONGEST_TEXT, DecodingError
+from parley.client.contract.plan import ReleasePlan
+from parley.client.contract.protocol import Reason
+from parley.client.party.consent import Declined
+from parley.privacy.ledger.budget import checked_name
+from parley.secure_agg.interface import RemoteProtocolError
+from parley.secure_agg.parameters import RunParameters
+from parley.secure_agg.primitives import digest
+
+__all__ = ["MOST_ATTEMPTS", "MOST_ROUNDS", "Agreement", "plan_from", "session_of"]
+
+MOST_ROUNDS = 1_000_000
+"""Most releases of one run."""
+MOST_ATTEMPTS = 8
+"""Most rounds of the protocol for one release: bounds how far a round number can run ahead."""
+
+_SESSION = re.compile(r"[0-9a-f]{32}")
+
+_NAMES: Final = frozenset(
+    {"run_id", "identities", "parameters", "present", "rounds", "serial", "plan"}
+)
+"""Fields that decide no coordinate of a contribution; of the plan, its own names alone do not."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agreement:
+    """What server and party have agreed to for one round of one run; before a round, for the run.
+
+    Attributes:
+        run_id: name of the run in the ledgers.
+        dataset: which of the parties' data sets, by the name they serve it under.
+        label, intercept: how it is read.
+        schema: digest of what columns and label mean (`Holding.schema`), one for all parties.
+        identities: Ed25519 public keys of the roster, by index; every party has its own copy.
+        parameters: of secure aggregation, for this session.
+        present: bit mask of the parties that joined, as the session's roster has it; empty before.
+        task: what the party computes, as `parley.client.algorithms.registry` describes it.
+        rounds: T, how many releases the run is meant to make.
+        plan: the release, its `round_number` included.
+        components: safetensors of what rows are projected on; empty for none.
+        serial: the session's own count of exchanges: every attempt at a round has another.
+        state: safetensors of the model that the round starts from.
+    """
+
+    run_id: str
+    dataset: str
+    label: str
+    intercept: bool
+    schema: str
+    identities: tuple[bytes, ...]
+    parameters: RunParameters
+    present: bytes = b""
+    task: Mapping[str, Any]
+    rounds: int
+    plan: ReleasePlan
+    components: bytes = field(default=b"", repr=False)
+    serial: int = 0
+    state: bytes = field(default=b"", repr=False)
+
+    @property
+    def session(self) -> str:
+        """32 hex digits that requests name the run's keys by."""
+        return self.parameters.run_id.hex()
+
+    def binding(self) -> bytes:
+        """32 bytes over every field: the context that a round's masks are keyed by."""
+        return digest(b"parley/agreement", canonical(self))
+
+    def content(self) -> bytes:
+        """32 bytes over what decides the contribution's values, whichever round it is for."""
+        decides = {
+            each.name: getattr(self, each.name) for each in fields(self) if each.name not in _NAMES
+        }
+        plan = self.plan.for_run("").at_round(0)
+        return digest(b"parley/content", canonical({**decides, "plan": plan}))
+
+    def head(self) -> dict[str, Any]:
+        """The fields that a join request carries in its head; components travel as its blob."""
+        return {
+            "run": self.run_id,
+            "session": self.session,
+            "parameters": self.parameters.to_bytes().hex(),
+            "dataset": self.dataset,
+            "label": self.label,
+            "intercept": self.intercept,
+            "schema": self.schema,
+            "task": self.task,
+            "plan": self.plan.to_json(),
+            "rounds": self.rounds,
+        }
+
+    @classmethod
+    def proposed(
+        cls, head: Mapping[str, Any], *, components: bytes, identities: tuple[bytes, ...]
+    ) -> Agreement:
+        """The run that a join request proposes; the inverse of `head`.
+
+        Args:
+            head: as it came.
+            components: the request's blob.
+            identities: from this party's own copy of the roster.
+
+        Raises:
+            Declined: protocol (malformed), or wrong-run (parameters of another session).
+        """
+        session = session_of(head)
+        try:
+            run_id = checked_name(head["run"], "run")
+            parameters = RunParameters.from_bytes(bytes.fromhex(head["parameters"]))
+        except (ValueError, TypeError, RemoteProtocolError) as error:
+            raise Declined(Reason.PROTOCOL, f"Bad run or parameters: {error}") from error
+        if parameters.run_id.hex() != session:
+            raise Declined(Reason.WRONG_RUN, "Expected parameters of this session, got others.")
+        task, rounds = head["task"], head["rounds"]
+        if not isinstance(task, Mapping) or type(rounds) is not int:
+            raise Declined(Reason.PROTOCOL, "Expected a task and a number of rounds.")
+        if not 1 <= rounds <= MOST_ROUNDS:
+            raise Declined(Reason.PROTOCOL, f"Expected rounds from 1 to {MOST_ROUNDS}.")
+        if parameters.rounds > MOST_ATTEMPTS * (rounds + 1):
+            raise Declined(
+                Reason.PROTOCOL, f"Expected at most {MOST_ATTEMPTS} attempts at each of the rounds."
+            )
+        texts = [head[key] for key in ("dataset", "label", "schema")]
+        if not all(isinstance(text, str) and len(text) <= LONGEST_TEXT for text in texts):
+            raise Declined(Reason.PROTOCOL, "Expected texts as data set, label and schema.")
+        if type(head["intercept"]) is not bool:
+            raise Declined(Reason.PROTOCOL, "Expected an intercept flag.")
+        return cls(
+            run_id=run_id,
+            dataset=head["dataset"],
+            label=head["label"],
+            intercept=head["intercept"],
+            schema=head["schema"],
+            identities=identities,
+            parameters=parameters,
+            task=task,
+            rounds=rounds,
+            plan=plan_from(head["plan"]),
+            components=components,
+        )
+
+    def as_sent(self) -> Agreement:
+        """The same as its receivers decode it, for a sender's digest to be theirs."""
+        head = json.loads(json.dumps(self.head(), allow_nan=False))
+        return Agreement.proposed(head, components=self.components, identities=self.identities)
+
+
+def session_of(head: Mapping[str, Any]) -> str:
+    """The session that a request names.
+
+    Raises:
+        Declined: protocol.
+    """
+    session = head["session"]
+    if not isinstance(session, str) or not _SESSION.fullmatch(session):
+        raise Declined(Reason.PROTOCOL, "Expected a session of 32 hex digits, got another.")
+    return session
+
+
+def plan_from(value: Any) -> ReleasePlan:
+    """The plan that a request proposes.
+
+    Raises:
+        Declined: protocol.
+    """
+    try:
+        return ReleasePlan.from_json(value)
+    except DecodingError as error:
+        raise Declined(Reason.PROTOCOL, str(error)) from error

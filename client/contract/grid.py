@@ -1,0 +1,107 @@
+"""The grid that contributions are rounded to: the rule a plan is made by, and held against.
+
+On a grid that is too coarse for it a contribution rounds to nothing, and a sum shows the ones that
+do not: with weights by size and 5 bits of scale it was the largest party's vector alone. The rule
+is the finest grid that the ring holds, with m largest contributions and the noise's tail, in a ring
+where rounding adds little to the sensitivity: there a single record's share is ten grid units or
+more in the norm that rounding is counted in. A party needs no more than the plan to check it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from parley.client.algorithms.linear import FederatedAlgorithm
+from parley.client.algorithms.second_moments import SCALE_BITS, SecondMoments
+from parley.client.contract.plan import ReleasePlan
+from parley.client.contract.protocol import Reason
+from parley.client.party.consent import Consent, Declined
+from parley.privacy.accounting.guarantee import NoisePoint
+from parley.privacy.mechanisms.table import Mechanism
+
+if TYPE_CHECKING:
+    from parley.client.dp_sgd.training import LocalTraining
+
+__all__ = ["LARGEST_INFLATION", "check_grid", "noise_tail", "step_noise"]
+
+LARGEST_INFLATION = 0.1
+"""Most that rounding may add to the sensitivity, as a fraction of it, for a party."""
+
+# The ring has room for a noise vector that is exceeded once in 2^50 rounds.
+_TAIL_PROBABILITY = 2.0**-50
+
+_WHOLE = 1 + 1e-6
+
+
+def noise_tail(mechanism: Mechanism) -> float:
+    """Grid units that a ring keeps free for a mechanism's noise, half of one for its rounding."""
+    return mechanism.noise_tail(_TAIL_PROBABILITY) + 0.5
+
+
+def step_noise(training: LocalTraining, records: int) -> float:
+    """Standard deviation of a coordinate of one step's noise, as it moves a party's model.
+
+    Rounding to the grid is free where all noise is inside the party, but should be lost in this.
+
+    Args:
+        training: of every party.
+        records: that a step's sum is divided by, over q.
+    """
+    noise = max(training.gradient_multiplier, 0.1) * (training.clip_norm or 1.0)
+    return training.learning_rate * noise / (training.sampling_rate * records)
+
+
+def check_grid(
+    consent: Consent,
+    plan: ReleasePlan,
+    algorithm: FederatedAlgorithm,
+    *,
+    entry: float,
+    sensitivity: float,
+) -> None:
+    """Derives the plan's grid by its own rule.
+
+    Args:
+        consent: the policy.
+        plan: what is proposed.
+        algorithm: of its task.
+        entry: largest |entry| of an unweighted contribution.
+        sensitivity: Δ of the sum as the party derived it; of a step's noise, √d of its standard
+            deviations, where all noise is inside the party.
+
+    Raises:
+        Declined: grid: room for more than any contribution, a coarser grid than the ring holds, or
+            a ring that holds none fine enough.
+    """
+    if not consent.insist_on_fine_grid:
+        return
+    grid = plan.encoding
+    heaviest = plan.parties if plan.weights == "size" else 1
+    if grid.bound > entry * heaviest * _WHOLE:
+        raise Declined(
+            Reason.GRID, f"Expected a bound of at most {entry * heaviest:g}, got {grid.bound:g}."
+        )
+    if isinstance(algorithm, SecondMoments):  # integers, on a grid of its own
+        finest = grid.scale_bits >= SCALE_BITS
+    else:
+        finest = grid.finest(plan.parties, _tail(plan))
+    if not finest:
+        raise Declined(
+            Reason.GRID,
+            f"Expected the finest grid of a ring of {grid.ring_bits} bits, got one of "
+            f"{grid.scale_bits} bits of scale, that leaves room for one twice as fine.",
+        )
+    inflation = grid.inflation(sensitivity, plan.dimension)
+    if not inflation <= LARGEST_INFLATION:  # NaN is not
+        raise Declined(
+            Reason.GRID,
+            f"Expected rounding to add at most {LARGEST_INFLATION:g} of the sensitivity, got "
+            f"{inflation:.3g}: secure-aggregation.ring-bits = 64 holds a finer grid.",
+        )
+
+
+def _tail(plan: ReleasePlan) -> float:
+    """Of the server's noise on the sum, if it adds any."""
+    if plan.party_level is not None:
+        return noise_tail(plan.party_level.mechanism)
+    return noise_tail(plan.mechanism) if plan.noise_point is NoisePoint.SERVER else 0.0

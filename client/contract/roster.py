@@ -1,0 +1,222 @@
+"""The roster of a deployment: who its parties are, by public keys that everyone has beforehand.
+
+One TOML file, the same for the server and for every party; a party's index is its place in it.
+Identities are never learned from the server: a server that could name them could be all of them.
+The deployment's id is a digest of every name and identity, so that whoever compares it has compared
+the roster.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from parley.client.contract.toml_reading import parse_toml
+from parley.secure_agg.primitives import digest
+
+__all__ = ["Deployment", "RosterError", "RosterParty", "load_deployment", "new_deployment"]
+__all__ += ["render_deployment"]
+
+# Matched whole, and before anything is written: no name or comment can hold a line's end.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_NODE = re.compile(r"ecdsa-sha2-nistp384 [A-Za-z0-9+/]+={0,2}( [A-Za-z0-9][A-Za-z0-9._-]{0,62})?")
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}")
+_ID_TAG = b"parley/deployment/1"
+
+
+class RosterError(ValueError):
+    """A deployment file that cannot be used: the file, what was expected, what came."""
+
+
+class _PartyEntry(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    name: Annotated[str, Field(max_length=63)]
+    identity: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    node: Annotated[str, Field(max_length=2000)] = ""
+
+
+class _DeploymentFile(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    version: Annotated[int, Field(ge=2, le=2)]
+    id: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    server: Annotated[str, Field(max_length=300)]
+    party: Annotated[list[_PartyEntry], Field(min_length=1, max_length=2**20)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RosterParty:
+    """One party.
+
+    Attributes:
+        name: at most 63 letters, digits, `.`, `_`, `-`, of which the first is a letter or digit.
+        identity: Ed25519 public key, 32 bytes: what its messages are signed with.
+        node: OpenSSH public key (P-384) of its SuperNode, its comment in a name's letters; empty in
+            a simulation.
+
+    Raises:
+        RosterError: one of them is something else.
+    """
+
+    name: str
+    identity: bytes
+    node: str = ""
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise RosterError(
+                "Expected a party's name of at most 63 letters, digits, `.`, `_` and `-`, the "
+                f"first a letter or digit, got {self.name[:80]!r}."
+            )
+        if len(self.identity) != 32:
+            raise RosterError(
+                f"Expected an identity of 32 bytes for {self.name}, got {len(self.identity)}."
+            )
+        if self.node and not _NODE.fullmatch(self.node):
+            raise RosterError(
+                f"Expected the node key of {self.name} as one OpenSSH line (ecdsa-sha2-nistp384, "
+                f"the key, a comment in a name's letters), got {self.node[:80]!r}."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deployment:
+    """Everything public about a deployment.
+
+    Attributes:
+        server_address: `host:port` of the SuperLink; empty in a simulation.
+        parties: in order; a party's index is its place.
+
+    Raises:
+        RosterError: two parties with one name or one key, or an address that is none.
+    """
+
+    server_address: str
+    parties: tuple[RosterParty, ...]
+
+    def __post_init__(self) -> None:
+        if self.server_address and not _ADDRESS.fullmatch(self.server_address):
+            raise RosterError(
+                f"Expected the server's address as host:port, got {self.server_address[:80]!r}."
+            )
+        for what, values in (
+            ("name", [party.name for party in self.parties]),
+            ("identity", [party.identity.hex() for party in self.parties]),
+            ("node key", [_key(party.node) for party in self.parties if party.node]),
+        ):
+            seen: dict[str, int] = {}
+            for index, value in enumerate(values):
+                if value in seen:
+                    raise RosterError(
+                        f"Expected a different {what} for each party, got one for both "
+                        f"{self.parties[seen[value]].name} and {self.parties[index].name}."
+                    )
+                seen[value] = index
+
+    @cached_property
+    def id(self) -> str:
+        """64 hex digits: SHA-256 of every party's name and identity, whatever their order.
+
+        Names and identities are who the parties are; their node keys and the address are how
+        they meet.
+        """
+        # Each a digest of its own, of a fixed length: no two rosters concatenate to one text.
+        parties = sorted(
+            digest(b"parley/party", party.name.encode(), party.identity) for party in self.parties
+        )
+        return digest(_ID_TAG, *parties).hex()
+
+    @property
+    def spoken(self) -> str:
+        """The whole id as 16 groups of five digits, to be read aloud: two bytes a group."""
+        raw = bytes.fromhex(self.id)
+        return " ".join(f"{int.from_bytes(raw[at : at + 2], 'big'):05d}" for at in range(0, 32, 2))
+
+    @property
+    def consortium(self) -> str:
+        """64 hex digits: a digest of the parties' names alone, which stays when keys are renewed.
+
+        The server's ledger knows the parties' data by it, so that new keys are no new budget.
+        """
+        names = sorted(party.name.encode() for party in self.parties)
+        return digest(b"parley/consortium", *names).hex()
+
+    @property
+    def identities(self) -> tuple[bytes, ...]:
+        """Every party's identity, by index."""
+        return tuple(party.identity for party in self.parties)
+
+
+def _key(line: str) -> str:
+    """A public key line without its comment."""
+    return " ".join(line.split()[:2])
+
+
+def new_deployment(*, server_address: str, parties: Iterable[RosterParty]) -> Deployment:
+    """A deployment of these parties."""
+    return Deployment(
+        server_address=server_address,
+        parties=tuple(parties),
+    )
+
+
+def load_deployment(path: Path) -> Deployment:
+    """The deployment in a file.
+
+    Raises:
+        RosterError: not there, not TOML, unknown or missing keys, two parties with one key, or an
+            id that is not that of its parties.
+    """
+    try:
+        raw: dict[str, Any] = parse_toml(path.read_text(encoding="utf-8"))
+        read = _DeploymentFile.model_validate(raw)
+    except OSError as error:
+        raise RosterError(f"Expected a deployment file at {path}: {error.strerror}.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RosterError(f"{path}: expected TOML, got {error}.") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise RosterError(f"{path}: {where}: {first['msg']}.") from error
+    try:
+        deployment = Deployment(
+            server_address=read.server,
+            parties=tuple(
+                RosterParty(name=p.name, identity=bytes.fromhex(p.identity), node=p.node)
+                for p in read.party
+            ),
+        )
+    except RosterError as error:
+        raise RosterError(f"{path}: {error}") from error
+    if deployment.id != read.id:
+        raise RosterError(
+            f"{path}: Expected id {deployment.id}, which is that of its parties, got {read.id}: a "
+            "name or an identity was changed by hand. Ask the operator for the file as it was made."
+        )
+    return deployment
+
+
+def render_deployment(deployment: Deployment) -> str:
+    """The file's text; `load_deployment` gives the same deployment back."""
+    head = (
+        "# The roster of a Parley deployment: public, the same for its server and every party.\n"
+        "# Read its id aloud to each other: one other name or identity, and it is another id.\n"
+        f"#   {deployment.spoken}\n"
+    )
+    content = {
+        "version": 2,
+        "id": deployment.id,
+        "server": deployment.server_address,
+        "party": [
+            {"name": party.name, "identity": party.identity.hex(), "node": party.node}
+            for party in deployment.parties
+        ],
+    }
+    return head + tomli_w.dumps(content)

@@ -1,0 +1,1 @@
+"""A party's records: schema, files, cells, rows ready to learn from."""

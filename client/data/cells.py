@@ -1,0 +1,292 @@
+"""Cells to numbers: one column of a table as the schema says, or the first cell that isn't.
+
+Each function checks a whole column at once and raises a `DataError` that names the first cell at
+fault; none of them looks at more than one value to decide what another becomes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.data.columns import (
+    MISSING_TEXTS,
+    TRUTH,
+    WHOLE_NUMBER,
+    CategoricalColumn,
+    canonical_text,
+)
+from parley.client.data.schema import Schema
+from parley.client.data.table import DataError, Table
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = [
+    "LABEL_READERS",
+    "category_codes",
+    "count_outside",
+    "group_texts",
+    "labelled",
+    "numbers",
+    "plain_texts",
+    "with_points",
+]
+
+
+def numbers(table: Table, name: str, missing: float | None) -> NDArray[Any]:
+    """`[N, …]` finite numbers."""
+    import polars as pl
+
+    if name in table.arrays:
+        values = table.arrays[name]
+        if values.dtype.kind not in "biuf":
+            got = f"dtype {values.dtype}"
+            raise DataError("an array of numbers", got, path=table.path, column=name)
+        if values.dtype.kind == "f":
+            # A copy only where it is written to: arrays can be most of the memory.
+            values = values.astype(np.float64, copy=missing is not None)
+            if missing is not None:
+                values[np.isnan(values)] = missing
+    else:
+        series = table.frame[name]
+        if series.dtype == pl.String and not table.typed:
+            series = _parsed(table, name)
+        if not (series.dtype.is_numeric() or series.dtype in (pl.Boolean, pl.Null)):
+            got = f"type {series.dtype}"
+            raise DataError("a column of numbers", got, path=table.path, column=name)
+        series = series.cast(pl.Float64)
+        if missing is not None:
+            series = series.fill_null(missing).fill_nan(missing)
+        if series.null_count():
+            row = int(series.is_null().arg_max() or 0)
+            raise table.fault("a number", _EMPTY, row=row, column=name)
+        values = series.to_numpy()
+    finite = np.isfinite(values)
+    if not finite.all():
+        at = np.argwhere(~finite)[0]
+        got = f"{values[tuple(at)]}{_inside(at)}"
+        raise table.fault("a finite number", got, row=int(at[0]), column=name)
+    return values
+
+
+def with_points(texts: pl.Series, decimal: str) -> pl.Series:
+    """Texts of numbers, written with a decimal point; beside a comma a point makes it none."""
+    if decimal == ".":
+        return texts
+    points = texts.str.contains(".", literal=True).fill_null(False)
+    return texts.set(points, "no number").str.replace(",", ".", literal=True)
+
+
+def _parsed(table: Table, name: str) -> pl.Series:
+    """`[N]` the numbers that a column of text writes, null where a cell is empty.
+
+    Raises:
+        DataError: the first cell that writes none.
+    """
+    import polars as pl
+
+    raw = table.frame[name]
+    if not table.null_values and table.decimal == ".":
+        plain = raw.cast(pl.Float64, strict=False)
+        if plain.null_count() == raw.null_count():
+            return plain
+    texts = _without(raw.str.strip_chars(), {"", *table.null_values}, ())
+    series = with_points(texts, table.decimal).cast(pl.Float64, strict=False)
+    if (bad := series.is_null() & texts.is_not_null()).any():
+        row = int(bad.arg_max() or 0)
+        raise table.fault("a number", _quoted(texts[row]), row=row, column=name)
+    return series
+
+
+_EMPTY = (
+    "an empty value (the column's `missing` in the schema says what to put there, "
+    "file.null-values which texts mean one)"
+)
+
+
+def _inside(at: NDArray[np.int64]) -> str:
+    return f" at [{','.join(map(str, at[1:]))}]" if len(at) > 1 else ""
+
+
+def _quoted(value: object) -> str:
+    text = str(value)
+    return repr(text if len(text) <= 60 else text[:57] + "…")
+
+
+def count_outside(
+    table: Table, name: str, values: NDArray[Any], interval: tuple[float, float], rule: str
+) -> int:
+    """How many values lie outside the range; an error where the schema refuses them."""
+    low, high = interval
+    if values.min() >= low and values.max() <= high:
+        return 0
+    outside = (values < low) | (values > high)
+    if rule == "refuse":
+        at = np.argwhere(outside)[0]
+        expected, got = f"a number in [{low:g}, {high:g}]", f"{values[tuple(at)]:g}{_inside(at)}"
+        raise table.fault(expected, got, row=int(at[0]), column=name)
+    return int(outside.sum())
+
+
+def _texts(table: Table, name: str, *, listed: Sequence[str] = ()) -> pl.Series:
+    """`[N]` canonical texts, null where a value is empty: null, NaN, "" or one of the null values.
+
+    A text in `listed` is a value, whatever the null values say.
+    """
+    import polars as pl
+
+    series = table.frame[name]
+    dtype = series.dtype
+    if dtype.is_float():
+        series = series.fill_nan(None)
+        if bool(((series == series.floor()) & (series.abs() < 1e15)).all()):
+            series = series.cast(pl.Int64)
+    elif dtype == pl.Boolean:
+        series = series.replace_strict({True: "true", False: "false"}, return_dtype=pl.String)
+    known = dtype in (pl.String, pl.Categorical, pl.Enum, pl.Boolean, pl.Null)
+    if not (known or dtype.is_numeric()):
+        got = f"type {dtype}"
+        raise DataError("a column of text or numbers", got, path=table.path, column=name)
+    texts = series.cast(pl.String).str.strip_chars()
+    if not dtype.is_numeric():
+        texts = _without(texts, {"", *table.null_values}, listed)
+    return texts.str.replace(WHOLE_NUMBER, "$1").replace(TRUTH)
+
+
+def _without(texts: pl.Series, missing: Iterable[str], listed: Sequence[str]) -> pl.Series:
+    """`texts`, null where they are among the missing ones and none that the schema lists."""
+    empty = texts.is_in(sorted(text for text in missing if canonical_text(text) not in listed))
+    return texts.set(empty, None) if empty.any() else texts
+
+
+def _label_texts(table: Table, schema: Schema) -> pl.Series:
+    """`[N]` canonical texts of the label, null where it is missing."""
+    listed = schema.label.texts
+    texts = _texts(table, schema.label_column, listed=listed)
+    return _without(texts, MISSING_TEXTS, listed)
+
+
+def labelled(table: Table, schema: Schema) -> Table:
+    """The table of the records that have a label.
+
+    Raises:
+        DataError: some have none, and the schema doesn't say `missing = "drop"`; the error names
+            their lines or rows.
+    """
+    missing = _label_texts(table, schema).is_null()
+    if not missing.any():
+        return table
+    if schema.label.missing == "drop":
+        return table.take(np.flatnonzero(~missing.to_numpy()))
+    rows = np.flatnonzero(missing.to_numpy())
+    raise table.no_value(
+        "a label in every record",
+        rows,
+        column=schema.label_column,
+        remedy='missing = "drop" in the label\'s column leaves such records out',
+    )
+
+
+def group_texts(table: Table, name: str) -> NDArray[np.str_]:
+    """`[N]` texts of the column that says which party holds a record."""
+    texts = _texts(table, name)
+    if texts.null_count():
+        row = int(texts.is_null().arg_max() or 0)
+        raise table.fault("a party's name", "an empty value", row=row, column=name)
+    return texts.to_numpy().astype(np.str_)
+
+
+def plain_texts(table: Table, name: str) -> pl.Series:
+    """`[N]` canonical texts of a column, "" for an empty value."""
+    return _texts(table, name).fill_null("")
+
+
+def _look_up(texts: pl.Series, known: Sequence[str]) -> NDArray[np.int64]:
+    """`[N]` positions in `known`, −1 for a text that isn't there (or null)."""
+    import polars as pl
+
+    codes = texts.replace_strict(
+        list(known), list(range(len(known))), default=-1, return_dtype=pl.Int64
+    )
+    return codes.fill_null(-1).to_numpy(writable=True)
+
+
+def category_codes(table: Table, name: str, column: CategoricalColumn) -> NDArray[np.int64]:
+    """`[N]` positions of the categories, the other bucket's last."""
+    missing = None if column.missing is None else canonical_text(column.missing)
+    texts = _texts(table, name, listed=column.texts)
+    if missing is not None:
+        texts = texts.fill_null(missing)
+    codes = _look_up(texts, column.texts)
+    unknown = codes < 0
+    if unknown.any():
+        if not column.other:
+            expected = f"one of the categories {_some(column.texts)}"
+            raise _unexpected(table, name, texts, int(unknown.argmax()), expected)
+        codes[unknown] = len(column.texts)
+    return codes
+
+
+def _some(texts: Sequence[str]) -> str:
+    shown = ", ".join(map(repr, texts[:12]))
+    return shown if len(texts) <= 12 else f"{shown} and {len(texts) - 12} more"
+
+
+def _unexpected(table: Table, name: str, texts: pl.Series, row: int, expected: str) -> DataError:
+    got = _EMPTY if texts[row] is None else _quoted(texts[row])
+    return table.fault(expected, got, row=row, column=name)
+
+
+def _binary_labels(table: Table, schema: Schema) -> NDArray[np.float64]:
+    """`[N]` −1/+1."""
+    name, label = schema.label_column, schema.label
+    texts = _label_texts(table, schema)
+    signs = np.zeros(len(texts))
+    named: list[str] = []
+    for side, sign in ((label.positive, 1.0), (label.negative, -1.0)):
+        if isinstance(side, tuple):
+            listed = [canonical_text(value) for value in side]
+            signs[_look_up(texts, listed) >= 0] = sign
+            named += listed
+    rest = 1.0 if label.positive == "rest" else -1.0 if label.negative == "rest" else None
+    if rest is not None:
+        signs[(signs == 0) & texts.is_not_null().to_numpy()] = rest
+    if not signs.all():
+        expected = f"one of the labels {_some(named)}" if rest is None else "a label"
+        raise _unexpected(table, name, texts, int((signs == 0).argmax()), expected)
+    return signs
+
+
+def _class_labels(table: Table, schema: Schema) -> NDArray[np.int64]:
+    """`[N]` classes 0..K−1."""
+    name = schema.label_column
+    texts = _label_texts(table, schema)
+    known = [canonical_text(value) for value in schema.label.classes or ()]
+    classes = _look_up(texts, known)
+    if (classes < 0).any():
+        expected = f"one of the classes {_some(known)}"
+        raise _unexpected(table, name, texts, int((classes < 0).argmax()), expected)
+    return classes
+
+
+def _target_labels(table: Table, schema: Schema) -> NDArray[np.float64]:
+    """`[N]` targets, the label's range mapped to [−1, 1]."""
+    name, label = schema.label_column, schema.label
+    low, high = label.range or (-1.0, 1.0)
+    targets = numbers(table, name, None)
+    count_outside(table, name, targets, (low, high), label.outside)
+    scaled: NDArray[np.float64] = (2 * np.clip(targets, low, high) - low - high) / (high - low)
+    return scaled
+
+
+LABEL_READERS = {
+    "logistic": _binary_labels,
+    "huber-svm": _binary_labels,
+    "softmax": _class_labels,
+    "ridge": _target_labels,
+}
+"""How each kind of model reads the label."""

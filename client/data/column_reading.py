@@ -1,0 +1,134 @@
+"""What a column of unknown meaning holds: numbers, texts, missing values, cells that don't fit.
+
+Rules, for a person to check: a column of text is read as numbers where at most 1 % of the cells
+that aren't missing are no numbers; those are counted and shown by their lines, never left out. What
+is taken as missing is `MISSING_TEXTS`, and in a column of numbers also the marks of `_MARKS`.
+
+    >>> import polars as pl
+    >>> cells = read_cells(pl.Series(["5", "NA", "7.5", None]), decimal=".", texts=True)
+    >>> cells.values.to_list(), cells.missing
+    ([5.0, None, 7.5, None], {'NA': 1, '': 1})
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.data.cells import with_points
+from parley.client.data.columns import MISSING_TEXTS
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["Cells", "decimal_of", "read_cells"]
+
+_MARKS = frozenset({"-", "--", ".", "*", "na", "n.a.", "N.A.", "none", "missing", "unknown"})
+"""Marks for a missing number, which could be a category in a column of texts."""
+
+_ODD_SHARE = 0.01
+
+_DECIMAL_COMMA = r"^[+-]?\d+,\d+$"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cells:
+    """A column, read.
+
+    Attributes:
+        values: `[N]` integers, floats, texts or truth values; null where missing or odd.
+        missing: how often each text that means a missing value is there; "" is an empty cell.
+        odd: `[≥ 0]` places (from 0) of the cells that are no numbers in a column of numbers.
+        near: `[≥ 0]` the same, where there are too many of them to take the column as numbers.
+    """
+
+    values: pl.Series
+    missing: dict[str, int]
+    odd: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    near: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    @property
+    def absent(self) -> int:
+        """How many values are missing."""
+        return sum(self.missing.values())
+
+
+def read_cells(series: pl.Series, *, decimal: str, texts: bool) -> Cells:
+    """The column as numbers if it is one of numbers, else as texts.
+
+    Args:
+        series: `[N]`.
+        decimal: what stands before decimals in text.
+        texts: whether a column of text may be one of numbers (CSV).
+    """
+    import polars as pl
+
+    if series.dtype in (pl.Categorical, pl.Enum):
+        series = series.cast(pl.String)
+    if series.dtype != pl.String:
+        if series.dtype.is_float():
+            series = series.fill_nan(None)
+        return Cells(values=series, missing=_counts(series.is_null(), {}))
+    stripped = series.str.strip_chars()
+    as_texts = _Texts(stripped, MISSING_TEXTS)
+    if not texts:
+        return as_texts.cells()
+    as_numbers = _Texts(stripped, MISSING_TEXTS | _MARKS)
+    numbers = _numbers(as_numbers.present, decimal)
+    odd = np.flatnonzero((numbers.is_null() & as_numbers.present.is_not_null()).to_numpy())
+    there = len(series) - as_numbers.present.null_count()
+    if there and len(odd) <= _ODD_SHARE * there:
+        return Cells(values=_whole(numbers), missing=as_numbers.missing, odd=odd)
+    return as_texts.cells(near=odd if 2 * len(odd) < there else odd[:0])
+
+
+class _Texts:
+    """Texts with the missing ones taken out and counted."""
+
+    def __init__(self, stripped: pl.Series, marks: frozenset[str]) -> None:
+        found = stripped.is_in(sorted(marks))
+        self.present = stripped.set(found.fill_null(False), None)
+        counts = stripped.filter(found & (stripped != "")).value_counts().iter_rows()
+        self.missing = _counts(stripped.is_null() | (stripped == ""), dict(counts))
+
+    def cells(self, near: NDArray[np.int64] | None = None) -> Cells:
+        """As a column of texts."""
+        places = np.zeros(0, np.int64) if near is None else near
+        return Cells(values=self.present, missing=self.missing, near=places)
+
+
+def _counts(empty: pl.Series, texts: dict[str, int]) -> dict[str, int]:
+    counted = dict(sorted(texts.items(), key=lambda entry: (-entry[1], entry[0])))
+    if several := int(empty.sum()):
+        counted[""] = several
+    return counted
+
+
+def _numbers(texts: pl.Series, decimal: str) -> pl.Series:
+    import polars as pl
+
+    return with_points(texts, decimal).cast(pl.Float64, strict=False)
+
+
+def _whole(numbers: pl.Series) -> pl.Series:
+    """As integers where all are whole."""
+    import polars as pl
+
+    exact = (numbers == numbers.floor()) & (numbers.abs() < 2**53)
+    return numbers.cast(pl.Int64) if bool(exact.all()) else numbers
+
+
+def decimal_of(columns: Sequence[pl.Series]) -> str:
+    """ "," where a column's cells all read as numbers with a decimal comma, else "."."""
+    for series in columns:
+        there = series.str.strip_chars()
+        there = there.filter(~there.is_in(sorted(MISSING_TEXTS | _MARKS)))
+        if len(there) and bool((there.str.contains(_DECIMAL_COMMA)).any()):
+            numbers = _numbers(there, ",")
+            if numbers.null_count() <= _ODD_SHARE * len(there):
+                return ","
+    return "."

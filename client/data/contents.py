@@ -1,0 +1,149 @@
+"""What a table holds, however it is saved: a digest of its rows as a multiset.
+
+A ledger knows data by the digest of their bytes, and beside it by this one, which is the same for
+the same records in another order, in another format (CSV, Parquet), with other line ends, column
+order or spelling of numbers (1, 1.0, 1e0). It covers the columns that are learned from, by name and
+kind, and each row's cells as they were parsed; ranges, categories and scaling of the schema don't
+enter, so that another schema of the same columns is no new data set.
+
+    H(row) = BLAKE2b-256 of its cells in the order of the columns' names,   T = Σ H(row) mod 2²⁵⁶
+
+The sum forgets the order, and sums of several files add up. It is no commitment: whoever looks for
+two tables of one digest can find them, and gains one budget for both. One changed row is another
+digest: such data get a budget of their own, and nothing here sees how much the two share.
+
+    >>> import numpy as np
+    >>> one = of_rows(np.array([[1.0, 0.5], [2.0, 0.0]]), np.array([1, -1]))
+    >>> same = of_rows(np.array([[2.0, -0.0], [1.0, 0.5]]), np.array([-1.0, 1.0]))
+    >>> one == same, one == one + one, str(one)[:5]
+    (True, False, 'rows:')
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b, sha256
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.data.cells import plain_texts, with_points
+from parley.client.data.table import Table
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from parley.client.data.schema import Schema
+
+__all__ = ["Contents", "of_rows", "of_table", "sum_of"]
+
+_CHUNK = 4096
+"""Rows put side by side at a time."""
+
+_MODULUS = 1 << 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contents:
+    """The multiset of a table's rows.
+
+    Attributes:
+        columns: digest of the columns' names and kinds.
+        rows: N.
+        total: T.
+    """
+
+    columns: str
+    rows: int
+    total: int
+
+    def __add__(self, other: Contents) -> Contents:
+        """The rows of both.
+
+        Raises:
+            ValueError: their columns differ.
+        """
+        if self.columns != other.columns:
+            raise ValueError("Expected tables of the same columns, got others.")
+        total = (self.total + other.total) % _MODULUS
+        return Contents(columns=self.columns, rows=self.rows + other.rows, total=total)
+
+    def __str__(self) -> str:
+        """How a ledger writes it: a digest, which says nothing about the number of rows."""
+        text = f"{self.columns} {self.rows} {self.total:064x}"
+        return "rows:" + sha256(text.encode("ascii")).hexdigest()
+
+
+def sum_of(parts: Sequence[Contents]) -> Contents | None:
+    """The rows of several tables together; None of none."""
+    return functools.reduce(operator.add, parts) if parts else None
+
+
+def of_table(table: Table, schema: Schema) -> Contents:
+    """The contents of a table, in the columns that the schema learns from."""
+    used = sorted(name for name, column in schema.columns.items() if column.kind != "ignore")
+    kinds = [(name, schema.columns[name].kind) for name in used]
+    columns = [
+        _bits(table.arrays[name]) if name in table.arrays else _cells(table, name) for name in used
+    ]
+    return _summed(columns, table.rows, named=repr(kinds))
+
+
+def of_rows(rows: NDArray[Any], labels: NDArray[Any]) -> Contents:
+    """The contents of `[N, p]` prepared rows and their `[N]` labels."""
+    return _summed([_bits(rows), _bits(labels)], len(labels), named=f"prepared {rows.shape[1:]}")
+
+
+def _summed(columns: list[NDArray[np.uint64]], rows: int, *, named: str) -> Contents:
+    total = 0
+    for begin in range(0, rows, _CHUNK):
+        piece = [column[begin : begin + _CHUNK].reshape(-1, _width(column)) for column in columns]
+        together = np.concatenate(piece, axis=1)
+        for row in together:
+            total += int.from_bytes(blake2b(row.data, digest_size=32).digest(), "big")
+    digest = sha256(named.encode()).hexdigest()
+    return Contents(columns=digest, rows=rows, total=total % _MODULUS)
+
+
+def _width(column: NDArray[Any]) -> int:
+    return int(np.prod(column.shape[1:], dtype=np.int64))
+
+
+def _bits(values: NDArray[Any]) -> NDArray[np.uint64]:
+    """`[N, …]` numbers as the bits of their doubles, with one zero and one NaN."""
+    if values.dtype.kind not in "biuf":
+        return _texts_bits([str(value) for value in values.ravel()]).reshape(values.shape)
+    numbers = np.ascontiguousarray(values, dtype=np.float64) + 0.0
+    numbers[np.isnan(numbers)] = np.nan
+    return numbers.view(np.uint64)
+
+
+def _cells(table: Table, name: str) -> NDArray[np.uint64]:
+    """`[N]` cells: what reads as a number by its value, anything else by its text."""
+    import polars as pl
+
+    series: pl.Series = table.frame[name]
+    if series.dtype.is_numeric():
+        return _bits(series.cast(pl.Float64).fill_null(np.nan).to_numpy())
+    texts = plain_texts(table, name)
+    parsed = with_points(texts, table.decimal).cast(pl.Float64, strict=False)
+    bits = _bits(parsed.fill_null(np.nan).to_numpy())
+    others = parsed.is_null() | ~parsed.is_finite()
+    if others.any():
+        at = others.fill_null(True).to_numpy()
+        bits[at] = _texts_bits(texts.filter(others.fill_null(True)).to_list())
+    return bits
+
+
+def _texts_bits(texts: list[str]) -> NDArray[np.uint64]:
+    known = {
+        text: int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
+        for text in set(texts)
+    }
+    # An empty cell is the same whether a file of text or one of numbers has it.
+    known[""] = int(np.float64(np.nan).view(np.uint64))
+    return np.array([known[text] for text in texts], dtype=np.uint64)

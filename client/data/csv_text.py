@@ -1,0 +1,198 @@
+"""CSV as text: a file of any size in batches of whole records, decoded and decompressed on the way.
+
+A batch ends where a record ends: at a line's end that no quoted field reaches over. Where a batch
+has no quotation mark that is its last line's end; otherwise Python's `csv` says where records end.
+Every batch knows the line it begins on, so that an error can name a cell's line.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from parley.client.data.table import DataError
+
+__all__ = ["CsvBatch", "csv_batches", "open_plain", "text_pieces"]
+
+_PIECE = 2**22
+"""Bytes read at a time."""
+
+_LONGEST = 2**24
+"""Characters of the longest record (or gap) that is read."""
+
+
+@contextmanager
+def open_plain(path: str | Path) -> Iterator[BinaryIO]:
+    """The file's content as a stream, decompressed where it is gzip.
+
+    Raises:
+        DataError: the file isn't there, can't be read, or its compressed data are damaged.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"
+            file.seek(0)
+            yield cast("BinaryIO", gzip.GzipFile(fileobj=file)) if packed else file
+    except FileNotFoundError:
+        raise DataError("a file", "nothing there", path=path) from None
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError("whole gzip data", str(error).rstrip("."), path=path) from error
+    except OSError as error:
+        raise DataError("a readable file", error.strerror, path=path) from error
+
+
+def text_pieces(path: str | Path, encoding: str) -> Iterator[str]:
+    """The file's text, a few MiB at a time, without a byte-order mark.
+
+    Raises:
+        DataError: as `open_plain`; bytes that aren't text of this encoding (their line is named).
+    """
+    decoder = codecs.getincrementaldecoder("utf-8-sig" if encoding == "utf-8" else encoding)()
+    line = 1
+    with open_plain(path) as stream:
+        while True:
+            piece = stream.read(_PIECE)
+            try:
+                text = decoder.decode(piece, final=not piece)
+            except UnicodeDecodeError as error:
+                at = line + error.object[: error.start].count(b"\n")
+                got = f"byte 0x{error.object[error.start]:02x}"
+                remedy = ' (file.encoding = "windows-1252" reads what older Windows programs wrote)'
+                expected = f"text in {encoding}{remedy if encoding == 'utf-8' else ''}"
+                raise DataError(expected, got, path=path, row=at) from None
+            line += text.count("\n")
+            if text:
+                yield text
+            if not piece:
+                return
+
+
+@dataclass(frozen=True, kw_only=True)
+class CsvBatch:
+    """Some whole records.
+
+    Attributes:
+        path: of the file.
+        text: their lines, without the last line's end.
+        line: the file's line (from 1) on which the first of them begins.
+        separator: between fields.
+    """
+
+    path: str
+    text: str
+    line: int
+    separator: str
+
+    def records(self) -> Iterator[tuple[int, list[str]]]:
+        """Each record's first line and its fields, as Python's `csv` reads them.
+
+        Raises:
+            DataError: a line that isn't CSV, a quotation mark that is never closed, or a field of
+                more than `csv.field_size_limit()`.
+        """
+        # Lines end at \n alone: \r\n leaves its \r to the csv module, which takes it off. Strict,
+        # because a mark that is never closed would make one cell of all records after it.
+        lines = io.StringIO(self.text, newline="\n")
+        reader = csv.reader(lines, delimiter=self.separator, strict=True)
+        begin = self.line
+        try:
+            for fields in reader:
+                yield begin, fields
+                begin = self.line + reader.line_num
+        except csv.Error as error:
+            raise _no_csv(error, path=self.path, line=begin) from error
+
+    def line_of(self, record: int) -> int:
+        """The line on which record `record` (from 0) begins."""
+        if '"' not in self.text:
+            return self.line + record
+        return next(line for k, (line, _) in enumerate(self.records()) if k == record)
+
+    def rows(self, width: int) -> list[list[str]]:
+        """The fields of all records.
+
+        Raises:
+            DataError: as `records`; a record without `width` fields.
+        """
+        found: list[list[str]] = []
+        for line, fields in self.records():
+            if len(fields) != width:
+                got = "an empty line" if not fields else f"{len(fields)}"
+                raise DataError(f"{width} fields", got, path=self.path, row=line)
+            found.append(fields)
+        return found
+
+
+def csv_batches(path: str | Path, *, separator: str, encoding: str) -> Iterator[CsvBatch]:
+    """The records of a CSV, header included, in batches; line ends at the file's end are left out.
+
+    Raises:
+        DataError: as `text_pieces`; a record of more than 16 MiB, such as a quotation mark that is
+            never closed makes.
+    """
+    rest, line = "", 1
+    pieces = text_pieces(path, encoding)
+    while True:
+        piece = next(pieces, None)
+        rest += piece or ""
+        cut = len(rest) if piece is None else _records_end(rest, separator, path, line)
+        body = rest[:cut].rstrip("\r\n")
+        if body:
+            yield CsvBatch(path=str(path), text=body, line=line, separator=separator)
+            # Empty lines may be the file's end: they wait for what follows them.
+            line += body.count("\n") + 1
+            rest = rest[len(body) :].partition("\n")[2]
+        if piece is None:
+            return
+        if len(rest) > _LONGEST:
+            expected = f"records of at most {_LONGEST:,} characters"
+            got = "a longer one (a quotation mark that is never closed?)"
+            raise DataError(expected, got, path=path, row=line)
+
+
+def _records_end(text: str, separator: str, path: str | Path, line: int) -> int:
+    """Where the last record ends that surely ends within `text`, of which more is to come."""
+    if '"' not in text:
+        return text.rfind("\n") + 1
+    passed = before = 0
+    lines = io.StringIO(text, newline="\n")
+
+    def counted() -> Iterator[str]:
+        nonlocal passed
+        for one in lines:
+            passed += len(one)
+            yield one
+
+    end = 0
+    try:
+        for _ in csv.reader(counted(), delimiter=separator):
+            # The last record may go on in the text to come.
+            before, end = end, passed
+    except csv.Error as error:
+        at = line + text[:end].count("\n")
+        raise _no_csv(error, path=path, line=at) from error
+    return before
+
+
+def _no_csv(error: csv.Error, *, path: str | Path, line: int) -> DataError:
+    text = str(error)
+    for part, expected, got in (
+        ("unexpected end of data", "a quotation mark that is closed", "the end of the file"),
+        ("new-line character", "lines that end in \\n or \\r\\n", "\\r within a line"),
+        (
+            "field larger",
+            f"fields of at most {csv.field_size_limit():,} characters",
+            "a longer one (a quotation mark that is never closed?)",
+        ),
+    ):
+        if part in text:
+            return DataError(expected, got, path=path, row=line)
+    return DataError("CSV", text, path=path, row=line)

@@ -1,0 +1,340 @@
+"""Tables as they lie on disk: CSV (also .gz), Parquet and .npz, read as a schema says, in batches.
+
+A reader checks what belongs to the file (there, whole, the columns of the schema and no others, no
+more than there is room for) and hands the cells on unchanged; what they may contain is checked in
+`parley.client.data.records`. Every fault is a `DataError` that names file, line or row, column,
+what was
+expected and what came. No file is held whole: a batch of a CSV is some MiB of text, a batch of a
+Parquet file some ten thousand rows, and a .npz's arrays are measured before they are loaded.
+"""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.data.columns import ArrayColumn
+from parley.client.data.csv_text import CsvBatch, csv_batches
+from parley.client.data.memory import Room, room_for
+from parley.client.data.schema import FileFormat, Schema
+from parley.client.data.table import DataError, Table
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = [
+    "csv_tables",
+    "file_format",
+    "parquet_frames",
+    "read_arrays",
+    "read_tables",
+    "table_of",
+]
+
+_SUFFIXES = {".csv": "csv", ".csv.gz": "csv", ".gz": "csv", ".parquet": "parquet", ".npz": "npz"}
+
+_ROWS = 65536
+"""Rows of a batch of Parquet or .npz."""
+
+
+def file_format(path: str | Path, schema: Schema | None = None) -> str:
+    """ "csv", "parquet" or "npz": what the schema says, else the suffix.
+
+    Raises:
+        DataError: neither says.
+    """
+    if schema is not None and schema.file.format is not None:
+        return schema.file.format
+    name = Path(path).name.lower()
+    for suffix, kind in _SUFFIXES.items():
+        if name.endswith(suffix):
+            return kind
+    raise DataError(
+        "a suffix .csv, .csv.gz, .parquet or .npz (or file.format in the schema)",
+        repr(Path(path).name),
+        path=path,
+    )
+
+
+def read_tables(
+    path: str | Path, schema: Schema, *, keep: str | None = None, sampled: bool = False
+) -> Iterator[Table]:
+    """The columns of the file at `path` that the schema uses, and column `keep`, in batches.
+
+    There must be room for the features of all records or, if they are to be `sampled`, for the
+    cells that the sample is drawn from.
+
+    Raises:
+        DataError: no such file, not whole, no rows, columns missing, twice or not in the schema,
+            lines with too few or too many fields, more than there is room for.
+    """
+    wanted = [n for n, c in schema.columns.items() if c.kind != "ignore" or n == keep]
+    room = room_for(schema.file.max_gib)
+    room.check_left(path)
+    match file_format(path, schema):
+        case "csv":
+            tables = _csv_tables(path, schema, wanted)
+        case "parquet":
+            most = None if sampled else room
+            tables = _parquet_tables(path, schema, wanted, most)
+        case _:
+            tables = _npz_tables(path, schema, wanted, room)
+    rows = size = 0
+    for table in tables:
+        room.check_left(path)
+        rows += table.rows
+        size += table.size
+        if sampled:
+            room.check_bytes(size, path=path)
+        else:
+            room.check_records(rows, features=schema.dimension, path=path)
+        yield table
+    if not rows:
+        raise DataError("at least one record", "none", path=path)
+
+
+def _check_names(path: str | Path, names: list[str], schema: Schema) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise DataError("every column name once", f"{twice} more than once", path=path)
+    missing = [name for name in schema.columns if name not in names]
+    extra = [name for name in names if name not in schema.columns]
+    if missing or extra:
+        got = [f"no column {missing}"] if missing else []
+        if extra:
+            got.append(f'{extra}, not in the schema (kind = "ignore" leaves a column out)')
+        raise DataError("the columns of the schema", " and ".join(got), path=path)
+
+
+def csv_tables(
+    path: str | Path, file: FileFormat, choose: Callable[[list[str] | None, int], list[str]]
+) -> Iterator[tuple[CsvBatch, pl.DataFrame]]:
+    """Every batch of a CSV, and its cells as text.
+
+    Args:
+        path: of the file.
+        file: separator, encoding, and whether the first line names the columns.
+        choose: gives the columns' names from those of the header (None without one) and the
+            number of fields of the first record.
+
+    Raises:
+        DataError: as `csv_batches`; an empty file; a record of another number of fields.
+    """
+    names: list[str] = []
+    for batch in csv_batches(path, separator=file.separator, encoding=file.encoding):
+        content = batch
+        if not names:
+            first = next(batch.records())[1]
+            names = choose([name.strip() for name in first] if file.header else None, len(first))
+            content = _without_header(batch) if file.header else batch
+        if content.text:
+            yield content, _cells(content, names)
+    if not names:
+        raise DataError("at least one record", "an empty file", path=path)
+
+
+def _without_header(batch: CsvBatch) -> CsvBatch:
+    begin = next((line for k, (line, _) in enumerate(batch.records()) if k == 1), None)
+    if begin is None:
+        return replace(batch, text="")
+    return replace(batch, text=batch.text.split("\n", begin - batch.line)[-1], line=begin)
+
+
+def _cells(batch: CsvBatch, names: list[str]) -> pl.DataFrame:
+    """The batch as a frame of text."""
+    import polars as pl
+
+    quoted = '"' in batch.text
+    types = dict.fromkeys(names, pl.String)
+    try:
+        frame = pl.read_csv(
+            batch.text.encode(),
+            has_header=False,
+            separator=batch.separator,
+            schema=types,
+            quote_char='"' if quoted else None,
+            truncate_ragged_lines=False,
+        )
+    except pl.exceptions.PolarsError:
+        pass  # a record too wide, or a quotation mark within a field: read more slowly below
+    else:
+        # A record with too few fields reads as null at its end, and so does an empty last field;
+        # a quotation mark within a field can make one record of two.
+        if not (quoted or frame[names[-1]].null_count()):
+            return frame
+        if len(batch.rows(len(names))) == frame.height:
+            return frame
+    columns = zip(*batch.rows(len(names)), strict=True)
+    return pl.DataFrame(dict(zip(names, columns, strict=True)), types)
+
+
+def _csv_tables(path: str | Path, schema: Schema, wanted: list[str]) -> Iterator[Table]:
+    def choose(header: list[str] | None, width: int) -> list[str]:
+        if header is None:
+            return list(schema.columns)
+        _check_names(path, header, schema)
+        return header
+
+    for batch, frame in csv_tables(path, schema.file, choose):
+        yield Table(
+            path=str(path),
+            frame=frame.select(wanted),
+            arrays={},
+            typed=False,
+            null_values=schema.file.null_values,
+            decimal=schema.file.decimal,
+            row_unit="line",
+            row_number=batch.line_of,
+        )
+
+
+def _parquet_tables(
+    path: str | Path, schema: Schema, wanted: list[str], room: Room | None
+) -> Iterator[Table]:
+    def choose(names: list[str], rows: int) -> list[str]:
+        _check_names(path, names, schema)
+        if room is not None:
+            room.check_records(rows, features=schema.dimension, path=path)
+        return wanted
+
+    for begin, frame in parquet_frames(path, choose):
+        yield Table(
+            path=str(path),
+            frame=frame,
+            arrays={},
+            null_values=schema.file.null_values,
+            row_number=_counted_from(begin),
+        )
+
+
+def _counted_from(begin: int) -> Callable[[int], int]:
+    return lambda row: begin + row + 1
+
+
+def parquet_frames(
+    path: str | Path, choose: Callable[[list[str], int], list[str]]
+) -> Iterator[tuple[int, pl.DataFrame]]:
+    """Batches of a Parquet file: the first row's place (from 0) and the columns that are wanted.
+
+    Args:
+        path: of the file.
+        choose: gives the wanted columns from the names of all and the number of rows, which the
+            file's footer states.
+
+    Raises:
+        DataError: the file isn't there or isn't whole.
+    """
+    import polars as pl
+
+    if not Path(path).is_file():
+        got = "Is a directory" if Path(path).is_dir() else "nothing there"
+        raise DataError("a file", got, path=path)
+    try:
+        names = list(pl.read_parquet_schema(path))
+        scan = pl.scan_parquet(path, glob=False)
+        rows = int(scan.select(pl.len()).collect().item())
+        wanted = choose(names, rows)
+        for begin in range(0, rows, _ROWS):
+            yield begin, scan.select(wanted).slice(begin, _ROWS).collect()
+    # What polars raises on damaged input; PanicException is no Exception.
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        got = (str(error).splitlines() or ["damaged data"])[0]
+        raise DataError("a Parquet file", got, path=path) from error
+
+
+def _npz_tables(path: str | Path, schema: Schema, wanted: list[str], room: Room) -> Iterator[Table]:
+    def choose(names: list[str]) -> list[str]:
+        _check_names(path, names, schema)
+        return wanted
+
+    table = table_of(read_arrays(path, choose, room), schema, path=path)
+    for begin in range(0, table.rows, _ROWS):
+        yield table.take(np.arange(begin, min(begin + _ROWS, table.rows)))
+
+
+def read_arrays(
+    path: str | Path, choose: Callable[[list[str]], list[str]], room: Room
+) -> dict[str, NDArray[Any]]:
+    """The arrays of a .npz file that `choose` picks from their names.
+
+    Raises:
+        DataError: not a .npz file, damaged, one of the arrays holds Python objects, or they take
+            more memory than there is room for.
+    """
+    if not Path(path).is_file():
+        raise DataError("a file", "nothing there", path=path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = [name for name in archive.namelist() if name.endswith(".npy")]
+            wanted = choose([name.removesuffix(".npy") for name in members])
+            # By the headers, before anything is loaded: few bytes can say many.
+            size = sum(_array_size(archive, f"{name}.npy") for name in wanted)
+        room.check_bytes(size, path=path)
+        # From the file, not from its bytes in memory: a large archive would be held twice.
+        with np.load(path, allow_pickle=False) as loaded:
+            return {name: loaded[name] for name in wanted}
+    except DataError:
+        raise
+    except Exception as error:
+        # numpy parses a header as Python text, zipfile and zlib parse the rest: what they raise on
+        # damaged input is no list that one could write down, and each of it means the same.
+        got = (str(error).splitlines() or [type(error).__name__])[0]
+        raise DataError("a .npz file of plain arrays", got, path=path) from error
+
+
+def _array_size(archive: zipfile.ZipFile, member: str) -> int:
+    """Bytes of the array, as its header states them.
+
+    Raises:
+        ValueError: no such header, or Python objects.
+    """
+    with archive.open(member) as stream:
+        version = np.lib.format.read_magic(stream)
+        read = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }.get(version)
+        if read is None:
+            raise ValueError(f"Expected version 1.0 or 2.0 of the .npy format, got {version}.")
+        shape, _, dtype = read(stream)
+    if dtype.hasobject:
+        raise ValueError("Expected numbers or text, got Python objects.")
+    return math.prod(shape) * dtype.itemsize
+
+
+def table_of(columns: Mapping[str, NDArray[Any]], schema: Schema, *, path: str | Path) -> Table:
+    """The table of columns that are in memory already, `[N]` each (`[N, …]` for kind "array").
+
+    Raises:
+        DataError: columns of different lengths or of a shape that the schema doesn't say.
+    """
+    import polars as pl
+
+    rows = max((values.shape[0] for values in columns.values() if values.ndim), default=0)
+    flat: dict[str, pl.Series] = {}
+    arrays: dict[str, NDArray[Any]] = {}
+    for name, values in columns.items():
+        column = schema.columns[name]
+        cell = column.shape if isinstance(column, ArrayColumn) else ()
+        if values.shape != (rows, *cell):
+            expected = f"an array of shape {(rows, *cell)}"
+            raise DataError(expected, f"shape {values.shape}", path=path, column=name)
+        if isinstance(column, ArrayColumn):
+            arrays[name] = values
+        elif values.dtype.kind not in "biufU":
+            raise DataError("numbers or text", f"dtype {values.dtype}", path=path, column=name)
+        else:
+            flat[name] = pl.Series(name, values)
+    return Table(
+        path=str(path),
+        frame=pl.DataFrame(flat),
+        arrays=arrays,
+        null_values=schema.file.null_values,
+    )

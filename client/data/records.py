@@ -1,0 +1,336 @@
+"""Records: what a party learns from, made of its file and the public schema alone.
+
+    read_records(paths, schema, model_kind)   one table, of one file or several
+    read_party_files(glob, schema, model_kind) one file a party
+
+Features are float64 rows with ‖x‖₂ ≤ 1; labels are −1/+1 (logistic, huber-svm), classes 0..K−1
+(softmax) or targets in [−1, 1] (ridge). Nothing is estimated from the data.
+
+    >>> import numpy as np
+    >>> schema = Schema.from_toml('''
+    ... [columns]
+    ... age = { kind = "numeric", range = [0, 100] }
+    ... sick = { kind = "label", positive = "yes", negative = "no" }
+    ... ''')
+    >>> table = {"age": np.array([50, 75]), "sick": np.array(["no", "yes"])}
+    >>> records = records_from_columns(table, schema, "logistic")
+    >>> records.features.tolist(), records.labels.tolist()
+    ([[0.0], [0.5]], [-1.0, 1.0])
+"""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.data.cells import (
+    LABEL_READERS,
+    category_codes,
+    count_outside,
+    group_texts,
+    labelled,
+    numbers,
+)
+from parley.client.data.columns import ArrayColumn, CategoricalColumn, NumericColumn
+from parley.client.data.contents import Contents, of_table, sum_of
+from parley.client.data.readers import read_tables, table_of
+from parley.client.data.schema import Schema, SchemaError
+from parley.client.data.table import DataError, Table
+
+__all__ = [
+    "LABEL_READERS",
+    "DataError",
+    "Records",
+    "as_classes",
+    "check_label",
+    "find_party_files",
+    "read_party_files",
+    "read_records",
+    "records_from_columns",
+]
+
+_CHUNK = 4096
+"""Rows filled at a time, so that the rows being written stay in cache."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Records:
+    """N records ready to learn from.
+
+    Attributes:
+        features: `[N, p]` float64, ‖row‖₂ ≤ 1.
+        labels: `[N]` float64 (−1/+1, or targets in [−1, 1]) or int64 (classes 0..K−1).
+        feature_names: `[p]`.
+        groups: `[N]` text of the column that says which party a record belongs to, or None.
+        clamped: how many values of a column lay outside its range and were clamped. It is read
+            off the data: for the person who holds them, never to be sent.
+        contents: of all files read, whatever was drawn from them; None where none was read.
+    """
+
+    features: NDArray[np.float64]
+    labels: NDArray[Any]
+    feature_names: tuple[str, ...]
+    groups: NDArray[np.str_] | None = None
+    clamped: Mapping[str, int] = field(default_factory=dict)
+    contents: Contents | None = None
+
+    def __post_init__(self) -> None:
+        if self.features.ndim != 2 or self.features.shape[1] != len(self.feature_names):
+            expected = f"features of shape [N, {len(self.feature_names)}]"
+            raise ValueError(f"Expected {expected}, got {self.features.shape}.")
+        for name, values in (("labels", self.labels), ("groups", self.groups)):
+            if values is not None and values.shape != (len(self),):
+                raise ValueError(f"Expected {len(self)} {name}, got shape {values.shape}.")
+
+    def __len__(self) -> int:
+        return int(self.features.shape[0])
+
+    def take(self, rows: NDArray[np.integer[Any]]) -> Records:
+        """The records of the chosen rows, in the order given (`clamped` is of the whole)."""
+        return Records(
+            features=self.features[rows],
+            labels=self.labels[rows],
+            feature_names=self.feature_names,
+            groups=None if self.groups is None else self.groups[rows],
+            clamped=self.clamped,
+            contents=self.contents,
+        )
+
+
+def read_records(
+    paths: str | Path | Sequence[str | Path],
+    schema: Schema,
+    model_kind: str,
+    *,
+    group_column: str | None = None,
+    sample: int | None = None,
+    rng: np.random.Generator | None = None,
+) -> Records:
+    """The records of one file, or of several one after another.
+
+    Args:
+        paths: CSV (.csv, .csv.gz), Parquet or .npz.
+        schema: what the columns are.
+        model_kind: logistic, huber-svm, softmax or ridge: how the label is read.
+        group_column: a column of the schema (of any kind) kept as text in `groups`.
+        sample: draw that many rows without replacement, in the order of the files.
+        rng: where the draw comes from; required with `sample`.
+
+    Raises:
+        DataError: the data aren't what the schema says: file, line or row, column, what was
+            expected, what came.
+        SchemaError: the schema's label has no reading for `model_kind`.
+        ValueError: an unknown group column or model kind, more rows asked for than there are.
+    """
+    check_label(schema, model_kind)
+    if group_column is not None and group_column not in schema.columns:
+        raise ValueError(f"Expected a group column of the schema, got {group_column!r}.")
+    several = [paths] if isinstance(paths, str | Path) else list(paths)
+    if not several:
+        raise ValueError("Expected at least one file, got none.")
+    drawn = sample is not None
+    tables = (
+        table
+        for path in several
+        for table in _labelled_tables(path, schema, keep=group_column, sampled=drawn)
+    )
+    contents: list[Contents] = []
+    noted = _noted(tables, schema, contents)
+    try:
+        chosen = noted if sample is None else _draw(list(noted), sample, rng)
+        records = _join([_encode(table, schema, model_kind, group_column) for table in chosen])
+    except MemoryError as error:
+        raise DataError("records that fit into memory", "more", path=several[0]) from error
+    return replace(records, contents=sum_of(contents))
+
+
+def _noted(tables: Iterable[Table], schema: Schema, contents: list[Contents]) -> Iterator[Table]:
+    """The tables, each of whose contents is noted as it comes by: before anything is drawn."""
+    for table in tables:
+        contents.append(of_table(table, schema))
+        yield table
+
+
+def _labelled_tables(
+    path: str | Path, schema: Schema, *, keep: str | None, sampled: bool
+) -> Iterator[Table]:
+    """The file's batches, without the records that the schema's rule on labels leaves out."""
+    found = False
+    for table in read_tables(path, schema, keep=keep, sampled=sampled):
+        kept = labelled(table, schema)
+        if kept.rows:
+            found = True
+            yield kept
+    if not found:
+        raise DataError("at least one record with a label", "none", path=path)
+
+
+def find_party_files(pattern: str) -> list[Path]:
+    """The files that `pattern` (a glob; ** descends) names, party-2 before party-10.
+
+    Raises:
+        DataError: none.
+    """
+    found = [Path(name) for name in glob.glob(pattern, recursive=True)]
+    files = sorted((path for path in found if path.is_file()), key=_natural)
+    if not files:
+        raise DataError("at least one file, one a party", "none", path=pattern)
+    return files
+
+
+def read_party_files(pattern: str, schema: Schema, model_kind: str) -> list[Records]:
+    """One party's records for each file of `find_party_files(pattern)`, in its order.
+
+    Raises:
+        DataError, SchemaError: as `read_records`; a party without a record is an error.
+    """
+    return [read_records(path, schema, model_kind) for path in find_party_files(pattern)]
+
+
+def records_from_columns(
+    columns: Mapping[str, NDArray[Any]],
+    schema: Schema,
+    model_kind: str,
+    *,
+    source: str = "in memory",
+) -> Records:
+    """The records of columns in memory, `[N]` each (`[N, …]` for kind "array"), as `read_records`.
+
+    Raises:
+        DataError, SchemaError: as `read_records`; a column of the schema is missing.
+    """
+    check_label(schema, model_kind)
+    used = [name for name, column in schema.columns.items() if column.kind != "ignore"]
+    if absent := [name for name in used if name not in columns]:
+        raise DataError("the columns of the schema", f"no column {absent}", path=source)
+    table = table_of({name: columns[name] for name in used}, schema, path=source)
+    kept = labelled(table, schema)
+    if not kept.rows:
+        raise DataError("at least one record with a label", "none", path=source)
+    return _encode(kept, schema, model_kind, None)
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    parts = re.split(r"(\d+)", str(path))
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
+
+
+def _draw(tables: list[Table], sample: int, rng: np.random.Generator | None) -> list[Table]:
+    if rng is None:
+        raise ValueError("Expected rng beside sample, got None.")
+    ends = np.cumsum([0] + [table.rows for table in tables])
+    if not 1 <= sample <= ends[-1]:
+        raise ValueError(f"Expected a sample of 1 to {ends[-1]} records, got {sample}.")
+    chosen = np.sort(rng.choice(ends[-1], sample, replace=False))
+    drawn = [
+        table.take(chosen[(chosen >= begin) & (chosen < end)] - begin)
+        for table, begin, end in zip(tables, ends[:-1], ends[1:], strict=True)
+    ]
+    return [table for table in drawn if table.rows]
+
+
+def _join(parts: list[Records]) -> Records:
+    """The records of all parts, which are emptied one by one so as not to be held twice."""
+    if len(parts) == 1:
+        return parts[0]
+    groups = [part.groups for part in parts if part.groups is not None]
+    labels = np.concatenate([part.labels for part in parts])
+    names = parts[0].feature_names
+    clamped = {
+        name: sum(p.clamped.get(name, 0) for p in parts) for p in parts for name in p.clamped
+    }
+    features = np.empty((len(labels), len(names)))
+    end = len(labels)
+    while parts:
+        part = parts.pop()
+        features[end - len(part) : end] = part.features
+        end -= len(part)
+    return Records(
+        features=features,
+        labels=labels,
+        feature_names=names,
+        groups=np.concatenate(groups) if groups else None,
+        clamped=clamped,
+    )
+
+
+def _encode(table: Table, schema: Schema, model_kind: str, group_column: str | None) -> Records:
+    clamped: dict[str, int] = {}
+    values: list[tuple[int, NumericColumn | ArrayColumn | CategoricalColumn, NDArray[Any]]] = []
+    begin = 0
+    for name, column in schema.features.items():
+        if isinstance(column, CategoricalColumn):
+            values.append((begin, column, category_codes(table, name, column)))
+        else:
+            cells = numbers(table, name, column.missing)
+            outside = count_outside(table, name, cells, column.range, column.outside)
+            if outside:
+                clamped[name] = outside
+            values.append((begin, column, cells))
+        begin += column.width
+    features = np.zeros((table.rows, schema.dimension))
+    for first in range(0, table.rows, _CHUNK):
+        rows = slice(first, first + _CHUNK)
+        chunk = features[rows]
+        for at, column, cells in values:
+            if isinstance(column, CategoricalColumn):
+                chunk[np.arange(len(chunk)), at + cells[rows]] = 1.0
+            else:
+                encoded = column.encode(cells[rows].astype(np.float64))
+                chunk[:, at : at + column.width] = encoded.reshape(len(chunk), column.width)
+        schema.scale_rows(chunk)
+    groups = None
+    if group_column is not None:
+        groups = group_texts(table, group_column)
+    return Records(
+        features=features,
+        labels=LABEL_READERS[model_kind](table, schema),
+        feature_names=schema.feature_names,
+        groups=groups,
+        clamped=clamped,
+    )
+
+
+def check_label(schema: Schema, model_kind: str) -> None:
+    """Raises SchemaError where the schema's label has no reading for `model_kind`."""
+    if model_kind not in LABEL_READERS:
+        raise ValueError(f"Expected a model of {', '.join(LABEL_READERS)}, got {model_kind!r}.")
+    label = schema.label
+    given, needs = {
+        "logistic": (label.positive, "positive and negative"),
+        "huber-svm": (label.positive, "positive and negative"),
+        "softmax": (label.classes, "classes"),
+        "ridge": (label.range, "range"),
+    }[model_kind]
+    if given is None:
+        raise SchemaError(
+            f"Expected the label {schema.label_column!r} to give {needs} for a {model_kind} model,"
+            " got none."
+        )
+
+
+def as_classes(labels: NDArray[Any], classes: int) -> tuple[NDArray[np.int64], int]:
+    """Labels as a network takes them, 0..K−1, and K: −1/+1 become 0 and 1.
+
+    Args:
+        labels: `[N]`, as a linear model takes them.
+        classes: K of the schema; 0 where labels are −1/+1.
+
+    Raises:
+        ValueError: a label outside the classes.
+    """
+    if not classes:
+        return (np.asarray(labels, dtype=np.float64) > 0).astype(np.int64), 2
+    whole = np.asarray(labels).astype(np.int64)
+    if len(whole) and not (whole.min() >= 0 and whole.max() < classes):
+        raise ValueError(
+            f"Expected labels in 0..{classes - 1}, got {whole.min()} to {whole.max()}."
+        )
+    return whole, classes

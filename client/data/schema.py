@@ -1,0 +1,290 @@
+"""The schema: what is public about a table, and so all that preprocessing may use.
+
+A schema file (TOML) says for each column what it is and which range or categories it has, for the
+label what its values mean, and how rows are scaled to ‖x‖₂ ≤ 1. None of it may be read off the
+private data: ranges come from domain knowledge, standards or a public data set.
+
+    scaling = "record"                      # or "schema", "unit"
+    [file]
+    separator = ","
+    [columns]
+    age = { kind = "numeric", range = [0, 100], centre = 40 }
+    sex = { kind = "categorical", categories = ["Female", "Male"] }
+    id = { kind = "ignore" }
+    income = { kind = "label", positive = [">50K"], negative = ["<=50K"] }
+
+Scaling, each a public map of one record alone (S = the sum of the columns' largest ‖·‖²):
+
+| scaling | row x becomes | |
+|---|---|---|
+| record | x / max(1, ‖x‖) | short rows keep their length |
+| schema | x / √S | the same factor for all: nothing is distorted, rows are short |
+| unit | x / ‖x‖ | every row has norm 1 (a zero row stays zero) |
+
+    >>> schema = Schema.from_toml('''
+    ... [columns]
+    ... age = { kind = "numeric", range = [0, 100] }
+    ... sick = { kind = "label", positive = "yes", negative = "no" }
+    ... ''')
+    >>> schema.feature_names, schema.label_column
+    (('age',), 'sick')
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import math
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
+
+from parley.client.contract import toml_text
+from parley.client.contract.toml_reading import parse_toml
+from parley.client.data.columns import (
+    ArrayColumn,
+    CategoricalColumn,
+    Column,
+    IgnoreColumn,
+    LabelColumn,
+    NumericColumn,
+    SchemaPart,
+)
+
+__all__ = ["COLUMN_KINDS", "FileFormat", "Scaling", "Schema", "SchemaError", "load_schema"]
+
+Scaling = Literal["record", "schema", "unit"]
+FeatureColumn = NumericColumn | ArrayColumn | CategoricalColumn
+
+_SHRINK = 1 - 1e-12
+"""Keeps ‖x‖₂ ≤ 1 after the rounding of the division, for up to ~4000 features."""
+
+COLUMN_KINDS: dict[str, type[BaseModel]] = {
+    "numeric": NumericColumn,
+    "array": ArrayColumn,
+    "categorical": CategoricalColumn,
+    "ignore": IgnoreColumn,
+    "label": LabelColumn,
+}
+"""Each kind of column with the keys it has (docs/schema.md describes every one)."""
+
+
+class SchemaError(ValueError):
+    """A schema that can't be read, contradicts itself or doesn't fit the model."""
+
+
+class FileFormat(SchemaPart):
+    """How the file is written.
+
+    Attributes:
+        format: taken from the file's suffix where not given (.csv, .csv.gz, .parquet, .npz).
+        header: CSV's first line names the columns; otherwise they come in the schema's order.
+        separator: CSV's one-byte separator.
+        encoding: of a CSV; utf-8 may begin with a byte-order mark.
+        decimal: what stands before a CSV's decimals; with "," a point within a number is an error.
+        null_values: texts that mean an empty value, as no text at all does. A text that a column
+            lists as a category or label is a value there all the same.
+        max_gib: the most memory (GiB, 2³⁰ bytes) that the file's records may take: two copies of
+            their features and label as 8-byte numbers. A process that may take less memory than
+            that reads less.
+    """
+
+    format: Literal["csv", "parquet", "npz"] | None = None
+    header: bool = Field(default=True, strict=True)
+    separator: str = Field(default=",", pattern=r"^[\t -!#-~]$")
+    encoding: Literal["utf-8", "windows-1252", "latin-1", "utf-16"] = "utf-8"
+    decimal: Literal[".", ","] = "."
+    null_values: tuple[str, ...] = ()
+    max_gib: float = Field(default=8.0, gt=0, le=2**20, strict=True)
+
+    @model_validator(mode="after")
+    def _check(self) -> FileFormat:
+        if self.decimal == self.separator:
+            raise ValueError(f"Expected decimal and separator to differ, got {self.decimal!r}.")
+        return self
+
+
+class Schema(SchemaPart):
+    """Columns in the order of the schema file, which is the order of the features.
+
+    Attributes:
+        scaling: how rows are brought to norm at most 1, see the module's table.
+        file: how the file is written.
+        columns: every column of the table, by name; exactly one of kind "label".
+    """
+
+    scaling: Scaling = "record"
+    file: FileFormat = FileFormat()
+    columns: dict[str, Annotated[Column, Field(discriminator="kind")]]
+
+    @model_validator(mode="after")
+    def _check(self) -> Schema:
+        labels = [name for name, column in self.columns.items() if column.kind == "label"]
+        if len(labels) != 1:
+            raise ValueError(
+                f'Expected exactly one column of kind "label", got {labels or "none"}.'
+            )
+        if not self.features:
+            raise ValueError("Expected at least one column of kind numeric, categorical or array.")
+        return self
+
+    @classmethod
+    def from_toml(cls, text: str, *, source: str = "schema") -> Schema:
+        """The schema in `text`.
+
+        Raises:
+            SchemaError: not TOML, an unknown key (the nearest valid one is named), a value out
+                of place, no label, no feature.
+        """
+        try:
+            return cls.model_validate(parse_toml(text))
+        except tomllib.TOMLDecodeError as error:
+            raise SchemaError(f"{source}: Expected TOML, got an error: {error}.") from error
+        except ValidationError as error:
+            lines = "\n".join(f"{source}: {line}" for line in _explain(error))
+            raise SchemaError(lines) from None
+
+    @property
+    def label_column(self) -> str:
+        """The name of the label's column."""
+        return next(name for name, column in self.columns.items() if column.kind == "label")
+
+    @property
+    def label(self) -> LabelColumn:
+        """What the label means."""
+        column = self.columns[self.label_column]
+        if not isinstance(column, LabelColumn):
+            raise SchemaError(f"Expected a label column, got kind {column.kind!r}.")
+        return column
+
+    @property
+    def features(self) -> dict[str, FeatureColumn]:
+        """The columns that become features, in order."""
+        kinds = (NumericColumn, ArrayColumn, CategoricalColumn)
+        return {name: c for name, c in self.columns.items() if isinstance(c, kinds)}
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """`[p]` names."""
+        return tuple(n for name, c in self.features.items() for n in c.feature_names(name))
+
+    @property
+    def dimension(self) -> int:
+        """p, features a record (without the intercept, which the model appends)."""
+        return sum(column.width for column in self.features.values())
+
+    @property
+    def classes(self) -> int:
+        """K of a softmax model; 0 where the label lists no classes."""
+        return len(self.label.classes or ())
+
+    @property
+    def digest(self) -> str:
+        """SHA-256, in hex, of what decides the reading of a record: scaling, features, label.
+
+        How the file is written, and columns that are ignored, are each party's own affair.
+        """
+        parts = {**self.features, self.label_column: self.label}
+        content = [[name, column.model_dump(mode="json")] for name, column in parts.items()]
+        text = json.dumps([self.scaling, content], sort_keys=True, allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def row_scale(self) -> float:
+        """1/√S: with it ‖x‖₂ ≤ 1 whatever the record (1/√columns where no column is an array)."""
+        return 1 / math.sqrt(sum(column.squared_norm for column in self.features.values()))
+
+    def scale_rows(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        """`rows` `[N, p]`, scaled in place to L2 norm at most 1 each; returns them."""
+        if self.scaling == "schema":
+            rows *= self.row_scale * _SHRINK
+            return rows
+        norms = np.sqrt(np.einsum("np,np->n", rows, rows))
+        least = 1.0 if self.scaling == "record" else np.finfo(np.float64).tiny
+        long = norms >= least
+        rows[long] *= (_SHRINK / norms[long])[:, None]
+        return rows
+
+    def to_toml(self) -> str:
+        """The schema as a file: `Schema.from_toml` reads the same schema back."""
+        given = self.model_dump(by_alias=True, exclude_defaults=True, exclude_none=True)
+        lines = [f"scaling = {toml_value(self.scaling)}"]
+        if "file" in given:
+            lines += ["", "[file]", *(f"{k} = {toml_value(v)}" for k, v in given["file"].items())]
+        lines += ["", "[columns]"]
+        for name, column in given["columns"].items():
+            lines.append(f"{toml_text.key(name)} = {toml_value(column)}")
+        return "\n".join(lines) + "\n"
+
+
+def load_schema(path: str | Path) -> Schema:
+    """The schema in the file at `path`.
+
+    Raises:
+        SchemaError: no such file, or as `Schema.from_toml`.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SchemaError(f"{path}: Expected a schema file (TOML, UTF-8), got: {error}.") from error
+    return Schema.from_toml(text, source=str(path))
+
+
+def toml_value(value: object) -> str:
+    """A value of a schema as TOML; a float that is whole as a whole number."""
+    return toml_text.literal(_whole(value))
+
+
+def _whole(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {name: _whole(each) for name, each in value.items()}
+    if isinstance(value, float):
+        return int(value) if abs(value) < 1e15 and value == int(value) else value
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return [_whole(item) for item in value]
+    return value
+
+
+def _explain(error: ValidationError) -> list[str]:
+    """One line for each fault: where, what was expected, what came."""
+    return [_explain_one(fault) for fault in error.errors(include_url=False)]
+
+
+def _explain_one(fault: ErrorDetails) -> str:
+    # A column's place reads (columns, NAME, KIND, key, …): the kind is pydantic's, not the file's.
+    place = list(fault["loc"])
+    model: type[BaseModel] = Schema
+    if place[:1] == ["file"]:
+        model = FileFormat
+    elif place[:1] == ["columns"] and len(place) >= 3:
+        model = COLUMN_KINDS.get(str(place.pop(2)), Schema)
+    where = ".".join(str(part) for part in place)
+    match fault["type"]:
+        case "extra_forbidden":
+            keys = [info.alias or name for name, info in model.model_fields.items()]
+            near = difflib.get_close_matches(str(place[-1]), keys, n=1, cutoff=0.5)
+            hint = f"; the nearest is {near[0]!r}" if near else ""
+            return f"Expected one of the keys {', '.join(keys)}{hint}, got {where}."
+        case "missing":
+            return f"Expected the key {where}, got none."
+        case "union_tag_invalid" | "union_tag_not_found":
+            got = fault["input"].get("kind", "") if isinstance(fault["input"], dict) else ""
+            near = difflib.get_close_matches(str(got), COLUMN_KINDS, n=1, cutoff=0.5)
+            hint = f" (the nearest is {near[0]!r})" if near else ""
+            return f"{where}: Expected kind {', '.join(COLUMN_KINDS)}, got {got!r}{hint}."
+        case "string_pattern_mismatch":
+            expected = "one ASCII character that is no quotation mark or line end"
+            return f"{where}: Expected {expected}, got {fault['input']!r}."
+        case "value_error":
+            return (f"{where}: " if where else "") + str(fault["msg"]).removeprefix("Value error, ")
+        case _:
+            expected = str(fault["msg"]).removeprefix("Input should be ")
+            expected = expected.removeprefix("String should ")
+            return f"{where}: Expected {expected}, got {fault['input']!r}."

@@ -1,0 +1,369 @@
+"""A first schema, read off a file: a draft for a person to review, not a private computation.
+
+Ranges and categories say something about the records they were read from, and no privacy budget
+covers that. The text says so at its head and beside every such column; whoever publishes the
+schema replaces them by what is known anyway. What names a cell or a line is in `remarks`, for the
+person at the terminal, and never in the text, which is made to be shared.
+
+Ranges are rounded outwards to one significant digit; text of more than `max_categories` values,
+dates, constants and columns that look like identifiers are set to "ignore", each with its reason.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.contract import toml_text
+from parley.client.data.column_reading import Cells, decimal_of, read_cells
+from parley.client.data.columns import canonical_text
+from parley.client.data.memory import room_for
+from parley.client.data.readers import file_format
+from parley.client.data.schema import FileFormat, Schema, toml_value
+from parley.client.data.schema_sources import Source, csv_source, npz_source, parquet_source
+from parley.client.data.sniffing import encoding_of, sniffed_separator
+from parley.client.data.table import DataError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["ColumnReading", "InferredSchema", "infer_schema"]
+
+_HEAD = """\
+# A first schema, written by `parley schema infer` from {name} ({rows} records).
+#
+# REVIEW IT BEFORE USE. The ranges and categories below were READ FROM THE DATA. They say
+# something about the records (an extreme age, a rare diagnosis), and NO PRIVACY BUDGET COVERS
+# THAT. Replace each by public knowledge: a questionnaire's answers, a sensor's range, a
+# classification's codes. Only then share this file with the other parties.
+# What every key means: docs/schema.md.
+
+# Rows are scaled to norm at most 1: "record" divides the longer ones by their own norm, "unit"
+# divides every row by its own norm, "schema" divides all rows by one public factor.
+scaling = "record"
+"""
+
+_POSITIVE = {"1", "true", "yes", "y", "t", "positive", "pos", "case", "sick", "malignant"}
+_POSITIVE |= {"ja", "oui", "si", "sí", "sim", "tak"}
+_IDENTIFIERS = ("id", "uuid", "key", "index", "row", "ssn", "name")
+_DATE = r"^\d{4}-\d\d?-\d\d?|^\d\d?[./]\d\d?[./]\d{2,4}"
+_SHOWN = 5
+_ODD = "not a number (a run refuses the file until they are mended or among file.null-values)"
+_NEAR = "not a number, too many to read the column as numbers"
+_DATES = "dates: only what is made of them beforehand can be learned from (a year, days since)"
+_SMALLEST = (
+    "[columns]\nx = { kind = 'numeric', range = [0, 1] }\ny = { kind = 'label', range = [0, 1] }"
+)
+
+Entry = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnReading:
+    """How one column was read.
+
+    Attributes:
+        name: of the column.
+        entry: its keys and values in the schema.
+        why: the reason; stands beside it in the schema, so it quotes no cell and names no line.
+        remarks: what its owner should look at, with lines and cells.
+    """
+
+    name: str
+    entry: Entry
+    why: str
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class InferredSchema:
+    """A first schema and how it came about.
+
+    Attributes:
+        text: the schema (TOML), with a comment on each column.
+        records: how many were read.
+        label: the label's column.
+        file: how the file is written: format, separator, encoding, ….
+        columns: every column's reading, in the file's order.
+        remarks: on the file as a whole.
+    """
+
+    text: str
+    records: int
+    label: str
+    file: Entry
+    columns: tuple[ColumnReading, ...]
+    remarks: tuple[str, ...] = ()
+
+
+def infer_schema(
+    path: str | Path,
+    *,
+    label: str | None = None,
+    header: bool = True,
+    separator: str | None = None,
+    encoding: str | None = None,
+    max_categories: int = 50,
+    max_gib: float = 8.0,
+) -> InferredSchema:
+    """A schema that reads the file at `path`, and how each of its columns was read.
+
+    Args:
+        path: CSV (.csv, .csv.gz), Parquet or .npz.
+        label: the label's column; the last one where not given.
+        header: whether a CSV's first line names the columns.
+        separator: a CSV's separator; found out where not given, like `encoding`.
+        encoding: of a CSV, as `file.encoding` names it.
+        max_categories: text with more distinct values than that is ignored.
+        max_gib: the most memory that the file's cells may take.
+
+    Raises:
+        DataError: the file can't be read, has no records, no such column `label`, a label that
+            can't be described, nothing to learn from, or more cells than there is room for.
+    """
+    kind = file_format(path)
+    room = room_for(max_gib)
+    room.check_left(path)
+    written: Entry = {"format": kind}
+    decimal = "."
+    if kind == "npz":
+        source = npz_source(path, label, room)
+    elif kind == "parquet":
+        source = parquet_source(path, room)
+    else:
+        given: Entry = {"header": header}
+        given |= {} if encoding is None else {"encoding": encoding}
+        _checked(given | ({} if separator is None else {"separator": separator}))
+        given["encoding"] = encoding_of(path) if encoding is None else encoding
+        given["separator"] = separator or sniffed_separator(path, given["encoding"])
+        source = csv_source(path, _checked(given), room)
+        decimal = "." if given["separator"] == "," else decimal_of(list(source.columns.values()))
+        written |= given | {"decimal": decimal}
+    names = [*source.arrays, *source.columns]
+    label = names[-1] if label is None and names else label
+    if label not in source.columns:
+        raise DataError(f"a label column among {names}", repr(label), path=path)
+    rows = len(source.columns[label])
+    if rows == 0:
+        raise DataError("at least one record", "none", path=path)
+    reader = _Reader(path, source, rows=rows, decimal=decimal, max_categories=max_categories)
+    columns = tuple(reader.reading(name, is_label=name == label) for name in names)
+    if all(column.entry["kind"] in {"ignore", "label"} for column in columns):
+        reasons = "; ".join(f"{c.name!r}: {c.why}" for c in columns if c.name != label)
+        raise DataError("a column to learn from", f"only ones to ignore ({reasons})", path=path)
+    if reader.null_values:
+        written["null-values"] = sorted(reader.null_values)
+    return InferredSchema(
+        text=_text(Path(path).name, rows, written, columns),
+        records=rows,
+        label=label,
+        file=written,
+        columns=columns,
+        remarks=_remarks(source, label, columns),
+    )
+
+
+def _checked(given: Entry) -> FileFormat:
+    """Raises SchemaError for a separator or an encoding that a schema can't name."""
+    lines = ["[file]", *(f"{key} = {toml_value(value)}" for key, value in given.items())]
+    return Schema.from_toml("\n".join([*lines, _SMALLEST]), source="--separator, --encoding").file
+
+
+def _text(name: str, rows: int, file: Entry, columns: tuple[ColumnReading, ...]) -> str:
+    lines = [_HEAD.format(name=toml_text.comment(name)[2:], rows=rows), "[file]"]
+    lines += [f"{key} = {toml_value(value)}" for key, value in file.items()]
+    lines += ["", "[columns]"]
+    for column in columns:
+        entry = f"{toml_text.key(column.name)} = {toml_value(column.entry)}"
+        lines += [toml_text.comment(column.why), entry]
+    return "\n".join(lines) + "\n"
+
+
+def _remarks(source: Source, label: str, columns: tuple[ColumnReading, ...]) -> tuple[str, ...]:
+    remarks = []
+    if source.names_are_numbers:
+        remarks.append("The first line reads like a record: if it names nothing, use --no-header.")
+    if source.texts and len(columns) == 1:
+        remarks.append(f"One column only, {label!r}: if there are more, name the --separator.")
+    return tuple(remarks)
+
+
+class _Reader:
+    """Reads one column after another and gathers the texts that mean a missing value."""
+
+    def __init__(
+        self, path: str | Path, source: Source, *, rows: int, decimal: str, max_categories: int
+    ) -> None:
+        self._path, self._source, self._rows = path, source, rows
+        self._decimal, self._max_categories = decimal, max_categories
+        self.null_values: set[str] = set()
+
+    def reading(self, name: str, *, is_label: bool) -> ColumnReading:
+        """The reading of one column."""
+        if name in self._source.arrays:
+            entry, why = _array_line(self._source.arrays[name], self._rows)
+            return ColumnReading(name=name, entry=entry, why=why)
+        series = self._source.columns[name]
+        if len(series) != self._rows:
+            why = f"not {self._rows} long, as the label is"
+            return ColumnReading(name=name, entry={"kind": "ignore"}, why=why)
+        cells = read_cells(series, decimal=self._decimal, texts=self._source.texts)
+        if is_label:
+            entry, why = _label_line(cells.values, self._path, name)
+            if cells.absent:
+                why += '; some are missing: missing = "drop" would leave such records out'
+        else:
+            entry, why = _column_line(name, cells.values, cells.absent, self._max_categories)
+        if entry["kind"] != "ignore":
+            self.null_values |= cells.missing.keys() - {""}
+        if entry["kind"] == "numeric" and (cells.absent or len(cells.odd)):
+            why += "; missing values become what `missing` says" if cells.absent else ""
+            low, high = entry["range"]
+            if cells.absent:
+                entry["missing"] = entry.get("centre", (low + high) / 2)
+        if len(cells.near):
+            why += "; most cells are numbers, but more than 1 % are not"
+        remarks = tuple(self._column_remarks(series, cells, is_label=is_label))
+        return ColumnReading(name=name, entry=entry, why=why, remarks=remarks)
+
+    def _column_remarks(self, series: pl.Series, cells: Cells, *, is_label: bool) -> Iterable[str]:
+        if cells.absent:
+            kinds = ", ".join(f"{text or 'empty'} {n}" for text, n in cells.missing.items())
+            share = 100 * cells.absent / self._rows
+            said = f"{cells.absent} of {self._rows} missing ({share:.2g} %: {kinds})"
+            if is_label:
+                at = np.flatnonzero(cells.values.is_null().to_numpy())
+                said += f" in {self._places(at)}: a run refuses the file unless the label says "
+                said += 'missing = "drop", which leaves such records out'
+            yield said
+        for places, verdict in ((cells.odd, _ODD), (cells.near, _NEAR)):
+            if len(places):
+                quoted = ", ".join(_short(series[int(at)]) for at in places[:_SHOWN])
+                counted = f"{len(places)} of {self._rows} cells"
+                yield f"{counted} {verdict}: {quoted} in {self._places(places)}"
+
+    def _places(self, records: NDArray[np.int64]) -> str:
+        """Lines or rows, the first ones named."""
+        shown = ", ".join(str(self._source.number(int(at))) for at in records[:_SHOWN])
+        more = f" and {len(records) - _SHOWN} more" if len(records) > _SHOWN else ""
+        return f"{self._source.unit}{'s' if len(records) > 1 else ''} {shown}{more}"
+
+
+def _short(cell: object) -> str:
+    text = str(cell)
+    return repr(text if len(text) <= 40 else text[:37] + "…")
+
+
+def _array_line(array: NDArray[Any], rows: int) -> tuple[Entry, str]:
+    if array.ndim < 2 or array.dtype.kind not in "biuf" or len(array) != rows:
+        return {"kind": "ignore"}, f"dtype {array.dtype}, shape {array.shape}: not one row a record"
+    if not (np.abs(array) <= 1e299).all():
+        return {"kind": "ignore"}, "NaN or infinite values: clean them before use"
+    if array.dtype == np.uint8:
+        low, high, why = 0.0, 255.0, "uint8: the type's own range"
+    else:
+        low, high = _outwards(float(array.min()), float(array.max()))
+        why = "range read from the data, rounded outwards: replace it by public knowledge"
+    entry = {"kind": "array", "shape": list(array.shape[1:]), "range": [low, high], "centre": low}
+    return entry, why
+
+
+def _column_line(
+    name: str, series: pl.Series, absent: int, max_categories: int
+) -> tuple[Entry, str]:
+    import polars as pl
+
+    distinct = series.drop_nulls().n_unique()
+    if distinct < 2:
+        if distinct and absent:
+            return {"kind": "ignore"}, "one value only, else missing: nothing to learn from"
+        why = "one value only: nothing to learn from" if distinct else "no values"
+        return {"kind": "ignore"}, why
+    if series.dtype in (pl.String, pl.Boolean):
+        if series.dtype == pl.String and bool(series.drop_nulls().str.contains(_DATE).all()):
+            return {"kind": "ignore"}, _DATES
+        if distinct > max_categories:
+            why = f"{distinct} distinct texts (names, identifiers?): too many for categories"
+            return {"kind": "ignore"}, why
+        entry: Entry = {"kind": "categorical", "categories": _sorted(series)}
+        why = f"{distinct} texts; categories read from the data: replace them by the public list"
+        if absent:
+            entry["other"] = True
+            why += "; missing values go to the bucket of other categories"
+        return entry, why
+    if not series.dtype.is_numeric():
+        return {"kind": "ignore"}, f"type {series.dtype}: neither number nor text"
+    if _identifier(name, series, distinct):
+        return {"kind": "ignore"}, "a different whole number in every record: an identifier?"
+    finite = series.cast(pl.Float64).drop_nulls()
+    if bool((finite.abs() > 1e299).any()):
+        return {"kind": "ignore"}, "infinite or nearly infinite values: clean them before use"
+    values = finite.to_numpy()
+    low, high = _outwards(float(values.min()), float(values.max()))
+    entry = {"kind": "numeric", "range": [low, high]}
+    why = "numbers; range read from the data, rounded outwards: replace it by public knowledge"
+    if low >= 0 and high >= 1000 and high > 20 * float(np.quantile(values, 0.9)):
+        entry |= {"centre": low, "transform": "log1p"}
+        why += "; long tail, so log(1 + x) is taken"
+    return entry, why
+
+
+def _identifier(name: str, series: pl.Series, distinct: int) -> bool:
+    if not series.dtype.is_integer() or distinct < len(series) or distinct < 10:
+        return False
+    words = name.lower().replace("-", "_").split("_")
+    steps = series.diff().drop_nulls()
+    return bool((steps == 1).all()) or any(word in _IDENTIFIERS for word in words)
+
+
+def _label_line(series: pl.Series, path: str | Path, name: str) -> tuple[Entry, str]:
+    import polars as pl
+
+    series = series.drop_nulls()
+    distinct = series.n_unique()
+    if distinct < 2:
+        raise DataError("two labels or more", f"{distinct}", path=path, column=name)
+    if distinct == 2:
+        first, second = _sorted(series)
+        swap = canonical_text(first).lower() in _POSITIVE
+        positive, negative = (first, second) if swap else (second, first)
+        entry = {"kind": "label", "positive": [positive], "negative": [negative]}
+        return entry, "two values, for logistic and huber-svm: check which is the positive one"
+    whole = series.dtype.is_integer() or series.dtype in (pl.String, pl.Boolean)
+    if whole and distinct <= 100 and not (series.dtype.is_integer() and distinct > 20):
+        why = f"{distinct} values, for softmax; for logistic write positive = [...] and"
+        return {"kind": "label", "classes": _sorted(series)}, why + ' negative = "rest"'
+    if not series.dtype.is_numeric():
+        raise DataError("at most 100 labels", f"{distinct} texts", path=path, column=name)
+    values = series.cast(pl.Float64).to_numpy()
+    if not (np.abs(values) <= 1e299).all():
+        raise DataError("labels of at most 1e299", "a larger one", path=path, column=name)
+    entry = {"kind": "label", "range": list(_outwards(float(values.min()), float(values.max())))}
+    return entry, "numbers, for ridge: range read from the data, replace it by public knowledge"
+
+
+def _sorted(series: pl.Series) -> list[Any]:
+    values: Iterable[Any] = series.drop_nulls().unique().to_list()
+    return sorted(values)
+
+
+def _outwards(low: float, high: float) -> tuple[float, float]:
+    """The range widened to one significant digit of its larger end.
+
+    >>> _outwards(17, 88), _outwards(0.013, 0.96), _outwards(-3.2, 250)
+    ((10.0, 90.0), (0.0, 1.0), (-100.0, 300.0))
+    """
+    exponent = math.floor(math.log10(max(abs(low), abs(high), 1e-300)))
+    step = 10.0**exponent
+
+    def rounded(value: float, towards: Callable[[float], int]) -> float:
+        # Formatting keeps 3 × 10⁻¹ from becoming 0.30000000000000004.
+        return float(f"{towards(value / step)}e{exponent}")
+
+    return rounded(low, math.floor), rounded(high, math.ceil)

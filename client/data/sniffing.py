@@ -1,0 +1,82 @@
+"""How a CSV is written, found out from the file: encoding and separator.
+
+Both are guesses for a person to check, made by rules that are short enough to say. The encoding is
+UTF-16 where a byte-order mark says so, UTF-8 where all bytes are, else windows-1252, else latin-1.
+The separator is the one of comma, semicolon, tab and bar that cuts the most of the first records
+into equally many fields, two at least; of equals the one with most fields.
+
+    >>> separator_of("name;dose\\na, b;1,5\\nc;2,5\\n")
+    ';'
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+from collections import Counter
+from pathlib import Path
+
+from parley.client.data.csv_text import open_plain, text_pieces
+from parley.client.data.table import DataError
+
+__all__ = ["SEPARATORS", "encoding_of", "separator_of", "sniffed_separator"]
+
+SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
+_RECORDS = 200
+_PIECE = 2**22
+
+
+def encoding_of(path: str | Path) -> str:
+    """The encoding of the file at `path`, as `file.encoding` names it; the whole file is read.
+
+    Raises:
+        DataError: the file isn't there or can't be read.
+    """
+    fitting = {name: codecs.getincrementaldecoder(name)() for name in ("utf-8", "windows-1252")}
+    with open_plain(path) as stream:
+        piece = stream.read(_PIECE)
+        if piece.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            return "utf-16"
+        while fitting:
+            for name in list(fitting):
+                try:
+                    fitting[name].decode(piece, final=not piece)
+                except UnicodeDecodeError:
+                    del fitting[name]
+            if not piece:
+                break
+            piece = stream.read(_PIECE)
+    return next(iter(fitting), "latin-1")
+
+
+def sniffed_separator(path: str | Path, encoding: str) -> str:
+    """The separator of the file at `path`; a comma where nothing speaks for another.
+
+    Raises:
+        DataError: as `text_pieces`.
+    """
+    text = next(text_pieces(path, encoding), "")
+    if not text.strip():
+        raise DataError("at least one record", "an empty file", path=path)
+    return separator_of(text)
+
+
+def separator_of(text: str) -> str:
+    """The separator of the records that `text` begins with."""
+    best, found = (0, 0), ","
+    for separator in SEPARATORS:
+        widths: Counter[int] = Counter()
+        try:
+            for _, fields in zip(
+                range(_RECORDS),
+                csv.reader(io.StringIO(text, newline=""), delimiter=separator),
+                strict=False,
+            ):
+                widths[len(fields)] += 1
+        except csv.Error:
+            continue
+        width, records = max(widths.items(), key=lambda entry: entry[1], default=(1, 0))
+        if width > 1 and (records, width) > best:
+            best, found = (records, width), separator
+    return found

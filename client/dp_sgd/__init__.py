@@ -1,0 +1,1 @@
+"""DP-SGD inside a party: batches, clipping, noise, optimisers."""

@@ -1,0 +1,71 @@
+"""Poisson batches: every record by itself at the rate q, of one party or of many, padded.
+
+>>> batches = padded_batches([4, 2], 1.0, [NoiseStream.from_seed(1)] * 2)
+>>> batches.rows.tolist(), batches.there.tolist()
+([[0, 1, 2, 3], [4, 5, 4, 4]], [[True, True, True, True], [True, True, False, False]])
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.privacy.sampling.stream import NoiseStream
+
+__all__ = ["PaddedBatches", "padded_batches", "poisson_batch"]
+
+
+def poisson_batch(records: int, rate: float, stream: NoiseStream) -> NDArray[np.int64]:
+    """Each record with probability ⌊q·2³²⌋/2³² ≤ q, independently; may be empty."""
+    return np.flatnonzero(_drawn(records, rate, stream))
+
+
+def _drawn(records: int, rate: float, stream: NoiseStream) -> NDArray[np.bool_]:
+    if rate >= 1:
+        return np.ones(records, dtype=np.bool_)
+    halves = stream.words(-(-records // 2)).view(np.uint32)[:records]
+    return halves < np.uint32(math.floor(rate * 2**32))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaddedBatches:
+    """One batch of each of B parties, whose records lie party after party.
+
+    Attributes:
+        rows: `[B, b]` places in the parties' records together, b ≥ 1; a padded one repeats a
+            record of its own party, so that no party's values touch another's.
+        there: `[B, b]` false where padded.
+    """
+
+    rows: NDArray[np.int64]
+    there: NDArray[np.bool_]
+
+
+def padded_batches(
+    sizes: Sequence[int], rate: float, streams: Sequence[NoiseStream]
+) -> PaddedBatches:
+    """The Poisson batches of parties of `sizes` `[B]` records, padded to the longest.
+
+    Parties that share one stream take their words from it in one call, each word once.
+    """
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    if all(stream is streams[0] for stream in streams):
+        drawn = _drawn(len(owner), rate, streams[0])
+    else:
+        drawn = np.concatenate(
+            [_drawn(size, rate, own) for size, own in zip(sizes, streams, strict=True)]
+        )
+    chosen = np.flatnonzero(drawn)
+    owners = owner[chosen]
+    counts = np.bincount(owners, minlength=len(sizes))
+    begins = np.cumsum(counts) - counts
+    there = np.arange(max(1, counts.max())) < counts[:, None]
+    first = np.cumsum(sizes, dtype=np.int64) - np.asarray(sizes, dtype=np.int64)
+    first[counts > 0] = chosen[begins[counts > 0]]
+    rows = np.repeat(first[:, None], there.shape[1], axis=1)
+    rows[there] = chosen
+    return PaddedBatches(rows=rows, there=there)

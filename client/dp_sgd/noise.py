@@ -1,0 +1,45 @@
+"""Noise that parties add themselves: integers on a grid, no float to a float (Mironov 2012).
+
+Grid units per unit are a power of two: 2¹²·√d/C or more for a sum of clipped gradients, of which
+rounding then moves at most C·2⁻¹³, and 2¹² for a count of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.privacy.sampling.stream import NoiseStream
+
+__all__ = ["COUNT_SCALE", "add_noise", "grid_scale"]
+
+COUNT_SCALE = 2.0**12
+"""Grid units per record of a count."""
+
+
+def grid_scale(clip_norm: float, dimension: int) -> float:
+    """Grid units per unit of the gradient."""
+    return 2.0 ** math.ceil(math.log2(2**12 * math.sqrt(dimension) / clip_norm))
+
+
+def add_noise(
+    values: NDArray[np.float64], deviation: float, scale: float, noise: Sequence[NoiseStream]
+) -> None:
+    """Rounds every party's values `[B, d]` to the grid and adds N(0, deviation²) in place, rounded.
+
+    Parties that share one stream draw from it in one call, row after row.
+    """
+    # Imported here: sampling needs scipy, planning does not.
+    from parley.privacy.sampling.samplers import add_rounded_gaussian
+
+    values *= scale
+    np.rint(values, out=values)
+    if all(stream is noise[0] for stream in noise):
+        add_rounded_gaussian(values.reshape(-1), deviation * scale, noise[0])
+    else:
+        for row, stream in zip(values, noise, strict=True):
+            add_rounded_gaussian(row, deviation * scale, stream)
+    values *= 1 / scale  # a power of two: exact

@@ -1,0 +1,1 @@
+"""One party: policy, ledger, storage, and the service that answers requests."""

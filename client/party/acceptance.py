@@ -1,0 +1,81 @@
+"""What follows from an agreement, once it was examined: algorithm, records and model of one round.
+
+`accept` is the only way to make an `Accepted`, and takes the agreement, the party's own policy and
+its own records: nothing that a server says reaches a computation but as a field of the agreement,
+which the masks are keyed by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from parley.client.algorithms.linear import FederatedAlgorithm, State
+from parley.client.algorithms.registry import for_party
+from parley.client.contract.agreement import Agreement
+from parley.client.contract.protocol import Reason
+from parley.client.party.consent import Consent, Declined
+from parley.client.party.dataset import Holding
+from parley.client.party.policy import check_components, check_plan, task_of
+from parley.client.party.session import components_from, state_from
+from parley.client.party.verification import check_computation, check_state
+
+__all__ = ["Accepted", "accept"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accepted:
+    """An agreement that this party computes for.
+
+    Attributes:
+        agreement: as it was examined.
+        algorithm: of its task.
+        holding: the party's records, projected on its components if it has some.
+        state: the model that it starts from; empty where it is for no round yet.
+    """
+
+    agreement: Agreement
+    algorithm: FederatedAlgorithm
+    holding: Holding
+    state: State
+
+
+def accept(
+    consent: Consent,
+    agreement: Agreement,
+    *,
+    index: int,
+    holding_of: Callable[[Agreement], Holding],
+) -> Accepted:
+    """Policy, then the task, then what only this party's facts can tell.
+
+    Args:
+        consent: the policy.
+        agreement: for a run, or for a round of it.
+        index: the party's own, for what it draws from a simulation's seed.
+        holding_of: reads the records that an agreement names.
+
+    Raises:
+        Declined: the first thing that is not accepted.
+    """
+    check_plan(consent, agreement)
+    algorithm = for_party(task_of(consent, agreement.task), index)
+    components = components_from(agreement)
+    check_components(agreement.task, given=components is not None)
+    held = holding_of(agreement)
+    holding = held.on(components)
+    check_computation(
+        consent,
+        agreement.plan,
+        algorithm,
+        features=holding.rows.shape[1],
+        classes=holding.classes,
+        records=holding.records,
+    )
+    if held.schema != agreement.schema:
+        raise Declined(Reason.SCHEMA, f"Expected the schema {held.schema}, got another.")
+    state: State = {}
+    if agreement.serial:
+        state = state_from(agreement.state, algorithm)
+        check_state(algorithm, state)
+    return Accepted(agreement=agreement, algorithm=algorithm, holding=holding, state=state)

@@ -1,0 +1,202 @@
+"""The party: it checks what a round would release, computes, weighs and encodes.
+
+A session serves a block of B parties at once; a real process has B = 1. Nothing is computed for a
+party that refuses the plan, and its refusal is a reason, never data.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.algorithms.linear import FederatedAlgorithm, State
+from parley.client.contract.plan import ReleasePlan
+from parley.client.data.block import PartyBlock
+from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.events import Event
+from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.secure_agg.primitives import digest
+
+__all__ = ["Answer", "PartyPolicy", "PartySession"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartyPolicy:
+    """What a party accepts, fixed by its owner.
+
+    Attributes:
+        epsilon: largest ε this job may spend on its records, at `delta`; infinite where a ledger
+            of the party's own charges every release.
+        delta: the δ at which ε is counted.
+        min_survivors: least cohort whose sum may be opened.
+        units: accepted units of privacy.
+        neighbouring: accepted neighbouring relations.
+        party_epsilon: largest ε this job may spend on all that the party holds, at `party_delta`,
+            where a plan guarantees that too; None accepts no such plan.
+        party_delta: the δ at which that ε is counted.
+    """
+
+    epsilon: float
+    delta: float
+    min_survivors: int = 1
+    units: frozenset[Unit] = frozenset({Unit.RECORD})
+    neighbouring: frozenset[Neighbouring] = frozenset({Neighbouring.REPLACE_ONE})
+    party_epsilon: float | None = None
+    party_delta: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What a block of parties answers to one plan.
+
+    Attributes:
+        encoded: `[B, d]` ring elements; rows of parties in `refused` are zero and not to be used.
+        weights: `[B]` public weights.
+        refused: party index → reason, by the plan and public facts alone.
+        failed: parties whose computation gave nothing that may be released. Whether one failed
+            depends on its records, so a release cannot simply go on without it.
+        digests: by place in the block, 32 bytes over a party's values before weights and grid;
+            empty unless the session takes them.
+    """
+
+    encoded: NDArray[np.unsignedinteger[Any]]
+    weights: NDArray[np.float64]
+    refused: dict[int, str]
+    failed: tuple[int, ...]
+    digests: dict[int, bytes] = field(default_factory=dict)
+
+
+@dataclass
+class PartySession:
+    """A block of parties through one run.
+
+    Attributes:
+        block: their records.
+        algorithm: what they compute.
+        policy: what they accept (the same for every party of a simulated block).
+        before: what their records were charged before the first round of this run's plan.
+        answered: `[B]` how many releases each party has computed for; each is charged whether or
+            not its sum was ever opened.
+        digesting: whether answers tell digests of the parties' values, as a real party's do.
+    """
+
+    block: PartyBlock
+    algorithm: FederatedAlgorithm
+    policy: PartyPolicy
+    before: Composition = field(default_factory=Composition.empty)
+    answered: NDArray[np.int64] = field(init=False)
+    digesting: bool = False
+
+    def __post_init__(self) -> None:
+        self.algorithm.model.check_labels(self.block.labels)
+        self.answered = np.zeros(self.block.parties, dtype=np.int64)
+        self._affordable: tuple[str, int] = ("", 0)
+
+    def answer(
+        self, plan: ReleasePlan, state: State, *, declining: NDArray[np.int64] | None = None
+    ) -> Answer:
+        """Checks the plan for every party, computes for those that accept it, and encodes.
+
+        Args:
+            declining: parties that will not take part this time, whatever the plan says.
+
+        Raises:
+            EncodingError: a value that is not finite or beyond the plan's bound: a bug or a
+                broken model, never silently wrapped.
+        """
+        refused = self._refusals(plan)
+        if declining is not None:
+            refused |= dict.fromkeys(declining.tolist(), "declined")
+        weights = self._weights(plan)
+        accepts = np.ones(self.block.parties, dtype=bool)
+        accepts[list(refused)] = False
+        willing = np.flatnonzero(accepts)
+        dtype = plan.encoding.dtype
+        failed: tuple[int, ...] = ()
+        digests: dict[int, bytes] = {}
+        encoded = np.zeros((self.block.parties, plan.dimension), dtype=dtype)
+        if willing.size:
+            whole = willing.size == self.block.parties
+            block = self.block if whole else self.block.take(willing)
+            contribution = self.algorithm.local(state, block, plan)
+            failed = tuple(int(willing[row]) for row in contribution.failed)
+            self.answered[willing] += 1
+            values = contribution.values
+            if self.digesting:
+                digests = {
+                    int(party): digest(b"parley/values", str(row.dtype).encode(), row.tobytes())
+                    for party, row in zip(willing, values, strict=True)
+                }
+            if plan.weights == "size":
+                values = values * weights[willing, None]
+            if whole and not failed:
+                encoded = plan.encoding.encode(values)
+            else:
+                kept = np.ones(willing.size, dtype=bool)
+                kept[list(contribution.failed)] = False
+                if kept.any():
+                    encoded[willing[kept]] = plan.encoding.encode(values[kept])
+        return Answer(
+            encoded=encoded, weights=weights, refused=refused, failed=failed, digests=digests
+        )
+
+    def _weights(self, plan: ReleasePlan) -> NDArray[np.float64]:
+        if plan.weights == "size":
+            return self.block.sizes / plan.mean_records
+        return np.ones(self.block.parties)
+
+    def _refusals(self, plan: ReleasePlan) -> dict[int, str]:
+        policy = self.policy
+        whole: str | None = None
+        if plan.unit not in policy.units or plan.neighbouring not in policy.neighbouring:
+            whole = f"unit {plan.unit} with {plan.neighbouring} neighbours is not accepted"
+        elif plan.party_level is not None and policy.party_epsilon is None:
+            whole = "a budget for the whole party is not accepted"
+        elif plan.min_survivors < policy.min_survivors:
+            whole = f"cohort of {plan.min_survivors} is below the least, {policy.min_survivors}"
+        if whole is not None:
+            return dict.fromkeys(range(self.block.parties), whole)
+        refused: dict[int, str] = {}
+        sizes = self.block.sizes
+        # Where a record may be added or removed the size is private, and whether it suffices with
+        # it: the plan's number is then what sums are divided by, and bounds nothing.
+        if plan.neighbouring is not Neighbouring.ADD_OR_REMOVE_ONE:
+            for party in np.flatnonzero(sizes < plan.min_records):
+                refused[int(party)] = f"fewer than {plan.min_records} records"
+        for party in np.flatnonzero(self.answered >= self._rounds_within_budget(plan)):
+            refused.setdefault(int(party), "budget exhausted")
+        return refused
+
+    def _rounds_within_budget(self, plan: ReleasePlan) -> int:
+        """How many releases like this one the policy's budgets pay for."""
+        if math.isinf(self.policy.epsilon):  # the budget is kept elsewhere
+            return 2**40
+        policy, party = self.policy, plan.party_level
+        digest = f"{plan.event}{party and party.event}"
+        if self._affordable[0] != digest:
+            count = _affordable(self.before, plan.event, policy.epsilon, policy.delta)
+            if party is not None:
+                epsilon = policy.party_epsilon or 0.0
+                whole = _affordable(Composition.empty(), party.event, epsilon, policy.party_delta)
+                count = min(count, whole)
+            self._affordable = (digest, count)
+        return self._affordable[1]
+
+
+def _affordable(before: Composition, event: Event, epsilon: float, delta: float) -> int:
+    """The most `event`s after `before` within (ε, δ), by bisection."""
+
+    def fits(count: int) -> bool:
+        return before.add(event, count=count).epsilon(delta)[1] <= epsilon * (1 + 1e-9)
+
+    low, high = 0, 1
+    while high < 2**40 and fits(high):
+        low, high = high, high * 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low

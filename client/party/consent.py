@@ -1,0 +1,334 @@
+"""The party's consent: `party.toml`, in which its owner says what may be computed, at what price.
+
+The file lies on the party's own disk and nobody else can change it. It names the data sets that are
+served, each with the total (ε, δ) that everything ever released from it may spend, and what the
+party insists on in any run. Whatever a server proposes is held against it
+(`parley.client.party.policy`) before anything is computed; a proposal that fails is `Declined` with
+one reason class.
+
+    >>> consent = Consent.model_validate(
+    ...     {"data": {"ward": {"prepared": "ward.npz", "epsilon": 2.0, "delta": 1e-5}}}
+    ... )
+    >>> consent.data["ward"].job_epsilon, consent.min_survivors, consent.allow_seeded_noise
+    (2.0, 2, False)
+    >>> parse_consent(render_consent(consent), source="party.toml") == consent
+    True
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from parley.client.contract import toml_text
+from parley.client.contract.model_names import beside, public_name
+from parley.client.contract.protocol import Reason
+from parley.client.contract.toml_reading import parse_toml
+from parley.client.data.schema import toml_value
+from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.ledger.ledger import DatasetBudget
+
+__all__ = ["Consent", "ConsentError", "DataSet", "Declined"]
+__all__ += ["load_consent", "parse_consent", "render_consent"]
+
+_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
+
+
+class ConsentError(ValueError):
+    """A `party.toml` that cannot be used: the key, what was expected, what came."""
+
+
+class Declined(Exception):
+    """The party will not. `reason` is all that leaves its machine; `detail` is for its own log.
+
+    Attributes:
+        reason: a class, decided by policy, plan and public facts alone.
+        detail: what was expected and what came; never a value of the data, never a secret.
+    """
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason, self.detail = reason, detail
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        alias_generator=lambda name: name.replace("_", "-"),
+    )
+
+
+class DataSet(_Part):
+    """One data set that the party serves, under the name of its section, with its budget."""
+
+    path: str = Field(
+        "",
+        description="File of records (.csv, .csv.gz, .parquet, .npz), relative to this folder.",
+    )
+    data_schema: str = Field(
+        "", alias="schema", description="Its schema: ranges, categories and label."
+    )
+    prepared: str = Field(
+        "",
+        description="Instead of path and schema: a .npz of prepared rows, arrays `features` "
+        "(norm at most 1) and `labels`, as Parley's launcher writes it.",
+    )
+    classes: int = Field(
+        0, ge=0, description="Classes of a prepared label; 0 for -1/+1 and for targets."
+    )
+    epsilon: _Positive = Field(
+        description="Total epsilon of everything ever released from it. Fixed at its first use."
+    )
+    delta: float = Field(
+        ge=0, lt=1, description="Total delta, at which epsilon is counted. Fixed at its first use."
+    )
+    epsilon_per_job: _Positive | None = Field(
+        None, description="Largest epsilon of one job, at the same delta; left out: the total."
+    )
+    unit: Unit = Field(Unit.RECORD, description="What the budget hides: record or party.")
+    neighbouring: Neighbouring = Field(
+        Neighbouring.REPLACE_ONE, description="In which way: replace-one or add-or-remove-one."
+    )
+    party_epsilon: _Positive | None = Field(
+        None,
+        description="With unit = record: a second total, for everything that this party holds in "
+        "the data set. With it only jobs with privacy.unit = 'both' are accepted, which charge "
+        "both; without it they are declined.",
+    )
+    party_delta: float | None = Field(
+        None, gt=0, lt=1, description="The delta at which party-epsilon is counted."
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> DataSet:
+        if bool(self.path) == bool(self.prepared):
+            raise ValueError("Expected either path or prepared, got both or none.")
+        if bool(self.path) != bool(self.data_schema):
+            raise ValueError("Expected a schema with path, and only with it.")
+        if self.classes == 1 or (self.classes and self.path):
+            raise ValueError("Expected classes >= 2, and only with prepared: a schema lists them.")
+        if (self.party_epsilon is None) != (self.party_delta is None):
+            raise ValueError("Expected party-epsilon and party-delta together, got one of them.")
+        if self.party_epsilon is not None and self.unit is not Unit.RECORD:
+            raise ValueError("Expected unit = record with party-epsilon, got party.")
+        return self
+
+    @property
+    def job_epsilon(self) -> float:
+        """Largest ε of one job."""
+        return self.epsilon if self.epsilon_per_job is None else self.epsilon_per_job
+
+    def budgets(self, name: str, fingerprint: str, contents: str = "") -> tuple[DatasetBudget, ...]:
+        """What the party's ledger registers for it: its own unit's, and the party's if it has one.
+
+        Args:
+            name: of the data set.
+            fingerprint: of its file.
+            contents: of its rows.
+        """
+        own = DatasetBudget(
+            name=name,
+            fingerprint=fingerprint,
+            contents=contents,
+            unit=self.unit,
+            neighbouring=self.neighbouring,
+            epsilon=self.epsilon,
+            delta=self.delta,
+        )
+        if self.party_epsilon is None or self.party_delta is None:
+            return (own,)
+        return (own, own.of_parties(epsilon=self.party_epsilon, delta=self.party_delta))
+
+
+class Consent(_Part):
+    """Everything the owner decides. The defaults are those of a real party, not of a simulation."""
+
+    version: Literal[1] = Field(1, description="Of this file's format.")
+    min_survivors: int = Field(
+        2, ge=1, description="Least number of parties in a sum that is opened."
+    )
+    min_degree: int = Field(
+        1, ge=0, description="Least number of neighbours, in a run and in every round of it."
+    )
+    corrupt: int | None = Field(
+        None,
+        ge=0,
+        description="Parties that may collude with the server; a run must assume as many. Left "
+        "out: a tenth of the parties, at least one of three or more. Degree, threshold and least "
+        "survivors follow from it and the number of parties; no server can propose them.",
+    )
+    insist_on_confirmation: bool = Field(
+        True,
+        description="Only runs in which the parties confirm the survivors' list to each other: "
+        "against a server that lies about who dropped out.",
+    )
+    insist_on_inner: bool = Field(
+        True,
+        description="With privacy.unit = 'both': charge records by the noise that this party adds "
+        "in its own training, which holds against the server too, never by the server's noise on "
+        "the sum, which a server that lies can leave out.",
+    )
+    insist_on_one_list: bool = Field(
+        True,
+        description="Let a contribution be summed with one list of parties only, over all rounds "
+        "and runs (where noise of this party's own does not cover it): two lists would tell the "
+        "server the difference. False trusts the server not to subtract.",
+    )
+    insist_on_fine_grid: bool = Field(
+        True,
+        description="Only the finest grid that the ring holds, where rounding adds at most a tenth "
+        "to the sensitivity: on a coarser one small contributions vanish and leave large ones "
+        "alone. A job that sets secure-aggregation.scale-bits itself needs false.",
+    )
+    laws: tuple[
+        Literal[
+            "gaussian",
+            "discrete-gaussian",
+            "l2-laplace",
+            "laplace-l1",
+            "laplace-as-printed",
+            "dp-sgd",
+        ],
+        ...,
+    ] = Field(
+        ("gaussian", "discrete-gaussian", "l2-laplace", "laplace-l1", "dp-sgd"),
+        description="Accepted noise laws (dp-sgd: noise inside this party's own training).",
+    )
+    calibrations: tuple[Literal["exact", "zcdp", "cks20", "as-printed", "pld"], ...] = Field(
+        ("exact", "zcdp", "cks20", "pld"),
+        description="Accepted ways of scaling the noise; what is charged is recomputed here.",
+    )
+    algorithms: tuple[
+        Literal["gradient-perturbation", "output-perturbation", "fedavg", "second-moments"], ...
+    ] = Field(
+        ("gradient-perturbation", "output-perturbation", "fedavg", "second-moments"),
+        description="Accepted algorithms (second-moments: the release that a pca-mlp's private "
+        "components are made of).",
+    )
+    models: tuple[str, ...] = Field(
+        ("logistic", "softmax", "ridge", "huber-svm", "mlp", "pca-mlp", "cnn"),
+        description="Accepted models. A party never runs a server's code: 'tumour.py:net' is the "
+        "function of a file in this folder, 'module:function' of code installed on this machine, "
+        "and listing it here allows a server to have it run.",
+    )
+    largest_model: int = Field(
+        20_000_000, ge=1, description="Most parameters of a model: bounds this machine's memory."
+    )
+    most_steps: int = Field(
+        100_000, ge=1, description="Most training steps of one round: bounds this machine's work."
+    )
+    allow_seeded_noise: bool = Field(
+        False, description="Accept noise from a seed, which protects nobody: simulations only."
+    )
+    disclose_size: bool = Field(
+        True,
+        description="Tell the server the number of records where a job needs it; otherwise such "
+        "a job is declined.",
+    )
+    clock_skew_s: float = Field(
+        300.0, gt=0, allow_inf_nan=False, description="Largest difference to the server's clock."
+    )
+    max_sessions: int = Field(
+        8, ge=1, le=1000, description="Runs open at a time; the longest idle is then given up."
+    )
+    lock_wait_s: float = Field(
+        30.0, ge=0, le=3600, description="How long a request waits for another one to be done."
+    )
+    device: str = Field("cpu", description="Where networks train: cpu, or a torch device.")
+    data: dict[_Name, DataSet] = Field({}, description="Data sets, by name.")
+
+    @property
+    def accepted_models(self) -> dict[str, str]:
+        """Accepted models: the name that a server may say → what is built here."""
+        return {public_name(name): name for name in self.models}
+
+    @property
+    def own_models(self) -> dict[str, str]:
+        """Of these, the party's own code."""
+        return {name: place for name, place in self.accepted_models.items() if ":" in name}
+
+    @model_validator(mode="after")
+    def _models_of_one_name(self) -> Consent:
+        if len(self.accepted_models) != len(set(self.models)):
+            raise ValueError("Expected models of different names, got two files of one name.")
+        return self
+
+    def dataset(self, name: object) -> DataSet:
+        """The data set of that name.
+
+        Raises:
+            Declined: none is served.
+        """
+        found = self.data.get(name) if isinstance(name, str) else None
+        if found is None:
+            raise Declined(Reason.UNKNOWN_DATASET, f"Expected one of {sorted(self.data)}.")
+        return found
+
+
+def load_consent(path: Path) -> Consent:
+    """The consent in the file at `path`.
+
+    Raises:
+        ConsentError: not there, not TOML, an unknown key (the nearest is named), a wrong value.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConsentError(f"Expected the party's policy at {path}, got: {error}.") from error
+    consent = parse_consent(text, source=str(path))
+    # Files of models are beside the policy, wherever the party was started.
+    models = tuple(beside(name, path.resolve().parent) for name in consent.models)
+    return consent.model_copy(update={"models": models})
+
+
+def parse_consent(text: str, *, source: str) -> Consent:
+    """The consent in `text`; see `load_consent`."""
+    try:
+        return Consent.model_validate(parse_toml(text))
+    except tomllib.TOMLDecodeError as error:
+        raise ConsentError(f"{source}: Expected TOML, got an error: {error}.") from error
+    except ValidationError as error:
+        lines = [f"{source}: {_explained(fault['loc'], fault)}" for fault in error.errors()]
+        raise ConsentError("\n".join(dict.fromkeys(lines))) from None
+
+
+def _explained(place: tuple[int | str, ...], fault: object) -> str:
+    details = fault if isinstance(fault, dict) else {}
+    where = ".".join(str(part) for part in place)
+    if details["type"] == "extra_forbidden":
+        part: type[_Part] = DataSet if place[0] == "data" else Consent
+        keys = [info.alias or name for name, info in part.model_fields.items()]
+        near = difflib.get_close_matches(str(place[-1]), keys, n=1, cutoff=0.5)
+        hint = f" Did you mean {near[0]}?" if near else f" Expected one of {', '.join(keys)}."
+        return f"Unknown key {where}.{hint}"
+    said = str(details["msg"]).removeprefix("Value error, ").removeprefix("Input should be ")
+    if details["type"] == "value_error":
+        return f"{where}: {said}"
+    return f"Expected {where} to be {said[0].lower()}{said[1:]}, got {details['input']!r}."
+
+
+def render_consent(consent: Consent) -> str:
+    """The file's text, every key with its meaning; `parse_consent` gives the same back."""
+    lines = ["# What this party agrees to. Only its owner writes here; no server can change it."]
+    lines += _keys(consent)
+    for name, dataset in consent.data.items():
+        lines += ["", f"[data.{toml_text.key(name)}]", *_keys(dataset)]
+    return "\n".join(lines) + "\n"
+
+
+def _keys(part: _Part) -> list[str]:
+    lines = []
+    for name, info in type(part).model_fields.items():
+        value = getattr(part, name)
+        if name == "data":
+            continue
+        lines += ["", f"# {info.description}"]
+        key = info.alias or name
+        lines.append(f"# {key} =" if value is None else f"{key} = {toml_value(value)}")
+    return lines

@@ -1,0 +1,207 @@
+"""What a party holds: one data set, read from its disk and prepared as every engine prepares it.
+
+A raw file with its schema becomes `Records`, and those prepared rows, each by itself; a launcher's
+`.npz` holds such rows already, whose norms are checked, because every sensitivity rests on them.
+Faults are `Declined` as data-unreadable (or model, where the label has no such reading); what was
+wrong goes to the party's own log, without a cell's value.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.algorithms.linear import FederatedAlgorithm
+from parley.client.algorithms.second_moments import projected
+from parley.client.contract.protocol import Reason
+from parley.client.data.block import PartyBlock
+from parley.client.data.contents import of_rows
+from parley.client.data.memory import room_for
+from parley.client.data.readers import read_arrays
+from parley.client.data.records import LABEL_READERS, DataError, as_classes, read_records
+from parley.client.data.schema import SchemaError, load_schema
+from parley.client.models.linear import LinearModel, prepare_rows
+from parley.client.models.losses import Softmax
+from parley.client.party.consent import DataSet, Declined
+
+__all__ = ["Holding", "file_fingerprint", "load_holding"]
+
+_log = logging.getLogger("parley.party")
+
+_PIECE = 8192
+"""Rows prepared at a time."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Holding:
+    """One data set of the party, ready to learn from.
+
+    Attributes:
+        rows: `[n, p]` prepared, the intercept's column among them.
+        labels: `[n]` as the label's reading gives them.
+        features: p before the intercept.
+        classes: K, 0 for −1/+1 and for targets.
+        fingerprint: `sha256:` and the digest of the file.
+        schema: digest of what columns and label mean, the same at every party of a run; of rows
+            that were prepared elsewhere, of their numbers of features and classes.
+        contents: the digest of its rows, whatever they are saved as
+        (`parley.client.data.contents`).
+    """
+
+    rows: NDArray[np.floating]
+    labels: NDArray[Any]
+    features: int
+    classes: int
+    fingerprint: str
+    schema: str
+    contents: str = ""
+
+    def on(self, components: NDArray[np.float64] | None) -> Holding:
+        """The same with its rows projected on `[p, k]` components, if there are any.
+
+        Raises:
+            Declined: model, where they are components of other rows.
+        """
+        if components is None:
+            return self
+        if components.shape[0] != self.rows.shape[1]:
+            raise Declined(
+                Reason.MODEL,
+                f"Expected components of {self.rows.shape[1]} features, got {components.shape[0]}.",
+            )
+        offsets = np.array([0, self.records])
+        return replace(self, rows=projected(self.rows, offsets, components))
+
+    @property
+    def records(self) -> int:
+        """n."""
+        return len(self.labels)
+
+    def block(self, algorithm: FederatedAlgorithm) -> PartyBlock:
+        """The party as a block of one, labels as the algorithm's model takes them.
+
+        A label that the model is not defined for is taken as the nearest that it is: a refusal
+        would depend on one record, under a model that a server named. The owner's log says so.
+        """
+        model = algorithm.model
+        if isinstance(model, LinearModel):
+            labels, known = model.kind.nearest(self.labels), model.kind.bounded(self.labels)
+        elif self.classes:
+            labels, known = Softmax(classes=self.classes).nearest(self.labels), self.labels
+        else:
+            labels, known = as_classes(self.labels, 0)[0], as_classes(self.labels, 0)[0]
+        if changed := int((labels != known).sum()):
+            _log.warning(
+                "%d labels are not among those of the model: the nearest is taken.", changed
+            )
+        return PartyBlock(features=self.rows, labels=labels, offsets=np.array([0, self.records]))
+
+
+def file_fingerprint(path: Path) -> str:
+    """Names the data by their bytes: another schema, model or use does not start a new budget.
+
+    Raises:
+        Declined: the file cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            return "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise _unreadable(path, str(error.strerror)) from error
+
+
+def load_holding(dataset: DataSet, folder: Path, *, label: str, intercept: bool) -> Holding:
+    """Reads and prepares a data set.
+
+    Args:
+        dataset: where it is.
+        folder: the party's, which paths are relative to.
+        label: how the label is read: logistic, softmax, ridge or huber-svm; or network, for
+            classes where the schema has some, else −1/+1.
+        intercept: whether rows get a constant column.
+
+    Raises:
+        Declined: data-unreadable; model, where the label has no such reading.
+    """
+    if label not in (*LABEL_READERS, "network"):
+        raise Declined(Reason.MODEL, f"Expected a label of {', '.join(LABEL_READERS)}, network.")
+    path = folder / (dataset.path or dataset.prepared)
+    fingerprint = file_fingerprint(path)
+    if dataset.prepared:
+        rows, labels = _prepared(path)
+        features = rows.shape[1] - intercept
+        facts = f"prepared: {features} features, {dataset.classes} classes"
+        return Holding(
+            rows=rows,
+            labels=labels,
+            features=features,
+            classes=dataset.classes,
+            fingerprint=fingerprint,
+            schema=hashlib.sha256(facts.encode()).hexdigest(),
+            contents=str(of_rows(rows, labels)),
+        )
+    try:
+        schema = load_schema(folder / dataset.data_schema)
+    except SchemaError as error:
+        raise Declined(Reason.DATA_UNREADABLE, str(error)) from error
+    if label == "network":
+        label = "softmax" if schema.classes else "logistic"
+    try:
+        records = read_records(path, schema, label)
+    except SchemaError as error:
+        raise Declined(Reason.MODEL, str(error)) from error
+    except DataError as error:
+        raise Declined(Reason.DATA_UNREADABLE, error.log_message) from error
+    rows = np.empty((len(records), records.features.shape[1] + intercept))
+    for begin in range(0, len(records), _PIECE):
+        piece = slice(begin, begin + _PIECE)
+        rows[piece] = prepare_rows(records.features[piece], intercept=intercept)
+    return Holding(
+        rows=rows,
+        labels=records.labels,
+        features=schema.dimension,
+        classes=schema.classes,
+        fingerprint=fingerprint,
+        schema=schema.digest,
+        contents="" if records.contents is None else str(records.contents),
+    )
+
+
+def _prepared(path: Path) -> tuple[NDArray[np.floating], NDArray[Any]]:
+    def choose(names: list[str]) -> list[str]:
+        if not {"features", "labels"} <= set(names):
+            raise DataError("arrays `features` and `labels`", str(names), path=path)
+        return ["features", "labels"]
+
+    try:
+        arrays = read_arrays(path, choose, room_for(math.inf))
+    except DataError as error:
+        raise Declined(Reason.DATA_UNREADABLE, error.log_message) from error
+    rows, labels = arrays["features"], arrays["labels"]
+    shaped = rows.ndim == 2 and labels.shape == rows.shape[:1] and rows.size > 0
+    if not shaped or rows.dtype != np.float64:
+        raise _unreadable(path, "expected `features` [n, p] of float64 and `labels` [n]")
+    if labels.dtype.kind not in "if":
+        raise _unreadable(path, f"expected numbers as labels, got dtype {labels.dtype}")
+    if len(missing := np.flatnonzero(~np.isfinite(labels))):
+        places = ", ".join(str(row + 1) for row in missing[:10])
+        more = f" and {len(missing) - 10} more" if len(missing) > 10 else ""
+        raise _unreadable(path, f"expected finite numbers as labels; not so in rows {places}{more}")
+    # What `prepare_rows` leaves above 1 by rounding, and no more: the sensitivity rests on it.
+    longest = 1 + (rows.shape[1] + 8) * 2.0**-52
+    for begin in range(0, len(rows), _PIECE):
+        piece = rows[begin : begin + _PIECE]
+        if not (np.sqrt(np.vecdot(piece, piece)) <= longest).all():  # NaN is not
+            raise _unreadable(path, "expected finite rows of norm at most 1")
+    return np.ascontiguousarray(rows), labels
+
+
+def _unreadable(path: Path, detail: str) -> Declined:
+    return Declined(Reason.DATA_UNREADABLE, f"{path}: {detail}")

@@ -1,0 +1,209 @@
+"""The examination: whether a proposed run is what it says it is, and what this party accepts.
+
+The server proposes a task and a release plan; the party trusts neither. Here policy is compared;
+what can be derived is derived again by `parley.client.party.verification`. Every failure is a
+`Declined` with one reason class; none depends on a record (the number of records is public where it
+matters).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+from parley.client.algorithms.linear import FederatedAlgorithm
+from parley.client.algorithms.registry import task_from
+from parley.client.algorithms.second_moments import Triangle
+from parley.client.contract.agreement import Agreement
+from parley.client.contract.decoding import DecodingError
+from parley.client.contract.protocol import Reason
+from parley.client.contract.roster import Deployment
+from parley.client.party.consent import Consent, Declined
+from parley.privacy.accounting.guarantee import Neighbouring
+from parley.secure_agg.interface import RemoteProtocolError
+from parley.secure_agg.parameters import Policy, RunParameters
+
+__all__ = ["check_components", "check_plan", "check_run", "task_of"]
+
+
+def check_run(consent: Consent, deployment: Deployment, run: RunParameters) -> Policy:
+    """The policy that the protocol's state machine is to hold, if the run's parameters satisfy it.
+
+    Raises:
+        Declined: wrong-run, cohort-too-small or protocol.
+    """
+    if run.parties != len(deployment.parties):
+        raise Declined(
+            Reason.WRONG_RUN,
+            f"Expected {len(deployment.parties)} parties, those of deployment {deployment.id}, got "
+            f"{run.parties}.",
+        )
+    _at_least("minimum_survivors", consent.min_survivors, run.minimum_survivors)
+    policy = Policy(
+        identities=deployment.identities,
+        minimum_survivors=consent.min_survivors,
+        minimum_degree=consent.min_degree,
+        corrupt=consent.corrupt,
+        active=consent.insist_on_confirmation,
+    )
+    try:
+        policy.check(run)
+    except RemoteProtocolError as error:
+        raise Declined(Reason.PROTOCOL, str(error)) from error
+    return policy
+
+
+def _at_least(what: str, least: int, got: int) -> None:
+    if got < least:
+        raise Declined(Reason.COHORT_TOO_SMALL, f"Expected {what} >= {least}, got {got}.")
+
+
+def check_plan(consent: Consent, agreement: Agreement) -> None:
+    """Holds the plan against the policy and the run; nothing of the data is needed.
+
+    Raises:
+        Declined: the first thing that is not accepted.
+    """
+    plan, run = agreement.plan, agreement.parameters
+    dataset = consent.dataset(agreement.dataset)
+    weighted = plan.weights == "size"
+    private_size = dataset.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
+    laws, accepted = {plan.mechanism.law}, consent.laws
+    # The release ahead of the rounds is number 0, of which there is one.
+    first, last = (0, 0) if plan.algorithm == "second-moments" else (1, agreement.rounds)
+    if plan.party_level is not None:
+        laws |= {plan.party_level.mechanism.law}
+    claims = (
+        (Reason.WRONG_RUN, "run", agreement.run_id, plan.run_id == agreement.run_id),
+        (Reason.WRONG_RUN, "parties", run.parties, plan.parties == run.parties),
+        (Reason.WRONG_RUN, "the round", f"{first} to {last}", first <= plan.round_number <= last),
+        (Reason.UNIT, "unit", dataset.unit, plan.unit is dataset.unit),
+        (
+            Reason.UNIT,
+            "a guarantee for the whole party",
+            "with party-epsilon, and only there",
+            (plan.party_level is None) == (dataset.party_epsilon is None),
+        ),
+        (
+            Reason.RECORD_BOUND,
+            "records charged by",
+            "noise that this party adds itself: privacy.record-bound = 'inner'",
+            not consent.insist_on_inner
+            or plan.party_level is None
+            or not plan.party_level.covers_records,
+        ),
+        (
+            Reason.NEIGHBOURING,
+            "neighbours",
+            dataset.neighbouring,
+            plan.neighbouring is dataset.neighbouring,
+        ),
+        (
+            Reason.COHORT_TOO_SMALL,
+            "min_survivors",
+            f"{consent.min_survivors} to {run.minimum_survivors}",
+            consent.min_survivors <= plan.min_survivors <= run.minimum_survivors,
+        ),
+        (Reason.MECHANISM, "noise law", ", ".join(accepted), laws <= set(accepted)),
+        (
+            Reason.CALIBRATION,
+            "calibration",
+            ", ".join(consent.calibrations),
+            plan.calibration in consent.calibrations,
+        ),
+        (
+            Reason.SEEDED_NOISE,
+            "noise",
+            "from entropy",
+            consent.allow_seeded_noise or not plan.seeded,
+        ),
+        (
+            Reason.SIZES_NOT_DISCLOSED,
+            "weights",
+            "uniform",
+            not weighted or (consent.disclose_size and not private_size),
+        ),
+        (
+            Reason.ALGORITHM,
+            "algorithm",
+            "that of the task",
+            plan.algorithm == agreement.task.get("kind"),
+        ),
+        (
+            Reason.PROTOCOL,
+            "ring_bits",
+            run.ring_bits,
+            plan.encoding.ring_bits == run.ring_bits,
+        ),
+    )
+    for reason, what, expected, holds in claims:
+        if not holds:
+            raise Declined(reason, f"Expected {what}: {expected}, got another in the plan.")
+    try:
+        _ = plan.event.exact_rho
+        plan.facts()
+    except (ValueError, ArithmeticError) as error:
+        raise Declined(Reason.MECHANISM, f"No event: {type(error).__name__}.") from error
+
+
+def task_of(consent: Consent, task: Mapping[str, Any]) -> FederatedAlgorithm:
+    """The algorithm that the task describes, if its kind, model and size are accepted.
+
+    Names are held against the policy before anything is built: naming a model of one's own code
+    would import and run it.
+
+    Raises:
+        Declined: algorithm, model or protocol.
+    """
+    if task.get("kind") not in consent.algorithms:
+        raise Declined(Reason.ALGORITHM, f"Expected one of {', '.join(consent.algorithms)}.")
+    name, size = _model_of(task)
+    if name not in consent.accepted_models:
+        raise Declined(
+            Reason.MODEL,
+            f"Expected one of {', '.join(consent.accepted_models)}: a party runs no code but its "
+            "own; your own file is accepted when it is in this folder and listed in models of "
+            "party.toml.",
+        )
+    if size > consent.largest_model:
+        raise Declined(
+            Reason.MODEL, f"Expected at most {consent.largest_model} parameters, got {size}."
+        )
+    try:
+        return task_from(task, device=consent.device, own_models=consent.own_models)
+    except DecodingError as error:
+        raise Declined(Reason.PROTOCOL, str(error)) from error
+
+
+def _model_of(task: Mapping[str, Any]) -> tuple[str, int]:
+    """Name of the task's model, and a lower bound on its parameters, from the description alone."""
+    features = task.get("features")
+    if task.get("kind") == "second-moments" and type(features) is int and 0 < features < 2**40:
+        return "pca-mlp", Triangle(features=features).dimension
+    model = task.get("network", task.get("model"))
+    if isinstance(model, Mapping):
+        loss = model.get("loss")
+        name = loss.get("kind") if isinstance(loss, Mapping) else model.get("kind")
+        classes = loss.get("classes", 1) if isinstance(loss, Mapping) else model.get("classes")
+        hidden = model.get("hidden", [])
+        if isinstance(hidden, list) and isinstance(name, str):
+            widths = [model.get("features"), *hidden, classes]
+            if all(type(width) is int and 0 < width < 2**40 for width in widths):
+                # Of a convolutional network, or one's own code, sizes alone bound little.
+                layered = name in {"mlp", "pca-mlp"} or isinstance(loss, Mapping)
+                return name, sum(a * b for a, b in pairwise(widths)) if layered else max(widths)
+    raise Declined(Reason.PROTOCOL, "Expected a model with a kind and whole sizes, got another.")
+
+
+def check_components(task: Mapping[str, Any], *, given: bool) -> None:
+    """Refuses components for anything but the model that is made for them, and that one without.
+
+    What they are matters to no guarantee: gradients are clipped whatever the rows.
+
+    Raises:
+        Declined: model.
+    """
+    needed = task.get("kind") == "fedavg" and _model_of(task)[0] == "pca-mlp"
+    if given != needed:
+        raise Declined(Reason.MODEL, "Expected components with pca-mlp, and only there.")

@@ -1,0 +1,421 @@
+"""The party's service: one request in, one answer out, everything else on its own disk.
+
+Whatever comes is answered by a frame: ok, refused or failed, with one reason class at most. What a
+round asks for goes through these gates, and the first that is shut ends it:
+
+1. the session is known, the plan is the one that was joined (`parley.client.party.session`);
+2. policy, task, sensitivity and model hold (`parley.client.party.acceptance`);
+3. the protocol would accept the message: rehearsed on a copy, so that a bad one costs nothing;
+4. the party's own ledger reserves the charge (`parley.client.party.charging`), once a round;
+5. the contribution is computed, kept, and committed to;
+6. the protocol masks it, under keys bound to everything it was computed from
+   (`parley.client.contract.agreement`), and its secrets are written before the answer is returned.
+
+Everything lives in the folder: another process may serve the next message. Nothing here knows how
+messages travel.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from parley.client.contract.agreement import Agreement, plan_from, session_of
+from parley.client.contract.decoding import DecodingError, value_from
+from parley.client.contract.protocol import (
+    Frame,
+    Reason,
+    answer,
+    encode_frame,
+    failed,
+    refusal,
+)
+from parley.client.contract.roster import Deployment, load_deployment
+from parley.client.party import charging
+from parley.client.party.acceptance import Accepted, accept
+from parley.client.party.consent import Consent, Declined, load_consent
+from parley.client.party.contribution import ComputationFailed, contribution
+from parley.client.party.dataset import Holding, load_holding
+from parley.client.party.openings import OpenedOtherwise, Openings, listed_parties
+from parley.client.party.policy import check_run
+from parley.client.party.requests import request_from, round_or_none
+from parley.client.party.session import Joined
+from parley.client.party.storage import Keeper, PartyFolderError
+from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.ledger.ledger import LedgerError
+from parley.secure_agg.beacon import MOST_SETUPS, commitment, next_nonce, roster_digest
+from parley.secure_agg.interface import ProtocolError, TooFewSurvivors
+from parley.secure_agg.messages import Survivors, decode
+from parley.secure_agg.pairwise_party import Party
+from parley.secure_agg.primitives import Entropy, signing_public
+
+__all__ = ["PartyService"]
+
+
+class PartyService:
+    """One party; `open` makes one from its folder."""
+
+    def __init__(
+        self,
+        *,
+        keeper: Keeper,
+        consent: Consent,
+        deployment: Deployment,
+        identity: bytes,
+        entropy: Entropy,
+        clock: Callable[[], float],
+    ) -> None:
+        """A party whose folder was checked.
+
+        Raises:
+            PartyFolderError: the identity is none of the deployment's.
+        """
+        public = signing_public(identity)
+        if public not in deployment.identities:
+            raise PartyFolderError(
+                f"Expected the identity in {keeper.folder} to be a party of deployment "
+                f"{deployment.id}, its public key {public.hex()} is not in the roster: "
+                "deployment.toml or identity.key belongs to another deployment."
+            )
+        self.index = deployment.identities.index(public)
+        self.name = deployment.parties[self.index].name
+        self._keeper, self._consent, self._deployment = keeper, consent, deployment
+        self._identity, self._entropy, self._clock = identity, entropy, clock
+        self._loaded: tuple[object, Holding] | None = None
+        self._handlers: dict[str, Callable[[Frame], Frame]] = {
+            "inspect": self._inspect,
+            "commit": self._commit,
+            "join": self._join,
+            "roster": self._roster,
+            "prepare": self._prepare,
+            "round": self._round,
+            "survivors": self._survivors,
+            "confirmations": self._confirmations,
+            "finish": self._finish,
+        }
+
+    def __repr__(self) -> str:
+        return f"<PartyService {self.name}>"
+
+    @classmethod
+    def open(
+        cls,
+        folder: Path,
+        *,
+        entropy: Entropy = os.urandom,
+        clock: Callable[[], float] = time.time,
+    ) -> PartyService:
+        """The party in `folder`.
+
+        Raises:
+            PartyFolderError, ConsentError, RosterError: a folder or file that its owner must mend.
+        """
+        keeper = Keeper.open(folder)
+        return cls(
+            keeper=keeper,
+            consent=load_consent(folder / "party.toml"),
+            deployment=load_deployment(folder / "deployment.toml"),
+            identity=keeper.identity(),
+            entropy=entropy,
+            clock=clock,
+        )
+
+    def handle(self, request: bytes) -> bytes:
+        """The answer to a request: an `answer` frame, whatever came."""
+        kind = "?"
+        try:
+            frame = request_from(request)
+            kind = frame.kind
+            with self._keeper.alone(wait_s=self._consent.lock_wait_s):
+                reply, said = self._handlers[kind](frame), "ok"
+        except Declined as error:
+            reply, said = refusal(error.reason), f"refused {error}"
+        except ComputationFailed as error:
+            reply, said = failed(Reason.ERROR), f"failed: {error}"
+        except (LedgerError, OSError) as error:
+            reply, said = refusal(Reason.ERROR), f"refused {Reason.ERROR}: {error}"
+        except Exception as error:
+            # A bug, perhaps in what was sent. Neither its text nor its trace leaves the machine;
+            # the log has no text either, which could quote a record.
+            at = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{type(error).__name__} at {Path(at.filename).name}:{at.lineno}"
+            reply, said = refusal(Reason.ERROR), f"refused {Reason.ERROR}: {where}"
+        self._log(f"{kind} {said}")
+        return encode_frame(reply)
+
+    def _log(self, line: str) -> None:
+        try:
+            self._keeper.log(f"{self.name}: {line}")
+        except OSError:
+            return  # a full disk must not keep an answer back
+
+    # What a run would learn from.
+
+    def _inspect(self, frame: Frame) -> Frame:
+        head = frame.head
+        now = self._clock()
+        try:
+            theirs: float = value_from(float, head["clock"], "clock")
+        except DecodingError as error:
+            raise Declined(Reason.PROTOCOL, str(error)) from error
+        if not abs(theirs - now) <= self._consent.clock_skew_s:
+            raise Declined(
+                Reason.CLOCK_SKEW,
+                f"Expected clocks within {self._consent.clock_skew_s:g} s, they are "
+                f"{theirs - now:+.0f} s apart.",
+            )
+        if type(head["sizes"]) is not bool or type(head["intercept"]) is not bool:
+            raise Declined(Reason.PROTOCOL, "Expected sizes and intercept as true or false.")
+        dataset = self._consent.dataset(head["dataset"])
+        private = dataset.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
+        if head["sizes"] and (private or not self._consent.disclose_size):
+            raise Declined(Reason.SIZES_NOT_DISCLOSED, "Expected no question about sizes.")
+        holding = self._holding(head["dataset"], head["label"], intercept=head["intercept"])
+        return answer(
+            {
+                "party": self.index,
+                "features": holding.features,
+                "classes": holding.classes,
+                "schema": holding.schema,
+                "records": holding.records if head["sizes"] else None,
+                "clock": now,
+            }
+        )
+
+    def _holding(self, name: str, label: object, *, intercept: bool) -> Holding:
+        dataset, folder = self._consent.dataset(name), self._keeper.folder
+        if not isinstance(label, str):
+            raise Declined(Reason.PROTOCOL, "Expected a label's reading, got another value.")
+        files = [folder / part for part in (dataset.path, dataset.prepared, dataset.data_schema)]
+        stamps = [(f.stat().st_mtime_ns, f.stat().st_size) for f in files if f.is_file()]
+        key = (name, label, intercept, stamps)
+        if self._loaded is None or self._loaded[0] != key:
+            holding = load_holding(dataset, folder, label=label, intercept=intercept)
+            self._loaded = key, holding
+        return self._loaded[1]
+
+    # A run from its first message to its last.
+
+    def _commit(self, frame: Frame) -> Frame:
+        session_of(frame.head)
+        return answer(blobs=(commitment(self.index, self._next_nonce()),))
+
+    def _next_nonce(self) -> bytes:
+        """The nonce of the next set-up of a graph that is not complete."""
+        roster = roster_digest(self._deployment.identities)
+        count = self._keeper.setups(roster)
+        if count >= MOST_SETUPS:
+            raise Declined(
+                Reason.PROTOCOL,
+                f"Expected at most {MOST_SETUPS} set-ups with one roster, each of which is one "
+                "more graph to choose from: go on under a new deployment, with new identities.",
+            )
+        return next_nonce(self._identity, roster=roster, count=count)
+
+    def _join(self, frame: Frame) -> Frame:
+        joined = Joined.from_request(frame, identities=self._deployment.identities)
+        agreed = joined.agreement
+        policy = check_run(self._consent, self._deployment, agreed.parameters)
+        dataset = self._consent.dataset(agreed.dataset)
+        accepted = self._accepted(agreed)
+        charging.check_job(
+            dataset,
+            agreed.plan,
+            releases=agreed.rounds,
+            spent=charging.spent_ahead(
+                self._keeper.ledger, run_id=agreed.run_id, name=agreed.dataset
+            ),
+        )
+        charging.check_ledger(self._keeper.ledger)
+        charging.register(
+            self._keeper.ledger, dataset, name=agreed.dataset, holding=accepted.holding
+        )
+        charging.check_room(
+            self._keeper.ledger,
+            agreed.plan,
+            name=agreed.dataset,
+            party=self.name,
+            rounds=agreed.rounds,
+        )
+        self._make_room(joined)
+        sparse = agreed.parameters.sparse
+        party = Party(
+            run=agreed.parameters,
+            policy=policy,
+            index=self.index,
+            identity=self._identity,
+            entropy=self._entropy,
+            nonce=self._next_nonce() if sparse else b"",
+        )
+        advertised = party.advertise()
+        if sparse:  # before the nonce leaves: it is for this set-up alone
+            self._keeper.count_setup(policy.roster)
+        self._keep(joined, party)
+        return answer(blobs=(advertised,))
+
+    def _make_room(self, joined: Joined) -> None:
+        """Erases what the new session supersedes, and the longest idle beyond the limit."""
+        open_sessions = self._keeper.sessions()
+        if joined.session in open_sessions:
+            raise Declined(Reason.PROTOCOL, "Expected a session that was not joined before.")
+        others = []
+        for session in open_sessions:
+            try:
+                known = self._joined(session).agreement
+            except (Declined, LookupError, ValueError):  # of a version before this one
+                self._keeper.end_session(session)
+                continue
+            same = (joined.agreement.run_id, joined.agreement.dataset)
+            if (known.run_id, known.dataset) == same:
+                self._keeper.end_session(session)
+            else:
+                others.append(session)
+        for session in others[: max(0, len(others) - self._consent.max_sessions + 1)]:
+            self._keeper.end_session(session)
+
+    def _accepted(self, agreement: Agreement) -> Accepted:
+        """Gate 2."""
+        return accept(
+            self._consent,
+            agreement,
+            index=self.index,
+            holding_of=lambda agreed: self._holding(
+                agreed.dataset, agreed.label, intercept=agreed.intercept
+            ),
+        )
+
+    def _joined(self, session: str) -> Joined:
+        return Joined.from_file(
+            self._keeper.session(session), identities=self._deployment.identities
+        )
+
+    def _opened(self, frame: Frame) -> tuple[Joined, Party]:
+        joined = self._joined(session_of(frame.head))
+        return joined, self._party(joined)
+
+    def _party(self, joined: Joined) -> Party:
+        run = joined.agreement.parameters
+        return Party(
+            run=run,
+            policy=check_run(self._consent, self._deployment, run),
+            index=self.index,
+            identity=self._identity,
+            entropy=self._entropy,
+            state=joined.protocol_state(),
+        )
+
+    def _keep(self, joined: Joined, party: Party) -> None:
+        kept = replace(joined, state=party.state.to_bytes())
+        self._keeper.keep_session(joined.session, kept.to_file())
+
+    def _stepped(
+        self,
+        frame: Frame,
+        step: Callable[[Joined, Party], tuple[bytes, ...]],
+        *,
+        learned: Callable[[Joined], Joined] = lambda joined: joined,
+    ) -> Frame:
+        """One step of the protocol; its state is kept whether it answered or refused."""
+        joined, party = self._opened(frame)
+        try:
+            blobs = step(joined, party)
+            joined = learned(joined)
+        except TooFewSurvivors as error:
+            raise Declined(Reason.COHORT_TOO_SMALL, str(error)) from error
+        except ProtocolError as error:
+            raise Declined(Reason.PROTOCOL, str(error)) from error
+        finally:
+            self._keep(joined, party)
+        return answer(blobs=blobs)
+
+    def _roster(self, frame: Frame) -> Frame:
+        number, message = round_or_none(frame.head["prepare"]), frame.blobs[0]
+
+        def step(_: Joined, party: Party) -> tuple[bytes, ...]:
+            party.on_roster(*frame.blobs)
+            return () if number is None else (party.prepare(number),)
+
+        return self._stepped(frame, step, learned=lambda joined: joined.with_roster(message))
+
+    def _prepare(self, frame: Frame) -> Frame:
+        number = round_or_none(frame.head["prepare"])
+        if number is None:
+            raise Declined(Reason.PROTOCOL, "Expected a round to prepare, got none.")
+        return self._stepped(frame, lambda _, party: (party.prepare(number),))
+
+    def _finish(self, frame: Frame) -> Frame:
+        session = session_of(frame.head)
+        self._keeper.session(session)
+        self._keeper.end_session(session)
+        return answer()
+
+    # One round.
+
+    def _round(self, frame: Frame) -> Frame:
+        joined, party = self._opened(frame)
+        number = round_or_none(frame.head["prepare"])
+        message, blob = frame.blobs
+        try:
+            agreement = joined.at_round(plan_from(frame.head["plan"]), message=message, state=blob)
+        except ProtocolError as error:
+            raise Declined(Reason.PROTOCOL, str(error)) from error
+        accepted, plan, context = self._accepted(agreement), agreement.plan, agreement.binding()
+        try:
+            # On a copy: what the protocol would refuse is refused before anything is charged.
+            copy, nothing = self._party(joined), np.zeros(plan.dimension, plan.encoding.dtype)
+            copy.start_round(message, nothing, context=context)
+            if number is not None:
+                copy.prepare(number)
+        except ProtocolError as error:
+            raise Declined(Reason.PROTOCOL, str(error)) from error
+        given = contribution(self._keeper, self._consent, party=self.name, accepted=accepted)
+        masked = bytes(party.on_plan(message, given.encoded, context=context))
+        shares = () if number is None else (party.prepare(number),)
+        self._keep(replace(joined, keys=given.keys), party)
+        return answer(blobs=(masked, *shares))
+
+    def _survivors(self, frame: Frame) -> Frame:
+        def step(joined: Joined, party: Party) -> tuple[bytes, ...]:
+            run = joined.agreement.parameters
+            listed = decode(run, frame.blobs[0], Survivors).survivors
+            self._in_one_sum(Openings.check, joined, party, listed)
+            reply = party.on_survivors(frame.blobs[0])
+            if not run.active:  # then the reply reveals
+                self._in_one_sum(Openings.keep, joined, party, listed)
+            return (reply,)
+
+        return self._stepped(frame, step)
+
+    def _confirmations(self, frame: Frame) -> Frame:
+        def step(joined: Joined, party: Party) -> tuple[bytes, ...]:
+            current = party.state.current
+            listed = b"" if current is None else current.survivors
+            reply = party.on_confirmations(frame.blobs[0])
+            # Once more: another session may have opened the same contribution since.
+            self._in_one_sum(Openings.keep, joined, party, listed)
+            return (reply,)
+
+        return self._stepped(frame, step)
+
+    def _in_one_sum(
+        self,
+        remember: Callable[[Openings, tuple[bytes, ...], bytes], None],
+        joined: Joined,
+        party: Party,
+        listed: bytes,
+    ) -> None:
+        if not joined.keys:
+            return
+        parties = listed_parties(self._deployment.identities, listed)
+        try:
+            remember(self._keeper.openings, joined.keys, parties)
+        except OpenedOtherwise as error:
+            if self._consent.insist_on_one_list:
+                party.abandon()
+                raise Declined(Reason.OTHER_SURVIVORS, str(error)) from error

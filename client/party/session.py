@@ -1,0 +1,153 @@
+"""A run that a party joined: what was agreed to at its start, and the protocol's state.
+
+Every later message, in whatever process, is held against it. The state's bytes hold the secrets of
+the run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.algorithms.linear import FederatedAlgorithm, State
+from parley.client.algorithms.second_moments import check_components
+from parley.client.contract.agreement import Agreement
+from parley.client.contract.plan import ReleasePlan
+from parley.client.contract.protocol import Frame, Reason
+from parley.client.party.consent import Declined
+from parley.secure_agg.messages import Plan, Roster, decode
+from parley.secure_agg.state import PartyState
+
+__all__ = ["Joined", "components_from", "state_from"]
+
+_HEADER = 1 << 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Joined:
+    """One session of one run.
+
+    Attributes:
+        agreement: what was proposed, and accepted.
+        keys: what the memory of openings knows the contribution of the open round by.
+        state: bytes of the protocol's state, secret; empty before the key of the run.
+    """
+
+    agreement: Agreement
+    keys: tuple[bytes, ...] = ()
+    state: bytes = field(default=b"", repr=False)
+
+    @property
+    def session(self) -> str:
+        """32 hex digits."""
+        return self.agreement.session
+
+    @classmethod
+    def from_request(cls, frame: Frame, *, identities: tuple[bytes, ...]) -> Joined:
+        """What a join request asks for; see `Agreement.proposed`."""
+        components = frame.blobs[0]
+        return cls(
+            agreement=Agreement.proposed(frame.head, components=components, identities=identities)
+        )
+
+    @classmethod
+    def from_file(cls, frame: Frame, *, identities: tuple[bytes, ...]) -> Joined:
+        """The session that `to_file` wrote."""
+        joined = cls.from_request(frame, identities=identities)
+        present = bytes.fromhex(frame.head["present"])
+        return replace(
+            joined,
+            agreement=replace(joined.agreement, present=present),
+            keys=tuple(bytes.fromhex(key) for key in frame.head["keys"]),
+            state=frame.blobs[1],
+        )
+
+    def to_file(self) -> Frame:
+        """Everything, secrets included."""
+        head = {
+            **self.agreement.head(),
+            "present": self.agreement.present.hex(),
+            "keys": [key.hex() for key in self.keys],
+        }
+        return Frame(kind="join", head=head, blobs=(self.agreement.components, self.state))
+
+    def protocol_state(self) -> PartyState:
+        """A fresh copy of the protocol's state."""
+        return PartyState.from_bytes(self.state)
+
+    def with_roster(self, message: bytes) -> Joined:
+        """The same with the parties of a Roster message present.
+
+        Raises:
+            RemoteProtocolError: no such message.
+        """
+        present = decode(self.agreement.parameters, message, Roster).present
+        return replace(self, agreement=replace(self.agreement, present=present))
+
+    def at_round(self, plan: ReleasePlan, *, message: bytes, state: bytes) -> Agreement:
+        """What is agreed to for one round.
+
+        Args:
+            plan: the round's.
+            message: the protocol's Plan, which numbers the attempt.
+            state: of the model.
+
+        Raises:
+            Declined: plan-changed, where it is not the plan that was joined.
+            RemoteProtocolError: no such message.
+        """
+        agreed = self.agreement
+        if plan != agreed.plan.at_round(plan.round_number):
+            raise Declined(Reason.PLAN_CHANGED, "Expected the plan of the join, got another.")
+        serial = decode(agreed.parameters, message, Plan).round_number
+        return replace(agreed, plan=plan, serial=serial, state=state)
+
+
+def components_from(agreement: Agreement) -> NDArray[np.float64] | None:
+    """`[p, k]` what rows are projected on, if they are.
+
+    Raises:
+        Declined: protocol: not one float64 matrix of finite entries, not too large.
+    """
+    if not agreement.components:
+        return None
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    try:
+        tensors = load(agreement.components)
+        if set(tensors) != {"components"}:
+            raise ValueError("Expected the tensor `components` alone, got others.")
+        check_components(tensors["components"])
+    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Declined(Reason.PROTOCOL, f"No components: {type(error).__name__}.") from error
+    return np.asarray(tensors["components"])
+
+
+def state_from(blob: bytes, algorithm: FederatedAlgorithm) -> State:
+    """The model that a round starts from, as safetensors: `theta`, and what else the algorithm has.
+
+    Raises:
+        Declined: protocol: an unknown name, another shape, not float64, or not finite.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    expected = {name: array.shape for name, array in algorithm.init().items()}
+    most = sum(8 * int(np.prod(shape)) for shape in expected.values()) + _HEADER
+    if len(blob) > most:
+        raise Declined(Reason.PROTOCOL, f"Expected a state of at most {most} bytes.")
+    try:
+        state = load(blob)
+    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Declined(Reason.PROTOCOL, f"No safetensors: {type(error).__name__}.") from error
+    if "theta" not in state or not set(state) <= set(expected):
+        raise Declined(Reason.PROTOCOL, f"Expected theta among {sorted(expected)}, no others.")
+    for name, array in state.items():
+        if array.dtype != np.float64 or array.shape != expected[name]:
+            raise Declined(Reason.PROTOCOL, f"Expected {name} as float64 {expected[name]}.")
+        if not np.isfinite(array).all():
+            raise Declined(Reason.PROTOCOL, f"Expected {name} to be finite.")
+    return dict(state)

@@ -1,0 +1,289 @@
+"""The keeper of a party's folder: one request at a time, secrets written before they are used.
+
+    party.toml  deployment.toml  identity.key  ledger.sqlite  party.log  party.lock
+    state/setups-<roster>        how many set-ups this party went through with a roster
+    state/session-<session>      a run's join request, and the protocol's secrets with it
+    state/release-<run, data>    the contribution to that run's last round
+    openings                     what was opened in which sum, over all runs
+    (`parley.client.party.openings`)
+
+A process may be killed at any point and another one serve the next message: what an answer relies
+on is on disk, whole and fsynced, before the answer is returned (`secure_agg.state` says why). Files
+are replaced atomically, readable by their owner alone, and erased when they end: a session when its
+run says so, when the run is joined anew, or after a week without a message.
+
+A contribution stays until the next round's replaces it. A round that is asked for again, by another
+attempt or by a server that was resumed, is answered with the same integers: nothing is drawn or
+charged twice. It says no more about the records than the data file beside it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from parley.client.contract.protocol import Frame, Reason, WireError, decode_frame, encode_frame
+from parley.client.party.consent import Declined
+from parley.client.party.openings import Openings
+
+__all__ = ["Keeper", "PartyFolderError", "end_sessions"]
+
+_POLL_S = 0.02
+_IDLE_S = 7 * 24 * 3600.0
+"""How long a session outlives its last message: a run whose server never came back has ended."""
+
+_LARGEST_LOG = 8 << 20
+_ZEROS = bytes(1 << 16)
+
+
+class PartyFolderError(Exception):
+    """A party's folder that cannot be used, for its owner to mend: the path and what to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keeper:
+    """The files of one party; `open` checks them.
+
+    Attributes:
+        folder: the party's.
+    """
+
+    folder: Path
+
+    @classmethod
+    def open(cls, folder: Path) -> Keeper:
+        """The keeper of a folder that only its owner can write to.
+
+        Raises:
+            PartyFolderError: not a folder, or others may write to it or see its state.
+        """
+        try:
+            mode = folder.stat().st_mode
+        except OSError as error:
+            raise PartyFolderError(
+                f"Expected a party's folder at {folder}: {error.strerror}."
+            ) from error
+        if not stat.S_ISDIR(mode) or mode & 0o022:
+            raise PartyFolderError(
+                f"Expected {folder} to be a folder that nobody else may write to, got mode "
+                f"{stat.S_IMODE(mode):o}: chmod 700 {folder}"
+            )
+        state = folder / "state"
+        with _explained(state):
+            state.mkdir(mode=0o700, exist_ok=True)
+        _private(state)
+        return cls(folder=folder)
+
+    def identity(self) -> bytes:
+        """The party's Ed25519 private key, 32 bytes.
+
+        Raises:
+            PartyFolderError: not there, readable by others, or not 64 hex digits.
+        """
+        path = self.folder / "identity.key"
+        with _explained(path):
+            _private(path)
+            text = path.read_text(encoding="ascii", errors="replace").strip()
+        try:
+            key = bytes.fromhex(text)
+        except ValueError:
+            key = b""
+        if len(key) != 32:
+            raise PartyFolderError(f"Expected 64 hex digits in {path}, got something else.")
+        return key
+
+    @contextmanager
+    def alone(self, *, wait_s: float) -> Iterator[None]:
+        """Holds the folder's lock: no other request is handled meanwhile, in any process.
+
+        Raises:
+            Declined: busy, after `wait_s`.
+        """
+        handle = os.open(self.folder / "party.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            deadline = time.monotonic() + wait_s
+            while True:
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except OSError:
+                    if time.monotonic() >= deadline:
+                        raise Declined(Reason.BUSY, "Another request is being handled.") from None
+                    time.sleep(_POLL_S)
+            for draft in self._state.glob("*.part"):  # of a process that was killed while writing
+                _erase(draft)
+            end_sessions(self.folder, idle_s=_IDLE_S)
+            yield
+        finally:
+            os.close(handle)  # lets go of the lock, as the end of the process would
+
+    @property
+    def ledger(self) -> Path:
+        """The party's own ledger."""
+        return self.folder / "ledger.sqlite"
+
+    @property
+    def openings(self) -> Openings:
+        """What the party's contributions were opened in."""
+        return Openings(path=self.folder / "openings")
+
+    @property
+    def _state(self) -> Path:
+        return self.folder / "state"
+
+    def session(self, session: str) -> Frame:
+        """The session's join request, with its bookkeeping; the blob is the protocol's state.
+
+        Raises:
+            Declined: unknown-session.
+        """
+        try:
+            return decode_frame(self._session(session).read_bytes())
+        except (FileNotFoundError, WireError):
+            raise Declined(Reason.UNKNOWN_SESSION, f"No session {session}.") from None
+
+    def keep_session(self, session: str, content: Frame) -> None:
+        """Replaces the session's file."""
+        self._write(self._session(session), encode_frame(content))
+
+    def end_session(self, session: str) -> None:
+        """Erases the session's secrets; nothing if there is none."""
+        _erase(self._session(session))
+
+    def sessions(self) -> list[str]:
+        """Open sessions, the longest idle first."""
+        files = sorted(self._state.glob("session-*"), key=lambda file: file.stat().st_mtime_ns)
+        return [file.name.removeprefix("session-") for file in files]
+
+    def contribution(self, run_id: str, dataset: str) -> Frame | None:
+        """The last contribution to a run, or None."""
+        with suppress(FileNotFoundError, WireError):
+            return decode_frame(self._release(run_id, dataset).read_bytes())
+        return None
+
+    def keep_contribution(self, run_id: str, dataset: str, content: Frame, *, most: int) -> None:
+        """Replaces it; of other runs' the newest are kept, `most` in all."""
+        path = self._release(run_id, dataset)
+        self._write(path, encode_frame(content))
+        files = [file for file in self._state.glob("release-*") if file != path]
+        files.sort(key=lambda file: file.stat().st_mtime_ns)
+        for file in files[: max(0, len(files) - most + 1)]:
+            _erase(file)
+
+    def setups(self, roster: bytes) -> int:
+        """How many set-ups with a beacon this party went through with a roster."""
+        try:
+            return int(self._setups(roster).read_text(encoding="ascii"))
+        except FileNotFoundError:
+            return 0
+        except ValueError as error:
+            raise PartyFolderError(
+                f"Expected a number in {self._setups(roster)}, got something else."
+            ) from error
+
+    def count_setup(self, roster: bytes) -> None:
+        """Counts one more, on disk when this returns: its nonce is never used again."""
+        self._write(self._setups(roster), str(self.setups(roster) + 1).encode("ascii"))
+
+    def log(self, line: str) -> None:
+        """Appends one line to the party's own log."""
+        path = self.folder / "party.log"
+        if path.exists() and path.stat().st_size > _LARGEST_LOG:
+            os.replace(path, path.with_name("party.log.1"))
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        # A server's words may be in it: no new lines, nothing that a terminal would obey.
+        said = "".join(c if c.isprintable() else " " for c in line)
+        text = f"{stamp} {' '.join(said.split())}\n".encode("utf-8", errors="replace")
+        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(text)
+
+    def _setups(self, roster: bytes) -> Path:
+        return self._state / f"setups-{roster.hex()[:32]}"
+
+    def _session(self, session: str) -> Path:
+        return self._state / f"session-{session}"
+
+    def _release(self, run_id: str, dataset: str) -> Path:
+        name = hashlib.sha256(f"{len(run_id)}:{run_id}{dataset}".encode()).hexdigest()[:32]
+        return self._state / f"release-{name}"
+
+    def _write(self, path: Path, content: bytes) -> None:
+        draft = path.with_name(path.name + ".part")
+        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        before = None
+        with suppress(FileNotFoundError):
+            before = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        os.replace(draft, path)
+        _sync_folder(path.parent)
+        if before is not None:  # the file that has no name any more
+            _overwrite(before)
+
+
+def end_sessions(folder: Path, *, idle_s: float = 0.0) -> None:
+    """Erases the sessions of a party's folder that had no message for so long, and no others."""
+    now = time.time()
+    for path in (folder / "state").glob("session-*"):
+        with suppress(FileNotFoundError):
+            if now - path.stat().st_mtime >= idle_s:
+                _erase(path)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _overwrite(handle: int) -> None:
+    # Best effort: on a disk that writes in place the old bytes are gone. On flash, on a file system
+    # that copies on write, or in a backup they are not: what protects secrets there is that pair
+    # secrets are ratcheted forward and a run's keys are worth nothing without its traffic.
+    try:
+        left = os.fstat(handle).st_size
+        while left > 0:
+            left -= os.write(handle, _ZEROS[:left])
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _erase(path: Path) -> None:
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    _overwrite(handle)
+    path.unlink()
+    _sync_folder(path.parent)
+
+
+def _private(path: Path) -> None:
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & 0o077:
+        right = 700 if path.is_dir() else 600
+        raise PartyFolderError(
+            f"Expected {path} to be readable by its owner alone, got mode {mode:o}: "
+            f"chmod {right} {path}"
+        )
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise PartyFolderError(f"Expected to use {path}: {error.strerror}.") from error

@@ -1,0 +1,1 @@
+"""Certified local optima of strongly convex objectives."""

@@ -1,0 +1,253 @@
+"""Certified optima of regularised local objectives, many parties at once.
+
+J_j(θ) = Σ_i w_i·ℓ(θ; x_i, y_i) + (λ/2)‖θ‖₂² is λ-strongly convex, so ‖∇J_j(θ̂)‖ ≤ τ puts θ̂ within
+τ/λ of the optimum (privacy specification, output perturbation): the gradient is evaluated anew,
+from the records, at the θ that is returned, and that norm is the certificate. For ridge, kept in
+‖θ‖₂ ≤ R, it is the distance from −∇J to the ball's normal cone, which bounds ‖θ̂ − θ*‖ alike.
+
+    >>> import numpy as np
+    >>> from parley.client.data.block import PartyBlock
+    >>> from parley.client.models.linear import LinearModel, Logistic
+    >>> block = PartyBlock(
+    ...     features=np.eye(2), labels=np.array([1.0, -1.0]), offsets=np.array([0, 1, 2])
+    ... )
+    >>> optima = local_optima(LinearModel(kind=Logistic(), features=2), block, 0.1, 1e-9)
+    >>> optima.theta.round(4).tolist(), optima.certified.tolist()
+    ([[1.6335, 0.0], [0.0, -1.6335]], [True, True])
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.data.block import PartyBlock
+from parley.client.data.chunks import for_each_chunk
+from parley.client.models.linear import LinearModel
+from parley.client.models.losses import Array
+from parley.client.solvers.newton import ConjugateGradients, Dual, Primal, System, minimise
+from parley.client.solvers.ridge_ball import constrained_ridge
+
+__all__ = ["LocalOptima", "Optimum", "local_optima", "optimum", "party_weights"]
+
+_MOST_STEPS = 3000
+_CHUNK_BYTES = 2 << 20  # of rows and matrices a worker holds at once
+_LARGEST_MATRIX = 1000  # beyond this size of Hessian and Gram matrix conjugate gradients win
+_MARGIN = 0.25  # the loop stops at this share of the tolerance, so that the certificate holds
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalOptima:
+    """What each of B parties' solver reached.
+
+    Attributes:
+        theta: `[B, d]` float64.
+        gradient_norm: `[B]` norm of the full local gradient at theta (NaN where it overflowed).
+        certified: `[B]` whether that norm is ≤ the tolerance; uncertified rows must not be used.
+        iterations: `[B]` Newton steps.
+    """
+
+    theta: NDArray[np.float64]
+    gradient_norm: NDArray[np.float64]
+    certified: NDArray[np.bool_]
+    iterations: NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Optimum:
+    """The pooled optimum: theta `[d]`, its certificate and its objective value."""
+
+    theta: NDArray[np.float64]
+    gradient_norm: float
+    certified: bool
+    iterations: int
+    loss: float
+
+
+def local_optima(
+    model: LinearModel, block: PartyBlock, lam: float, tolerance: float
+) -> LocalOptima:
+    """Minimise every party's J_j; float64 inside whatever the records' precision.
+
+    A party's bits do not depend on the others: parties are batched by size, rounded up by at most
+    1/16 with rows of weight 0, and each stops by itself. A party that fails is reported
+    uncertified, never raised.
+
+    Args:
+        model: the model.
+        block: B parties, rows prepared.
+        lam: λ > 0 of (λ/2)‖θ‖₂².
+        tolerance: τ > 0, on each party's gradient norm.
+
+    Raises:
+        ValueError: λ or tolerance not positive and finite, or columns that disagree.
+    """
+    _check(model, block.features, lam, tolerance)
+    result = LocalOptima(
+        theta=np.zeros((block.parties, model.dimension)),
+        gradient_norm=np.full(block.parties, np.nan),
+        certified=np.zeros(block.parties, np.bool_),
+        iterations=np.zeros(block.parties, np.int64),
+    )
+    sizes = block.sizes
+    padded = _padded(sizes)
+    order = np.argsort(padded, kind="stable")
+
+    def solve(first: int, last: int) -> None:
+        parties = order[first:last]
+        shape = (last - first, int(padded[parties[0]]))
+        position = np.arange(shape[1])
+        real = position < sizes[parties, None]
+        # Padding is rows of zeros with a label of the party's own, and weight 0.
+        source = block.offsets[parties, None] + np.where(real, position, 0)
+        rows = block.features[source].astype(np.float64, copy=False)
+        rows[~real] = 0
+        weights = real / sizes[parties, None]
+        theta, norm, steps = _solve(
+            model, rows, block.labels[source], weights, lam=lam, tolerance=tolerance
+        )
+        result.theta[parties], result.gradient_norm[parties] = theta, norm
+        result.certified[parties], result.iterations[parties] = norm <= tolerance, steps
+
+    with np.errstate(all="ignore"):  # a party's overflow ends up as its missing certificate
+        for_each_chunk(solve, _batches(model, padded[order]))
+    return result
+
+
+def optimum(
+    model: LinearModel,
+    features: Array,
+    labels: NDArray[Any],
+    lam: float,
+    *,
+    tolerance: float = 1e-10,
+    weights: Array | None = None,
+) -> Optimum:
+    """The optimum over all records together: the non-private baseline of a simulation.
+
+    Args:
+        model: the model.
+        features: `[N, p]` prepared rows.
+        labels: `[N]`.
+        lam: λ > 0.
+        tolerance: on the gradient's norm.
+        weights: `[N]` ≥ 0, summing to 1; default 1/N each. `party_weights` gives those of the
+            objective that weights every party alike.
+
+    Raises:
+        ValueError: as `local_optima`, or weights of another shape.
+    """
+    _check(model, features, lam, tolerance)
+    if weights is None:
+        weights = np.full(len(features), 1 / len(features))
+    if weights.shape != (len(features),):
+        raise ValueError(f"Expected {len(features)} weights, got shape {weights.shape}.")
+    rows = np.ascontiguousarray(features, np.float64)[None]
+    with np.errstate(all="ignore"):
+        theta, norm, steps = _solve(
+            model, rows, labels[None], weights[None], lam=lam, tolerance=tolerance
+        )
+    margins = model.margins(theta[0], rows[0])
+    loss = float(np.vdot(weights, model.kind.value_and_slope(margins, labels)[0]))
+    return Optimum(
+        theta=theta[0],
+        gradient_norm=float(norm[0]),
+        certified=bool(norm[0] <= tolerance),
+        iterations=int(steps[0]),
+        loss=loss + lam / 2 * float(np.vdot(theta[0], theta[0])),
+    )
+
+
+def party_weights(block: PartyBlock) -> NDArray[np.float64]:
+    """`[N]` record weights 1/(B·n_j): every party counts alike, whatever its size."""
+    return np.repeat(1 / (block.parties * block.sizes), block.sizes)
+
+
+def _solve(
+    model: LinearModel,
+    rows: Array,
+    labels: NDArray[Any],
+    weights: Array,
+    *,
+    lam: float,
+    tolerance: float,
+) -> tuple[Array, Array, NDArray[np.int64]]:
+    """Optima of c problems `[c, n, p]`: theta `[c, d]`, certificates `[c]`, steps `[c]`."""
+    labels = labels.astype(np.int64 if model.kind.outputs > 1 else np.float64, copy=False)
+    method = _method(model, rows.shape[1])
+    aim = _MARGIN * tolerance
+    if method is Dual:
+        gram = np.matmul(rows, rows.swapaxes(-1, -2))
+        dual = Dual(model=model, rows=gram, labels=labels, weights=weights, lam=lam)
+        unknown, steps = minimise(dual, np.zeros(rows.shape[:2]), aim, _MOST_STEPS)
+        theta = model.pull_back(unknown, rows)
+    else:
+        start = np.zeros((len(rows), model.dimension))
+        primal = method(model=model, rows=rows, labels=labels, weights=weights, lam=lam)
+        theta, steps = minimise(primal, start, aim, _MOST_STEPS)
+    system = ConjugateGradients(model=model, rows=rows, labels=labels, weights=weights, lam=lam)
+    norm = _certificate(system, theta)
+    # A Gram matrix squares the condition of its rows; a few steps from there mend what that cost.
+    if method is Dual and (weak := np.flatnonzero(~(norm <= tolerance))).size:
+        mended, more = minimise(system.take(weak), theta[weak], aim, _MOST_STEPS)
+        theta[weak], norm[weak] = mended, _certificate(system.take(weak), mended)
+        steps[weak] += more
+    radius = model.kind.theta_radius
+    outside = np.flatnonzero(np.vecdot(theta, theta) > radius**2)
+    if outside.size:
+        own = system.take(outside)
+        theta[outside] = constrained_ridge(own.rows, own.labels, own.weights, lam, radius=radius)
+        norm[outside] = _certificate(own, theta[outside])
+    return theta, norm, steps
+
+
+def _certificate(system: System, theta: Array) -> Array:
+    """‖∇J(θ)‖₂ from the records; on the sphere ‖θ‖₂ = R the distance to its normal cone."""
+    gradient, norm = system.gradient(system.margins(theta), theta)
+    radius = system.model.kind.theta_radius
+    if np.isinf(radius):
+        return norm
+    square = np.vecdot(theta, theta)
+    on_sphere = square >= (radius * (1 - 1e-14)) ** 2
+    push = np.maximum(-np.vecdot(gradient, theta) / np.maximum(square, 1e-300), 0)
+    outward = gradient + np.where(on_sphere, push, 0)[:, None] * theta
+    return np.asarray(np.sqrt(np.vecdot(outward, outward)))
+
+
+def _method(model: LinearModel, records: int) -> type[Primal] | type[Dual]:
+    """The fastest way to a Newton direction for n records and d parameters, as measured."""
+    dimension = model.dimension
+    if model.kind.outputs > 1 or min(records, dimension) > _LARGEST_MATRIX:
+        return ConjugateGradients
+    return Dual if 4 * records <= 5 * dimension else Primal
+
+
+def _padded(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Sizes rounded up to multiples of a power of two that is at most 1/16 of them."""
+    grain = 2 ** np.maximum(np.frexp(sizes)[1] - 5, 0).astype(np.int64)
+    rounded: NDArray[np.int64] = -(-sizes // grain) * grain
+    return rounded
+
+
+def _batches(model: LinearModel, padded: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Ranges of consecutive parties of one padded size, as many as stay in cache."""
+    cuts = np.flatnonzero(np.diff(padded, prepend=-1))
+    ranges: list[tuple[int, int]] = []
+    for begin, end in zip(cuts, [*cuts[1:], len(padded)], strict=True):
+        records = int(padded[begin])
+        matrix = min(records, model.dimension) ** 2 if model.kind.outputs == 1 else 0
+        most = max(_CHUNK_BYTES // (8 * (records * model.features + matrix)), 1)
+        ranges += [(first, min(first + most, end)) for first in range(begin, end, most)]
+    return ranges
+
+
+def _check(model: LinearModel, features: Array, lam: float, tolerance: float) -> None:
+    if not 0 < lam < np.inf:
+        raise ValueError(f"Expected lambda > 0, got {lam}.")
+    if not 0 < tolerance < np.inf:
+        raise ValueError(f"Expected tolerance > 0, got {tolerance}.")
+    if features.ndim != 2 or features.shape[1] != model.features:
+        raise ValueError(f"Expected rows of {model.features} features, got {features.shape}.")

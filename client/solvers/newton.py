@@ -1,0 +1,269 @@
+"""Damped Newton for many small convex problems at once, each stopped by itself.
+
+Problem b of a batch is J(θ) = Σ_i w_i·ℓ(θ·x_i, y_i) + (λ/2)‖θ‖₂². The Newton direction is found in
+one of three ways, all of which step through the same loop:
+
+- `Primal`: the `[d, d]` Hessian, for d up to about n;
+- `Dual`: θ = Xᵀa, so the unknown has n entries and only the `[n, n]` Gram matrix is needed;
+- `ConjugateGradients`: Hessian-vector products, when both are large, and for several outputs.
+
+The step length is a line search on the slope φ′(t) along the direction, which for a convex φ is
+increasing: wherever φ′(t) ≤ 0 the objective has fallen. No objective values are compared, which
+near the optimum would only differ by rounding. With it the loop converges also where the Hessian
+is only piecewise constant (Huber SVM: finite Newton with a nearly exact line search, Keerthi &
+DeCoste 2005; a line search that stops at φ′(t) = ½φ′(0) was seen to cycle).
+
+Every array operation treats the problems of a batch separately, and a problem that has ended is
+taken out: its result does not depend on the others, to the last bit.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.models.linear import LinearModel
+from parley.client.models.losses import Array
+
+__all__ = ["ConjugateGradients", "Dual", "Primal", "System", "minimise"]
+
+_SLACK = 0.1  # φ′ at the step taken, as a share of φ′(0)
+_ROWS = 4096  # rows of a Hessian added up at once
+_STALLED = 400  # steps without a smaller gradient after which a problem is given up
+
+
+@dataclass(frozen=True, kw_only=True)
+class System(ABC):
+    """c problems of one shape, and how to find their Newton directions.
+
+    Attributes:
+        model: the loss and its margins.
+        rows: `[c, n, p]` float64 (`Dual`: the Gram matrices `[c, n, n]`).
+        labels: `[c, n]`.
+        weights: `[c, n]` record weights w, 0 for padding; they sum to 1.
+        lam: λ > 0.
+    """
+
+    model: LinearModel
+    rows: Array
+    labels: NDArray[Any]
+    weights: Array
+    lam: float
+
+    def take(self, chosen: NDArray[np.intp]) -> Self:
+        """The system of the chosen problems."""
+        return replace(
+            self,
+            rows=self.rows[chosen],
+            labels=self.labels[chosen],
+            weights=self.weights[chosen],
+        )
+
+    def weigh(self, slopes: Array) -> Array:
+        """Slopes (or curvatures) `[c, n]` or `[c, n, K]` times the record weights."""
+        return slopes * (self.weights if slopes.ndim == 2 else self.weights[..., None])
+
+    def slope(self, margins: Array) -> Array:
+        """Weighted slopes of the loss, shape of the margins."""
+        return self.weigh(self.model.kind.slope(margins, self.labels))
+
+    def curvature(self, margins: Array) -> Array:
+        """Weighted curvature `[c, n]` (one output)."""
+        return self.weigh(self.model.kind.curvature(margins, self.labels))
+
+    @abstractmethod
+    def margins(self, unknown: Array) -> Array:
+        """Margins `[c, n]` or `[c, n, K]` of the unknown (linear in it)."""
+
+    @abstractmethod
+    def gradient(self, margins: Array, unknown: Array) -> tuple[Array, Array]:
+        """The gradient in the unknown's coordinates and its L2 norm `[c]` in those of θ."""
+
+    @abstractmethod
+    def direction(self, margins: Array, gradient: Array, norm: Array) -> Array:
+        """The Newton direction in the unknown's coordinates."""
+
+    @abstractmethod
+    def inner(self, unknown: Array, step: Array, step_margins: Array) -> Array:
+        """`[c]` inner product in θ's coordinates of an unknown with a step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Primal(System):
+    """Unknown θ `[c, d]`; solves with (Xᵀ D X + λI), one output."""
+
+    def margins(self, unknown: Array) -> Array:
+        """X θ."""
+        return self.model.margins(unknown, self.rows)
+
+    def gradient(self, margins: Array, unknown: Array) -> tuple[Array, Array]:
+        """Xᵀ r + λθ."""
+        gradient = self.model.pull_back(self.slope(margins), self.rows)
+        gradient += self.lam * unknown
+        return gradient, np.sqrt(np.vecdot(gradient, gradient))
+
+    def direction(self, margins: Array, gradient: Array, norm: Array) -> Array:
+        """−(Xᵀ D X + λI)⁻¹ g."""
+        curvature = self.curvature(margins)
+        hessian = np.zeros((len(gradient), gradient.shape[1], gradient.shape[1]))
+        for begin in range(0, self.rows.shape[1], _ROWS):
+            x = self.rows[:, begin : begin + _ROWS]
+            weighted = x * curvature[:, begin : begin + _ROWS, None]
+            hessian += np.matmul(weighted.swapaxes(-1, -2), x)
+        return _solve_shifted(hessian, self.lam, -gradient)
+
+    def inner(self, unknown: Array, step: Array, step_margins: Array) -> Array:
+        """θ·s."""
+        return np.asarray(np.vecdot(unknown, step))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConjugateGradients(Primal):
+    """Unknown θ `[c, d]`; the direction by conjugate gradients, any number of outputs."""
+
+    def direction(self, margins: Array, gradient: Array, norm: Array) -> Array:
+        """−H⁻¹ g to a residual of min(.1, √‖g‖)·‖g‖: superlinear (Dembo et al. 1982)."""
+        curvature = self.model.kind.curvature(margins, self.labels)
+        step, residual = np.zeros_like(gradient), -gradient
+        target = norm * np.minimum(0.1, np.sqrt(norm))
+        size, active = np.square(norm), np.arange(len(norm))
+        heading, rows, lam = residual.copy(), self.rows, self.lam
+        own = self
+        for _ in range(2 * gradient.shape[1]):
+            change = own.model.margins(heading, rows)
+            product = own.weigh(own.model.kind.curvature_times(curvature, change))
+            image = own.model.pull_back(product, rows) + lam * heading
+            along = size / np.vecdot(heading, image)
+            step[active] += along[:, None] * heading
+            residual -= along[:, None] * image
+            fresh = np.vecdot(residual, residual)
+            going = np.sqrt(fresh) > target[active]
+            heading = residual + (fresh / size)[:, None] * heading
+            size = fresh
+            if not going.all():
+                left = np.flatnonzero(going)
+                if not len(left):
+                    break
+                own, active = own.take(left), active[left]
+                rows, curvature = own.rows, curvature[left]
+                heading, residual, size = heading[left], residual[left], size[left]
+        return step
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dual(System):
+    """Unknown a `[c, n]` with θ = Xᵀa; `rows` holds the Gram matrices K = X Xᵀ; one output."""
+
+    def margins(self, unknown: Array) -> Array:
+        """K a."""
+        return np.asarray(np.matmul(self.rows, unknown[..., None])[..., 0])
+
+    def gradient(self, margins: Array, unknown: Array) -> tuple[Array, Array]:
+        """v = r + λa: the gradient in θ is Xᵀv, its squared norm vᵀ K v."""
+        gradient = self.slope(margins) + self.lam * unknown
+        square = np.vecdot(gradient, self.margins(gradient))
+        return gradient, np.sqrt(np.maximum(square, 0))
+
+    def direction(self, margins: Array, gradient: Array, norm: Array) -> Array:
+        """−(D K + λI)⁻¹ v, of which Xᵀ gives −(Xᵀ D X + λI)⁻¹ Xᵀ v."""
+        return _solve_shifted(self.curvature(margins)[..., None] * self.rows, self.lam, -gradient)
+
+    def inner(self, unknown: Array, step: Array, step_margins: Array) -> Array:
+        """The inner product aᵀ K s."""
+        return np.asarray(np.vecdot(unknown, step_margins))
+
+
+def minimise(
+    system: System, start: Array, tolerance: float, most_steps: int
+) -> tuple[Array, NDArray[np.int64]]:
+    """Newton steps until ‖∇J‖₂ ≤ tolerance, for each problem by itself.
+
+    Args:
+        system: c problems.
+        start: `[c, …]` unknowns to start from.
+        tolerance: on the gradient's norm in θ's coordinates.
+        most_steps: after which a problem is given up.
+
+    Returns:
+        The unknown `[c, …]` with the smallest gradient seen, and the steps taken `[c]`. A problem
+        whose numbers overflow or stall ends early; nothing is raised.
+    """
+    best, best_norm = start.copy(), np.full(len(start), np.inf)
+    steps, since = np.zeros(len(start), np.int64), np.zeros(len(start), np.int64)
+    active, unknown = np.arange(len(start)), start.copy()
+    while len(active):
+        margins = system.margins(unknown)
+        gradient, norm = system.gradient(margins, unknown)
+        better = norm < best_norm[active]
+        best[active[better]], best_norm[active[better]] = unknown[better], norm[better]
+        since[active] = np.where(better, 0, since[active] + 1)
+        # NaN compares false: a problem that overflowed ends here.
+        going = (norm > tolerance) & (steps[active] < most_steps) & (since[active] < _STALLED)
+        if not going.all():
+            left = np.flatnonzero(going)
+            system, active = system.take(left), active[left]
+            if not len(active):
+                break
+            unknown, margins = unknown[left], margins[left]
+            gradient, norm = gradient[left], norm[left]
+        step = system.direction(margins, gradient, norm)
+        unknown += _length(system, unknown, margins, step)[:, None] * step
+        steps[active] += 1
+    return best, steps
+
+
+def _length(system: System, unknown: Array, margins: Array, step: Array) -> Array:
+    """A step length `[c]` with |φ′(t)| ≤ _SLACK·|φ′(0)|, by bracketing and the Illinois rule."""
+    change = system.margins(step)
+    bend = system.lam * system.inner(step, step, change)
+    pull = system.lam * system.inner(unknown, step, change)
+
+    def tilt(length: Array) -> Array:
+        if margins.ndim == 3:
+            slopes = system.slope(margins + length[:, None, None] * change)
+            along = np.vecdot(slopes, change).sum(axis=-1)
+        else:
+            along = np.vecdot(system.slope(margins + length[:, None] * change), change)
+        return np.asarray(along + pull + length * bend)
+
+    low, high = np.zeros(len(step)), np.full(len(step), np.inf)
+    at_low = tilt(low)
+    goal = np.abs(at_low) * _SLACK
+    at_high, length = np.zeros(len(step)), np.ones(len(step))
+    for trial in range(60):
+        now = tilt(length)
+        done = ~(np.abs(now) > goal)
+        if done.all():
+            return length
+        falls = now < 0
+        moves_low, moves_high = ~done & falls, ~done & ~falls
+        low, at_low = np.where(moves_low, length, low), np.where(moves_low, now, at_low)
+        high, at_high = np.where(moves_high, length, high), np.where(moves_high, now, at_high)
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            secant = low + (high - low) * at_low / (at_low - at_high)
+            middle = (low + high) / 2
+            inside = (secant > low) & (secant < high) & (trial % 2 == 0)
+            following = np.where(np.isinf(high), 4 * length, np.where(inside, secant, middle))
+        length = np.where(done, length, following)
+    # Rounding alone decides here: the lower end is where the objective surely has not risen.
+    return np.where(~(np.abs(tilt(length)) > goal), length, low)
+
+
+def _solve_shifted(matrix: Array, lam: float, right: Array) -> Array:
+    """(matrix + λI)⁻¹ right for each problem; NaN where LAPACK finds a singular one."""
+    size = matrix.shape[-1]
+    matrix.reshape(len(matrix), -1)[:, :: size + 1] += lam
+    try:
+        return np.asarray(np.linalg.solve(matrix, right[..., None])[..., 0])
+    except np.linalg.LinAlgError:
+        solution = np.full_like(right, np.nan)
+        for index, (one, side) in enumerate(zip(matrix, right, strict=True)):
+            try:
+                solution[index] = np.linalg.solve(one, side)
+            except np.linalg.LinAlgError:
+                continue  # stays NaN: the party will not be certified
+        return solution

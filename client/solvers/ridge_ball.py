@@ -1,0 +1,66 @@
+"""Ridge regression whose optimum lies on the sphere ‖θ‖₂ = R: the secular equation.
+
+There θ = (A + sI)⁻¹ b with A = Σ w_i x_i x_iᵀ, b = Σ w_i y_i x_i and the shift s > λ for which
+‖θ‖₂ = R (Moré & Sorensen 1983). In eigenvectors of A, or of the Gram matrix where that is smaller,
+‖θ(s)‖² = Σ q_k/(e_k + s)², and Newton on 1/‖θ(s)‖ − 1/R, concave and increasing, climbs from s = λ
+without overshooting.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from parley.client.models.losses import Array
+
+__all__ = ["constrained_ridge"]
+
+_MOST_STEPS = 100
+
+
+def constrained_ridge(
+    rows: Array, labels: Array, weights: Array, lam: float, *, radius: float
+) -> Array:
+    """Minimisers on the sphere, for problems whose free minimiser lies outside the ball.
+
+    Args:
+        rows: `[c, n, p]`, finite.
+        labels: `[c, n]`.
+        weights: `[c, n]` record weights w, 0 for padding.
+        lam: λ > 0.
+        radius: R.
+
+    Returns:
+        `[c, p]` of norm R, to rounding and never above it.
+    """
+    root = np.sqrt(weights)
+    x, y = root[..., None] * rows, root * labels
+    if rows.shape[1] < rows.shape[2]:
+        values, vectors = np.linalg.eigh(np.matmul(x, x.swapaxes(-1, -2)))
+        target = _apply(vectors.swapaxes(-1, -2), y)
+        shift = _shift(values, np.maximum(values, 0) * target**2, lam, radius)
+        theta = _apply(x.swapaxes(-1, -2), _apply(vectors, target / (values + shift[:, None])))
+    else:
+        values, vectors = np.linalg.eigh(np.matmul(x.swapaxes(-1, -2), x))
+        target = _apply(vectors.swapaxes(-1, -2), _apply(x.swapaxes(-1, -2), y))
+        shift = _shift(values, target**2, lam, radius)
+        theta = _apply(vectors, target / (values + shift[:, None]))
+    norm = np.sqrt(np.vecdot(theta, theta))[:, None]
+    return np.asarray(theta * np.minimum(1, radius / norm * (1 - 2.0**-52)))
+
+
+def _apply(matrices: Array, vectors: Array) -> Array:
+    return np.asarray(np.matmul(matrices, vectors[..., None])[..., 0])
+
+
+def _shift(values: Array, squares: Array, lam: float, radius: float) -> Array:
+    """The s `[c]` with Σ q/(e + s)² = R² for eigenvalues e and q = squares, `[c, k]`."""
+    shift = np.full(len(values), lam)
+    for _ in range(_MOST_STEPS):
+        ratio = squares / (values + shift[:, None]) ** 2
+        square = ratio.sum(axis=1)
+        fall = (ratio / (values + shift[:, None])).sum(axis=1)  # −½ d‖θ‖²/ds
+        move = np.maximum(square / fall * (np.sqrt(square) / radius - 1), 0)
+        shift += move
+        if not (move > 1e-15 * shift).any():
+            break
+    return shift

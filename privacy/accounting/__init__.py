@@ -1,0 +1,1 @@
+"""Events, how they compose, and the epsilon they come to."""

@@ -1,0 +1,136 @@
+"""Accountants: from counted events to ε at a δ, each for the events it is proved for.
+
+| accountant | proved for | ε |
+|---|---|---|
+| exact | Gaussians | one Gaussian of μ = √Σμ² (Balle & Wang 2018, Theorem 8), δ > 0 |
+| cks20 | everything | from Σρ (Canonne, Kamath & Steinke 2020, Proposition 12), δ > 0 |
+| zcdp | everything | from Σρ (Bun & Steinke 2016, Proposition 1.3), δ > 0 |
+| pure | pure events | Σε (Dwork & Roth 2014, Theorem 3.16) |
+| mixed | pure and other events | Σε of the pure ones, plus the rest's: exact or cks20 |
+| rdp | DP-SGD steps and anything | RDP of the steps plus αρ of the rest, δ > 0 |
+| pld | DP-SGD steps, Gaussians, pure | privacy loss distributions convolved, δ > 0 |
+
+ρ adds (Bun & Steinke 2016, Lemma 1.7), μ² adds (Dong, Roth & Su 2022, Corollary 3.3), adaptively.
+An accountant is one function and one row of `ACCOUNTANTS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from parley.privacy.accounting import subsampled
+from parley.privacy.accounting.events import Event, Gaussian, PoissonSampledGaussian, Pure
+from parley.privacy.accounting.rounding import exact, root_up, round_up, sum_up
+from parley.privacy.accounting.zcdp import cks20_epsilon, gaussian_epsilon, zcdp_epsilon
+
+__all__ = ["ACCOUNTANTS", "Accountant", "Counts", "Curve"]
+
+Counts = Mapping[Event, int]
+"""Events with a curve of their own → how many there were."""
+
+Curve = Callable[[float], float]
+"""δ → ε; ∞ where there is none."""
+
+_ZERO = Fraction(0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accountant:
+    """One way from counted events to ε.
+
+    Attributes:
+        supports: whether it is proved for these events.
+        curve: events that it supports → ε at a δ, an upper end; ∞ where there is none.
+    """
+
+    supports: Callable[[Counts], bool]
+    curve: Callable[[Counts], Curve]
+
+
+def _mu(counts: Counts) -> float:
+    squares = (exact(e.mu) ** 2 * n for e, n in counts.items() if isinstance(e, Gaussian) and e.mu)
+    return root_up(sum(squares, _ZERO))
+
+
+def _pure_epsilon(counts: Counts) -> float:
+    return round_up(
+        sum((exact(e.epsilon) * n for e, n in counts.items() if isinstance(e, Pure)), _ZERO)
+    )
+
+
+def _rho(counts: Counts, *without: type[Event]) -> float:
+    kept = (e.exact_rho * n for e, n in counts.items() if not isinstance(e, without))
+    return round_up(sum(kept, _ZERO))
+
+
+def _steps(counts: Counts) -> subsampled.CountedSteps:
+    steps = [(e, n) for e, n in counts.items() if isinstance(e, PoissonSampledGaussian)]
+    return tuple(sorted(steps))
+
+
+def _only(*kinds: type[Event]) -> Callable[[Counts], bool]:
+    return lambda counts: all(isinstance(event, kinds) for event in counts)
+
+
+def _any(kind: type[Event]) -> Callable[[Counts], bool]:
+    return lambda counts: any(isinstance(event, kind) for event in counts)
+
+
+def _exact(counts: Counts) -> Curve:
+    mu = _mu(counts)
+    return lambda delta: gaussian_epsilon(mu, delta)
+
+
+def _cks20(counts: Counts) -> Curve:
+    rho = _rho(counts)
+    return lambda delta: cks20_epsilon(rho, delta)
+
+
+def _zcdp(counts: Counts) -> Curve:
+    rho = _rho(counts)
+    return lambda delta: zcdp_epsilon(rho, delta)
+
+
+def _pure(counts: Counts) -> Curve:
+    epsilon = _pure_epsilon(counts)
+    return lambda _delta: epsilon
+
+
+def _mixed(counts: Counts) -> Curve:
+    # Basic composition of (Σε, 0) and (ε′, δ): Dwork & Roth 2014, Theorem 3.16.
+    pure, mu, rest = _pure_epsilon(counts), _mu(counts), _rho(counts, Pure)
+    if _only(Gaussian, Pure)(counts):
+        return lambda delta: sum_up(pure, gaussian_epsilon(mu, delta))
+    return lambda delta: sum_up(pure, cks20_epsilon(rest, delta))
+
+
+def _rdp(counts: Counts) -> Curve:
+    steps, rest = _steps(counts), _rho(counts, PoissonSampledGaussian)
+    return lambda delta: subsampled.rdp_epsilon(steps, delta=delta, rho=rest)
+
+
+def _pld(counts: Counts) -> Curve:
+    steps, mu, pure = _steps(counts), _mu(counts), _pure_epsilon(counts)
+    return lambda delta: subsampled.pld_epsilon(steps, delta=delta, mu=mu, pure=pure)
+
+
+ACCOUNTANTS: dict[str, Accountant] = {
+    "exact": Accountant(supports=_only(Gaussian), curve=_exact),
+    "cks20": Accountant(supports=_only(Event), curve=_cks20),
+    "zcdp": Accountant(supports=_only(Event), curve=_zcdp),
+    "pure": Accountant(supports=_only(Pure), curve=_pure),
+    "mixed": Accountant(
+        supports=lambda counts: _any(Pure)(counts) and not _only(Pure)(counts), curve=_mixed
+    ),
+    "rdp": Accountant(supports=_any(PoissonSampledGaussian), curve=_rdp),
+    "pld": Accountant(
+        supports=lambda counts: (
+            _any(PoissonSampledGaussian)(counts)
+            and _only(PoissonSampledGaussian, Gaussian, Pure)(counts)
+        ),
+        curve=_pld,
+    ),
+}
+"""The accountants by name; a tie goes to the first."""

@@ -1,0 +1,193 @@
+"""Composition: how many releases of each kind there were, and what they cost together.
+
+A composition counts events and adds nothing else, so it is exact and its order does not matter.
+What it comes to at a δ is said by the accountants (`parley.privacy.accounting.accountants`), each
+for the events it is proved for; the lowest is charged.
+
+    >>> from parley.privacy.accounting.events import Gaussian, Pure
+    >>> day = Composition.empty().add(Gaussian(mu=0.05), count=100)
+    >>> {name: round(value, 3) for name, value in day.epsilons(1e-5).items()}
+    {'exact': 1.993, 'cks20': 2.166, 'zcdp': 2.524}
+    >>> Composition.empty().add(Pure(epsilon=0.1), count=10).epsilon(0.0)
+    ('pure', 1.0)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from types import MappingProxyType
+from typing import Any
+
+from parley.privacy.accounting.accountants import ACCOUNTANTS
+from parley.privacy.accounting.events import Event, PoissonSampledGaussian, parse_event
+from parley.privacy.accounting.rounding import check_delta, read_fraction, round_up
+
+__all__ = ["Composition"]
+
+_ZERO = Fraction(0)
+
+
+def _check_count(count: object, least: int) -> int:
+    if isinstance(count, bool) or not isinstance(count, int) or count < least:
+        raise ValueError(f"Expected an integer count ≥ {least}, got {count!r}.")
+    return count
+
+
+@dataclass(frozen=True, kw_only=True)
+class Composition:
+    """All releases so far; start from `empty()`.
+
+    Attributes:
+        counts: events with a curve of their own → how many there were.
+        slack: statistical distance of all releases together from ones with these curves.
+        releases: how many events were added; one may hold many of `counts`.
+
+    Raises:
+        ValueError: a count below 1, a negative slack, or two neighbouring relations.
+    """
+
+    counts: Mapping[Event, int] = field(default_factory=lambda: MappingProxyType({}))
+    slack: Fraction = _ZERO
+    releases: int = 0
+
+    def __post_init__(self) -> None:
+        for count in self.counts.values():
+            _check_count(count, 1)
+        _check_count(self.releases, 1 if self.counts else 0)
+        if type(self.slack) is not Fraction or self.slack < 0:
+            raise ValueError(f"Expected slack: Fraction ≥ 0, got {self.slack!r}.")
+        relations = {
+            event.neighbouring for event in self.counts if isinstance(event, PoissonSampledGaussian)
+        }
+        if len(relations) > 1:
+            raise ValueError(f"Expected one neighbouring relation, got {sorted(relations)}.")
+
+    def __hash__(self) -> int:
+        return hash((frozenset(self.counts.items()), self.slack, self.releases))
+
+    @classmethod
+    def empty(cls) -> Composition:
+        """Nothing released yet."""
+        return cls()
+
+    @classmethod
+    def of(cls, events: Iterable[Event]) -> Composition:
+        """All of `events`, in any order."""
+        total = cls.empty()
+        for event in events:
+            total = total.add(event)
+        return total
+
+    def add(self, event: Event, count: int = 1) -> Composition:
+        """The composition after `count` more releases of `event` (0 changes nothing).
+
+        Raises:
+            ValueError: `count` is negative or not an integer.
+        """
+        if _check_count(count, 0) == 0:
+            return self
+        counts = dict(self.counts)
+        for leaf, times in event.leaves():
+            counts[leaf] = counts.get(leaf, 0) + times * count
+        return Composition(
+            counts=MappingProxyType(counts),
+            slack=self.slack + event.slack * count,
+            releases=self.releases + count,
+        )
+
+    def remove(self, event: Event) -> Composition:
+        """The composition without one of its releases: counts are exact, nothing is left of it.
+
+        Raises:
+            ValueError: there can't have been such a release.
+        """
+        counts = dict(self.counts)
+        for leaf, times in event.leaves():
+            counts[leaf] = counts.get(leaf, 0) - times
+        if min(counts.values(), default=0) < 0 or self.releases < 1:
+            raise ValueError("Expected a release among those composed, got another.")
+        return Composition(
+            counts=MappingProxyType({leaf: n for leaf, n in counts.items() if n}),
+            slack=self.slack - event.slack,
+            releases=self.releases - 1,
+        )
+
+    @property
+    def rho(self) -> float:
+        """Σ ρ, rounded up. Where `slack` > 0 it is ρ of the ideal laws (approximate zCDP)."""
+        return round_up(sum((event.exact_rho * n for event, n in self.counts.items()), _ZERO))
+
+    def epsilons(self, delta: float) -> dict[str, float]:
+        """ε at `delta` by every accountant that is proved for what was composed, where finite.
+
+        Every value is an upper end. The samplers' statistical distance γ (`slack`) is paid for:
+        an (ε, δ′) law sampled within γ is (ε, δ′ + (1 + e^ε)·γ)-DP, so that δ′ = δ − (1 + e^ε)·γ.
+
+        Raises:
+            ValueError: not 0 ≤ delta < 1.
+        """
+        check_delta(delta)
+        values = {
+            name: self._with_slack(name, delta)
+            for name, accountant in ACCOUNTANTS.items()
+            if accountant.supports(self.counts)
+        }
+        return {name: value for name, value in values.items() if math.isfinite(value)}
+
+    def epsilon(self, delta: float) -> tuple[str, float]:
+        """The name and value of the lowest of `epsilons`; ("none", ∞) where none is finite."""
+        values = self.epsilons(delta)
+        return min(values.items(), key=lambda item: item[1]) if values else ("none", math.inf)
+
+    def slack_delta(self, epsilon: float) -> float:
+        """The part of δ that the samplers take at ε: (1 + e^ε)·γ, rounded up; ∞ on overflow."""
+        if not self.slack:
+            return 0.0
+        if epsilon > 700:  # e^ε is near the largest float
+            return math.inf
+        return round_up(self.slack) * (1 + math.exp(epsilon)) * (1 + 1e-15)
+
+    def _with_slack(self, name: str, delta: float) -> float:
+        """The least ε found with curve(δ − slack_delta(ε)) ≤ ε; ∞ where there is none."""
+        curve = ACCOUNTANTS[name].curve(self.counts)
+        guess = curve(delta)
+        if not self.slack or math.isinf(guess):
+            return guess
+        for _ in range(100):
+            left = delta - self.slack_delta(guess)
+            if left < 0:
+                return math.inf
+            needed = curve(math.nextafter(left, 0.0))
+            if needed <= guess:  # (needed, δ′) implies (guess, δ′)
+                return guess
+            guess = needed * (1 + 1e-12)
+        return math.inf
+
+    def to_json(self) -> dict[str, Any]:
+        """Events with their counts, in a canonical order, and the slack as a fraction."""
+        ordered = [
+            {"event": event.to_json(), "count": count}
+            for event, count in sorted(self.counts.items(), key=lambda item: repr(item[0]))
+        ]
+        return {"events": ordered, "slack": str(self.slack), "releases": self.releases}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Composition:
+        """The composition that `to_json` wrote. Raises ValueError on anything else."""
+        if not isinstance(values, Mapping) or set(values) != {"events", "slack", "releases"}:
+            raise ValueError("Expected events, slack and releases of a composition, got others.")
+        counts: dict[Event, int] = {}
+        for item in values["events"]:
+            if not isinstance(item, Mapping) or set(item) != {"event", "count"}:
+                raise ValueError("Expected the keys event and count of an item, got others.")
+            counts[parse_event(item["event"])] = _check_count(item["count"], 1)
+        if len(counts) != len(values["events"]):
+            raise ValueError("Expected every event once in a composition, got one twice.")
+        return cls(
+            counts=MappingProxyType(counts),
+            slack=read_fraction("slack", values["slack"]),
+            releases=_check_count(values["releases"], 0),
+        )

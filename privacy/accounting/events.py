@@ -1,0 +1,294 @@
+"""Events: what one release costs, by the curves that are proved for it.
+
+An event is a frozen fact without data. Four kinds have a curve of their own, two wrap another
+event, as in `dp_accounting.dp_event`:
+
+| event | what is proved |
+|---|---|
+| Gaussian(mu) | μ-GDP: the exact Gaussian curve (Dong, Roth & Su 2022), ρ = μ²/2 |
+| Zcdp(rho) | ρ-zCDP (Bun & Steinke 2016) |
+| Pure(epsilon, rho) | ε-DP, and ρ-zCDP with ρ ≤ ε²/2 |
+| PoissonSampledGaussian(…) | one step of DP-SGD: an RDP curve and a PLD (`subsampled`) |
+| Repeated(event, count) | `count` releases of `event` |
+| Approximate(event, delta) | a release within statistical distance `delta` of `event` |
+
+Neighbours are those of the mechanism that made the event. What an event means never changes: a
+ledger that holds it is read for ever. `parse_event` also reads the events of version 0.1.0.
+
+    >>> event = Approximate(event=Gaussian(mu=0.05), delta=2.0**-60)
+    >>> parse_event(event.to_json()) == event
+    True
+    >>> [(leaf, count) for leaf, count in Repeated(event=event, count=3).leaves()]
+    [(Gaussian(mu=0.05), 3)]
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from fractions import Fraction
+from typing import Any, ClassVar
+
+from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.accounting.rounding import check_positive, exact, round_up
+
+__all__ = [
+    "EVENTS",
+    "Approximate",
+    "Event",
+    "Gaussian",
+    "PoissonSampledGaussian",
+    "Pure",
+    "Repeated",
+    "Zcdp",
+    "parse_event",
+]
+
+
+def _check_number(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"Expected {name} to be a number, got {value!r}.")
+    if not (math.isfinite(value) and value >= 0):
+        raise ValueError(f"Expected {name} finite and ≥ 0, got {value}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """What one release costs one unit; see the module for the kinds."""
+
+    kind: ClassVar[str]
+
+    @property
+    def exact_rho(self) -> Fraction:
+        """ρ of zCDP that every event has, exact; of the ideal law where it is approximate."""
+        return sum((leaf.exact_rho * count for leaf, count in self.leaves()), Fraction(0))
+
+    @property
+    def slack(self) -> Fraction:
+        """Statistical distance of the release from one that has the curves; exact."""
+        return Fraction(0)
+
+    def leaves(self) -> Iterator[tuple[Event, int]]:
+        """The events with a curve of their own that it consists of, and how many of each."""
+        yield self, 1
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, which `parse_event` reads back unchanged."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        plain = {k: v.to_json() if isinstance(v, Event) else v for k, v in values.items()}
+        return {"kind": self.kind, **plain}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gaussian(Event):
+    """μ-GDP: a Gaussian of μ = Δ/σ, its exact curve.
+
+    Raises:
+        ValueError: μ negative, infinite or NaN.
+    """
+
+    kind: ClassVar[str] = "gaussian"
+
+    mu: float
+
+    def __post_init__(self) -> None:
+        _check_number("mu", self.mu)
+
+    @property
+    def exact_rho(self) -> Fraction:
+        """μ²/2 (Bun & Steinke 2016, Proposition 1.6)."""
+        return exact(self.mu) ** 2 / 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Zcdp(Event):
+    """ρ-zCDP and nothing better.
+
+    Raises:
+        ValueError: ρ negative, infinite or NaN.
+    """
+
+    kind: ClassVar[str] = "zcdp"
+
+    rho: float
+
+    def __post_init__(self) -> None:
+        _check_number("rho", self.rho)
+
+    @property
+    def exact_rho(self) -> Fraction:
+        """As given."""
+        return exact(self.rho)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pure(Event):
+    """ε-DP; `rho` where a ρ below ε²/2 is proved, too.
+
+    Raises:
+        ValueError: a value that is negative, infinite or NaN.
+    """
+
+    kind: ClassVar[str] = "pure"
+
+    epsilon: float
+    rho: float | None = None
+
+    def __post_init__(self) -> None:
+        _check_number("epsilon", self.epsilon)
+        if self.rho is not None:
+            _check_number("rho", self.rho)
+
+    @property
+    def exact_rho(self) -> Fraction:
+        """The lower of ε²/2 (Bun & Steinke 2016, Proposition 1.4) and the given bound."""
+        implied = exact(self.epsilon) ** 2 / 2
+        return implied if self.rho is None else min(implied, exact(self.rho))
+
+
+@dataclass(frozen=True, kw_only=True, order=True)
+class PoissonSampledGaussian(Event):
+    """One step of DP-SGD: a Poisson batch, N(0, (σC)²I) on its clipped sum.
+
+    Attributes:
+        sampling_rate: q in (0, 1].
+        noise_multiplier: σ > 0; the noise on the sum is σC.
+        neighbouring: the relation, by its name.
+
+    Raises:
+        ValueError: a value outside these ranges.
+    """
+
+    kind: ClassVar[str] = "poisson-sampled-gaussian"
+
+    sampling_rate: float
+    noise_multiplier: float
+    neighbouring: str
+
+    def __post_init__(self) -> None:
+        check_positive("noise_multiplier", self.noise_multiplier)
+        if not 0 < self.sampling_rate <= 1:
+            raise ValueError(f"Expected a sampling rate in (0, 1], got {self.sampling_rate}.")
+        object.__setattr__(self, "neighbouring", str(Neighbouring(self.neighbouring)))
+
+    @property
+    def sensitivity(self) -> int:
+        """Of the clipped sum, in units of C: 2 under replace-one, 1 under add-or-remove-one."""
+        return 2 if self.neighbouring == Neighbouring.REPLACE_ONE else 1
+
+    @property
+    def exact_rho(self) -> Fraction:
+        """ρ of one step, sampling ignored: sampling never raises a divergence."""
+        return (Fraction(self.sensitivity) / exact(self.noise_multiplier)) ** 2 / 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repeated(Event):
+    """`count` releases of `event`, adaptively.
+
+    Raises:
+        ValueError: not an integer count ≥ 1.
+    """
+
+    kind: ClassVar[str] = "repeated"
+
+    event: Event
+    count: int
+
+    def __post_init__(self) -> None:
+        if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 1:
+            raise ValueError(f"Expected an integer count ≥ 1, got {self.count!r}.")
+
+    @property
+    def slack(self) -> Fraction:
+        """The distances add up."""
+        return self.event.slack * self.count
+
+    def leaves(self) -> Iterator[tuple[Event, int]]:
+        """The event's, `count` times."""
+        for leaf, count in self.event.leaves():
+            yield leaf, count * self.count
+
+
+@dataclass(frozen=True, kw_only=True)
+class Approximate(Event):
+    """A release whose law is within statistical distance `delta` of one that has `event`'s curves.
+
+    That is how a sampler that is not exact is charged: `Composition.slack_delta`.
+
+    Raises:
+        ValueError: not 0 ≤ delta < 1.
+    """
+
+    kind: ClassVar[str] = "approximate"
+
+    event: Event
+    delta: float
+
+    def __post_init__(self) -> None:
+        _check_number("delta", self.delta)
+        if self.delta >= 1:
+            raise ValueError(f"Expected 0 ≤ delta < 1, got {self.delta}.")
+
+    @property
+    def slack(self) -> Fraction:
+        """Its own distance and the event's."""
+        return exact(self.delta) + self.event.slack
+
+    def leaves(self) -> Iterator[tuple[Event, int]]:
+        """The event's."""
+        return self.event.leaves()
+
+
+EVENTS: dict[str, type[Event]] = {
+    kind.kind: kind
+    for kind in (Gaussian, Zcdp, Pure, PoissonSampledGaussian, Repeated, Approximate)
+}
+"""The kinds of event, by the name that a ledger holds."""
+
+_DEEPEST = 8
+
+
+def parse_event(values: object, *, depth: int = 0) -> Event:
+    """The event that `to_json` wrote, in this version or in 0.1.0.
+
+    Raises:
+        ValueError: not such an event: an unknown kind, a missing or unknown key, a bad value.
+    """
+    if not isinstance(values, Mapping) or depth > _DEEPEST:
+        raise ValueError(f"Expected an event as an object, got {type(values).__name__}.")
+    if "kind" not in values:
+        return _of_0_1_0(values)
+    kind = EVENTS.get(str(values["kind"]))
+    if kind is None:
+        raise ValueError(f"Expected an event of {', '.join(EVENTS)}, got {values['kind']!r}.")
+    named = {field.name for field in fields(kind)}
+    if set(values) != named | {"kind"}:
+        raise ValueError(f"Expected the keys {sorted(named)} of {kind.kind}, got {sorted(values)}.")
+    inner = {"event": parse_event(values["event"], depth=depth + 1)} if "event" in named else {}
+    rest = {name: values[name] for name in named - {"event"}}
+    return kind(**rest, **inner)
+
+
+_KEYS_0_1_0 = {"law", "mu", "rho", "epsilon", "delta"}
+
+
+def _of_0_1_0(values: Mapping[str, Any]) -> Event:
+    """An event as version 0.1.0 wrote it: one class with a field for each curve."""
+    steps = values.get("steps")
+    expected = _KEYS_0_1_0 | ({"steps", "step_count"} if steps else set())
+    if set(values) != expected:
+        raise ValueError(f"Expected the keys {sorted(expected)} of an event, got {sorted(values)}.")
+    event: Event
+    if steps:
+        event = Repeated(event=PoissonSampledGaussian(**steps), count=values["step_count"])
+    elif values["mu"] is not None:
+        event = Gaussian(mu=values["mu"])
+    elif values["epsilon"] is not None:
+        event = Pure(epsilon=values["epsilon"], rho=values["rho"])
+        if round_up(Pure(epsilon=values["epsilon"]).exact_rho) == values["rho"]:
+            event = Pure(epsilon=values["epsilon"])  # no better ρ was given: 0.1.0 filled it in
+    else:
+        event = Zcdp(rho=values["rho"])
+    return Approximate(event=event, delta=values["delta"]) if values["delta"] else event

@@ -1,0 +1,1 @@
+"""From a budget and a sensitivity to a mechanism."""

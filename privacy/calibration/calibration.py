@@ -1,0 +1,259 @@
+"""From a budget to a mechanism: the noise of one round, T of which are (ε, δ)-DP together.
+
+Gaussians take a calibration (`parley.privacy.calibration.gaussian`), the Laplace laws split ε
+evenly over the rounds. Δ is L2 and replace-one (`parley.privacy.calibration.sensitivity`); the
+scale has its unit. Every mechanism returned was composed T times, its sampler's distance included,
+and found within (ε, δ).
+
+    >>> budget = {"epsilon": 0.5, "delta": 1e-5, "rounds": 1, "sensitivity": 0.004}
+    >>> for d in (10, 100):
+    ...     noise = calibrate(law="auto", dimension=d, **budget)
+    ...     print(noise.law, round(noise.scale, 6), round(noise.expected_norm(), 6))
+    l2-laplace 0.008 0.083905
+    gaussian 0.028127 0.281273
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.rounding import as_written, exact, shown_up
+from parley.privacy.calibration.gaussian import (
+    GAUSSIAN_CALIBRATIONS,
+    CalibrationError,
+    as_printed_limit,
+    check_budget,
+    gaussian_sigma,
+)
+from parley.privacy.calibration.sensitivity import (
+    Sensitivity,
+    gradient_sensitivity,
+    output_sensitivity,
+    step_certificate,
+)
+from parley.privacy.mechanisms.table import (
+    MECHANISMS,
+    DiscreteGaussian,
+    Gaussian,
+    L2Laplace,
+    LaplaceAsPrinted,
+    LaplaceL1,
+    Mechanism,
+)
+
+__all__ = [
+    "DISCRETE_CALIBRATIONS",
+    "GAUSSIAN_CALIBRATIONS",
+    "LAWS",
+    "SAMPLER_DELTA",
+    "CalibrationError",
+    "Sensitivity",
+    "as_printed_limit",
+    "calibrate",
+    "gaussian_sigma",
+    "gradient_sensitivity",
+    "output_sensitivity",
+    "stated_delta",
+    "step_certificate",
+]
+
+DISCRETE_CALIBRATIONS = ("zcdp", "cks20")
+"""The discrete Gaussian's: neither exact nor as-printed is proved for it in d > 1."""
+
+LAWS = (*MECHANISMS, "auto")
+
+SAMPLER_DELTA = 2.0**-40
+"""The δ that l2-laplace states where δ = 0 was asked for; it covers its sampler's distance."""
+
+_LAPLACE: dict[str, type[L2Laplace | LaplaceL1 | LaplaceAsPrinted]] = {
+    "l2-laplace": L2Laplace,
+    "laplace-l1": LaplaceL1,
+    "laplace-as-printed": LaplaceAsPrinted,
+}
+_Law = TypeVar("_Law", Gaussian, DiscreteGaussian)
+_AUTO = ("laplace-l1", "l2-laplace", "gaussian")  # on a tie the one without slack
+
+
+def calibrate(
+    *,
+    law: str,
+    calibration: str = "exact",
+    epsilon: float,
+    delta: float,
+    rounds: int,
+    sensitivity: float,
+    dimension: int,
+    accepted: Sequence[str] = tuple(MECHANISMS),
+) -> Mechanism:
+    """The mechanism of one round, such that `rounds` of them are (ε, δ)-DP together.
+
+    `laplace-as-printed` is the exception: it takes the paper's scale, and its event charges √d·ε.
+
+    Args:
+        law: a key of MECHANISMS, or "auto": of gaussian (at δ > 0), l2-laplace and laplace-l1 the
+            one with the lowest expected norm.
+        calibration: one of GAUSSIAN_CALIBRATIONS, of DISCRETE_CALIBRATIONS for discrete-gaussian;
+            the Laplace laws make no use of it.
+        epsilon: total ε > 0.
+        delta: total δ in [0, 1). At 0 l2-laplace is given, to be charged at `stated_delta`.
+        rounds: T ≥ 1.
+        sensitivity: Δ₂ > 0 of one round, replace-one; the scale has its unit.
+        dimension: d ≥ 1.
+        accepted: laws that the caller could take instead: advice names no other.
+
+    Raises:
+        CalibrationError: no such mechanism; the message says which number is in the way.
+    """
+    check_budget(epsilon, delta, rounds, sensitivity)
+    if isinstance(dimension, bool) or not isinstance(dimension, int) or dimension < 1:
+        raise CalibrationError(f"Expected an integer dimension ≥ 1, got {dimension!r}.")
+    if calibration not in GAUSSIAN_CALIBRATIONS:
+        raise CalibrationError(
+            f"Expected calibration one of {', '.join(GAUSSIAN_CALIBRATIONS)}, got {calibration!r}."
+        )
+
+    need = _Need(epsilon, delta, rounds, sensitivity, dimension, tuple(accepted))
+
+    def one(name: str) -> Mechanism:
+        if name == "gaussian":
+            return _gaussian(calibration, need)
+        if name == "discrete-gaussian":
+            return _discrete_gaussian(calibration, need)
+        return _laplace(name, need)
+
+    if law in MECHANISMS:
+        return one(law)
+    if law != "auto":
+        raise CalibrationError(f"Expected law one of {', '.join(LAWS)}, got {law!r}.")
+    allowed: list[Mechanism] = []
+    refusals: list[CalibrationError] = []
+    for name in _AUTO if delta > 0 else _AUTO[:2]:
+        try:
+            allowed.append(one(name))
+        except CalibrationError as refusal:
+            refusals.append(refusal)
+    if not allowed:
+        raise CalibrationError(" ".join(str(refusal) for refusal in refusals))
+    return min(allowed, key=lambda mechanism: mechanism.expected_norm())
+
+
+def stated_delta(law: str, delta: float) -> float:
+    """The δ at which a run with this law is stated and charged: not 0 for l2-laplace.
+
+    >>> stated_delta("l2-laplace", 0.0) == SAMPLER_DELTA, stated_delta("laplace-l1", 0.0)
+    (True, 0.0)
+    """
+    return SAMPLER_DELTA if law == "l2-laplace" and delta == 0 else delta
+
+
+@dataclass(frozen=True)
+class _Need:
+    """What `calibrate` was asked for, checked."""
+
+    epsilon: float
+    delta: float
+    rounds: int
+    sensitivity: float
+    dimension: int
+    accepted: tuple[str, ...]
+
+    def sigma(self, calibration: str, delta: float) -> float:
+        """σ of an ideal Gaussian at what is left of δ."""
+        return gaussian_sigma(
+            calibration,
+            sensitivity=self.sensitivity,
+            epsilon=self.epsilon,
+            delta=delta,
+            rounds=self.rounds,
+        )
+
+
+def _gaussian(calibration: str, need: _Need) -> Gaussian:
+    # The slack of an event does not depend on σ, so any σ tells it.
+    probe = Gaussian(sensitivity=1.0, sigma=1.0, dimension=need.dimension).event()
+    taken = Composition.empty().add(probe, need.rounds).slack_delta(need.epsilon)
+    if 0 < need.delta <= taken:
+        raise CalibrationError(
+            f"Expected delta > {shown_up(min(taken, 1.0), 3)}, got {as_written(need.delta)}: at "
+            f"epsilon = {as_written(need.epsilon)} the rounded Gaussian's sampler takes that much "
+            f"in {need.rounds} rounds of {need.dimension} coordinates. "
+            f"{_without_slack(need.accepted)}"
+        )
+    sigma = need.sigma(calibration, max(0.0, need.delta - taken))
+    mechanism = Gaussian(sensitivity=need.sensitivity, sigma=sigma, dimension=need.dimension)
+    return _verified(mechanism, "exact" if calibration == "as-printed" else calibration, need)
+
+
+def _without_slack(accepted: tuple[str, ...]) -> str:
+    laws = {
+        "discrete-gaussian": "discrete-gaussian with calibration zcdp or cks20",
+        "laplace-l1": "laplace-l1",
+    }
+    named = [words for law, words in laws.items() if law in accepted]
+    if not named:
+        return "A larger delta, fewer rounds or a smaller model help."
+    return f"Use {' or '.join(named)}: no sampler of theirs takes any."
+
+
+def _discrete_gaussian(calibration: str, need: _Need) -> DiscreteGaussian:
+    if calibration not in DISCRETE_CALIBRATIONS:
+        raise CalibrationError(
+            f"Expected calibration {' or '.join(DISCRETE_CALIBRATIONS)} for discrete-gaussian, "
+            f"got {calibration}: it is not proved for this law."
+        )
+    sigma = need.sigma(calibration, need.delta)
+    mechanism = DiscreteGaussian(
+        sensitivity=need.sensitivity, sigma=sigma, dimension=need.dimension
+    )
+    return _verified(mechanism, calibration, need)
+
+
+def _verified(mechanism: _Law, conversion: str, need: _Need) -> _Law:
+    """The mechanism, its σ raised by the few ulp by which T events may miss ε."""
+    wider = 1e-14
+    while True:
+        spent = Composition.empty().add(mechanism.event(), need.rounds).epsilons(need.delta)
+        if spent.get(conversion, math.inf) <= need.epsilon:
+            return mechanism
+        if wider > 1e-3:
+            raise CalibrationError(
+                "Expected a budget that Gaussian noise can meet in double precision, got epsilon "
+                f"= {as_written(need.epsilon)} and delta = {as_written(need.delta)} over "
+                f"{need.rounds} rounds."
+            )
+        mechanism = replace(mechanism, sigma=mechanism.sigma * (1 + wider))
+        wider *= 2
+
+
+def _laplace(law: str, need: _Need) -> Mechanism:
+    share = _share_of(need.epsilon, need.rounds)
+    mechanism = _LAPLACE[law](sensitivity=need.sensitivity, epsilon=share, dimension=need.dimension)
+    if not 0 < mechanism.scale < math.inf:
+        raise CalibrationError(
+            f"Expected a finite scale, got {mechanism.scale} from sensitivity "
+            f"{need.sensitivity:g} and epsilon {shown_up(share)} a round."
+        )
+    taken = Composition.empty().add(mechanism.event(), need.rounds).slack_delta(need.epsilon)
+    stated = stated_delta(law, need.delta)
+    if taken > stated:
+        raise CalibrationError(
+            f"Expected delta ≥ {shown_up(min(taken, 1.0), 3)}, got {as_written(stated)}: at "
+            f"epsilon = {as_written(need.epsilon)} the sampler of {law} takes that much in "
+            f"{need.rounds} rounds of {need.dimension} coordinates. Use laplace-l1, whose sampler "
+            "takes none."
+        )
+    return mechanism
+
+
+def _share_of(epsilon: float, rounds: int) -> float:
+    """The largest float that adds up to at most ε over the rounds, exactly."""
+    share = epsilon / rounds
+    while exact(share) * rounds > exact(epsilon):
+        share = math.nextafter(share, 0.0)
+    if share == 0:
+        raise CalibrationError(f"Expected epsilon/rounds > 0, got {as_written(epsilon)}/{rounds}.")
+    return share

@@ -1,0 +1,182 @@
+"""The account of one data set: its budget, what is spent, what running runs hold of the rest.
+
+An account changes only by the steps here, which the ledger takes when it writes a record and
+takes again when it replays the log. Its row in the table of data sets is a copy: `digest` of all
+rows is part of every record's hashed content, so that a row is believed only if the end of the
+chain vouches for it.
+
+A run *holds* what all its rounds will need before the first one begins. Its releases are then
+drawn from the hold, so that runs that share a ledger can't starve each other half-way; what a run
+doesn't use it gives back. Giving a hold back early is always safe: every later release is checked
+against the budget by itself.
+
+    >>> from parley.privacy.accounting.events import Pure
+    >>> from parley.privacy.accounting.guarantee import Neighbouring, Unit
+    >>> day = Pure(epsilon=0.1)
+    >>> account = Account(budget=DatasetBudget(
+    ...     name="adult", fingerprint="sha256:0c4a", unit=Unit.RECORD,
+    ...     neighbouring=Neighbouring.REPLACE_ONE, epsilon=1.0, delta=0.0,
+    ... ))
+    >>> account = account.holding("r1", ((day, 6),)).reserving("r1", day)
+    >>> account.spent.releases, account.taken.releases, account.admits(((day, 5),), run_id="r2")
+    (1, 6, False)
+    >>> account.fitting(((day, 5),), run_id="r2"), Account.from_row(account.row()) == account
+    (4, True)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from types import MappingProxyType
+from typing import Self, TypeAlias
+
+from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.events import Event, parse_event
+from parley.privacy.ledger.budget import DatasetBudget
+from parley.privacy.ledger.chain import canonical_json
+
+__all__ = ["Account", "Claims", "claims_from_json", "claims_to_json", "digest"]
+
+Claims: TypeAlias = tuple[tuple[Event, int], ...]
+"""Releases to come: events, and how many of each."""
+
+_COLUMNS = ("name", "fingerprint", "budget", "spent", "held", "known")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Account:
+    """A registered data set.
+
+    Attributes:
+        budget: its total (ε, δ).
+        spent: the composition of all releases that were reserved and not voided.
+        held: run → what it has set aside for releases that it has not reserved yet.
+        known: other fingerprints that the same data were recognised by, sorted.
+    """
+
+    budget: DatasetBudget
+    spent: Composition = field(default_factory=Composition.empty)
+    held: Mapping[str, Claims] = field(default_factory=lambda: MappingProxyType({}))
+    known: tuple[str, ...] = ()
+
+    @property
+    def fingerprints(self) -> frozenset[str]:
+        """All that the data are known by."""
+        return frozenset((self.budget.fingerprint, *self.known))
+
+    @property
+    def taken(self) -> Composition:
+        """What is spent and what all runs hold: what another run can't have."""
+        return self._taken_by_others("")
+
+    def _taken_by_others(self, run_id: str) -> Composition:
+        claims = (claim for run, own in self.held.items() if run != run_id for claim in own)
+        return _with(self.spent, claims)
+
+    # What may be done.
+
+    def draws(self, run_id: str, event: Event) -> bool:
+        """Whether a release is one of those that the run holds already."""
+        return event in dict(self.held.get(run_id, ()))
+
+    def admits(self, claims: Claims, *, run_id: str) -> bool:
+        """Whether a run may hold `claims`, in place of what it holds now."""
+        return self.budget.admits(_with(self._taken_by_others(run_id), claims))
+
+    def fitting(self, claims: Claims, *, run_id: str) -> int:
+        """How many releases of the last kind in `claims` would fit, after all before it."""
+        *ahead, (event, count) = claims
+        low, high = 0, count + 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.admits((*ahead, (event, middle)), run_id=run_id):
+                low = middle
+            else:
+                high = middle
+        return low
+
+    # What is done.
+
+    def holding(self, run_id: str, claims: Claims) -> Account:
+        """After a run set `claims` aside, in place of what it held; none of them ends its hold."""
+        held = {**self.held, run_id: tuple((event, count) for event, count in claims if count)}
+        return replace(self, held=MappingProxyType({run: own for run, own in held.items() if own}))
+
+    def reserving(self, run_id: str, event: Event) -> Account:
+        """After a release was reserved: drawn from the run's hold, if that has one of its kind."""
+        after = replace(self, spent=self.spent.add(event))
+        if not self.draws(run_id, event):
+            return after
+        own = tuple((each, n - (each == event)) for each, n in self.held[run_id])
+        return after.holding(run_id, own)
+
+    def voiding(self, event: Event) -> Account:
+        """After a reservation was given back."""
+        return replace(self, spent=self.spent.remove(event))
+
+    def recognising(self, fingerprints: Iterable[str]) -> Account:
+        """With more fingerprints of the same data."""
+        known = self.fingerprints.union(fingerprints) - {self.budget.fingerprint, ""}
+        return replace(self, known=tuple(sorted(known)))
+
+    # Its row.
+
+    def row(self) -> dict[str, str]:
+        """The account as texts, one way only."""
+        held = {run: claims_to_json(claims) for run, claims in self.held.items()}
+        return {
+            "name": self.budget.name,
+            "fingerprint": self.budget.fingerprint,
+            "budget": canonical_json(self.budget.to_json()),
+            "spent": canonical_json(self.spent.to_json()),
+            "held": canonical_json(held),
+            "known": canonical_json(list(self.known)),
+        }
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, str]) -> Self:
+        """The inverse of `row`; ValueError, KeyError or TypeError on anything else."""
+        held = json.loads(row.get("held", "{}"))
+        return cls(
+            budget=DatasetBudget.from_json(json.loads(row["budget"])),
+            spent=Composition.from_json(json.loads(row["spent"])),
+            held=MappingProxyType({run: claims_from_json(own) for run, own in held.items()}),
+            known=tuple(json.loads(row.get("known", "[]"))),
+        )
+
+
+def digest(rows: Iterable[Mapping[str, str]]) -> str:
+    """SHA-256 of the rows of all accounts, in the order of their names."""
+    ordered = sorted(([row[column] for column in _COLUMNS] for row in rows), key=lambda r: r[0])
+    return sha256(canonical_json(ordered).encode("ascii")).hexdigest()
+
+
+def claims_to_json(claims: Claims) -> list[dict[str, object]]:
+    """Plain JSON values."""
+    return [{"event": event.to_json(), "count": count} for event, count in claims]
+
+
+def claims_from_json(values: Iterable[Mapping[str, object]]) -> Claims:
+    """The inverse of `claims_to_json`. Raises ValueError, KeyError or TypeError."""
+    return tuple((parse_event(_mapping(v["event"])), _count(v["count"])) for v in values)
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"Expected an event, got {type(value).__name__}.")
+    return value
+
+
+def _count(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"Expected a count ≥ 1, got {value!r}.")
+    return value
+
+
+def _with(total: Composition, claims: Iterable[tuple[Event, int]]) -> Composition:
+    for event, count in claims:
+        total = total.add(event, count=count)
+    return total

@@ -1,0 +1,190 @@
+"""The budget of a data set: a total (ε, δ) that every release on it is charged against.
+
+A budget belongs to the data, not to a run: all releases of all runs on it are composed.
+
+    >>> budget = DatasetBudget(
+    ...     name="adult", fingerprint="sha256:0c4a", unit=Unit.RECORD,
+    ...     neighbouring=Neighbouring.REPLACE_ONE, epsilon=0.5, delta=1e-5,
+    ... )
+    >>> budget.guarantee
+    'ε = 0.5, δ = 1e-05 (unit record, replace-one)'
+    >>> budget.admits(Composition.empty())
+    True
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.accounting.rounding import as_written
+
+__all__ = ["BUDGET_TOLERANCE", "PARTY_MARK", "DatasetBudget", "DatasetTotals", "Remaining"]
+
+# Conversions to ε solve an equation in double precision, and ε/T added T times may end an ulp above
+# ε. Spending is compared as a total, so that this is the most a budget can ever be overrun by.
+BUDGET_TOLERANCE = 1e-9
+
+_LONGEST_NAME = 200
+
+PARTY_MARK = " (party)"
+"""Ends name and fingerprint of the second budget of data that has one for each unit."""
+
+
+def checked_name(value: str, what: str) -> str:
+    """`value`, if it is a printable name of 1 to 200 characters; `ValueError` otherwise."""
+    if not isinstance(value, str) or not value or not value.isprintable():
+        raise ValueError(f"Expected {what} to be printable text, got {value!r}.")
+    if len(value) > _LONGEST_NAME:
+        raise ValueError(
+            f"Expected {what} of at most {_LONGEST_NAME} characters, got {len(value)}."
+        )
+    return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remaining:
+    """What a data set's budget still allows: ε at the budget's δ (by basic composition)."""
+
+    epsilon: float
+    delta: float
+
+    def to_json(self) -> dict[str, float]:
+        """Plain JSON values."""
+        return {"epsilon": self.epsilon, "delta": self.delta}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetBudget:
+    """A data set and its total (ε, δ), fixed when it is first registered.
+
+    Attributes:
+        name: what entries call it; one name is one data set in a ledger.
+        fingerprint: says that it is the same data (a digest, or a chosen label).
+        contents: says so too, of data saved in another way: a digest of the parsed rows. Empty
+            where nothing of the kind is known. Not a part of the budget: the ledger notes it
+            beside (`ledger_account.Account.known`).
+        unit: what one neighbour differs by.
+        neighbouring: in which way it differs.
+        epsilon: total ε > 0 of everything ever released on it through this ledger.
+        delta: total δ in [0, 1).
+
+    Raises:
+        ValueError: a value outside these ranges.
+    """
+
+    name: str
+    fingerprint: str
+    unit: Unit
+    neighbouring: Neighbouring
+    epsilon: float
+    delta: float
+    contents: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        checked_name(self.name, "the data set's name")
+        checked_name(self.fingerprint, "the data set's fingerprint")
+        if self.contents:
+            checked_name(self.contents, "the digest of the data set's rows")
+        object.__setattr__(self, "unit", Unit(self.unit))
+        object.__setattr__(self, "neighbouring", Neighbouring(self.neighbouring))
+        object.__setattr__(self, "epsilon", float(self.epsilon))
+        object.__setattr__(self, "delta", float(self.delta))
+        if not (math.isfinite(self.epsilon) and self.epsilon > 0):
+            raise ValueError(f"Expected a budget with finite epsilon > 0, got {self.epsilon}.")
+        if not 0 <= self.delta < 1:
+            raise ValueError(f"Expected a budget with delta in [0, 1), got {self.delta}.")
+
+    @property
+    def guarantee(self) -> str:
+        """The budget in words, with unit and neighbouring relation."""
+        return (
+            f"ε = {as_written(self.epsilon)}, δ = {as_written(self.delta)} "
+            f"(unit {self.unit}, {self.neighbouring})"
+        )
+
+    @property
+    def description(self) -> str:
+        """Everything about the data set in one phrase."""
+        return f"{self.name!r} (fingerprint {self.fingerprint}) with {self.guarantee}"
+
+    def of_parties(self, *, epsilon: float, delta: float) -> DatasetBudget:
+        """The same data's second budget, of unit party, beside this one of unit record.
+
+        A ledger that holds both charges every release on the data in both, or not at all
+        (`ledger_steps.reserve`): one without a party-level bound would void the party's ε.
+        """
+        if self.unit is not Unit.RECORD:
+            raise ValueError(f"Expected a budget of unit record, got {self.unit}.")
+        return DatasetBudget(
+            name=self.name + PARTY_MARK,
+            fingerprint=self.fingerprint + PARTY_MARK,
+            unit=Unit.PARTY,
+            neighbouring=Neighbouring.REPLACE_ONE,
+            epsilon=epsilon,
+            delta=delta,
+            contents=self.contents and self.contents + PARTY_MARK,
+        )
+
+    def admits(self, spent: Composition) -> bool:
+        """Whether the composition is within the budget, to a relative 1e-9 of ε."""
+        _, epsilon = spent.epsilon(self.delta)
+        return bool(epsilon <= self.epsilon * (1 + BUDGET_TOLERANCE))
+
+    def left(self, spent: Composition) -> Remaining:
+        """The budget less what is spent, never below 0."""
+        _, epsilon = spent.epsilon(self.delta)
+        return Remaining(epsilon=max(0.0, self.epsilon - epsilon), delta=self.delta)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values; `from_json` gives the same budget back."""
+        return {
+            "name": self.name,
+            "fingerprint": self.fingerprint,
+            "unit": str(self.unit),
+            "neighbouring": str(self.neighbouring),
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """The inverse of `to_json`."""
+        return cls(**value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetTotals:
+    """A data set's budget, what is spent of it, and what is left.
+
+    Attributes:
+        budget: the total.
+        spent: of it.
+        taken: what is spent, and what running runs hold for their rounds to come.
+        holders: run → releases that it holds.
+    """
+
+    budget: DatasetBudget
+    spent: Composition
+    taken: Composition
+    holders: Mapping[str, int]
+
+    @property
+    def remaining(self) -> Remaining:
+        """The budget less what is spent or held."""
+        return self.budget.left(self.taken)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values; ε by every proved conversion at the budget's δ."""
+        return {
+            "budget": self.budget.to_json(),
+            "releases": self.spent.releases,
+            "rho": self.spent.rho,
+            "epsilon": self.spent.epsilons(self.budget.delta),
+            "held": dict(self.holders),
+            "remaining": self.remaining.to_json(),
+        }

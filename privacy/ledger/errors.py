@@ -1,0 +1,106 @@
+"""What can go wrong with a ledger, one class for each thing a caller may want to tell apart.
+
+All are `LedgerError`s; their names say the state of things, as `StopIteration` does. No message
+ever holds a password: a ledger on a database server is named by
+user, host and database only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from parley.privacy.accounting.rounding import shown_down, shown_up
+
+if TYPE_CHECKING:
+    from parley.privacy.accounting.events import Event
+    from parley.privacy.ledger.account import Account, Claims
+
+__all__ = [
+    "BudgetExceeded",
+    "LedgerConflict",
+    "LedgerCorrupt",
+    "LedgerError",
+    "LedgerUnavailable",
+    "NotALedger",
+]
+
+
+class LedgerError(Exception):
+    """A ledger could not do what was asked; nothing was recorded unless the message says so."""
+
+
+class NotALedger(LedgerError):
+    """The place holds something else, nothing at all, or a ledger of another schema version."""
+
+
+class LedgerUnavailable(LedgerError):
+    """The place can't be reached, read or written: disk full, read only, locked, server gone."""
+
+
+class LedgerConflict(LedgerError):
+    """The request contradicts what is already recorded."""
+
+
+class LedgerCorrupt(LedgerError):
+    """What is recorded contradicts itself: it was damaged or edited."""
+
+
+class BudgetExceeded(LedgerError):
+    """The releases would overspend their data set's budget. They must not be made.
+
+    Attributes:
+        requested: the event that was refused.
+        count: how many of it.
+        fitting: how many of it would have fitted.
+        spent: what was composed on the data set before it; this is unchanged.
+        left: the budget less what is spent and what other runs hold, at the budget's δ.
+        budget: the data set's budget, with unit and neighbouring relation.
+    """
+
+    def __init__(
+        self,
+        *,
+        requested: Event,
+        account: Account,
+        ahead: Claims = (),
+        count: int = 1,
+        run_id: str = "",
+    ) -> None:
+        budget = account.budget
+        others = account.holding(run_id, ()) if run_id else account
+        self.requested, self.count, self.spent, self.budget = (
+            requested,
+            count,
+            account.spent,
+            budget,
+        )
+        self.left = budget.left(others.taken)
+        claims = (*ahead, (requested, count))
+        self.fitting = others.fitting(claims, run_id=run_id)
+        total = others.holding(run_id or "this run", claims).taken
+        what = "this release" if count == 1 else f"{count} releases"
+        if ahead:
+            what = f"what is released ahead of them and {what}"
+        told = (
+            f"Expected the releases on data set {budget.name!r} to stay within {budget.guarantee}, "
+            f"got ε = {shown_up(total.epsilon(budget.delta)[1], 9)} with {what}: "
+            f"ε = {shown_up(account.spent.epsilon(budget.delta)[1])} is spent, "
+        )
+        holders = ", ".join(
+            f"{run!r} ({sum(n for _, n in own)} releases)" for run, own in others.held.items()
+        )
+        if holders:
+            told += (
+                f"more is held for the rounds to come of {holders} (what a run that is gone still "
+                "holds is freed by `parley ledger free`), "
+            )
+        told += f"{shown_down(self.left.epsilon)} left."
+        if count > 1:
+            told += f" {self.fitting} of the {count} would fit. Nothing was released."
+        super().__init__(told)
+
+    @classmethod
+    def of_run(cls, account: Account, claims: Claims, *, run_id: str) -> BudgetExceeded:
+        """A run that can't be brought to its end: the last of `claims` are its rounds."""
+        *ahead, (event, count) = claims
+        return cls(requested=event, account=account, ahead=tuple(ahead), count=count, run_id=run_id)

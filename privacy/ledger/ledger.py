@@ -1,0 +1,384 @@
+"""The ledger: every release is reserved before it is made, and refused beyond the budget.
+
+A ledger holds data sets, each with a total (ε, δ). A release is reserved (charged) first, made,
+then committed with what came of it; a reservation that led to no release may be voided. All
+releases on a data set, of all runs, are composed: that total is checked and changed in the same
+transaction, so that concurrent processes can't overspend together, and a kill at any point leaves
+either all of a step or nothing. A reserved release counts as spent until it is voided.
+
+Release `(run_id, dataset, index)` is charged once: the same entry reserved again, as after a
+crash, is the same reservation; a different entry under that name is a `LedgerConflict`.
+
+    >>> import tempfile
+    >>> from parley.privacy.accounting.events import Pure
+    >>> from parley.privacy.accounting.guarantee import Neighbouring, Unit
+    >>> budget = DatasetBudget(
+    ...     name="adult", fingerprint="sha256:0c4a", epsilon=1.0, delta=0.0,
+    ...     unit=Unit.RECORD, neighbouring=Neighbouring.REPLACE_ONE,
+    ... )
+    >>> entry = Entry(
+    ...     run_id="r1", dataset="adult", party="server", index=1,
+    ...     event=Pure(epsilon=0.75),
+    ...     facts={
+    ...         "mechanism": "output-perturbation", "unit": "record", "neighbouring": "replace-one",
+    ...         "norm": "l1", "sensitivity": 0.5, "noise_law": "laplace-l1",
+    ...         "noise_parameter": 0.67, "accountant": "parley", "accountant_version": "0.1",
+    ...     },
+    ... )
+    >>> with tempfile.TemporaryDirectory() as folder, Ledger.open(folder + "/ledger.sqlite") as led:
+    ...     _ = led.register(budget)
+    ...     reservation = led.reserve(entry)
+    ...     led.commit(reservation.id, outcome={"survivors": 5})
+    ...     led.remaining("adult").epsilon, led.verify()
+    (0.25, [])
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+from parley.privacy.accounting.composition import Composition
+from parley.privacy.ledger.budget import DatasetBudget, DatasetTotals, Remaining
+from parley.privacy.ledger.chain import Head
+from parley.privacy.ledger.entry import Entry
+from parley.privacy.ledger.errors import (
+    BudgetExceeded,
+    LedgerConflict,
+    LedgerCorrupt,
+    LedgerError,
+    LedgerUnavailable,
+    NotALedger,
+)
+from parley.privacy.ledger.replay import EntryState, Problem, RecordedEntry, recorded_entries
+from parley.privacy.ledger.steps import (
+    Checkpoint,
+    Reservation,
+    check_room,
+    commit,
+    give_back,
+    hold,
+    register,
+    reserve,
+    void,
+)
+from parley.privacy.ledger.verify import problems
+
+if TYPE_CHECKING:
+    from parley.privacy.ledger.account import Account, Claims
+    from parley.privacy.ledger.place import Place
+    from parley.privacy.ledger.store import Reader
+
+__all__ = [
+    "BudgetExceeded",
+    "Checkpoint",
+    "DatasetBudget",
+    "DatasetTotals",
+    "Entry",
+    "EntryState",
+    "Head",
+    "Ledger",
+    "LedgerConflict",
+    "LedgerCorrupt",
+    "LedgerError",
+    "LedgerUnavailable",
+    "NotALedger",
+    "Problem",
+    "RecordedEntry",
+    "Remaining",
+    "Reservation",
+]
+
+
+class Ledger:
+    """An open ledger; `Ledger.open` makes one. A context manager.
+
+    Every method is one transaction. All raise `LedgerUnavailable` where the disk is full or the
+    place can't be reached, read or written.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self._open: Place | None = place
+        self._name = place.name
+
+    @classmethod
+    def open(
+        cls, url_or_path: str | os.PathLike[str], *, create: bool = True, read_only: bool = False
+    ) -> Self:
+        """Opens the ledger at a path (SQLite) or a `postgresql://` URL.
+
+        Args:
+            url_or_path: where it is.
+            create: make one if there is none (never with `read_only`).
+            read_only: refuse every change, and need no right to make one.
+
+        Raises:
+            NotALedger: nothing is there, something else, or another schema version.
+            LedgerUnavailable: the place can't be reached, or psycopg is missing.
+        """
+        from parley.privacy.ledger.place import (
+            Place,  # SQLAlchemy costs .2 s: only who opens one pays
+        )
+
+        return cls(Place(url_or_path, create=create, read_only=read_only))
+
+    def close(self) -> None:
+        """Closes the file or connection. The ledger can't be used any more."""
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Ledger({self._name!r})"
+
+    @property
+    def _place(self) -> Place:
+        if self._open is None:
+            raise LedgerError(f"Expected an open ledger, {self._name} was closed.")
+        return self._open
+
+    def register(self, *datasets: DatasetBudget) -> tuple[DatasetBudget, ...]:
+        """Fixes data sets' budgets, or finds them fixed to the same; all of them or none.
+
+        Data with a budget for each unit (`DatasetBudget.of_parties`) are registered with both.
+
+        Returns:
+            The budgets to charge. They are those given, unless `contents` are known under
+            another name or from another file: then the data are the same, and so is the budget.
+
+        Raises:
+            LedgerConflict: name or fingerprint are registered with something else; the same
+                records are, with another budget; or data with a budget for each unit are named
+                with one alone.
+        """
+        with self._place.writing() as writer:
+            return register(writer, *datasets)
+
+    def hold(self, run_id: str, claims: Mapping[str, Claims]) -> None:
+        """Sets aside what all releases of a run will need, or refuses the run at once.
+
+        Its releases are drawn from that as they are reserved; nobody else can have it. Another
+        call replaces what the run held: a run that was killed and goes on asks for what is left.
+
+        Args:
+            run_id: the run.
+            claims: data set → events and how many of each; () gives the hold back.
+
+        Raises:
+            BudgetExceeded: not all of it fits; nothing was set aside.
+            LedgerConflict: a data set is unknown.
+        """
+        with self._place.writing() as writer:
+            hold(writer, run_id, claims)
+
+    def check_room(self, run_id: str, claims: Mapping[str, Claims]) -> None:
+        """Whether `hold` would be granted now; nothing is set aside.
+
+        Raises:
+            BudgetExceeded, LedgerConflict: as `hold`.
+        """
+        with self._place.reading() as reader:
+            accounts = {name: _account_of(reader, name) for name in claims}
+            check_room(accounts, run_id, claims)
+
+    def give_back(self, run_id: str) -> None:
+        """Ends what a run holds. What it reserved stays charged; more must fit the budget again."""
+        with self._place.writing() as writer:
+            give_back(writer, run_id)
+
+    def reserve(self, entry: Entry) -> Reservation:
+        """Charges a release before it is made.
+
+        The same entry again gives its reservation back and charges nothing. A resumed reservation
+        may be used only if nothing of the earlier attempt got out.
+
+        Raises:
+            BudgetExceeded: the data set's total would exceed its budget; nothing was recorded.
+            LedgerConflict: the name of the release is taken by another entry, the data set is
+                unknown, or its unit or neighbouring relation is not the entry's.
+        """
+        return self.reserve_together((entry,))[0]
+
+    def reserve_together(self, entries: Sequence[Entry]) -> tuple[Reservation, ...]:
+        """`reserve` of one release on several data sets, such as one for each unit.
+
+        In one transaction: all are charged, or none.
+        """
+        with self._place.writing() as writer:
+            return reserve(writer, *entries)
+
+    def commit(
+        self, reservation_id: int, *, outcome: Mapping[str, Any], checkpoint: bytes | None = None
+    ) -> None:
+        """Records that a reserved release was made, together with the model it led to.
+
+        The same commit again changes nothing.
+
+        Args:
+            reservation_id: of the release.
+            outcome: plain JSON values, such as `{"survivors": 17}`.
+            checkpoint: replaces the run's checkpoint; `None` leaves it.
+
+        Raises:
+            LedgerConflict: unknown, voided, or committed with another outcome.
+        """
+        self.commit_together((reservation_id,), outcome=outcome, checkpoint=checkpoint)
+
+    def commit_together(
+        self,
+        reservation_ids: Sequence[int],
+        *,
+        outcome: Mapping[str, Any],
+        checkpoint: bytes | None = None,
+    ) -> None:
+        """`commit` of one release on every data set it was charged to, in one transaction."""
+        with self._place.writing() as writer:
+            commit(writer, reservation_ids, outcome, checkpoint)
+
+    def commit_and_reserve(
+        self,
+        reservation_id: int,
+        *,
+        outcome: Mapping[str, Any],
+        entry: Entry,
+        checkpoint: bytes | None = None,
+    ) -> Reservation:
+        """`commit`, then `reserve` of the next release, in one transaction.
+
+        Where the reservation is refused the commit is kept: that release was made.
+
+        Raises:
+            BudgetExceeded, LedgerConflict: as the two would.
+        """
+        return self.commit_and_reserve_together(
+            (reservation_id,), outcome=outcome, entries=(entry,), checkpoint=checkpoint
+        )[0]
+
+    def commit_and_reserve_together(
+        self,
+        reservation_ids: Sequence[int],
+        *,
+        outcome: Mapping[str, Any],
+        entries: Sequence[Entry],
+        checkpoint: bytes | None = None,
+    ) -> tuple[Reservation, ...]:
+        """`commit_and_reserve` of releases that are charged to several data sets.
+
+        Where one of the reservations is refused, none is made, and the commit is kept.
+        """
+        with self._place.writing() as writer:
+            commit(writer, reservation_ids, outcome, checkpoint)
+            try:
+                return reserve(writer, *entries)
+            except LedgerError as error:
+                refusal = error
+        raise refusal
+
+    def void(self, reservation_id: int, reason: str) -> None:
+        """Gives a reservation's charge back. Only for what certainly was never released.
+
+        The record stays; the same release may be reserved again.
+
+        Raises:
+            LedgerConflict: unknown, committed, or voided for another reason.
+        """
+        self.void_together((reservation_id,), reason)
+
+    def void_together(self, reservation_ids: Sequence[int], reason: str) -> None:
+        """`void` of one release on every data set it was charged to, in one transaction."""
+        with self._place.writing() as writer:
+            for reservation_id in reservation_ids:
+                void(writer, reservation_id, reason)
+
+    def entries(self, run_id: str | None = None) -> tuple[RecordedEntry, ...]:
+        """All entries, or those of a run, in the order they were reserved."""
+        with self._place.reading() as reader:
+            return recorded_entries(reader.records(run_id=run_id))
+
+    def totals(self) -> tuple[DatasetTotals, ...]:
+        """Every data set with its budget and what is spent of it, by name."""
+        with self._place.reading() as reader:
+            return tuple(
+                DatasetTotals(
+                    budget=account.budget,
+                    spent=account.spent,
+                    taken=account.taken,
+                    holders={run: sum(n for _, n in own) for run, own in account.held.items()},
+                )
+                for account in reader.accounts().values()
+            )
+
+    def spent(self, dataset: str) -> Composition:
+        """The composition of all charged releases on a data set; `LedgerConflict` if unknown."""
+        with self._place.reading() as reader:
+            return _account_of(reader, dataset).spent
+
+    def remaining(self, dataset: str) -> Remaining:
+        """What is left of a data set's budget, that no run holds; `LedgerConflict` if unknown."""
+        with self._place.reading() as reader:
+            account = _account_of(reader, dataset)
+            return account.budget.left(account.taken)
+
+    def checkpoint(self, run_id: str) -> Checkpoint | None:
+        """The last checkpoint of a run, and the release it came from.
+
+        Raises:
+            LedgerCorrupt: the bytes are not those that were committed.
+        """
+        with self._place.reading() as reader:
+            stored = reader.checkpoint(run_id)
+        if stored is None:
+            return None
+        if not stored.sound:
+            raise LedgerCorrupt(f"Expected the checkpoint of {run_id!r} as committed, got another.")
+        return Checkpoint(stored.index, stored.data)
+
+    def head(self) -> Head:
+        """The end of the log. Kept elsewhere, it lets `verify` see a log that was rewritten."""
+        with self._place.reading() as reader:
+            return reader.head
+
+    def check(self) -> None:
+        """Verifies the ledger, once, for whoever is about to begin a run.
+
+        From here on the chain's end vouches for every total that a reservation is checked
+        against; that this end itself adds up is what only a walk over the whole log can say.
+
+        Raises:
+            LedgerCorrupt: it doesn't, or something else was edited that a budget rests on.
+        """
+        found = [each for each in self.verify() if not each.of_checkpoint]
+        if found:
+            raise LedgerCorrupt(
+                f"Expected a sound ledger at {self._name}, got: {found[0]} Nothing was charged; "
+                f"`parley ledger verify` lists all ({len(found)})."
+            )
+
+    def verify(self, *, anchor: Head | None = None) -> list[Problem]:
+        """Everything that is wrong with the ledger; an empty list if it is sound.
+
+        Walks the whole log, recomputes hashes and totals, and compares them with what is stored.
+
+        Args:
+            anchor: a `head()` of an earlier time that the log must still contain.
+        """
+        try:
+            with self._place.reading() as reader:
+                return problems(reader, anchor)
+        except LedgerCorrupt as damage:
+            return [Problem(position=0, message=str(damage))]
+
+
+def _account_of(reader: Reader, dataset: str) -> Account:
+    """A registered data set's account; `LedgerConflict` if it is unknown."""
+    account = reader.accounts().get(dataset)
+    if account is None:
+        raise LedgerConflict(f"Expected a registered data set, got {dataset!r}.")
+    return account

@@ -1,0 +1,45 @@
+"""A ledger of version 1 becomes one of version 2: checked whole, sealed, and only then believed.
+
+Version 1 kept running totals that nothing vouched for. Its log says what they must be: a ledger
+whose totals, or anything else, contradict its log is refused as it is; of a sound one, the record
+SEAL notes the digest of all accounts, and from there on every record does.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from parley.privacy.ledger.chain import RecordKind
+from parley.privacy.ledger.errors import LedgerCorrupt
+from parley.privacy.ledger.store import Writer
+from parley.privacy.ledger.tables import VERSION
+from parley.privacy.ledger.verify import problems
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+__all__ = ["migrate"]
+
+
+def migrate(connection: sa.Connection, place: str) -> None:
+    """Brings the ledger up to date, in the running transaction; nothing, if another process did.
+
+    Raises:
+        LedgerCorrupt: its log or its totals were edited.
+    """
+    writer = Writer(connection)
+    if writer.version == VERSION:
+        return
+    found = problems(writer, None)
+    if found:
+        raise LedgerCorrupt(
+            f"Expected a sound ledger at {place}, to bring it to version {VERSION}, got: "
+            f"{found[0]} `parley ledger verify` lists all ({len(found)}); nothing was changed."
+        )
+    writer.upgrade()
+    account = next((writer.account(name) for name in writer.stored_accounts()), None)
+    if account is not None:  # Without a data set the chain is empty, and so is what it vouches for.
+        body = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), "version": VERSION}
+        writer.append(RecordKind.SEAL, account=account, body=body)
+        writer.finish()

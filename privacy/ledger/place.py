@@ -1,0 +1,247 @@
+"""Where a ledger is: a SQLite file or a PostgreSQL database, opened, checked, in transactions.
+
+SQLite runs in WAL mode with synchronous=FULL (a commit returns after its fsync), PostgreSQL with
+synchronous_commit on: what was reported as recorded survives a kill and a power cut.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import sqlalchemy as sa
+
+from parley.privacy.ledger.chain import Head
+from parley.privacy.ledger.errors import LedgerError, LedgerUnavailable, NotALedger
+from parley.privacy.ledger.failures import translated
+from parley.privacy.ledger.migration import migrate
+from parley.privacy.ledger.store import Reader, Writer
+from parley.privacy.ledger.tables import VERSION, version_of
+from parley.privacy.ledger.tables import create as create_tables
+
+if TYPE_CHECKING:
+    import psycopg
+
+__all__ = ["Place"]
+
+_LOCK_TIMEOUT_S = 30.0
+_SCHEMA_LOCK = 0x7061726C6579  # "parley": serialises the creation of tables on PostgreSQL
+
+
+class Place:
+    """An open SQLite file or PostgreSQL database.
+
+    Attributes:
+        name: how messages call it: the path, or `postgresql://user@host/database`.
+        read_only: whether `writing` is refused.
+    """
+
+    def __init__(self, target: str | os.PathLike[str], *, create: bool, read_only: bool) -> None:
+        self.read_only = read_only
+        self._vouched: tuple[Head, str] | None = None
+        url = _postgresql_url(target)
+        if url is not None:
+            self.name = _shown(url)
+            self._engine = self._postgresql(url)
+        else:
+            path = _path(target)
+            self.name = str(path)
+            _check_path(path, create=create and not read_only)
+            self._engine = self._sqlite(path, create=create and not read_only)
+        try:
+            self._prepare(create=create and not read_only)
+        except BaseException:
+            self._engine.dispose()
+            raise
+
+    def close(self) -> None:
+        """Lets go of the file or the connection."""
+        self._engine.dispose()
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[Reader]:
+        """One consistent view; nothing in it blocks a writer."""
+        with self._connected() as connection:
+            if connection.dialect.name == "postgresql":
+                connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            else:
+                connection.exec_driver_sql("BEGIN")
+            yield Reader(connection)
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[Writer]:
+        """A transaction that commits when the block ends, unless it raised."""
+        if self.read_only:
+            raise LedgerError(f"Expected a ledger opened for writing, {self.name} is read-only.")
+        with self._connected() as connection:
+            if connection.dialect.name == "sqlite":
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
+            writer = Writer(connection, self._vouched)
+            if writer.version != VERSION:
+                raise NotALedger(
+                    f"Expected a ledger of version {VERSION} at {self.name}, got {writer.version}: "
+                    "another process replaced it. Open it again."
+                )
+            yield writer
+            if writer.finish():
+                connection.commit()
+                self._vouched = writer.vouched
+
+    @contextlib.contextmanager
+    def _connected(self) -> Iterator[sa.Connection]:
+        """A connection; what fails in the block leaves it as a `LedgerError`."""
+        try:
+            with self._engine.connect() as connection:
+                yield connection
+        except sa.exc.SQLAlchemyError as error:
+            raise translated(error, self.name, _LOCK_TIMEOUT_S) from None
+
+    def _sqlite(self, path: Path, *, create: bool) -> sa.Engine:
+        mode = "ro" if self.read_only else "rwc" if create else "rw"
+        address = f"file:{quote(str(path.absolute()))}?mode={mode}"
+        if self.read_only and not path.with_name(path.name + "-wal").exists():
+            with contextlib.suppress(OSError):
+                if os.statvfs(path.parent).f_flag & os.ST_RDONLY or not os.access(
+                    path.parent, os.W_OK
+                ):
+                    # SQLite would put two files beside the ledger to share it with a writer. Here
+                    # it can't, and without a -wal file nobody has it open to write.
+                    address += "&immutable=1"
+
+        def connect() -> sqlite3.Connection:
+            connection = sqlite3.connect(
+                address,
+                uri=True,
+                isolation_level=None,  # transactions begin where we say BEGIN
+                timeout=_LOCK_TIMEOUT_S,
+                check_same_thread=False,
+            )
+            try:
+                connection.execute("PRAGMA synchronous=FULL")
+            except sqlite3.Error:
+                connection.close()
+                raise
+            return connection
+
+        return sa.create_engine(
+            "sqlite://",
+            creator=connect,
+            poolclass=sa.QueuePool,
+            pool_size=1,
+            hide_parameters=True,
+        )
+
+    def _postgresql(self, url: sa.URL) -> sa.Engine:
+        try:
+            engine = sa.create_engine(
+                url.set(drivername="postgresql+psycopg"),
+                isolation_level="READ COMMITTED",
+                pool_size=1,
+                pool_pre_ping=True,
+                hide_parameters=True,
+            )
+        except ModuleNotFoundError as error:
+            raise LedgerUnavailable(
+                "Expected psycopg for a ledger on PostgreSQL, it is not installed: "
+                "pip install 'parley[postgres]'"
+            ) from error
+        settings = [f"SET lock_timeout = '{_LOCK_TIMEOUT_S:.0f}s'", "SET synchronous_commit = on"]
+        if self.read_only:
+            settings.append("SET default_transaction_read_only = on")
+
+        @sa.event.listens_for(engine, "connect")
+        def configure(connection: psycopg.Connection, _: object) -> None:
+            for setting in settings:
+                connection.execute(setting)
+            connection.commit()
+
+        return engine
+
+    def _prepare(self, *, create: bool) -> None:
+        """Checks that a ledger is there, or makes one, once, however many processes try."""
+        with self._connected() as connection:
+            postgresql = connection.dialect.name == "postgresql"
+            version = version_of(connection, self.name)
+            if version is not None:
+                connection.rollback()
+                if not (self.read_only or postgresql):
+                    connection.exec_driver_sql("BEGIN IMMEDIATE")  # refused where read-only
+                if version != VERSION and not self.read_only:
+                    migrate(connection, self.name)
+                    connection.commit()
+                return
+            if not create:
+                raise NotALedger(f"Expected a ledger at {self.name}, there is none.")
+            connection.rollback()
+            if postgresql:
+                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_SCHEMA_LOCK)))
+            else:
+                _set_wal(connection)
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
+            if version_of(connection, self.name) is None:
+                create_tables(connection)
+                connection.commit()
+
+
+def _set_wal(connection: sa.Connection) -> None:
+    """WAL mode is kept in the file. SQLite doesn't wait for a lock here, so that we do."""
+    deadline = time.monotonic() + _LOCK_TIMEOUT_S
+    while True:
+        try:
+            connection.exec_driver_sql("PRAGMA journal_mode=WAL")
+        except sa.exc.OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            connection.rollback()
+            time.sleep(0.01)
+        else:
+            return
+
+
+def _postgresql_url(target: str | os.PathLike[str]) -> sa.URL | None:
+    """The URL of a PostgreSQL database, or `None` for a path."""
+    text = os.fspath(target)
+    if "://" not in text or text.startswith("sqlite://"):
+        return None
+    scheme = text.split("://", 1)[0]
+    if scheme not in ("postgresql", "postgres", "postgresql+psycopg"):
+        raise LedgerError(f"Expected a path, sqlite:/// or postgresql://, got {scheme}://.")
+    try:
+        return sa.make_url(text)
+    except (sa.exc.ArgumentError, ValueError):
+        # The text may hold a password, so that neither it nor the cause is shown.
+        raise LedgerError(
+            "Expected postgresql://user@host:port/database, got another form."
+        ) from None
+
+
+def _shown(url: sa.URL) -> str:
+    """The URL without password and options."""
+    bare = sa.URL.create(
+        "postgresql", username=url.username, host=url.host, port=url.port, database=url.database
+    )
+    return bare.render_as_string()
+
+
+def _path(target: str | os.PathLike[str]) -> Path:
+    text = os.fspath(target)
+    if text.startswith("sqlite://"):
+        text = text.removeprefix("sqlite://").removeprefix("/")
+    if text in ("", ":memory:"):
+        raise LedgerError(f"Expected a ledger on disk, got {text or 'no path'}.")
+    return Path(text)
+
+
+def _check_path(path: Path, *, create: bool) -> None:
+    if path.is_dir():
+        raise NotALedger(f"Expected a file for the ledger, {path} is a directory.")
+    if not path.parent.is_dir():
+        raise LedgerUnavailable(f"Expected a directory for the ledger, {path.parent} is none.")
+    if not create and not path.exists():
+        raise NotALedger(f"Expected a ledger at {path}, there is none.")

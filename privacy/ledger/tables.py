@@ -1,0 +1,122 @@
+"""The four tables of a ledger.
+
+`head` (one row: the end of the chain, and the lock every writer takes), `records` (the log),
+`datasets` (budget and running totals, so that a reservation costs the same however long the log
+is) and `checkpoints` (the last model of each run). All but the records follow from the log;
+`Ledger.verify` holds them to it, and a row of `datasets` is never believed unless the digest in the
+log's last record covers it.
+
+Version 1 had neither `held` and `known` nor that digest. Such a ledger can be read; opened for
+writing it is brought to version 2 (`ledger_migration`).
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from parley.privacy.ledger.chain import GENESIS
+from parley.privacy.ledger.errors import NotALedger
+
+__all__ = [
+    "CHECKPOINTS",
+    "DATASETS",
+    "DATASETS_1",
+    "FORMAT",
+    "HEAD",
+    "METADATA",
+    "RECORDS",
+    "VERSION",
+    "add_columns",
+    "create",
+    "version_of",
+]
+
+FORMAT = "parley-ledger"
+VERSION = 2
+_READABLE = (1, 2)
+
+METADATA = sa.MetaData()
+HEAD = sa.Table(
+    "parley_ledger_head",
+    METADATA,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("format", sa.Text, nullable=False),
+    sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("records", sa.BigInteger, nullable=False),
+    sa.Column("hash", sa.Text, nullable=False),
+)
+RECORDS = sa.Table(
+    "parley_ledger_records",
+    METADATA,
+    # INTEGER PRIMARY KEY is SQLite's row number: whole numbers only, and no index beside the table.
+    sa.Column(
+        "position",
+        sa.BigInteger().with_variant(sa.Integer, "sqlite"),
+        primary_key=True,
+        autoincrement=False,
+    ),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("dataset", sa.Text, nullable=False),
+    sa.Column("run_id", sa.Text),
+    sa.Column("index", sa.BigInteger),
+    sa.Column("reservation", sa.BigInteger),
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Column("hash", sa.Text, nullable=False),
+    sa.Index("parley_ledger_releases", "run_id", "dataset", "index", "position"),
+)
+DATASETS = sa.Table(
+    "parley_ledger_datasets",
+    METADATA,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("fingerprint", sa.Text, nullable=False, unique=True),
+    sa.Column("budget", sa.Text, nullable=False),
+    sa.Column("spent", sa.Text, nullable=False),
+    sa.Column("held", sa.Text, nullable=False, server_default="{}"),
+    sa.Column("known", sa.Text, nullable=False, server_default="[]"),
+)
+DATASETS_1 = (DATASETS.c.name, DATASETS.c.fingerprint, DATASETS.c.budget, DATASETS.c.spent)
+"""What the table of data sets had in version 1."""
+CHECKPOINTS = sa.Table(
+    "parley_ledger_checkpoints",
+    METADATA,
+    sa.Column("run_id", sa.Text, primary_key=True),
+    sa.Column("index", sa.BigInteger, nullable=False),
+    sa.Column("digest", sa.Text, nullable=False),
+    sa.Column("data", sa.LargeBinary, nullable=False),
+)
+
+
+def create(connection: sa.Connection) -> None:
+    """Makes the tables and the head of an empty chain, in the running transaction."""
+    METADATA.create_all(connection)
+    head = {"id": 1, "format": FORMAT, "version": VERSION, "records": 0, "hash": GENESIS}
+    connection.execute(sa.insert(HEAD), head)
+
+
+def add_columns(connection: sa.Connection) -> None:
+    """Makes the table of data sets of a version 1 ledger one of version 2."""
+    for column, default in (("held", "{}"), ("known", "[]")):
+        connection.exec_driver_sql(
+            f"ALTER TABLE {DATASETS.name} ADD COLUMN {column} TEXT NOT NULL DEFAULT '{default}'"
+        )
+    connection.execute(sa.update(HEAD).where(HEAD.c.id == 1), {"version": VERSION})
+
+
+def version_of(connection: sa.Connection, place: str) -> int | None:
+    """The schema version of the ledger whose tables are there; None where there are none.
+
+    Raises:
+        NotALedger: there are, of another format or a schema version that can't be read; or a
+            SQLite file holds other tables (a PostgreSQL database may).
+    """
+    # One query, so that a ledger another process makes meanwhile is seen whole or not at all.
+    tables = sa.inspect(connection).get_table_names()
+    if HEAD.name in tables:
+        row = connection.execute(sa.select(HEAD)).one_or_none()
+        if row is None or row.format != FORMAT or row.version not in _READABLE:
+            found = "no head record" if row is None else f"{row.format} version {row.version}"
+            raise NotALedger(f"Expected {FORMAT} version {VERSION} at {place}, got {found}.")
+        return int(row.version)
+    if tables and connection.dialect.name == "sqlite":
+        raise NotALedger(f"Expected a ledger at {place}, got a database with {tables[0]!r}.")
+    return None

@@ -1,0 +1,1 @@
+"""Noise laws on integer sums."""

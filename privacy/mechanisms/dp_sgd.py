@@ -1,0 +1,150 @@
+"""DP-SGD steps inside a party, as a mechanism: its noise is in what the party sends.
+
+>>> steps = PartySteps(
+...     sensitivity=2.0, dimension=10, clip_norm=1.0, noise_multiplier=4.0,
+...     sampling_rate=0.01, steps=100, neighbouring="replace-one",
+... )
+>>> steps.event().event.count, steps.scale
+(100, 4.0)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from parley.privacy.accounting.clipped_count import count_deviation, gradient_multiplier
+from parley.privacy.accounting.events import (
+    Approximate,
+    Event,
+    Gaussian,
+    PoissonSampledGaussian,
+    Repeated,
+)
+from parley.privacy.accounting.rounding import check_positive, quotient_up
+from parley.privacy.mechanisms.base import NoiseLaw, check_probability
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from parley.privacy.sampling.stream import NoiseStream
+
+__all__ = ["PartySteps"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartySteps(NoiseLaw):
+    """`steps` steps of DP-SGD: Poisson batches at rate q, N(0, (σC)²I) on each clipped sum.
+
+    `sensitivity` is that of one clipped sum, 2C under replace-one, C under add-or-remove-one.
+    What a party sends is post-processing of its noisy sums, so the server adds nothing, and one
+    release charges each party's records the steps of that party alone: parties are disjoint.
+
+    Where a count of clipped gradients is released too, it is the last of the d coordinates, and σ
+    is what both together come to: the sums' own noise is larger
+    (`parley.privacy.accounting.clipped_count`).
+
+    Attributes:
+        clip_norm: C.
+        noise_multiplier: σ, charged.
+        sampling_rate: q.
+        steps: number of steps in one release.
+        neighbouring: the relation that `sensitivity` is for.
+        clipped_share: of 1/σ², given to the count; 0 releases none.
+
+    Raises:
+        ValueError: a value out of its range, or a sensitivity that is not C's.
+    """
+
+    law: ClassVar[str] = "dp-sgd"
+
+    clip_norm: float
+    noise_multiplier: float
+    sampling_rate: float
+    steps: int
+    neighbouring: str
+    clipped_share: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive("clip_norm", self.clip_norm)
+        if isinstance(self.steps, bool) or not isinstance(self.steps, int) or self.steps < 1:
+            raise ValueError(f"Expected steps ≥ 1, got {self.steps!r}.")
+        if self.sensitivity != self.step.sensitivity * self.clip_norm:
+            raise ValueError(
+                f"Expected a sensitivity of {self.step.sensitivity} × {self.clip_norm} with "
+                f"{self.neighbouring} neighbours, got {self.sensitivity}."
+            )
+        if self.parameters < 1:
+            raise ValueError("Expected a coordinate beside the clipped fraction, got none.")
+        # Checks the share too.
+        check_positive("the noise multiplier of gradients", self.gradient_multiplier)
+
+    @property
+    def parameters(self) -> int:
+        """Coordinates of a clipped sum."""
+        return self.dimension - (self.clipped_share > 0)
+
+    @property
+    def gradient_multiplier(self) -> float:
+        """σ_g: what is added to a clipped sum has standard deviation σ_g·C."""
+        return gradient_multiplier(self.noise_multiplier, self.clipped_share)
+
+    @property
+    def step(self) -> PoissonSampledGaussian:
+        """What one step is to the accountant; checks rate, multiplier and relation."""
+        return PoissonSampledGaussian(
+            sampling_rate=self.sampling_rate,
+            noise_multiplier=self.noise_multiplier,
+            neighbouring=self.neighbouring,
+        )
+
+    @property
+    def scale(self) -> float:
+        """σC (σ_g·C beside a count), of every coordinate of a step's sum."""
+        return self.gradient_multiplier * self.clip_norm
+
+    def event(self) -> Event:
+        """The steps, or the one Gaussian they are at q = 1; the samplers' distance as δ."""
+        from parley.privacy.sampling.samplers import rounded_gaussian_distance
+
+        slack = rounded_gaussian_distance(self.dimension * self.steps)
+        if self.sampling_rate == 1:
+            # T Gaussians are one of √T·Δ/σ (Dong, Roth & Su 2022, Corollary 3.3), rounded up.
+            mu = math.nextafter(
+                quotient_up(self.step.sensitivity, self.noise_multiplier)
+                * math.nextafter(math.sqrt(self.steps), math.inf),
+                math.inf,
+            )
+            return Approximate(event=Gaussian(mu=mu), delta=slack)
+        return Approximate(event=Repeated(event=self.step, count=self.steps), delta=slack)
+
+    def expected_norm(self) -> float:
+        """√d·σC, of one step's noise on its sum."""
+        return math.sqrt(self.parameters) * self.scale
+
+    def noise_tail(self, probability: float) -> float:
+        """σC√(2·ln(2d/p)), of one step's noise on its sum."""
+        check_probability(probability)
+        log_odds = math.log(2 * self.dimension) - math.log(probability)
+        return self.scale * math.sqrt(2 * log_odds)
+
+    def draw(self, stream: NoiseStream) -> NDArray[np.int64]:
+        """`[d]` zeros: the noise is in the parties' contributions already."""
+        import numpy as np
+
+        del stream
+        return np.zeros(self.dimension, dtype=np.int64)
+
+    def describe(self) -> str:
+        """One plain sentence."""
+        sums = (
+            f"Gaussian noise of standard deviation {self.scale:.6g} on the sum of clipped "
+            f"gradients of each of {self.steps} Poisson batches (rate {self.sampling_rate:g})"
+        )
+        if not self.clipped_share:
+            return f"{sums}, in every party."
+        deviation = count_deviation(self.noise_multiplier, self.clipped_share, self.steps) / 2
+        return f"{sums}, and of {deviation:.6g} on how many were clipped, in every party."

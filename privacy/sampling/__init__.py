@@ -1,0 +1,1 @@
+"""Streams of randomness and exact samplers."""

@@ -1,0 +1,242 @@
+"""Exact inversion of uniform variables: decided in float, settled by mpmath.
+
+Each lane is a uniform U in (0, 1), an endless binary expansion of which the stream has given the
+first 63 bits (the 64th bit of a word is a sign). An integer law is the count of thresholds above U
+
+    X = #{j ≥ 0 : U ≤ S(j)},    S(j) = P[X > j].
+
+Fast path: a float position y with ⌊y⌋ = X, and a bound on its error that covers the width of the
+63-bit cell. Where no integer lies within that bound, X is decided; a sampler may try a cheap
+position with a large bound before a good one (`nearest`, `parley.privacy.sampling.quick_normal`).
+Elsewhere U is compared with S(j) in mpmath, at 160 bits more than are known of U, and U is extended
+by 64 bits for as long as the cell contains the threshold. So the law is exact; the errors touch
+only the speed.
+
+What is drawn is a function of the keystream alone, not of the platform's last float bits: bits
+are drawn for a lane only if a threshold lies within its cell, and such a lane is never decided by
+float. Hypotheses, both tested against mpmath: `FLOAT_ERROR` bounds the relative error of the
+float functions used; mpmath's exp, log, cos and erfc lose fewer than 64 of their ≥ 223 bits.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from parley.privacy.sampling.stream import NoiseStream
+
+__all__ = [
+    "FLOAT_ERROR",
+    "LARGEST_SCALE",
+    "MAGNITUDE_BITS",
+    "SMALLEST_SCALE",
+    "Enclosure",
+    "Survival",
+    "Uniform",
+    "accept",
+    "check_scale",
+    "check_size",
+    "chunks",
+    "invert",
+    "nearest",
+    "settle",
+    "uniform_floats",
+    "widen",
+    "with_signs",
+]
+
+FloatArray: TypeAlias = npt.NDArray[np.float64]
+IntArray: TypeAlias = npt.NDArray[np.int64]
+WordArray: TypeAlias = npt.NDArray[np.uint64]
+
+Enclosure: TypeAlias = Callable[[Any, int], tuple[Any, Any]]
+"""(mpmath context, bits known of U) → lower and upper bound of one real number."""
+
+Survival: TypeAlias = Callable[[Any, int, int], tuple[Any, Any]]
+"""(mpmath context, bits known of U, j) → lower and upper bound of S(j) = P[X > j]."""
+
+FLOAT_ERROR: Final = 2.0**-47
+"""Relative error allowed to scipy's ndtri (Cephes states a peak of 4.6e-16; 8.3e-16 < 2⁻⁵⁰ was
+found by comparison with mpmath), to numpy's log, and to the few roundings that follow them."""
+
+SMALLEST_SCALE: Final = 2.0**-20
+LARGEST_SCALE: Final = 2.0**40
+"""The scales accepted, in grid units: beyond 2⁴⁰ float64 no longer resolves the grid, and within
+it an int64 overflows with probability < exp(−2²²) only, and then raises OverflowError."""
+
+MAGNITUDE_BITS: Final = 63
+_MAGNITUDE: Final = np.uint64(2**MAGNITUDE_BITS - 1)
+_GUARD_BITS: Final = 160
+_PAD_BITS: Final = 64
+_EXTENSION_BITS: Final = 64
+_CHUNK: Final = 1 << 16  # not less: between calls, threads wait for the interpreter's lock
+_LOCAL = threading.local()
+
+
+def check_scale(name: str, scale: float) -> float:
+    """Return the scale as a float; raise ValueError unless it lies within [2⁻²⁰, 2⁴⁰]."""
+    if not SMALLEST_SCALE <= scale <= LARGEST_SCALE:
+        raise ValueError(f"Expected {name} within [2⁻²⁰, 2⁴⁰] grid units, got {scale:g}.")
+    return float(scale)
+
+
+def check_size(name: str, size: int) -> None:
+    """Raise ValueError for a negative count."""
+    if size < 0:
+        raise ValueError(f"Expected {name} ≥ 0, got {size}.")
+
+
+def chunks(size: int) -> Iterator[slice]:
+    """Yield slices of [0, size) whose arrays stay in the cache."""
+    for start in range(0, size, _CHUNK):
+        yield slice(start, min(start + _CHUNK, size))
+
+
+def with_signs(counts: IntArray, words: npt.NDArray[np.uint64]) -> IntArray:
+    """Negate, in place, the counts [n] whose word [n] has its top bit set: the bit not in U."""
+    sign = words.view(np.int64) >> np.int64(MAGNITUDE_BITS)  # 0 or −1, and −x = (x xor −1) + 1
+    counts ^= sign
+    counts -= sign
+    return counts
+
+
+def _context() -> Any:
+    """Return this thread's own mpmath context, so that its precision is nobody else's."""
+    if not hasattr(_LOCAL, "context"):
+        from mpmath.ctx_mp import MPContext
+
+        _LOCAL.context = MPContext()
+    return _LOCAL.context
+
+
+def widen(mp: Any, low: Any, high: Any) -> tuple[Any, Any]:
+    """Return (low, high) ≥ 0 opened by 2⁶⁴ units in the last place, mpmath's error and more."""
+    pad = mp.ldexp(1, _PAD_BITS - mp.prec)
+    return low * (1 - pad), high * (1 + pad)
+
+
+class Uniform:
+    """A uniform on (0, 1) of which `bits` bits are known: U ∈ [numerator, numerator + 1]/2^bits."""
+
+    __slots__ = ("_stream", "bits", "numerator")
+
+    def __init__(self, word: int, stream: NoiseStream) -> None:
+        self.numerator = word & int(_MAGNITUDE)
+        self.bits = MAGNITUDE_BITS
+        self._stream = stream
+
+    def extend(self) -> None:
+        """Draw the next 64 bits of the expansion."""
+        word = int(self._stream.words(1)[0])
+        self.numerator = self.numerator << _EXTENSION_BITS | word
+        self.bits += _EXTENSION_BITS
+
+    def bounds(self, mp: Any) -> tuple[Any, Any]:
+        """Return the ends of the cell in which U lies, exactly while `mp.prec` > `bits`."""
+        return mp.ldexp(self.numerator, -self.bits), mp.ldexp(self.numerator + 1, -self.bits)
+
+    def at_most(self, threshold: Enclosure) -> bool:
+        """Return whether U ≤ threshold, drawing bits until that is certain (ends almost surely)."""
+        mp = _context()
+        while True:
+            mp.prec = self.bits + _GUARD_BITS
+            low, high = threshold(mp, self.bits)
+            left, right = self.bounds(mp)
+            if right <= low:
+                return True
+            if left >= high:
+                return False
+            self.extend()
+
+
+def settle(uniform: Uniform, survival: Survival, guess: int) -> int:
+    """Return #{j ≥ 0 : U ≤ S(j)} for a decreasing S, exactly, by galloping from a guess."""
+
+    def beyond(j: int) -> bool:
+        return uniform.at_most(lambda mp, bits: survival(mp, bits, j))
+
+    high = max(guess, 0)
+    low, step = high - 1, 1
+    while beyond(high):
+        low, high, step = high, high + step, 2 * step
+    while low >= 0 and not beyond(low):
+        low, high, step = max(low - step, -1), low, 2 * step
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if beyond(middle) else (low, middle)
+    return high
+
+
+def uniform_floats(words: WordArray) -> tuple[FloatArray, FloatArray]:
+    """Return the middle u of each word's cell, [n], and the slack, [n], that the cell costs.
+
+    With the cell [m, m+1]/2⁶³ and |f′(u)| ≤ 1.26/u, as for −ln u and Φ⁻¹(u/2), every U in it has
+    |f(U) − f(u)| ≤ 1.26·ln((m+½)/m) ≤ 1/m; the rounding of u costs 1.26·2⁻⁵² more. The slack is
+    infinite for m = 0, so that such a lane is always settled.
+    """
+    magnitude = (words & _MAGNITUDE).view(np.int64).astype(np.float64)
+    with np.errstate(divide="ignore"):
+        slack = np.reciprocal(magnitude)
+    slack += 2.0**-50
+    magnitude += 0.5
+    magnitude *= 2.0**-MAGNITUDE_BITS
+    return magnitude, slack
+
+
+def _undecided(distance: FloatArray, error: FloatArray | float) -> npt.NDArray[np.intp]:
+    """Return the lanes whose distance to a threshold is not surely more than the error."""
+    return np.flatnonzero(~(distance > error))  # so written that NaN is undecided
+
+
+def nearest(position: FloatArray, error: float) -> tuple[FloatArray, npt.NDArray[np.intp]]:
+    """Return the integer nearest to every position [n], and the lanes that `error` could change.
+
+    Overwrites `position`; a NaN is a lane that is left open.
+    """
+    counts = np.rint(position)
+    position -= counts
+    np.abs(position, out=position)
+    decided = position < 0.5 - error - 2.0**-53  # less the subtraction's rounding; not so for NaN
+    if decided.all():
+        return counts, np.empty(0, dtype=np.intp)
+    return counts, np.flatnonzero(~decided)
+
+
+def invert(
+    words: WordArray,
+    position: FloatArray,
+    error: FloatArray,
+    survival: Callable[[int], Survival],
+    stream: NoiseStream,
+) -> IntArray:
+    """Return X ≥ 0 of every lane, int64 [n].
+
+    `position` [n] ≥ 0 has ⌊y⌋ = X up to `error` [n]; `survival(lane)` is the exact law of a lane.
+    """
+    counts = np.floor(position).astype(np.int64)
+    for lane in _undecided(np.abs(position - np.rint(position)), error).tolist():
+        uniform = Uniform(int(words[lane]), stream)
+        counts[lane] = settle(uniform, survival(lane), int(counts[lane]))
+    return counts
+
+
+def accept(
+    words: WordArray,
+    margin: FloatArray,
+    error: FloatArray,
+    threshold: Callable[[int], Enclosure],
+    stream: NoiseStream,
+) -> npt.NDArray[np.bool_]:
+    """Return whether U ≤ threshold in every lane, bool [n].
+
+    `margin` [n] > 0 exactly where that holds, up to `error` [n]; `threshold(lane)` encloses the
+    exact threshold of a lane.
+    """
+    accepted = margin > 0
+    for lane in _undecided(np.abs(margin), error).tolist():
+        accepted[lane] = Uniform(int(words[lane]), stream).at_most(threshold(lane))
+    return accepted

@@ -1,0 +1,42 @@
+"""The integer noise samplers, vectorised, from a cryptographic stream.
+
+| sampler | law on the integers | distance from it |
+|---|---|---|
+| `rounded_gaussian` | round(N(0, σ²)) | ≤ 2⁻⁸⁷ a coordinate |
+| `rounded_l2_laplace` | round(z), density of z ∝ exp(−‖z‖₂/b) | ≤ 2⁻⁸⁷ a coordinate |
+| `discrete_gaussian` | P[x] ∝ exp(−x²/(2σ²)) | none |
+| `discrete_laplace` | P[x] ∝ exp(−abs(x)/t) | none |
+
+The distances are statistical, from the law named, with the keystream taken as uniform. What each
+law guarantees is stated with its mechanism, in `parley.privacy.mechanisms.table`.
+
+>>> from parley.privacy.sampling.stream import NoiseStream
+>>> rounded_gaussian(3.0, 8, NoiseStream.from_seed(2025, "doc")).tolist()
+[2, -3, 3, 2, -2, 0, -2, -2]
+"""
+
+from __future__ import annotations
+
+from parley.privacy.sampling.discrete import discrete_gaussian, discrete_laplace
+from parley.privacy.sampling.gaussian import (
+    DISTANCE_PER_COORDINATE,
+    add_rounded_gaussian,
+    rounded_gaussian,
+    rounded_gaussian_distance,
+    rounded_l2_laplace,
+    rounded_l2_laplace_distance,
+)
+from parley.privacy.sampling.inversion import LARGEST_SCALE, SMALLEST_SCALE
+
+__all__ = [
+    "DISTANCE_PER_COORDINATE",
+    "LARGEST_SCALE",
+    "SMALLEST_SCALE",
+    "add_rounded_gaussian",
+    "discrete_gaussian",
+    "discrete_laplace",
+    "rounded_gaussian",
+    "rounded_gaussian_distance",
+    "rounded_l2_laplace",
+    "rounded_l2_laplace_distance",
+]

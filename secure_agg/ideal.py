@@ -1,0 +1,152 @@
+"""The ideal sum: what changes a round's result, without the protocol that hides it.
+
+Keys, shares and masks cancel exactly, so the sum over the survivors mod 2^b, the thresholds and the
+byte accounting are all there is to compute. For simulation only: the caller sees every vector.
+
+    >>> import numpy as np
+    >>> ideal = IdealSum(simulated_parameters(parties=3, minimum_survivors=2))
+    >>> vectors = np.array([[1, 2], [3, 4], [5, 2**32 - 1]], dtype=np.uint32)
+    >>> ideal.sum(vectors, round_number=1, dropped={}).total.tolist()
+    [9, 5]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from parley.secure_agg.beacon import commitment, commitments_digest
+from parley.secure_agg.encoding import Ring, ring_dtype
+from parley.secure_agg.interface import DropStage, LocalProtocolError, Mode, SumResult
+from parley.secure_agg.outcome import optimistic_outcome, robust_outcome
+from parley.secure_agg.parameters import RunParameters
+from parley.secure_agg.primitives import digest
+
+__all__ = ["IdealSum", "check_vectors", "simulated_nonces", "simulated_parameters"]
+__all__ += ["with_simulated_beacon"]
+
+
+def simulated_parameters(
+    *,
+    parties: int,
+    minimum_survivors: int,
+    ring_bits: int = 32,
+    mode: Mode = Mode.ROBUST,
+    active: bool = True,
+    corrupt: int | None = None,
+    dropped: int | None = None,
+    seed: bytes = b"",
+) -> RunParameters:
+    """Parameters of a run in one process; its identity and nonces come from `seed`, publicly.
+
+    The arguments are those of `RunParameters.choose`; None takes the bound's choice.
+
+    Raises:
+        ValueError: parameters out of range or below the security bound, with the numbers.
+    """
+    run = RunParameters.choose(
+        parties=parties,
+        minimum_survivors=minimum_survivors,
+        run_id=digest(b"parley/simulated run", seed)[:16],
+        ring_bits=ring_bits,
+        mode=mode,
+        active=active,
+        corrupt=corrupt,
+        dropped=dropped,
+    )
+    return with_simulated_beacon(run)
+
+
+def simulated_nonces(run: RunParameters) -> dict[int, bytes]:
+    """What the parties of one process commit to and reveal: public, so that runs repeat."""
+    if not run.sparse:
+        return {}
+    return {
+        i: digest(b"parley/simulated nonce", run.run_id, i.to_bytes(4, "big"))
+        for i in range(run.parties)
+    }
+
+
+def with_simulated_beacon(run: RunParameters) -> RunParameters:
+    """Parameters after the set-up of `simulated_nonces`: what `MaskedSum` comes to, too."""
+    nonces = simulated_nonces(run)
+    if not nonces:
+        return run
+    given = commitments_digest({i: commitment(i, nonce) for i, nonce in nonces.items()})
+    return replace(run, commitments=given).with_beacon(nonces)
+
+
+def check_vectors(run: RunParameters, vectors: Ring, round_number: int, last_round: int) -> None:
+    """Refuse vectors or a round number that must not be summed.
+
+    Raises:
+        LocalProtocolError: wrong dtype, shape or memory order, or a round number not above the
+            last one.
+    """
+    if vectors.dtype != ring_dtype(run.ring_bits):
+        raise LocalProtocolError(
+            f"Expected vectors of {ring_dtype(run.ring_bits)}, got {vectors.dtype}."
+        )
+    if vectors.ndim != 2 or vectors.shape[0] != run.parties or not 0 < vectors.shape[1] < 2**32:
+        raise LocalProtocolError(
+            f"Expected vectors of shape [{run.parties}, d >= 1], got {vectors.shape}."
+        )
+    if not last_round < round_number < 2**32:
+        raise LocalProtocolError(
+            f"Expected a round number above {last_round} and below 2^32, got {round_number}."
+        )
+
+
+class IdealSum:
+    """A `SecureSum` that adds in the open, with the protocol's thresholds and byte counts."""
+
+    def __init__(self, parameters: RunParameters) -> None:
+        """A sum for one run."""
+        self.parameters = parameters
+        self._last_round = 0
+        self._complete: dict[int, SumResult] = {}  # by dimension: rounds without a dropout
+
+    @property
+    def name(self) -> Literal["ideal", "masked"]:
+        """ideal."""
+        return "ideal"
+
+    def sum(
+        self, vectors: Ring, *, round_number: int, dropped: Mapping[int, DropStage]
+    ) -> SumResult:
+        """See `interface.SecureSum.sum`."""
+        run = self.parameters
+        check_vectors(run, vectors, round_number, self._last_round)
+        self._last_round = round_number
+        total: Ring = np.add.reduce(vectors, axis=0, dtype=vectors.dtype)
+        if not dropped:
+            known = self._complete.get(vectors.shape[1])
+            if known is None:
+                known = self._settle(vectors.shape[1], {})
+                self._complete = {vectors.shape[1]: known}
+        else:
+            known = self._settle(vectors.shape[1], dropped)
+            absent = [j for j, stage in dropped.items() if stage is DropStage.BEFORE_VECTOR]
+            for j in absent:
+                total -= vectors[j]
+        return SumResult(
+            total=total,
+            survivors=known.survivors,
+            bytes_up=known.bytes_up,
+            bytes_down=known.bytes_down,
+            stages=known.stages,
+        )
+
+    def _settle(self, dimension: int, dropped: Mapping[int, DropStage]) -> SumResult:
+        run, stages = self.parameters, self.parameters.stages
+        if run.mode is Mode.OPTIMISTIC:
+            survivors, up, down, stages = optimistic_outcome(run, dimension, dropped)
+        else:
+            survivors, up, down = robust_outcome(run, dimension, dropped)
+        nothing: Ring = np.empty(0, dtype=ring_dtype(run.ring_bits))
+        return SumResult(
+            total=nothing, survivors=survivors, bytes_up=up, bytes_down=down, stages=stages
+        )

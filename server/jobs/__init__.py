@@ -1,0 +1,1 @@
+"""The job file: sections, checks, reading and writing."""

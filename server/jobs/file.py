@@ -1,0 +1,151 @@
+"""Job files: TOML in, a checked `Job` out, and back, with errors that name the key.
+
+A key that is unknown is refused and the nearest valid one is named. Any key can be overridden by
+its dotted name (`privacy.epsilon=2`).
+
+    >>> job = load_job(overrides=["parties.count=3", "privacy.epsilon=2"])
+    >>> job.parties.count, job.privacy.epsilon, job.algorithm.kind
+    (3, 2.0, 'gradient-perturbation')
+    >>> load_job(overrides=["privacy.epsilom=2"])
+    Traceback (most recent call last):
+    ...
+    parley.server.jobs.job.JobError: Unknown key privacy.epsilom. Did you mean privacy.epsilon?
+"""
+
+from __future__ import annotations
+
+import difflib
+import textwrap
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from parley.client.contract.toml_reading import parse_toml
+from parley.client.contract.toml_text import literal
+from parley.server.jobs.job import Job, JobError, Section
+
+__all__ = ["load_job", "parse_override", "render_job"]
+
+
+def load_job(
+    path: str | Path | None = None,
+    *,
+    overrides: Sequence[str] = (),
+    values: Mapping[str, Any] | None = None,
+) -> Job:
+    """Reads a job: defaults, then the file, then `values` (nested), then `key=value` overrides.
+
+    Raises:
+        JobError: the file is missing or not TOML, a key is unknown, a value is out of range.
+    """
+    tree: dict[str, Any] = {}
+    if path is not None:
+        try:
+            tree = parse_toml(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise JobError(f"Cannot read job file {path}: {error.strerror}.") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise JobError(f"{path} is not TOML: {error}.") from error
+    for section, content in (values or {}).items():
+        tree.setdefault(section, {}).update(content)
+    for text in overrides:
+        keys, value = parse_override(text)
+        node = tree
+        for key in keys[:-1]:
+            node = node.setdefault(key, {})
+            if not isinstance(node, dict):
+                raise JobError(f"Expected a key inside a section, got {'.'.join(keys)}.")
+        node[keys[-1]] = value
+    try:
+        return Job.model_validate(tree)
+    except ValidationError as error:
+        raise JobError(_explain(error)) from error
+
+
+def parse_override(text: str) -> tuple[list[str], Any]:
+    """`privacy.epsilon=2` → (["privacy", "epsilon"], 2); a bare word is a string."""
+    name, equals, raw = text.partition("=")
+    keys = [key.strip() for key in name.split(".")]
+    if not equals or len(keys) < 2 or not all(keys):
+        raise JobError(f"Expected section.key=value, e.g. privacy.epsilon=2, got {text!r}.")
+    try:
+        return keys, parse_toml(f"value = {raw}")["value"]
+    except tomllib.TOMLDecodeError:
+        return keys, raw.strip()
+
+
+def _explain(error: ValidationError) -> str:
+    lines: list[str] = []
+    numbers: dict[str, str] = {}
+    alternatives: dict[str, str] = {}
+    given: dict[str, Any] = {}
+    for problem in error.errors():
+        # pydantic names the member of a union after the field: keep section.key alone.
+        keys = [str(part) for part in problem["loc"][:2]]
+        name = ".".join(keys)
+        if problem["type"] == "extra_forbidden":
+            lines.append(f"Unknown key {name}. {_nearest(keys)}")
+        elif problem["type"] == "value_error":
+            where = f"In [{name}]: " if name else ""
+            lines.append(f"{where}{problem['ctx']['error']}")
+        elif problem["loc"][2:] == ("literal['auto']",) or problem["type"] == "literal_error":
+            # The other member of the union says what a number must be; this one adds a word.
+            alternatives.setdefault(name, problem["ctx"]["expected"])
+            given[name] = problem["input"]
+        else:
+            numbers[name] = problem["msg"][0].lower() + problem["msg"][1:]
+            given[name] = problem["input"]
+    for name, value in given.items():
+        expected = [numbers[name].removeprefix("input should be ")] if name in numbers else []
+        expected += [alternatives[name]] if name in alternatives else []
+        lines.append(f"Expected {name} to be {', or '.join(expected)}, got {value!r}.")
+    return "\n".join(dict.fromkeys(lines))
+
+
+def _nearest(keys: Sequence[str]) -> str:
+    valid = {
+        _alias(section, Job): [_alias(key, model) for key in model.model_fields]
+        for section, model in _sections()
+    }
+    everything = [*valid, *(f"{section}.{key}" for section in valid for key in valid[section])]
+    name = ".".join(keys)
+    near = difflib.get_close_matches(name, everything, n=1, cutoff=0.5)
+    if not near and len(keys) == 2:
+        near = [f"{s}.{k}" for s in valid for k in valid[s] if k == keys[1]][:1]
+    if near:
+        return f"Did you mean {near[0]}?"
+    known = valid.get(keys[0], list(valid)) if len(keys) == 2 else list(valid)
+    return f"Expected one of: {', '.join(known)}."
+
+
+def _sections() -> list[tuple[str, type[Section]]]:
+    return [
+        (name, field.annotation)
+        for name, field in Job.model_fields.items()
+        if isinstance(field.annotation, type)
+    ]
+
+
+def _alias(name: str, model: type[BaseModel]) -> str:
+    return model.model_fields[name].alias or name
+
+
+def render_job(job: Job, *, comments: bool = True) -> str:
+    """The job as TOML with every key, each under a comment that says what it is.
+
+    >>> load_job(values=tomllib.loads(render_job(load_job()))) == load_job()
+    True
+    """
+    lines: list[str] = []
+    for name, model in _sections():
+        section = getattr(job, name)
+        lines.append(f"[{_alias(name, Job)}]" + (f"  # {model.__doc__}" if comments else ""))
+        for key, field in model.model_fields.items():
+            if comments:
+                lines += [f"# {line}" for line in textwrap.wrap(field.description or "", 96)]
+            lines.append(f"{_alias(key, model)} = {literal(getattr(section, key))}")
+        lines.append("")
+    return "\n".join(lines)

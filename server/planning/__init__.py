@@ -1,0 +1,1 @@
+"""From a job and public facts to release plans and budgets."""

@@ -1,0 +1,171 @@
+"""The data's budgets that a job is charged to, and whether they can bear all of it.
+
+A run holds what all its releases need before it asks a party for anything (`holding`), or is
+refused with the numbers: runs that share a ledger can't starve each other half-way.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from parley.client.contract.plan import ReleasePlan
+from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.events import Event
+from parley.privacy.accounting.guarantee import Unit
+from parley.privacy.accounting.rounding import as_written, shown_up
+from parley.privacy.ledger.ledger import DatasetBudget, EntryState, Ledger, LedgerError
+from parley.server.jobs.job import Job, JobError
+
+__all__ = ["budgets_of", "check_affordable", "check_delta", "holding", "registered"]
+
+_log = logging.getLogger("parley.budgets")
+
+
+def budgets_of(
+    job: Job, plan: ReleasePlan, fingerprint: str, contents: str = ""
+) -> tuple[DatasetBudget, ...]:
+    """The budget of the plan's unit, and beside it the parties' where the plan has two.
+
+    Args:
+        fingerprint: of the data's bytes, or their name.
+        contents: digest of their parsed rows, where they are here.
+    """
+    privacy, asked = job.privacy, job.party_budget
+    epsilon, delta = privacy.dataset_epsilon, privacy.dataset_delta
+    own = DatasetBudget(
+        name=privacy.dataset or job.data.source,
+        fingerprint=fingerprint,
+        contents=contents,
+        unit=plan.unit,
+        neighbouring=plan.neighbouring,
+        epsilon=privacy.epsilon if epsilon == "auto" else epsilon,
+        delta=plan.delta if delta == "auto" else delta,
+    )
+    if plan.party_level is None or asked is None:
+        return (own,)
+    epsilon, delta = privacy.dataset_party_epsilon, privacy.dataset_party_delta
+    return (
+        own,
+        own.of_parties(
+            epsilon=asked[0] if epsilon == "auto" else epsilon,
+            delta=asked[1] if delta == "auto" else delta,
+        ),
+    )
+
+
+def check_affordable(
+    job: Job, plan: ReleasePlan, budgets: Sequence[DatasetBudget], *, before: Event | None
+) -> None:
+    """Refuses a job that its budgets could not bear even if they were whole.
+
+    Args:
+        before: what is released ahead of the first round (private components), else None.
+
+    Raises:
+        JobError: the ε it comes to, and what could be chosen instead.
+    """
+    spent = Composition.empty() if before is None else Composition.empty().add(before)
+    check_delta(job, plan)
+    totals = [spent.add(plan.event, count=job.rounds)]
+    if plan.party_level is not None:
+        totals.append(Composition.empty().add(plan.party_level.event, count=job.rounds))
+    keys = ("dataset-epsilon", "dataset-party-epsilon")
+    for total, budget, key in zip(totals, budgets, keys, strict=False):
+        if budget.admits(total):
+            continue
+        conversion, epsilon = total.epsilon(budget.delta)
+        raise JobError(
+            f"This job costs ε = {shown_up(epsilon)} at δ = {as_written(budget.delta)} by "
+            f"{conversion} (unit {budget.unit}, {budget.neighbouring}), more than its data's "
+            f"budget of ε = {as_written(budget.epsilon)}. Choose another noise (privacy.noise; for "
+            f"fedavg dp-sgd.noise-multiplier), or accept the cost with privacy.{key}."
+        )
+
+
+def check_delta(job: Job, plan: ReleasePlan) -> None:
+    """Refuses a δ that means nothing: a mechanism that publishes one in 1/δ of them has it.
+
+    Raises:
+        JobError: δ times the number of records (of parties, where those are protected) is ≥ 1.
+    """
+    stated = [(plan.unit, plan.delta, "delta")]
+    if plan.party_level is not None:
+        stated.append((plan.party_level.unit, plan.party_level.delta, "party-delta"))
+    for unit, delta, key in stated:
+        records = math.ceil(plan.parties * plan.mean_records)
+        count, many = (plan.parties, "parties") if unit is Unit.PARTY else (records, "records")
+        if delta * count >= 1:
+            raise JobError(
+                f"Expected privacy.{key} well below 1/{count}, for {count} {many}, got "
+                f"{as_written(delta)}: a mechanism that shows one of them in full can meet it."
+            )
+
+
+def registered(ledger: Ledger, budgets: Sequence[DatasetBudget]) -> tuple[DatasetBudget, ...]:
+    """The budgets to charge, as the ledger has them; says so where the data are known already.
+
+    Raises:
+        LedgerCorrupt: the ledger, verified whole, is not sound.
+        LedgerConflict: it knows the data with another budget.
+    """
+    ledger.check()
+    known = ledger.register(*budgets)
+    asked, found = budgets[0], known[0]
+    if asked.name != found.name or asked.fingerprint != found.fingerprint:
+        _log.warning(
+            "The records of %r are those of data set %r in the ledger, saved in another way: this "
+            "run is charged to that one's budget.",
+            asked.name,
+            found.name,
+        )
+    return known
+
+
+@contextmanager
+def holding(
+    ledger: Ledger,
+    plan: ReleasePlan,
+    *,
+    dataset: str,
+    rounds: int,
+    before: ReleasePlan | None,
+) -> Iterator[None]:
+    """Holds the budget for all that the run has yet to release; gives back what it doesn't use.
+
+    After a kill the hold stands until the run is resumed, or freed by `parley ledger free`.
+
+    Args:
+        plan: of the rounds, for this run.
+        dataset: name of the data in the ledger.
+        rounds: T.
+        before: the plan of what is released ahead of the first round, if there is any.
+
+    Raises:
+        BudgetExceeded: not all of it fits beside what is spent and what other runs hold.
+    """
+    reserved = {
+        (each.entry.dataset, each.entry.index)
+        for each in ledger.entries(plan.run_id)
+        if each.state is not EntryState.VOIDED
+    }
+    claims: dict[str, list[tuple[Event, int]]] = {}
+    if before is not None:
+        for entry in before.entries(dataset, party="server"):
+            if (entry.dataset, entry.index) not in reserved:
+                claims.setdefault(entry.dataset, []).append((entry.event, 1))
+    for entry in plan.at_round(1).entries(dataset, party="server"):
+        begun = sum(name == entry.dataset and index >= 1 for name, index in reserved)
+        if rounds > begun:
+            claims.setdefault(entry.dataset, []).append((entry.event, rounds - begun))
+    ledger.hold(plan.run_id, {name: tuple(own) for name, own in claims.items()})
+    try:
+        yield
+    except BaseException:
+        # A ledger that can't be reached keeps the hold, as after a kill.
+        with suppress(LedgerError):
+            ledger.give_back(plan.run_id)
+        raise
+    ledger.give_back(plan.run_id)

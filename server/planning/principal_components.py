@@ -1,0 +1,296 @@
+"""Principal components for a `pca-mlp`: by one private release ahead of the first round, or public.
+
+Release 0 is the noisy sum of second moments (`parley.client.algorithms.second_moments`), through
+the same secure sum as every other release, whoever the parties are. The components are
+post-processing of it; they travel in the run's state. Parties that drop out or decline are missing
+from the sum, which is noisier for it, never less private.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.algorithms.linear import FederatedAlgorithm
+from parley.client.algorithms.second_moments import (
+    SCALE_BITS,
+    SecondMoments,
+    Triangle,
+    check_components,
+)
+from parley.client.contract.grid import noise_tail
+from parley.client.contract.plan import ReleasePlan
+from parley.privacy.accounting.events import Event
+from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint
+from parley.privacy.accounting.rounding import quotient_up
+from parley.privacy.accounting.zcdp import gaussian_mu
+from parley.privacy.ledger.ledger import Ledger
+from parley.privacy.mechanisms.table import Gaussian
+from parley.privacy.sampling.stream import NoiseStream
+from parley.secure_agg.encoding import FixedPoint
+from parley.secure_agg.interface import TooFewSurvivors
+from parley.server.jobs.job import Job, JobError
+from parley.server.rounds.cohort import Cohort
+from parley.server.rounds.loop import aggregate, check_unreleased, load_state, save_state
+
+if TYPE_CHECKING:
+    from parley.server.planning.release import Federation
+
+__all__ = [
+    "ReleaseAhead",
+    "components_event",
+    "components_mu",
+    "leading",
+    "model_width",
+    "private_components",
+    "public_components",
+    "release_ahead",
+    "with_components",
+]
+
+_RING_BITS = 64
+
+_MOST_RECORDS = 2.0**24
+"""Records of a party beyond which its sum is clamped, where its own number of them is private."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleaseAhead:
+    """Release 0.
+
+    Attributes:
+        moments: what is summed.
+        plan: how.
+    """
+
+    moments: SecondMoments
+    plan: ReleasePlan
+
+
+def model_width(job: Job, features: int) -> int:
+    """Columns that the job's network sees, of rows with `features` columns.
+
+    Raises:
+        JobError: more components than columns.
+    """
+    if job.model.kind != "pca-mlp":
+        return features
+    if job.model.components > features:
+        raise JobError(
+            f"Expected model.components of at most {features}, the number of features, got "
+            f"{job.model.components}."
+        )
+    return job.model.components
+
+
+def components_mu(job: Job) -> float:
+    """μ of the components' release; 0 where there is none."""
+    if job.model.kind != "pca-mlp" or job.model.pca != "private":
+        return 0.0
+    whole = gaussian_mu(job.privacy.epsilon, job.privacy.delta)
+    return math.sqrt(job.model.pca_share) * whole
+
+
+def components_event(job: Job, features: int, federation: Federation) -> Event | None:
+    """What the release charges; None where the job has none.
+
+    Args:
+        features: p, of the rows before they are projected.
+        federation: the public facts about the parties.
+    """
+    if not components_mu(job):
+        return None
+    return _mechanism(job, _moments(job, features, federation)).event()
+
+
+def release_ahead(
+    job: Job, *, features: int, federation: Federation, rounds: ReleasePlan
+) -> ReleaseAhead | None:
+    """The release ahead of the first round; None where the job has none.
+
+    Args:
+        features: p, of the rows before they are projected.
+        federation: the public facts about the parties.
+        rounds: the plan of the rounds, which it shares parties and relation with.
+
+    Raises:
+        RingTooSmall: the largest sum does not fit.
+    """
+    if not components_mu(job):
+        return None
+    moments = _moments(job, features, federation)
+    mechanism = _mechanism(job, moments)
+    encoding = FixedPoint(
+        scale_bits=SCALE_BITS, ring_bits=_RING_BITS, bound=moments.bound * (1 + 1e-9)
+    )
+    encoding.check_capacity(rounds.parties, noise_tail(mechanism))
+    plan = replace(
+        rounds,
+        round_number=0,
+        algorithm="second-moments",
+        dimension=moments.model.dimension,
+        lipschitz=moments.lipschitz,
+        clip_norm=None,
+        weights="uniform",
+        sensitivity=_sensitivity(moments),
+        encoding=encoding,
+        mechanism=mechanism,
+        noise_point=NoisePoint.SERVER,
+        calibration="exact",
+    )
+    return ReleaseAhead(moments=moments, plan=plan)
+
+
+def _moments(job: Job, features: int, federation: Federation) -> SecondMoments:
+    relation = Neighbouring(job.privacy.neighbouring)
+    private = relation is Neighbouring.ADD_OR_REMOVE_ONE
+    return SecondMoments(
+        model=Triangle(features=features),
+        neighbouring=relation,
+        bound=_MOST_RECORDS if private else float(federation.max_records),
+    )
+
+
+def _sensitivity(moments: SecondMoments) -> float:
+    return moments.sensitivity(parties=1, min_records=1, total_records=1)  # it depends on none
+
+
+def _mechanism(job: Job, moments: SecondMoments) -> Gaussian:
+    """The noise on the triangle, in grid units."""
+    dimension = moments.model.dimension
+    grid = 2.0**SCALE_BITS * _sensitivity(moments) + math.sqrt(dimension)
+    # Rounded so that Δ/σ is not above the μ that the steps' noise was calibrated beside.
+    sigma = quotient_up(grid, components_mu(job) * (1 - 1e-12))
+    return Gaussian(sensitivity=grid, sigma=sigma, dimension=dimension)
+
+
+def with_components(
+    algorithm: FederatedAlgorithm, components: NDArray[np.float64]
+) -> FederatedAlgorithm:
+    """Federated averaging whose rows are projected on `[p, k]` components."""
+    networked: Any = algorithm
+    settings: dict[str, Any] = {"components": components}
+    return cast(FederatedAlgorithm, replace(networked, **settings))
+
+
+def private_components(
+    job: Job,
+    *,
+    ahead: ReleaseAhead,
+    algorithm: FederatedAlgorithm,
+    dataset: str,
+    ledger: Ledger,
+    cohort: Callable[[], AbstractContextManager[Cohort]],
+) -> tuple[NDArray[np.float64], dict[str, Any]]:
+    """Makes the release, or takes up the one that was made.
+
+    Args:
+        ahead: the release.
+        algorithm: of the rounds; its start is stored with the components.
+        dataset: name of the data in the ledger.
+        cohort: the parties, for this release alone.
+
+    Returns:
+        `[p, k]` components; parties and traffic of the release.
+
+    Raises:
+        BudgetExceeded: the ledger refuses it; nothing was released.
+        TooFewSurvivors: too few parties bore it, in every attempt; nothing was opened, and the
+            charge is given back.
+        PartyFailed: a party computed nothing that it may release; the charge stands.
+    """
+    plan, moments = ahead.plan, ahead.moments
+    stored = ledger.checkpoint(plan.run_id)
+    if stored is not None:
+        outcomes = (each.outcome for each in ledger.entries(plan.run_id) if each.entry.index == 0)
+        told = dict(next((outcome for outcome in outcomes if outcome is not None), {}))
+        return load_state(stored.data)["components"], told
+    with cohort() as parties:
+        (reservation,) = ledger.reserve_together(plan.entries(dataset, party="server"))
+        check_unreleased((reservation,))
+        try:
+            total = aggregate(parties, plan, moments.init())
+        except TooFewSurvivors as error:
+            ledger.void(reservation.id, str(error))
+            raise TooFewSurvivors(f"The principal components' release: {error}") from error
+    noisy = plan.encoding.decode(total.total) + plan.draw(_noise(job))
+    triangle = plan.encoding.to_float(noisy) / total.weight
+    components = leading(moments.model.matrix(triangle), job.model.components)
+    told = {
+        "survivors": total.summed,
+        "parties": total.counts(),
+        "reasons": total.reasons,
+        "bytes_up": total.bytes_up,
+        "bytes_down": total.bytes_down,
+        "stages": total.stages,
+    }
+    ledger.commit(
+        reservation.id,
+        outcome={**told, "components": job.model.components},
+        checkpoint=save_state(with_components(algorithm, components).init()),
+    )
+    return components, told
+
+
+def _noise(job: Job) -> NoiseStream:
+    if job.seed is None:
+        return NoiseStream.from_entropy()
+    return NoiseStream.from_seed(job.seed, "components-noise")
+
+
+def leading(moments: NDArray[np.float64], count: int) -> NDArray[np.float64]:
+    """`[p, count]` eigenvectors of the largest eigenvalues λ, each scaled by λ^(−1/4).
+
+    Half-way to whitening: minor directions are learned sooner, and none is blown up. The scale
+    keeps Σ λ s² as it was, so that rows stay near the length they had. All of it is
+    post-processing of `moments`, `[p, p]` symmetric.
+    """
+    values, vectors = np.linalg.eigh(moments)
+    values, vectors = values[::-1][:count], vectors[:, ::-1][:, :count]
+    if values[0] <= 0:
+        return np.ascontiguousarray(vectors)
+    values = np.maximum(values, values[0] * 1e-4)
+    scale = values**-0.25 * math.sqrt(values.sum() / np.sqrt(values).sum())
+    return np.ascontiguousarray(vectors * scale)
+
+
+def public_components(job: Job, *, features: int) -> NDArray[np.float64] | None:
+    """`[p, k]` the tensor `components` of `model.pca-file`; None where the job projects no rows.
+
+    Args:
+        features: p, of the rows before they are projected.
+
+    Raises:
+        JobError: no file is named, it is not there, has no such tensor or one for other rows.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    if job.model.kind != "pca-mlp":
+        return None
+    path, count = job.model.pca_file, job.model.components
+    if not path:
+        raise JobError(
+            "Expected model.pca-file with model.pca = 'public' and real parties, whose server has "
+            "no records to take components from, got none."
+        )
+    try:
+        components = load_file(path)["components"]
+        check_components(components)
+    except KeyError:
+        raise JobError(f"Expected a tensor `components` in model.pca-file = {path}.") from None
+    except (OSError, SafetensorError, ValueError) as error:
+        raise JobError(f"model.pca-file = {path}: {error}") from error
+    if components.shape != (features, count):
+        raise JobError(
+            f"Expected components of {features} features, model.components = {count}, in "
+            f"model.pca-file = {path}, got {components.shape[0]} features, {components.shape[1]} "
+            "components."
+        )
+    return np.asarray(components, dtype=np.float64)

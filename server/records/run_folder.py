@@ -1,0 +1,230 @@
+"""The run folder: what a run leaves behind.
+
+`job.toml` as run, `rounds.jsonl` (one line a round), `model.safetensors` with the privacy
+statement in its metadata, `ledger.sqlite` unless the job names a shared one, `summary.json`, and
+the report that the front door writes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.contract.model_names import beside
+from parley.privacy.ledger.ledger import BudgetExceeded, LedgerError
+from parley.server.jobs.file import load_job, render_job
+from parley.server.jobs.job import Job
+from parley.server.records.plain_json import json_text
+
+__all__ = ["RunFolder", "RunFolderError", "anchored"]
+
+
+class RunFolderError(Exception):
+    """A run folder that cannot be made, read or continued."""
+
+
+class RunFolder:
+    """One run's folder.
+
+    Attributes:
+        path: the folder.
+        run_id: its name in the ledger: the folder's name and a random suffix kept in `run-id`.
+    """
+
+    def __init__(self, path: Path, run_id: str) -> None:
+        self.path = path
+        self.run_id = run_id
+
+    @classmethod
+    def create(cls, job: Job, out: Path | None = None) -> RunFolder:
+        """Makes the folder: `out` itself where given, else a new one under `run.out`.
+
+        Raises:
+            RunFolderError: it exists and is not empty, or cannot be written.
+        """
+        stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+        name = f"{stamp}-{job.algorithm.kind}-{secrets.token_hex(2)}"
+        path = out if out is not None else Path(job.run.out) / name
+        try:
+            if path.exists() and (not path.is_dir() or any(path.iterdir())):
+                raise RunFolderError(
+                    f"Run folder {path} exists and is not empty. Choose another --out, or "
+                    f"continue that run with --resume {path}."
+                )
+            path.mkdir(parents=True, exist_ok=True)
+            run_id = f"{path.resolve().name}-{secrets.token_hex(8)}"
+            folder = cls(path, run_id)
+            folder._write("job.toml", render_job(anchored(job)))
+        except OSError as error:
+            raise RunFolderError(f"Cannot make run folder {path}: {error.strerror}.") from error
+        return folder
+
+    def commission(self) -> None:
+        """Makes the folder one that can be resumed; call it once its ledger exists.
+
+        A folder with a run-id always has a ledger: one that is missing later was lost, and the
+        run must not start over under the same budget.
+        """
+        self._write("run-id", self.run_id + "\n")
+
+    def keep_roster(self, deployment: str) -> None:
+        """Notes the id of the deployment whose parties the run was begun with."""
+        self._write("deployment-id", deployment + "\n")
+
+    def check_roster(self, deployment: str) -> None:
+        """Raises RunFolderError where the run was begun with other parties, or other identities."""
+        path = self.path / "deployment-id"
+        known = path.read_text(encoding="utf-8").strip() if path.exists() else deployment
+        if known != deployment:
+            raise RunFolderError(
+                f"Expected the roster that {self.path.name} was begun with (id {known[:16]}…), got "
+                f"another (id {deployment[:16]}…): a party or its keys changed since. Submit the "
+                "job anew."
+            )
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Holds the folder for this process; the lock ends with it, however it ends.
+
+        Raises:
+            RunFolderError: another process runs in it.
+        """
+        with (self.path / "job.toml").open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RunFolderError(
+                    f"Run folder {self.path} is in use: another process continues that run."
+                ) from None
+            yield
+
+    @contextmanager
+    def unless_refused(self, *, new: bool) -> Iterator[None]:
+        """Removes the folder again where the ledger refuses the run before its first release.
+
+        A run that goes on keeps its folder: a release may be on its way, which only it can resume.
+        """
+        try:
+            yield
+        except LedgerError as error:
+            commissioned = (self.path / "run-id").exists()
+            rounds = self.path / "rounds.jsonl"
+            begun = rounds.exists() and rounds.stat().st_size > 0
+            refused = isinstance(error, BudgetExceeded) and not begun
+            if new and (not commissioned or refused):
+                for name in ("rounds.jsonl", "run-id", "job.toml"):
+                    (self.path / name).unlink(missing_ok=True)
+                # The ledger itself goes too, if it is this run's own: it holds no charge.
+                for file in self.path.glob("ledger.sqlite*"):
+                    file.unlink()
+                with suppress(OSError):
+                    self.path.rmdir()
+            raise
+
+    @classmethod
+    def open(cls, path: Path) -> tuple[RunFolder, Job]:
+        """Opens a folder to continue or report on.
+
+        Raises:
+            RunFolderError: it is not a run folder.
+            JobError: its job file cannot be read.
+        """
+        try:
+            run_id = (path / "run-id").read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise RunFolderError(f"{path} is not a run folder: it has no run-id file.") from error
+        return cls(path, run_id), load_job(path / "job.toml")
+
+    @property
+    def ledger_path(self) -> Path:
+        """The run's own ledger."""
+        return self.path / "ledger.sqlite"
+
+    def append_round(self, line: Mapping[str, Any]) -> None:
+        """Appends one line to `rounds.jsonl`."""
+        with (self.path / "rounds.jsonl").open("a", encoding="utf-8") as file:
+            file.write(_dump(line) + "\n")
+
+    def _logged(self) -> dict[int, Any]:
+        """Simulation-only figures by round, of every line of `rounds.jsonl` that is whole."""
+        path = self.path / "rounds.jsonl"
+        figures: dict[int, Any] = {}
+        for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+            try:
+                line = json.loads(text)
+                figures[int(line["round"])] = line["simulation_only"]
+            except (ValueError, KeyError, TypeError, RecursionError):
+                continue
+        return figures
+
+    def check_ledger(self, committed: Collection[int]) -> None:
+        """Raises RunFolderError where the log has a round that the ledger never committed.
+
+        The ledger is then another run's, or an older copy, and going on would release again what
+        was released.
+        """
+        beyond = sorted(set(self._logged()) - set(committed))
+        if beyond:
+            raise RunFolderError(
+                f"Expected the ledger of run {self.run_id}, got one that does not have round "
+                f"{beyond[0]} of its log: the ledger of another job, or an older copy."
+            )
+
+    def rewrite_rounds(self, lines: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Replaces `rounds.jsonl`, after a crash, by the lines that the ledger committed.
+
+        The ledger has no simulation-only figures; those of lines that are whole are kept.
+        """
+        known = self._logged()
+        merged = [{**line, "simulation_only": known.get(line["round"], {})} for line in lines]
+        self._write("rounds.jsonl", "".join(_dump(line) + "\n" for line in merged))
+        return merged
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        """Writes `summary.json`."""
+        self._write("summary.json", json_text(summary, indent=2) + "\n")
+
+    def write_model(self, arrays: Mapping[str, NDArray[Any]], statement: Mapping[str, str]) -> None:
+        """Writes `model.safetensors` with the privacy statement as its metadata."""
+        from safetensors.numpy import save
+
+        contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+        self._write_bytes("model.safetensors", save(contiguous, metadata=dict(statement)))
+
+    def _write(self, name: str, text: str) -> None:
+        self._write_bytes(name, text.encode("utf-8"))
+
+    def _write_bytes(self, name: str, content: bytes) -> None:
+        # Whole or not at all: a reader never sees half a file, a full disk keeps the old one.
+        target, draft = self.path / name, self.path / f".{name}.part"
+        try:
+            draft.write_bytes(content)
+            os.replace(draft, target)
+        except OSError:
+            draft.unlink(missing_ok=True)
+            raise
+
+
+def anchored(job: Job) -> Job:
+    """The job with the files it names made absolute: a run may go on from elsewhere."""
+    kind = beside(job.model.kind, Path.cwd())
+    job = job.model_copy(update={"model": job.model.model_copy(update={"kind": kind})})
+    ledger = job.privacy.ledger
+    if not ledger or "://" in ledger:
+        return job
+    privacy = job.privacy.model_copy(update={"ledger": str(Path(ledger).resolve())})
+    return job.model_copy(update={"privacy": privacy})
+
+
+def _dump(line: Mapping[str, Any]) -> str:
+    return json_text(line, compact=True)

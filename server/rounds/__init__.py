@@ -1,0 +1,1 @@
+"""The rounds: cohorts, transports, and the loop that reserves, sums and commits."""

@@ -1,0 +1,81 @@
+"""The parties as the server sees them.
+
+A cohort answers a release plan with one ring sum and public counts; it never hands out a
+contribution. The fast engine's cohort is a block in this process, a deployment's is a set of
+processes reached by messages; `parley.server.rounds.loop` does not know which.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.algorithms.linear import State
+from parley.client.contract.plan import ReleasePlan
+
+__all__ = ["Cohort", "PartyFailed", "RoundSum"]
+
+
+class PartyFailed(Exception):
+    """A party computed nothing that it may release, so nobody's contribution was opened.
+
+    Going on without it would let one record decide whether a whole contribution is in the sum.
+    """
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundSum:
+    """What a round's aggregation gives the server.
+
+    Attributes:
+        total: `[d]` ring elements: the sum over the survivors.
+        weight: Σ of the survivors' public weights.
+        asked, answered, declined, dropped: numbers of parties; asked is the sum of the others.
+            A dropped party's vector may be in the sum (it was lost after sending it).
+        summed: number of contributions in the sum.
+        reasons: reason class → how many parties declined for it.
+        bytes_up, bytes_down: all parties' traffic.
+        stages: sequential exchanges.
+        stage_seconds: of each of them, where they are real.
+    """
+
+    total: NDArray[np.unsignedinteger[Any]]
+    weight: float
+    asked: int
+    answered: int
+    declined: int
+    dropped: int
+    summed: int
+    reasons: dict[str, int]
+    bytes_up: int
+    bytes_down: int
+    stages: int
+    stage_seconds: tuple[float, ...] = ()
+
+    def counts(self) -> dict[str, int]:
+        """Numbers of parties, as a release's record has them."""
+        return {
+            "asked": self.asked,
+            "answered": self.answered,
+            "declined": self.declined,
+            "dropped": self.dropped,
+            "summed": self.summed,
+        }
+
+
+class Cohort(Protocol):
+    """The parties of a run."""
+
+    def aggregate(self, plan: ReleasePlan, state: State, *, attempt: int) -> RoundSum:
+        """One release's sum.
+
+        Raises:
+            TooFewSurvivors: fewer than the plan's least number of contributions; nothing opened.
+            PartyFailed: a party has nothing it may release; nothing opened.
+        """
+
+    def evaluate(self, theta: NDArray[np.float64], *, round_number: int) -> dict[str, Any]:
+        """Simulation-only figures of a model; empty where there are none."""

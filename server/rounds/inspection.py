@@ -1,0 +1,195 @@
+"""Who is there, and what they say of themselves before a run: all of it public.
+
+Columns and classes set the model; numbers of records, which replace-one makes public, set weights
+and sensitivity. Nothing is asked of a record.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from parley.client.contract.protocol import WIRE_VERSION, Frame, Reason, Status
+from parley.client.contract.roster import Deployment
+from parley.server.jobs.job import Job, JobError
+from parley.server.planning.release import Federation
+from parley.server.rounds.party_cohort import Traffic, ask
+from parley.server.rounds.party_status import PartyBoard, PartyState
+from parley.server.rounds.transport import Transport
+
+__all__ = ["PartyFacts", "data_head", "dataset_name", "federation_of", "inspect", "served_name"]
+
+_ASK_AGAIN_S = 1.0
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartyFacts:
+    """What a party says of itself before a run; all of it is public.
+
+    Attributes:
+        features: p, columns before an intercept.
+        classes: K of its schema, 0 for −1/+1 labels and targets.
+        records: n, where the relation makes it public, else None.
+        schema: digest of what its columns and label mean, in hex.
+    """
+
+    features: int
+    classes: int
+    schema: str
+    records: int | None = None
+
+
+def dataset_name(job: Job) -> str:
+    """The data's name in the server's ledger."""
+    return job.privacy.dataset or job.data.source
+
+
+def served_name(job: Job) -> str:
+    """What the parties call the job's data: its name, or its source in a name's letters."""
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", dataset_name(job)).strip("-._")[-63:]
+    return plain.lstrip("-._") or "data"
+
+
+def data_head(job: Job, run_id: str) -> dict[str, Any]:
+    """Which data a request is about, and how it is read."""
+    network = job.algorithm.kind == "fedavg"
+    return {
+        "run": run_id,
+        "dataset": served_name(job),
+        "label": "network" if network else job.model.kind,
+        "intercept": job.model.intercept and not network,
+    }
+
+
+def inspect(
+    job: Job,
+    transport: Transport,
+    deployment: Deployment,
+    board: PartyBoard,
+    run_id: str,
+    traffic: Traffic,
+) -> tuple[dict[int, PartyFacts], dict[int, Reason]]:
+    """What the parties that are there say of themselves, and who declines.
+
+    Waits for everybody, as long as one request may take, then goes on with enough.
+    """
+    everyone = set(range(len(deployment.parties)))
+    needed = job.min_survivors
+    board.stage("inspect", round_number=0)
+    until = time.monotonic() + job.run.stage_timeout
+    facts: dict[int, PartyFacts] = {}
+    declined: dict[int, Reason] = {}
+    head = {
+        "version": WIRE_VERSION,
+        **data_head(job, run_id),
+        "sizes": job.privacy.neighbouring == "replace-one",
+        "clock": int(time.time()),
+    }
+    while (waiting := everyone - set(facts) - set(declined)) and time.monotonic() < until:
+        there = waiting & set(transport.online())
+        if not there:
+            time.sleep(_ASK_AGAIN_S)
+            continue
+        frames = {index: Frame(kind="inspect", head=head) for index in there}
+        left = max(until - time.monotonic(), 1.0)
+        for reply in ask(transport, frames, needed=there, timeout_s=left, traffic=traffic):
+            if reply.status is Status.OK and _own_facts(reply.frame, reply.party):
+                facts[reply.party] = _facts(reply.frame)
+                board.party(reply.party, PartyState.ONLINE)
+            else:
+                declined[reply.party] = reply.reason or Reason.PROTOCOL
+                board.party(reply.party, PartyState.DECLINED, str(declined[reply.party]))
+    least = job.parties.min_records
+    if least != "auto":
+        for index, own in list(facts.items()):
+            if own.records is not None and own.records < least:
+                del facts[index]
+                declined[index] = Reason.TOO_FEW_RECORDS
+                board.party(index, PartyState.DECLINED, str(Reason.TOO_FEW_RECORDS))
+    if len(facts) < needed:
+        raise JobError(_too_few(deployment, facts, declined, needed))
+    shapes = {(own.features, own.classes) for own in facts.values()}
+    if len(shapes) > 1:
+        listed = "; ".join(
+            f"{deployment.parties[i].name}: {own.features} features, {own.classes} classes"
+            for i, own in sorted(facts.items())
+        )
+        raise JobError(f"Expected the same columns at every party, got {listed}.")
+    if len({own.schema for own in facts.values()}) > 1:
+        listed = "; ".join(
+            f"{deployment.parties[i].name}: {own.schema[:12]}" for i, own in sorted(facts.items())
+        )
+        raise JobError(
+            "Expected one schema at every party (names, ranges and categories of columns, and the "
+            f"label's meaning), got digests {listed}. Give every party the same schema file."
+        )
+    return facts, declined
+
+
+def _own_facts(frame: Frame, party: int) -> bool:
+    """Whether an answer has the facts of the party that it came from."""
+    head = frame.head
+    numbers = [head.get("features"), head.get("classes")]
+    if head.get("records") is not None:
+        numbers.append(head["records"])
+    plain = all(isinstance(n, int) and not isinstance(n, bool) for n in numbers)
+    return (
+        plain
+        and isinstance(head.get("schema"), str)
+        and _DIGEST.fullmatch(head["schema"]) is not None
+        and head.get("party") == party
+        and 1 <= head["features"] < 2**31
+        and 0 <= head["classes"] < 2**31
+        and (head.get("records") is None or 1 <= head["records"] < 2**40)
+    )
+
+
+def _facts(frame: Frame) -> PartyFacts:
+    return PartyFacts(
+        features=frame.head["features"],
+        classes=frame.head["classes"],
+        schema=frame.head["schema"],
+        records=frame.head.get("records"),
+    )
+
+
+def _too_few(
+    deployment: Deployment,
+    facts: dict[int, PartyFacts],
+    declined: dict[int, Reason],
+    needed: int,
+) -> str:
+    names = [party.name for party in deployment.parties]
+    missing = [name for index, name in enumerate(names) if index not in {*facts, *declined}]
+    said = [f"{names[index]} declines ({reason})" for index, reason in sorted(declined.items())]
+    if missing:
+        said.append(f"offline: {', '.join(missing[:20])}{' …' if len(missing) > 20 else ''}")
+    return (
+        f"Expected at least {needed} parties to take part "
+        f"(secure-aggregation.min-survivors), got {len(facts)}: {'; '.join(said)}."
+    )
+
+
+def federation_of(job: Job, deployment: Deployment, facts: dict[int, PartyFacts]) -> Federation:
+    """The public facts that the plan is made of; absent parties set none of them."""
+    least, parties = job.parties.min_records, len(deployment.parties)
+    sizes = [own.records for own in facts.values() if own.records is not None]
+    if job.privacy.neighbouring == "add-or-remove-one" and least != "auto":
+        return Federation(
+            parties=parties, min_records=least, total_records=least * parties, max_records=least
+        )
+    if len(sizes) < len(facts):
+        raise JobError(
+            "Expected every party to disclose its number of records (public under replace-one), "
+            f"got {len(sizes)} of {len(facts)}."
+        )
+    known = Federation.of_sizes(np.array(sizes), None if least == "auto" else least)
+    # As if the absent ones were of mean size: n̄ only scales the weights.
+    return replace(
+        known, parties=parties, total_records=round(known.total_records * parties / len(sizes))
+    )

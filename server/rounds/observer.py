@@ -1,0 +1,21 @@
+"""Who is told how a run goes on: a terminal, a log, a test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Protocol
+
+from parley.client.contract.plan import ReleasePlan
+from parley.server.jobs.job import Job
+
+__all__ = ["Observer"]
+
+
+class Observer(Protocol):
+    """Is told how a run goes on."""
+
+    def started(self, job: Job, plan: ReleasePlan, folder: Path, done: int) -> None:
+        """The plan stands, data is loaded, `done` rounds were committed before."""
+
+    def round_done(self, line: dict[str, Any]) -> None:
+        """A round was committed."""

@@ -1,0 +1,456 @@
+"""A cohort of real parties: the masked protocol over messages, whoever carries them.
+
+Set-up is two exchanges once a run (join, roster), three where the graph is not complete (commit
+before them). A round is one (optimistic: vectors), two, or three (robust and confirmed: vectors,
+survivors, confirmations): shares of the next round travel with the vectors of this one. Who is
+late, silent, declines or breaks the protocol is not in the sum, and the rest goes on as long as
+the thresholds hold.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.algorithms.linear import State
+from parley.client.contract.agreement import Agreement
+from parley.client.contract.plan import ReleasePlan
+from parley.client.contract.protocol import (
+    WIRE_VERSION,
+    Frame,
+    Reason,
+    Status,
+    WireError,
+    decode_frame,
+    encode_frame,
+)
+from parley.secure_agg.interface import Mode, RemoteProtocolError, TooFewSurvivors
+from parley.secure_agg.messages import Roster, decode, sender_of
+from parley.secure_agg.pairwise_server import Server
+from parley.server.rounds.cohort import PartyFailed, RoundSum
+from parley.server.rounds.loop import save_state
+from parley.server.rounds.party_status import PartyBoard, PartyState
+from parley.server.rounds.transport import Transport
+
+__all__ = ["PartyCohort", "Reply", "Traffic", "ask"]
+
+_PASSING = frozenset({Reason.BUSY, Reason.PROTOCOL, Reason.ERROR})
+"""Reasons after which a party is asked again in the next round; any other stands for the run."""
+_SETUPS = 4
+"""How often a set-up is repeated that one of the parties made void."""
+
+
+@dataclass(kw_only=True)
+class Traffic:
+    """Bytes of all parties, and seconds of each exchange, one after another."""
+
+    up: int = 0
+    down: int = 0
+    seconds: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    """What a party answered: the frame of an ok answer, or why there is none."""
+
+    party: int
+    status: Status
+    reason: Reason | None
+    frame: Frame
+
+
+def ask(
+    transport: Transport,
+    frames: Mapping[int, Frame],
+    *,
+    needed: Collection[int],
+    timeout_s: float,
+    traffic: Traffic,
+) -> Iterator[Reply]:
+    """Sends frames and yields the parties' answers, until all of `needed` answered or the deadline.
+
+    A reply that is no answer is a refusal for breaking the protocol.
+    """
+    if not frames:
+        return
+    requests = {index: encode_frame(frame) for index, frame in frames.items()}
+    traffic.down += sum(len(request) for request in requests.values())
+    waiting = set(needed)
+    began = time.perf_counter()
+    replies = transport.exchange(requests, timeout_s=timeout_s)
+    for index, data in replies:
+        if index not in frames:
+            continue
+        traffic.up += len(data)
+        yield _reply(index, data)
+        waiting.discard(index)
+        if not waiting:
+            break
+    traffic.seconds.append(time.perf_counter() - began)
+
+
+def _reply(index: int, data: bytes) -> Reply:
+    empty = Frame(kind="answer", head={})
+    try:
+        frame = decode_frame(data)
+        if frame.kind != "answer" or frame.head.get("version") != WIRE_VERSION:
+            raise WireError("Expected an answer of this version, got another frame.")
+        status = Status(str(frame.head.get("status")))
+        reason = None if status is Status.OK else Reason(str(frame.head.get("reason")))
+    except ValueError:
+        return Reply(party=index, status=Status.REFUSED, reason=Reason.PROTOCOL, frame=empty)
+    return Reply(party=index, status=status, reason=reason, frame=frame)
+
+
+@dataclass(kw_only=True)
+class PartyCohort:
+    """The parties of a deployment in one run.
+
+    Attributes:
+        transport: the way to them.
+        server: the protocol's server, before any message.
+        board: who stands where.
+        timeout_s: what a party has to answer one request.
+        weights: party → its public weight.
+        agreement: what the run is, for the parties to judge; rounds are bound to it.
+        declined: parties that take no part in the run, with their reasons.
+        setup: what was exchanged with them outside the rounds.
+    """
+
+    transport: Transport
+    server: Server
+    board: PartyBoard
+    timeout_s: float
+    weights: Mapping[int, float]
+    agreement: Agreement
+    declined: dict[int, Reason] = field(default_factory=dict)
+    setup: Traffic = field(default_factory=Traffic)
+
+    def __post_init__(self) -> None:
+        self.agreement = self.agreement.as_sent()
+        self._joined: set[int] = set()
+        self._silent: set[int] = set()
+        self._prepared: dict[int, set[int]] = {}
+        self._wire_round = 0
+
+    @property
+    def session(self) -> str:
+        """What a request names the run's keys by."""
+        return self.server.run.run_id.hex()
+
+    @property
+    def _robust(self) -> bool:
+        return self.server.run.mode is Mode.ROBUST
+
+    def _frame(self, kind: str, blobs: tuple[bytes, ...] = (), **head: Any) -> Frame:
+        common = {"version": WIRE_VERSION, "session": self.session}
+        return Frame(kind=kind, head={**common, **head}, blobs=blobs)
+
+    def _ask(
+        self,
+        frames: Mapping[int, Frame],
+        traffic: Traffic,
+        needed: Collection[int] | None = None,
+        *,
+        lasting: bool = True,
+    ) -> Iterator[Reply]:
+        """Ok answers; who declines, fails or falls silent is noted.
+
+        Args:
+            frames: what to ask whom.
+            traffic: counts.
+            needed: whom to wait for; None for all.
+            lasting: a refusal stands for the run, unless its reason passes; one about who is left
+                of a round is about that round alone.
+        """
+        expected = set(frames) if needed is None else set(needed)
+        heard = set()
+        for reply in ask(
+            self.transport, frames, needed=expected, timeout_s=self.timeout_s, traffic=traffic
+        ):
+            heard.add(reply.party)
+            if reply.status is Status.OK:
+                yield reply
+            elif reply.reason is not None:
+                failed = reply.status is Status.FAILED
+                state = PartyState.FAILED if failed else PartyState.DECLINED
+                self.board.party(reply.party, state, str(reply.reason))
+                if failed:
+                    self._failed.append(reply.party)
+                else:
+                    self._refused[reply.party] = reply.reason
+                    if lasting and reply.reason not in _PASSING:
+                        self.declined[reply.party] = reply.reason
+        for index in expected - heard:
+            self._fall_silent(index)
+
+    def _fall_silent(self, index: int) -> None:
+        self._silent.add(index)
+        self.board.party(index, PartyState.DROPPED)
+
+    def _begin(self) -> None:
+        self._refused: dict[int, Reason] = {}
+        self._failed: list[int] = []
+        self._silent = set()
+
+    def join(self, parties: Collection[int]) -> None:
+        """Set-up: signed keys, the roster, and shares of the first round.
+
+        Args:
+            parties: to ask.
+
+        Raises:
+            TooFewSurvivors: fewer joined than a sum needs.
+        """
+        self._begin()
+        self.board.stage("join", round_number=0)
+        self._advertised(set(parties))
+        rosters, nonces = self.server.roster(), self.server.nonces()
+        present = decode(self.server.run, next(iter(rosters.values())), Roster).present
+        self.agreement = replace(self.agreement, present=present)
+        self.board.stage("roster", round_number=0)
+        first = 1 if self._robust else None
+        frames = {i: self._frame("roster", (r, nonces), prepare=first) for i, r in rosters.items()}
+        answered: set[int] = set()
+        for reply in self._ask(frames, self.setup):
+            if self._robust:
+                self._accept(reply, self._shares_of(1), self._ready(1))
+            answered.add(reply.party)
+        # Who did not take the roster has no pair secrets: it cannot come back in this run.
+        self._joined &= answered
+        self.board.parties(self._joined, PartyState.ONLINE)
+
+    def _advertised(self, asked: set[int]) -> None:
+        """Asks for signed keys. On a graph that is not complete, for commitments before.
+
+        Who committed and does not advertise voids such a set-up: it is repeated without them.
+        """
+        for _ in range(_SETUPS):
+            if self.server.run.sparse:
+                asked = self._committed(asked)
+            self._joined = set()
+            head, blobs = self.agreement.head(), (self.agreement.components,)
+            frames = {index: self._frame("join", blobs, **head) for index in asked}
+            for reply in self._ask(frames, self.setup):
+                self._accept(reply, self.server.on_advertise, self._joined)
+            if not self.server.unrevealed:
+                return
+            asked = asked - set(self.server.unrevealed)
+        raise TooFewSurvivors(
+            f"Expected every party that committed to a nonce to reveal it, got a set-up in which "
+            f"one did not, {_SETUPS} times: {self.server.unrevealed}."
+        )
+
+    def _committed(self, asked: set[int]) -> set[int]:
+        given: dict[int, bytes] = {}
+        for reply in self._ask({i: self._frame("commit") for i in asked}, self.setup):
+            if [len(blob) for blob in reply.frame.blobs] == [32]:
+                given[reply.party] = reply.frame.blobs[0]
+        if len(given) < self.server.run.minimum_survivors:
+            raise TooFewSurvivors(
+                f"Expected >= {self.server.run.minimum_survivors} parties to commit to a nonce, "
+                f"got {len(given)}."
+            )
+        self.server = self.server.with_commitments(given, run_id=secrets.token_bytes(16))
+        self.agreement = replace(self.agreement, parameters=self.server.run)
+        return set(given)
+
+    def _shares_of(self, number: int) -> Callable[[bytes], int]:
+        """Takes shares of the round that they were asked for, and of no other."""
+        return partial(self.server.on_shares, number=number)
+
+    def _accept(
+        self,
+        reply: Reply,
+        take: Callable[[bytes], int],
+        into: set[int],
+        *,
+        blob: int = 0,
+        blobs: int = 1,
+    ) -> bool:
+        """Hands a blob of an answer to the protocol; who breaks it counts as silent.
+
+        Args:
+            reply: an ok answer that must have `blobs` blobs.
+            take: a method of the protocol's server that returns the sender.
+            into: where the sender is noted.
+            blob: which one to take.
+            blobs: how many there must be.
+        """
+        try:
+            # The sender first: a message in another's name must not be taken at all.
+            if len(reply.frame.blobs) != blobs or sender_of(reply.frame.blobs[blob]) != reply.party:
+                raise RemoteProtocolError("Expected a message of the party that answered.")
+            take(reply.frame.blobs[blob])
+        except RemoteProtocolError:
+            self._fall_silent(reply.party)
+            return False
+        into.add(reply.party)
+        return True
+
+    def _ready(self, number: int) -> set[int]:
+        """Parties whose shares of a round are here."""
+        for past in [n for n in self._prepared if n < number - 1]:
+            del self._prepared[past]
+        return self._prepared.setdefault(number, set())
+
+    def aggregate(self, plan: ReleasePlan, state: State, *, attempt: int) -> RoundSum:
+        """One release's sum; see `parley.server.rounds.cohort.Cohort`.
+
+        Raises:
+            TooFewSurvivors: fewer contributions than the protocol or the plan needs.
+            PartyFailed: a party has nothing it may release.
+        """
+        traffic, lost = Traffic(), self._silent | set(self._refused) if attempt else set()
+        self._begin()
+        self._wire_round += 1
+        number = self._wire_round
+        for index in self.server.blamed:  # convicted by what it shared out in an earlier round
+            self.declined.setdefault(index, Reason.PROTOCOL)
+        asked = (self._joined - set(self.declined)) & set(self.transport.online())
+        self.board.stage("vectors", round_number=plan.round_number)
+        for index in self._joined - asked - set(self.declined):
+            self._fall_silent(index)
+        if self._robust:
+            self._prepare_missing(asked, number, traffic)
+        else:
+            asked -= lost  # their missing vectors voided the last attempt
+            self._silent |= lost
+        summed = self._vectors(plan, state, number, asked, traffic)
+        if self._robust:
+            total = self._unmask(summed, traffic)
+        else:
+            total = self.server.finish()
+            self.board.parties(summed, PartyState.UNMASKED)
+        return self._outcome(total, summed, traffic)
+
+    def _prepare_missing(self, asked: set[int], number: int, traffic: Traffic) -> None:
+        """An exchange of its own where too few hold shares of this round, as after a lost one."""
+        ready = self._ready(number) & asked
+        if len(ready) >= self.server.run.minimum_survivors:
+            return
+        frames = {i: self._frame("prepare", prepare=number) for i in asked - ready}
+        for reply in self._ask(frames, traffic):
+            self._accept(reply, self._shares_of(number), self._ready(number))
+
+    def _vectors(
+        self, plan: ReleasePlan, state: State, number: int, asked: set[int], traffic: Traffic
+    ) -> tuple[int, ...]:
+        blob = save_state({"theta": state["theta"]})
+        proposed = self.agreement.plan.at_round(plan.round_number)
+        if plan != proposed:
+            raise ValueError("Expected the plan that the parties joined for, got another.")
+        agreed = replace(self.agreement, plan=proposed, serial=number, state=blob)
+        plans = self.server.plan(
+            number,
+            dimension=plan.dimension,
+            context=agreed.binding(),
+            participants=asked,
+        )
+        following = number + 1 if self._robust else None
+        frames = {}
+        if self._robust:  # who is not in this round can be in the next; waited for by nobody
+            frames = {i: self._frame("prepare", prepare=following) for i in asked - set(plans)}
+        frames |= {
+            i: self._frame("round", (message, blob), plan=proposed.to_json(), prepare=following)
+            for i, message in plans.items()
+        }
+        self.board.parties(plans, PartyState.COMPUTING)
+        arrived: set[int] = set()
+        blobs = 1 + bool(following)
+        for reply in self._ask(frames, traffic, needed=set(plans)):
+            if reply.party not in plans:
+                self._accept(reply, self._shares_of(number + 1), self._ready(number + 1))
+            elif self._accept(reply, self.server.on_vector, arrived, blobs=blobs):
+                self.board.party(reply.party, PartyState.MASKED)
+                if following:
+                    ready = self._ready(following)
+                    self._accept(reply, self._shares_of(following), ready, blob=1, blobs=blobs)
+        if self._failed:
+            raise PartyFailed(
+                "A party computed nothing that it may release (a local optimum that cannot be "
+                "certified, or an error on its machine): the release is given up, nothing was "
+                "opened, and its charge stands."
+            )
+        if plan.min_survivors > len(arrived):
+            raise TooFewSurvivors(
+                f"Expected >= {plan.min_survivors} survivors, got {len(arrived)} of the "
+                f"{len(plans)} parties asked."
+            )
+        return self.server.survivors
+
+    def _unmask(self, summed: tuple[int, ...], traffic: Traffic) -> NDArray[Any]:
+        listed = self.server.close()
+        self.board.stage("survivors", round_number=self.board.round)
+        frames = {i: self._frame("survivors", (listed,)) for i in summed}
+        active, heard = self.server.run.active, set[int]()
+        take = self.server.on_confirm if active else self.server.on_reveal
+        for reply in self._ask(frames, traffic, lasting=False):
+            self._accept(reply, take, heard)
+        self._check_one_sum(len(heard))
+        if active:
+            confirmations = self.server.confirmations()
+            self.board.stage("confirmations", round_number=self.board.round)
+            frames = {
+                i: self._frame("confirmations", (message,)) for i, message in confirmations.items()
+            }
+            heard = set()
+            for reply in self._ask(frames, traffic, lasting=False):
+                self._accept(reply, self.server.on_reveal, heard)
+        self.board.parties(heard, PartyState.UNMASKED)
+        return self.server.finish()
+
+    def _check_one_sum(self, heard: int) -> None:
+        """Says why nobody goes on, where it is because the parties remember another sum."""
+        others = [i for i, why in self._refused.items() if why is Reason.OTHER_SURVIVORS]
+        if others and heard < self.server.run.minimum_survivors:
+            raise TooFewSurvivors(
+                f"Expected >= {self.server.run.minimum_survivors} parties to open the sum, got "
+                f"{heard}: {len(others)} were asked for the same contribution before, in a sum "
+                "over other parties, and the difference would be the contributions of a few. Let "
+                "the same parties take part as then, or learn something else."
+            )
+
+    def _outcome(self, total: NDArray[Any], summed: tuple[int, ...], traffic: Traffic) -> RoundSum:
+        parties = self.server.run.parties
+        declined = {**self.declined, **self._refused}
+        # Dropped: silent at some stage, never joined, or without shares of this round.
+        answered = set(summed) - self._silent - set(declined)
+        dropped = set(range(parties)) - answered - set(declined)
+        return RoundSum(
+            total=total,
+            weight=float(sum(self.weights[i] for i in summed)),
+            asked=parties,
+            answered=len(answered),
+            declined=len(declined),
+            dropped=len(dropped),
+            summed=len(summed),
+            reasons=dict(Counter(str(reason) for reason in declined.values())),
+            bytes_up=traffic.up,
+            bytes_down=traffic.down,
+            stages=len(traffic.seconds),
+            stage_seconds=tuple(traffic.seconds),
+        )
+
+    def evaluate(self, theta: NDArray[np.float64], *, round_number: int) -> dict[str, Any]:
+        """Nothing: in a real run every figure would be a release of its own."""
+        del theta, round_number
+        return {}
+
+    def finish(self) -> None:
+        """Tells the parties that the run is over, so that they erase its secrets."""
+        self._begin()
+        self.board.stage("finished", round_number=self.board.round)
+        online = set(self.transport.online())
+        frames = {i: self._frame("finish") for i in self._joined & online}
+        for _ in self._ask(frames, self.setup):
+            pass
+        self.board.stage("finished", round_number=self.board.round)

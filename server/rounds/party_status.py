@@ -1,0 +1,79 @@
+"""The board: where every party of a run stands, for whoever watches.
+
+A file of the run folder, `parties.json`, written whole at every change of stage and at most every
+half second in between. It holds names, states and reason classes; nothing a party computed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from enum import StrEnum
+from pathlib import Path
+
+from parley.server.records.plain_json import json_text
+
+__all__ = ["PartyBoard", "PartyState"]
+
+_EVERY_S = 0.5
+
+
+class PartyState(StrEnum):
+    """Where a party stands."""
+
+    OFFLINE = "offline"
+    ONLINE = "online"
+    COMPUTING = "computing"
+    MASKED = "masked"
+    UNMASKED = "unmasked"
+    DECLINED = "declined"
+    DROPPED = "dropped"
+    FAILED = "failed"
+
+
+class PartyBoard:
+    """States of the parties of one run."""
+
+    def __init__(self, path: Path, names: Iterable[str]) -> None:
+        """A board with everybody offline.
+
+        Args:
+            path: the file.
+            names: of the parties, by index.
+        """
+        self._path = path
+        self._parties = [
+            {"name": name, "state": str(PartyState.OFFLINE), "reason": ""} for name in names
+        ]
+        self._round, self._stage, self._written = 0, "starting", 0.0
+
+    @property
+    def round(self) -> int:
+        """The round that the board is about."""
+        return self._round
+
+    def stage(self, name: str, *, round_number: int) -> None:
+        """A new stage begins."""
+        self._stage, self._round = name, round_number
+        self._write(now=True)
+
+    def party(self, index: int, state: PartyState, reason: str = "") -> None:
+        """A party is in another state."""
+        self._parties[index] |= {"state": str(state), "reason": reason}
+        self._write(now=False)
+
+    def parties(self, indices: Iterable[int], state: PartyState) -> None:
+        """Several parties are in another state."""
+        for index in indices:
+            self._parties[index] |= {"state": str(state), "reason": ""}
+        self._write(now=False)
+
+    def _write(self, *, now: bool) -> None:
+        if not now and time.monotonic() - self._written < _EVERY_S:
+            return
+        content = {"round": self._round, "stage": self._stage, "parties": self._parties}
+        draft = self._path.with_name(f".{self._path.name}.part")
+        draft.write_text(json_text(content), encoding="utf-8")
+        os.replace(draft, self._path)  # a reader sees a whole board, old or new
+        self._written = time.monotonic()

@@ -1,0 +1,1 @@
+"""A simulation's data sets, split among parties."""

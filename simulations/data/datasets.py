@@ -1,0 +1,141 @@
+"""Data sets that need no file: what `parley run` learns from when no data are named.
+
+| name | models | what it is |
+|---|---|---|
+| breast-cancer | logistic, huber-svm | 569 tumours, 30 properties (scikit-learn's copy of UCI's) |
+| digits | softmax | 1797 images of 8 × 8 pixels (scikit-learn's copy of UCI's) |
+| synthetic | all | records drawn from a model of the kind asked for, by a seed |
+
+Each comes with a schema whose ranges are public, and goes through the same preprocessing as a file.
+
+    >>> records, schema = load_bundled("synthetic", records=100, dimension=3, seed=1)
+    >>> records.features.shape, sorted(set(records.labels.tolist()))
+    ((100, 3), [-1.0, 1.0])
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from importlib import resources
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.data.memory import room_for
+from parley.client.data.records import Records, records_from_columns
+from parley.client.data.schema import Schema
+
+__all__ = ["BUNDLED", "bundled_schema", "load_bundled"]
+
+_DIGITS = """
+scaling = "record"
+[columns]
+image = { kind = "array", shape = [8, 8], range = [0, 16], centre = 0 } # darkness, counted 0 to 16
+digit = { kind = "label", classes = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9] }
+"""
+
+_SYNTHETIC = """
+scaling = "record"
+[columns]
+x = {{ kind = "array", shape = [{dimension}], range = [-1, 1] }}
+y = {{ kind = "label", positive = [1], negative = [-1], classes = [0, 1, 2], range = [-1, 1] }}
+"""
+
+
+def load_bundled(
+    name: str,
+    model_kind: str = "logistic",
+    *,
+    records: int = 5000,
+    dimension: int = 20,
+    seed: int = 0,
+) -> tuple[Records, Schema]:
+    """The records of a bundled data set and its schema.
+
+    Args:
+        name: a key of `BUNDLED`.
+        model_kind: logistic, huber-svm, softmax or ridge: how the label is read.
+        records, dimension, seed: N, p and the seed of "synthetic"; of no effect on the others.
+
+    Raises:
+        ValueError: an unknown name, fewer than 1 record or feature.
+        DataError: more records than there is memory for.
+        SchemaError: the data set has no label for `model_kind`.
+    """
+    if name not in BUNDLED:
+        raise ValueError(f"Expected a data set of {', '.join(BUNDLED)}, got {name!r}.")
+    if records < 1 or dimension < 1:
+        raise ValueError(f"Expected records, dimension ≥ 1, got {records} and {dimension}.")
+    if name == "synthetic":
+        room_for(math.inf).check_records(records, features=dimension, path=name)
+    schema = bundled_schema(name, dimension=dimension)
+    columns = BUNDLED[name](model_kind, records, dimension, seed)
+    return records_from_columns(columns, schema, model_kind, source=name), schema
+
+
+def bundled_schema(name: str, *, dimension: int = 20) -> Schema:
+    """The schema of a bundled data set, without loading the data.
+
+    Raises:
+        ValueError: an unknown name.
+    """
+    match name:
+        case "breast-cancer":
+            file = resources.files("parley.simulations.data") / "breast-cancer.schema.toml"
+            text = file.read_text(encoding="utf-8")
+        case "digits":
+            text = _DIGITS
+        case "synthetic":
+            text = _SYNTHETIC.format(dimension=dimension)
+        case _:
+            raise ValueError(f"Expected a data set of {', '.join(BUNDLED)}, got {name!r}.")
+    return Schema.from_toml(text, source=name)
+
+
+Columns = dict[str, NDArray[np.generic]]
+
+
+def _breast_cancer(model_kind: str, records: int, dimension: int, seed: int) -> Columns:
+    from sklearn.datasets import load_breast_cancer
+
+    data = load_breast_cancer()
+    columns: Columns = {
+        str(name).replace(" ", "_"): data.data[:, at] for at, name in enumerate(data.feature_names)
+    }
+    columns["diagnosis"] = np.asarray(data.target_names).astype(np.str_)[data.target]
+    return columns
+
+
+def _digits(model_kind: str, records: int, dimension: int, seed: int) -> Columns:
+    from sklearn.datasets import load_digits
+
+    data = load_digits()
+    return {"image": data.images, "digit": data.target}
+
+
+def _synthetic(model_kind: str, records: int, dimension: int, seed: int) -> Columns:
+    """x ~ N(0, I/p) clamped; y by a fixed model with signal ‖θ‖ = 8 and the kind's own noise."""
+    rng = np.random.default_rng([0x5EED, seed])
+    x = np.clip(rng.standard_normal((records, dimension)) / math.sqrt(dimension), -1, 1)
+    outputs = 3 if model_kind == "softmax" else 1
+    theta = rng.standard_normal((dimension, outputs))
+    theta *= 8 / np.linalg.norm(theta, axis=0)
+    scores = x @ theta
+    labels: NDArray[np.generic]
+    if model_kind == "ridge":
+        labels = np.clip(scores[:, 0] / 24 + 0.05 * rng.standard_normal(records), -1, 1)
+    elif model_kind == "softmax":
+        # argmax of scores plus Gumbel noise is a draw from softmax(scores).
+        labels = np.argmax(scores + rng.gumbel(size=scores.shape), axis=1)
+    else:
+        chance = 1 / (1 + np.exp(-scores[:, 0]))
+        labels = np.where(rng.random(records) < chance, 1, -1)
+    return {"x": x, "y": labels}
+
+
+BUNDLED: dict[str, Callable[[str, int, int, int], Columns]] = {
+    "breast-cancer": _breast_cancer,
+    "digits": _digits,
+    "synthetic": _synthetic,
+}

@@ -1,0 +1,330 @@
+"""A simulation's world: the data, split among the parties, and what only a simulation may know.
+
+Everything that looks across parties (loss, accuracy, the non-private optimum) is simulation-only:
+in a real run each would be a release of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.data.block import PartyBlock
+from parley.client.data.contents import sum_of
+from parley.client.data.records import (
+    DataError,
+    Records,
+    find_party_files,
+    read_party_files,
+    read_records,
+)
+from parley.client.data.schema import SchemaError, load_schema
+from parley.client.models.linear import LinearModel, prepare_rows
+from parley.server.jobs.job import Job, JobError
+from parley.server.planning.release import Federation, model_for
+from parley.simulations.data.datasets import BUNDLED, bundled_schema, load_bundled
+from parley.simulations.data.partitions import by_column, by_sizes, dirichlet, iid, split_test
+
+__all__ = ["Experiment", "load_experiment"]
+
+_CHEAP = 500_000
+"""Entries of the data matrix up to which every round is evaluated."""
+
+_PIECE = 8192
+"""Rows prepared at a time."""
+
+_SPLIT_STREAM = 1
+"""Keeps the draw and split apart from any other use of the same seed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """The data of a simulation.
+
+    Attributes:
+        block: the parties' records, rows prepared.
+        test_features, test_labels: `[N_test, p]`, `[N_test]` held out before the split.
+        model: what is learned.
+        lambda_: its regularisation.
+        federation: the public facts about the parties.
+        fingerprint: the source's identity in the ledger, whatever is drawn from it or learned.
+        size_weights: parties count by their size.
+        contents: digest of the rows of its files (`parley.client.data.contents`); empty for bundled
+        data.
+        components: `[p, k]` scaled principal directions that rows are, or will be, projected on.
+    """
+
+    block: PartyBlock
+    test_features: NDArray[np.floating]
+    test_labels: NDArray[np.generic]
+    model: LinearModel
+    lambda_: float
+    federation: Federation
+    fingerprint: str
+    size_weights: bool
+    contents: str = ""
+    components: NDArray[np.float64] | None = None
+
+    @cached_property
+    def party_weights(self) -> NDArray[np.float64]:
+        """`[B]` w_j of the federated objective Σ w_j J_j, summing to 1."""
+        sizes = self.block.sizes.astype(np.float64)
+        weights = sizes if self.size_weights else np.ones_like(sizes)
+        return np.asarray(weights / weights.sum())
+
+    def loss(self, theta: NDArray[np.float64]) -> float:
+        """The objective F(θ) = Σ w_j J_j(θ) on the training records, λ term included."""
+        losses = self.model.gradients_and_loss(theta, self.block)[1]
+        return float(self.party_weights @ losses + self.lambda_ / 2 * theta @ theta)
+
+    def accuracy(self, theta: NDArray[np.float64]) -> float | None:
+        """Accuracy (R² of ridge) on the held-out records; None where it has none.
+
+        There is none without held-out records, nor an R² of targets that are all the same.
+        """
+        if not len(self.test_labels):
+            return None
+        measured = self.model.metric(theta, self.test_features, self.test_labels)
+        return measured if math.isfinite(measured) else None
+
+    @cached_property
+    def majority_accuracy(self) -> float | None:
+        """Accuracy of always answering the held-out records' most frequent label."""
+        if not len(self.test_labels) or self.model.metric_name != "accuracy":
+            return None
+        _, counts = np.unique(self.test_labels, return_counts=True)
+        return float(counts.max() / counts.sum())
+
+    def optimum(self) -> NDArray[np.float64]:
+        """The non-private optimum θ* of the federated objective."""
+        from parley.client.solvers.certified import optimum
+
+        return optimum(
+            self.model,
+            self.block.features,
+            self.block.labels,
+            lam=self.lambda_,
+            weights=np.repeat(self.party_weights / self.block.sizes, self.block.sizes),
+        ).theta
+
+    def evaluate_every(self, setting: int | str) -> int:
+        """Rounds between evaluations; 0 for never before the end."""
+        if setting != "auto":
+            return int(setting)
+        return 1 if self.block.features.size <= _CHEAP else 10
+
+
+def load_experiment(job: Job) -> Experiment:
+    """Reads, draws, holds out, splits and prepares the job's data.
+
+    Raises:
+        DataError, SchemaError, PartitionError, JobError: what is wrong, with file, row, column.
+    """
+    # The split is never private and never touches the noise: a seed of its own, always.
+    rng = np.random.default_rng([job.data.seed, _SPLIT_STREAM])
+    records, classes, files = _read(job, rng)
+    contents = "" if records.contents is None else str(records.contents)
+    parties, test = _split(job, records, files, rng)
+    held = _read_test(job, classes) if job.data.test_source else None
+    test_rows = (
+        _prepared(job, records, test)
+        if held is None
+        else _prepared(job, held, np.arange(len(held)))
+    )
+    test_labels = records.labels[test] if held is None else held.labels
+    sizes = np.array([len(own) for own in parties])
+    order = np.concatenate(parties)
+    least = job.parties.min_records
+    if job.privacy.neighbouring == "add-or-remove-one" and least != "auto":
+        # Sizes are private: a smaller party takes part like any other.
+        federation = replace(Federation.of_sizes(sizes), min_records=least)
+    else:
+        federation = Federation.of_sizes(sizes, None if least == "auto" else least)
+    if job.algorithm.kind == "fedavg":
+        # Imported here: networks need torch, linear models do not.
+        from parley.simulations.data.network_experiment import network_experiment
+
+        network = network_experiment(
+            job,
+            rows=_prepared(job, records, order),
+            labels=records.labels[order],
+            test_rows=test_rows,
+            test_labels=test_labels,
+            sizes=sizes,
+            classes=classes,
+            federation=federation,
+            fingerprint=_fingerprint(job),
+        )
+        return replace(network, contents=contents)
+    model = model_for(job, features=records.features.shape[1], classes=classes)
+    labels = model.kind.bounded(records.labels)
+    return Experiment(
+        block=PartyBlock(
+            features=_prepared(job, records, order),
+            labels=labels[order],
+            offsets=np.concatenate([[0], np.cumsum(sizes)]),
+        ),
+        test_features=test_rows,
+        test_labels=model.kind.bounded(test_labels),
+        model=model,
+        lambda_=job.model.lambda_,
+        federation=federation,
+        fingerprint=_fingerprint(job),
+        size_weights=job.parties.weights == "size",
+        contents=contents,
+    )
+
+
+def _fingerprint(job: Job) -> str:
+    """Names the source: a bundled set by its name, files by the digest of their bytes.
+
+    Any use of the same files is the same data to the ledger: another model, schema, draw or
+    split does not start a new budget; nor does another file of the same rows, which
+    `Experiment.contents` tells. A digest identifies: keep a ledger as closed as the data.
+    """
+    source = job.data.source
+    if source == "synthetic":
+        return f"bundled:{source}:{job.data.seed}"
+    if source in BUNDLED:
+        return f"bundled:{source}"
+    globbed = any(mark in source for mark in "*?[")
+    paths = find_party_files(source) if globbed else [Path(source)]
+    digests = []
+    for path in paths:
+        with path.open("rb") as file:
+            digests.append(hashlib.file_digest(file, "sha256").hexdigest())
+    return "sha256:" + hashlib.sha256("".join(sorted(digests)).encode()).hexdigest()
+
+
+def _prepared(job: Job, records: Records, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The chosen rows, ready to learn from; filled in pieces, without a copy on the way."""
+    # A network has biases of its own.
+    intercept = job.model.intercept and job.algorithm.kind != "fedavg"
+    width = records.features.shape[1] + intercept
+    prepared = np.empty(
+        (len(rows), width),
+    )
+    for begin in range(0, len(rows), _PIECE):
+        piece = slice(begin, begin + _PIECE)
+        prepared[piece] = prepare_rows(records.features[rows[piece]], intercept=intercept)
+    return prepared
+
+
+def _read(job: Job, rng: np.random.Generator) -> tuple[Records, int, list[int] | None]:
+    """The records, K, and every file's number of records where there is one file a party."""
+    data = job.data
+    column = data.partition_column if data.partition == "column" else None
+    if data.source in BUNDLED:
+        return (*_bundled(job, rng), None)
+    if not data.data_schema:
+        raise JobError(
+            f"Expected data.schema with data.source = {data.source!r}, got none. "
+            f"`parley schema infer {data.source}` writes a first one to review. "
+            f"Bundled sources, which need none: {', '.join(BUNDLED)}."
+        )
+    schema = load_schema(data.data_schema)
+    kind = job.label_kind(schema.classes)
+    if any(mark in data.source for mark in "*?["):
+        if data.records:
+            raise JobError("Expected data.records = 0 with one file a party, got a number.")
+        parts = read_party_files(data.source, schema, kind)
+        if len(parts) != job.parties.count:
+            raise JobError(
+                f"Expected parties.count = {len(parts)}, the number of files that "
+                f"{data.source} names, got {job.parties.count}."
+            )
+        joined = Records(
+            features=np.concatenate([part.features for part in parts]),
+            labels=np.concatenate([part.labels for part in parts]),
+            feature_names=parts[0].feature_names,
+            contents=sum_of([part.contents for part in parts if part.contents]),
+        )
+        return joined, schema.classes, [len(part) for part in parts]
+    if column is not None and column not in schema.columns:
+        raise JobError(
+            f"Expected data.partition-column to be a column of {data.data_schema} "
+            f"({', '.join(schema.columns)}), got {column!r}."
+        )
+    sample = data.records or None
+    try:
+        records = read_records(
+            data.source, schema, kind, group_column=column, sample=sample, rng=rng
+        )
+    except (DataError, SchemaError):
+        raise
+    except ValueError as error:  # more records asked for than there are
+        raise JobError(f"data.records: {error}") from error
+    return records, schema.classes, None
+
+
+def _read_test(job: Job, classes: int) -> Records:
+    """The records of `data.test-source`."""
+    path = job.data.test_schema or job.data.data_schema
+    if not path:
+        raise JobError("Expected data.test-schema with data.test-source, got none.")
+    schema = load_schema(path)
+    if schema.classes != classes:
+        raise JobError(
+            f"Expected {classes} classes in {path}, as in the training data, got {schema.classes}."
+        )
+    return read_records(job.data.test_source, schema, job.label_kind(schema.classes))
+
+
+def _bundled(job: Job, rng: np.random.Generator) -> tuple[Records, int]:
+    wanted = job.data.records
+    kind = job.label_kind(bundled_schema(job.data.source).classes)
+    if job.data.source == "synthetic":
+        records, schema = load_bundled(
+            "synthetic",
+            kind,
+            seed=job.data.seed,
+            **({"records": wanted} if wanted else {}),
+        )
+        return records, schema.classes
+    records, schema = load_bundled(job.data.source, kind)
+    if wanted > len(records):
+        raise JobError(
+            f"Expected data.records of at most {len(records)} from {job.data.source}, got {wanted}."
+        )
+    if wanted:
+        records = records.take(rng.choice(len(records), wanted, replace=False))
+    return records, schema.classes
+
+
+def _split(
+    job: Job, records: Records, files: list[int] | None, rng: np.random.Generator
+) -> tuple[list[NDArray[np.int64]], NDArray[np.int64]]:
+    """Every party's training rows, and the test rows, held out before the split."""
+    data, count = job.data, job.parties.count
+    if files is not None:
+        starts = np.cumsum([0, *files])
+        parts = [split_test(size, data.test_fraction, rng) for size in files]
+        train = [start + own for start, (own, _) in zip(starts, parts, strict=False)]
+        return train, np.concatenate(
+            [start + held for start, (_, held) in zip(starts, parts, strict=False)]
+        )
+    rows, test = split_test(len(records), data.test_fraction, rng)
+    least = 1 if job.parties.min_records == "auto" else job.parties.min_records
+    if job.privacy.neighbouring == "add-or-remove-one":
+        least = 1  # the public number bounds no party's size
+    if data.partition == "column":
+        if records.groups is None:
+            raise JobError(
+                f"Expected a file with a column {data.partition_column!r} for partition = "
+                f"'column', got the bundled source {data.source!r}."
+            )
+        parties = by_column(records.groups[rows], count, rng, min_records=least)
+    elif data.partition == "dirichlet":
+        labels = records.labels[rows]
+        parties = dirichlet(labels, count, rng, alpha=data.dirichlet_alpha, min_records=least)
+    elif data.partition == "sizes":
+        parties = by_sizes(rows, count, rng, sizes=data.sizes, min_records=least)
+    else:
+        parties = iid(rows, count, rng, min_records=least)
+    return [rows[own] for own in parties], test

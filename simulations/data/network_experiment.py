@@ -1,0 +1,159 @@
+"""A simulation's world where parties train a network: classes, components, and what is measured.
+
+The non-private baseline is the same network trained by Adam on all parties' records in one place,
+for as many steps, and at least 500, without clipping or noise: what privacy and federation together
+cost. Simulation-only, as all figures that look across parties.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from parley.client.algorithms.federated_averaging import FederatedAveraging
+from parley.client.algorithms.second_moments import projected
+from parley.client.data.block import PartyBlock
+from parley.client.data.records import as_classes
+from parley.client.dp_sgd.training import PartyData, train_party
+from parley.client.models.networks import Network
+from parley.privacy.sampling.stream import NoiseStream
+from parley.server.jobs.job import Job, JobError
+from parley.server.planning.federated_averaging import network_for
+from parley.server.planning.principal_components import leading, model_width, public_components
+from parley.server.planning.release import Federation
+from parley.simulations.data.experiment import Experiment
+
+__all__ = ["NetworkExperiment", "network_experiment", "project"]
+
+_BASELINE_STEPS = 500
+
+_SAMPLE = 10_000
+"""Training records on which a simulation's loss is measured, at most: evenly spread."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkExperiment(Experiment):
+    """The data of a simulation with a network.
+
+    Attributes:
+        network: what is learned.
+        algorithm: how, once it is known: the baseline trains as long.
+    """
+
+    model: Any
+    network: Network
+    algorithm: FederatedAveraging | None = None
+    _kept: dict[str, NDArray[np.float64]] = field(default_factory=dict, compare=False)
+
+    def loss(self, theta: NDArray[np.float64]) -> float:
+        """Mean cross-entropy on training records of all parties (on 10,000 of them at most)."""
+        rows = np.linspace(0, len(self.block.labels) - 1, _SAMPLE).astype(np.int64)
+        if len(self.block.labels) <= _SAMPLE:
+            rows = np.arange(len(self.block.labels))
+        return self.network.loss(theta, self.block.features[rows], self.block.labels[rows])
+
+    def optimum(self) -> NDArray[np.float64]:
+        """The baseline's parameters: trained once, on all records in one place."""
+        if self.algorithm is None:
+            raise ValueError("Expected the algorithm before the baseline, got none.")
+        if "theta" not in self._kept:
+            own = self.algorithm.training
+            training = replace(
+                own,
+                steps=max(_BASELINE_STEPS, own.steps * self.algorithm.rounds),
+                clip_norm=None,
+                noise_multiplier=0.0,
+                clipped_share=0.0,
+                optimiser="adam",
+                learning_rate=1e-3,
+            )
+            count = len(self.block.labels)
+            data = PartyData(
+                features=self.network.rows(self.block.features),
+                labels=torch.as_tensor(
+                    np.asarray(self.block.labels, dtype=np.int64), device=self.network.device
+                ),
+                divisor=count,
+                batches=NoiseStream.from_seed(0, "baseline"),
+                noise=NoiseStream.from_seed(0, "baseline-noise"),
+            )
+            theta = self.algorithm.init()["theta"]
+            trained = train_party(self.network, theta, data, training).theta[0]
+            # Where it cannot be trained, the start is all there is to compare with.
+            self._kept["theta"] = trained if np.isfinite(trained).all() else theta
+        return self._kept["theta"]
+
+    def evaluate_every(self, setting: int | str) -> int:
+        """Every round: an evaluation is cheap beside a round of training."""
+        return 1 if setting == "auto" else int(setting)
+
+
+def network_experiment(
+    job: Job,
+    *,
+    rows: NDArray[np.floating],
+    labels: NDArray[np.generic],
+    test_rows: NDArray[np.floating],
+    test_labels: NDArray[np.generic],
+    sizes: NDArray[np.int64],
+    classes: int,
+    federation: Federation,
+    fingerprint: str,
+) -> NetworkExperiment:
+    """The experiment of a network; `rows` are those of party after party, of norm at most 1.
+
+    Components that are declared public are those of `model.pca-file`, or are taken from the test
+    rows here; private ones are computed by a release
+    (`parley.server.planning.principal_components`). Rows are projected when the run begins
+    (`project`).
+
+    Raises:
+        JobError, NetworkError: no such components, a model that cannot be built.
+    """
+    try:
+        labels, count = as_classes(labels, classes)
+        test_labels, _ = as_classes(test_labels, classes)
+    except ValueError as error:
+        raise JobError(str(error)) from error
+    features = rows.shape[1]
+    width = model_width(job, features)
+    network = network_for(job, features=width, classes=count)
+    experiment = NetworkExperiment(
+        block=PartyBlock(
+            features=rows, labels=labels, offsets=np.concatenate([[0], np.cumsum(sizes)])
+        ),
+        test_features=test_rows,
+        test_labels=test_labels,
+        model=network,
+        network=network,
+        lambda_=0.0,
+        federation=federation,
+        fingerprint=fingerprint,
+        size_weights=job.parties.weights == "size",
+    )
+    if job.model.kind != "pca-mlp" or job.model.pca == "private":
+        return experiment
+    if job.model.pca_file:
+        return replace(experiment, components=public_components(job, features=features))
+    if len(test_rows) < width:
+        raise JobError(
+            f"Expected at least {width} held-out records to take {width} public components from, "
+            f"got {len(test_rows)}."
+        )
+    held = test_rows.astype(np.float64)
+    return replace(experiment, components=leading(held.T @ held, width))
+
+
+def project(experiment: NetworkExperiment, components: NDArray[np.float64]) -> NetworkExperiment:
+    """The experiment with every row projected on the scaled components."""
+    block = experiment.block
+    return replace(
+        experiment,
+        block=replace(block, features=projected(block.features, block.offsets, components)),
+        test_features=experiment.test_features @ components,
+        components=components,
+    )

@@ -1,0 +1,78 @@
+"""What is public about a job's data without reading it: for planning."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from parley.server.jobs.job import Job, JobError
+
+__all__ = ["PublicShape", "public_shape"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublicShape:
+    """Columns and least party size.
+
+    Attributes:
+        features: p, before the intercept.
+        classes: K of a softmax model, else 0.
+        min_records: n₍₁₎.
+        origin: where `min_records` comes from, in words.
+    """
+
+    features: int
+    classes: int
+    min_records: int
+    origin: str
+
+
+_RECORDS = {"breast-cancer": 569, "digits": 1797, "synthetic": 5000}
+"""How many records the bundled data have: public, and known without loading them."""
+
+
+def public_shape(job: Job) -> PublicShape:
+    """Columns from the schema, party size from the job or from a bundled source's known size.
+
+    Raises:
+        JobError: neither says it; the message says which key to set.
+        SchemaError: the schema cannot be read.
+    """
+    from parley.client.data.records import check_label
+    from parley.client.data.schema import load_schema
+    from parley.simulations.data.datasets import BUNDLED, bundled_schema
+
+    source = job.data.source
+    if source in BUNDLED:
+        schema = bundled_schema(source)
+    elif job.data.data_schema:
+        schema = load_schema(job.data.data_schema)
+    else:
+        raise JobError(
+            f"Expected data.schema to plan for {source!r} (it says how many columns there are), "
+            "got none."
+        )
+    check_label(schema, job.label_kind(schema.classes))
+    least = job.parties.min_records
+    if least != "auto":
+        return PublicShape(
+            features=schema.dimension,
+            classes=schema.classes,
+            min_records=least,
+            origin="parties.min-records",
+        )
+    total = job.data.records or _RECORDS.get(source, 0)
+    if job.data.partition == "sizes":
+        smallest, origin = min(job.data.sizes), "data.sizes"
+    elif job.data.partition == "iid" and total:
+        train = total - round(total * job.data.test_fraction)
+        smallest, origin = train // job.parties.count, "equal shares of the training records"
+    else:
+        raise JobError(
+            "Expected parties.min-records, the public least number of records a party holds, to "
+            "plan without the data; got 'auto'."
+        )
+    if smallest < 1:
+        raise JobError(f"Expected a record for every party, got {total} for {job.parties.count}.")
+    return PublicShape(
+        features=schema.dimension, classes=schema.classes, min_records=smallest, origin=origin
+    )

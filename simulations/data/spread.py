@@ -1,0 +1,99 @@
+"""How labels and sizes are spread over the parties: what makes a federation non-IID.
+
+Known to a simulation alone: every figure here is computed from all parties' records, without
+noise. With up to 30 parties every one is told, with more the quantiles over the parties.
+
+    >>> told = spread(np.array([0, 0, 0, 1, 1, 1]), np.array([0, 3, 6]))
+    >>> told["labels"], told["counts"], told["skew"]
+    (['0', '1'], [[3, 0], [0, 3]], {'mean': 0.5, 'largest': 0.5})
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.server.jobs.job import Job
+
+__all__ = ["QUANTILES", "partition_facts", "spread"]
+
+QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
+_MOST_PARTIES = 30
+_MOST_LABELS = 12
+_BINS = 5
+
+
+def partition_facts(
+    job: Job, labels: NDArray[np.generic], offsets: NDArray[np.int64]
+) -> dict[str, Any]:
+    """`spread`, and the rule that the job split its data by: `partition` of `summary.json`."""
+    data = job.data
+    files = any(mark in data.source for mark in "*?[")
+    facts: dict[str, Any] = {"kind": "files" if files else data.partition}
+    if facts["kind"] == "dirichlet":
+        facts["alpha"] = data.dirichlet_alpha
+    if facts["kind"] == "column":
+        facts["column"] = data.partition_column
+    numeric = job.algorithm.kind != "fedavg" and job.model.kind == "ridge"
+    return facts | spread(labels, offsets, numeric=numeric)
+
+
+def spread(
+    labels: NDArray[np.generic], offsets: NDArray[np.int64], *, numeric: bool = False
+) -> dict[str, Any]:
+    """What parties hold of each label.
+
+    Args:
+        labels: `[N]` party after party.
+        offsets: `[B+1]` where each party's begin.
+        numeric: labels are numbers, told by fifths of all of them.
+
+    Returns:
+        `labels` (names, the commonest 12 and "other"), `overall` (shares of all records), `skew`
+        (total variation distance between a party's shares and those overall: its mean over the
+        parties and the largest), `commonest` (quantiles of the share of a party's own commonest
+        label), and `counts` `[B][K]` for few parties or `shares`, quantiles of each label's share
+        over the parties; `quantiles` names them.
+    """
+    names, at = _binned(labels) if numeric else _named(labels)
+    sizes = np.diff(offsets)
+    parties, kinds = len(sizes), len(names)
+    owner = np.repeat(np.arange(parties), sizes)
+    counts = np.bincount(owner * kinds + at, minlength=parties * kinds).reshape(parties, kinds)
+    overall = counts.sum(axis=0) / counts.sum()
+    shares = counts / np.maximum(sizes, 1)[:, None]
+    distance = np.abs(shares - overall).sum(axis=1) / 2
+    told: dict[str, Any] = {
+        "labels": names,
+        "numeric": numeric,
+        "overall": overall.tolist(),
+        "skew": {"mean": float(distance.mean()), "largest": float(distance.max())},
+        "quantiles": list(QUANTILES),
+        "commonest": np.quantile(shares.max(axis=1), QUANTILES).tolist(),
+        "sizes": np.quantile(sizes, QUANTILES).tolist(),
+    }
+    if parties <= _MOST_PARTIES:
+        return told | {"counts": counts.tolist()}
+    return told | {"shares": np.quantile(shares, QUANTILES, axis=0).T.tolist()}
+
+
+def _named(labels: NDArray[np.generic]) -> tuple[list[str], NDArray[np.int64]]:
+    """Names and positions of labels; beyond the commonest they are one."""
+    values, at, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    names = [f"{value:g}".replace("-", "−") for value in values.astype(np.float64)]
+    if len(values) <= _MOST_LABELS + 1:
+        return names, at.astype(np.int64)
+    kept = np.sort(np.argsort(-counts, kind="stable")[:_MOST_LABELS])
+    place = np.full(len(values), _MOST_LABELS)
+    place[kept] = np.arange(_MOST_LABELS)
+    return [*(names[i] for i in kept), "other"], place[at]
+
+
+def _binned(labels: NDArray[np.generic]) -> tuple[list[str], NDArray[np.int64]]:
+    """Fifths of numbers, each named by its upper end."""
+    values = labels.astype(np.float64)
+    edges = np.unique(np.quantile(values, np.linspace(0, 1, _BINS + 1)[1:]))
+    names = [f"≤ {edge:.3g}".replace("-", "−") for edge in edges]
+    return names, np.searchsorted(edges, values).clip(max=len(edges) - 1)

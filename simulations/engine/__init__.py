@@ -1,0 +1,1 @@
+"""The fast engine: all parties of a job in one process."""

@@ -1,0 +1,263 @@
+"""The fast engine: all parties of a job as one block, in this process.
+
+What it leaves behind is a run folder like any other engine's; what only a simulation can know
+(loss, accuracy, the non-private baseline) is marked so wherever it is written.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from parley.client.contract.plan import ReleasePlan
+from parley.client.party.block_session import PartyPolicy, PartySession
+from parley.privacy.ledger.ledger import Ledger
+from parley.secure_agg.ideal import IdealSum, simulated_parameters
+from parley.secure_agg.interface import Mode, SecureSum
+from parley.server.jobs.job import Job, JobError
+from parley.server.planning.budgets import budgets_of, check_affordable, holding, registered
+from parley.server.planning.release import algorithm_for, plan_release
+from parley.server.records.run_folder import RunFolder
+from parley.server.records.summary import model_tensors, privacy_statement
+from parley.server.rounds.loop import resume_point, run_rounds, server_noise
+from parley.server.rounds.observer import Observer
+from parley.simulations.data.experiment import Experiment, load_experiment
+from parley.simulations.engine.block_cohort import BlockCohort
+from parley.simulations.engine.faults import FaultScript, parse_faults
+from parley.simulations.engine.masked_check import MaskedCheck, checked_parties
+from parley.simulations.engine.prepare import before_rounds, components_ahead, prepare_network
+from parley.simulations.figures.dp_sgd_summary import dp_sgd_facts
+from parley.simulations.figures.summary import summarise
+
+__all__ = ["Observer", "Simulation", "simulate"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Simulation:
+    """A finished (or stopped) run.
+
+    Attributes:
+        summary: what `summary.json` holds.
+        folder: the run folder.
+        theta: `[d]` the model.
+    """
+
+    summary: dict[str, Any]
+    folder: Path
+    theta: np.ndarray[Any, np.dtype[np.float64]]
+
+
+def simulate(
+    job: Job | None,
+    *,
+    out: Path | None = None,
+    resume: Path | None = None,
+    observer: Observer | None = None,
+    version: str = "",
+) -> Simulation:
+    """Runs a job, or continues the run in `resume`.
+
+    Raises:
+        JobError, DataError, CalibrationError, RingTooSmall, RunFolderError: the input is wrong;
+            nothing was spent.
+        BudgetExceeded: the ledger has no room for all the rounds; nothing was spent.
+        TooFewSurvivors: too few parties for the components' release; nothing was spent, and the
+            folder can be resumed.
+        KeyboardInterrupt: stopped between two commits; the folder can be resumed.
+    """
+    began = time.perf_counter()
+    folder: RunFolder | None = None
+    if resume is not None:
+        folder, job = RunFolder.open(resume)
+    if job is None:
+        raise JobError("Expected a job or a run to resume, got neither.")
+    faults = parse_faults(job.run.faults, seed=job.seed or 0)
+    experiment = load_experiment(job)
+    algorithm = algorithm_for(job, experiment.model, experiment.federation)
+    # The plan is made before the folder: a job that cannot run leaves nothing behind.
+    draft = plan_release(job, algorithm=algorithm, federation=experiment.federation)
+    budgets = budgets_of(job, draft, experiment.fingerprint, experiment.contents)
+    check_affordable(job, draft, budgets, before=before_rounds(job, experiment))
+
+    def sum_of(release: ReleasePlan) -> SecureSum:
+        return _secure_sum(job, release, faults, masked=job.secure_aggregation.mode == "masked")
+
+    secure_sum = sum_of(draft)
+    check = _masked_check(job, draft, faults)
+    folder = folder or RunFolder.create(job, out)
+    plan = draft.for_run(folder.run_id)
+    with (
+        folder.locked(),
+        folder.unless_refused(new=resume is None),
+        Ledger.open(job.privacy.ledger or folder.ledger_path, create=resume is None) as ledger,
+        ExitStack() as stack,
+    ):
+        budget, *others = registered(ledger, budgets)
+        party_budget = others[0] if others else None
+        if resume is None:
+            folder.commission()
+        known = ledger.entries(folder.run_id)
+        folder.check_ledger([e.entry.index for e in known if e.outcome is not None])
+        ahead = components_ahead(job, experiment, plan)
+        stack.enter_context(
+            holding(
+                ledger,
+                plan,
+                dataset=budget.name,
+                rounds=job.rounds,
+                before=None if ahead is None else ahead.plan,
+            )
+        )
+        prepared = prepare_network(
+            job,
+            ahead=ahead,
+            experiment=experiment,
+            algorithm=algorithm,
+            plan=plan,
+            dataset=budget.name,
+            ledger=ledger,
+            secure_sum=sum_of,
+            faults=faults,
+        )
+        experiment, algorithm, before = prepared.experiment, prepared.algorithm, prepared.before
+        cohort = BlockCohort(
+            session=PartySession(
+                block=experiment.block,
+                algorithm=algorithm,
+                policy=PartyPolicy(
+                    epsilon=budget.epsilon,
+                    delta=budget.delta,
+                    units=frozenset({plan.unit}),
+                    neighbouring=frozenset({plan.neighbouring}),
+                    party_epsilon=party_budget.epsilon if party_budget else None,
+                    party_delta=party_budget.delta if party_budget else 0.0,
+                ),
+                before=before,
+            ),
+            secure_sum=secure_sum,
+            faults=faults,
+            evaluate_model=_evaluator(job, experiment),
+            check=check,
+        )
+        start = resume_point(
+            ledger,
+            plan=plan,
+            dataset=budget.name,
+            algorithm=algorithm,
+            before=before,
+        )
+        cohort.session.answered += start.done
+        start = replace(start, lines=folder.rewrite_rounds(start.lines))
+        if observer:
+            observer.started(job, plan, folder.path, start.done)
+
+        def observe(line: dict[str, Any]) -> None:
+            folder.append_round(line)
+            if observer:
+                observer.round_done(line)
+
+        outcome = run_rounds(
+            plan=plan,
+            rounds=job.rounds,
+            dataset=budget.name,
+            algorithm=algorithm,
+            cohort=cohort,
+            ledger=ledger,
+            noise=server_noise(job),
+            start=start,
+            observe=observe,
+        )
+        head = ledger.head()
+    theta = algorithm.model_of(outcome.progress.state)
+    summary = summarise(
+        job=job,
+        plan=plan,
+        experiment=experiment,
+        outcome=outcome,
+        theta=theta,
+        secure_sum={"mode": cohort.secure_sum.name, "masked_check": cohort.checked},
+        folder=folder,
+        ledger_head={"records": head.records, "hash": head.hash},
+        version=version,
+        seconds=time.perf_counter() - began,
+        dp_sgd=dp_sgd_facts(
+            plan,
+            answered=cohort.session.answered,
+            records=experiment.block.sizes,
+            before=before,
+        ),
+        components=prepared.components,
+    )
+    folder.write_model(model_tensors(algorithm, outcome.progress.state), privacy_statement(summary))
+    folder.write_summary(summary)
+    return Simulation(summary=summary, folder=folder.path, theta=theta)
+
+
+def _evaluator(
+    job: Job, experiment: Experiment
+) -> Callable[[np.ndarray[Any, Any], int], dict[str, Any]]:
+    every = experiment.evaluate_every(job.run.evaluate_every)
+
+    def evaluate(theta: np.ndarray[Any, Any], number: int) -> dict[str, Any]:
+        if number != job.rounds and (every == 0 or number % every):
+            return {}
+        figures = {"loss": experiment.loss(theta), "accuracy": experiment.accuracy(theta)}
+        # A model that diverged has no finite loss; the run says so with null, not by stopping.
+        return {
+            name: value if value is not None and math.isfinite(value) else None
+            for name, value in figures.items()
+        }
+
+    return evaluate
+
+
+def _secure_sum(
+    job: Job,
+    plan: ReleasePlan,
+    faults: FaultScript,
+    *,
+    masked: bool,
+    parties: int | None = None,
+) -> SecureSum:
+    """The sum of a release, over all of its parties or over fewer in proportion."""
+    count = parties or plan.parties
+    settings: dict[str, Any] = {
+        "parties": count,
+        "minimum_survivors": math.ceil(plan.min_survivors * count / plan.parties),
+        "ring_bits": plan.encoding.ring_bits,
+        "mode": Mode(job.secure_aggregation.protocol),
+        "active": job.secure_aggregation.confirm,
+        "corrupt": job.corrupt * count // plan.parties,
+    }
+    lost = math.ceil(faults.most * count)
+    if count > 100 and lost > count // 10:  # up to 100 the graph is complete
+        settings["dropped"] = lost  # The graph's degree must bear what the script takes away.
+    try:
+        parameters = simulated_parameters(**settings)
+        if not masked:
+            return IdealSum(parameters)
+        from parley.secure_agg.masked import MaskedSum
+
+        return MaskedSum(parameters)
+    except ValueError as error:
+        raise JobError(f"Secure aggregation: {error}") from error
+
+
+def _masked_check(job: Job, plan: ReleasePlan, faults: FaultScript) -> MaskedCheck | None:
+    settings = job.secure_aggregation
+    if settings.mode == "masked" or not settings.masked_check or plan.parties == 1:
+        return None
+    count = checked_parties(parties=plan.parties, dimension=plan.dimension)
+    # Which parties has no bearing on what is released, only on what is looked at.
+    chosen = np.sort(np.random.default_rng().choice(plan.parties, count, replace=False))
+    masked, ideal = (
+        _secure_sum(job, plan, faults, masked=masked, parties=count) for masked in (True, False)
+    )
+    return MaskedCheck(chosen=chosen, masked=masked, ideal=ideal)

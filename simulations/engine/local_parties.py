@@ -1,0 +1,131 @@
+"""Every party of a job as a folder of its own: records, policy, identity, ledger to be.
+
+What `parley deploy init` makes for machines, made for one: the job's data are read and split as the
+fast engine splits them, and each party's prepared rows go to its folder alone. Its policy accepts
+this job and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from parley.client.contract.roster import Deployment, RosterParty, new_deployment, render_deployment
+from parley.client.party.consent import Consent, DataSet, render_consent
+from parley.secure_agg.primitives import KEY_BYTES, signing_public
+from parley.server.jobs.job import Job
+from parley.server.planning.budgets import budgets_of
+from parley.server.planning.principal_components import release_ahead
+from parley.server.planning.release import algorithm_for, plan_release
+from parley.server.rounds.inspection import served_name
+from parley.simulations.data.experiment import Experiment, load_experiment
+
+__all__ = ["COMPONENTS", "FINGERPRINT", "party_folders", "prepare_parties", "write_roster"]
+
+FINGERPRINT = "fingerprint"
+"""File beside the parties' folders: the data's name in the server's ledger."""
+
+COMPONENTS = "components.safetensors"
+"""File beside the parties' folders: public components that the launcher took from held-out rows."""
+
+
+def prepare_parties(job: Job, folder: Path, *, experiment: Experiment | None = None) -> Deployment:
+    """Makes `folder/party-0`, `folder/party-1`, … and returns their roster.
+
+    Args:
+        job: what they will be asked for.
+        folder: made here where it is missing; the roster is written to it, too.
+        experiment: the job's data, where they are loaded already.
+
+    Raises:
+        JobError: what is wrong with the job for these data.
+        DataError, SchemaError, PartitionError: what is wrong with the data.
+    """
+    experiment = experiment or load_experiment(job)
+    consent = _consent(job, experiment)
+    folder.mkdir(parents=True, exist_ok=True)
+    block, parties = experiment.block, []
+    for index, home in enumerate(party_folders(folder, block.parties)):
+        home.mkdir(mode=0o700)
+        own = block.take(np.array([index]))
+        np.savez(home / "records.npz", features=own.features, labels=own.labels)
+        (home / "records.npz").chmod(0o600)
+        (home / "party.toml").write_text(render_consent(consent), encoding="utf-8")
+        key = os.urandom(KEY_BYTES)
+        secret = os.open(home / "identity.key", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(secret, "w", encoding="ascii") as file:
+            file.write(key.hex() + "\n")
+        parties.append(RosterParty(name=home.name, identity=signing_public(key)))
+    deployment = new_deployment(server_address="", parties=parties)
+    write_roster(deployment, folder)
+    (folder / FINGERPRINT).write_text(experiment.fingerprint + "\n", encoding="utf-8")
+    if experiment.components is not None:
+        save_file({"components": experiment.components}, folder / COMPONENTS)
+    return deployment
+
+
+def party_folders(folder: Path, count: int) -> list[Path]:
+    """Where the parties' folders are, by index."""
+    return [folder / f"party-{index}" for index in range(count)]
+
+
+def write_roster(deployment: Deployment, folder: Path) -> None:
+    """Writes the roster beside the parties and into the folder of each."""
+    text = render_deployment(deployment)
+    for home in (folder, *party_folders(folder, len(deployment.parties))):
+        (home / "deployment.toml").write_text(text, encoding="utf-8")
+
+
+def _consent(job: Job, experiment: Experiment) -> Consent:
+    """A policy that this job just fits."""
+    algorithm = algorithm_for(job, experiment.model, experiment.federation)
+    plan = plan_release(job, algorithm=algorithm, federation=experiment.federation)
+    settings, plans = job.secure_aggregation, [plan]
+    features = experiment.block.features.shape[1]
+    ahead = release_ahead(job, features=features, federation=experiment.federation, rounds=plan)
+    if ahead is not None:
+        plans.append(ahead.plan)
+    laws = {each.mechanism.law for each in plans}
+    if plan.party_level is not None:
+        laws |= {plan.party_level.mechanism.law}
+    own, *of_parties = budgets_of(job, plan, experiment.fingerprint)
+    facts: dict[str, Any] = {
+        "prepared": "records.npz",
+        "classes": _classes(job, experiment.model),
+        "epsilon": own.epsilon,
+        "delta": own.delta,
+        "unit": own.unit,
+        "neighbouring": own.neighbouring,
+    }
+    for each in of_parties:
+        facts |= {"party-epsilon": each.epsilon, "party-delta": each.delta}
+    dataset = DataSet.model_validate(facts)
+    return Consent.model_validate(
+        {
+            "min-survivors": plan.min_survivors,
+            "corrupt": job.corrupt,
+            "insist-on-confirmation": settings.protocol == "robust" and settings.confirm,
+            "insist-on-inner": plan.party_level is None or not plan.party_level.covers_records,
+            # A grid that the job sets by hand is its owner's, who is the parties', too.
+            "insist-on-fine-grid": (settings.ring_bits, settings.scale_bits) == ("auto", "auto"),
+            "laws": sorted(laws),
+            "calibrations": sorted({each.calibration for each in plans}),
+            "algorithms": [each.algorithm for each in plans],
+            "models": [job.model.kind],
+            "largest-model": max(each.dimension for each in plans),
+            "allow-seeded-noise": plan.seeded,
+            "device": job.run.device,
+            "data": {served_name(job): dataset},
+        }
+    )
+
+
+def _classes(job: Job, model: Any) -> int:
+    """K of the labels as they are stored; 0 for −1/+1 and targets."""
+    if job.algorithm.kind == "fedavg":
+        return int(model.classes)
+    return int(model.kind.classes) if job.model.kind == "softmax" else 0

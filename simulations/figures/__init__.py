@@ -1,0 +1,1 @@
+"""Figures that only a simulation may know."""

@@ -1,0 +1,66 @@
+"""What DP-SGD came to, party by party: the part of `summary.json` under `dp_sgd`.
+
+Parties are disjoint, so a record's account is that of its own party's steps alone; the run's is
+the largest of the parties', or that of the noise on the sum where it is lower
+(`parley.server.records.two_units`). How many gradients were clipped is a release of its own: it is
+told where a share of the steps' privacy is given to it (`parley.server.records.clipped_fraction`),
+and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.contract.plan import ReleasePlan
+from parley.privacy.accounting.composition import Composition
+from parley.privacy.mechanisms.dp_sgd import PartySteps
+
+__all__ = ["dp_sgd_facts"]
+
+
+def dp_sgd_facts(
+    plan: ReleasePlan,
+    *,
+    answered: NDArray[np.int64],
+    records: NDArray[np.int64],
+    before: Composition,
+) -> dict[str, Any] | None:
+    """Rate, noise, clip, steps and ε by RDP and PLD of every party; None for another mechanism.
+
+    Args:
+        answered: `[B]` releases that each party computed for and is charged.
+        records: `[B]` its number of records, known to a simulation alone.
+        before: what every party was charged before the first round.
+    """
+    mechanism = plan.mechanism
+    if not isinstance(mechanism, PartySteps):
+        return None
+    accounts = {
+        int(count): before.add(mechanism.event(), count=int(count)).epsilons(plan.delta)
+        for count in np.unique(answered)
+    }
+    parties = [
+        {
+            "party": party,
+            "records": int(records[party]),
+            "releases": int(count),
+            "steps": int(count) * mechanism.steps,
+            "epsilon": accounts[int(count)],
+        }
+        for party, count in enumerate(answered)
+    ]
+    return {
+        "sampling_rate": mechanism.sampling_rate,
+        "noise_multiplier": mechanism.noise_multiplier,
+        "gradient_multiplier": mechanism.gradient_multiplier,
+        "clipped_share": mechanism.clipped_share,
+        "clip_norm": mechanism.clip_norm,
+        "steps_per_round": mechanism.steps,
+        "parties_by_releases": {str(n): k for n, k in sorted(Counter(answered.tolist()).items())},
+        "largest": accounts[int(answered.max())],
+        "parties": parties,
+    }

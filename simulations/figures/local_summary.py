@@ -1,0 +1,78 @@
+"""What a run of real processes on one machine came to, with what only its launcher may know.
+
+The server's summary has no figure that would be a release. Here all parties are the launcher's own:
+it evaluates the final model on the job's data, and reads the parties' ledgers, marked as the fast
+engine marks them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.privacy.accounting.composition import Composition
+from parley.privacy.ledger.ledger import Ledger
+from parley.server.jobs.job import Job
+from parley.server.planning.release import algorithm_for, plan_release
+from parley.simulations.data.experiment import Experiment
+from parley.simulations.engine.prepare import before_rounds
+from parley.simulations.figures.dp_sgd_summary import dp_sgd_facts
+from parley.simulations.figures.summary import with_simulated_figures
+
+__all__ = ["local_summary"]
+
+
+def local_summary(
+    summary: dict[str, Any],
+    *,
+    job: Job,
+    experiment: Experiment,
+    model: Mapping[str, NDArray[np.float64]],
+    parties: list[Path],
+) -> dict[str, Any]:
+    """The server's summary with the simulation's figures.
+
+    Args:
+        summary: as the server wrote it.
+        job: of the run.
+        experiment: its data.
+        model: the tensors of the final model.
+        parties: the parties' folders, by index.
+    """
+    algorithm = algorithm_for(job, experiment.model, experiment.federation)
+    plan = plan_release(
+        job, algorithm=algorithm, federation=experiment.federation, run_id=summary["run_id"]
+    )
+    before = before_rounds(job, experiment)
+    facts = dp_sgd_facts(
+        plan,
+        answered=np.array([_answered(home, summary["run_id"]) for home in parties]),
+        records=experiment.block.sizes,
+        before=Composition.empty() if before is None else Composition.empty().add(before),
+    )
+    if job.algorithm.kind == "fedavg":
+        from parley.simulations.data.network_experiment import NetworkExperiment, project
+
+        if "components" in model and isinstance(experiment, NetworkExperiment):
+            experiment = project(experiment, model["components"])
+        # The baseline trains as long as the run did.
+        settings: dict[str, Any] = {"algorithm": algorithm}
+        experiment = replace(experiment, **settings)
+    return with_simulated_figures(
+        summary, job=job, experiment=experiment, theta=model["theta"], dp_sgd=facts
+    )
+
+
+def _answered(home: Path, run_id: str) -> int:
+    """How many rounds of a run a party's own ledger was charged for."""
+    path = home / "ledger.sqlite"
+    if not path.exists():
+        return 0
+    with Ledger.open(path, read_only=True) as ledger:
+        # A round has an entry for each of its guarantees; what is ahead of the rounds is number 0.
+        return len({recorded.entry.index for recorded in ledger.entries(run_id)} - {0})

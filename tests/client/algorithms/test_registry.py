@@ -1,0 +1,193 @@
+"""What travels from server to party: the plan and the task, strictly parsed."""
+
+import copy
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from parley.client.algorithms.registry import describe_task, for_party, task_from
+from parley.client.contract.decoding import DecodingError
+from parley.client.contract.plan import ReleasePlan
+from parley.client.data.block import PartyBlock
+from parley.privacy.mechanisms.table import DiscreteGaussian, Gaussian
+from parley.server.jobs.file import load_job
+from parley.server.planning.release import Federation, algorithm_for, model_for, plan_release
+
+_FEDERATION = Federation(parties=5, min_records=90, total_records=460, max_records=95)
+
+
+def made(*overrides):
+    job = load_job(None, overrides=list(overrides))
+    if job.algorithm.kind == "fedavg":
+        from parley.client.models.networks import Network
+
+        model = Network.build(job.model.kind, features=4, classes=3, hidden=(8, 5))
+    else:
+        model = model_for(job, features=4, classes=3)
+    algorithm = algorithm_for(job, model, _FEDERATION)
+    return algorithm, plan_release(job, algorithm=algorithm, federation=_FEDERATION)
+
+
+LINEAR = [
+    (),
+    ("model.kind=softmax", "parties.weights=size"),
+    ("model.kind=ridge", "model.radius=2", "algorithm.momentum=0.5"),
+    (
+        "model.kind=huber-svm",
+        "algorithm.clip-norm=0.5",
+        "privacy.noise=discrete-gaussian",
+        "privacy.calibration=zcdp",
+    ),
+    ("algorithm.kind=output-perturbation", "algorithm.rounds=1"),
+    (
+        "algorithm.kind=output-perturbation",
+        "algorithm.rounds=1",
+        "privacy.noise=laplace-as-printed",
+    ),
+]
+NETWORKS = [
+    ("algorithm.kind=fedavg", "model.kind=mlp", "dp-sgd.sampling-rate=0.1", "algorithm.rounds=2"),
+    (
+        "algorithm.kind=fedavg",
+        "model.kind=mlp",
+        "privacy.unit=party",
+        "dp-sgd.optimiser=adam",
+        "dp-sgd.learning-rate=0.01",
+        "dp-sgd.server-optimiser=adam",
+        "dp-sgd.sampling-rate=0.1",
+        "algorithm.rounds=2",
+        "privacy.epsilon=8",
+    ),
+    (
+        "algorithm.kind=fedavg",
+        "model.kind=mlp",
+        "privacy.unit=both",
+        "privacy.party-epsilon=8",
+        "dp-sgd.sampling-rate=0.1",
+        "algorithm.rounds=2",
+    ),
+]
+
+
+@pytest.mark.parametrize("overrides", LINEAR + NETWORKS)
+def test_plans_travel_as_json(overrides):
+    _, plan = made(*overrides)
+    there = json.loads(json.dumps(plan.to_json(), allow_nan=False))
+    assert ReleasePlan.from_json(there) == plan
+    assert ReleasePlan.from_json(there).digest() == plan.digest()
+
+
+@pytest.mark.parametrize("overrides", LINEAR)
+def test_linear_tasks_travel_as_json(overrides):
+    algorithm, _ = made(*overrides)
+    there = json.loads(json.dumps(describe_task(algorithm), allow_nan=False))
+    assert task_from(there) == algorithm
+
+
+@pytest.mark.parametrize("overrides", NETWORKS)
+def test_network_tasks_travel_as_json(overrides):
+    algorithm, _ = made(*overrides)
+    there = json.loads(json.dumps(describe_task(algorithm), allow_nan=False))
+    back = task_from(there)
+    same = replace(back, model=algorithm.model, components=algorithm.components)
+    assert same == algorithm
+    assert back.model.dimension == algorithm.model.dimension
+    assert back.model.dtype == algorithm.model.dtype
+
+
+def test_a_task_cannot_make_a_party_import_code():
+    algorithm, _ = made(*NETWORKS[0])
+    task = describe_task(algorithm)
+    task["network"]["kind"] = "os:getcwd"
+    with pytest.raises(DecodingError, match="own model that this party allows"):
+        task_from(task)
+    with pytest.raises(DecodingError, match="getcwd"):  # allowed by name, and no network
+        task_from(task, own_models={"os:getcwd": "os:getcwd"})
+
+
+def test_parties_alone_draw_from_one_seed_what_is_their_own():
+    algorithm, plan = made(*NETWORKS[0], "run.seed=1")
+    rows = np.random.default_rng(0).normal(size=(95, 4)) / 10
+    block = PartyBlock(
+        features=rows, labels=np.arange(95) % 3, offsets=np.array([0, 95], dtype=np.int64)
+    )
+    state = algorithm.init()
+    first, again, second = (
+        for_party(algorithm, index).local(state, block, plan).values for index in (0, 0, 1)
+    )
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, second)
+
+
+def test_the_digest_binds_the_noise_law():
+    _, plan = made()
+    gaussian = plan.mechanism
+    assert isinstance(gaussian, Gaussian)
+    discrete = DiscreteGaussian(
+        sensitivity=gaussian.sensitivity, sigma=gaussian.sigma, dimension=gaussian.dimension
+    )
+    assert replace(plan, mechanism=discrete).digest() != plan.digest()
+
+
+_WRONG = st.sampled_from(
+    [None, True, -1, 0, 0.5, "x", "x" * 600, [], {}, 2**70, float("inf"), float("nan"), [1] * 100]
+)
+
+
+def _paths(value, path=()):
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield (*path, key)
+            yield from _paths(inner, (*path, key))
+
+
+def _changed(value, path, new, how):
+    value = copy.deepcopy(value)
+    inner = value
+    for key in path[:-1]:
+        inner = inner[key]
+    if how == "drop":
+        del inner[path[-1]]
+    elif how == "add":
+        inner["surprise"] = new
+    else:
+        inner[path[-1]] = new
+    return value
+
+
+@pytest.mark.parametrize("overrides", [LINEAR[0], LINEAR[4], NETWORKS[0]])
+@settings(deadline=None)  # networks are built, and tried out once
+@given(data=st.data())
+def test_a_changed_plan_or_task_is_another_one_or_a_typed_refusal(overrides, data):
+    algorithm, plan = made(*overrides)
+    for value, parse in (
+        (plan.to_json(), ReleasePlan.from_json),
+        (describe_task(algorithm), task_from),
+    ):
+        path = data.draw(st.sampled_from(list(_paths(value))))
+        how = data.draw(st.sampled_from(["drop", "add", "change"]))
+        wrong = _changed(value, path, data.draw(_WRONG), how)
+        try:
+            parsed = parse(wrong)
+        except DecodingError:
+            continue
+        assert how == "change"
+        if parse is not task_from:
+            assert parsed == plan or parsed.digest() != plan.digest()
+
+
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.text(max_size=5),
+        lambda s: st.lists(s) | st.dictionaries(st.text(max_size=5), s),
+    )
+)
+def test_anything_else_is_a_typed_refusal(value):
+    with pytest.raises(DecodingError):
+        ReleasePlan.from_json(value)
+    with pytest.raises(DecodingError):
+        task_from(value)

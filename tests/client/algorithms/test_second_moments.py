@@ -1,0 +1,131 @@
+"""Second moments: exact sums, the norm they keep, and the bound that noise is scaled to."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parley.client.algorithms.second_moments import (
+    SecondMoments,
+    Triangle,
+    check_components,
+    projected,
+)
+from parley.client.data.block import PartyBlock
+from parley.client.models.linear import prepare_rows
+from parley.privacy.accounting.guarantee import Neighbouring
+
+
+def summed(rows, *, neighbouring=Neighbouring.REPLACE_ONE, bound=1e6):
+    """One party's contribution, and the algorithm it is of."""
+    rows = np.asarray(rows, dtype=np.float64)
+    moments = SecondMoments(
+        model=Triangle(features=rows.shape[1]), neighbouring=neighbouring, bound=bound
+    )
+    block = PartyBlock(features=rows, labels=np.zeros(len(rows)), offsets=np.array([0, len(rows)]))
+    return moments.local(moments.init(), block, None).values[0], moments
+
+
+def of_sum(moments):
+    return moments.sensitivity(parties=3, min_records=1, total_records=9)
+
+
+def test_a_triangle_has_its_matrix_norm_and_gives_it_back() -> None:
+    half = np.random.default_rng(0).normal(size=(7, 7))
+    matrix = half + half.T
+    triangle = Triangle(features=7)
+    flat = triangle.of(matrix)
+    assert flat.shape == (triangle.dimension,) == (28,)
+    assert np.linalg.norm(flat) == pytest.approx(np.linalg.norm(matrix), rel=1e-14)
+    assert np.allclose(triangle.matrix(flat), matrix, rtol=1e-14)
+
+
+def test_it_is_the_sum_of_outer_products_to_the_grid_of_the_rows() -> None:
+    rows = prepare_rows(np.random.default_rng(1).normal(size=(20_000, 5)), intercept=False)
+    values, moments = summed(rows)
+    assert np.allclose(moments.model.matrix(values), rows.T @ rows, atol=20_000 * 2.0**-14)
+    assert moments.model.matrix(values).trace() == pytest.approx((rows**2).sum(), rel=1e-3)
+
+
+def test_the_sum_of_the_cut_rows_is_exact() -> None:
+    rows = prepare_rows(np.random.default_rng(2).normal(size=(9_000, 3)), intercept=False)
+    cut = [[Fraction(math.trunc(x * 2**16), 2**16) for x in row] for row in rows.tolist()]
+    values, _ = summed(rows)
+    diagonal = [sum(row[i] * row[i] for row in cut) for i in range(3)]
+    assert [Fraction(values[at]) for at in (0, 3, 5)] == diagonal
+    # In any order: no rounding to depend on it.
+    assert np.array_equal(summed(rows[::-1])[0], values)
+
+
+ROWS = st.lists(st.floats(-1, 1), min_size=3, max_size=3).map(
+    lambda row: np.array(row) / max(1.0, math.hypot(*row))
+)
+
+
+@given(st.lists(ROWS, min_size=1, max_size=6), ROWS)
+def test_no_neighbour_is_further_away_than_the_sensitivity(rows, other) -> None:
+    replaced = [*rows[:-1], other]
+    first, moments = summed(rows)
+    assert np.linalg.norm(first - summed(replaced)[0]) <= of_sum(moments) * (1 + 1e-15)
+    more, added = summed([*rows, other], neighbouring=Neighbouring.ADD_OR_REMOVE_ONE)
+    assert np.linalg.norm(more - first) <= of_sum(added) * (1 + 1e-15)
+
+
+def test_the_sensitivity_is_reached_and_no_larger_than_needed() -> None:
+    first, moments = summed([[1.0, 0.0]])
+    second, _ = summed([[0.0, 1.0]])
+    apart = np.linalg.norm(first - second)
+    assert apart == pytest.approx(math.sqrt(2))
+    assert apart <= of_sum(moments) <= math.sqrt(2) * (1 + 1e-8)
+    one = summed([[1.0, 0.0]], neighbouring=Neighbouring.ADD_OR_REMOVE_ONE)[1]
+    assert 1 <= of_sum(one) <= 1 + 1e-8
+
+
+def test_entries_are_clamped_to_the_public_bound() -> None:
+    values, _ = summed(np.tile([1.0, 0.0], (50, 1)), bound=10.0)
+    assert values.tolist() == [10.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("row", [[np.nan, 0.0], [np.inf, 0.0], [1e308, -1e308], [3.0, 4.0]])
+def test_a_row_that_is_not_finite_or_too_long_adds_zero(row) -> None:
+    values, _ = summed([[0.5, 0.5], row, [-0.0, 5e-324]])
+    assert np.array_equal(values, summed([[0.5, 0.5]])[0])
+
+
+def test_rows_are_projected_party_by_party_as_a_party_alone_does_it() -> None:
+    rng = np.random.default_rng(3)
+    rows, components = rng.normal(size=(90, 12)), rng.normal(size=(12, 4))
+    offsets = np.array([0, 7, 50, 90])
+    whole = projected(rows, offsets, components)
+    for begin, end in ((0, 7), (7, 50), (50, 90)):
+        alone = projected(rows[begin:end].copy(), np.array([0, end - begin]), components)
+        assert np.array_equal(whole[begin:end], alone)
+
+
+@pytest.mark.parametrize(
+    "components",
+    [
+        np.zeros(3),
+        np.zeros((3, 0)),
+        np.zeros((3, 4)),
+        np.zeros((3, 2), dtype=np.float32),
+        np.full((3, 2), np.nan),
+        np.full((3, 2), -1001.0),
+    ],
+)
+def test_what_cannot_be_components_is_refused(components) -> None:
+    with pytest.raises(ValueError, match="Expected"):
+        check_components(components)
+
+
+@pytest.mark.parametrize(("features", "bound"), [(0, 1.0), (3, 0.5), (3, math.inf), (3, math.nan)])
+def test_facts_out_of_their_range_are_refused(features, bound) -> None:
+    with pytest.raises(ValueError, match="Expected features"):
+        SecondMoments(
+            model=Triangle(features=features), neighbouring=Neighbouring.REPLACE_ONE, bound=bound
+        )

@@ -1,0 +1,418 @@
+"""Masks are keyed by everything that a party computes from: what one is told otherwise is noise."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, fields, is_dataclass, replace
+from enum import Enum
+
+import numpy as np
+import pytest
+from safetensors.numpy import save
+
+from parley.client.algorithms.registry import describe_task
+from parley.client.contract.agreement import Agreement
+from parley.client.contract.canonical import canonical
+from parley.client.contract.protocol import encode_frame
+from parley.client.data.block import PartyBlock
+from parley.client.party.block_session import PartyPolicy, PartySession
+from parley.client.party.consent import Consent, Declined, render_consent
+from parley.client.party.requests import _KEYS
+from parley.secure_agg.messages import Plan, Roster, decode, encode
+from parley.secure_agg.pairwise_server import Server
+
+NETWORK = ("algorithm.kind=fedavg", "model.kind=mlp", "model.hidden=[3]", "dp-sgd.local-steps=2")
+NETWORK += ("privacy.noise=gaussian",)
+BOTH = (*NETWORK, "privacy.unit=both", "privacy.party-epsilon=3", "privacy.record-bound=inner")
+KINDS = {
+    "gradients": ((), {}),
+    "a network": (NETWORK, {}),
+    "both units": (BOTH, {"party-epsilon": 50.0, "party-delta": 1e-5}),
+}
+
+
+def joined(wired, folder, kind):
+    overrides, data = KINDS[kind]
+    world = wired.World(folder, overrides=overrides, reopen=False, **data)
+    world.join()
+    plan, state = world.plan.at_round(1), world.state()
+    return world, replace(
+        world.agreement, plan=plan, serial=1, state=state, components=save({"components": ROWS})
+    )
+
+
+ROWS = np.eye(4)[:, :2]
+
+
+def leaves(value, path=()):
+    """Every leaf of an agreement, by the fields of the types and the keys of the mappings."""
+    if is_dataclass(value):
+        for each in fields(value):
+            yield from leaves(getattr(value, each.name), (*path, each.name))
+    elif isinstance(value, Mapping):
+        for key in value:
+            yield from leaves(value[key], (*path, key))
+    elif isinstance(value, tuple | list) and value:
+        for place, item in enumerate(value):
+            yield from leaves(item, (*path, place))
+    else:
+        yield path, value
+
+
+def other(value):
+    """Another value of the type, as near as there is one."""
+    if value is None:
+        return 0.25
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, Enum):
+        return next(member for member in type(value) if member is not value)
+    if isinstance(value, int):
+        return value + 1
+    if isinstance(value, float):
+        return float(np.nextafter(value, np.inf))
+    if isinstance(value, bytes):
+        return bytes([value[0] ^ 1]) + value[1:] if value else b"\0"
+    if isinstance(value, str):
+        return value + "x"
+    if isinstance(value, tuple | list):
+        return (0,)
+    raise TypeError(f"Expected a type with another value, got {type(value).__name__}.")
+
+
+def changed(value, path, new):
+    """`value` with the leaf at `path` set, past every check of a constructor."""
+    if not path:
+        return new
+    step, rest = path[0], path[1:]
+    if is_dataclass(value):
+        copy = object.__new__(type(value))
+        for each in fields(value):
+            object.__setattr__(copy, each.name, getattr(value, each.name))
+        object.__setattr__(copy, step, changed(getattr(value, step), rest, new))
+        return copy
+    if isinstance(value, Mapping):
+        return {**value, step: changed(value[step], rest, new)}
+    return tuple(changed(v, rest, new) if n == step else v for n, v in enumerate(value))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_field_of_an_agreement_is_left_out_of_what_keys_the_masks(wired, tmp_path, kind):
+    _, agreed = joined(wired, tmp_path, kind)
+    bindings = {agreed.binding()}
+    found = list(leaves(agreed))
+    assert len(found) > 45
+    for path, value in found:
+        bindings.add(changed(agreed, path, other(value)).binding())
+    assert len(bindings) == 1 + len(found)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_whatever_a_request_can_say_is_bound_or_refused(wired, tmp_path, kind):
+    _, agreed = joined(wired, tmp_path, kind)
+    assert set(_KEYS["join"][0]) == set(agreed.head())
+    # The rest of a round's request: its plan, and shares of another round, which are no part of it.
+    assert _KEYS["round"] == (frozenset({"session", "plan", "prepare"}), 2)
+    head = json.loads(json.dumps(agreed.head()))
+    told = {"components": agreed.components, "identities": agreed.identities}
+    honest = Agreement.proposed(head, **told).binding()
+    found = [path for path, _ in leaves(head)]
+    assert len(found) > 40
+    for path, value in leaves(head):
+        lying = json.loads(json.dumps(changed(head, path, other(value))))
+        with suppress(Declined):
+            assert Agreement.proposed(lying, **told).binding() != honest, path
+
+
+def test_a_field_that_is_added_later_is_bound_by_being_added():
+    @dataclass(frozen=True)
+    class Later(Agreement):
+        temperature: float = 1.0
+
+    def built(cls, **more):
+        names = [each.name for each in fields(Agreement)]
+        made = object.__new__(cls)
+        for name, value in {**dict.fromkeys(names), **more}.items():
+            object.__setattr__(made, name, value)
+        return made
+
+    cold, warm = (built(Later, temperature=t) for t in (1.0, 2.0))
+    assert canonical(cold) != canonical(warm)
+    assert cold.binding() != warm.binding()
+    with pytest.raises(TypeError, match="canonical encoding, got set"):
+        built(Later, temperature={1.0}).binding()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        cold.temperature = 3.0
+
+
+def test_values_that_are_alike_have_encodings_that_are_not():
+    alike = [1, 1.0, True, "1", b"1", None, (1,), (), {"1": 1}, {}, "", b"", 0, -0.0, 0.0, ((),)]
+    alike += [("ab", "c"), ("a", "bc"), {"a": 1, "b": 2}, {"a": 1, "c": 2}, Enum("Kind", "A").A]
+    assert len({canonical(value) for value in alike}) == len(alike)
+    with pytest.raises(ValueError, match="NaN"):
+        canonical({"a": float("nan")})
+
+
+# What decides a value; names of rounds, runs and sessions do not.
+NAMES = {"run_id", "identities", "parameters", "present", "rounds", "serial"}
+
+
+def test_the_content_of_two_rounds_is_the_same_whatever_they_are_called(wired, tmp_path):
+    _, agreed = joined(wired, tmp_path, "gradients")
+    for path, value in leaves(agreed):
+        one = changed(agreed, path, other(value))
+        named = path[0] in NAMES or path in (("plan", "run_id"), ("plan", "round_number"))
+        assert (one.content() == agreed.content()) == named, path
+
+
+def told(world, wired, *, otherwise, target=0, state=None):
+    """What a server gets that tells the target the truth and the others something else.
+
+    It follows the protocol but for that: every party is sent the context that it expects.
+    """
+    session = "0a" * 16
+    run = world.parameters(session)
+    server = Server(run=run, identities=world.deployment.identities)
+    honest = world.join_head(session)
+    heads = [honest if i == target else {**honest, **otherwise} for i in range(world.count)]
+    for i, head in enumerate(heads):
+        reply = world.ask(i, "join", **head)
+        if reply.head["status"] != "ok":
+            return reply.head["reason"]
+        server.on_advertise(reply.blobs[0])
+    rosters = server.roster()
+    for i, roster in rosters.items():
+        reply = wired.ok(world.ask(i, "roster", [roster, b""], session=session, prepare=1))
+        server.on_shares(reply.blobs[0])
+    present = decode(run, rosters[0], Roster).present
+    agreements = []
+    for i, head in enumerate(heads):
+        agreed = Agreement.proposed(
+            json.loads(json.dumps(head)), components=b"", identities=world.deployment.identities
+        )
+        blob = world.state() if i == target or state is None else state
+        plan = agreed.plan.at_round(1)
+        agreements.append(replace(agreed, present=present, plan=plan, serial=1, state=blob))
+    plans = server.plan(1, dimension=world.plan.dimension, context=agreements[target].binding())
+    for i, message in plans.items():
+        agreed = agreements[i]
+        expected = replace(decode(run, message, Plan), context=agreed.binding())
+        head = {"session": session, "plan": agreed.plan.to_json(), "prepare": None}
+        reply = world.ask(i, "round", [encode(run, expected), agreed.state], **head)
+        if reply.head["status"] != "ok":
+            return reply.head["reason"]
+        server.on_vector(reply.blobs[0])
+    listed = server.close()
+    for i in plans:
+        reply = wired.ok(world.ask(i, "survivors", [listed], session=session))
+        server._confirmed[i] = reply.blobs[0][18:]  # this server does not mind what was signed
+    for i, message in server.confirmations().items():
+        reply = world.ask(i, "confirmations", [message], session=session)
+        if reply.head["status"] != "ok":
+            return reply.head["reason"]
+        server.on_reveal(reply.blobs[0])
+    return server.finish()
+
+
+def contributions(world, wired):
+    """Every party's encoded contribution to round 1, which no server should have."""
+    vectors = []
+    for i in range(world.count):
+        rows, labels = wired.rows_of(i, world.sizes[i])
+        block = PartyBlock(features=rows, labels=labels, offsets=np.array([0, len(labels)]))
+        session = PartySession(
+            block=block, algorithm=world.algorithm, policy=PartyPolicy(epsilon=50, delta=1e-5)
+        )
+        vectors.append(session.answer(world.plan.at_round(1), world.algorithm.init()).encoded[0])
+    return vectors
+
+
+def two_names(world):
+    """The same records under two names, as an owner may serve them."""
+    given = {"prepared": "rows.npz", "epsilon": 50.0, "delta": 1e-5}
+    text = {"lock-wait-s": 0.2, "corrupt": 0, "data": {"ward": given, "ward-2": given}}
+    for folder in world.folders:
+        (folder / "party.toml").write_text(render_consent(Consent.model_validate(text)))
+    world.services = [world.open(i) for i in range(world.count)]
+
+
+def task(world, **settings):
+    described = describe_task(world.algorithm)
+    return {"task": {**described, "settings": {**described["settings"], **settings}}}
+
+
+def another_plan(world, **changes):
+    return {"plan": replace(world.plan, **changes).to_json()}
+
+
+LIES = {
+    "nothing": (lambda w: {}, None),
+    "the data set": (lambda w: {"dataset": "ward-2"}, None),
+    "the label's reading": (lambda w: {"label": "huber-svm"}, None),
+    "the intercept": (lambda w: {"intercept": False}, "schema"),
+    "the schema": (lambda w: {"schema": "0" * 64}, "schema"),
+    "the number of rounds": (lambda w: {"rounds": 4}, None),
+    "the run": (lambda w: {"run": "r-2", "plan": w.plan.for_run("r-2").to_json()}, None),
+    "the task": (lambda w: task(w, learning_rate=0.25), None),
+    "the loss": (
+        lambda w: {
+            "task": {
+                **describe_task(w.algorithm),
+                "model": {"loss": {"kind": "huber-svm", "width": 0.5}, "features": 5},
+            }
+        },
+        None,
+    ),
+    "the noise": (lambda w: another_plan(w, sensitivity=w.plan.sensitivity * 1.5), "sensitivity"),
+    "the delta": (lambda w: another_plan(w, delta=2e-5), None),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_who_tells_the_others_something_else_gets_noise_not_the_targets_vector(
+    tmp_path, wired, lie
+):
+    world = wired.World(tmp_path, reopen=False)
+    two_names(world)
+    change, refused = LIES[lie]
+    got = told(world, wired, otherwise=change(world))
+    if refused is not None:
+        assert got == refused
+        return
+    vectors = contributions(world, wired)
+    every = [vectors[0], vectors[1] + vectors[2], sum(vectors)]
+    assert [np.array_equal(got, known) for known in every] == [False, False, lie == "nothing"]
+
+
+def test_a_target_whose_model_is_another_than_the_others_is_not_read(tmp_path, wired):
+    # At a θ of length 10⁶ every margin is clear: nobody but the target contributes anything.
+    world = wired.World(tmp_path, reopen=False)
+    far = save({"theta": np.full(5, 1e6)})
+    got = told(world, wired, otherwise={}, state=far)
+    assert not np.array_equal(got, contributions(world, wired)[0])
+
+
+def test_the_task_that_contributed_nothing_is_no_task(tmp_path, wired):
+    # At θ = 0 ridge's gradient is −y·x, and with |y| ≤ 0 every label is 0: the others sent zeros.
+    world = wired.World(tmp_path, reopen=False)
+    loss = {"kind": "ridge", "radius": 1.0, "label_bound": 0.0}
+    zero = {**describe_task(world.algorithm), "model": {"loss": loss, "features": 5}}
+    assert told(world, wired, otherwise={"task": zero}) == "protocol"
+
+
+# One contribution, two sums.
+
+FIVE = (40, 50, 60, 45, 55)
+
+
+def summed(world, wired, *, session, serial=1, number=1, without=(), join=True, state=None):
+    """One round with a list of survivors: the sum, or the reasons why there is none."""
+    if join:
+        world.join(session=session)
+    requests = world.round_requests(serial, number, prepare=serial + 1, state=state)
+    for i, request in requests.items():
+        reply = wired.ok(world.raw(i, encode_frame(request)))
+        world.server.on_shares(reply.blobs[1])
+        if i not in without:
+            world.server.on_vector(reply.blobs[0])
+    listed, reasons = world.server.close(), []
+    for i in world.server.survivors:
+        reply = world.ask(i, "survivors", [listed], session=session)
+        if reply.head["status"] == "ok":
+            world.server.on_confirm(reply.blobs[0])
+        else:
+            reasons.append(wired.reason(reply))
+    if reasons:
+        return reasons
+    for i, message in world.server.confirmations().items():
+        reply = wired.ok(world.ask(i, "confirmations", [message], session=session))
+        world.server.on_reveal(reply.blobs[0])
+    return world.server.finish()
+
+
+def test_the_same_model_in_two_rounds_is_not_summed_with_two_lists(tmp_path, wired):
+    world = wired.World(tmp_path, sizes=FIVE)
+    first = summed(world, wired, session="0a" * 16)
+    assert first.any()
+    # Round 2 from the same model, party 4 said to be silent: the difference would be its vector.
+    session = "0a" * 16
+    reasons = summed(world, wired, session=session, serial=2, number=2, without={4}, join=False)
+    assert reasons == ["other-survivors"] * 4
+    # The same list tells nothing new, and another model is another contribution.
+    np.testing.assert_array_equal(
+        summed(world, wired, session=session, serial=3, number=3, join=False), first
+    )
+
+
+OUTPUT = ("algorithm.kind=output-perturbation",)
+
+
+@pytest.mark.parametrize(
+    "again",
+    [(), ("privacy.epsilon=2",), ("privacy.noise=laplace-l1",), ("parties.weights=size",)],
+)
+def test_one_job_run_twice_is_not_summed_with_two_lists_whatever_its_noise(tmp_path, wired, again):
+    world = wired.World(tmp_path, overrides=OUTPUT, sizes=FIVE, reopen=False)
+    summed(world, wired, session="0a" * 16)
+    world.run = "r-2"
+    world.propose(*OUTPUT, *again)
+    # Output perturbation starts from nothing: another model is the same contribution, too.
+    moved = world.state(np.full(5, 0.5))
+    reasons = summed(world, wired, session="0b" * 16, without={4}, state=moved)
+    assert reasons == ["other-survivors"] * 4
+    # Its own owner's leave, and the sum is opened.
+    world.consent({"insist-on-one-list": False})
+    world.services = [world.open(i) for i in range(world.count)]
+    world.run = "r-3"
+    world.propose(*OUTPUT, *again)
+    assert summed(world, wired, session="0c" * 16, without={4}).any()
+
+
+def test_two_sessions_at_once_cannot_race_one_contribution_into_two_sums(tmp_path, wired):
+    world = wired.World(tmp_path, overrides=OUTPUT, sizes=FIVE, reopen=False)
+    cohorts = []
+    for session, run, without in (("0a" * 16, "r-1", ()), ("0b" * 16, "r-2", (4,))):
+        world.run = run
+        world.propose(*OUTPUT)
+        world.join(session=session)
+        for i, request in world.round_requests(1).items():
+            reply = wired.ok(world.raw(i, encode_frame(request)))
+            if i not in without:
+                world.server.on_vector(reply.blobs[0])
+        listed = world.server.close()
+        for i in world.server.survivors:  # both lists are checked before either is opened
+            reply = wired.ok(world.ask(i, "survivors", [listed], session=session))
+            world.server.on_confirm(reply.blobs[0])
+        cohorts.append((session, world.server))
+    (first, one), (second, two) = cohorts
+    for i, message in one.confirmations().items():
+        wired.ok(world.ask(i, "confirmations", [message], session=first))
+    for i, message in two.confirmations().items():
+        reply = world.ask(i, "confirmations", [message], session=second)
+        assert wired.reason(reply) == "other-survivors"
+
+
+def test_noise_of_the_partys_own_covers_any_number_of_sums(tmp_path, wired):
+    world = wired.World(tmp_path, overrides=NETWORK, sizes=FIVE, reopen=False)
+    first = summed(world, wired, session="0a" * 16)
+    second = summed(world, wired, session="0a" * 16, serial=2, number=2, without={4}, join=False)
+    assert first.any()
+    assert second.any()
+    assert not (world.folders[0] / "openings").exists()
+
+
+def test_records_are_not_charged_by_noise_that_only_the_server_adds(tmp_path, wired):
+    outer = (*NETWORK, "privacy.unit=both", "privacy.epsilon=9", "privacy.party-epsilon=1")
+    outer += ("dp-sgd.noise-multiplier=0.6",)
+    data = {"party-epsilon": 50.0, "party-delta": 1e-5}
+    world = wired.World(tmp_path, overrides=outer, reopen=False, **data)
+    assert world.plan.party_level.covers_records
+    assert wired.reason(world.ask(0, "join", **world.join_head())) == "record-bound"
+    world.propose(*outer, "privacy.record-bound=inner")
+    assert not world.plan.party_level.covers_records
+    wired.ok(world.ask(0, "join", **world.join_head("0b" * 16)))
+    world.consent({"insist-on-inner": False}, **data)
+    world.services = [world.open(i) for i in range(world.count)]
+    world.propose(*outer)
+    wired.ok(world.ask(0, "join", **world.join_head("0c" * 16)))

@@ -1,0 +1,81 @@
+"""Chunks on several threads: order, errors, and Ctrl-C."""
+
+import threading
+import time
+
+import pytest
+
+from parley.client.data.chunks import _pool, for_each_chunk
+
+RANGES = [(n, n + 1) for n in range(40)]
+
+
+@pytest.fixture(autouse=True)
+def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("parley.client.data.chunks._cores", lambda: 2)
+    _pool.cache_clear()
+
+
+def test_results_come_in_the_ranges_order_whoever_computes_them() -> None:
+    threads = set()
+
+    def work(first: int, last: int) -> int:
+        threads.add(threading.get_ident())
+        time.sleep(0.002 * (first % 3))
+        return first
+
+    assert for_each_chunk(work, RANGES) == list(range(40))
+    assert len(threads) == 2
+
+
+@pytest.mark.parametrize("in_caller", [True, False])
+def test_an_error_in_any_thread_comes_through_and_ends_the_work(in_caller: bool) -> None:
+    caller = threading.get_ident()
+    done = []
+
+    def work(first: int, last: int) -> None:
+        if (threading.get_ident() == caller) == in_caller:
+            raise OSError("this one")
+        time.sleep(0.02)
+        done.append(first)
+
+    with pytest.raises(OSError, match="this one"):
+        for_each_chunk(work, RANGES)
+    count = len(done)
+    assert count < 5
+    time.sleep(0.05)
+    assert len(done) == count  # nobody goes on behind the caller's back
+
+
+@pytest.mark.parametrize("waiting", [True, False])
+def test_ctrl_c_ends_the_work_after_the_chunks_that_are_begun(waiting: bool) -> None:
+    """In the caller's own chunk, or while it waits for another's."""
+    caller = threading.get_ident()
+    ranges = RANGES[:2] if waiting else RANGES
+    done = []
+
+    def work(first: int, last: int) -> None:
+        if threading.get_ident() != caller:
+            time.sleep(0.3)
+            if waiting:
+                _interrupt()
+                time.sleep(0.3)
+        elif waiting:
+            time.sleep(0.05)
+        else:
+            time.sleep(0.05)
+            raise KeyboardInterrupt
+        done.append(first)
+
+    begin = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        for_each_chunk(work, ranges)
+    assert time.monotonic() - begin < 5
+    assert len(done) <= 2
+
+
+def _interrupt() -> None:
+    import os
+    import signal
+
+    os.kill(os.getpid(), signal.SIGINT)

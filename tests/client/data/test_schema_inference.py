@@ -1,0 +1,199 @@
+"""A first schema from files as people have them: every column is shown, with its reason."""
+
+import re
+import subprocess
+import sys
+
+import numpy as np
+import polars as pl
+import pytest
+
+from parley.client.data.records import DataError, read_records
+from parley.client.data.schema import Schema, SchemaError
+from parley.client.data.schema_inference import infer_schema
+
+
+def reading(inferred, name):
+    return next(column for column in inferred.columns if column.name == name)
+
+
+def patients(tmp_path, *, encoding="utf-8", separator=",", end="\n", decimal=".", odd=()):
+    """600 patients of three hospitals, a tenth of the blood pressures missing in five spellings."""
+    rng = np.random.default_rng(4)
+    header = ["id", '"ward ""old"" or new"', " age", "pressure", "note", "seen", "sick"]
+    lines = [separator.join(header)]
+    for k in range(600):
+        pressure = f"{rng.uniform(90, 180):.1f}".replace(".", decimal)
+        if k % 10 == 3:
+            pressure = ["NA", "", "null", "?", "-"][k // 10 % 5]
+        ward = ["Köln", "São Paulo", '"Zürich, ""Spital"""'][k % 3]
+        age = dict(odd).get(k, str(rng.integers(18, 95)))
+        cells = [
+            str(7000 + k), ward, age, pressure, f"note {k}", f"2024-01-{k % 28 + 1:02}",
+            ["no", "yes"][int(rng.random() < 0.4)],
+        ]  # fmt: skip
+        lines.append(separator.join(cells))
+    path = tmp_path / "patients.csv"
+    path.write_bytes((end.join(lines) + end + end).encode(encoding))
+    return path
+
+
+WRITTEN = {
+    "plain": {},
+    "byte-order mark and CRLF": {"encoding": "utf-8-sig", "end": "\r\n"},
+    "German Excel": {"encoding": "cp1252", "separator": ";", "decimal": ",", "end": "\r\n"},
+    "tabs": {"separator": "\t"},
+    "Unicode text": {"encoding": "utf-16", "separator": "\t", "end": "\r\n"},
+}
+
+
+@pytest.mark.parametrize("case", WRITTEN)
+def test_a_messy_file_gives_a_schema_that_reads_it_with_nothing_dropped_silently(case, tmp_path):
+    path = patients(tmp_path, **WRITTEN[case])
+    inferred = infer_schema(path, label="sick")
+    kinds = {column.name: column.entry["kind"] for column in inferred.columns}
+    assert kinds == {
+        "id": "ignore",
+        'ward "old" or new': "categorical",
+        "age": "numeric",
+        "pressure": "numeric",
+        "note": "ignore",
+        "seen": "ignore",
+        "sick": "label",
+    }
+    assert "identifier" in reading(inferred, "id").why
+    assert "600 distinct texts" in reading(inferred, "note").why
+    assert "dates" in reading(inferred, "seen").why
+    pressure = reading(inferred, "pressure")
+    assert "60 of 600 missing (10 %" in pressure.remarks[0]
+    assert pressure.entry["missing"] == 100
+    assert reading(inferred, 'ward "old" or new').entry["categories"][0] == "Köln"
+    schema = Schema.from_toml(inferred.text)
+    assert set(schema.file.null_values) == {"NA", "null", "?", "-"}
+    records = read_records(path, schema, "logistic", group_column='ward "old" or new')
+    assert len(records) == 600
+    assert records.clamped == {}
+    assert set(records.groups) == {"Köln", "São Paulo", 'Zürich, "Spital"'}
+
+
+def test_at_most_1_percent_of_odd_cells_are_named_with_their_lines_and_not_left_out(tmp_path):
+    path = patients(tmp_path, odd={17: "oops", 400: "40ish"})
+    inferred = infer_schema(path, label="sick")
+    age = reading(inferred, "age")
+    assert age.entry["kind"] == "numeric"
+    assert "'oops', '40ish' in lines 19, 402" in age.remarks[0]
+    assert "oops" not in inferred.text
+    with pytest.raises(DataError, match="line 19, column 'age': Expected a number, got 'oops'"):
+        read_records(path, Schema.from_toml(inferred.text), "logistic")
+
+
+def test_more_odd_cells_make_it_a_column_of_texts_and_the_terminal_says_why(tmp_path):
+    path = patients(tmp_path, odd={k: f"about {k}" for k in range(0, 600, 50)})
+    age = reading(infer_schema(path, label="sick"), "age")
+    assert age.entry["kind"] == "ignore"
+    assert "more than 1 %" in age.why
+    assert "12 of 600 cells not a number" in age.remarks[0]
+    assert "'about 0', 'about 50'" in age.remarks[0]
+    assert "lines 2, 52" in age.remarks[0]
+
+
+def test_missing_labels_are_shown_and_left_to_a_persons_decision(tmp_path):
+    path = tmp_path / "d.csv"
+    path.write_text(
+        "x,y\n" + "".join(f"{k * 3 % 7},{['yes', 'no', 'NA', ''][k % 4]}\n" for k in range(40))
+    )
+    inferred = infer_schema(path)
+    label = reading(inferred, "y")
+    assert label.entry == {"kind": "label", "positive": ["yes"], "negative": ["no"]}
+    assert "20 of 40 missing (50 %: NA 10, empty 10) in lines 4, 5, 8, 9, 12" in label.remarks[0]
+    with pytest.raises(DataError, match="a label in every record"):
+        read_records(path, Schema.from_toml(inferred.text), "logistic")
+    text = inferred.text.replace('kind = "label"', 'kind = "label", missing = "drop"')
+    assert len(read_records(path, Schema.from_toml(text), "logistic")) == 20
+
+
+def test_the_schema_quotes_no_cell_beyond_ranges_and_categories(tmp_path):
+    # It is made to be shared: what names a line or a single cell is for the terminal alone.
+    text = infer_schema(patients(tmp_path, odd={5: "Mrs Miller"}), label="sick").text
+    comments = [line for line in text.splitlines() if line.startswith("#")]
+    assert "NO PRIVACY BUDGET COVERS" in text
+    assert not re.search(r"Miller|note \d|line|2024|700\d", "\n".join(comments).lower())
+
+
+def test_how_a_file_is_written_can_be_said_instead_of_found_out(tmp_path):
+    path = patients(tmp_path, encoding="cp1252", separator=";")
+    with pytest.raises(DataError, match=r"line 2: Expected text in utf-8 .*got byte 0xf6"):
+        infer_schema(path, encoding="utf-8")
+    with pytest.raises(DataError, match="line 4: Expected 1 fields, got 2"):
+        infer_schema(path, separator=",")
+    with pytest.raises(SchemaError, match="one ASCII character"):
+        infer_schema(path, separator=", ")
+    with pytest.raises(SchemaError, match="windows-1252"):
+        infer_schema(path, encoding="cp1252")
+    bare = tmp_path / "bare.csv"
+    bare.write_text("1,2,0\n3,4,1\n5,9,0\n")
+    assert "--no-header" in infer_schema(bare).remarks[0]
+    assert infer_schema(bare, header=False).records == 3
+
+
+def test_a_decimal_comma_is_read_and_a_point_beside_it_refused(tmp_path):
+    path = tmp_path / "d.csv"
+    path.write_text("x;y\n1,5;0\n-0,25;1\n2;1\n")
+    schema = Schema.from_toml(infer_schema(path).text)
+    assert schema.file.decimal == ","
+    assert schema.columns["x"].range == (-1, 2)
+    read = read_records(path, schema, "logistic").features[:, 0]
+    np.testing.assert_allclose(read, [2 / 3, -0.5, 1], rtol=1e-11)
+    # Saved again with points, it is the same data set.
+    pointed = tmp_path / "p.csv"
+    pointed.write_text("x,y\n2,1\n1.50,0\n-.25,1\n")
+    same = Schema.from_toml(infer_schema(pointed).text)
+    contents = {
+        str(read_records(*one, "logistic").contents) for one in ((path, schema), (pointed, same))
+    }
+    assert len(contents) == 1
+    path.write_text("x;y\n1.500;0\n-0,25;1\n")
+    with pytest.raises(DataError, match=r"line 2, column 'x': Expected a number, got '1\.500'"):
+        read_records(path, schema, "logistic")
+
+
+@pytest.mark.parametrize("large", ["inf", "1e999", "1e308", "-1.7e308"])
+def test_values_without_a_range_of_numbers_are_ignored_with_that_reason(large, tmp_path):
+    path = tmp_path / "d.csv"
+    path.write_text(f"x,z,y\n1,{large},0\n3,2,1\n2,3,1\n")
+    column = reading(infer_schema(path), "z")
+    assert column.entry == {"kind": "ignore"}
+    assert "infinite" in column.why
+
+
+def test_numbers_that_a_parquet_file_stores_as_text_are_not_taken_for_numbers(tmp_path):
+    path = tmp_path / "d.parquet"
+    columns = {"x": ["1", "2", "NA"] * 9, "z": [1.0, None, 3] * 9, "y": [0, 1, 1] * 9}
+    pl.DataFrame(columns).write_parquet(path)
+    inferred = infer_schema(path)
+    assert reading(inferred, "x").entry == {
+        "kind": "categorical", "categories": ["1", "2"], "other": True,
+    }  # fmt: skip
+    assert reading(inferred, "z").entry["missing"] == 2
+    assert len(read_records(path, Schema.from_toml(inferred.text), "logistic")) == 27
+
+
+def test_the_terminal_lists_every_column_with_its_reading(tmp_path):
+    path = patients(tmp_path, encoding="cp1252", separator=";", odd={17: "oops"})
+    done = subprocess.run(
+        [sys.executable, "-m", "parley", "schema", "infer", str(path), "--label", "sick"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"COLUMNS": "200", "PYTHONIOENCODING": "utf-8"},
+    )
+    assert Schema.from_toml(done.stdout).label_column == "sick"
+    shown = done.stderr
+    assert "600 records" in shown
+    assert "encoding windows-1252" in shown
+    assert "separator semicolon" in shown
+    for name, kind in (("id", "ignore"), ("age", "numeric"), ("seen", "ignore"), ("sick", "label")):
+        assert re.search(rf"^{name} +{kind} ", shown, re.MULTILINE), shown
+    assert "60 of 600 missing" in shown
+    assert "'oops' in line 19" in shown
+    assert "not covered by the privacy budget" in shown

@@ -1,0 +1,256 @@
+"""Clipped sums: all ways give those of a plain loop over records."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from parley.client.dp_sgd.clip_factors import MARGIN, clip_factors, clip_signs
+from parley.client.dp_sgd.clipping import WAYS, losses
+from parley.client.dp_sgd.clipping_many import parties_ghost
+from parley.client.models.networks import Network, NetworkError, check_layers
+
+CLIP = 0.3
+
+
+def plain_loop(network: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    total = None
+    for row, label in zip(x, y, strict=True):
+        network.zero_grad()
+        losses(network(row[None]), label[None]).sum().backward()
+        flat = torch.cat([p.grad.reshape(-1) for p in network.parameters()])
+        clipped = flat * min(1.0, CLIP * (1 - MARGIN) / float(flat.norm()))
+        total = clipped if total is None else total + clipped
+    network.zero_grad()
+    assert total is not None
+    return total
+
+
+class Branches(nn.Module):
+    """Linear layers that are not a chain."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right, self.last = nn.Linear(5, 3), nn.Linear(5, 3), nn.Linear(3, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.last(torch.tanh(self.left(x)) * self.right(x).sigmoid())
+        return scores
+
+
+def networks() -> dict[str, tuple[nn.Module, int]]:
+    torch.manual_seed(1)
+    return {
+        "mlp": (nn.Sequential(nn.Linear(7, 12), nn.Tanh(), nn.Linear(12, 4, bias=False)), 7),
+        "built-in": (Network.build("mlp", features=5, classes=4, hidden=(6, 3)).module, 5),
+        "branches": (Branches(), 5),
+        "cnn": (Network.build("cnn", features=256, classes=4).module, 256),
+        "wide-cnn": (
+            nn.Sequential(
+                nn.Unflatten(1, (1, 6, 6)),
+                nn.Conv2d(1, 5, 3, bias=False),
+                nn.ReLU(),
+                nn.Conv2d(5, 9, 3, padding=1, stride=3),
+                nn.Flatten(),
+                nn.Linear(36, 4),
+            ),
+            36,
+        ),
+        "places": (
+            nn.Sequential(
+                nn.Unflatten(1, (3, 5)), nn.Linear(5, 6), nn.Tanh(), nn.Flatten(), nn.Linear(18, 4)
+            ),
+            15,
+        ),
+        "norm": (
+            nn.Sequential(nn.Linear(7, 8), nn.LayerNorm(8), nn.Tanh(), nn.Linear(8, 4)),
+            7,
+        ),
+    }
+
+
+CASES = [
+    (name, way)
+    for name in ("mlp", "built-in", "branches", "cnn", "wide-cnn", "places", "norm")
+    for way in WAYS
+    if (name, way) != ("norm", "ghost")
+]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("name", "way"), CASES)
+def test_clipped_sums_are_those_of_a_plain_loop(name: str, way: str) -> None:
+    network, features = networks()[name]
+    network = network.double()
+    x = torch.randn(9, features, dtype=torch.float64)
+    y = torch.randint(0, 4, (9,))
+    total, norms = WAYS[way](network, x, y, CLIP)
+    torch.testing.assert_close(total, plain_loop(network, x, y), rtol=1e-9, atol=1e-10)
+    assert norms.shape == (9,)
+    assert float(norms.max()) > CLIP
+
+
+@pytest.mark.parametrize("name", ["mlp", "built-in", "branches", "cnn", "wide-cnn", "places"])
+def test_parties_together_give_the_sums_of_each_alone(name: str) -> None:
+    network, features = networks()[name]
+    network = network.double()
+    start = nn.utils.parameters_to_vector(network.parameters()).detach()
+    theta = start + 0.1 * torch.randn(3, len(start), dtype=torch.float64)
+    x = torch.randn(3, 6, features, dtype=torch.float64)
+    y = torch.randint(0, 4, (3, 6))
+    mask = torch.ones(3, 6, dtype=torch.float64)
+    mask[1, 4:] = 0
+    way = parties_ghost(network, x[0, 0])
+    together, norms = way.sums(theta, way.prepare(x.flatten(0, 1)).view(x.shape), y, mask, CLIP)
+    for party in range(3):
+        nn.utils.vector_to_parameters(theta[party], network.parameters())
+        there = mask[party] > 0
+        alone, own = WAYS["ghost"](network, x[party][there], y[party][there], CLIP)
+        torch.testing.assert_close(together[party], alone, rtol=1e-9, atol=1e-10)
+        torch.testing.assert_close(norms[party][there], own, rtol=1e-9, atol=1e-10)
+
+
+BROKEN = [math.nan, math.inf, -math.inf]
+"""Entries of rows whose gradients are not finite; a row of the largest float may be one, too."""
+
+
+def with_broken_rows(x: torch.Tensor) -> torch.Tensor:
+    """Row i of `[…, b, p]` holds `BROKEN[i]` somewhere; the rest are as they were."""
+    x = x.clone()
+    for row, entry in enumerate([*BROKEN, torch.finfo(x.dtype).max]):
+        x[..., row, row % x.shape[-1]] = entry
+        x[..., row, (row + 1) % x.shape[-1]] = entry
+    return x
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("name", "way"), CASES)
+def test_a_record_whose_gradient_is_not_finite_adds_zero_in_every_way(
+    name: str, way: str, dtype: torch.dtype
+) -> None:
+    network, features = networks()[name]
+    network = network.to(dtype)
+    x, y = torch.randn(9, features, dtype=dtype), torch.randint(0, 4, (9,))
+    x = with_broken_rows(x)
+    total, norms = WAYS[way](network, x, y, CLIP)
+    finite = norms.isfinite()
+    assert not finite[:3].any()
+    assert finite[4:].all()
+    without, _ = WAYS[way](network, x[finite], y[finite], CLIP)
+    torch.testing.assert_close(total, without, rtol=1e-4, atol=1e-5)
+    assert clip_signs(norms, CLIP).abs().max() <= 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", ["mlp", "built-in", "branches", "cnn", "wide-cnn", "places"])
+def test_a_record_whose_gradient_is_not_finite_adds_zero_among_parties_too(
+    name: str, dtype: torch.dtype
+) -> None:
+    network, features = networks()[name]
+    network = network.to(dtype)
+    start = nn.utils.parameters_to_vector(network.parameters()).detach()
+    theta = start + 0.1 * torch.randn(3, len(start), dtype=dtype)
+    x = torch.randn(3, 6, features, dtype=dtype)
+    x[1] = with_broken_rows(x[1])
+    y, mask = torch.randint(0, 4, (3, 6)), torch.ones(3, 6, dtype=dtype)
+    way = parties_ghost(network, x[0, 0])
+    prepared = way.prepare(x.flatten(0, 1)).view(x.shape)
+    together, norms = way.sums(theta, prepared, y, mask, CLIP)
+    finite = norms.isfinite()
+    assert finite[1].tolist()[:3] == [False] * 3
+    assert finite[[0, 2]].all()
+    broken_places = x.clone()
+    broken_places[1] = torch.where(finite[1][:, None], x[1], 0.0)
+    prepared = way.prepare(broken_places.flatten(0, 1)).view(x.shape)
+    without, _ = way.sums(theta, prepared, y, mask * finite, CLIP)
+    torch.testing.assert_close(together, without, rtol=1e-4, atol=1e-5)
+
+
+def test_a_sign_says_whether_the_factor_is_below_one_and_never_jumps() -> None:
+    clip = CLIP * (1 - MARGIN)
+    norms = torch.tensor([0.0, clip * 0.999, clip * (1 + 1.01 * MARGIN), 5.0, torch.inf])
+    assert clip_signs(norms, CLIP).tolist() == [-1, -1, 1, 1, 1]
+    assert ((clip_factors(norms, CLIP) < 1) == (clip_signs(norms, CLIP) > 0)).all()
+    near = torch.linspace(clip * (1 - MARGIN), clip * (1 + 2 * MARGIN), 10_001, dtype=torch.float64)
+    signs = clip_signs(near, CLIP)
+    assert signs.abs().max() == 1
+    # Rounding of a norm by 2⁻⁴⁰ moves a sign by 2⁻²⁹, wherever it is.
+    moved = clip_signs(near * (1 + 2.0**-40), CLIP) - signs
+    assert float(moved.abs().max()) <= 2.0**-28
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_record_with_a_huge_gradient_adds_at_most_the_clip_norm() -> None:
+    network, features = networks()["mlp"]
+    x, y = torch.randn(5, features), torch.randint(0, 4, (5,))
+    for way in WAYS.values():
+        before, _ = way(network, x[:4], y[:4], CLIP)
+        x[4] = 1e6
+        after, _ = way(network, x, y, CLIP)
+        assert float((after - before).norm()) <= CLIP
+
+
+@pytest.mark.parametrize("name", ["built-in", "branches"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_huge_record_adds_at_most_the_clip_norm_where_parties_are_together(name, dtype) -> None:
+    network, features = networks()[name]
+    network = network.to(dtype)
+    theta = nn.utils.parameters_to_vector(network.parameters()).detach().repeat(2, 1)
+    x = torch.randn(2, 5, features, dtype=dtype)
+    y, mask = torch.randint(0, 4, (2, 5)), torch.ones(2, 5, dtype=dtype)
+    way = parties_ghost(network, x[0, 0])
+
+    def sums() -> torch.Tensor:
+        return way.sums(theta, way.prepare(x.flatten(0, 1)).view(x.shape), y, mask, CLIP)[0]
+
+    mask[1, 4] = 0
+    before = sums()
+    x[1, 4], mask[1, 4] = 1e6, 1
+    moved = (sums() - before).norm(dim=1)
+    assert float(moved[0]) == 0
+    assert 0.9 * CLIP < float(moved[1]) <= CLIP
+
+
+@pytest.mark.parametrize(
+    ("layer", "instead"),
+    [
+        (nn.BatchNorm1d(4), "GroupNorm"),
+        (nn.SyncBatchNorm(4), "GroupNorm"),
+        (nn.InstanceNorm1d(4, track_running_stats=True), "GroupNorm"),
+        (nn.Dropout(0.5), "p to 0"),
+    ],
+)
+def test_layers_that_mix_records_are_refused_by_name(layer: nn.Module, instead: str) -> None:
+    with pytest.raises(NetworkError, match=f"{type(layer).__name__}.*{instead}"):
+        check_layers(nn.Sequential(nn.Linear(4, 4), layer))
+
+
+def test_models_that_cannot_be_loaded_say_why(tmp_path) -> None:
+    def build(kind: str) -> Network:
+        return Network.build(kind, features=4, classes=2)
+
+    with pytest.raises(NetworkError, match="model file at"):
+        build("nowhere.py:net")
+    with pytest.raises(NetworkError, match="Cannot import"):
+        build("no_such_module_here:net")
+    with pytest.raises(NetworkError, match="function 'net'"):
+        build("math:net")
+    with pytest.raises(NetworkError, match="16 × 16"):
+        build("cnn")
+    mine = tmp_path / "mine.py"
+    mine.write_text(
+        "import torch\ndef net(features, classes):\n"
+        "    return torch.nn.Linear(features, classes)\n"
+        "def wrong(features, classes):\n    return torch.nn.Linear(features, classes + 1)\n"
+    )
+    assert build(f"{mine}:net").dimension == 10
+    with pytest.raises(NetworkError, match=r"shape \[2, 2\]"):
+        build(f"{mine}:wrong")
+
+
+def test_layers_in_eval_mode_keep_records_apart() -> None:
+    check_layers(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.5)).eval())
+    with pytest.raises(NetworkError, match="GroupNorm"):  # no statistics of its own
+        check_layers(nn.BatchNorm1d(4, track_running_stats=False).eval())

@@ -1,0 +1,375 @@
+"""A plan that claims less than its task costs is declined, and so is what the owner excludes."""
+
+import fcntl
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from parley.client.algorithms.registry import describe_task
+from parley.client.contract.protocol import WIRE_VERSION
+from parley.privacy.mechanisms.table import LaplaceAsPrinted
+from parley.secure_agg.interface import Mode
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory, wired):
+    return wired.World(tmp_path_factory.mktemp("parties"), reopen=False)
+
+
+@pytest.fixture(scope="module")
+def network_world(tmp_path_factory, wired):
+    overrides = ("algorithm.kind=fedavg", "model.kind=mlp", "model.hidden=[3]")
+    overrides += ("dp-sgd.local-steps=2", "privacy.noise=gaussian")
+    return wired.World(tmp_path_factory.mktemp("parties"), overrides=overrides, reopen=False)
+
+
+@pytest.fixture(scope="module")
+def counting_world(tmp_path_factory, wired):
+    overrides = ("algorithm.kind=fedavg", "model.kind=mlp", "model.hidden=[3]")
+    overrides += ("dp-sgd.local-steps=2", "dp-sgd.clipped-fraction-share=0.1")
+    return wired.World(tmp_path_factory.mktemp("parties"), overrides=overrides, reopen=False)
+
+
+def refused(world, wired, *, plan=None, task=None, **head):
+    plan = world.plan if plan is None else plan
+    head = {"plan": plan.to_json(), **({"task": task} if task else {}), **head}
+    reply = world.ask(0, "join", **world.join_head(**head))
+    assert reply.head["status"] == "refused"
+    return wired.reason(reply)
+
+
+def test_the_honest_proposals_are_accepted(world, network_world, counting_world, wired):
+    for each in (world, network_world, counting_world):
+        wired.ok(each.ask(0, "join", **each.join_head("01" * 16)))
+
+
+def mechanism(plan, **changes):
+    return replace(plan, mechanism=replace(plan.mechanism, **changes))
+
+
+CLAIMS = {
+    "half the sensitivity": (lambda p: replace(p, sensitivity=p.sensitivity / 2), "sensitivity"),
+    "half the noise's": (
+        lambda p: mechanism(p, sensitivity=p.mechanism.sensitivity / 2),
+        "sensitivity",
+    ),
+    "no share of the grid": (
+        lambda p: mechanism(p, sensitivity=p.encoding.scale * p.sensitivity),
+        "sensitivity",
+    ),
+    "a shorter gradient": (lambda p: replace(p, lipschitz=p.lipschitz / 2), "sensitivity"),
+    "more records than there are": (lambda p: replace(p, min_records=41), "too-few-records"),
+    "a fraction of a record": (lambda p: replace(p, mean_records=0.2), "sensitivity"),
+    "a grid that is too short": (
+        lambda p: replace(p, encoding=replace(p.encoding, bound=p.encoding.bound / 2)),
+        "sensitivity",
+    ),
+    "a sum that wraps around": (
+        lambda p: replace(
+            p,
+            encoding=replace(
+                p.encoding, scale_bits=30 - int(np.ceil(np.log2(p.encoding.bound))), ring_bits=32
+            ),
+            mechanism=replace(p.mechanism, sensitivity=1e12),
+        ),
+        "sensitivity",
+    ),
+    "another dimension": (
+        lambda p: replace(p, dimension=6, mechanism=replace(p.mechanism, dimension=6)),
+        "model",
+    ),
+    "another unit": (lambda p: replace(p, unit=type(p.unit)("party")), "unit"),
+    "another relation": (
+        lambda p: replace(p, neighbouring=type(p.neighbouring)("add-or-remove-one")),
+        "neighbouring",
+    ),
+    "a sum of one": (lambda p: replace(p, min_survivors=1), "cohort-too-small"),
+    "more survivors than the protocol": (
+        lambda p: replace(p, min_survivors=3),
+        "cohort-too-small",
+    ),
+    "a law that is not accepted": (
+        lambda p: replace(
+            p,
+            mechanism=LaplaceAsPrinted(
+                sensitivity=p.mechanism.sensitivity, dimension=p.dimension, epsilon=0.1
+            ),
+        ),
+        "mechanism",
+    ),
+    "noise inside the party": (
+        lambda p: replace(p, noise_point=type(p.noise_point)("party")),
+        "mechanism",
+    ),
+    "noise in shares": (
+        lambda p: replace(p, noise_point=type(p.noise_point)("share")),
+        "mechanism",
+    ),
+    "a calibration that is not accepted": (
+        lambda p: replace(p, calibration="as-printed"),
+        "calibration",
+    ),
+    "noise from a seed": (lambda p: replace(p, seeded=True), "seeded-noise"),
+    "another algorithm": (lambda p: replace(p, algorithm="fedavg"), "algorithm"),
+    "another λ": (lambda p: replace(p, lambda_=p.lambda_ * 2), "algorithm"),
+    "another ring": (
+        lambda p: replace(p, encoding=replace(p.encoding, ring_bits=64)),
+        "protocol",
+    ),
+    "another run": (lambda p: replace(p, run_id="r-2"), "wrong-run"),
+    "another cohort": (lambda p: replace(p, parties=4), "wrong-run"),
+}
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_a_plan_that_is_not_what_it_says_is_declined(world, wired, claim):
+    change, expected = CLAIMS[claim]
+    assert refused(world, wired, plan=change(world.plan)) == expected
+
+
+def settings(world, **changes):
+    task = describe_task(world.algorithm)
+    return {**task, "settings": {**task["settings"], **changes}}
+
+
+def test_a_task_that_says_its_gradients_are_shorter_is_declined(world, wired):
+    lying = replace(world.algorithm, lipschitz=world.algorithm.lipschitz / 10)
+    task = describe_task(lying)
+    plan = replace(world.plan, sensitivity=world.plan.sensitivity / 10, lipschitz=lying.lipschitz)
+    assert refused(world, wired, task=task, plan=plan) == "sensitivity"
+    clipped = replace(world.plan, clip_norm=world.plan.lipschitz / 2)
+    wired.ok(world.ask(0, "join", **world.join_head("02" * 16, plan=clipped.to_json())))
+
+
+def test_a_model_that_does_not_fit_the_rows_or_the_policy_is_declined(world, wired):
+    task = describe_task(world.algorithm)
+    wide = {**task, "model": {**task["model"], "features": 9}}
+    assert refused(world, wired, task=wide) == "model"
+    huge = {**task, "model": {**task["model"], "features": 10**8}}
+    assert refused(world, wired, task=huge) == "model"
+    unknown = {**task, "model": {**task["model"], "loss": {"kind": "elephant"}}}
+    assert refused(world, wired, task=unknown) == "model"
+    assert refused(world, wired, task={**task, "kind": "elephant"}) == "algorithm"
+    assert refused(world, wired, task={**task, "model": 5}) == "protocol"
+    assert refused(world, wired, task=settings(world, momentum="much")) == "protocol"
+    assert refused(world, wired, label="ridge-ish") == "model"
+    assert refused(world, wired, intercept=False, rounds=0) == "protocol"
+
+
+def test_code_of_ones_own_runs_only_where_the_owner_lists_it(network_world, wired):
+    task = describe_task(network_world.algorithm)
+    for kind in ("os:getcwd", "tests.client.conftest:World", "pca-mlp"):
+        other = {**task, "network": {**task["network"], "kind": kind}}
+        assert refused(network_world, wired, task=other) == "model"
+    huge = {**task, "network": {**task["network"], "hidden": [10**7, 10**7]}}
+    assert refused(network_world, wired, task=huge) == "model"
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value", "expected"),
+    [
+        ("training", "noise_multiplier", 0.01, "mechanism"),
+        ("training", "clip_norm", 100.0, "sensitivity"),
+        ("training", "sampling_rate", 1.0, "mechanism"),
+        ("training", "steps", 50, "mechanism"),
+        ("training", "steps", 10**9, "algorithm"),
+        ("training", "way", "shortcut", "algorithm"),
+        ("settings", "neighbouring", "add-or-remove-one", "neighbouring"),
+        ("settings", "unit", "party", "unit"),
+        ("settings", "seed", 5, "seeded-noise"),
+        ("settings", "update_bound", 1e9, "sensitivity"),
+        ("network", "classes", 3, "model"),
+    ],
+)
+def test_training_with_less_noise_than_the_plan_charges_is_declined(
+    network_world, wired, section, key, value, expected
+):
+    task = describe_task(network_world.algorithm)
+    other = {**task, section: {**task[section], key: value}}
+    got = refused(network_world, wired, task=other)
+    assert got == expected or (key == "clip_norm" and got == "mechanism")
+
+
+COUNTS = {
+    "a plan without its coordinate": (
+        lambda p: replace(
+            p, dimension=p.dimension - 1, mechanism=replace(p.mechanism, dimension=p.dimension - 1)
+        ),
+        "model",
+    ),
+    "noise of another dimension": (
+        lambda p: mechanism(p, dimension=p.dimension - 1),
+        "protocol",
+    ),
+    "another share": (lambda p: mechanism(p, clipped_share=0.2), "mechanism"),
+    "no share": (lambda p: mechanism(p, clipped_share=0.0), "mechanism"),
+    "more noise than there is": (
+        lambda p: mechanism(p, noise_multiplier=p.mechanism.gradient_multiplier),
+        "mechanism",
+    ),
+}
+
+
+@pytest.mark.parametrize("claim", COUNTS)
+def test_a_plan_that_is_not_what_its_count_costs_is_declined(counting_world, wired, claim):
+    change, expected = COUNTS[claim]
+    assert refused(counting_world, wired, plan=change(counting_world.plan)) == expected
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value", "expected"),
+    [
+        ("training", "clipped_share", 0.0, "protocol"),
+        ("training", "clipped_share", 0.2, "mechanism"),
+        ("training", "clipped_share", 1.0, "protocol"),
+        ("settings", "clipped_reach", 0.0, "protocol"),
+        ("settings", "clipped_reach", -1.0, "protocol"),
+        ("settings", "unit", "party", "protocol"),
+        ("settings", "both", True, "protocol"),
+    ],
+)
+def test_a_count_that_the_task_gives_another_share_or_unit_is_declined(
+    counting_world, wired, section, key, value, expected
+):
+    task = describe_task(counting_world.algorithm)
+    other = {**task, section: {**task[section], key: value}}
+    assert refused(counting_world, wired, task=other) == expected
+
+
+def test_a_task_that_counts_where_the_plan_does_not_is_declined(
+    network_world, counting_world, wired
+):
+    task = describe_task(counting_world.algorithm)
+    assert refused(network_world, wired, task=task) == "model"
+
+
+def test_parameters_weaker_than_the_owner_allows_are_declined(world, wired):
+    def with_parameters(**changes):
+        run = world.parameters(**changes)
+        return refused(world, wired, parameters=run.to_bytes().hex())
+
+    assert with_parameters(parties=4) == "wrong-run"
+    assert with_parameters(rounds=8 * (world.rounds + 1) + 1) == "protocol"
+    assert with_parameters(active=False) == "protocol"
+    assert with_parameters(mode=Mode.OPTIMISTIC, minimum_survivors=1) == "cohort-too-small"
+    assert with_parameters(mode=Mode.OPTIMISTIC) == "protocol"
+    assert with_parameters(session="0b" * 16) == "wrong-run"
+    assert refused(world, wired, parameters="00") == "protocol"
+
+
+def test_what_a_run_may_ask_beforehand(world, wired):
+    assert world.inspect(sizes=False).head["records"] is None
+    assert wired.reason(world.inspect(dataset="wing")) == "unknown-dataset"
+    assert wired.reason(world.inspect(dataset=["ward"])) == "unknown-dataset"
+    assert wired.reason(world.inspect(label="elephant")) == "model"
+    assert wired.reason(world.inspect(clock=wired.NOW + 301)) == "clock-skew"
+    assert wired.reason(world.inspect(clock=True)) == "protocol"
+    assert wired.reason(world.inspect(clock=10**400)) == "protocol"
+    assert wired.reason(world.inspect(version=WIRE_VERSION + 1)) == "version"
+    assert wired.reason(world.inspect(version=True)) == "version"
+    assert wired.reason(world.inspect(more=1)) == "protocol"
+    assert wired.reason(world.ask(0, "survivors", [b""], session="0f" * 16)) == "unknown-session"
+    assert wired.reason(world.ask(0, "survivors", [b""], session="../../etc")) == "protocol"
+    assert wired.reason(world.ask(0, "finish", [b""], session="0f" * 16)) == "protocol"
+
+
+def test_what_the_owner_does_not_disclose_or_serve(tmp_path, wired):
+    world = wired.World(tmp_path)
+    world.consent({"disclose-size": False})
+    assert wired.reason(world.inspect()) == "sizes-not-disclosed"
+    weighted = replace(world.plan, weights="size")
+    assert refused(world, wired, plan=weighted) == "sizes-not-disclosed"
+    world.consent({}, neighbouring="add-or-remove-one")
+    assert wired.reason(world.inspect()) == "sizes-not-disclosed"
+    world.consent({}, prepared="elsewhere.npz")
+    assert wired.reason(world.inspect()) == "data-unreadable"
+    world.consent({"algorithms": ["fedavg"]})
+    assert refused(world, wired) == "algorithm"
+    world.consent({"models": ["ridge"]})
+    assert refused(world, wired) == "model"
+    world.consent({"min-survivors": 3})
+    assert refused(world, wired) == "cohort-too-small"
+    world.consent({"min-degree": 3})
+    assert refused(world, wired) == "protocol"
+    world.consent({"corrupt": None})  # of three parties one may be corrupt: the run assumes none
+    assert refused(world, wired) == "protocol"
+    world.consent({}, epsilon=0.001)
+    assert refused(world, wired) == "budget-exhausted"
+    world.consent({})
+    wired.ok(world.ask(0, "join", **world.join_head()))
+    world.consent({}, epsilon=51)  # a budget is fixed at its first use
+    assert refused(world, wired, session="0b" * 16) == "data-unreadable"
+    (world.folders[0] / "ledger.sqlite").write_bytes(b"no ledger")
+    world.consent({})
+    assert refused(world, wired, session="0b" * 16) == "error"
+
+
+def test_a_request_that_finds_another_one_at_work_is_told_so(world, wired):
+    with (world.folders[0] / "party.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert wired.reason(world.inspect()) == "busy"
+    wired.ok(world.inspect())
+
+
+def test_seeded_noise_is_for_who_says_so(tmp_path, wired):
+    world = wired.World(tmp_path, policy={"allow-seeded-noise": True})
+    seeded = replace(world.plan, seeded=True)
+    wired.ok(world.ask(0, "join", **world.join_head(plan=seeded.to_json())))
+
+
+def test_a_model_outside_the_ball_that_ridge_is_bounded_on_is_declined(tmp_path, wired):
+    world = wired.World(tmp_path, overrides=("model.kind=ridge",))
+    world.join(label="ridge")
+    radius = world.algorithm.model.kind.theta_radius
+    inside = np.full(5, radius / np.sqrt(5))
+    answers = world.vectors(1, state=world.state(inside * 1.0000001))
+    assert {wired.reason(a) for a in answers.values()} == {"sensitivity"}
+    world.prepare(2)
+    projected = world.algorithm.model.project(inside * 7)
+    answers = world.vectors(2, state=world.state(projected))
+    assert {a.head["status"] for a in answers.values()} == {"ok"}
+
+
+def test_a_mean_size_that_makes_weights_larger_than_the_plan_says_is_declined(tmp_path, wired):
+    world = wired.World(tmp_path, overrides=("parties.weights=size",))
+    lower = replace(world.plan, mean_records=world.plan.mean_records - 0.1)
+    assert refused(world, wired, plan=lower) == "sensitivity"
+    wired.ok(world.ask(0, "join", **world.join_head()))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [("unit", "party", "unit"), ("neighbouring", "add-or-remove-one", "neighbouring")],
+)
+def test_a_linear_model_is_proved_for_one_replaced_record_only(
+    tmp_path, wired, key, value, expected
+):
+    world = wired.World(tmp_path, **{key: value})
+    other = replace(world.plan, **{key: type(getattr(world.plan, key))(value)})
+    assert refused(world, wired, plan=other) == expected
+
+
+def test_a_model_of_other_classes_than_the_labels_is_declined(tmp_path, wired):
+    world = wired.World(tmp_path, classes=3)
+    assert refused(world, wired) == "model"
+
+
+def test_an_optimum_less_certain_than_the_noise_allows_for_is_declined(tmp_path, wired):
+    world = wired.World(tmp_path, overrides=("algorithm.kind=output-perturbation",))
+    looser = replace(world.plan, tolerance=world.plan.tolerance * 2)
+    assert refused(world, wired, plan=looser) == "sensitivity"
+    tighter = replace(world.plan, tolerance=world.plan.tolerance * 1e-9)
+    assert refused(world, wired, plan=tighter) == "sensitivity"
+    assert refused(world, wired, plan=replace(world.plan, tolerance=None)) == "algorithm"
+    assert refused(world, wired, plan=replace(world.plan, clip_norm=0.5)) == "algorithm"
+    for key, value in {"tolerance": 1e-12, "lambda_": 1e-12}.items():
+        # Problems whose certificate depends on what the records are.
+        hard = replace(world.algorithm, **{key: value})
+        plan = replace(world.plan, lambda_=hard.lambda_, tolerance=hard.tolerance * hard.lipschitz)
+        assert refused(world, wired, task=describe_task(hard), plan=plan) == "algorithm"
+    ball = describe_task(world.algorithm)
+    loss = {"kind": "ridge", "radius": 1.0, "label_bound": 1.0}
+    ball = {**ball, "model": {**ball["model"], "loss": loss}}
+    assert refused(world, wired, task=ball) == "algorithm"
+    wired.ok(world.ask(0, "join", **world.join_head()))

@@ -1,0 +1,334 @@
+"""The party's service over the wire: sums that agree to the bit, charged once, by any process."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from parley.client.contract.protocol import encode_frame
+from parley.client.data.block import PartyBlock
+from parley.client.party import charging
+from parley.client.party.block_session import PartyPolicy, PartySession
+from parley.client.party.storage import Keeper
+from parley.privacy.accounting.composition import Composition
+from parley.privacy.ledger.ledger import Ledger
+from parley.secure_agg.interface import Mode
+from parley.secure_agg.messages import Survivors, decode, encode
+from parley.secure_agg.pairwise_server import Server
+
+
+def plain_sum(world, wired, state, parties=(0, 1, 2), number=1):
+    """What the parties' encoded contributions add up to, without any protocol."""
+    parts = [wired.rows_of(i, world.sizes[i]) for i in parties]
+    block = PartyBlock(
+        features=np.concatenate([rows for rows, _ in parts]),
+        labels=np.concatenate([labels for _, labels in parts]),
+        offsets=np.cumsum([0] + [len(labels) for _, labels in parts]),
+    )
+    session = PartySession(
+        block=block, algorithm=world.algorithm, policy=PartyPolicy(epsilon=50, delta=1e-5)
+    )
+    answer = session.answer(world.plan.at_round(number), state)
+    return answer.encoded.sum(axis=0, dtype=answer.encoded.dtype)
+
+
+def charged(world, party=0):
+    with Ledger.open(world.folders[party] / "ledger.sqlite", read_only=True) as ledger:
+        return [(r.entry.index, r.state.value, r.outcome) for r in ledger.entries()]
+
+
+@pytest.mark.parametrize("reopen", [True, False])
+def test_two_rounds_over_the_wire_give_the_plain_sum_whoever_serves_the_messages(
+    tmp_path, wired, reopen
+):
+    world = wired.World(tmp_path, reopen=reopen)
+    seen = wired.ok(world.inspect(2)).head
+    assert (seen["party"], seen["features"], seen["classes"], seen["records"]) == (2, 4, 0, 60)
+    world.join()
+    state = world.algorithm.init()
+    for number in (1, 2):
+        answers = world.vectors(number, number, state=world.state(state["theta"]))
+        assert [a.head["status"] for a in answers.values()] == ["ok"] * 3
+        result = world.opened()
+        np.testing.assert_array_equal(result, plain_sum(world, wired, state, number=number))
+        state = {"theta": state["theta"] + 0.125}
+    for i in range(3):
+        assert [(index, kind) for index, kind, _ in charged(world, i)] == [
+            (1, "committed"),
+            (2, "committed"),
+        ]
+        wired.ok(world.ask(i, "finish", session=world.session))
+        assert wired.reason(world.ask(i, "finish", session=world.session)) == "unknown-session"
+
+
+FIVE = (40, 50, 60, 45, 55)
+
+
+def test_a_party_that_falls_silent_is_left_out_of_the_sum(tmp_path, wired):
+    world = wired.World(tmp_path, sizes=FIVE)
+    world.join()
+    requests = world.round_requests(1)
+    for i in (0, 1, 2, 4):
+        world.server.on_vector(wired.ok(world.raw(i, encode_frame(requests[i]))).blobs[0])
+    total = world.opened()
+    rest = plain_sum(world, wired, world.algorithm.init(), parties=(0, 1, 2, 4))
+    np.testing.assert_array_equal(total, rest)
+
+
+def test_a_repeated_round_is_answered_with_the_same_contribution_and_charged_once(tmp_path, wired):
+    world = wired.World(tmp_path)
+    world.join()
+    world.vectors(1)  # the server gives the first attempt up
+    before = world.files(0)["state/" + next(n for n in names(world) if n.startswith("release-"))]
+    world.vectors(2)
+    first = world.opened()
+    assert [index for index, _, _ in charged(world)] == [1]
+    world.join(session="0b" * 16)  # and then it was killed, and resumes
+    world.vectors(1)
+    np.testing.assert_array_equal(world.opened(), first)
+    np.testing.assert_array_equal(first, plain_sum(world, wired, world.algorithm.init()))
+    assert [index for index, _, _ in charged(world)] == [1]
+    assert before
+
+
+def names(world, party=0):
+    return [path.name for path in (world.folders[party] / "state").iterdir()]
+
+
+def test_noise_inside_the_party_is_drawn_once_for_a_round(tmp_path, wired):
+    world = wired.World(
+        tmp_path,
+        overrides=(
+            "algorithm.kind=fedavg",
+            "model.kind=mlp",
+            "model.hidden=[3]",
+            "dp-sgd.local-steps=2",
+            "privacy.noise=gaussian",
+        ),
+    )
+    assert world.plan.noise_point == "party"
+    world.join()
+
+    def kept(party=0):
+        (name,) = [n for n in names(world, party) if n.startswith("release-")]
+        return (world.folders[party] / "state" / name).read_bytes()
+
+    world.vectors(1)
+    drawn = kept()
+    world.vectors(2)
+    first = world.opened()
+    assert kept()[-100:] == drawn[-100:]
+    world.join(session="0b" * 16)
+    world.vectors(1)
+    np.testing.assert_array_equal(world.opened(), first)
+    assert [index for index, _, _ in charged(world)] == [1]
+    world.vectors(2, 2)
+    assert kept()[-100:] != drawn[-100:]
+    assert [index for index, _, _ in charged(world)] == [1, 2]
+
+
+def test_an_earlier_round_cannot_be_computed_again_once_the_next_was_answered(tmp_path, wired):
+    world = wired.World(tmp_path)
+    world.join()
+    world.vectors(1, 1)
+    world.vectors(2, 2)
+    answers = world.vectors(3, 1, prepare=None)
+    assert [wired.reason(a) for a in answers.values()] == ["protocol"] * 3
+
+
+def test_another_model_or_plan_for_a_round_that_was_answered_is_refused(tmp_path, wired):
+    world = wired.World(tmp_path)
+    world.join()
+    world.vectors(1)
+    moved = world.state(world.algorithm.init()["theta"] + 1e-9)
+    answers = world.vectors(2, state=moved, prepare=3)
+    assert [wired.reason(a) for a in answers.values()] == ["plan-changed"] * 3
+    # Another plan within the session, and then a whole new session with another plan.
+    other = replace(world.plan, sensitivity=world.plan.sensitivity * 2)
+    world.prepare(3)
+    answers = world.vectors(3, plan=other, prepare=None)
+    assert [wired.reason(a) for a in answers.values()] == ["plan-changed"] * 3
+    world.propose("privacy.epsilon=2")
+    world.join(session="0b" * 16)
+    answers = world.vectors(1, prepare=None)
+    assert [wired.reason(a) for a in answers.values()] == ["plan-changed"] * 3
+    assert [index for index, _, _ in charged(world)] == [1]
+
+
+def test_a_budget_that_cannot_bear_all_rounds_declines_the_job_before_the_first(tmp_path, wired):
+    world = wired.World(tmp_path)
+    world.consent({}, party=1, epsilon=for_rounds(world, 1.5), **{"epsilon-per-job": 50.0})
+    reply = world.ask(1, "join", **world.join_head())
+    assert wired.reason(reply) == "budget-exhausted"
+    assert charged(world, 1) == []
+    world.join(rounds=1)
+    assert {a.head["status"] for a in world.vectors(1).values()} == {"ok"}
+    assert [index for index, _, _ in charged(world, 1)] == [1]
+
+
+def test_a_budget_that_another_job_took_since_declines_round_two(tmp_path, wired, monkeypatch):
+    world = wired.World(tmp_path)
+    world.consent({}, party=1, epsilon=for_rounds(world, 1.5), **{"epsilon-per-job": 50.0})
+    monkeypatch.setattr("parley.client.party.charging.check_room", lambda *_, **__: None)
+    world.join()
+    assert {a.head["status"] for a in world.vectors(1, 1).values()} == {"ok"}
+    world.opened()
+    answers = world.vectors(2, 2)
+    assert [a.head["status"] for a in answers.values()] == ["ok", "refused", "ok"]
+    assert wired.reason(answers[1]) == "budget-exhausted"
+    assert [index for index, _, _ in charged(world, 1)] == [1]
+    assert [index for index, _, _ in charged(world, 0)] == [1, 2]
+
+
+def for_rounds(world, count):
+    """An ε between those of ⌊count⌋ and ⌊count⌋ + 1 rounds."""
+    one = world.plan.event
+    spent = [Composition.empty().add(one, count=n).epsilon(1e-5)[1] for n in (1, 2)]
+    return spent[0] + (count - 1) * (spent[1] - spent[0])
+
+
+def test_a_job_may_not_take_more_than_its_share_though_it_lied_about_its_rounds(tmp_path, wired):
+    world = wired.World(tmp_path)
+    limit = Composition.empty().add(world.plan.event, count=1).epsilon(1e-5)[1] * 1.01
+    world.consent({}, **{"epsilon-per-job": limit})
+    reply = world.ask(0, "join", **world.join_head())
+    assert wired.reason(reply) == "budget-exhausted"  # it says that it wants three
+    world.join(rounds=1)
+    world.vectors(1)
+    answers = world.vectors(2, 2)
+    assert [wired.reason(a) for a in answers.values()] == ["wrong-run"] * 3
+    world.join(session="0b" * 16, rounds=1, plan=world.plan.to_json())
+    assert [index for index, _, _ in charged(world)] == [1]
+
+
+def test_a_computation_that_fails_is_charged_and_stays_failed(tmp_path, wired, monkeypatch):
+    world = wired.World(tmp_path, reopen=False)
+    world.join()
+    monkeypatch.setattr(PartySession, "answer", lambda *_: 1 / 0)
+    answers = world.vectors(1)
+    assert [a.head["status"] for a in answers.values()] == ["failed"] * 3
+    assert [wired.reason(a) for a in answers.values()] == ["error"] * 3
+    monkeypatch.undo()
+    world.prepare(2)
+    answers = world.vectors(2, prepare=None)
+    assert [a.head["status"] for a in answers.values()] == ["failed"] * 3
+    assert charged(world)[0][2]["answered"] is False
+
+
+def test_what_was_opened_for_one_list_is_not_opened_for_another(tmp_path, wired):
+    world = wired.World(tmp_path, sizes=FIVE)
+    world.join()
+    world.vectors(1)
+    world.opened()
+    world.join(session="0b" * 16)
+    requests = world.round_requests(1)
+    for i in range(4):  # the server says that party 4 fell silent
+        reply = wired.ok(world.raw(i, encode_frame(requests[i])))
+        world.server.on_vector(reply.blobs[0])
+    run, listed = world.server.run, world.server.close()
+    for i in range(4):
+        reply = world.ask(i, "survivors", [listed], session=world.session)
+        assert wired.reason(reply) == "other-survivors"
+        # The round is over: not even the list that it was opened for would be answered now.
+        every = encode(run, replace(decode(run, listed, Survivors), survivors=b"\xf8"))
+        again = world.ask(i, "survivors", [every], session=world.session)
+        assert wired.reason(again) == "protocol"
+
+
+@pytest.mark.parametrize("broken", ["settle", "keep_session", "keep_contribution"])
+def test_a_process_killed_anywhere_in_a_round_leaves_one_charge_and_one_contribution(
+    tmp_path, wired, monkeypatch, broken
+):
+    world = wired.World(
+        tmp_path,
+        overrides=(
+            "algorithm.kind=fedavg",
+            "model.kind=mlp",
+            "model.hidden=[3]",
+            "dp-sgd.local-steps=2",
+            "privacy.noise=gaussian",
+        ),
+    )
+    world.join()
+    made = []
+    computed = PartySession.answer
+
+    def counted(*args, **options):
+        made.append(1)
+        return computed(*args, **options)
+
+    def dies(*_, **__):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(PartySession, "answer", counted)
+    with monkeypatch.context() as patch:
+        patch.setattr(charging if broken == "settle" else Keeper, broken, dies)
+        answers = world.vectors(1)
+        assert [wired.reason(a) for a in answers.values()] == ["error"] * 3
+    first = {n: b for n, b in world.files(0).items() if "release-" in n}
+    assert bool(first) == (broken != "keep_contribution")
+    world.join(session="0b" * 16)
+    answers = world.vectors(1)
+    assert [a.head["status"] for a in answers.values()] == ["ok"] * 3
+    again = {n: b for n, b in world.files(0).items() if "release-" in n}
+    assert first in ({}, again)
+    # What was computed and never kept was never sent: computing it anew is no second release.
+    assert len(made) == (6 if broken == "keep_contribution" else 3)
+    assert [(index, kind) for index, kind, _ in charged(world)] == [(1, "committed")]
+    world.opened()
+
+
+def test_a_run_of_one_release_and_one_of_whole_parties_are_served_too(tmp_path, wired):
+    (tmp_path / "one").mkdir()
+    world = wired.World(tmp_path / "one", overrides=("algorithm.kind=output-perturbation",))
+    world.join()
+    world.vectors(1)
+    expected = plain_sum(world, wired, world.algorithm.init())
+    np.testing.assert_array_equal(world.opened(), expected)
+
+    (tmp_path / "two").mkdir()
+    world = wired.World(
+        tmp_path / "two",
+        overrides=(
+            "algorithm.kind=fedavg",
+            "model.kind=mlp",
+            "model.hidden=[3]",
+            "dp-sgd.local-steps=2",
+            "dp-sgd.party-clip-norm=0.5",
+            "dp-sgd.sampling-rate=0.3",
+            "privacy.noise=gaussian",
+            "privacy.unit=party",
+        ),
+        unit="party",
+    )
+    world.join()
+    world.vectors(1)
+    assert world.opened().any()
+
+
+def test_weights_by_size_are_weighed_by_the_party_itself(tmp_path, wired):
+    world = wired.World(tmp_path, overrides=("parties.weights=size",))
+    world.join()
+    world.vectors(1)
+    expected = plain_sum(world, wired, world.algorithm.init())
+    np.testing.assert_array_equal(world.opened(), expected)
+
+
+def test_one_stage_rounds_are_for_owners_who_do_not_insist_on_confirmation(tmp_path, wired):
+    world = wired.World(tmp_path, policy={"insist-on-confirmation": False})
+    world.parameters = lambda session="0a" * 16: wired.World.parameters(
+        world, session, mode=Mode.OPTIMISTIC, active=False
+    )
+    run = world.parameters()
+    world.session, world.server = "0a" * 16, Server(run=run, identities=world.deployment.identities)
+    for i in range(3):
+        reply = wired.ok(world.ask(i, "join", **world.join_head()))
+        world.server.on_advertise(reply.blobs[0])
+    rosters = world.server.roster()
+    world.agree(rosters[0])
+    for i, roster in rosters.items():
+        reply = wired.ok(world.ask(i, "roster", [roster, b""], session=world.session, prepare=None))
+        assert reply.blobs == ()
+    world.vectors(1, prepare=None)
+    expected = plain_sum(world, wired, world.algorithm.init())
+    np.testing.assert_array_equal(world.server.finish(), expected)

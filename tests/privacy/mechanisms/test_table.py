@@ -1,0 +1,191 @@
+"""The noise laws: known answers, what each charges, and draws of the right scale."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from parley.privacy.accounting import events
+from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.zcdp import cks20_epsilon
+from parley.privacy.mechanisms.table import (
+    MECHANISMS,
+    DiscreteGaussian,
+    Gaussian,
+    L2Laplace,
+    LaplaceAsPrinted,
+    LaplaceL1,
+    Mechanism,
+)
+from parley.privacy.sampling.samplers import DISTANCE_PER_COORDINATE
+from parley.privacy.sampling.stream import NoiseStream
+
+# m=100 parties of n=500 records, λ=.01, G=1, ε=.5
+SENSITIVITY = 2 / (100 * 500 * 0.01)
+
+
+def mechanism(law: str, *, sensitivity: float, size: float, dimension: int) -> Mechanism:
+    """Any law at once: `size` is σ/Δ of a Gaussian, 1/ε of a Laplace."""
+    kind = MECHANISMS[law]
+    if "gaussian" in law:
+        return kind(sensitivity=sensitivity, sigma=sensitivity * size, dimension=dimension)
+    return kind(sensitivity=sensitivity, epsilon=1 / size, dimension=dimension)
+
+
+@pytest.mark.parametrize(
+    ("noise", "norm"),
+    [
+        (L2Laplace(sensitivity=SENSITIVITY, epsilon=0.5, dimension=10), 0.0839047),
+        (LaplaceAsPrinted(sensitivity=SENSITIVITY, epsilon=0.5, dimension=10), 0.0357771),
+        (LaplaceL1(sensitivity=SENSITIVITY, epsilon=0.5, dimension=10), 0.113137),
+        (Gaussian(sensitivity=SENSITIVITY, sigma=SENSITIVITY * 7.031827, dimension=10), 0.0889464),
+    ],
+)
+def test_expected_norms_are_as_specified(noise, norm):
+    assert noise.expected_norm() == pytest.approx(norm, rel=5e-6)
+
+
+def test_as_printed_charges_the_truth():
+    event = LaplaceAsPrinted(sensitivity=1.0, epsilon=0.5, dimension=104).event()
+    assert event.epsilon == pytest.approx(5.09902, rel=2e-6)
+    assert event.epsilon**2 >= 104 * 0.25
+    assert float(event.exact_rho) == 0.125
+    total = Composition.empty().add(event)
+    assert total.epsilon(1e-5) == ("cks20", pytest.approx(2.16572, rel=3e-6))
+    assert total.epsilon(0.0)[1] == event.epsilon
+
+
+def test_as_printed_is_not_epsilon_private():
+    """d=10, ε=1, shift Δ/√10 in every coordinate: P[all ≤ 0] differs by e^√10, not by e."""
+    scale = LaplaceAsPrinted(sensitivity=1.0, epsilon=1.0, dimension=10).scale
+    with_record = 0.5**10
+    without = (0.5 * math.exp(-1 / (math.sqrt(10) * scale))) ** 10
+    assert with_record == pytest.approx(9.76563e-4, rel=1e-5)
+    assert without == pytest.approx(4.13371e-5, rel=1e-5)
+    assert math.log(with_record / without) == pytest.approx(math.sqrt(10))
+
+
+def test_laplace_of_scale_2_has_variance_8():
+    noise = LaplaceL1(sensitivity=1.0, epsilon=0.5, dimension=1)
+    assert noise.scale == 2.0
+    assert noise.expected_norm() ** 2 == pytest.approx(8.0)
+    drawn = LaplaceL1(sensitivity=1e4, epsilon=0.5, dimension=1)
+    draws = np.concatenate([drawn.draw(NoiseStream.from_seed(1, i)) for i in range(4000)]) / 1e4
+    assert np.abs(draws).mean() == pytest.approx(2.0, rel=0.08)
+
+
+def test_events_carry_only_what_is_proved():
+    shape = {"sensitivity": 1.0, "dimension": 7}
+    gaussian = Gaussian(sigma=20.0, **shape).event()
+    assert gaussian == events.Approximate(
+        event=events.Gaussian(mu=0.05), delta=7 * DISTANCE_PER_COORDINATE
+    )
+    assert DiscreteGaussian(sigma=20.0, **shape).event() == events.Zcdp(rho=0.00125)
+    l2 = L2Laplace(epsilon=0.5, **shape).event()
+    assert l2.event == events.Pure(epsilon=0.5)
+    assert 0 < l2.delta <= 2.0**-40
+    l1 = LaplaceL1(epsilon=0.5, **shape).event()
+    assert l1 == events.Pure(epsilon=0.5, rho=l1.rho)
+    assert l1.rho == pytest.approx(0.25 / 14)
+
+
+def test_laplace_l1_rho_is_the_sum_over_coordinates():
+    noise = LaplaceL1(sensitivity=1.0, epsilon=0.5, dimension=16)
+    worst = 16 * ((1 / 4) / noise.scale) ** 2 / 2  # Δ spread evenly
+    assert float(noise.event().exact_rho) == pytest.approx(worst, rel=1e-12)
+    assert cks20_epsilon(float(noise.event().exact_rho), 1e-5) < 0.5
+
+
+@settings(max_examples=40, deadline=None)
+@given(power=st.integers(-20, 20), size=st.floats(0.1, 100.0), dimension=st.integers(1, 300))
+@pytest.mark.parametrize("law", MECHANISMS)
+def test_scale_follows_the_unit_and_the_event_does_not(law, power, size, dimension):
+    here = mechanism(law, sensitivity=1.0, size=size, dimension=dimension)
+    there = mechanism(law, sensitivity=2.0**power, size=size, dimension=dimension)
+    assert there.scale == pytest.approx(here.scale * 2.0**power, rel=1e-14)
+    assert there.expected_norm() == pytest.approx(here.expected_norm() * 2.0**power, rel=1e-13)
+    assert there.noise_tail(1e-9) == pytest.approx(here.noise_tail(1e-9) * 2.0**power, rel=1e-13)
+    assert here.event().slack == there.event().slack
+    assert float(here.event().exact_rho) == pytest.approx(float(there.event().exact_rho), rel=1e-14)
+
+
+@settings(max_examples=60, deadline=None)
+@given(sensitivity=st.floats(1e-6, 1e9), epsilon=st.floats(1e-6, 1e3))
+def test_the_scale_is_never_below_what_the_event_charges(sensitivity, epsilon):
+    from fractions import Fraction
+
+    noise = L2Laplace(sensitivity=sensitivity, epsilon=epsilon, dimension=3)
+    assert Fraction(noise.scale) * Fraction(epsilon) >= Fraction(sensitivity)
+    gaussian = Gaussian(sensitivity=sensitivity, sigma=epsilon, dimension=3)
+    assert Fraction(gaussian.event().event.mu) * Fraction(epsilon) >= Fraction(sensitivity)
+
+
+@pytest.mark.parametrize("law", MECHANISMS)
+def test_draws_have_the_stated_size_and_not_two_thirds_or_three_halves(law):
+    noise = mechanism(law, sensitivity=2.0**12, size=3.0, dimension=40)
+    draws = np.stack([noise.draw(NoiseStream.from_seed(7, law, i)) for i in range(300)])
+    assert draws.shape == (300, 40)
+    assert draws.dtype == np.int64
+    rms = math.sqrt((draws.astype(float) ** 2).sum(axis=1).mean())
+
+    def accepted(expected: float) -> bool:
+        return abs(rms / expected - 1) < 0.08
+
+    assert accepted(noise.expected_norm())
+    assert not accepted(noise.expected_norm() * 2 / 3)
+    assert not accepted(noise.expected_norm() * 3 / 2)
+    assert np.abs(draws).max() <= noise.noise_tail(1e-6) + 0.5
+
+
+@pytest.mark.parametrize("law", MECHANISMS)
+@pytest.mark.parametrize("dimension", [1, 3, 50])
+def test_tails_hold_as_often_as_stated_and_are_not_loose(law, dimension):
+    noise = mechanism(law, sensitivity=2.0**12, size=1.0, dimension=dimension)
+    draws = np.stack([noise.draw(NoiseStream.from_seed(3, law, i)) for i in range(1000)])
+    largest = np.abs(draws).max(axis=1)
+    assert (largest > noise.noise_tail(0.2) + 0.5).mean() < 0.2 + 0.04
+    assert noise.noise_tail(0.01) < 3 * np.quantile(largest, 0.99)
+    assert noise.noise_tail(1e-300) < math.inf
+
+
+def test_the_table_names_every_law_by_its_own_name():
+    for name, kind in MECHANISMS.items():
+        assert kind.law == name
+        noise = mechanism(name, sensitivity=1.0, size=2.0, dimension=4)
+        assert noise.describe().endswith(".")
+        assert noise.describe().count("\n") == 0
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            noise.sensitivity = 2.0
+
+
+@pytest.mark.parametrize("law", MECHANISMS)
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"sensitivity": 0.0},
+        {"sensitivity": math.nan},
+        {"sensitivity": math.inf},
+        {"dimension": 0},
+        {"dimension": 2.0},
+        {"dimension": True},
+        {"scale": -1.0},
+        {"scale": math.nan},
+    ],
+)
+def test_bad_values_are_refused(law, change):
+    name = "sigma" if "gaussian" in law else "epsilon"
+    values = {"sensitivity": 1.0, "scale": 2.0, "dimension": 3} | change
+    values[name] = values.pop("scale")
+    with pytest.raises(ValueError, match=r"^Expected .*, got "):
+        MECHANISMS[law](**values)
+
+
+@pytest.mark.parametrize("law", MECHANISMS)
+@pytest.mark.parametrize("probability", [0.0, 1.0, math.nan])
+def test_tails_want_a_probability(law, probability):
+    noise = mechanism(law, sensitivity=1.0, size=1.0, dimension=2)
+    with pytest.raises(ValueError, match="Expected 0 < probability < 1"):
+        noise.noise_tail(probability)

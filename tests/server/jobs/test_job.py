@@ -1,0 +1,87 @@
+"""Job files: what is read, what is refused and with which words."""
+
+import tomllib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parley.server.jobs.file import load_job, parse_override, render_job
+from parley.server.jobs.job import JobError
+
+
+def test_the_printed_job_reads_back_as_the_same_job():
+    job = load_job(overrides=["parties.count=7", "privacy.noise=auto", "run.seed=3"])
+    text = render_job(job)
+    assert load_job(values=tomllib.loads(text)) == job
+    keys = [line for line in text.splitlines() if " = " in line and not line.startswith("#")]
+    assert all(text.splitlines()[text.splitlines().index(k) - 1].startswith("#") for k in keys)
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("privacy.epsilon=0", "privacy.epsilon to be greater than 0, got 0"),
+        ("privacy.epsilon=-1", "got -1"),
+        ("privacy.epsilon=inf", "finite"),
+        ("privacy.delta=1", "less than 1, got 1"),
+        ("privacy.delta=-0.1", "got -0.1"),
+        ("privacy.delta=0", "δ = 0"),
+        ("algorithm.rounds=0", "got 0"),
+        ("parties.count=0", "got 0"),
+        ("parties.count=many", "got 'many'"),
+        ("parties.min-records=0", "min-records >= 1, got 0"),
+        ("model.lambda=0", "got 0"),
+        ("model.kind=tree", "'logistic'"),
+        ("privacy.epsilom=1", "Did you mean privacy.epsilon?"),
+        ("privcy.epsilon=1", "Did you mean privacy"),
+        ("privacy.noise=discrete-gaussian", "zcdp or cks20"),
+        ("secure-aggregation.ring-bits=17", "16, 32 or 64"),
+        ("secure-aggregation.min-survivors=9", "<= parties.count = 5, got 9"),
+        ("data.partition=column", "partition-column"),
+        ("data.partition=sizes", "sizes = [n1"),
+        ("epsilon=1", "section.key=value"),
+        ("privacy.epsilon", "section.key=value"),
+        ("privacy=1", "section.key=value"),
+    ],
+)
+def test_a_bad_value_is_refused_and_named(override, words):
+    with pytest.raises(JobError) as refusal:
+        load_job(overrides=[override])
+    assert words in str(refusal.value)
+
+
+def test_a_missing_or_broken_file_is_named(tmp_path):
+    with pytest.raises(JobError, match=r"Cannot read job file .*nowhere\.toml"):
+        load_job(tmp_path / "nowhere.toml")
+    broken = tmp_path / "broken.toml"
+    broken.write_text("[privacy\nepsilon = 1")
+    with pytest.raises(JobError, match="is not TOML"):
+        load_job(broken)
+
+
+def test_overrides_win_over_the_file(tmp_path):
+    path = tmp_path / "job.toml"
+    path.write_text("[privacy]\nepsilon = 3\ndelta = 1e-6\n")
+    job = load_job(path, overrides=["privacy.epsilon=2"])
+    assert (job.privacy.epsilon, job.privacy.delta) == (2.0, 1e-6)
+
+
+def test_ridge_output_perturbation_is_refused_with_the_way_out():
+    with pytest.raises(JobError, match="Use gradient-perturbation"):
+        load_job(
+            overrides=[
+                "algorithm.kind=output-perturbation",
+                "model.kind=ridge",
+                "data.source=synthetic",
+            ]
+        )
+
+
+@given(st.text(max_size=40))
+def test_any_override_text_parses_or_is_a_job_error(text):
+    try:
+        keys, _ = parse_override(text)
+    except JobError:
+        return
+    assert len(keys) >= 2

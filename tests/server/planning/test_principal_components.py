@@ -1,0 +1,304 @@
+"""Principal components at real parties: released once, charged everywhere, as simulated."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from parley.client.contract.protocol import decode_frame
+from parley.client.party.consent import load_consent, render_consent
+from parley.privacy.ledger.ledger import Ledger
+from parley.secure_agg.interface import TooFewSurvivors
+from parley.server.jobs.file import load_job
+from parley.server.jobs.job import JobError
+from parley.server.planning.principal_components import leading
+from parley.server.records.run_folder import RunFolder
+from parley.server.rounds.coordinator import coordinate
+from parley.simulations.engine.fast import simulate
+from parley.simulations.engine.in_process import InProcessTransport
+from parley.simulations.engine.local_parties import (
+    COMPONENTS,
+    FINGERPRINT,
+    party_folders,
+    prepare_parties,
+)
+
+BASE = (
+    "algorithm.kind=fedavg",
+    "model.kind=pca-mlp",
+    "model.components=6",
+    "model.hidden=[8]",
+    "algorithm.rounds=2",
+    "parties.count=5",
+    "data.records=200",
+    "dp-sgd.sampling-rate=0.25",
+    "run.seed=1",
+)
+
+
+@pytest.fixture(autouse=True)
+def _no_baseline(monkeypatch) -> None:
+    from parley.simulations.data.network_experiment import NetworkExperiment
+
+    monkeypatch.setattr(NetworkExperiment, "optimum", lambda self: self.algorithm.model.start())
+
+
+class Scene:
+    """Five parties' services in a folder, and a job for them."""
+
+    def __init__(self, root, *overrides, lost=lambda _kind, _party: False):
+        self.job = load_job(overrides=[*BASE, *overrides])
+        self.deployment = prepare_parties(self.job, root / "parties")
+        self.homes = party_folders(root / "parties", 5)
+        self.transport = InProcessTransport(self.homes, lost=lost)
+        self.folder = RunFolder.create(self.job, root / "run")
+        self.fingerprint = (root / "parties" / FINGERPRINT).read_text().strip()
+        self.path = root / "parties" / COMPONENTS
+
+    def run(self, *, resume=False, transport=None, components=None):
+        return coordinate(
+            self.job,
+            transport=transport or self.transport,
+            deployment=self.deployment,
+            folder=self.folder,
+            resume=resume,
+            fingerprint=self.fingerprint,
+            components=components,
+        )
+
+    def model(self):
+        return load_file(self.folder.path / "model.safetensors")
+
+    def charged(self, home):
+        with Ledger.open(home / "ledger.sqlite", read_only=True) as ledger:
+            assert ledger.verify() == []
+            return [(e.entry.index, e.entry.event, str(e.state)) for e in ledger.entries()]
+
+
+def facts_of(run):
+    with Ledger.open(run / "ledger.sqlite", read_only=True) as ledger:
+        return [(e.entry.index, e.entry.event, dict(e.entry.facts)) for e in ledger.entries()]
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        (),
+        ("privacy.neighbouring=add-or-remove-one", "parties.min-records=20"),
+        ("parties.weights=size", "data.partition=sizes", "data.sizes=[20, 30, 40, 30, 40]"),
+    ],
+    ids=["replace-one", "add-or-remove-one", "size weights"],
+)
+def test_they_are_those_of_the_fast_engine_and_charged_alike(tmp_path, overrides) -> None:
+    scene = Scene(tmp_path, *overrides)
+    summary = scene.run()
+    fast = simulate(scene.job, out=tmp_path / "fast")
+    theirs = load_file(tmp_path / "fast" / "model.safetensors")
+    assert np.array_equal(scene.model()["components"], theirs["components"])
+    assert scene.model()["theta"].shape == theirs["theta"].shape
+    assert facts_of(scene.folder.path) == facts_of(tmp_path / "fast")
+    for key in ("epsilon", "delta", "unit", "neighbouring", "noise", "dimension", "status"):
+        assert summary[key] == fast.summary[key], key
+    assert summary["components"]["parties"] == fast.summary["components"]["parties"]
+    lines = (scene.folder.path / "rounds.jsonl").read_text().splitlines()
+    own = sum(json.loads(line)["bytes_up"] for line in lines)
+    assert summary["secure_aggregation"]["bytes_up"] == own + summary["components"]["bytes_up"]
+    assert not any("sensitive" in line for line in lines)
+    # Every party charged itself what the server did: release 0, and both rounds.
+    events = [event for _, event, _ in facts_of(scene.folder.path)]
+    for home in scene.homes:
+        assert scene.charged(home) == [(n, events[n], "committed") for n in range(3)]
+
+
+def test_it_is_one_release_before_the_rounds_with_keys_of_its_own(tmp_path) -> None:
+    scene = Scene(tmp_path)
+    scene.run()
+    release = [("round",), ("survivors",), ("confirmations",)]
+    assert scene.transport.exchanges == [
+        ("inspect",),
+        *[("join",), ("roster",), *release, ("finish",)],
+        *[("join",), ("roster",), *release * 2, ("finish",)],
+    ]
+    assert not list(scene.homes[0].glob("state/session-*"))
+
+
+def test_a_party_lost_in_it_is_back_for_the_rounds(tmp_path) -> None:
+    asked: dict[tuple[str, int], int] = {}
+
+    def lost(kind, party):
+        asked[kind, party] = asked.get((kind, party), 0) + 1
+        return (kind, party, asked[kind, party]) == ("round", 2, 1)
+
+    scene = Scene(tmp_path, lost=lost)
+    summary = scene.run()
+    assert summary["components"]["parties"] == {
+        "asked": 5,
+        "answered": 4,
+        "declined": 0,
+        "dropped": 1,
+        "summed": 4,
+    }
+    lines = (scene.folder.path / "rounds.jsonl").read_text().splitlines()
+    assert [json.loads(line)["parties"]["summed"] for line in lines] == [5, 5]
+
+
+def test_too_few_parties_for_it_cost_the_server_nothing_and_the_run_goes_on_later(tmp_path) -> None:
+    scene = Scene(tmp_path, lost=lambda kind, party: kind == "round" and party < 3)
+    with pytest.raises(TooFewSurvivors, match="principal components"):
+        scene.run()
+    with Ledger.open(scene.folder.ledger_path, read_only=True) as ledger:
+        assert ledger.totals()[0].spent.releases == 0
+    summary = scene.run(resume=True, transport=InProcessTransport(scene.homes))
+    assert summary["status"] == "complete"
+    # Computed for twice, charged once: it was the same contribution.
+    assert [index for index, _, _ in scene.charged(scene.homes[4])] == [0, 1, 2]
+
+
+class Killed(BaseException):
+    """The server's process is gone."""
+
+
+class KilledServer(InProcessTransport):
+    """A server that is killed as it sends the n-th request of a kind."""
+
+    def __init__(self, folders, kind, nth):
+        super().__init__(folders)
+        self.kind, self.left = kind, nth
+
+    def exchange(self, requests, *, timeout_s):
+        kinds = {decode_frame(request).kind for request in requests.values()}
+        self.left -= self.kind in kinds
+        if self.left <= 0:
+            if kinds == {"finish"}:
+                return  # who is dead says nothing
+            raise Killed
+        yield from super().exchange(requests, timeout_s=timeout_s)
+
+
+@pytest.mark.parametrize(
+    ("kind", "nth"),
+    [("join", 1), ("round", 1), ("survivors", 1), ("confirmations", 1), ("join", 2), ("round", 2)],
+)
+def test_a_server_killed_around_it_comes_back_to_the_same_model(tmp_path, kind, nth) -> None:
+    whole, scene = Scene(tmp_path / "whole"), Scene(tmp_path / "killed")
+    whole.run()
+    with pytest.raises(Killed):
+        scene.run(transport=KilledServer(scene.homes, kind, nth))
+    scene.run(resume=True)
+    for name, tensor in whole.model().items():
+        assert np.array_equal(scene.model()[name], tensor), name
+    for home in scene.homes:
+        assert [index for index, _, _ in scene.charged(home)] == [0, 1, 2]
+
+
+def test_the_job_limit_of_a_party_holds_for_components_and_rounds_together(tmp_path) -> None:
+    scene = Scene(tmp_path)
+    path = scene.homes[1] / "party.toml"
+    consent = load_consent(path)
+    (name,) = consent.data
+    # Enough for either alone, as each asks to join; not for the rounds after the components.
+    own = consent.data[name].model_copy(
+        update={"epsilon_per_job": scene.job.privacy.epsilon * 0.97}
+    )
+    path.write_text(render_consent(consent.model_copy(update={"data": {name: own}})))
+    summary = scene.run()
+    lines = [json.loads(x) for x in (scene.folder.path / "rounds.jsonl").read_text().splitlines()]
+    assert summary["components"]["parties"]["summed"] == 5
+    assert [line["reasons"] for line in lines] == [{"budget-exhausted": 1}] * 2
+    assert [index for index, _, _ in scene.charged(scene.homes[1])] == [0]
+
+
+def test_a_party_that_does_not_accept_the_release_declines_it_alone(tmp_path) -> None:
+    scene = Scene(tmp_path)
+    path = scene.homes[3] / "party.toml"
+    consent = load_consent(path).model_copy(update={"algorithms": ("fedavg",)})
+    path.write_text(render_consent(consent))
+    summary = scene.run()
+    assert summary["components"]["reasons"] == {"algorithm": 1}
+    lines = [json.loads(x) for x in (scene.folder.path / "rounds.jsonl").read_text().splitlines()]
+    assert [line["parties"]["summed"] for line in lines] == [5, 5]
+    assert [index for index, _, _ in scene.charged(scene.homes[3])] == [1, 2]
+
+
+@pytest.mark.parametrize("unit", ["record", "party"])
+def test_public_components_are_given_to_the_parties_and_charge_nothing(tmp_path, unit) -> None:
+    more = ("privacy.unit=party", "privacy.epsilon=8") if unit == "party" else ()
+    scene = Scene(tmp_path, "model.pca=public", *more)
+    given = load_file(scene.path)["components"]
+    summary = scene.run(components=given)
+    fast = simulate(scene.job, out=tmp_path / "fast")
+    assert np.array_equal(scene.model()["components"], given)
+    theirs = load_file(tmp_path / "fast" / "model.safetensors")["components"]
+    assert np.array_equal(given, theirs)
+    assert summary["epsilon"] == fast.summary["epsilon"]
+    assert "components" not in summary
+    assert [index for index, _, _ in scene.charged(scene.homes[0])] == [1, 2]
+
+
+def test_components_of_a_file_serve_every_engine(tmp_path) -> None:
+    earlier = Scene(tmp_path / "earlier")
+    earlier.run()
+    path = earlier.folder.path / "model.safetensors"
+    own = ("model.pca=public", f"model.pca-file={path}")
+    scene = Scene(tmp_path / "later", *own)
+    scene.run()
+    assert np.array_equal(scene.model()["components"], earlier.model()["components"])
+    fast = simulate(scene.job, out=tmp_path / "fast")
+    assert load_file(fast.folder / "model.safetensors").keys() == {"theta", "components"}
+
+
+def test_a_file_that_holds_no_such_components_is_refused_by_name(tmp_path) -> None:
+    scene = Scene(tmp_path, "model.pca=public")
+    with pytest.raises(JobError, match=r"Expected model\.pca-file"):
+        scene.run()
+    assert not scene.folder.ledger_path.exists()
+    path = tmp_path / "own.safetensors"
+
+    def refused(match):
+        job = load_job(overrides=[*BASE, "model.pca=public", f"model.pca-file={path}"])
+        with pytest.raises(JobError, match=match):
+            simulate(job, out=tmp_path / "never")
+        assert not (tmp_path / "never").exists()
+
+    refused("No such file")
+    path.write_bytes(b"no tensors")
+    refused("own.safetensors")
+    save_file({"theta": np.zeros(3)}, path)
+    refused("tensor `components`")
+    save_file({"components": np.full((30, 6), np.inf)}, path)
+    refused("finite")
+    save_file({"components": np.ones((8, 6))}, path)
+    refused(r"of 30 features.*got 8 features|of \d+ features")
+    with pytest.raises(JobError, match="pca-file"):
+        load_job(overrides=[*BASE, f"model.pca-file={path}"])
+
+
+def test_a_run_goes_on_with_the_components_it_began_with_alone(tmp_path) -> None:
+    path = tmp_path / "own.safetensors"
+    earlier = Scene(tmp_path / "earlier")
+    earlier.run()
+    components = earlier.model()["components"]
+    save_file({"components": components}, path)
+    scene = Scene(tmp_path / "later", "model.pca=public", f"model.pca-file={path}")
+    with pytest.raises(Killed):
+        scene.run(transport=KilledServer(scene.homes, "round", 2))
+    save_file({"components": np.ascontiguousarray(-components)}, path)
+    with pytest.raises(JobError, match="components that run"):
+        scene.run(resume=True)
+    save_file({"components": components}, path)
+    assert scene.run(resume=True)["status"] == "complete"
+
+
+def test_the_leading_directions_do_not_depend_on_the_scale_of_the_sum() -> None:
+    half = np.random.default_rng(4).normal(size=(40, 9))
+    moments = half.T @ half
+    first, second = leading(moments, 4), leading(moments * 1e6, 4)
+    assert np.allclose(first, second, rtol=1e-9)
+    assert first.shape == (9, 4)
+    values = np.linalg.eigvalsh(moments)[::-1][:4]
+    lengths = np.linalg.norm(first, axis=0)
+    assert np.allclose(lengths**4 * values, (lengths**4 * values)[0])
+    assert (values * lengths**2).sum() == pytest.approx(values.sum())

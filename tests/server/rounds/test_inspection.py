@@ -1,0 +1,57 @@
+"""What the parties say of themselves must agree, and who differs is named."""
+
+import pytest
+
+from parley.client.contract.protocol import Reason, answer, encode_frame
+from parley.client.contract.roster import Deployment, RosterParty
+from parley.secure_agg.primitives import signing_public
+from parley.server.jobs.file import load_job
+from parley.server.jobs.job import JobError
+from parley.server.rounds.inspection import inspect
+from parley.server.rounds.party_cohort import Traffic
+from parley.server.rounds.party_status import PartyBoard
+
+NAMES = ("north", "south", "west", "east", "centre")
+
+
+class Fake:
+    """A transport whose parties answer what they are made to."""
+
+    def __init__(self, facts):
+        self.facts = facts
+
+    def online(self):
+        return tuple(range(len(self.facts)))
+
+    def exchange(self, requests, *, timeout_s):
+        for i in requests:
+            yield i, encode_frame(answer({"party": i, **self.facts[i]}))
+
+
+def asked(tmp_path, facts):
+    job = load_job(overrides=["parties.count=5", "secure-aggregation.min-survivors=4"])
+    parties = tuple(
+        RosterParty(name=name, identity=signing_public(bytes([i + 1]) * 32))
+        for i, name in enumerate(NAMES)
+    )
+    deployment = Deployment(server_address="", parties=parties)
+    board = PartyBoard(tmp_path / "parties.json", list(NAMES))
+    return inspect(job, Fake(facts), deployment, board, "r-1", Traffic())
+
+
+def facts(**changes):
+    given = {"features": 4, "classes": 0, "records": 40, "schema": "ab" * 32, "clock": 0.0}
+    return given | changes
+
+
+def test_parties_with_other_schemas_are_named_and_nothing_is_asked_of_them(tmp_path):
+    with pytest.raises(JobError, match=r"one schema .*north: abab.*; south: cdcd.*; west: abab"):
+        asked(tmp_path, [facts(), facts(schema="cd" * 32), *[facts()] * 3])
+
+
+@pytest.mark.parametrize(
+    "schema", [None, 7, 10**63, "", "AB" * 32, "ab" * 31, "ab" * 33, ["ab" * 32]]
+)
+def test_a_digest_that_is_none_costs_its_party_alone(tmp_path, schema):
+    known, declined = asked(tmp_path, [facts(), facts(schema=schema), *[facts()] * 3])
+    assert (sorted(known), declined) == ([0, 2, 3, 4], {1: Reason.PROTOCOL})

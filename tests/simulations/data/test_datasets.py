@@ -1,0 +1,80 @@
+"""The bundled data sets and their public schemas."""
+
+import numpy as np
+import pytest
+
+from parley.client.data.records import DataError
+from parley.client.data.schema import Schema, SchemaError
+from parley.simulations.data.datasets import BUNDLED, bundled_schema, load_bundled
+
+
+@pytest.mark.parametrize(
+    ("name", "model_kind", "shape"),
+    [
+        ("breast-cancer", "logistic", (569, 30)),
+        ("breast-cancer", "huber-svm", (569, 30)),
+        ("digits", "softmax", (1797, 64)),
+        ("synthetic", "logistic", (5000, 20)),
+        ("synthetic", "softmax", (5000, 20)),
+        ("synthetic", "ridge", (5000, 20)),
+    ],
+)
+def test_a_bundled_set_has_its_shape_and_rows_within_the_unit_ball(name, model_kind, shape):
+    records, schema = load_bundled(name, model_kind)
+    assert records.features.shape == shape == (len(records), schema.dimension)
+    assert np.linalg.norm(records.features, axis=1).max() <= 1
+    if model_kind in {"logistic", "huber-svm"}:
+        assert set(records.labels.tolist()) == {-1.0, 1.0}
+    elif model_kind == "softmax":
+        assert set(records.labels.tolist()) == set(range(schema.classes)) - (
+            set(range(3, schema.classes)) if name == "synthetic" else set()
+        )
+    else:
+        assert np.abs(records.labels).max() <= 1
+        assert 0.05 < records.labels.std() < 0.5
+
+
+def test_breast_cancer_counts_malignant_tumours_as_positive():
+    records, _ = load_bundled("breast-cancer")
+    assert int((records.labels > 0).sum()) == 212
+
+
+def test_breast_cancer_can_be_learned_from_its_public_ranges():
+    from sklearn.linear_model import LogisticRegression
+
+    records, _ = load_bundled("breast-cancer")
+    train = np.arange(len(records)) % 4 > 0
+    model = LogisticRegression(C=1 / (0.01 * train.sum()))
+    model.fit(records.features[train], records.labels[train])
+    assert model.score(records.features[~train], records.labels[~train]) > 0.93
+
+
+def test_synthetic_records_depend_on_the_seed_alone():
+    first, _ = load_bundled("synthetic", records=50, dimension=4, seed=7)
+    again, _ = load_bundled("synthetic", records=50, dimension=4, seed=7)
+    other, _ = load_bundled("synthetic", records=50, dimension=4, seed=8)
+    np.testing.assert_array_equal(first.features, again.features)
+    np.testing.assert_array_equal(first.labels, again.labels)
+    assert not np.array_equal(first.features, other.features)
+
+
+@pytest.mark.parametrize("name", sorted(BUNDLED))
+def test_bundled_schemas_survive_being_written(name):
+    schema = bundled_schema(name)
+    assert Schema.from_toml(schema.to_toml()) == schema
+
+
+def test_an_unknown_set_or_an_unfit_model_is_refused():
+    with pytest.raises(ValueError, match=r"Expected a data set of breast-cancer, .* got 'iris'"):
+        load_bundled("iris")
+    with pytest.raises(SchemaError, match="label 'diagnosis' to give range for a ridge model"):
+        load_bundled("breast-cancer", "ridge")
+    with pytest.raises(ValueError, match="got 0 and 20"):
+        load_bundled("synthetic", records=0)
+
+
+def test_more_synthetic_records_than_there_is_memory_for_are_refused_before_they_are_drawn():
+    with pytest.raises(
+        DataError, match=r"synthetic: Expected at most [\d,]+ records of 20 features"
+    ):
+        load_bundled("synthetic", records=10**12)
