@@ -41,10 +41,10 @@ JOBS: dict[str, tuple[str, ...]] = {
         "run.faults=drop:0.2,decline:0.1",
         "model.intercept=false",
     ),
-    "gradients-masked": ("secure-aggregation.backend=masked", "algorithm.rounds=3"),
+    "gradients-masked": ("secure-aggregation.mode=masked", "algorithm.rounds=3"),
     "gradients-optimistic": (
-        "secure-aggregation.backend=masked",
-        "secure-aggregation.dropouts=optimistic",
+        "secure-aggregation.mode=masked",
+        "secure-aggregation.protocol=optimistic",
         "algorithm.rounds=3",
     ),
     "gradients-discrete": ("privacy.noise=discrete-gaussian", "privacy.calibration=cks20"),
