@@ -49,7 +49,7 @@ def trace_answers(module: Any) -> None:
     module.answer = traced
 
 
-TRACED = {"flwr.supercore.protobuf.client": trace_requests, "client.app": trace_answers}
+TRACED = {"flwr.supercore.protobuf.client": trace_requests, "parley.client.app": trace_answers}
 
 
 class Finder(importlib.abc.MetaPathFinder):

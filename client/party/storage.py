@@ -8,7 +8,8 @@
     (`parley.client.party.openings`)
 
 A process may be killed at any point and another one serve the next message: what an answer relies
-on is on disk, whole and fsynced, before the answer is returned (`secure_agg.state` says why). Files
+on is on disk, whole and fsynced, before the answer is returned (`parley.secure_agg.state` says
+why). Files
 are replaced atomically, readable by their owner alone, and erased when they end: a session when its
 run says so, when the run is joined anew, or after a week without a message.
 

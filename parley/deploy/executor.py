@@ -3,8 +3,8 @@
 By default a SuperNode runs whatever bundle (FAB) comes with a run, and a SuperLink likewise: who
 reaches the port decides what runs. So both are started with `--isolation process`, which leaves
 running a task to a process of the owner's, and this is that process. It takes a task from the
-Runtime API, calls `client.app` or `server.app` as installed, and sends the result. The bundle is
-never unpacked; of it the server reads the run config, as data.
+Runtime API, calls `parley.client.app` or `parley.server.app` as installed, and sends the result.
+The bundle is never unpacked; of it the server reads the run config, as data.
 
 It also saves the 3 s that Flower's own executor needs to start a process for every message: this
 one forks, with its imports done. A request whose deadline passes has its process killed, and the

@@ -1,8 +1,8 @@
 """Watching a run from outside: the run folder says how it goes, and what ended it.
 
 The coordinator works in another process. It appends to `rounds.jsonl`, keeps `parties.json`, and
-leaves `started.json` at the start and `error.json` on a failure (`server.app`). From these the
-observer hears what it would hear in the fast engine, and an error is raised here as what it was
+leaves `started.json` at the start and `error.json` on a failure (`parley.server.app`). From these
+the observer hears what it would hear in the fast engine, and an error is raised here as what it was
 there, so that messages and exit statuses are the same.
 """
 

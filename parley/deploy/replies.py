@@ -3,8 +3,8 @@
 Flower keeps a reply as a tree of objects, each `TYPE CHILD,CHILD LENGTH` ‖ 0x00 ‖ body. Its own
 reading of them trusts whoever pushed them: arrays are numpy files, a list of chunks may name one
 chunk a million times, and sender and recipient are what the reply itself says. So a reply is read
-here, as the only thing that a party has to send (`client.app.frame_content`): a Message with a
-RecordDict of ConfigRecords that hold a frame in parts. Sender and recipient are those that the
+here, as the only thing that a party has to send (`parley.client.app.frame_content`): a Message with
+a RecordDict of ConfigRecords that hold a frame in parts. Sender and recipient are those that the
 SuperLink checked.
 """
 
@@ -136,7 +136,7 @@ def read_reply(message: str, objects: Mapping[str, bytes]) -> bytes:
         objects: by their ids.
 
     Raises:
-        CarrierError: anything but a frame as `client.app.frame_content` packs it.
+        CarrierError: anything but a frame as `parley.client.app.frame_content` packs it.
     """
     (content,), _ = _object(objects, message, "Message", children=1)
     children, body = _object(objects, content, "RecordDict")

@@ -517,7 +517,7 @@ class Job(Section):
         if self.secure_aggregation.protocol == "optimistic" or not self.secure_aggregation.confirm:
             return wanted
         # Two sums of more than (m + c)/2 parties share an honest one, so that a server that lies
-        # cannot have two opened in one round (`secure_agg.parameters.derive`).
+        # cannot have two opened in one round (`parley.secure_agg.parameters.derive`).
         return max(wanted, (parties + self.corrupt) // 2 + 1) if parties > 1 else 1
 
     @property

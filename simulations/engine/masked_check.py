@@ -1,7 +1,8 @@
 """The masked protocol beside the ideal sum, for a few parties of a simulation.
 
-The ideal functionality gives what masking would (`secure_agg.ideal`); that it does is checked once
-a run, on the real contributions of a cohort drawn at random. All parties would take minutes of keys
+The ideal functionality gives what masking would (`parley.secure_agg.ideal`); that it does is
+checked once a run, on the real contributions of a cohort drawn at random. All parties would take
+minutes of keys
 and masks where they are many, and tell no more: whatever could differ differs among a few, too.
 
     >>> checked_parties(parties=10_000, dimension=100), checked_parties(parties=5, dimension=10**6)

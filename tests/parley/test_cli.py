@@ -293,7 +293,7 @@ def test_ctrl_c_keeps_what_was_committed_and_says_how_to_go_on(tmp_path):
 
 
 def test_what_a_killed_run_holds_is_shown_and_freed(tmp_path):
-    from parley.privacy.accounting.events import Event
+    from parley.privacy.accounting.events import Pure
     from parley.privacy.accounting.guarantee import Neighbouring, Unit
     from parley.privacy.ledger.ledger import DatasetBudget, Ledger
 
@@ -307,7 +307,7 @@ def test_what_a_killed_run_holds_is_shown_and_freed(tmp_path):
     )
     with Ledger.open(tmp_path / "all.sqlite") as ledger:
         ledger.register(budget)
-        ledger.hold("gone", {"adult": ((Event(law="laplace-l1", epsilon=0.15), 4),)})
+        ledger.hold("gone", {"adult": ((Pure(epsilon=0.15), 4),)})
     shown = parley("ledger", "show", "all.sqlite", cwd=tmp_path)
     assert "left 0.4 gone holds 4 releases" in " ".join(shown.stdout.split())
     refused = parley("ledger", "free", "all.sqlite", "another", cwd=tmp_path)

@@ -174,7 +174,7 @@ def test_whatever_is_raised_while_a_reply_is_read_is_that_partys_doing(
                 raise error
             return frame_of(content)
 
-        monkeypatch.setattr("server.app.frame_of", read)
+        monkeypatch.setattr("parley.server.app.frame_of", read)
     else:
         pull = grid.pull_messages
 

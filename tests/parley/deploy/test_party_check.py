@@ -162,7 +162,7 @@ def no_data(north):
         (spoil_key, {"keys"}, "chmod 600"),
         (spoil_policy, {"policy"}, "min-part"),
         (spoil_roster, {"roster", "server"}, "changed by hand"),
-        (spoil_data, {"data set breast-cancer"}, "expected arrays"),
+        (spoil_data, {"data set breast-cancer"}, "plain arrays"),
         (no_data, {"data"}, "every job is declined"),
     ],
 )

@@ -579,12 +579,18 @@ def test_the_ledger_of_another_job_or_an_older_copy_never_starts_a_run_over(tmp_
         simulate(None, resume=tmp_path / "run")
 
 
-@pytest.mark.parametrize("delta", [0.5, 1 / 100])
+@pytest.mark.parametrize("delta", [0.5, 1 / 50])
 def test_a_delta_that_lets_one_record_be_shown_in_full_is_refused_beforehand(tmp_path, delta):
     for begin in (lambda job: simulate(job, out=tmp_path / "run"), plan):
         with pytest.raises(JobError, match=r"privacy\.delta well below 1/"):
             begin(load_job(overrides=[*QUICK, f"privacy.delta={delta}"]))
     assert not (tmp_path / "run").exists()
+
+
+def test_a_delta_of_the_fields_papers_is_said_to_be_large_and_taken(tmp_path, caplog):
+    job = load_job(overrides=[*QUICK, "data.records=2000", "privacy.delta=1e-3"])
+    assert simulate(job, out=tmp_path / "run").summary["status"] == "complete"
+    assert "well below 1/" in caplog.text
 
 
 def test_of_parties_that_are_protected_delta_is_held_against_their_number(tmp_path):
