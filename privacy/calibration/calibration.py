@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.rounding import as_written, exact, shown_up
@@ -35,18 +34,11 @@ from parley.privacy.calibration.sensitivity import (
     output_sensitivity,
     step_certificate,
 )
-from parley.privacy.mechanisms.table import (
-    MECHANISMS,
-    DiscreteGaussian,
-    Gaussian,
-    L2Laplace,
-    LaplaceAsPrinted,
-    LaplaceL1,
-    Mechanism,
-)
+from parley.privacy.mechanisms.gaussian import GaussianLaw
+from parley.privacy.mechanisms.laplace import LaplaceLaw
+from parley.privacy.mechanisms.table import MECHANISMS, Mechanism
 
 __all__ = [
-    "DISCRETE_CALIBRATIONS",
     "GAUSSIAN_CALIBRATIONS",
     "LAWS",
     "SAMPLER_DELTA",
@@ -61,20 +53,11 @@ __all__ = [
     "step_certificate",
 ]
 
-DISCRETE_CALIBRATIONS = ("zcdp", "cks20")
-"""The discrete Gaussian's: neither exact nor as-printed is proved for it in d > 1."""
-
 LAWS = (*MECHANISMS, "auto")
 
 SAMPLER_DELTA = 2.0**-40
 """The δ that l2-laplace states where δ = 0 was asked for; it covers its sampler's distance."""
 
-_LAPLACE: dict[str, type[L2Laplace | LaplaceL1 | LaplaceAsPrinted]] = {
-    "l2-laplace": L2Laplace,
-    "laplace-l1": LaplaceL1,
-    "laplace-as-printed": LaplaceAsPrinted,
-}
-_Law = TypeVar("_Law", Gaussian, DiscreteGaussian)
 _AUTO = ("laplace-l1", "l2-laplace", "gaussian")  # on a tie the one without slack
 
 
@@ -96,8 +79,8 @@ def calibrate(
     Args:
         law: a key of MECHANISMS, or "auto": of gaussian (at δ > 0), l2-laplace and laplace-l1 the
             one with the lowest expected norm.
-        calibration: one of GAUSSIAN_CALIBRATIONS, of DISCRETE_CALIBRATIONS for discrete-gaussian;
-            the Laplace laws make no use of it.
+        calibration: one of GAUSSIAN_CALIBRATIONS that is proved for the law; the Laplace laws
+            make no use of it.
         epsilon: total ε > 0.
         delta: total δ in [0, 1). At 0 l2-laplace is given, to be charged at `stated_delta`.
         rounds: T ≥ 1.
@@ -119,11 +102,10 @@ def calibrate(
     need = _Need(epsilon, delta, rounds, sensitivity, dimension, tuple(accepted))
 
     def one(name: str) -> Mechanism:
-        if name == "gaussian":
-            return _gaussian(calibration, need)
-        if name == "discrete-gaussian":
-            return _discrete_gaussian(calibration, need)
-        return _laplace(name, need)
+        kind = MECHANISMS[name]
+        if issubclass(kind, GaussianLaw):
+            return _by_sigma(kind, calibration, need)
+        return _by_epsilon(kind, need)
 
     if law in MECHANISMS:
         return one(law)
@@ -142,12 +124,12 @@ def calibrate(
 
 
 def stated_delta(law: str, delta: float) -> float:
-    """The δ at which a run with this law is stated and charged: not 0 for l2-laplace.
+    """The δ at which a run with this law is stated and charged: not 0 where its sampler has slack.
 
     >>> stated_delta("l2-laplace", 0.0) == SAMPLER_DELTA, stated_delta("laplace-l1", 0.0)
     (True, 0.0)
     """
-    return SAMPLER_DELTA if law == "l2-laplace" and delta == 0 else delta
+    return SAMPLER_DELTA if delta == 0 and MECHANISMS[law].sampler_has_slack else delta
 
 
 @dataclass(frozen=True)
@@ -172,20 +154,25 @@ class _Need:
         )
 
 
-def _gaussian(calibration: str, need: _Need) -> Gaussian:
+def _by_sigma(kind: type[GaussianLaw], calibration: str, need: _Need) -> GaussianLaw:
+    if calibration not in kind.calibrations:
+        raise CalibrationError(
+            f"Expected calibration {' or '.join(kind.calibrations)} for {kind.law}, "
+            f"got {calibration}: it is not proved for this law."
+        )
     # The slack of an event does not depend on σ, so any σ tells it.
-    probe = Gaussian(sensitivity=1.0, sigma=1.0, dimension=need.dimension).event()
+    probe = kind(sensitivity=1.0, sigma=1.0, dimension=need.dimension).event()
     taken = Composition.empty().add(probe, need.rounds).slack_delta(need.epsilon)
     if 0 < need.delta <= taken:
         raise CalibrationError(
             f"Expected delta > {shown_up(min(taken, 1.0), 3)}, got {as_written(need.delta)}: at "
-            f"epsilon = {as_written(need.epsilon)} the rounded Gaussian's sampler takes that much "
+            f"epsilon = {as_written(need.epsilon)} the sampler of {kind.law} takes that much "
             f"in {need.rounds} rounds of {need.dimension} coordinates. "
             f"{_without_slack(need.accepted)}"
         )
     sigma = need.sigma(calibration, max(0.0, need.delta - taken))
-    mechanism = Gaussian(sensitivity=need.sensitivity, sigma=sigma, dimension=need.dimension)
-    return _verified(mechanism, "exact" if calibration == "as-printed" else calibration, need)
+    mechanism = kind(sensitivity=need.sensitivity, sigma=sigma, dimension=need.dimension)
+    return _verified(mechanism, kind.calibrations[calibration], need)
 
 
 def _without_slack(accepted: tuple[str, ...]) -> str:
@@ -199,20 +186,7 @@ def _without_slack(accepted: tuple[str, ...]) -> str:
     return f"Use {' or '.join(named)}: no sampler of theirs takes any."
 
 
-def _discrete_gaussian(calibration: str, need: _Need) -> DiscreteGaussian:
-    if calibration not in DISCRETE_CALIBRATIONS:
-        raise CalibrationError(
-            f"Expected calibration {' or '.join(DISCRETE_CALIBRATIONS)} for discrete-gaussian, "
-            f"got {calibration}: it is not proved for this law."
-        )
-    sigma = need.sigma(calibration, need.delta)
-    mechanism = DiscreteGaussian(
-        sensitivity=need.sensitivity, sigma=sigma, dimension=need.dimension
-    )
-    return _verified(mechanism, calibration, need)
-
-
-def _verified(mechanism: _Law, conversion: str, need: _Need) -> _Law:
+def _verified(mechanism: GaussianLaw, conversion: str, need: _Need) -> GaussianLaw:
     """The mechanism, its σ raised by the few ulp by which T events may miss ε."""
     wider = 1e-14
     while True:
@@ -229,20 +203,20 @@ def _verified(mechanism: _Law, conversion: str, need: _Need) -> _Law:
         wider *= 2
 
 
-def _laplace(law: str, need: _Need) -> Mechanism:
+def _by_epsilon(kind: type[LaplaceLaw], need: _Need) -> LaplaceLaw:
     share = _share_of(need.epsilon, need.rounds)
-    mechanism = _LAPLACE[law](sensitivity=need.sensitivity, epsilon=share, dimension=need.dimension)
+    mechanism = kind(sensitivity=need.sensitivity, epsilon=share, dimension=need.dimension)
     if not 0 < mechanism.scale < math.inf:
         raise CalibrationError(
             f"Expected a finite scale, got {mechanism.scale} from sensitivity "
             f"{need.sensitivity:g} and epsilon {shown_up(share)} a round."
         )
     taken = Composition.empty().add(mechanism.event(), need.rounds).slack_delta(need.epsilon)
-    stated = stated_delta(law, need.delta)
+    stated = stated_delta(kind.law, need.delta)
     if taken > stated:
         raise CalibrationError(
             f"Expected delta ≥ {shown_up(min(taken, 1.0), 3)}, got {as_written(stated)}: at "
-            f"epsilon = {as_written(need.epsilon)} the sampler of {law} takes that much in "
+            f"epsilon = {as_written(need.epsilon)} the sampler of {kind.law} takes that much in "
             f"{need.rounds} rounds of {need.dimension} coordinates. Use laplace-l1, whose sampler "
             "takes none."
         )

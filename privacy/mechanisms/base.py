@@ -1,10 +1,10 @@
-"""What every noise law offers, whichever its family: the `Mechanism` protocol and its base."""
+"""What every noise law offers, whichever its family."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
 from parley.privacy.accounting.rounding import check_positive
 
@@ -15,60 +15,30 @@ if TYPE_CHECKING:
     from parley.privacy.accounting.events import Event
     from parley.privacy.sampling.stream import NoiseStream
 
-__all__ = ["Mechanism", "NoiseLaw", "check_probability"]
-
-
-class Mechanism(Protocol):
-    """A noise law with its sensitivity and scale, all values in one unit.
-
-    `draw` and, in a run, `noise_tail` are meant for grid units, where noise is integer.
-    """
-
-    law: ClassVar[str]
-
-    @property
-    def sensitivity(self) -> float:
-        """Δ, L2, replace-one."""
-
-    @property
-    def dimension(self) -> int:
-        """d."""
-
-    @property
-    def scale(self) -> float:
-        """σ of the Gaussians; the scale of a Laplace's coordinates, or of l2-laplace's length."""
-
-    def event(self) -> Event:
-        """What one release costs."""
-
-    def expected_norm(self) -> float:
-        """Root mean square of the noise vector's L2 norm, √E‖z‖²."""
-
-    def noise_tail(self, probability: float) -> float:
-        """A bound on max |z_i| that fails with at most this probability.
-
-        Raises:
-            ValueError: not 0 < probability < 1.
-        """
-
-    def draw(self, stream: NoiseStream) -> NDArray[np.int64]:
-        """The noise, `[d]`, in grid units."""
-
-    def describe(self) -> str:
-        """One plain sentence."""
+__all__ = ["Mechanism", "check_probability"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoiseLaw(ABC):
-    """The part all laws share.
+class Mechanism(ABC):
+    """A noise law with its sensitivity and scale, all values in one unit.
+
+    `draw` and, in a run, `noise_tail` are meant for grid units, where noise is integer. A law
+    derives from `parley.privacy.mechanisms.gaussian.GaussianLaw`, if it is scaled by σ, or from
+    `parley.privacy.mechanisms.laplace.LaplaceLaw`, if it is scaled by the ε of one release: so
+    `parley.privacy.calibration.calibration.calibrate` finds its scale.
 
     Attributes:
+        law: its name, the key of its row in `parley.privacy.mechanisms.table.MECHANISMS`.
+        sampler_has_slack: the sampler is at a distance from the law, which its event states as δ.
         sensitivity: Δ > 0, L2, replace-one.
         dimension: d ≥ 1.
 
     Raises:
         ValueError: a value outside these ranges.
     """
+
+    law: ClassVar[str]
+    sampler_has_slack: ClassVar[bool] = False
 
     sensitivity: float
     dimension: int
@@ -83,11 +53,31 @@ class NoiseLaw(ABC):
     @property
     @abstractmethod
     def scale(self) -> float:
-        """The law's scale, in the unit of the sensitivity."""
+        """σ of the Gaussians; the scale of a Laplace's coordinates, or of l2-laplace's length."""
 
     @abstractmethod
     def event(self) -> Event:
         """What one release costs."""
+
+    @abstractmethod
+    def expected_norm(self) -> float:
+        """Root mean square of the noise vector's L2 norm, √E‖z‖²."""
+
+    @abstractmethod
+    def noise_tail(self, probability: float) -> float:
+        """A bound on max |z_i| that fails with at most this probability.
+
+        Raises:
+            ValueError: not 0 < probability < 1.
+        """
+
+    @abstractmethod
+    def draw(self, stream: NoiseStream) -> NDArray[np.int64]:
+        """The noise, `[d]`, in grid units."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """One plain sentence."""
 
 
 def check_probability(probability: float) -> None:

@@ -23,7 +23,7 @@ from parley.privacy.accounting.events import (
     Repeated,
 )
 from parley.privacy.accounting.rounding import check_positive, quotient_up
-from parley.privacy.mechanisms.base import NoiseLaw, check_probability
+from parley.privacy.mechanisms.base import Mechanism, check_probability
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,7 +35,7 @@ __all__ = ["PartySteps"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PartySteps(NoiseLaw):
+class PartySteps(Mechanism):
     """`steps` steps of DP-SGD: Poisson batches at rate q, N(0, (σC)²I) on each clipped sum.
 
     `sensitivity` is that of one clipped sum, 2C under replace-one, C under add-or-remove-one.
@@ -59,6 +59,7 @@ class PartySteps(NoiseLaw):
     """
 
     law: ClassVar[str] = "dp-sgd"
+    sampler_has_slack: ClassVar[bool] = True
 
     clip_norm: float
     noise_multiplier: float

@@ -11,14 +11,16 @@ Zcdp(rho=0.00125)
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
 from parley.privacy.accounting.events import Approximate, Event, Zcdp
 from parley.privacy.accounting.events import Gaussian as GaussianEvent
 from parley.privacy.accounting.rounding import check_positive, exact, quotient_up, round_up
-from parley.privacy.mechanisms.base import NoiseLaw, check_probability
+from parley.privacy.mechanisms.base import Mechanism, check_probability
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,12 +28,20 @@ if TYPE_CHECKING:
 
     from parley.privacy.sampling.stream import NoiseStream
 
-__all__ = ["DiscreteGaussian", "Gaussian"]
+__all__ = ["DiscreteGaussian", "Gaussian", "GaussianLaw"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _GaussianLaw(NoiseLaw):
-    """Attributes: `sigma` > 0, in the unit of the sensitivity."""
+class GaussianLaw(Mechanism):
+    """A law scaled by σ, as a Gaussian is.
+
+    Attributes:
+        calibrations: from which σ may be found, each with the accountant that the result is held
+            to: those that are proved for the law.
+        sigma: > 0, in the unit of the sensitivity.
+    """
+
+    calibrations: ClassVar[Mapping[str, str]]
 
     sigma: float
 
@@ -56,7 +66,7 @@ class _GaussianLaw(NoiseLaw):
         return self.sigma * math.sqrt(2 * log_odds)
 
 
-class Gaussian(_GaussianLaw):
+class Gaussian(GaussianLaw):
     """Rounded Gaussian: round(N(0, σ²I)) added to an integer sum of L2 sensitivity Δ.
 
     Post-processing of the continuous mechanism, so the exact curve of μ = Δ/σ holds (Balle & Wang
@@ -64,6 +74,10 @@ class Gaussian(_GaussianLaw):
     """
 
     law: ClassVar[str] = "gaussian"
+    sampler_has_slack: ClassVar[bool] = True
+    calibrations: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {"exact": "exact", "zcdp": "zcdp", "cks20": "cks20", "as-printed": "exact"}
+    )
 
     def event(self) -> Event:
         """μ = Δ/σ, rounded up."""
@@ -88,7 +102,7 @@ class Gaussian(_GaussianLaw):
         )
 
 
-class DiscreteGaussian(_GaussianLaw):
+class DiscreteGaussian(GaussianLaw):
     """Discrete Gaussian: P[z_i = k] ∝ exp(−k²/(2σ²)) in each coordinate, sampled exactly.
 
     ρ = Δ²/(2σ²) exactly, in any dimension (Canonne, Kamath & Steinke 2020, Theorem 14). The exact
@@ -96,6 +110,7 @@ class DiscreteGaussian(_GaussianLaw):
     """
 
     law: ClassVar[str] = "discrete-gaussian"
+    calibrations: ClassVar[Mapping[str, str]] = MappingProxyType({"zcdp": "zcdp", "cks20": "cks20"})
 
     def event(self) -> Event:
         """ρ = Δ²/(2σ²), rounded up."""

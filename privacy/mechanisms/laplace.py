@@ -26,7 +26,7 @@ from parley.privacy.accounting.rounding import (
     round_up,
     shown_up,
 )
-from parley.privacy.mechanisms.base import NoiseLaw, check_probability
+from parley.privacy.mechanisms.base import Mechanism, check_probability
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,14 +34,18 @@ if TYPE_CHECKING:
 
     from parley.privacy.sampling.stream import NoiseStream
 
-__all__ = ["L2Laplace", "LaplaceAsPrinted", "LaplaceL1"]
+__all__ = ["L2Laplace", "LaplaceAsPrinted", "LaplaceL1", "LaplaceLaw"]
 
 _UP = 1 + 1e-15  # more than the roundings of √d and of one product
 
 
 @dataclass(frozen=True, kw_only=True)
-class _LaplaceLaw(NoiseLaw):
-    """Attributes: `epsilon` > 0, the ε that was asked for."""
+class LaplaceLaw(Mechanism):
+    """A law scaled by the ε of one release.
+
+    Attributes:
+        epsilon: > 0, the ε that was asked for.
+    """
 
     epsilon: float
 
@@ -50,7 +54,7 @@ class _LaplaceLaw(NoiseLaw):
         check_positive("epsilon", self.epsilon)
 
 
-class L2Laplace(_LaplaceLaw):
+class L2Laplace(LaplaceLaw):
     """Density ∝ exp(−‖z‖₂/b), b = Δ/ε: the norm is Gamma(d, b), the direction uniform.
 
     ε-DP for L2 sensitivity Δ (Chaudhuri, Monteleoni & Sarwate 2011, Theorem 6); rounding is
@@ -58,6 +62,7 @@ class L2Laplace(_LaplaceLaw):
     """
 
     law: ClassVar[str] = "l2-laplace"
+    sampler_has_slack: ClassVar[bool] = True
 
     @property
     def scale(self) -> float:
@@ -106,7 +111,7 @@ class L2Laplace(_LaplaceLaw):
         )
 
 
-class _CoordinatewiseLaplace(_LaplaceLaw):
+class _CoordinatewiseLaplace(LaplaceLaw):
     """Discrete Laplace in each coordinate: P[z_i = k] ∝ exp(−|k|/scale), sampled exactly.
 
     A shift by v costs |v_i|/scale in coordinate i: ε = ‖v‖₁/scale ≤ √d·Δ/scale (Dwork & Roth

@@ -20,8 +20,8 @@ is: model units in tables, grid units (integers) in a run. Neighbours are replac
 from __future__ import annotations
 
 from parley.privacy.mechanisms.base import Mechanism
-from parley.privacy.mechanisms.gaussian import DiscreteGaussian, Gaussian
-from parley.privacy.mechanisms.laplace import L2Laplace, LaplaceAsPrinted, LaplaceL1
+from parley.privacy.mechanisms.gaussian import DiscreteGaussian, Gaussian, GaussianLaw
+from parley.privacy.mechanisms.laplace import L2Laplace, LaplaceAsPrinted, LaplaceL1, LaplaceLaw
 
 __all__ = [
     "MECHANISMS",
@@ -33,7 +33,7 @@ __all__ = [
     "Mechanism",
 ]
 
-MECHANISMS: dict[str, type[Mechanism]] = {
+MECHANISMS: dict[str, type[GaussianLaw] | type[LaplaceLaw]] = {
     "gaussian": Gaussian,
     "discrete-gaussian": DiscreteGaussian,
     "l2-laplace": L2Laplace,

@@ -1,6 +1,5 @@
-"""The noise laws: known answers, what each charges, and draws of the right scale."""
+"""The noise laws: known answers and what each charges; the rest is in tests/conformance."""
 
-import dataclasses
 import math
 
 import numpy as np
@@ -12,27 +11,17 @@ from parley.privacy.accounting import events
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.zcdp import cks20_epsilon
 from parley.privacy.mechanisms.table import (
-    MECHANISMS,
     DiscreteGaussian,
     Gaussian,
     L2Laplace,
     LaplaceAsPrinted,
     LaplaceL1,
-    Mechanism,
 )
 from parley.privacy.sampling.samplers import DISTANCE_PER_COORDINATE
 from parley.privacy.sampling.stream import NoiseStream
 
 # m=100 parties of n=500 records, λ=.01, G=1, ε=.5
 SENSITIVITY = 2 / (100 * 500 * 0.01)
-
-
-def mechanism(law: str, *, sensitivity: float, size: float, dimension: int) -> Mechanism:
-    """Any law at once: `size` is σ/Δ of a Gaussian, 1/ε of a Laplace."""
-    kind = MECHANISMS[law]
-    if "gaussian" in law:
-        return kind(sensitivity=sensitivity, sigma=sensitivity * size, dimension=dimension)
-    return kind(sensitivity=sensitivity, epsilon=1 / size, dimension=dimension)
 
 
 @pytest.mark.parametrize(
@@ -99,19 +88,6 @@ def test_laplace_l1_rho_is_the_sum_over_coordinates():
     assert cks20_epsilon(float(noise.event().exact_rho), 1e-5) < 0.5
 
 
-@settings(max_examples=40, deadline=None)
-@given(power=st.integers(-20, 20), size=st.floats(0.1, 100.0), dimension=st.integers(1, 300))
-@pytest.mark.parametrize("law", MECHANISMS)
-def test_scale_follows_the_unit_and_the_event_does_not(law, power, size, dimension):
-    here = mechanism(law, sensitivity=1.0, size=size, dimension=dimension)
-    there = mechanism(law, sensitivity=2.0**power, size=size, dimension=dimension)
-    assert there.scale == pytest.approx(here.scale * 2.0**power, rel=1e-14)
-    assert there.expected_norm() == pytest.approx(here.expected_norm() * 2.0**power, rel=1e-13)
-    assert there.noise_tail(1e-9) == pytest.approx(here.noise_tail(1e-9) * 2.0**power, rel=1e-13)
-    assert here.event().slack == there.event().slack
-    assert float(here.event().exact_rho) == pytest.approx(float(there.event().exact_rho), rel=1e-14)
-
-
 @settings(max_examples=60, deadline=None)
 @given(sensitivity=st.floats(1e-6, 1e9), epsilon=st.floats(1e-6, 1e3))
 def test_the_scale_is_never_below_what_the_event_charges(sensitivity, epsilon):
@@ -121,71 +97,3 @@ def test_the_scale_is_never_below_what_the_event_charges(sensitivity, epsilon):
     assert Fraction(noise.scale) * Fraction(epsilon) >= Fraction(sensitivity)
     gaussian = Gaussian(sensitivity=sensitivity, sigma=epsilon, dimension=3)
     assert Fraction(gaussian.event().event.mu) * Fraction(epsilon) >= Fraction(sensitivity)
-
-
-@pytest.mark.parametrize("law", MECHANISMS)
-def test_draws_have_the_stated_size_and_not_two_thirds_or_three_halves(law):
-    noise = mechanism(law, sensitivity=2.0**12, size=3.0, dimension=40)
-    draws = np.stack([noise.draw(NoiseStream.from_seed(7, law, i)) for i in range(300)])
-    assert draws.shape == (300, 40)
-    assert draws.dtype == np.int64
-    rms = math.sqrt((draws.astype(float) ** 2).sum(axis=1).mean())
-
-    def accepted(expected: float) -> bool:
-        return abs(rms / expected - 1) < 0.08
-
-    assert accepted(noise.expected_norm())
-    assert not accepted(noise.expected_norm() * 2 / 3)
-    assert not accepted(noise.expected_norm() * 3 / 2)
-    assert np.abs(draws).max() <= noise.noise_tail(1e-6) + 0.5
-
-
-@pytest.mark.parametrize("law", MECHANISMS)
-@pytest.mark.parametrize("dimension", [1, 3, 50])
-def test_tails_hold_as_often_as_stated_and_are_not_loose(law, dimension):
-    noise = mechanism(law, sensitivity=2.0**12, size=1.0, dimension=dimension)
-    draws = np.stack([noise.draw(NoiseStream.from_seed(3, law, i)) for i in range(1000)])
-    largest = np.abs(draws).max(axis=1)
-    assert (largest > noise.noise_tail(0.2) + 0.5).mean() < 0.2 + 0.04
-    assert noise.noise_tail(0.01) < 3 * np.quantile(largest, 0.99)
-    assert noise.noise_tail(1e-300) < math.inf
-
-
-def test_the_table_names_every_law_by_its_own_name():
-    for name, kind in MECHANISMS.items():
-        assert kind.law == name
-        noise = mechanism(name, sensitivity=1.0, size=2.0, dimension=4)
-        assert noise.describe().endswith(".")
-        assert noise.describe().count("\n") == 0
-        with pytest.raises(dataclasses.FrozenInstanceError):
-            noise.sensitivity = 2.0
-
-
-@pytest.mark.parametrize("law", MECHANISMS)
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"sensitivity": 0.0},
-        {"sensitivity": math.nan},
-        {"sensitivity": math.inf},
-        {"dimension": 0},
-        {"dimension": 2.0},
-        {"dimension": True},
-        {"scale": -1.0},
-        {"scale": math.nan},
-    ],
-)
-def test_bad_values_are_refused(law, change):
-    name = "sigma" if "gaussian" in law else "epsilon"
-    values = {"sensitivity": 1.0, "scale": 2.0, "dimension": 3} | change
-    values[name] = values.pop("scale")
-    with pytest.raises(ValueError, match=r"^Expected .*, got "):
-        MECHANISMS[law](**values)
-
-
-@pytest.mark.parametrize("law", MECHANISMS)
-@pytest.mark.parametrize("probability", [0.0, 1.0, math.nan])
-def test_tails_want_a_probability(law, probability):
-    noise = mechanism(law, sensitivity=1.0, size=1.0, dimension=2)
-    with pytest.raises(ValueError, match="Expected 0 < probability < 1"):
-        noise.noise_tail(probability)
