@@ -1,5 +1,6 @@
 """What Parley depends on: bounded above, pinned for CI, declared where imported."""
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -43,3 +44,16 @@ def test_every_import_is_declared_and_every_dependency_imported():
         [sys.executable, "-m", "deptry", "."], capture_output=True, text=True, cwd=ROOT, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_every_room_is_imported_by_its_full_name():
+    """`import client.app` would work in this folder alone, where `client/` lies."""
+    rooms = ("client", "server", "simulations", "privacy", "secure_agg")
+    flat = re.compile(rf"^\s*(?:from|import) (?:{'|'.join(rooms)})\b", re.MULTILINE)
+    found = [
+        str(path)
+        for room in ("parley", *rooms, "tests", "benchmarks", "examples")
+        for path in sorted((ROOT / room).rglob("*.py"))
+        if flat.search(path.read_text(encoding="utf-8"))
+    ]
+    assert found == []

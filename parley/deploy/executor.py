@@ -104,7 +104,7 @@ def _serve_party(runtime: _Runtime, folder: Path) -> NoReturn:
     """Answers this party's messages, one at a time, until it is ended."""
     from flwr.supernode.runtime.run_clientapp import pull_task_input
 
-    import client.app  # noqa: F401 - imported before the first fork
+    import parley.client.app  # noqa: F401 - imported before the first fork
 
     loaded = False
     while True:
