@@ -93,7 +93,7 @@ def ours(precision: str, rate: float) -> Step:
         optimiser="sgd",
         learning_rate=RATE,
         momentum=0.0,
-        way="ghost",
+        per_example_method="ghost",
         micro_batch=4096,
     )
     start = network.start()

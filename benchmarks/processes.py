@@ -48,7 +48,7 @@ def ours(options: argparse.Namespace, parties: int, protocol: str, folder: Path)
     from parley.server.jobs.file import load_job
 
     settings = [f"parties.count={parties}", f"algorithm.rounds={options.rounds}"]
-    settings.append(f"secure-aggregation.protocol={protocol}")
+    settings.append(f"secure-aggregation.dropouts={protocol}")
     if options.dimension:
         columns, rng = options.dimension // 10, np.random.default_rng(0)
         y = np.arange(50 * parties) % 10

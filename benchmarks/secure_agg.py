@@ -162,15 +162,16 @@ class GivenGraph(RunParameters):
     def derived(self) -> Derived:
         """What is derived, but for the graph."""
         chosen = derive(
-            self.parties, corrupt=self.corrupt, dropped=self.dropped, active=self.active
+            self.parties,
+            corrupt=self.corrupt,
+            dropped=self.dropped,
+            confirm_survivors=self.confirm_survivors,
         )
         return dataclasses.replace(chosen, degree=self.given, threshold=self.given // 2 + 1)
 
 
 def our_sum(parties: int, degree: int, **options: object) -> MaskedSum:
-    run = simulated_parameters(
-        parties=parties, minimum_survivors=parties // 2 + 1, corrupt=0
-    ).proposed
+    run = simulated_parameters(parties=parties, min_survivors=parties // 2 + 1, corrupt=0).proposed
     fields = {f.name: getattr(run, f.name) for f in dataclasses.fields(run)}
     fields |= {"commitments": NO_BEACON, "given": degree}
     return MaskedSum(with_simulated_beacon(GivenGraph(**fields)), **options)

@@ -72,7 +72,7 @@ def plan_network(job: Job) -> dict[str, Any]:
             "sampling_rate": training.sampling_rate,
             "expected_batch": training.sampling_rate * federation.min_records,
             "steps_per_round": training.steps,
-            "gradients": training.way,
+            "gradients": training.per_example_method,
             "noise_multiplier": training.noise_multiplier if record else None,
             "gradient_multiplier": training.gradient_multiplier if record else None,
             "clipped_fraction_share": training.clipped_share,

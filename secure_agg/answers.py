@@ -14,7 +14,7 @@ from parley.secure_agg.messages import Confirmations, Reveal, pack_mask, unpack_
 from parley.secure_agg.outcome import ENVELOPE_BYTES, SECRET_BYTES, SIGNATURE_BYTES
 from parley.secure_agg.parameters import Policy
 from parley.secure_agg.primitives import unseal
-from parley.secure_agg.state import OpenRound, PartyState
+from parley.secure_agg.state import MaskingState, OpenRound
 from parley.secure_agg.statements import bound, confirmed
 
 __all__ = ["accept_survivors", "check_confirmations", "make_reveal"]
@@ -22,13 +22,13 @@ __all__ = ["accept_survivors", "check_confirmations", "make_reveal"]
 _NO_SHARE = bytes(SECRET_BYTES)
 
 
-def _members(state: PartyState, current: OpenRound) -> list[tuple[int, int]]:
+def _members(state: MaskingState, current: OpenRound) -> list[tuple[int, int]]:
     """(place, index) of the participating neighbours."""
     return [(at, state.near[n]) for at, n in enumerate(current.members)]
 
 
 def accept_survivors(
-    state: PartyState, current: OpenRound, survivors: bytes, policy: Policy
+    state: MaskingState, current: OpenRound, survivors: bytes, policy: Policy
 ) -> list[bool]:
     """Whether each party survived, by the list that the server sent.
 
@@ -49,7 +49,7 @@ def accept_survivors(
     if not flags[state.index]:
         raise RemoteProtocolError(f"Expected party {state.index}, which sent, to survive.")
     size = int(flags.sum())
-    least = max(run.minimum_survivors, policy.minimum_survivors)
+    least = max(run.min_survivors, policy.min_survivors)
     if size < least:
         raise TooFewSurvivors(f"Expected >= {least} survivors, got {size}.")
     survived: list[bool] = flags.tolist()
@@ -61,7 +61,7 @@ def accept_survivors(
 
 
 def check_confirmations(
-    state: PartyState,
+    state: MaskingState,
     current: OpenRound,
     message: Confirmations,
     identities: tuple[bytes, ...],
@@ -95,7 +95,7 @@ def check_confirmations(
     return flags
 
 
-def make_reveal(state: PartyState, current: OpenRound, survived: list[bool]) -> Reveal:
+def make_reveal(state: MaskingState, current: OpenRound, survived: list[bool]) -> Reveal:
     """Own self seed, and for each neighbour the one secret that the list allows."""
     run, me = state.run, state.index
     opened, secrets = [False] * run.degree, []

@@ -89,7 +89,7 @@ class Block:
         """Masked vectors of the parties of `vectors`, one after the other.
 
         Args:
-            plans: a Plan for each.
+            plans: a RoundStart for each.
             vectors: `[d]` ring elements for each.
             context: 32 bytes, what the parties agreed to release.
         """

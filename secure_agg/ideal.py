@@ -4,7 +4,7 @@ Keys, shares and masks cancel exactly, so the sum over the survivors mod 2^b, th
 byte accounting are all there is to compute. For simulation only: the caller sees every vector.
 
     >>> import numpy as np
-    >>> ideal = IdealSum(simulated_parameters(parties=3, minimum_survivors=2))
+    >>> ideal = IdealSum(simulated_parameters(parties=3, min_survivors=2))
     >>> vectors = np.array([[1, 2], [3, 4], [5, 2**32 - 1]], dtype=np.uint32)
     >>> ideal.sum(vectors, round_number=1, dropped={}).total.tolist()
     [9, 5]
@@ -20,7 +20,7 @@ import numpy as np
 
 from parley.secure_agg.beacon import commitment, commitments_digest
 from parley.secure_agg.encoding import Ring, ring_dtype
-from parley.secure_agg.interface import DropStage, LocalProtocolError, Mode, SumResult
+from parley.secure_agg.interface import DropoutPolicy, DropStage, LocalProtocolError, SumResult
 from parley.secure_agg.outcome import optimistic_outcome, robust_outcome
 from parley.secure_agg.parameters import RunParameters
 from parley.secure_agg.primitives import digest
@@ -32,10 +32,10 @@ __all__ += ["with_simulated_beacon"]
 def simulated_parameters(
     *,
     parties: int,
-    minimum_survivors: int,
+    min_survivors: int,
     ring_bits: int = 32,
-    mode: Mode = Mode.ROBUST,
-    active: bool = True,
+    dropouts: DropoutPolicy = DropoutPolicy.ROBUST,
+    confirm_survivors: bool = True,
     corrupt: int | None = None,
     dropped: int | None = None,
     seed: bytes = b"",
@@ -49,11 +49,11 @@ def simulated_parameters(
     """
     run = RunParameters.choose(
         parties=parties,
-        minimum_survivors=minimum_survivors,
+        min_survivors=min_survivors,
         run_id=digest(b"parley/simulated run", seed)[:16],
         ring_bits=ring_bits,
-        mode=mode,
-        active=active,
+        dropouts=dropouts,
+        confirm_survivors=confirm_survivors,
         corrupt=corrupt,
         dropped=dropped,
     )
@@ -142,7 +142,7 @@ class IdealSum:
 
     def _settle(self, dimension: int, dropped: Mapping[int, DropStage]) -> SumResult:
         run, stages = self.parameters, self.parameters.stages
-        if run.mode is Mode.OPTIMISTIC:
+        if run.dropouts is DropoutPolicy.OPTIMISTIC:
             survivors, up, down, stages = optimistic_outcome(run, dimension, dropped)
         else:
             survivors, up, down = robust_outcome(run, dimension, dropped)

@@ -16,8 +16,8 @@ from parley.secure_agg.encoding import Ring
 
 __all__ = [
     "DropStage",
+    "DropoutPolicy",
     "LocalProtocolError",
-    "Mode",
     "ProtocolError",
     "RemoteProtocolError",
     "SecureSum",
@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 
-class Mode(StrEnum):
+class DropoutPolicy(StrEnum):
     """How a round treats a dropout. Either way only the survivors' sum is ever revealed."""
 
     ROBUST = "robust"

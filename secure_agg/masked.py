@@ -5,7 +5,7 @@ parameters; the drops are applied at the moments they name.
 
     >>> import numpy as np
     >>> from parley.secure_agg.ideal import simulated_parameters
-    >>> masked = MaskedSum(simulated_parameters(parties=3, minimum_survivors=2))
+    >>> masked = MaskedSum(simulated_parameters(parties=3, min_survivors=2))
     >>> vectors = np.array([[1, 2], [3, 4], [5, 2**32 - 1]], dtype=np.uint32)
     >>> masked.sum(vectors, round_number=1, dropped={}).total.tolist()
     [9, 5]
@@ -24,9 +24,9 @@ from parley.secure_agg.block import SHARED_BYTES, Block
 from parley.secure_agg.encoding import Ring
 from parley.secure_agg.ideal import check_vectors, simulated_nonces
 from parley.secure_agg.interface import (
+    DropoutPolicy,
     DropStage,
     LocalProtocolError,
-    Mode,
     SumResult,
     TooFewSurvivors,
 )
@@ -103,7 +103,7 @@ class MaskedSum:
         server = self._join()
         rows = dict(enumerate(vectors))
         context = digest(b"parley/simulated round", round_number.to_bytes(4, "big"))
-        if run.mode is Mode.ROBUST:
+        if run.dropouts is DropoutPolicy.ROBUST:
             return self._attempt(server, rows, context, dropped, None)
         return self._optimistic(server, rows, context, dropped)
 
@@ -149,9 +149,9 @@ class MaskedSum:
             identities = tuple(signing_public(key) for key in private.values())
             policy = Policy(
                 identities=identities,
-                minimum_survivors=run.minimum_survivors,
+                min_survivors=run.min_survivors,
                 corrupt=run.corrupt,
-                active=run.active,
+                confirm_survivors=run.confirm_survivors,
             )
             nonces = simulated_nonces(run)
             block = Block(

@@ -11,7 +11,7 @@ spare bits zero.
 | Nonces | down | mask of parties that committed, their nonces of 32 |
 | Roster | down | mask of present parties; per present neighbour key 32, nonce 32, signature 64 |
 | Shares | up | commitments 32 + 32, sealed table 16 + 32·n, n digests of 32, n envelopes of 80 |
-| Plan | down | dimension 4, context 32, mask of participants, n envelopes of 80 |
+| RoundStart | down | dimension 4, context 32, mask of participants, n envelopes of 80 |
 | Vector | up | the masked vector, little-endian words |
 | Survivors | down | mask of parties |
 | Confirm | up | signature 64 of the survivors' list |
@@ -44,7 +44,7 @@ from parley.secure_agg.outcome import (
 )
 from parley.secure_agg.parameters import RunParameters
 
-__all__ = ["SERVER", "Advertise", "Confirm", "Confirmations", "Message", "Nonces", "Plan"]
+__all__ = ["SERVER", "Advertise", "Confirm", "Confirmations", "Message", "Nonces", "RoundStart"]
 __all__ += [
     "Reveal",
     "Roster",
@@ -124,7 +124,7 @@ class Shares(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan(Message):
+class RoundStart(Message):
     """What a round sums: dimension, the application's context, who takes part."""
 
     kind = 4
@@ -297,7 +297,7 @@ def decode(run: RunParameters, data: Bytes, expected: type[AnyMessage]) -> AnyMe
         raise RemoteProtocolError(f"Expected kind {expected.kind}, got {kind}.")
     if tag != run.tag:
         raise RemoteProtocolError("Expected a message of this run, got one of another run.")
-    from_server = expected in (Nonces, Roster, Plan, Survivors, Confirmations)
+    from_server = expected in (Nonces, Roster, RoundStart, Survivors, Confirmations)
     if (sender == SERVER) != from_server or not (from_server or sender < run.parties):
         who = "the server" if from_server else f"a party from 0 to {run.parties - 1}"
         raise RemoteProtocolError(f"Expected {who} as sender, got {sender}.")
@@ -341,10 +341,10 @@ def _shares(run: RunParameters, body: bytes, base: dict[str, int]) -> Message:
     )
 
 
-def _plan(run: RunParameters, body: bytes, base: dict[str, int]) -> Message:
+def _round_start(run: RunParameters, body: bytes, base: dict[str, int]) -> Message:
     cut = PLAN_FIXED_BYTES + mask_bytes(run.parties)
     _whole(len(body) - cut, ENVELOPE_BYTES, run.degree)
-    return Plan(
+    return RoundStart(
         dimension=int.from_bytes(body[:4], "big"),
         context=body[4:PLAN_FIXED_BYTES],
         participants=body[PLAN_FIXED_BYTES:cut],
@@ -400,7 +400,7 @@ _BODIES: dict[type[Message], Callable[[RunParameters, bytes, dict[str, int]], Me
     Nonces: _nonces,
     Roster: _roster,
     Shares: _shares,
-    Plan: _plan,
+    RoundStart: _round_start,
     Survivors: _survivors,
     Confirm: _confirm,
     Confirmations: _confirmations,

@@ -19,7 +19,12 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.secure_agg.interface import DropStage, LocalProtocolError, Mode, TooFewSurvivors
+from parley.secure_agg.interface import (
+    DropoutPolicy,
+    DropStage,
+    LocalProtocolError,
+    TooFewSurvivors,
+)
 from parley.secure_agg.parameters import RunParameters
 
 __all__ = [
@@ -92,12 +97,12 @@ def robust_outcome(
     m, k, t = run.parties, run.degree, run.threshold
     vector = _present(run, dropped, DropStage.BEFORE_VECTOR)
     size = int(vector.sum())
-    if size < run.minimum_survivors:
-        raise TooFewSurvivors(f"Expected >= {run.minimum_survivors} survivors, got {size}.")
+    if size < run.min_survivors:
+        raise TooFewSurvivors(f"Expected >= {run.min_survivors} survivors, got {size}.")
     near = run.neighbours
     in_sum = vector[near].sum(axis=1) if dropped else np.full(m, k)
     confirming = vector & (in_sum >= t)
-    if run.active:
+    if run.confirm_survivors:
         confirming &= _present(run, dropped, DropStage.AFTER_VECTOR)
         if confirming.sum() < run.confirmations:
             raise TooFewSurvivors(
@@ -121,7 +126,7 @@ def robust_outcome(
     up = m * shares + size * (header + dimension * run.ring_bits // 8)
     down = m * (header + PLAN_FIXED_BYTES + mask_bytes(m) + ENVELOPE_BYTES * k)
     down += size * (header + mask_bytes(m))
-    if run.active:
+    if run.confirm_survivors:
         answering = int(confirming.sum())
         up += (header + SIGNATURE_BYTES) * answering
         down += (header + mask_bytes(m) + SIGNATURE_BYTES * run.confirmations) * answering
@@ -142,15 +147,15 @@ def optimistic_outcome(
     Raises:
         TooFewSurvivors: fewer than the minimum, or a survivor with fewer than t of its neighbours.
     """
-    if run.mode is not Mode.OPTIMISTIC:
-        raise LocalProtocolError(f"Expected optimistic mode, got {run.mode.value}.")
+    if run.dropouts is not DropoutPolicy.OPTIMISTIC:
+        raise LocalProtocolError(f"Expected dropouts optimistic, got {run.dropouts.value}.")
     vector = _present(run, dropped, DropStage.BEFORE_VECTOR)
     answered = int(vector.sum())
     attempts = 1 if answered == run.parties else 2
     vector = eligible(run, vector)
     size = int(vector.sum())
-    if size < run.minimum_survivors:
-        raise TooFewSurvivors(f"Expected >= {run.minimum_survivors} participants, got {size}.")
+    if size < run.min_survivors:
+        raise TooFewSurvivors(f"Expected >= {run.min_survivors} participants, got {size}.")
     message = HEADER_BYTES + dimension * run.ring_bits // 8
     plan = HEADER_BYTES + PLAN_FIXED_BYTES + mask_bytes(run.parties)
     up = (answered + (attempts - 1) * size) * message

@@ -10,13 +10,13 @@ Party, robust mode ("→" is what it answers; any other message is refused, unan
 | NEW | advertise() | Advertise | ADVERTISED |
 | ADVERTISED | Roster (and Nonces, on a graph that is not complete) | | IDLE |
 | IDLE, MASKED, CONFIRMED | prepare(r) | Shares of r | unchanged |
-| IDLE, MASKED, CONFIRMED | Plan of r, above any answered | Vector | MASKED, an open round erased |
+| IDLE, MASKED, CONFIRMED | RoundStart of r > any answered | Vector | MASKED, an open round erased |
 | MASKED | Survivors (active) | Confirm | CONFIRMED |
 | MASKED | Survivors (semi-honest) | Reveal | IDLE, round erased |
 | CONFIRMED | Confirmations | Reveal | IDLE, round erased |
 | MASKED, CONFIRMED | a list or confirmations it refuses, or abandon() | | IDLE, round erased |
 
-Optimistic mode: IDLE, Plan → Vector, IDLE; there is nothing to confirm or reveal.
+Optimistic mode: IDLE, RoundStart → Vector, IDLE; there is nothing to confirm or reveal.
 
 Server:
 
@@ -44,7 +44,7 @@ from contextlib import suppress
 
 from parley.secure_agg.block import Block
 from parley.secure_agg.encoding import Ring
-from parley.secure_agg.interface import DropStage, Mode, SumResult, TooFewSurvivors
+from parley.secure_agg.interface import DropoutPolicy, DropStage, SumResult, TooFewSurvivors
 from parley.secure_agg.messages import Bytes
 from parley.secure_agg.pairwise_party import Party
 from parley.secure_agg.pairwise_server import Server
@@ -116,7 +116,7 @@ def run_secure_sum(
     dimension = next(iter(vectors.values())).size
     try:
         # Shares of the round: they travel with an earlier message, so they are no stage.
-        if run.mode is Mode.ROBUST:
+        if run.dropouts is DropoutPolicy.ROBUST:
             for block in blocks:
                 for message in block.prepare(round_number):
                     server.on_shares(wire.up(message), number=round_number)
@@ -132,20 +132,20 @@ def run_secure_sum(
             for masked in block.on_plans(plans, sending, context=context):
                 server.on_vector(wire.up(masked))
         survivors = server.survivors
-        if run.mode is Mode.OPTIMISTIC:
+        if run.dropouts is DropoutPolicy.OPTIMISTIC:
             return _result(server.finish(), survivors, wire, run.stages)
 
         # Stage 2: the survivors' list. Active: they confirm it to each other first.
         listed = server.close()
         for _ in survivors:
             wire.down(listed)
-        for _, party in _speaking(blocks, survivors, dropped, 1 if run.active else 2):
+        for _, party in _speaking(blocks, survivors, dropped, 1 if run.confirm_survivors else 2):
             with suppress(TooFewSurvivors):  # a party that will not answer is one that is silent
                 answer = wire.up(party.on_survivors(listed))
-                (server.on_confirm if run.active else server.on_reveal)(answer)
+                (server.on_confirm if run.confirm_survivors else server.on_reveal)(answer)
 
         # Stage 3 (active): each sees that enough signed the same list, then reveals.
-        if run.active:
+        if run.confirm_survivors:
             confirmations = server.confirmations()
             for reply in confirmations.values():
                 wire.down(reply)

@@ -21,8 +21,8 @@ from parley.secure_agg.beacon import NONCE_BYTES
 from parley.secure_agg.edges import EdgeWork, next_chain, pair_salt
 from parley.secure_agg.encoding import Ring, ring_dtype
 from parley.secure_agg.interface import (
+    DropoutPolicy,
     LocalProtocolError,
-    Mode,
     RemoteProtocolError,
     TooFewSurvivors,
 )
@@ -33,8 +33,8 @@ from parley.secure_agg.messages import (
     Confirm,
     Confirmations,
     Nonces,
-    Plan,
     Roster,
+    RoundStart,
     Shares,
     Survivors,
     Vector,
@@ -54,7 +54,7 @@ from parley.secure_agg.primitives import (
     signing_public,
 )
 from parley.secure_agg.shamir import split
-from parley.secure_agg.state import OpenRound, PartyState, Phase, Prepared
+from parley.secure_agg.state import MaskingState, OpenRound, Phase, Prepared
 from parley.secure_agg.statements import (
     advertised,
     bound,
@@ -85,7 +85,7 @@ class Party:
         identity: bytes,
         entropy: Entropy,
         nonce: bytes = b"",
-        state: PartyState | None = None,
+        state: MaskingState | None = None,
         work: EdgeWork | None = None,
     ) -> None:
         """A party before its first message, or resumed from `state`.
@@ -97,7 +97,7 @@ class Party:
             identity: its Ed25519 private key, 32 bytes.
             entropy: its source of secrets.
             nonce: what it committed to for this set-up; empty where the graph is complete.
-            state: from `PartyState.from_bytes`, to go on after a restart.
+            state: from `MaskingState.from_bytes`, to go on after a restart.
             work: shared between parties of one process (`block`).
 
         Raises:
@@ -124,7 +124,7 @@ class Party:
             raise LocalProtocolError("Expected the state of this party and run, got another.")
         self._policy, self._identity, self._entropy = policy, identity, entropy
         self._work = work or EdgeWork()
-        self.state = state or PartyState(
+        self.state = state or MaskingState(
             run=run.proposed, index=index, roster=policy.roster, nonce=nonce
         )
 
@@ -132,7 +132,7 @@ class Party:
         return f"<Party {self.state.index}: {self.state.phase.name}>"
 
     def __reduce__(self) -> str:
-        raise TypeError("Expected PartyState.to_bytes, got pickle: it would copy secrets unseen.")
+        raise TypeError("Expected MaskingState.to_bytes, got pickle: it would copy secrets unseen.")
 
     def advertise(self) -> bytes:
         """NEW → ADVERTISED: the signed key of the run.
@@ -228,14 +228,14 @@ class Party:
             number: the round, above every round prepared before.
 
         Raises:
-            LocalProtocolError: not joined yet, or optimistic mode, which shares nothing.
+            LocalProtocolError: not joined yet, or optimistic dropouts, which share nothing.
             RemoteProtocolError: a round number not above the last, or too far ahead.
         """
         state, run = self.state, self.state.run
-        if state.phase < Phase.IDLE or run.mode is Mode.OPTIMISTIC:
+        if state.phase < Phase.IDLE or run.dropouts is DropoutPolicy.OPTIMISTIC:
             raise LocalProtocolError(
                 f"Expected to prepare a robust round once joined, got {state.phase.name} in "
-                f"{run.mode.value} mode."
+                f"{run.dropouts.value} dropouts."
             )
         prepared = self._ratchet(number)
         recovery = self._entropy(SECRET_BYTES)
@@ -292,7 +292,7 @@ class Party:
         A round that was open is over: it is erased and never answered again.
 
         Args:
-            data: a Plan.
+            data: a RoundStart.
             vector: `[d]` ring elements.
             context: 32 bytes, the caller's digest of what it agreed to release in this round.
 
@@ -311,7 +311,7 @@ class Party:
                 f"shape {vector.shape}."
             )
         self._expect("a plan", Phase.IDLE, Phase.MASKED, Phase.CONFIRMED)
-        plan = decode(run, data, Plan)
+        plan = decode(run, data, RoundStart)
         number = plan.round_number
         if number <= state.last_round:
             raise RemoteProtocolError(f"Expected a round above {state.last_round}, got {number}.")
@@ -326,7 +326,7 @@ class Party:
             raise RemoteProtocolError(f"Expected party {state.index} among the participants.")
         _enough("participants", int(flags.sum()), self._least_survivors)
         _enough("participating neighbours", len(members), self._least_neighbours)
-        robust = run.mode is Mode.ROBUST
+        robust = run.dropouts is DropoutPolicy.ROBUST
         if len(plan.envelopes) != robust * ENVELOPE_BYTES * len(members):
             raise RemoteProtocolError(
                 f"Expected {robust * len(members)} envelopes, got "
@@ -378,7 +378,7 @@ class Party:
         except (RemoteProtocolError, TooFewSurvivors):
             self.abandon()
             raise
-        if not state.run.active:
+        if not state.run.confirm_survivors:
             return self._reveal(current, survived)
         current.survivors = message.survivors
         statement = confirmed(current.plan_digest, current.survivors)
@@ -423,7 +423,7 @@ class Party:
 
     @property
     def _least_survivors(self) -> int:
-        return max(self.state.run.minimum_survivors, self._policy.minimum_survivors)
+        return max(self.state.run.min_survivors, self._policy.min_survivors)
 
     @property
     def _least_neighbours(self) -> int:

@@ -17,8 +17,8 @@ import numpy as np
 from parley.secure_agg.beacon import NO_BEACON, commitment, commitments_digest, roster_digest
 from parley.secure_agg.encoding import Ring, ring_dtype
 from parley.secure_agg.interface import (
+    DropoutPolicy,
     LocalProtocolError,
-    Mode,
     RemoteProtocolError,
     TooFewSurvivors,
 )
@@ -31,9 +31,9 @@ from parley.secure_agg.messages import (
     Confirm,
     Confirmations,
     Nonces,
-    Plan,
     Reveal,
     Roster,
+    RoundStart,
     Shares,
     Survivors,
     Vector,
@@ -164,9 +164,9 @@ class Server:
                 "not: the set-up is void."
             )
         self.run = run = self.run.with_beacon({i: a.nonce for i, a in self._adverts.items()})
-        if len(self._adverts) < run.minimum_survivors:
+        if len(self._adverts) < run.min_survivors:
             raise TooFewSurvivors(
-                f"Expected >= {run.minimum_survivors} parties, got {len(self._adverts)}."
+                f"Expected >= {run.min_survivors} parties, got {len(self._adverts)}."
             )
         self._near = [[j for j in row if j in self._adverts] for row in run.neighbours.tolist()]
         self._slot = [{j: at for at, j in enumerate(row)} for row in self._near]
@@ -241,16 +241,16 @@ class Server:
                 f"Expected a joined run, a round above {self.round_number} and a context of 32 "
                 f"bytes, got {self.phase.name}, {number} and {len(context)}."
             )
-        run, robust = self.run, self.run.mode is Mode.ROBUST
+        run, robust = self.run, self.run.dropouts is DropoutPolicy.ROBUST
         shares = self._shares.get(number, {})
         asked = set(self._adverts if participants is None else participants) & set(self._adverts)
         asked -= self.blamed
         flags = np.zeros(run.parties, dtype=bool)
         flags[sorted(asked & set(shares) if robust else asked)] = True
         chosen = np.flatnonzero(eligible(run, flags)).tolist()
-        if len(chosen) < run.minimum_survivors:
+        if len(chosen) < run.min_survivors:
             raise TooFewSurvivors(
-                f"Expected >= {run.minimum_survivors} participants, each with >= {run.threshold} "
+                f"Expected >= {run.min_survivors} participants, each with >= {run.threshold} "
                 f"neighbours among them, got {len(chosen)} of the {int(flags.sum())} parties left."
             )
         self._end_round()
@@ -259,7 +259,7 @@ class Server:
         self._given.update({i: shares[i] for i in chosen} if robust else {})
         within = set(chosen)
         self._members |= {i: [j for j in self._near[i] if j in within] for i in chosen}
-        base = Plan(
+        base = RoundStart(
             sender=SERVER,
             round_number=number,
             dimension=dimension,
@@ -311,14 +311,14 @@ class Server:
         """
         self._local("close the vectors", ServerPhase.VECTORS)
         run = self.run
-        if run.mode is Mode.OPTIMISTIC:
-            raise LocalProtocolError("Expected robust mode, got optimistic: call `finish`.")
-        if len(self._arrived) < run.minimum_survivors:
+        if run.dropouts is DropoutPolicy.OPTIMISTIC:
+            raise LocalProtocolError("Expected robust dropouts, got optimistic: call `finish`.")
+        if len(self._arrived) < run.min_survivors:
             got = len(self._arrived)
             self._end_round()
-            raise TooFewSurvivors(f"Expected >= {run.minimum_survivors} survivors, got {got}.")
+            raise TooFewSurvivors(f"Expected >= {run.min_survivors} survivors, got {got}.")
         self.phase = ServerPhase.CONFIRMING
-        if not run.active:
+        if not run.confirm_survivors:
             self._open()
         survivors = self._mask(self._arrived)
         message = Survivors(sender=SERVER, round_number=self.round_number, survivors=survivors)
@@ -402,7 +402,7 @@ class Server:
                 (optimistic). The round is given up, and its total with it; who is to blame takes
                 part in no other.
         """
-        robust = self.run.mode is Mode.ROBUST
+        robust = self.run.dropouts is DropoutPolicy.ROBUST
         self._local("finish", ServerPhase.UNMASKING if robust else ServerPhase.VECTORS)
         try:
             if self._recovery is not None:

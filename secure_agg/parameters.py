@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from parley.secure_agg.beacon import NO_BEACON, beacon_of, commitments_digest, roster_digest
 from parley.secure_agg.encoding import ring_dtype
 from parley.secure_agg.graph import choose_degree, neighbour_table
-from parley.secure_agg.interface import Mode, RemoteProtocolError
+from parley.secure_agg.interface import DropoutPolicy, RemoteProtocolError
 from parley.secure_agg.primitives import digest
 
 __all__ = ["MOST_PARTIES", "Derived", "Policy", "RunParameters", "assumed_corrupt", "derive"]
 
 _LAYOUT = struct.Struct(">B16s32s32sIIIIIBBB")
 _VERSION = 2
-_MODES = {Mode.ROBUST: 0, Mode.OPTIMISTIC: 1}
+_DROPOUTS = {DropoutPolicy.ROBUST: 0, DropoutPolicy.OPTIMISTIC: 1}
 MOST_PARTIES = 2**20
 
 
@@ -56,21 +56,23 @@ def assumed_corrupt(parties: int) -> int:
 
 
 @lru_cache(maxsize=64)
-def derive(parties: int, *, corrupt: int, dropped: int, active: bool) -> Derived:
+def derive(parties: int, *, corrupt: int, dropped: int, confirm_survivors: bool) -> Derived:
     """Degree, threshold, confirmations and least survivors, from what is assumed.
 
     Args:
         parties: m.
         corrupt: c, parties that may collude with the server.
         dropped: d, parties whose silence a round is to bear; no condition of secrecy needs it.
-        active: against a server that lies.
+        confirm_survivors: against a server that lies.
 
     Raises:
         ValueError: nothing meets the bounds of `graph`, with the numbers.
     """
-    degree, threshold = choose_degree(parties, corrupt=corrupt, dropped=dropped, active=active)
+    degree, threshold = choose_degree(
+        parties, corrupt=corrupt, dropped=dropped, active=confirm_survivors
+    )
     # Two lists that both have more than (m + c)/2 signers share an honest one, who signs only one.
-    confirmations = (parties + corrupt) // 2 + 1 if active and parties > 1 else 0
+    confirmations = (parties + corrupt) // 2 + 1 if confirm_survivors and parties > 1 else 0
     return Derived(
         degree=degree,
         threshold=threshold,
@@ -86,13 +88,13 @@ class RunParameters:
     Attributes:
         run_id: 16 bytes, new for every set-up.
         parties: m.
-        minimum_survivors: least number of vectors in a sum that is unmasked.
+        min_survivors: least number of vectors in a sum that is unmasked.
         corrupt: c, parties assumed to collude with the server.
         dropped: d, parties whose silence a round is to bear.
         rounds: the last round that the run can reach, repetitions counted.
         ring_bits: b.
-        mode: robust or optimistic.
-        active: survivors' lists are confirmed among the parties (a third stage).
+        dropouts: robust or optimistic.
+        confirm_survivors: survivors' lists are confirmed among the parties (a third stage).
         commitments: digest of the nonces' commitments; zeros where the graph is complete.
         beacon: what orders the graph, once the nonces are revealed; zeros before, and where the
             graph is complete.
@@ -103,13 +105,13 @@ class RunParameters:
 
     run_id: bytes = field(repr=False)
     parties: int
-    minimum_survivors: int
+    min_survivors: int
     corrupt: int
     dropped: int = 0
     rounds: int = 2**32 - 2
     ring_bits: int = 32
-    mode: Mode = Mode.ROBUST
-    active: bool = True
+    dropouts: DropoutPolicy = DropoutPolicy.ROBUST
+    confirm_survivors: bool = True
     commitments: bytes = field(default=NO_BEACON, repr=False)
     beacon: bytes = field(default=NO_BEACON, repr=False)
 
@@ -130,13 +132,15 @@ class RunParameters:
             )
         if not 1 <= self.rounds < 2**32 - 1:
             raise ValueError(f"Expected rounds from 1 to 2^32 - 2, got {self.rounds}.")
-        if self.mode is Mode.OPTIMISTIC and self.active:
-            raise ValueError("Expected active False in optimistic mode, which confirms nothing.")
-        least = self.derived.least_survivors
-        if not least <= self.minimum_survivors <= m:
+        if self.dropouts is DropoutPolicy.OPTIMISTIC and self.confirm_survivors:
             raise ValueError(
-                f"Expected minimum_survivors from {least} (m = {m}, corrupt {c}, active "
-                f"{self.active}) to m, got {self.minimum_survivors}."
+                "Expected confirm_survivors False with optimistic dropouts, which confirm nothing."
+            )
+        least = self.derived.least_survivors
+        if not least <= self.min_survivors <= m:
+            raise ValueError(
+                f"Expected min_survivors from {least} (m = {m}, corrupt {c}, confirm_survivors "
+                f"{self.confirm_survivors}) to m, got {self.min_survivors}."
             )
         if not self.sparse and (self.commitments, self.beacon) != (NO_BEACON, NO_BEACON):
             raise ValueError("Expected no commitments and no beacon for a complete graph.")
@@ -146,12 +150,12 @@ class RunParameters:
         cls,
         *,
         parties: int,
-        minimum_survivors: int,
+        min_survivors: int,
         run_id: bytes,
         rounds: int = 2**32 - 2,
         ring_bits: int = 32,
-        mode: Mode = Mode.ROBUST,
-        active: bool = True,
+        dropouts: DropoutPolicy = DropoutPolicy.ROBUST,
+        confirm_survivors: bool = True,
         corrupt: int | None = None,
         dropped: int | None = None,
         commitments: Mapping[int, bytes] | None = None,
@@ -160,12 +164,12 @@ class RunParameters:
 
         Args:
             parties: m.
-            minimum_survivors: asked for; raised to the least number that `derive` allows.
+            min_survivors: asked for; raised to the least number that `derive` allows.
             run_id: 16 bytes.
             rounds: the last round that the run can reach.
             ring_bits: b.
-            mode: robust or optimistic, which is never active.
-            active: with the survivors' confirmation.
+            dropouts: robust or optimistic, which confirms nothing.
+            confirm_survivors: the parties confirm the survivors' list to each other.
             corrupt: c; None: `assumed_corrupt`.
             dropped: that the degree must bear; None: 10% of the parties.
             commitments: to the parties' nonces, where the graph is not complete.
@@ -175,25 +179,32 @@ class RunParameters:
         """
         colluding = assumed_corrupt(parties) if corrupt is None else corrupt
         silent = parties // 10 if dropped is None else dropped
-        active = active and mode is Mode.ROBUST
-        least = derive(parties, corrupt=colluding, dropped=silent, active=active).least_survivors
+        confirmed = confirm_survivors and dropouts is DropoutPolicy.ROBUST
+        least = derive(
+            parties, corrupt=colluding, dropped=silent, confirm_survivors=confirmed
+        ).least_survivors
         return cls(
             run_id=run_id,
             parties=parties,
-            minimum_survivors=max(minimum_survivors, least),
+            min_survivors=max(min_survivors, least),
             corrupt=colluding,
             dropped=silent,
             rounds=rounds,
             ring_bits=ring_bits,
-            mode=mode,
-            active=active,
+            dropouts=dropouts,
+            confirm_survivors=confirmed,
             commitments=commitments_digest(commitments) if commitments else NO_BEACON,
         )
 
     @cached_property
     def derived(self) -> Derived:
         """What these parameters come to."""
-        return derive(self.parties, corrupt=self.corrupt, dropped=self.dropped, active=self.active)
+        return derive(
+            self.parties,
+            corrupt=self.corrupt,
+            dropped=self.dropped,
+            confirm_survivors=self.confirm_survivors,
+        )
 
     @property
     def degree(self) -> int:
@@ -239,16 +250,16 @@ class RunParameters:
     @property
     def stages(self) -> int:
         """Sequential exchanges of one round after set-up: 1, 2 or 3."""
-        if self.mode is Mode.OPTIMISTIC:
+        if self.dropouts is DropoutPolicy.OPTIMISTIC:
             return 1
-        return 3 if self.active else 2
+        return 3 if self.confirm_survivors else 2
 
     def to_bytes(self) -> bytes:
         """The canonical encoding; `fingerprint` is over it."""
         return _LAYOUT.pack(
             _VERSION, self.run_id, self.commitments, self.beacon, self.parties,
-            self.minimum_survivors, self.corrupt, self.dropped, self.rounds, self.ring_bits,
-            _MODES[self.mode], self.active,
+            self.min_survivors, self.corrupt, self.dropped, self.rounds, self.ring_bits,
+            _DROPOUTS[self.dropouts], self.confirm_survivors,
         )  # fmt: skip
 
     @classmethod
@@ -261,17 +272,18 @@ class RunParameters:
         if len(data) != _LAYOUT.size:
             raise RemoteProtocolError(f"Expected {_LAYOUT.size} bytes, got {len(data)}.")
         version, run_id, commitments, beacon, *numbers = _LAYOUT.unpack(data)
-        m, least, c, d, rounds, bits, mode, active = numbers
-        if version != _VERSION or mode > 1 or active > 1:
+        m, least, c, d, rounds, bits, dropouts, confirmed = numbers
+        if version != _VERSION or dropouts > 1 or confirmed > 1:
             raise RemoteProtocolError(
-                f"Expected version {_VERSION}, mode 0 or 1, active 0 or 1, got {version}, {mode}, "
-                f"{active}."
+                f"Expected version {_VERSION}, dropouts 0 or 1, confirm_survivors 0 or 1, "
+                f"got {version}, {dropouts}, {confirmed}."
             )
         try:
             return cls(
                 run_id=run_id, commitments=commitments, beacon=beacon, parties=m, corrupt=c,
-                dropped=d, minimum_survivors=least, rounds=rounds, ring_bits=bits,
-                active=bool(active), mode=Mode.OPTIMISTIC if mode else Mode.ROBUST,
+                dropped=d, min_survivors=least, rounds=rounds, ring_bits=bits,
+                confirm_survivors=bool(confirmed),
+                dropouts=DropoutPolicy.OPTIMISTIC if dropouts else DropoutPolicy.ROBUST,
             )  # fmt: skip
         except ValueError as error:
             raise RemoteProtocolError(str(error)) from error
@@ -293,17 +305,17 @@ class Policy:
     Attributes:
         identities: Ed25519 public keys of all parties of the roster, by index, known from outside
             the protocol; never learned from the server.
-        minimum_survivors: least number of vectors in a sum that it helps to unmask.
+        min_survivors: least number of vectors in a sum that it helps to unmask.
         minimum_degree: least number of neighbours, in the roster and in every round.
         corrupt: colluding parties it wants to be safe against; None: `assumed_corrupt`.
-        active: insists on the survivors' confirmation (which optimistic rounds do not have).
+        confirm_survivors: insists on the survivors' confirmation (optimistic rounds have none).
     """
 
     identities: tuple[bytes, ...]
-    minimum_survivors: int
+    min_survivors: int
     minimum_degree: int = 1
     corrupt: int | None = None
-    active: bool = True
+    confirm_survivors: bool = True
 
     def __post_init__(self) -> None:
         if len(set(self.identities)) != len(self.identities):
@@ -331,16 +343,16 @@ class Policy:
             )
         corrupt = assumed_corrupt(run.parties) if self.corrupt is None else self.corrupt
         for name, least, got in (
-            ("minimum_survivors", self.minimum_survivors, run.minimum_survivors),
+            ("min_survivors", self.min_survivors, run.min_survivors),
             ("degree", self.minimum_degree, run.degree),
             ("corrupt", corrupt, run.corrupt),
         ):
             if got < least:
                 raise RemoteProtocolError(f"Expected {name} >= {least}, got {got}.")
-        if self.active and not run.active:
+        if self.confirm_survivors and not run.confirm_survivors:
             raise RemoteProtocolError(
-                "Expected robust mode with confirmed survivors, got "
-                f"{run.mode.value} mode with active {run.active}."
+                "Expected robust dropouts with confirmed survivors, got "
+                f"{run.dropouts.value} with confirm_survivors {run.confirm_survivors}."
             )
         if run.sparse and run.commitments == NO_BEACON:
             raise RemoteProtocolError(

@@ -18,7 +18,7 @@ from enum import IntEnum
 from parley.secure_agg.interface import LocalProtocolError
 from parley.secure_agg.parameters import RunParameters
 
-__all__ = ["OpenRound", "PartyState", "Phase", "Prepared"]
+__all__ = ["MaskingState", "OpenRound", "Phase", "Prepared"]
 
 _VERSION = 2
 
@@ -58,7 +58,7 @@ class OpenRound:
 
 
 @dataclass(kw_only=True, repr=False)
-class PartyState:
+class MaskingState:
     """State of one party in one run.
 
     Attributes:
@@ -90,10 +90,10 @@ class PartyState:
     current: OpenRound | None = None
 
     def __repr__(self) -> str:
-        return f"<PartyState of party {self.index}: {self.phase.name}, round {self.last_round}>"
+        return f"<MaskingState of party {self.index}: {self.phase.name}, round {self.last_round}>"
 
     def __reduce__(self) -> str:
-        raise TypeError("Expected PartyState.to_bytes, got pickle: it would copy secrets unseen.")
+        raise TypeError("Expected MaskingState.to_bytes, got pickle: it would copy secrets unseen.")
 
     def to_bytes(self) -> bytes:
         """Everything above, secrets included."""
@@ -124,7 +124,7 @@ class PartyState:
         return b"".join(out.parts)
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> PartyState:
+    def from_bytes(cls, data: bytes) -> MaskingState:
         """The inverse of `to_bytes`.
 
         Raises:

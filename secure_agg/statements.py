@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from functools import lru_cache
 
-from parley.secure_agg.messages import Plan
+from parley.secure_agg.messages import RoundStart
 from parley.secure_agg.parameters import RunParameters
 from parley.secure_agg.primitives import derive, digest
 
@@ -27,7 +27,7 @@ def commitment(run: RunParameters, number: int, index: int, which: bytes, secret
     return digest(b"parley/commit", run.fingerprint, where, which, secret)
 
 
-def plan_digest(run: RunParameters, plan: Plan) -> bytes:
+def plan_digest(run: RunParameters, plan: RoundStart) -> bytes:
     """What a round's pair keys are bound to."""
     fixed = struct.pack(">II", plan.round_number, plan.dimension)
     return digest(b"parley/plan", run.fingerprint, fixed, plan.context, plan.participants)

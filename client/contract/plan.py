@@ -243,7 +243,7 @@ class ReleasePlan:
             "lambda": self.lambda_,
             "lambda_convention": "(λ/2)‖θ‖²",
             "grid_scale": 2.0**self.encoding.scale_bits,
-            "honest_threshold": self.min_survivors,
+            "min_survivors": self.min_survivors,
         }
 
     def to_json(self) -> dict[str, Any]:

@@ -88,7 +88,7 @@ class LocalTraining:
         noise_multiplier: σ; the noise on the sum has standard deviation σC, σ_g·C with a share.
         optimiser: sgd (with `momentum`) or adam; begins anew every round.
         learning_rate: of that optimiser.
-        way: a key of `parley.client.dp_sgd.clipping.WAYS`.
+        per_example_method: a key of `parley.client.dp_sgd.clipping.WAYS`.
         micro_batch: most records whose gradients are computed at once: bounds memory.
         clipped_share: of a step's privacy, for the fraction of clipped gradients; 0 tells none.
 
@@ -103,7 +103,7 @@ class LocalTraining:
     optimiser: Literal["sgd", "adam"]
     learning_rate: float
     momentum: float
-    way: str
+    per_example_method: str
     micro_batch: int
     clipped_share: float = 0.0
 
@@ -222,7 +222,7 @@ def train_party(
             if config.clip_norm is None:
                 total += plain_sum(network.module, x, y)
                 continue
-            own, norms = WAYS[config.way](network.module, x, y, config.clip_norm)
+            own, norms = WAYS[config.per_example_method](network.module, x, y, config.clip_norm)
             total += own
             if config.clipped_share:
                 signs += clip_signs(norms, config.clip_norm).sum()
@@ -238,7 +238,7 @@ def _together(network: Network, parties: int, config: LocalTraining) -> bool:
     return (
         parties > 1
         and config.clip_norm is not None
-        and config.way == "ghost"
+        and config.per_example_method == "ghost"
         and network.dimension <= _PARTIES_TOGETHER
         and ghost_layers(network.module) is not None
     )

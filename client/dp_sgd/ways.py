@@ -119,15 +119,15 @@ def _remedy(module: nn.Module) -> str:
     if recurrent:
         return (
             f"In place of {' and '.join(recurrent)} use opacus.layers.DPLSTM, DPGRU or DPRNN, "
-            "which keep records apart; dp-sgd.gradients = 'loop' takes any layer, one record "
-            "after another."
+            "which keep records apart; dp-sgd.per-example-method = 'loop' takes any layer, one "
+            "record after another."
         )
     if any(isinstance(m, nn.Embedding) for m in module.modules()):
         return (
             "Rows reach a model as real numbers of norm at most 1: scale and clamp them to the "
             "indices of an Embedding."
         )
-    return "dp-sgd.gradients = 'loop' takes any layer, one record after another."
+    return "dp-sgd.per-example-method = 'loop' takes any layer, one record after another."
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -163,7 +163,7 @@ class Consent(_Part):
         "out: a tenth of the parties, at least one of three or more. Degree, threshold and least "
         "survivors follow from it and the number of parties; no server can propose them.",
     )
-    insist_on_confirmation: bool = Field(
+    confirm_survivors: bool = Field(
         True,
         description="Only runs in which the parties confirm the survivors' list to each other: "
         "against a server that lies about who dropped out.",
@@ -301,6 +301,8 @@ def parse_consent(text: str, *, source: str) -> Consent:
 def _explained(place: tuple[int | str, ...], fault: object) -> str:
     details = fault if isinstance(fault, dict) else {}
     where = ".".join(str(part) for part in place)
+    if where == "insist-on-confirmation":  # its name in Parley 0.1.0
+        return "insist-on-confirmation is now confirm-survivors."
     if details["type"] == "extra_forbidden":
         part: type[_Part] = DataSet if place[0] == "data" else Consent
         keys = [info.alias or name for name, info in part.model_fields.items()]

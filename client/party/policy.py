@@ -39,13 +39,13 @@ def check_run(consent: Consent, deployment: Deployment, run: RunParameters) -> P
             f"Expected {len(deployment.parties)} parties, those of deployment {deployment.id}, got "
             f"{run.parties}.",
         )
-    _at_least("minimum_survivors", consent.min_survivors, run.minimum_survivors)
+    _at_least("min_survivors", consent.min_survivors, run.min_survivors)
     policy = Policy(
         identities=deployment.identities,
-        minimum_survivors=consent.min_survivors,
+        min_survivors=consent.min_survivors,
         minimum_degree=consent.min_degree,
         corrupt=consent.corrupt,
-        active=consent.insist_on_confirmation,
+        confirm_survivors=consent.confirm_survivors,
     )
     try:
         policy.check(run)
@@ -102,8 +102,8 @@ def check_plan(consent: Consent, agreement: Agreement) -> None:
         (
             Reason.COHORT_TOO_SMALL,
             "min_survivors",
-            f"{consent.min_survivors} to {run.minimum_survivors}",
-            consent.min_survivors <= plan.min_survivors <= run.minimum_survivors,
+            f"{consent.min_survivors} to {run.min_survivors}",
+            consent.min_survivors <= plan.min_survivors <= run.min_survivors,
         ),
         (Reason.MECHANISM, "noise law", ", ".join(accepted), laws <= set(accepted)),
         (

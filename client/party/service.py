@@ -386,7 +386,7 @@ class PartyService:
             listed = decode(run, frame.blobs[0], Survivors).survivors
             self._in_one_sum(Openings.check, joined, party, listed)
             reply = party.on_survivors(frame.blobs[0])
-            if not run.active:  # then the reply reveals
+            if not run.confirm_survivors:  # then the reply reveals
                 self._in_one_sum(Openings.keep, joined, party, listed)
             return (reply,)
 

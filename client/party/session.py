@@ -17,8 +17,8 @@ from parley.client.contract.agreement import Agreement
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Frame, Reason
 from parley.client.party.consent import Declined
-from parley.secure_agg.messages import Plan, Roster, decode
-from parley.secure_agg.state import PartyState
+from parley.secure_agg.messages import Roster, RoundStart, decode
+from parley.secure_agg.state import MaskingState
 
 __all__ = ["Joined", "components_from", "state_from"]
 
@@ -73,9 +73,9 @@ class Joined:
         }
         return Frame(kind="join", head=head, blobs=(self.agreement.components, self.state))
 
-    def protocol_state(self) -> PartyState:
+    def protocol_state(self) -> MaskingState:
         """A fresh copy of the protocol's state."""
-        return PartyState.from_bytes(self.state)
+        return MaskingState.from_bytes(self.state)
 
     def with_roster(self, message: bytes) -> Joined:
         """The same with the parties of a Roster message present.
@@ -91,7 +91,7 @@ class Joined:
 
         Args:
             plan: the round's.
-            message: the protocol's Plan, which numbers the attempt.
+            message: the protocol's RoundStart, which numbers the attempt.
             state: of the model.
 
         Raises:
@@ -101,7 +101,7 @@ class Joined:
         agreed = self.agreement
         if plan != agreed.plan.at_round(plan.round_number):
             raise Declined(Reason.PLAN_CHANGED, "Expected the plan of the join, got another.")
-        serial = decode(agreed.parameters, message, Plan).round_number
+        serial = decode(agreed.parameters, message, RoundStart).round_number
         return replace(agreed, plan=plan, serial=serial, state=state)
 
 

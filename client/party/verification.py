@@ -241,9 +241,9 @@ def _check_network(
         raise Declined(Reason.MECHANISM, "Expected the noise of the task's own training.")
     try:
         # A way that does not fit the network clips something else than this party's records.
-        check_way(algorithm.model, training.way)
+        check_way(algorithm.model, training.per_example_method)
     except WayError as error:
-        raise Declined(Reason.ALGORITHM, f"{training.way}: {error}") from error
+        raise Declined(Reason.ALGORITHM, f"{training.per_example_method}: {error}") from error
     if algorithm.both != (plan.party_level is not None):
         raise Declined(Reason.UNIT, "Expected both guarantees in task and plan, or one in both.")
     if plan.party_level is not None:

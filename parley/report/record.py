@@ -214,7 +214,7 @@ def _record(
     advice = facts.get("advice") or ()
     count = job_value("parties", "count")
     marked = facts.get("simulation_only")
-    mode = {"mode": job_value("secure-aggregation", "mode") or ""}
+    mode = {"mode": job_value("secure-aggregation", "backend") or ""}
     algorithm = word("algorithm", job_value("algorithm", "kind"))
     planned = 1 if algorithm == "output-perturbation" else job_value("algorithm", "rounds")
     law = job_value("privacy", "noise")

@@ -14,11 +14,11 @@ __all__ = ["check_federated"]
 
 _LINEAR_KEYS = {
     "model": ("lambda_", "intercept", "radius", "label_bound", "huber_width"),
-    "algorithm": ("learning_rate", "momentum", "clip_norm", "tolerance"),
+    "algorithm": ("learning_rate", "momentum", "clip_norm", "relative_tolerance"),
 }
 _PCA_KEYS = ("pca", "pca_share", "pca_file")
 _NETWORK_KEYS = {"model": ("hidden", "components", *_PCA_KEYS), "run": ("device",)}
-_RECORD_KEYS = ("clip_norm", "noise_multiplier", "gradients")
+_RECORD_KEYS = ("clip_norm", "noise_multiplier", "per_example_method")
 _BOTH_KEYS = ("party_epsilon", "party_delta", "dataset_party_epsilon", "dataset_party_delta")
 
 

@@ -27,7 +27,16 @@ from parley.client.contract.toml_reading import parse_toml
 from parley.client.contract.toml_text import literal
 from parley.server.jobs.job import Job, JobError, Section
 
-__all__ = ["load_job", "parse_override", "render_job"]
+__all__ = ["RENAMED", "load_job", "parse_override", "render_job"]
+
+RENAMED = {
+    "secure-aggregation.mode": "secure-aggregation.backend",
+    "secure-aggregation.protocol": "secure-aggregation.dropouts",
+    "secure-aggregation.confirm": "secure-aggregation.confirm-survivors",
+    "dp-sgd.gradients": "dp-sgd.per-example-method",
+    "algorithm.tolerance": "algorithm.relative-tolerance",
+}
+"""Keys of Parley 0.1.0 and their names now."""
 
 
 def load_job(
@@ -86,7 +95,9 @@ def _explain(error: ValidationError) -> str:
         # pydantic names the member of a union after the field: keep section.key alone.
         keys = [str(part) for part in problem["loc"][:2]]
         name = ".".join(keys)
-        if problem["type"] == "extra_forbidden":
+        if name in RENAMED:
+            lines.append(f"{name} is now {RENAMED[name]}.")
+        elif problem["type"] == "extra_forbidden":
             lines.append(f"Unknown key {name}. {_nearest(keys)}")
         elif problem["type"] == "value_error":
             where = f"In [{name}]: " if name else ""

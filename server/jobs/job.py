@@ -185,7 +185,7 @@ class Algorithm(Section):
         True,
         description="Report the mean of the later half of the iterates (post-processing, free).",
     )
-    tolerance: float = Field(
+    relative_tolerance: float = Field(
         1e-3,
         gt=0,
         le=1,
@@ -239,7 +239,7 @@ class DPSGD(Section):
     server_momentum: float = Field(
         0.9, ge=0, lt=1, description="Of the server's momentum or adam; averaging has none."
     )
-    gradients: Literal["auto", "ghost", "vmap", "opacus", "loop"] = Field(
+    per_example_method: Literal["auto", "ghost", "vmap", "opacus", "loop"] = Field(
         "auto",
         description="How clipped sums of per-record gradients are computed; auto: the fastest of "
         "ghost, vmap and opacus whose sums agree with a loop over records. loop: any layers, one "
@@ -337,17 +337,17 @@ class Privacy(Section):
 class SecureAggregation(Section):
     """How contributions are summed."""
 
-    mode: Literal["ideal", "masked"] = Field(
+    backend: Literal["ideal", "masked"] = Field(
         "ideal",
         description="ideal: the ring sum the protocol computes, without the masks (simulation); "
         "masked: the whole protocol. Both give the same bits.",
     )
-    protocol: Literal["robust", "optimistic"] = Field(
+    dropouts: Literal["robust", "optimistic"] = Field(
         "robust",
         description="robust: double masks, survives dropouts; optimistic: pairwise masks only, "
         "a dropout voids the round and the survivors repeat it.",
     )
-    confirm: bool = Field(
+    confirm_survivors: bool = Field(
         True,
         description="robust: the parties confirm the survivors' list to each other before they "
         "unmask, one exchange more, so that a server that lies about who dropped out gains "
@@ -375,8 +375,8 @@ class SecureAggregation(Section):
     )
     masked_check: bool = Field(
         True,
-        description="In ideal mode, check the first round against the masked protocol, for (at "
-        "most 64) parties drawn at random.",
+        description="With backend = 'ideal', check the first round against the masked protocol "
+        "for (at most 64) parties drawn at random.",
     )
 
 
@@ -514,7 +514,8 @@ class Job(Section):
         chosen = self.secure_aggregation.min_survivors
         parties = self.parties.count
         wanted = -(-2 * parties // 3) if chosen == "auto" else chosen
-        if self.secure_aggregation.protocol == "optimistic" or not self.secure_aggregation.confirm:
+        settings = self.secure_aggregation
+        if settings.dropouts == "optimistic" or not settings.confirm_survivors:
             return wanted
         # Two sums of more than (m + c)/2 parties share an honest one, so that a server that lies
         # cannot have two opened in one round (`parley.secure_agg.parameters.derive`).

@@ -5,7 +5,7 @@ Flower's configuration holds numbers, booleans and strings; a list travels as it
     >>> from parley.server.jobs.file import load_job
     >>> job = load_job(overrides=["privacy.epsilon=2", "data.sizes=[300, 269]"])
     >>> config = to_run_config(job)
-    >>> config["privacy.epsilon"], config["data.sizes"], config["secure-aggregation.mode"]
+    >>> config["privacy.epsilon"], config["data.sizes"], config["secure-aggregation.backend"]
     (2.0, '[300, 269]', 'ideal')
     >>> from_run_config(config) == job
     True

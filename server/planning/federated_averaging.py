@@ -119,7 +119,7 @@ def federated_algorithm(job: Job, network: Network, federation: Federation) -> F
     way = "ghost"
     if unit is Unit.RECORD:
         try:
-            way = choose_way(network, wanted=settings.gradients)
+            way = choose_way(network, wanted=settings.per_example_method)
         except ValueError as error:
             raise JobError(str(error)) from error
     share = settings.clipped_fraction_share
@@ -133,7 +133,7 @@ def federated_algorithm(job: Job, network: Network, federation: Federation) -> F
         optimiser=settings.optimiser,
         learning_rate=settings.learning_rate,
         momentum=settings.momentum,
-        way=way,
+        per_example_method=way,
         micro_batch=settings.micro_batch,
         clipped_share=share,
     )

@@ -121,7 +121,7 @@ def algorithm_for(job: Job, model: Any, federation: Federation | None = None) ->
             lambda_=lambda_,
             lipschitz=lipschitz,
             weights=job.parties.weights,
-            tolerance=settings.tolerance,
+            tolerance=settings.relative_tolerance,
         )
     rate = settings.learning_rate
     return GradientPerturbation(
@@ -225,7 +225,7 @@ def plan_release(
         weights=job.parties.weights,
         mean_records=mean_records,
         lambda_=job.model.lambda_,
-        tolerance=job.algorithm.tolerance * algorithm.lipschitz if output else None,
+        tolerance=job.algorithm.relative_tolerance * algorithm.lipschitz if output else None,
         sensitivity=sensitivity,
         encoding=encoding,
         mechanism=mechanism,

@@ -25,7 +25,7 @@ from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.roster import Deployment
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.ledger.ledger import Ledger
-from parley.secure_agg.interface import Mode
+from parley.secure_agg.interface import DropoutPolicy
 from parley.secure_agg.pairwise_server import Server
 from parley.secure_agg.parameters import RunParameters
 from parley.server.jobs.job import Job, JobError
@@ -278,12 +278,12 @@ def _parameters(job: Job, plan: ReleasePlan, *, rounds: int) -> RunParameters:
     try:
         return RunParameters.choose(
             parties=plan.parties,
-            minimum_survivors=plan.min_survivors,
+            min_survivors=plan.min_survivors,
             run_id=secrets.token_bytes(16),
             rounds=ATTEMPTS * rounds + 1,  # the shares of one more travel with the last
             ring_bits=plan.encoding.ring_bits,
-            mode=Mode(job.secure_aggregation.protocol),
-            active=job.secure_aggregation.confirm,
+            dropouts=DropoutPolicy(job.secure_aggregation.dropouts),
+            confirm_survivors=job.secure_aggregation.confirm_survivors,
             corrupt=job.corrupt,
         )
     except ValueError as error:

@@ -18,7 +18,7 @@ from parley.client.contract.roster import Deployment
 from parley.server.jobs.job import Job, JobError
 from parley.server.planning.release import Federation
 from parley.server.rounds.party_cohort import Traffic, ask
-from parley.server.rounds.party_status import PartyBoard, PartyState
+from parley.server.rounds.party_status import PartyBoard, PartyStatus
 from parley.server.rounds.transport import Transport
 
 __all__ = ["PartyFacts", "data_head", "dataset_name", "federation_of", "inspect", "served_name"]
@@ -100,17 +100,17 @@ def inspect(
         for reply in ask(transport, frames, needed=there, timeout_s=left, traffic=traffic):
             if reply.status is Status.OK and _own_facts(reply.frame, reply.party):
                 facts[reply.party] = _facts(reply.frame)
-                board.party(reply.party, PartyState.ONLINE)
+                board.party(reply.party, PartyStatus.ONLINE)
             else:
                 declined[reply.party] = reply.reason or Reason.PROTOCOL
-                board.party(reply.party, PartyState.DECLINED, str(declined[reply.party]))
+                board.party(reply.party, PartyStatus.DECLINED, str(declined[reply.party]))
     least = job.parties.min_records
     if least != "auto":
         for index, own in list(facts.items()):
             if own.records is not None and own.records < least:
                 del facts[index]
                 declined[index] = Reason.TOO_FEW_RECORDS
-                board.party(index, PartyState.DECLINED, str(Reason.TOO_FEW_RECORDS))
+                board.party(index, PartyStatus.DECLINED, str(Reason.TOO_FEW_RECORDS))
     if len(facts) < needed:
         raise JobError(_too_few(deployment, facts, declined, needed))
     shapes = {(own.features, own.classes) for own in facts.values()}

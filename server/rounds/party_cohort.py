@@ -32,12 +32,12 @@ from parley.client.contract.protocol import (
     decode_frame,
     encode_frame,
 )
-from parley.secure_agg.interface import Mode, RemoteProtocolError, TooFewSurvivors
+from parley.secure_agg.interface import DropoutPolicy, RemoteProtocolError, TooFewSurvivors
 from parley.secure_agg.messages import Roster, decode, sender_of
 from parley.secure_agg.pairwise_server import Server
 from parley.server.rounds.cohort import PartyFailed, RoundSum
 from parley.server.rounds.loop import save_state
-from parley.server.rounds.party_status import PartyBoard, PartyState
+from parley.server.rounds.party_status import PartyBoard, PartyStatus
 from parley.server.rounds.transport import Transport
 
 __all__ = ["PartyCohort", "Reply", "Traffic", "ask"]
@@ -148,7 +148,7 @@ class PartyCohort:
 
     @property
     def _robust(self) -> bool:
-        return self.server.run.mode is Mode.ROBUST
+        return self.server.run.dropouts is DropoutPolicy.ROBUST
 
     def _frame(self, kind: str, blobs: tuple[bytes, ...] = (), **head: Any) -> Frame:
         common = {"version": WIRE_VERSION, "session": self.session}
@@ -181,7 +181,7 @@ class PartyCohort:
                 yield reply
             elif reply.reason is not None:
                 failed = reply.status is Status.FAILED
-                state = PartyState.FAILED if failed else PartyState.DECLINED
+                state = PartyStatus.FAILED if failed else PartyStatus.DECLINED
                 self.board.party(reply.party, state, str(reply.reason))
                 if failed:
                     self._failed.append(reply.party)
@@ -194,7 +194,7 @@ class PartyCohort:
 
     def _fall_silent(self, index: int) -> None:
         self._silent.add(index)
-        self.board.party(index, PartyState.DROPPED)
+        self.board.party(index, PartyStatus.DROPPED)
 
     def _begin(self) -> None:
         self._refused: dict[int, Reason] = {}
@@ -226,7 +226,7 @@ class PartyCohort:
             answered.add(reply.party)
         # Who did not take the roster has no pair secrets: it cannot come back in this run.
         self._joined &= answered
-        self.board.parties(self._joined, PartyState.ONLINE)
+        self.board.parties(self._joined, PartyStatus.ONLINE)
 
     def _advertised(self, asked: set[int]) -> None:
         """Asks for signed keys. On a graph that is not complete, for commitments before.
@@ -254,9 +254,9 @@ class PartyCohort:
         for reply in self._ask({i: self._frame("commit") for i in asked}, self.setup):
             if [len(blob) for blob in reply.frame.blobs] == [32]:
                 given[reply.party] = reply.frame.blobs[0]
-        if len(given) < self.server.run.minimum_survivors:
+        if len(given) < self.server.run.min_survivors:
             raise TooFewSurvivors(
-                f"Expected >= {self.server.run.minimum_survivors} parties to commit to a nonce, "
+                f"Expected >= {self.server.run.min_survivors} parties to commit to a nonce, "
                 f"got {len(given)}."
             )
         self.server = self.server.with_commitments(given, run_id=secrets.token_bytes(16))
@@ -329,13 +329,13 @@ class PartyCohort:
             total = self._unmask(summed, traffic)
         else:
             total = self.server.finish()
-            self.board.parties(summed, PartyState.UNMASKED)
+            self.board.parties(summed, PartyStatus.UNMASKED)
         return self._outcome(total, summed, traffic)
 
     def _prepare_missing(self, asked: set[int], number: int, traffic: Traffic) -> None:
         """An exchange of its own where too few hold shares of this round, as after a lost one."""
         ready = self._ready(number) & asked
-        if len(ready) >= self.server.run.minimum_survivors:
+        if len(ready) >= self.server.run.min_survivors:
             return
         frames = {i: self._frame("prepare", prepare=number) for i in asked - ready}
         for reply in self._ask(frames, traffic):
@@ -363,14 +363,14 @@ class PartyCohort:
             i: self._frame("round", (message, blob), plan=proposed.to_json(), prepare=following)
             for i, message in plans.items()
         }
-        self.board.parties(plans, PartyState.COMPUTING)
+        self.board.parties(plans, PartyStatus.COMPUTING)
         arrived: set[int] = set()
         blobs = 1 + bool(following)
         for reply in self._ask(frames, traffic, needed=set(plans)):
             if reply.party not in plans:
                 self._accept(reply, self._shares_of(number + 1), self._ready(number + 1))
             elif self._accept(reply, self.server.on_vector, arrived, blobs=blobs):
-                self.board.party(reply.party, PartyState.MASKED)
+                self.board.party(reply.party, PartyStatus.MASKED)
                 if following:
                     ready = self._ready(following)
                     self._accept(reply, self._shares_of(following), ready, blob=1, blobs=blobs)
@@ -391,7 +391,7 @@ class PartyCohort:
         listed = self.server.close()
         self.board.stage("survivors", round_number=self.board.round)
         frames = {i: self._frame("survivors", (listed,)) for i in summed}
-        active, heard = self.server.run.active, set[int]()
+        active, heard = self.server.run.confirm_survivors, set[int]()
         take = self.server.on_confirm if active else self.server.on_reveal
         for reply in self._ask(frames, traffic, lasting=False):
             self._accept(reply, take, heard)
@@ -405,15 +405,15 @@ class PartyCohort:
             heard = set()
             for reply in self._ask(frames, traffic, lasting=False):
                 self._accept(reply, self.server.on_reveal, heard)
-        self.board.parties(heard, PartyState.UNMASKED)
+        self.board.parties(heard, PartyStatus.UNMASKED)
         return self.server.finish()
 
     def _check_one_sum(self, heard: int) -> None:
         """Says why nobody goes on, where it is because the parties remember another sum."""
         others = [i for i, why in self._refused.items() if why is Reason.OTHER_SURVIVORS]
-        if others and heard < self.server.run.minimum_survivors:
+        if others and heard < self.server.run.min_survivors:
             raise TooFewSurvivors(
-                f"Expected >= {self.server.run.minimum_survivors} parties to open the sum, got "
+                f"Expected >= {self.server.run.min_survivors} parties to open the sum, got "
                 f"{heard}: {len(others)} were asked for the same contribution before, in a sum "
                 "over other parties, and the difference would be the contributions of a few. Let "
                 "the same parties take part as then, or learn something else."

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from parley.server.records.plain_json import json_text
 
-__all__ = ["PartyBoard", "PartyState"]
+__all__ = ["PartyBoard", "PartyStatus"]
 
 _EVERY_S = 0.5
 
 
-class PartyState(StrEnum):
+class PartyStatus(StrEnum):
     """Where a party stands."""
 
     OFFLINE = "offline"
@@ -44,7 +44,7 @@ class PartyBoard:
         """
         self._path = path
         self._parties = [
-            {"name": name, "state": str(PartyState.OFFLINE), "reason": ""} for name in names
+            {"name": name, "state": str(PartyStatus.OFFLINE), "reason": ""} for name in names
         ]
         self._round, self._stage, self._written = 0, "starting", 0.0
 
@@ -58,12 +58,12 @@ class PartyBoard:
         self._stage, self._round = name, round_number
         self._write(now=True)
 
-    def party(self, index: int, state: PartyState, reason: str = "") -> None:
+    def party(self, index: int, state: PartyStatus, reason: str = "") -> None:
         """A party is in another state."""
         self._parties[index] |= {"state": str(state), "reason": reason}
         self._write(now=False)
 
-    def parties(self, indices: Iterable[int], state: PartyState) -> None:
+    def parties(self, indices: Iterable[int], state: PartyStatus) -> None:
         """Several parties are in another state."""
         for index in indices:
             self._parties[index] |= {"state": str(state), "reason": ""}

@@ -59,7 +59,7 @@ class BlockCohort:
             raise PartyFailed(
                 "A party could not certify its local optimum: the release is given up, nothing "
                 "was opened, and its charge stands. A larger model.lambda or "
-                "algorithm.tolerance makes certification easier."
+                "algorithm.relative-tolerance makes certification easier."
             )
         absent = dict.fromkeys(answer.refused, DropStage.BEFORE_VECTOR)
         dropped = {p: stage for p, stage in faults.dropped.items() if p not in absent}

@@ -20,7 +20,7 @@ from parley.client.contract.plan import ReleasePlan
 from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.privacy.ledger.ledger import Ledger
 from parley.secure_agg.ideal import IdealSum, simulated_parameters
-from parley.secure_agg.interface import Mode, SecureSum
+from parley.secure_agg.interface import DropoutPolicy, SecureSum
 from parley.server.jobs.job import Job, JobError
 from parley.server.planning.budgets import budgets_of, check_affordable, holding, registered
 from parley.server.planning.release import algorithm_for, plan_release
@@ -87,7 +87,7 @@ def simulate(
     check_affordable(job, draft, budgets, before=before_rounds(job, experiment))
 
     def sum_of(release: ReleasePlan) -> SecureSum:
-        return _secure_sum(job, release, faults, masked=job.secure_aggregation.mode == "masked")
+        return _secure_sum(job, release, faults, masked=job.secure_aggregation.backend == "masked")
 
     secure_sum = sum_of(draft)
     check = _masked_check(job, draft, faults)
@@ -230,10 +230,10 @@ def _secure_sum(
     count = parties or plan.parties
     settings: dict[str, Any] = {
         "parties": count,
-        "minimum_survivors": math.ceil(plan.min_survivors * count / plan.parties),
+        "min_survivors": math.ceil(plan.min_survivors * count / plan.parties),
         "ring_bits": plan.encoding.ring_bits,
-        "mode": Mode(job.secure_aggregation.protocol),
-        "active": job.secure_aggregation.confirm,
+        "dropouts": DropoutPolicy(job.secure_aggregation.dropouts),
+        "confirm_survivors": job.secure_aggregation.confirm_survivors,
         "corrupt": job.corrupt * count // plan.parties,
     }
     lost = math.ceil(faults.most * count)
@@ -252,7 +252,7 @@ def _secure_sum(
 
 def _masked_check(job: Job, plan: ReleasePlan, faults: FaultScript) -> MaskedCheck | None:
     settings = job.secure_aggregation
-    if settings.mode == "masked" or not settings.masked_check or plan.parties == 1:
+    if settings.backend == "masked" or not settings.masked_check or plan.parties == 1:
         return None
     count = checked_parties(parties=plan.parties, dimension=plan.dimension)
     # Which parties has no bearing on what is released, only on what is looked at.

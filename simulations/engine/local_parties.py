@@ -108,7 +108,7 @@ def _consent(job: Job, experiment: Experiment) -> Consent:
         {
             "min-survivors": plan.min_survivors,
             "corrupt": job.corrupt,
-            "insist-on-confirmation": settings.protocol == "robust" and settings.confirm,
+            "confirm-survivors": settings.dropouts == "robust" and settings.confirm_survivors,
             "insist-on-inner": plan.party_level is None or not plan.party_level.covers_records,
             # A grid that the job sets by hand is its owner's, who is the parties', too.
             "insist-on-fine-grid": (settings.ring_bits, settings.scale_bits) == ("auto", "auto"),

@@ -142,7 +142,7 @@ class World:
 
     def parameters(self, session="0a" * 16, **changes):
         """Secure aggregation of a session."""
-        given = {"parties": self.count, "minimum_survivors": 2, "rounds": 12}
+        given = {"parties": self.count, "min_survivors": 2, "rounds": 12}
         given |= {"corrupt": 0, "ring_bits": self.plan.encoding.ring_bits}
         given |= {"dropped": self.count > 3, "run_id": bytes.fromhex(session)} | changes
         return RunParameters.choose(**given)

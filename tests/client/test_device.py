@@ -115,7 +115,7 @@ def test_training_on_cuda_is_training_on_the_cpu_with_the_same_noise(kind, priva
         optimiser="adam",
         learning_rate=0.1,
         momentum=0.0,
-        way="ghost",
+        per_example_method="ghost",
         micro_batch=16,
     )
     rows = np.random.default_rng(0).normal(size=(40, 256)) / 20

@@ -116,7 +116,7 @@ def training(**changes) -> LocalTraining:
         "optimiser": "adam",
         "learning_rate": 0.1,
         "momentum": 0.0,
-        "way": "ghost",
+        "per_example_method": "ghost",
         "micro_batch": 7,
     }
     return LocalTraining(**(plain | changes))
@@ -135,7 +135,9 @@ def test_a_frozen_backbone_keeps_its_bits_and_takes_no_noise(build, way, precisi
     network = build("net", precision)
     assert network.dimension == len(network.start()) == HEAD
     frozen, head = bits(network.module, trained=False), bits(network.module, trained=True)
-    moved = train_party(network, network.start(), party(network, "a"), training(way=way)).theta[0]
+    moved = train_party(
+        network, network.start(), party(network, "a"), training(per_example_method=way)
+    ).theta[0]
     assert moved.shape == (HEAD,)
     assert (moved != network.start()).all()  # noise on every coordinate that is released
     assert bits(network.module, trained=False) == frozen

@@ -41,7 +41,9 @@ LINEAR = {
 }
 NETWORKS = {
     **{f"fedavg {unit}": [*FEDAVG, *more] for unit, more in UNITS.items()},
-    **{f"fedavg {way}": [*FEDAVG, f"dp-sgd.gradients={way}"] for way in ("vmap", "opacus")},
+    **{
+        f"fedavg {way}": [*FEDAVG, f"dp-sgd.per-example-method={way}"] for way in ("vmap", "opacus")
+    },
     "fedavg float64": [*FEDAVG, "dp-sgd.precision=float64"],
     "fedavg fraction": [*FEDAVG, "dp-sgd.clipped-fraction-share=0.1"],
     "fedavg diverging": FEDAVG,

@@ -50,7 +50,7 @@ def task(tmp_path: Path) -> dict:
             optimiser="sgd",
             learning_rate=0.1,
             momentum=0.0,
-            way="ghost",
+            per_example_method="ghost",
             micro_batch=7,
         ),
         update_bound=1.0,
@@ -155,12 +155,12 @@ def test_a_party_declines_a_way_that_would_clip_its_places_and_not_its_records(t
     federation = Federation.of_sizes(np.array([60, 60, 60]))
     network = Network.build(job.model.kind, features=30, classes=3, precision="float64")
     honest = federated_algorithm(job, network, federation)
-    assert honest.training.way == "vmap"
+    assert honest.training.per_example_method == "vmap"
     plan = plan_federated(job, algorithm=honest, federation=federation, run_id="r")
 
     def examined(way: str) -> None:
         task = describe_network_task(honest)
-        task["training"]["way"] = way
+        task["training"]["per_example_method"] = way
         algorithm = task_of(consent, task)
         check_computation(consent, plan, algorithm, features=30, classes=3, records=60)
 

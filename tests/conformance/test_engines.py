@@ -23,7 +23,7 @@ BASE = (
     "parties.count=3",
     "algorithm.rounds=2",
     "data.records=120",
-    "secure-aggregation.mode=masked",
+    "secure-aggregation.backend=masked",
     "run.seed=11",
 )
 
@@ -36,7 +36,7 @@ JOBS = {
         "privacy.epsilon=4",
         "secure-aggregation.ring-bits=64",
     ),
-    "optimistic": ("secure-aggregation.protocol=optimistic",),
+    "optimistic": ("secure-aggregation.dropouts=optimistic",),
     "laplace": ("privacy.noise=l2-laplace",),
 }
 

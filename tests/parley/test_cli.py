@@ -113,7 +113,7 @@ def test_plan_needs_no_data_and_gives_the_specifications_numbers(tmp_path):
         (["run", "--set", "secure-aggregation.scale-bits=52"], 2, "scale_bits 52"),
         (["run", "--set", "privacy.noise=laplace-as-printed"], 2, "privacy.dataset-epsilon"),
         (["run", "--set", "privacy.epsilon=100"], 2, "laplace-l1"),
-        (["run", "--set", "parties.count=1", "--set", SUM + ".mode=masked"], 2, "at least 2"),
+        (["run", "--set", "parties.count=1", "--set", SUM + ".backend=masked"], 2, "at least 2"),
         (["run", "--set", "privacy.ledger=nodir/l.sqlite"], 1, "nodir"),
         (["run", "--set", "privacy.ledger=postgresql://b:s3cret@127.0.0.1:1/x"], 2, "PGPASSWORD"),
         (["run", "--set", "run.faults=decline:0.1@before-vector"], 2, "no stage"),

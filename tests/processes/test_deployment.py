@@ -22,7 +22,7 @@ JOB = (
     "algorithm.rounds=2",
     "data.records=150",
     "run.stage-timeout=60",
-    "secure-aggregation.mode=masked",
+    "secure-aggregation.backend=masked",
 )
 
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from parley.secure_agg.interface import Mode
+from parley.secure_agg.interface import DropoutPolicy
 from parley.secure_agg.pairwise_party import Party
 from parley.secure_agg.pairwise_server import Server
 from parley.secure_agg.parameters import Policy, RunParameters
@@ -27,7 +27,7 @@ def build(
     """Parties before their first message, with everything a test may want to look at."""
     run = RunParameters.choose(
         parties=parties,
-        minimum_survivors=options.pop("minimum_survivors", parties // 2 + 1),
+        min_survivors=options.pop("min_survivors", parties // 2 + 1),
         run_id=b"r" * 16,
         corrupt=corrupt,
         dropped=0,
@@ -38,9 +38,9 @@ def build(
     identities = tuple(signing_public(key) for key in private)
     policy = policy or Policy(
         identities=identities,
-        minimum_survivors=1,
+        min_survivors=1,
         corrupt=corrupt,
-        active=run.active,
+        confirm_survivors=run.confirm_survivors,
     )
     drawn = []
 
@@ -82,7 +82,7 @@ def joined(drill):
 
 def planned(drill, number=1, participants=None):
     """After the plan: messages by party."""
-    if drill.run.mode is Mode.ROBUST:
+    if drill.run.dropouts is DropoutPolicy.ROBUST:
         for party in drill.parties.values():
             drill.server.on_shares(party.prepare(number), number=number)
     return drill.server.plan(

@@ -18,8 +18,8 @@ from parley.secure_agg.masks import expand
 from parley.secure_agg.messages import (
     SERVER,
     Confirmations,
-    Plan,
     Roster,
+    RoundStart,
     Survivors,
     decode,
     encode,
@@ -208,11 +208,11 @@ def test_5_weak_parameters_are_refused_by_the_party(drill):
     d = drill.build(10)
     strict = Policy(
         identities=d.identities,
-        minimum_survivors=8,
+        min_survivors=8,
         minimum_degree=9,
         corrupt=3,
     )
-    with pytest.raises(RemoteProtocolError, match="Expected minimum_survivors >= 8, got 6"):
+    with pytest.raises(RemoteProtocolError, match="Expected min_survivors >= 8, got 6"):
         Party(run=d.run, policy=strict, index=0, identity=d.private[0], entropy=d.entropy)
     for chosen in ({"threshold": 1}, {"degree": 1}):
         with pytest.raises(TypeError, match="unexpected keyword"):  # nobody can say either
@@ -223,7 +223,7 @@ def test_5_weak_parameters_are_refused_by_the_party(drill):
 
 def test_5_a_cohort_below_the_party_s_own_minimum_is_refused_at_every_step(drill):
     d = drill.build(9)
-    policy = Policy(identities=d.identities, minimum_survivors=5, minimum_degree=7, corrupt=0)
+    policy = Policy(identities=d.identities, min_survivors=5, minimum_degree=7, corrupt=0)
     d = drill.build(9, policy=policy)
     for i in range(7):
         d.server.on_advertise(d.parties[i].advertise())
@@ -243,10 +243,10 @@ def test_5_a_cohort_below_the_party_s_own_minimum_is_refused_at_every_step(drill
 def test_5_a_plan_with_too_few_participants_is_refused(drill):
     d = drill.joined(drill.build(9))
     plans = drill.planned(d)
-    plan = decode(d.run, plans[0], Plan)
+    plan = decode(d.run, plans[0], RoundStart)
     flags = np.zeros(9, dtype=bool)
     flags[:3] = True
-    small = Plan(
+    small = RoundStart(
         sender=SERVER, round_number=1, dimension=6, context=d.context,
         participants=pack_mask(flags), envelopes=plan.envelopes[:160],
     )  # fmt: skip
@@ -264,9 +264,9 @@ def test_5_a_plan_with_too_few_participants_is_refused(drill):
 def test_6_a_repeated_or_moved_envelope_gives_no_share(drill):
     d = drill.joined(drill.build())
     plans = drill.planned(d)
-    plan = decode(d.run, plans[0], Plan)
+    plan = decode(d.run, plans[0], RoundStart)
     repeated = plan.envelopes[:80] * 4
-    forged = Plan(**{**vars(plan), "envelopes": repeated})
+    forged = RoundStart(**{**vars(plan), "envelopes": repeated})
     d.server.on_vector(d.parties[0].on_plan(encode(d.run, forged), d.vectors[0], context=d.context))
     for i in range(1, 5):
         d.server.on_vector(d.parties[i].on_plan(plans[i], d.vectors[i], context=d.context))
@@ -282,12 +282,12 @@ def test_6_a_repeated_or_moved_envelope_gives_no_share(drill):
 
 def test_6_an_envelope_of_an_earlier_round_does_not_open(drill):
     d = drill.joined(drill.build())
-    old = decode(d.run, drill.planned(d, 1)[0], Plan)
+    old = decode(d.run, drill.planned(d, 1)[0], RoundStart)
     plans = drill.planned(d, 2)
-    new = decode(d.run, plans[0], Plan)
+    new = decode(d.run, plans[0], RoundStart)
     party = d.parties[0]
     party.on_plan(
-        encode(d.run, Plan(**{**vars(new), "envelopes": old.envelopes})),
+        encode(d.run, RoundStart(**{**vars(new), "envelopes": old.envelopes})),
         d.vectors[0],
         context=d.context,
     )
@@ -463,8 +463,8 @@ def test_two_plans_for_one_round_give_masks_that_do_not_cancel(drill):
     plans = drill.planned(d)
     flags = np.ones(5, dtype=bool)
     flags[4] = False
-    plan = decode(d.run, plans[0], Plan)
-    split = Plan(
+    plan = decode(d.run, plans[0], RoundStart)
+    split = RoundStart(
         **{**vars(plan), "participants": pack_mask(flags), "envelopes": plan.envelopes[:240]}
     )
     messages = [d.parties[0].on_plan(encode(d.run, split), d.vectors[0], context=d.context)]

@@ -33,10 +33,10 @@ def advertised(people, *, nonces, given=None, who=range(PARTIES)):
     private, identities = people
     given = given or {i: commitment(i, nonce) for i, nonce in nonces.items()}
     run = RunParameters.choose(
-        parties=PARTIES, minimum_survivors=60, run_id=b"r" * 16, commitments=given
+        parties=PARTIES, min_survivors=60, run_id=b"r" * 16, commitments=given
     )
     server = Server(run=run, identities=identities, commitments=given)
-    policy = Policy(identities=identities, minimum_survivors=60)
+    policy = Policy(identities=identities, min_survivors=60)
     parties = {
         i: Party(
             run=run, policy=policy, index=i, identity=private[i], entropy=expand_seed(bytes([i])),
@@ -91,10 +91,10 @@ def test_a_beacon_that_the_server_fills_in_by_itself_is_not_taken(people):
     nonces = nonces_of(*people)
     given = {i: commitment(i, nonce) for i, nonce in nonces.items()}
     run = RunParameters.choose(
-        parties=PARTIES, minimum_survivors=60, run_id=b"r" * 16, commitments=given
+        parties=PARTIES, min_survivors=60, run_id=b"r" * 16, commitments=given
     )
     chosen = dataclasses.replace(run, beacon=b"x" * 32)
-    policy = Policy(identities=identities, minimum_survivors=60)
+    policy = Policy(identities=identities, min_survivors=60)
     party = Party(
         run=chosen, policy=policy, index=0, identity=private[0], entropy=expand_seed(b""),
         nonce=nonces[0],
@@ -128,7 +128,7 @@ def test_a_key_signed_for_another_order_of_the_roster_is_refused(people):
     nonces = nonces_of(*people)
     _, server = advertised(people, nonces=nonces)
     swapped = (identities[0], identities[2], identities[1], *identities[3:])
-    policy = Policy(identities=swapped, minimum_survivors=60)
+    policy = Policy(identities=swapped, min_survivors=60)
     party = Party(
         run=server.run, policy=policy, index=0, identity=private[0], entropy=expand_seed(b"other"),
         nonce=nonces[0],

@@ -124,7 +124,7 @@ def test_a_party_that_lost_more_neighbours_than_the_least_degree_takes_no_part(d
     from parley.secure_agg.parameters import Policy
 
     seen = drill.build(9)
-    policy = Policy(identities=seen.identities, minimum_survivors=1, minimum_degree=7, corrupt=0)
+    policy = Policy(identities=seen.identities, min_survivors=1, minimum_degree=7, corrupt=0)
     d = drill.joined(drill.build(9, policy=policy))
     plans = drill.planned(d, participants=range(7))  # six neighbours take part
     with pytest.raises(RemoteProtocolError, match="Expected >= 7 participating neighbours, got 6"):

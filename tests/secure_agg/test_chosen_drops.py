@@ -29,12 +29,12 @@ PARTIES, ARC, CONTEXT = 101, 20, b"c" * 32
 
 def _masked():
     """101 parties on the graph that is derived for them, each with its vector sent."""
-    run = simulated_parameters(parties=PARTIES, minimum_survivors=1)
+    run = simulated_parameters(parties=PARTIES, min_survivors=1)
     assert (run.degree, run.threshold, run.corrupt) == (32, 22, 10)
     nonces, entropy = simulated_nonces(run), expand_seed(b"drops")
     private = [entropy(32) for _ in range(PARTIES)]
     identities = tuple(signing_public(key) for key in private)
-    policy = Policy(identities=identities, minimum_survivors=1)
+    policy = Policy(identities=identities, min_survivors=1)
     server = Server(
         run=run, identities=identities, commitments={i: commitment(i, n) for i, n in nonces.items()}
     )

@@ -11,7 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parley.secure_agg.ideal import IdealSum, simulated_parameters, with_simulated_beacon
-from parley.secure_agg.interface import DropStage, LocalProtocolError, Mode, TooFewSurvivors
+from parley.secure_agg.interface import (
+    DropoutPolicy,
+    DropStage,
+    LocalProtocolError,
+    TooFewSurvivors,
+)
 from parley.secure_agg.masked import MaskedSum
 from parley.secure_agg.parameters import RunParameters, derive
 
@@ -27,7 +32,10 @@ class _GivenGraph(RunParameters):
     @cached_property
     def derived(self):
         chosen = derive(
-            self.parties, corrupt=self.corrupt, dropped=self.dropped, active=self.active
+            self.parties,
+            corrupt=self.corrupt,
+            dropped=self.dropped,
+            confirm_survivors=self.confirm_survivors,
         )
         return replace(chosen, degree=self.given, threshold=self.given // 2 + 1)
 
@@ -45,10 +53,10 @@ def _cases(draw):
     parties = draw(st.integers(2, 14))
     options = {
         "parties": parties,
-        "minimum_survivors": draw(st.integers(1, parties)),
+        "min_survivors": draw(st.integers(1, parties)),
         "ring_bits": draw(st.sampled_from([16, 32, 64])),
-        "mode": draw(st.sampled_from(list(Mode))),
-        "active": draw(st.booleans()),
+        "dropouts": draw(st.sampled_from(list(DropoutPolicy))),
+        "confirm_survivors": draw(st.booleans()),
         "corrupt": 0,
         "dropped": 0,
     }
@@ -114,11 +122,11 @@ def test_the_masked_sum_is_the_ideal_sum_at_length(case, shared):
 
 
 def test_a_run_of_many_parties_on_a_sparse_graph():
-    options = {"parties": 150, "minimum_survivors": 100, "degree": 30, "corrupt": 0}
+    options = {"parties": 150, "min_survivors": 100, "degree": 30, "corrupt": 0}
     rng = np.random.default_rng(3)
     dropped = {int(j): STAGES[n % 3] for n, j in enumerate(rng.permutation(150)[:18])}
     case = (
-        {**options, "ring_bits": 32, "mode": Mode.ROBUST, "active": True},
+        {**options, "ring_bits": 32, "dropouts": DropoutPolicy.ROBUST, "confirm_survivors": True},
         9,
         [{}, dropped, {}],
         7,
@@ -130,15 +138,15 @@ def test_a_run_of_many_parties_on_a_sparse_graph():
 def test_a_thousand_parties_with_the_chosen_degree():
     rng = np.random.default_rng(4)
     dropped = {int(j): STAGES[n % 3] for n, j in enumerate(rng.permutation(1000)[:100])}
-    options = {"parties": 1000, "minimum_survivors": 600, "ring_bits": 32}
-    options |= {"mode": Mode.ROBUST, "active": True}
+    options = {"parties": 1000, "min_survivors": 600, "ring_bits": 32}
+    options |= {"dropouts": DropoutPolicy.ROBUST, "confirm_survivors": True}
     assert simulated_parameters(**options).degree == 112
     _same((options, 120, [{}, dropped], 8))
 
 
 def test_a_vector_longer_than_a_piece_of_keystream():
-    options = {"parties": 5, "minimum_survivors": 3, "ring_bits": 32}
-    options |= {"mode": Mode.ROBUST, "active": True}
+    options = {"parties": 5, "min_survivors": 3, "ring_bits": 32}
+    options |= {"dropouts": DropoutPolicy.ROBUST, "confirm_survivors": True}
     rounds = [{}, {1: DropStage.BEFORE_VECTOR}, {1: DropStage.BEFORE_UNMASK}]
     _same((options, 70_000, rounds, 9))
 
@@ -147,19 +155,17 @@ def test_a_seeded_run_repeats_to_the_byte_and_says_so():
     vectors = np.arange(12, dtype=np.uint32).reshape(4, 3)
     runs = []
     for _ in range(2):
-        masked = MaskedSum(
-            simulated_parameters(parties=4, minimum_survivors=3), entropy_seed=b"seed"
-        )
+        masked = MaskedSum(simulated_parameters(parties=4, min_survivors=3), entropy_seed=b"seed")
         assert masked.seeded
         runs.append(masked.sum(vectors, round_number=1, dropped={}))
     assert runs[0].total.tolist() == runs[1].total.tolist()
-    fresh = MaskedSum(simulated_parameters(parties=4, minimum_survivors=3))
+    fresh = MaskedSum(simulated_parameters(parties=4, min_survivors=3))
     assert not fresh.seeded
     assert fresh._entropy is os.urandom
 
 
 def test_bad_input_is_refused_before_anything_is_sent():
-    masked = MaskedSum(simulated_parameters(parties=4, minimum_survivors=3))
+    masked = MaskedSum(simulated_parameters(parties=4, min_survivors=3))
     good = np.zeros((4, 3), dtype=np.uint32)
     for vectors in (good.astype(np.uint64), good.astype(float), good[:3], good[0], good[:, :0]):
         with pytest.raises(LocalProtocolError, match="Expected vectors"):
@@ -175,12 +181,12 @@ def test_bad_input_is_refused_before_anything_is_sent():
 @pytest.mark.parametrize(
     "options",
     [
-        {"parties": 1, "minimum_survivors": 1},
-        {"parties": 4, "minimum_survivors": 5},
-        {"parties": 4, "minimum_survivors": 3, "corrupt": 4},
-        {"parties": 4, "minimum_survivors": 3, "corrupt": 3},
-        {"parties": 4, "minimum_survivors": 3, "dropped": 2},
-        {"parties": 4, "minimum_survivors": 3, "ring_bits": 24},
+        {"parties": 1, "min_survivors": 1},
+        {"parties": 4, "min_survivors": 5},
+        {"parties": 4, "min_survivors": 3, "corrupt": 4},
+        {"parties": 4, "min_survivors": 3, "corrupt": 3},
+        {"parties": 4, "min_survivors": 3, "dropped": 2},
+        {"parties": 4, "min_survivors": 3, "ring_bits": 24},
     ],
 )
 def test_bad_parameters_are_refused_with_the_numbers(options):
@@ -190,7 +196,7 @@ def test_bad_parameters_are_refused_with_the_numbers(options):
 
 def test_strided_vectors_are_summed():
     vectors = np.arange(40, dtype=np.uint32).reshape(10, 4).T[:4, ::2]
-    masked = MaskedSum(simulated_parameters(parties=4, minimum_survivors=3))
+    masked = MaskedSum(simulated_parameters(parties=4, min_survivors=3))
     result = masked.sum(vectors, round_number=1, dropped={})
     assert result.total.tolist() == vectors.sum(axis=0).tolist()
 
@@ -200,7 +206,7 @@ def test_what_ten_million_parameters_cost_in_memory():
 
     dimension = 300_000  # the ratio does not depend on it; ten million in the benchmark
     vectors = np.zeros((3, dimension), dtype=np.uint32)
-    masked = MaskedSum(simulated_parameters(parties=3, minimum_survivors=2), shared_bytes=0)
+    masked = MaskedSum(simulated_parameters(parties=3, min_survivors=2), shared_bytes=0)
     masked.sum(vectors[:, :1].copy(), round_number=1, dropped={})
     tracemalloc.start()
     masked.sum(vectors, round_number=2, dropped={})

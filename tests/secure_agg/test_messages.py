@@ -15,9 +15,9 @@ from parley.secure_agg.messages import (
     Confirm,
     Confirmations,
     Nonces,
-    Plan,
     Reveal,
     Roster,
+    RoundStart,
     Shares,
     Survivors,
     Vector,
@@ -28,7 +28,7 @@ from parley.secure_agg.messages import (
 )
 from parley.secure_agg.parameters import RunParameters
 
-RUN = RunParameters.choose(parties=10, minimum_survivors=6, run_id=b"r" * 16, corrupt=0)
+RUN = RunParameters.choose(parties=10, min_survivors=6, run_id=b"r" * 16, corrupt=0)
 MASK = pack_mask(np.ones(10, dtype=bool))
 NEAR = pack_mask(np.ones(9, dtype=bool))
 UP = {"sender": 3, "round_number": 5}
@@ -44,7 +44,7 @@ MESSAGES = [
         envelopes=b"e" * 720,
         **UP,
     ),
-    Plan(dimension=4, context=b"c" * 32, participants=MASK, envelopes=b"e" * 720, **DOWN),
+    RoundStart(dimension=4, context=b"c" * 32, participants=MASK, envelopes=b"e" * 720, **DOWN),
     Vector(payload=b"v" * 16, **UP),
     Survivors(survivors=MASK, **DOWN),
     Confirm(signature=b"s" * 64, **UP),
@@ -79,7 +79,7 @@ def test_every_truncation_extension_and_other_header_is_refused(message):
     for length in range(len(data)):
         if kind is Vector and length > 18 and (length - 18) % 4 == 0:
             continue  # a shorter vector; the server knows the dimension
-        if kind in (Nonces, Roster, Shares, Plan, Confirmations, Reveal):
+        if kind in (Nonces, Roster, Shares, RoundStart, Confirmations, Reveal):
             try:  # fewer whole items; the state machines know how many
                 assert len(encode(RUN, decode(RUN, data[:length], kind))) == length
             except RemoteProtocolError:

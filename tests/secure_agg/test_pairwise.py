@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from parley.secure_agg.edges import SharedEdgeWork
 from parley.secure_agg.interface import (
+    DropoutPolicy,
     LocalProtocolError,
-    Mode,
     ProtocolError,
     RemoteProtocolError,
     TooFewSurvivors,
 )
 from parley.secure_agg.pairwise_party import Party
 from parley.secure_agg.pairwise_server import ServerPhase
-from parley.secure_agg.state import PartyState, Phase
+from parley.secure_agg.state import MaskingState, Phase
 
 
 def _expected(d, absent=()):
@@ -46,7 +46,7 @@ def test_a_party_lost_at_every_stage_is_recovered(drill):
 def test_a_party_resumes_from_its_bytes_at_every_step(drill):
     def restart(d):
         for i, party in d.parties.items():
-            state = PartyState.from_bytes(party.state.to_bytes())
+            state = MaskingState.from_bytes(party.state.to_bytes())
             assert state.to_bytes() == party.state.to_bytes()
             d.parties[i] = Party(
                 run=d.run, policy=d.policy, index=i, identity=d.private[i], entropy=d.entropy,
@@ -80,11 +80,11 @@ def test_a_party_resumes_from_its_bytes_at_every_step(drill):
 def test_damaged_state_is_refused(data, cut, flip, state_bytes):
     for damaged in (data, state_bytes[: cut % len(state_bytes)], state_bytes + b"\x00"):
         with pytest.raises(ProtocolError):
-            PartyState.from_bytes(damaged)
+            MaskingState.from_bytes(damaged)
     edited = bytearray(state_bytes)
     edited[flip % len(edited)] ^= 0xFF
     with suppress(ProtocolError):  # or a state that differs in a secret: nothing else
-        assert PartyState.from_bytes(bytes(edited)).to_bytes() == bytes(edited)
+        assert MaskingState.from_bytes(bytes(edited)).to_bytes() == bytes(edited)
 
 
 @pytest.fixture(scope="module")
@@ -93,8 +93,8 @@ def state_bytes():
 
     from parley.secure_agg.parameters import RunParameters
 
-    run = RunParameters.choose(parties=4, minimum_survivors=3, run_id=b"r" * 16, corrupt=0)
-    state = PartyState(run=run, index=1, phase=Phase.IDLE, near=[0, 2], chains=[b"x" * 32] * 2)
+    run = RunParameters.choose(parties=4, min_survivors=3, run_id=b"r" * 16, corrupt=0)
+    state = MaskingState(run=run, index=1, phase=Phase.IDLE, near=[0, 2], chains=[b"x" * 32] * 2)
     return SimpleNamespace(data=state.to_bytes()).data
 
 
@@ -154,7 +154,7 @@ def test_what_the_table_does_not_allow_is_refused_and_changes_nothing(drill, pha
 def test_preparing_before_joining_or_in_optimistic_mode_is_refused(drill):
     with pytest.raises(LocalProtocolError, match="once joined, got NEW"):
         drill.build().parties[0].prepare(1)
-    d = drill.joined(drill.build(mode=Mode.OPTIMISTIC, active=False))
+    d = drill.joined(drill.build(dropouts=DropoutPolicy.OPTIMISTIC, confirm_survivors=False))
     with pytest.raises(LocalProtocolError, match="optimistic"):
         d.parties[0].prepare(1)
 
@@ -250,7 +250,9 @@ def test_no_party_can_be_pickled_and_reprs_hold_no_secret(drill):
     d = drill.joined(drill.build())
     drill.masked(d)
     for thing in (d.parties[0], d.parties[0].state):
-        with pytest.raises(TypeError, match=re.escape("Expected PartyState.to_bytes, got pickle")):
+        with pytest.raises(
+            TypeError, match=re.escape("Expected MaskingState.to_bytes, got pickle")
+        ):
             pickle.dumps(thing)
         assert len(repr(thing)) < 60
 
@@ -367,7 +369,7 @@ def test_too_few_shares_of_a_lost_party_end_the_round_without_a_sum(drill):
 
 
 def test_the_semi_honest_mode_takes_two_stages(drill):
-    d = drill.joined(drill.build(active=False))
+    d = drill.joined(drill.build(confirm_survivors=False))
     messages, listed = drill.masked(d, absent=[3])
     for i in messages:
         d.server.on_reveal(d.parties[i].on_survivors(listed))
@@ -375,7 +377,7 @@ def test_the_semi_honest_mode_takes_two_stages(drill):
 
 
 def test_an_optimistic_round_with_a_missing_vector_gives_nothing(drill):
-    d = drill.joined(drill.build(mode=Mode.OPTIMISTIC, active=False))
+    d = drill.joined(drill.build(dropouts=DropoutPolicy.OPTIMISTIC, confirm_survivors=False))
     plans = drill.planned(d)
     for i in (0, 1, 2, 3):
         d.server.on_vector(d.parties[i].on_plan(plans[i], d.vectors[i], context=d.context))

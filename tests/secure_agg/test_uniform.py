@@ -7,7 +7,7 @@ Statistical tests at about six standard deviations, so that a right implementati
 import numpy as np
 import pytest
 
-from parley.secure_agg.interface import Mode
+from parley.secure_agg.interface import DropoutPolicy
 from parley.secure_agg.masks import add_masks
 from parley.secure_agg.messages import Reveal, decode
 from parley.secure_agg.primitives import unseal
@@ -31,10 +31,14 @@ def _words(message, bits):
 
 
 @pytest.mark.parametrize("bits", [16, 32, 64])
-@pytest.mark.parametrize("mode", list(Mode))
-def test_every_masked_vector_alone_is_uniform(drill, bits, mode):
-    robust = mode is Mode.ROBUST
-    d = drill.joined(drill.build(3, dimension=30_000, ring_bits=bits, mode=mode, active=robust))
+@pytest.mark.parametrize("dropouts", list(DropoutPolicy))
+def test_every_masked_vector_alone_is_uniform(drill, bits, dropouts):
+    robust = dropouts is DropoutPolicy.ROBUST
+    d = drill.joined(
+        drill.build(
+            3, dimension=30_000, ring_bits=bits, dropouts=dropouts, confirm_survivors=robust
+        )
+    )
     d.vectors[:] = 1  # the least uniform input there is
     plans = drill.planned(d)
     for i, plan in plans.items():

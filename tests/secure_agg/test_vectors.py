@@ -15,9 +15,9 @@ from parley.secure_agg.messages import (
     Advertise,
     Confirm,
     Confirmations,
-    Plan,
     Reveal,
     Roster,
+    RoundStart,
     Shares,
     Survivors,
     Vector,
@@ -32,7 +32,7 @@ FOLDER = Path(__file__).parent.parent / "vectors" / "secure_agg"
 KINDS = {
     kind.__name__.lower(): kind
     for kind in (
-        Advertise, Roster, Shares, Plan, Vector, Survivors, Confirm, Confirmations, Reveal,
+        Advertise, Roster, Shares, RoundStart, Vector, Survivors, Confirm, Confirmations, Reveal,
     )
 }  # fmt: skip
 

@@ -93,7 +93,7 @@ def test_faults_apply_to_the_components_as_to_a_round(tmp_path) -> None:
         assert entry.entry.index == 0
         assert entry.outcome["survivors"] == 7
         assert entry.outcome["bytes_up"] == told["bytes_up"]
-    masked = run(tmp_path / "m", faults, "secure-aggregation.mode=masked").summary
+    masked = run(tmp_path / "m", faults, "secure-aggregation.backend=masked").summary
     assert masked["components"]["parties"] == told["parties"]
     assert masked["loss"] == summary["loss"]
 

@@ -56,7 +56,7 @@ def test_a_run_spends_its_budget_and_says_every_partys_account(tmp_path) -> None
 def test_the_same_seed_gives_the_same_model_in_fast_and_masked_modes(tmp_path, kind) -> None:
     more = [f"model.kind={kind}"] + (["model.components=6"] if kind == "pca-mlp" else [])
     ideal = run(tmp_path / "i", *more)
-    masked = run(tmp_path / "m", *more, "secure-aggregation.mode=masked")
+    masked = run(tmp_path / "m", *more, "secure-aggregation.backend=masked")
     assert np.array_equal(ideal.theta, masked.theta)
     other = run(tmp_path / "o", *more, "run.seed=2")
     assert not np.array_equal(ideal.theta, other.theta)
@@ -211,7 +211,7 @@ def test_own_models_run_by_file_and_a_missing_one_is_refused(tmp_path) -> None:
     mine.write_text("import torch\ndef net(p, k):\n    return torch.nn.Linear(p, k)\n")
     base = [text for text in BASE if not text.startswith("model.")]
     result = simulate(
-        load_job(overrides=[*base, f"model.kind={mine}:net", "dp-sgd.gradients=vmap"]),
+        load_job(overrides=[*base, f"model.kind={mine}:net", "dp-sgd.per-example-method=vmap"]),
         out=tmp_path / "r",
     )
     assert result.summary["dimension"] == 62
@@ -298,7 +298,7 @@ def test_the_released_fraction_is_that_of_the_clipped_gradients(tmp_path, more, 
 def test_a_fraction_costs_no_epsilon_but_noise_and_both_modes_give_the_same(tmp_path) -> None:
     plain = run(tmp_path / "p", *COUNTING[1:]).summary
     ideal = run(tmp_path / "i", *COUNTING)
-    masked = run(tmp_path / "m", *COUNTING, "secure-aggregation.mode=masked")
+    masked = run(tmp_path / "m", *COUNTING, "secure-aggregation.backend=masked")
     assert np.array_equal(ideal.theta, masked.theta)
     assert fractions(tmp_path / "i") == fractions(tmp_path / "m")
     summary = ideal.summary

@@ -41,10 +41,10 @@ JOBS: dict[str, tuple[str, ...]] = {
         "run.faults=drop:0.2,decline:0.1",
         "model.intercept=false",
     ),
-    "gradients-masked": ("secure-aggregation.mode=masked", "algorithm.rounds=3"),
+    "gradients-masked": ("secure-aggregation.backend=masked", "algorithm.rounds=3"),
     "gradients-optimistic": (
-        "secure-aggregation.mode=masked",
-        "secure-aggregation.protocol=optimistic",
+        "secure-aggregation.backend=masked",
+        "secure-aggregation.dropouts=optimistic",
         "algorithm.rounds=3",
     ),
     "gradients-discrete": ("privacy.noise=discrete-gaussian", "privacy.calibration=cks20"),
@@ -74,7 +74,7 @@ JOBS: dict[str, tuple[str, ...]] = {
         "parties.min-records=100",
         "dp-sgd.server-optimiser=adam",
         "dp-sgd.optimiser=adam",
-        "dp-sgd.gradients=vmap",
+        "dp-sgd.per-example-method=vmap",
     ),
     "party": (*_FEDAVG, "privacy.unit=party", "privacy.epsilon=8", "dp-sgd.precision=float32"),
     "both": (

@@ -19,7 +19,7 @@ sys.path.insert(0, str(HERE.parent.parent))
 from parley.secure_agg.beacon import commitment, commitments_digest, next_nonce
 from parley.secure_agg.edges import EdgeWork, mask_key, pair_salt
 from parley.secure_agg.encoding import FixedPoint
-from parley.secure_agg.interface import DropStage, Mode
+from parley.secure_agg.interface import DropoutPolicy, DropStage
 from parley.secure_agg.masks import expand
 from parley.secure_agg.pairwise_party import Party
 from parley.secure_agg.pairwise_server import Server
@@ -85,16 +85,18 @@ def keys() -> dict:
     }  # fmt: skip
 
 
-def transcript(mode: Mode, absent: tuple[int, ...]) -> dict:
+def transcript(dropouts: DropoutPolicy, absent: tuple[int, ...]) -> dict:
     """A whole run of five parties: every message, in order, and what the server learns."""
     run = RunParameters.choose(
-        parties=5, minimum_survivors=3, run_id=b"known answers ru", corrupt=0, rounds=9,
-        mode=mode,
+        parties=5, min_survivors=3, run_id=b"known answers ru", corrupt=0, rounds=9,
+        dropouts=dropouts,
     )  # fmt: skip
     entropy = expand_seed(b"known answers")
     private = [entropy(32) for _ in range(5)]
     identities = tuple(signing_public(key) for key in private)
-    policy = Policy(identities=identities, minimum_survivors=3, corrupt=0, active=run.active)
+    policy = Policy(
+        identities=identities, min_survivors=3, corrupt=0, confirm_survivors=run.confirm_survivors
+    )
     parties = [
         Party(run=run, policy=policy, index=i, identity=private[i], entropy=entropy)
         for i in range(5)
@@ -111,16 +113,16 @@ def transcript(mode: Mode, absent: tuple[int, ...]) -> dict:
         server.on_advertise(log("advertise", i, party.advertise()))
     for i, message in server.roster().items():
         parties[i].on_roster(log("roster", i, message))
-    if mode is Mode.ROBUST:
+    if dropouts is DropoutPolicy.ROBUST:
         for i, party in enumerate(parties):
             server.on_shares(log("shares", i, party.prepare(1)))
     plans = server.plan(1, dimension=4, context=b"c" * 32)
     for i, plan in plans.items():
-        log("plan", i, plan)
+        log("roundstart", i, plan)
         if i not in absent:
             masked = parties[i].on_plan(plan, vectors[i], context=b"c" * 32)
             server.on_vector(log("vector", i, bytes(masked)))
-    if mode is Mode.ROBUST:
+    if dropouts is DropoutPolicy.ROBUST:
         listed = server.close()
         for i in server.survivors:
             server.on_confirm(
@@ -162,7 +164,7 @@ def graph() -> dict:
     nonces = {i: next_nonce(bytes([i]) * 32, roster=KEY, count=7) for i in range(101)}
     given = {i: commitment(i, nonce) for i, nonce in nonces.items()}
     run = RunParameters.choose(
-        parties=101, minimum_survivors=60, run_id=b"known answers ru", commitments=given
+        parties=101, min_survivors=60, run_id=b"known answers ru", commitments=given
     )
     joined = run.with_beacon(nonces)
     return {
@@ -176,7 +178,7 @@ def graph() -> dict:
 
 def build() -> dict[str, object]:
     """Contents by file name."""
-    robust = transcript(Mode.ROBUST, (3,))
+    robust = transcript(DropoutPolicy.ROBUST, (3,))
     return {
         "encoding.json": encoding(),
         "masks.json": masks(),
@@ -184,7 +186,7 @@ def build() -> dict[str, object]:
         "keys.json": keys(),
         "graph.json": graph(),
         "run_robust.json": robust,
-        "run_optimistic.json": transcript(Mode.OPTIMISTIC, ()),
+        "run_optimistic.json": transcript(DropoutPolicy.OPTIMISTIC, ()),
         "bad_messages.json": {
             "parameters": robust["parameters"], "messages": bad_messages(robust),
         },

@@ -19,7 +19,7 @@ from parley.client.data.block import PartyBlock
 from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.client.party.consent import Consent, Declined, render_consent
 from parley.client.party.requests import _KEYS
-from parley.secure_agg.messages import Plan, Roster, decode, encode
+from parley.secure_agg.messages import Roster, RoundStart, decode, encode
 from parley.secure_agg.pairwise_server import Server
 
 NETWORK = ("algorithm.kind=fedavg", "model.kind=mlp", "model.hidden=[3]", "dp-sgd.local-steps=2")
@@ -197,7 +197,7 @@ def told(world, wired, *, otherwise, target=0, state=None):
     plans = server.plan(1, dimension=world.plan.dimension, context=agreements[target].binding())
     for i, message in plans.items():
         agreed = agreements[i]
-        expected = replace(decode(run, message, Plan), context=agreed.binding())
+        expected = replace(decode(run, message, RoundStart), context=agreed.binding())
         head = {"session": session, "plan": agreed.plan.to_json(), "prepare": None}
         reply = world.ask(i, "round", [encode(run, expected), agreed.state], **head)
         if reply.head["status"] != "ok":

@@ -45,7 +45,7 @@ def training(**changes) -> LocalTraining:
         "optimiser": "sgd",
         "learning_rate": 0.2,
         "momentum": 0.0,
-        "way": "ghost",
+        "per_example_method": "ghost",
         "micro_batch": 7,
     }
     return LocalTraining(**(plain | changes))
@@ -164,7 +164,7 @@ def test_every_way_counts_the_clipped_records_of_a_plain_loop(
     # With a learning rate of 0 every step is at the start's θ; half of the records are clipped.
     config = training(
         steps=3,
-        way=way,
+        per_example_method=way,
         micro_batch=micro_batch,
         clip_norm=1.6,
         learning_rate=0.0,
@@ -219,7 +219,7 @@ def test_one_record_without_a_finite_gradient_moves_a_sum_by_at_most_the_bound(
         sampling_rate=1.0,
         noise_multiplier=1e-6,
         clipped_share=0.5,
-        way="ghost" if way == "together" else way,
+        per_example_method="ghost" if way == "together" else way,
     )
 
     def trained(data: PartyData) -> Trained:
@@ -283,7 +283,9 @@ def test_ways_and_micro_batches_give_the_same_model(way: str) -> None:
     net = network()
     start = net.start()
     ghost = train_party(net, start, party(), training()).theta[0]
-    other = train_party(net, start, party(), training(way=way, micro_batch=3)).theta[0]
+    other = train_party(net, start, party(), training(per_example_method=way, micro_batch=3)).theta[
+        0
+    ]
     np.testing.assert_allclose(ghost, other, rtol=1e-6, atol=1e-6)
 
 

@@ -9,7 +9,7 @@ import pytest
 from parley.client.algorithms.registry import describe_task
 from parley.client.contract.protocol import WIRE_VERSION
 from parley.privacy.mechanisms.table import LaplaceAsPrinted
-from parley.secure_agg.interface import Mode
+from parley.secure_agg.interface import DropoutPolicy
 
 
 @pytest.fixture(scope="module")
@@ -174,7 +174,7 @@ def test_code_of_ones_own_runs_only_where_the_owner_lists_it(network_world, wire
         ("training", "sampling_rate", 1.0, "mechanism"),
         ("training", "steps", 50, "mechanism"),
         ("training", "steps", 10**9, "algorithm"),
-        ("training", "way", "shortcut", "algorithm"),
+        ("training", "per_example_method", "shortcut", "algorithm"),
         ("settings", "neighbouring", "add-or-remove-one", "neighbouring"),
         ("settings", "unit", "party", "unit"),
         ("settings", "seed", 5, "seeded-noise"),
@@ -251,9 +251,9 @@ def test_parameters_weaker_than_the_owner_allows_are_declined(world, wired):
 
     assert with_parameters(parties=4) == "wrong-run"
     assert with_parameters(rounds=8 * (world.rounds + 1) + 1) == "protocol"
-    assert with_parameters(active=False) == "protocol"
-    assert with_parameters(mode=Mode.OPTIMISTIC, minimum_survivors=1) == "cohort-too-small"
-    assert with_parameters(mode=Mode.OPTIMISTIC) == "protocol"
+    assert with_parameters(confirm_survivors=False) == "protocol"
+    assert with_parameters(dropouts=DropoutPolicy.OPTIMISTIC, min_survivors=1) == "cohort-too-small"
+    assert with_parameters(dropouts=DropoutPolicy.OPTIMISTIC) == "protocol"
     assert with_parameters(session="0b" * 16) == "wrong-run"
     assert refused(world, wired, parameters="00") == "protocol"
 

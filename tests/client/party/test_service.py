@@ -12,7 +12,7 @@ from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.client.party.storage import Keeper
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.ledger.ledger import Ledger
-from parley.secure_agg.interface import Mode
+from parley.secure_agg.interface import DropoutPolicy
 from parley.secure_agg.messages import Survivors, decode, encode
 from parley.secure_agg.pairwise_server import Server
 
@@ -315,9 +315,9 @@ def test_weights_by_size_are_weighed_by_the_party_itself(tmp_path, wired):
 
 
 def test_one_stage_rounds_are_for_owners_who_do_not_insist_on_confirmation(tmp_path, wired):
-    world = wired.World(tmp_path, policy={"insist-on-confirmation": False})
+    world = wired.World(tmp_path, policy={"confirm-survivors": False})
     world.parameters = lambda session="0a" * 16: wired.World.parameters(
-        world, session, mode=Mode.OPTIMISTIC, active=False
+        world, session, dropouts=DropoutPolicy.OPTIMISTIC, confirm_survivors=False
     )
     run = world.parameters()
     world.session, world.server = "0a" * 16, Server(run=run, identities=world.deployment.identities)

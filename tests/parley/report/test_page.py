@@ -82,7 +82,7 @@ def make_run(folder, *, parties=5, rounds=12, sizes=None, one=False, faults=Fals
 [algorithm]\nkind = "{kind}"\nrounds = {max(rounds, 2)}\n
 [privacy]\nepsilon = 2.0\ndelta = {delta}\nnoise = "default"\ncalibration = "exact"
 unit = "record"\nneighbouring = "replace-one"\n
-[secure-aggregation]\nmode = "ideal"\n\n[run]\nseed = 7\n{job}""",
+[secure-aggregation]\nbackend = "ideal"\n\n[run]\nseed = 7\n{job}""",
         encoding="utf-8",
     )
     lines = []

@@ -108,7 +108,10 @@ def test_a_round_is_three_stages_and_set_up_is_done_once(tmp_path):
 
 @pytest.mark.parametrize(
     ("override", "stages"),
-    [("secure-aggregation.protocol=optimistic", 1), ("secure-aggregation.confirm=false", 2)],
+    [
+        ("secure-aggregation.dropouts=optimistic", 1),
+        ("secure-aggregation.confirm-survivors=false", 2),
+    ],
 )
 def test_an_optimistic_round_is_one_stage_and_an_unconfirmed_one_two(tmp_path, override, stages):
     scene = Scene(tmp_path, (override,))
@@ -174,7 +177,7 @@ def test_three_parties_that_cannot_spare_one_try_the_round_again_with_all(tmp_pa
 
 
 def test_an_optimistic_round_is_repeated_without_the_party_that_voided_it(tmp_path):
-    scene = Scene(tmp_path, ("secure-aggregation.protocol=optimistic",), lost={("round", 3, 1)})
+    scene = Scene(tmp_path, ("secure-aggregation.dropouts=optimistic",), lost={("round", 3, 1)})
     scene.run()
     assert counts(scene.lines()[0]) == (4, 0, 1, 4)
     assert counts(scene.lines()[1]) == (5, 0, 0, 5)
@@ -273,7 +276,7 @@ class KilledServer(InProcessTransport):
         yield from super().exchange(requests, timeout_s=timeout_s)
 
 
-OPTIMISTIC = ("secure-aggregation.protocol=optimistic",)
+OPTIMISTIC = ("secure-aggregation.dropouts=optimistic",)
 
 
 @pytest.mark.parametrize(

@@ -372,14 +372,14 @@ def test_an_edited_ledger_is_found(tmp_path):
 def test_masked_and_ideal_runs_give_the_same_bits_and_the_same_ledger(tmp_path, protocol, faults):
     common = (
         "run.seed=11",
-        f"secure-aggregation.protocol={protocol}",
+        f"secure-aggregation.dropouts={protocol}",
         f"run.faults={faults}",
         "secure-aggregation.min-survivors=5",
         "secure-aggregation.corrupt=0",
         "algorithm.rounds=4",
     )
     ideal = run(tmp_path, *common, name="ideal")
-    masked = run(tmp_path, *common, "secure-aggregation.mode=masked", name="masked")
+    masked = run(tmp_path, *common, "secure-aggregation.backend=masked", name="masked")
     assert masked.summary["secure_aggregation"]["mode"] == "masked"
     assert masked.summary["status"] == ideal.summary["status"] == "complete"
     assert np.array_equal(ideal.theta, masked.theta)
@@ -498,7 +498,7 @@ def test_ridge_targets_beyond_their_bound_are_clamped_before_they_count(tmp_path
 
 
 @pytest.mark.parametrize(
-    "hard", ["model.huber-width=1e-3", "model.lambda=1e-9", "algorithm.tolerance=1e-12"]
+    "hard", ["model.huber-width=1e-3", "model.lambda=1e-9", "algorithm.relative-tolerance=1e-12"]
 )
 def test_a_job_whose_certificates_records_may_prevent_is_refused(tmp_path, hard):
     with pytest.raises(JobError, match=r"Expected (lambda|a tolerance|a huber width) >="):

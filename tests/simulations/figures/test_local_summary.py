@@ -19,7 +19,7 @@ BASE = (
     "algorithm.rounds=2",
     "data.records=150",
     "run.seed=3",
-    "secure-aggregation.mode=masked",
+    "secure-aggregation.backend=masked",
 )
 NETWORK = ("algorithm.kind=fedavg", "model.hidden=[4]", "dp-sgd.sampling-rate=0.5")
 JOBS = {
