@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytest_plugins = ["fake_grid", "ground"]
+
 POSTGRES_URL = "PARLEY_TEST_POSTGRES_URL"
 
 

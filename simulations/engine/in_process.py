@@ -38,8 +38,15 @@ class InProcessTransport:
     def exchange(
         self, requests: Mapping[int, bytes], *, timeout_s: float
     ) -> Iterator[tuple[int, bytes]]:
-        """Asks one party after the other; a lost reply is a deadline that passes at once."""
+        """Asks one party after the other; a lost reply is a deadline that passes at once.
+
+        Raises:
+            ValueError: a request to a party that is not here.
+        """
         del timeout_s
+        beyond = sorted(set(requests) - set(range(len(self._folders))))
+        if beyond:
+            raise ValueError(f"Expected parties below {len(self._folders)}, got {beyond}.")
         kinds = {index: decode_frame(request).kind for index, request in requests.items()}
         self.exchanges.append(tuple(sorted(set(kinds.values()))))
         for index, request in requests.items():

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from parley.deploy.engines import ENGINES
 from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.file import load_job
 from parley.server.jobs.job import Job
@@ -79,7 +82,12 @@ class EngineConformance:
 
     The reference is the fast engine; local training of these jobs is the same arithmetic whether a
     party is alone or in a block, so that the model must be the same to the last bit.
+
+    Attributes:
+        engine: its name in a job.
     """
+
+    engine: ClassVar[str]
 
     def run(self, job: Job, folder: Path) -> Path:
         """Runs the job; its run folder."""
@@ -114,6 +122,8 @@ class EngineConformance:
 class TestInProcess(EngineConformance):
     """The deployment's own code, parties and coordinator, without a network between them."""
 
+    engine = "in-process"
+
     def run(self, job: Job, folder: Path) -> Path:
         deployment = prepare_parties(job, folder / "parties")
         run = RunFolder.create(job, folder / "run")
@@ -136,3 +146,34 @@ class TestInProcess(EngineConformance):
     @pytest.mark.parametrize("pca", ["private", "public"])
     def test_rows_are_projected_on_the_same_components(self, pca, tmp_path):
         self.check_components(pca, tmp_path)
+
+
+class _RealProcesses(EngineConformance):
+    def run(self, job: Job, folder: Path) -> Path:
+        return ENGINES[self.engine](job, out=folder / "run").folder
+
+    def test_it_does_what_the_fast_engine_does(self, ground):
+        self.check("gradients", ground.root)
+
+
+@pytest.mark.heavy
+class TestProcesses(_RealProcesses):
+    engine = "processes"
+
+    @pytest.mark.parametrize("pca", ["private", "public"])
+    def test_rows_are_projected_on_the_same_components(self, ground, pca):
+        self.check_components(pca, ground.root)
+
+
+@pytest.mark.heavy
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs parley[ray]")
+class TestFlower(_RealProcesses):
+    engine = "flower"
+
+    def test_rows_are_projected_on_the_same_components(self, ground):
+        self.check_components("private", ground.root)
+
+
+def test_every_engine_is_held_to_it():
+    held = {kind.engine for kind in (TestInProcess, *_RealProcesses.__subclasses__())}
+    assert held == {"in-process", *ENGINES}
