@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
-
 __all__ = ["KNOWN_ERRORS", "exit_status"]
 
 # By name, so that a command that never touches a module does not import it for its error class.
@@ -31,9 +29,10 @@ _STATUS = {
     "parley.deploy.pki.PkiError": 2,
     "parley.deploy.folders.DeployError": 2,
     "parley.deploy.processes.ProcessError": 1,
+    "sqlite3.OperationalError": 1,
 }
 
-KNOWN_ERRORS = frozenset(_STATUS)
+KNOWN_ERRORS = frozenset(name for name in _STATUS if name.startswith("parley."))
 """Errors that a run in other processes is allowed to raise again here."""
 
 
@@ -43,4 +42,4 @@ def exit_status(error: BaseException) -> int | None:
         status = _STATUS.get(f"{kind.__module__}.{kind.__qualname__}")
         if status is not None:
             return status
-    return 1 if isinstance(error, OSError | sqlite3.OperationalError | MemoryError) else None
+    return 1 if isinstance(error, OSError | MemoryError) else None

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Annotated
 
 import tomli_w
-from cryptography.hazmat.primitives import serialization
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from parley.client.contract.roster import (
@@ -40,6 +39,7 @@ from parley.deploy.pki import (
     make_identity,
     make_node_key,
     make_server_certificate,
+    node_line,
 )
 from parley.secure_agg.primitives import signing_public
 
@@ -373,14 +373,11 @@ def own_entry(folder: Path, deployment: Deployment) -> RosterParty:
     """
     try:
         identity = signing_public(bytes.fromhex((folder / "identity.key").read_text().strip()))
-        key = serialization.load_ssh_private_key((folder / "supernode.key").read_bytes(), None)
     except ValueError as error:
         raise PkiError(f"Expected keys in {folder}, got something else: {error}.") from error
-    line = key.public_key().public_bytes(
-        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-    )
+    line = node_line(folder / "supernode.key")
     for party in deployment.parties:
-        own = party.identity == identity, party.node.split()[:2] == line.decode().split()[:2]
+        own = party.identity == identity, party.node.split()[:2] == line.split()[:2]
         if all(own):
             return party
         if any(own):

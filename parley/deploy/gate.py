@@ -22,16 +22,14 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from datetime import UTC, datetime
 from typing import Any
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.common.constant import SUPERLINK_NODE_ID, TIMESTAMP_HEADER
 from flwr.proto.fleet_pb2 import PushMessagesRequest
 from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
 
 from parley.client.contract.roster import Deployment
+from parley.deploy.pki import node_key, signs_as_node
 
-__all__ = ["CONTROL_HEADER", "HELLO", "Desk", "Gate", "Refused", "node_key"]
+__all__ = ["CONTROL_HEADER", "HELLO", "Desk", "Gate", "Refused"]
 
 _log = logging.getLogger("parley.gate")
 
@@ -85,7 +83,7 @@ class Gate:
     ) -> None:
         self._app, self._clock, self._id = app, clock, deployment.id
         self._keys = {
-            node_key(party.node): (party.name, _public(party.node)) for party in deployment.parties
+            node_key(party.node): (party.name, party.node) for party in deployment.parties
         }
         self._said = -_LOG_EVERY_S
 
@@ -124,11 +122,9 @@ class Gate:
             raise Refused(401, "Expected a party's signature, got none.") from error
         if key not in self._keys:
             raise Refused(401, "Expected a key of the deployment's roster, got another.")
-        name, public = self._keys[key]
-        try:
-            public.verify(signature, stamp, ec.ECDSA(hashes.SHA256()))
-        except InvalidSignature as error:
-            raise Refused(401, "Expected the signature of that key, got another.") from error
+        name, line = self._keys[key]
+        if not signs_as_node(line, signature, stamp):
+            raise Refused(401, "Expected the signature of that key, got another.")
         zone = signed if signed.tzinfo else signed.replace(tzinfo=UTC)
         if not abs(self._clock() - zone.timestamp()) < _SKEW_S:
             raise Refused(401, f"Expected a clock within {_SKEW_S:.0f} s of the server's.")
@@ -165,20 +161,6 @@ class Desk:
         elif scope["type"] != "lifespan":
             return
         await self._app(scope, receive, send)
-
-
-def node_key(line: str) -> bytes:
-    """A party's OpenSSH public key as Flower writes it: PEM, with its last line's end."""
-    return _public(line).public_bytes(
-        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-    )
-
-
-def _public(line: str) -> ec.EllipticCurvePublicKey:
-    key = serialization.load_ssh_public_key(line.encode())
-    if not isinstance(key, ec.EllipticCurvePublicKey):
-        raise TypeError(f"Expected an elliptic-curve key, got {type(key).__name__}.")
-    return key
 
 
 def _headers(scope: Scope) -> dict[bytes, bytes]:

@@ -12,8 +12,6 @@ from base64 import b64encode
 from pathlib import Path
 
 import httpx
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.common.constant import TIMESTAMP_HEADER
 from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
 from flwr.supercore.date import now
@@ -21,7 +19,7 @@ from flwr.supercore.date import now
 from parley.client.contract.roster import Deployment
 from parley.deploy.folders import DeployError
 from parley.deploy.gate import HELLO
-from parley.deploy.pki import PkiError
+from parley.deploy.pki import PkiError, node_key, node_line, signed_by_node
 from parley.deploy.processes import ProcessError
 
 __all__ = ["check_known", "check_reachable"]
@@ -37,20 +35,15 @@ def check_known(
     Raises:
         ProcessError: nobody answers.
         DeployError: the server's roster does not have the key, or is another.
+        PkiError: the folder's key is none.
     """
-    key = serialization.load_ssh_private_key((folder / "supernode.key").read_bytes(), None)
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise PkiError(f"Expected an elliptic-curve key in {folder / 'supernode.key'}.")
-    public = key.public_key().public_bytes(
-        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-    )
+    key = folder / "supernode.key"
+    public = node_key(node_line(key))
     stamp = now().isoformat()
     headers = {
         FLEET_HTTP_PUBLIC_KEY_HEADER: b64encode(public).decode(),
         TIMESTAMP_HEADER: stamp,
-        FLEET_HTTP_SIGNATURE_HEADER: b64encode(
-            key.sign(stamp.encode(), ec.ECDSA(hashes.SHA256()))
-        ).decode(),
+        FLEET_HTTP_SIGNATURE_HEADER: b64encode(signed_by_node(key, stamp.encode())).decode(),
     }
     context = ssl.create_default_context(cafile=str(folder / "ca.crt"))
     try:

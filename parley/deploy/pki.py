@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -27,7 +27,6 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 __all__ = [
     "PkiError",
-    "check_distinct",
     "check_node_key",
     "check_private",
     "check_server_certificate",
@@ -35,6 +34,10 @@ __all__ = [
     "make_identity",
     "make_node_key",
     "make_server_certificate",
+    "node_key",
+    "node_line",
+    "signed_by_node",
+    "signs_as_node",
     "write_private",
 ]
 
@@ -146,6 +149,60 @@ def check_node_key(line: str) -> None:
         raise PkiError("Expected an OpenSSH public key on P-384, got another kind.")
 
 
+def node_key(line: str) -> bytes:
+    """A party's OpenSSH public key as Flower writes it: PEM, with its last line's end."""
+    return _public(line).public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+
+
+def node_line(path: Path) -> str:
+    """The OpenSSH public key, without a comment, of the SuperNode's private key at `path`.
+
+    Raises:
+        PkiError: it is no private key on an elliptic curve.
+    """
+    public = _private(path).public_key()
+    return public.public_bytes(
+        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+    ).decode()
+
+
+def signed_by_node(path: Path, message: bytes) -> bytes:
+    """The ECDSA signature of a message with SHA-256, by the SuperNode's private key at `path`.
+
+    Raises:
+        PkiError: it is no private key on an elliptic curve.
+    """
+    return _private(path).sign(message, ec.ECDSA(hashes.SHA256()))
+
+
+def signs_as_node(line: str, signature: bytes, message: bytes) -> bool:
+    """Whether `signature` is that of `message` by a party's OpenSSH public key."""
+    try:
+        _public(line).verify(signature, message, ec.ECDSA(hashes.SHA256()))
+    except InvalidSignature:
+        return False
+    return True
+
+
+def _public(line: str) -> ec.EllipticCurvePublicKey:
+    key = serialization.load_ssh_public_key(line.encode())
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        raise TypeError(f"Expected an elliptic-curve key, got {type(key).__name__}.")
+    return key
+
+
+def _private(path: Path) -> ec.EllipticCurvePrivateKey:
+    try:
+        key = serialization.load_ssh_private_key(path.read_bytes(), None)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise PkiError(f"Expected a private key in {path}, got something else.") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise PkiError(f"Expected an elliptic-curve key in {path}.")
+    return key
+
+
 def make_identity(path: Path) -> bytes:
     """Makes a party's Ed25519 identity (64 hex digits on disk) and returns its public key."""
     private = ed25519.Ed25519PrivateKey.generate()
@@ -187,20 +244,6 @@ def check_server_certificate(
             f"Expected a certificate for {host}, got one for {known}. Parties reach the server by "
             "one of these, or `parley deploy init --host` makes one with that name."
         )
-
-
-def check_distinct(keys: Iterable[tuple[str, str]]) -> None:
-    """Raises PkiError where two parties (name, public key) have one key."""
-    owners: dict[str, str] = {}
-    for party, key in keys:
-        # The comment of an OpenSSH line is no part of the key.
-        material = " ".join(key.split()[:2])
-        if material and material in owners:
-            raise PkiError(
-                f"Expected a key of its own for every party, got one for {owners[material]} and "
-                f"{party}. Make {party}'s again: parley deploy rotate."
-            )
-        owners[material] = party
 
 
 def _certificate(path: Path) -> x509.Certificate:

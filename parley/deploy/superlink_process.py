@@ -91,7 +91,7 @@ def admit(state: Any, deployment: Deployment) -> None:
     from flwr.supercore.state.schema.linkstate_models import Node
     from sqlalchemy import update
 
-    from parley.deploy.gate import node_key
+    from parley.deploy.pki import node_key
 
     keys = {node_key(party.node): party.name for party in deployment.parties}
     known = Node.public_key.in_(list(keys))

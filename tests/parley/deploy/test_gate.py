@@ -16,8 +16,8 @@ from flwr.proto.message_pb2 import Message, Metadata, ObjectTree
 from flwr.proto.node_pb2 import Node
 
 from parley.client.contract.roster import RosterParty, new_deployment
-from parley.deploy.gate import HELLO, Desk, Gate, node_key
-from parley.deploy.pki import make_node_key
+from parley.deploy.gate import HELLO, Desk, Gate
+from parley.deploy.pki import make_node_key, node_key
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 CONTROL = [

@@ -7,7 +7,6 @@ import pytest
 
 from parley.deploy.pki import (
     PkiError,
-    check_distinct,
     check_private,
     check_server_certificate,
     make_authority,
@@ -128,12 +127,3 @@ def test_a_missing_key_is_named(tmp_path):
 def test_the_identity_is_the_protocols_own_kind(tmp_path):
     public = make_identity(tmp_path / "identity.key")
     assert signing_public(bytes.fromhex((tmp_path / "identity.key").read_text())) == public
-
-
-def test_two_parties_with_one_key_are_named(tmp_path):
-    line = make_node_key(tmp_path / "a", comment="site-0")
-    other = make_node_key(tmp_path / "b", comment="site-1")
-    check_distinct([("site-0", line), ("site-1", other)])
-    again = " ".join([*line.split()[:2], "site-2"])
-    with pytest.raises(PkiError, match="got one for site-0 and site-2"):
-        check_distinct([("site-0", line), ("site-1", other), ("site-2", again)])
