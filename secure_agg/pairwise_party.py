@@ -18,7 +18,7 @@ from parley.secure_agg.answers import (
     make_reveal,
 )
 from parley.secure_agg.beacon import NONCE_BYTES
-from parley.secure_agg.edges import EdgeWork, next_chain, pair_salt
+from parley.secure_agg.edges import EdgeWork, next_chain
 from parley.secure_agg.encoding import Ring, ring_dtype
 from parley.secure_agg.interface import (
     DropoutPolicy,
@@ -26,14 +26,13 @@ from parley.secure_agg.interface import (
     RemoteProtocolError,
     TooFewSurvivors,
 )
+from parley.secure_agg.joining import accept_roster, check_company
 from parley.secure_agg.mask_job import MaskJob, VectorBuffer
 from parley.secure_agg.messages import (
     Advertise,
     Bytes,
     Confirm,
     Confirmations,
-    Nonces,
-    Roster,
     RoundStart,
     Shares,
     Survivors,
@@ -65,8 +64,6 @@ from parley.secure_agg.statements import (
 )
 
 __all__ = ["Party"]
-
-_ENTRY = 128
 
 
 class Party:
@@ -171,53 +168,11 @@ class Party:
         """
         state = self.state
         self._expect("a roster", Phase.ADVERTISED)
-        proposed = state.run.fingerprint
-        roster = decode(state.run, data, Roster)
-        run = self._with_beacon(nonces)
-        present = unpack_mask(roster.present, run.parties)
-        graph = run.neighbours[state.index]
-        near: list[int] = graph[present[graph]].tolist()
-        if not present[state.index] or len(roster.entries) != _ENTRY * len(near):
-            raise RemoteProtocolError(
-                f"Expected party {state.index} itself and keys of {len(near)} neighbours in the "
-                f"roster, got {len(roster.entries) // _ENTRY} keys."
-            )
-        _enough("present parties", int(present.sum()), self._least_survivors)
-        _enough("neighbours", len(near), self._least_neighbours)
-        own = public_key(state.private_key)
-        entries = [roster.entries[n * _ENTRY : (n + 1) * _ENTRY] for n in range(len(near))]
-        if len({own, *(entry[:32] for entry in entries)}) != len(entries) + 1:
-            raise RemoteProtocolError("Expected a different key of each party, got one repeated.")
-        for j, entry in zip(near, entries, strict=True):
-            identity = self._policy.identities[j]  # pinned, never the server's word
-            statement = advertised(proposed, state.roster, j, entry[:32], entry[32:64])
-            if not self._work.verifies(identity, entry[64:], statement):
-                raise RemoteProtocolError(
-                    f"Expected a key signed by the pinned identity of party {j} for these "
-                    "parameters and parties, got a forged one."
-                )
-        exchanges = [(e[:32], pair_salt(run.fingerprint, own, e[:32])) for e in entries]
-        try:
-            state.chains = self._work.pair_secrets(state.private_key, exchanges)
-        except ValueError:
-            raise RemoteProtocolError("Expected keys of large order, got a weak one.") from None
+        joined = accept_roster(state, data, nonces, self._policy, self._work)
         # The chains are all that is needed from here.
-        state.run, state.near, state.private_key, state.nonce = run, near, b"", b""
+        state.run, state.near, state.chains = joined.run, joined.near, joined.chains
+        state.private_key, state.nonce = b"", b""
         state.phase = Phase.IDLE
-
-    def _with_beacon(self, nonces: Bytes) -> RunParameters:
-        state = self.state
-        if not state.run.sparse:
-            if len(nonces):
-                raise RemoteProtocolError("Expected no nonces for a complete graph, got some.")
-            return state.run
-        message = decode(state.run, nonces, Nonces)
-        flags = unpack_mask(message.committed, state.run.parties)
-        at = NONCE_BYTES * int(flags[: state.index].sum())
-        if not flags[state.index] or message.nonces[at : at + NONCE_BYTES] != state.nonce:
-            # A beacon without it could have been chosen by whoever chose the others.
-            raise RemoteProtocolError(f"Expected the nonce of party {state.index} among all.")
-        return self._work.with_beacon(state.run, message.committed, message.nonces)
 
     def prepare(self, number: int) -> bytes:
         """IDLE, MASKED or CONFIRMED, unchanged: secrets of a coming round, shared and sealed.
@@ -324,8 +279,9 @@ class Party:
         members = np.flatnonzero(flags[state.near]).tolist() if state.near else []
         if not flags[state.index]:
             raise RemoteProtocolError(f"Expected party {state.index} among the participants.")
-        _enough("participants", int(flags.sum()), self._least_survivors)
-        _enough("participating neighbours", len(members), self._least_neighbours)
+        check_company(
+            run, self._policy, "participating", parties=int(flags.sum()), neighbours=len(members)
+        )
         robust = run.dropouts is DropoutPolicy.ROBUST
         if len(plan.envelopes) != robust * ENVELOPE_BYTES * len(members):
             raise RemoteProtocolError(
@@ -421,15 +377,6 @@ class Party:
         if self.state.phase > Phase.IDLE:
             self.state.phase, self.state.current = Phase.IDLE, None
 
-    @property
-    def _least_survivors(self) -> int:
-        return max(self.state.run.min_survivors, self._policy.min_survivors)
-
-    @property
-    def _least_neighbours(self) -> int:
-        """Of the roster and of every round: whoever has fewer would stand too much alone."""
-        return max(self.state.run.threshold, self._policy.minimum_degree)
-
     def _expect(self, what: str, *phases: Phase) -> None:
         if self.state.phase not in phases:
             names = " or ".join(phase.name for phase in phases)
@@ -445,8 +392,3 @@ class Party:
     def _check_round(self, number: int, current: OpenRound) -> None:
         if number != current.number:
             raise RemoteProtocolError(f"Expected round {current.number}, got {number}.")
-
-
-def _enough(what: str, got: int, least: int) -> None:
-    if got < least:
-        raise RemoteProtocolError(f"Expected >= {least} {what}, got {got}.")

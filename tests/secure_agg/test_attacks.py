@@ -229,7 +229,7 @@ def test_5_a_cohort_below_the_party_s_own_minimum_is_refused_at_every_step(drill
         d.server.on_advertise(d.parties[i].advertise())
     rosters = d.server.roster()
     _refused(
-        d.parties[0], lambda: d.parties[0].on_roster(rosters[0]), "Expected >= 7 neighbours, got 6"
+        d.parties[0], lambda: d.parties[0].on_roster(rosters[0]), "Expected >= 7 present neighbours"
     )
     d = drill.joined(drill.build(9))
     drill.masked(d)
@@ -254,7 +254,7 @@ def test_5_a_plan_with_too_few_participants_is_refused(drill):
     _refused(
         party,
         lambda: party.on_plan(encode(d.run, small), d.vectors[0], context=d.context),
-        "Expected >= 5 participants, got 3",
+        "Expected >= 5 participating parties, got 3",
     )
 
 

@@ -1,0 +1,122 @@
+"""What a party accepts when it joins a run: whose keys these are, and enough of them.
+
+Identities are pinned beforehand; a roster brings the neighbours' keys of the run, each signed by
+its identity for these very parameters, and the nonces that the graph follows from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from parley.secure_agg.beacon import NONCE_BYTES
+from parley.secure_agg.edges import EdgeWork, pair_salt
+from parley.secure_agg.interface import RemoteProtocolError
+from parley.secure_agg.messages import Bytes, Nonces, Roster, decode, unpack_mask
+from parley.secure_agg.parameters import Policy, RunParameters
+from parley.secure_agg.primitives import public_key
+from parley.secure_agg.state import MaskingState
+from parley.secure_agg.statements import advertised
+
+__all__ = ["Joined", "accept_roster", "check_company"]
+
+_ENTRY = 128
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Joined:
+    """What a party has from set-up.
+
+    Attributes:
+        run: parameters, with the beacon where the graph follows from it.
+        near: neighbours that are present, ascending.
+        chains: a pair secret with each of them.
+    """
+
+    run: RunParameters
+    near: list[int]
+    chains: list[bytes]
+
+
+def accept_roster(
+    state: MaskingState, data: Bytes, nonces: Bytes, policy: Policy, work: EdgeWork
+) -> Joined:
+    """Verifies the neighbours' signed keys and agrees on a secret with each.
+
+    Args:
+        state: of a party that advertised.
+        data: a Roster.
+        nonces: a Nonces, which says who the neighbours are; empty where everyone is one.
+        policy: the party's.
+        work: shared between parties of one process.
+
+    Raises:
+        RemoteProtocolError: forged, repeated or weak keys, nonces that were not committed to, or
+            too few parties.
+    """
+    proposed = state.run.fingerprint
+    roster = decode(state.run, data, Roster)
+    run = _with_beacon(state, nonces, work)
+    present = unpack_mask(roster.present, run.parties)
+    graph = run.neighbours[state.index]
+    near: list[int] = graph[present[graph]].tolist()
+    if not present[state.index] or len(roster.entries) != _ENTRY * len(near):
+        raise RemoteProtocolError(
+            f"Expected party {state.index} itself and keys of {len(near)} neighbours in the "
+            f"roster, got {len(roster.entries) // _ENTRY} keys."
+        )
+    check_company(run, policy, "present", parties=int(present.sum()), neighbours=len(near))
+    own = public_key(state.private_key)
+    entries = [roster.entries[n * _ENTRY : (n + 1) * _ENTRY] for n in range(len(near))]
+    if len({own, *(entry[:32] for entry in entries)}) != len(entries) + 1:
+        raise RemoteProtocolError("Expected a different key of each party, got one repeated.")
+    for j, entry in zip(near, entries, strict=True):
+        identity = policy.identities[j]  # pinned, never the server's word
+        statement = advertised(proposed, state.roster, j, entry[:32], entry[32:64])
+        if not work.verifies(identity, entry[64:], statement):
+            raise RemoteProtocolError(
+                f"Expected a key signed by the pinned identity of party {j} for these "
+                "parameters and parties, got a forged one."
+            )
+    exchanges = [(e[:32], pair_salt(run.fingerprint, own, e[:32])) for e in entries]
+    try:
+        chains = work.pair_secrets(state.private_key, exchanges)
+    except ValueError:
+        raise RemoteProtocolError("Expected keys of large order, got a weak one.") from None
+    return Joined(run=run, near=near, chains=chains)
+
+
+def check_company(
+    run: RunParameters, policy: Policy, what: str, *, parties: int, neighbours: int
+) -> None:
+    """Refuses a roster or a round in which the party would stand too much alone.
+
+    Args:
+        run: parameters.
+        policy: the party's.
+        what: present or participating, for the message.
+        parties: number of them.
+        neighbours: number of the party's neighbours among them.
+
+    Raises:
+        RemoteProtocolError: fewer than run or policy ask for.
+    """
+    for name, got, least in (
+        (f"{what} parties", parties, max(run.min_survivors, policy.min_survivors)),
+        (f"{what} neighbours", neighbours, max(run.threshold, policy.minimum_degree)),
+    ):
+        if got < least:
+            raise RemoteProtocolError(f"Expected >= {least} {name}, got {got}.")
+
+
+def _with_beacon(state: MaskingState, nonces: Bytes, work: EdgeWork) -> RunParameters:
+    if not state.run.sparse:
+        if len(nonces):
+            raise RemoteProtocolError("Expected no nonces for a complete graph, got some.")
+        return state.run
+    message = decode(state.run, nonces, Nonces)
+    flags = unpack_mask(message.committed, state.run.parties)
+    at = NONCE_BYTES * int(flags[: state.index].sum())
+    if not flags[state.index] or message.nonces[at : at + NONCE_BYTES] != state.nonce:
+        # A beacon without it could have been chosen by whoever chose the others.
+        raise RemoteProtocolError(f"Expected the nonce of party {state.index} among all.")
+    return work.with_beacon(state.run, message.committed, message.nonces)
