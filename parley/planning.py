@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from parley.client.algorithms.linear import FederatedAlgorithm
+from parley.client.algorithms.base import FederatedAlgorithm
 from parley.privacy.calibration.calibration import CalibrationError, stated_delta
 from parley.privacy.mechanisms.table import MECHANISMS
 from parley.secure_agg.encoding import RingTooSmall
@@ -149,12 +149,16 @@ def _alternatives(
     rows = []
     for parties in _around(federation.parties):
         for records in _around(federation.min_records):
-            total = algorithm.sensitivity(
-                parties=parties, min_records=records, total_records=parties * records
-            )
+            facts = Federation(
+                parties=parties,
+                min_records=records,
+                total_records=parties * records,
+                max_records=records,
+            ).facts(job.parties.weights)
             try:
+                total = algorithm.claim(facts).sensitivity
                 mechanism = mechanism_for(job, sensitivity=total / parties, dimension=dimension)
-            except (CalibrationError, RingTooSmall):
+            except (CalibrationError, RingTooSmall, ValueError):
                 continue
             rows.append(
                 {

@@ -21,19 +21,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from parley.client.algorithms.linear import Contribution, State
+from parley.client.algorithms.base import Claim, Contribution, PublicFacts, State
+from parley.client.contract.grid import step_noise
 from parley.client.contract.plan import ReleasePlan
 from parley.client.data.block import PartyBlock
 from parley.client.dp_sgd.training import LocalTraining, PartyData, party_chunks, train_parties
 from parley.client.models.bounded import clamp, clip_rows
 from parley.client.models.networks import Network
-from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint, Unit
+from parley.privacy.mechanisms.dp_sgd import PartySteps
 from parley.privacy.sampling.stream import NoiseStream
 
 __all__ = ["FederatedAveraging", "ServerStep"]
@@ -97,6 +99,8 @@ class FederatedAveraging:
         ValueError: a fraction that is to be released without a reach, or under another unit.
     """
 
+    kind: ClassVar[str] = "fedavg"
+
     model: Network
     unit: Unit
     training: LocalTraining
@@ -131,11 +135,6 @@ class FederatedAveraging:
         """C (record) or S (party): no unit's share of a release is longer."""
         if self.unit is Unit.RECORD and self.training.clip_norm is not None:
             return self.training.clip_norm
-        return self.update_bound
-
-    @property
-    def bound(self) -> float:
-        """Largest L2 norm, and so the largest entry, of any v_j."""
         return self.update_bound
 
     def init(self) -> State:
@@ -230,8 +229,45 @@ class FederatedAveraging:
             return {}
         return {"clipped_fraction": float(state["clipped"][0])}
 
-    def sensitivity(self, *, parties: int, min_records: int, total_records: int) -> float:
-        """2S of the sum with unit party; with unit record 2C or C, of a step's clipped sum."""
-        del parties, min_records, total_records
-        one = 1 if self.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE else 2
-        return one * self.lipschitz
+    def claim(self, facts: PublicFacts) -> Claim:
+        """2S of the sum with unit party; with unit record 2C or C, of a step's clipped sum.
+
+        Raises:
+            ValueError: a bound on updates that is no number above 0.
+        """
+        training, record = self.training, self.unit is Unit.RECORD
+        private = self.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
+        sensitivity = (1 if private else 2) * self.lipschitz
+        clipped = self.both or not record
+        steps = None
+        if record:
+            steps = PartySteps(
+                sensitivity=sensitivity,
+                dimension=self.dimension,
+                clip_norm=self.lipschitz,
+                noise_multiplier=training.noise_multiplier,
+                sampling_rate=training.sampling_rate,
+                steps=training.steps,
+                neighbouring=str(self.neighbouring),
+                clipped_share=training.clipped_share,
+            )
+        divisor = facts.min_records if private else facts.max_records
+        # Unit record: rounding to the grid is free, but should be lost in one step's noise.
+        fine = math.sqrt(self.dimension) * step_noise(training, divisor)
+        return Claim(
+            dimension=self.dimension,
+            features=self.model.features,
+            bound=self.update_bound if clipped else self.coordinate_bound,
+            sensitivity=sensitivity,
+            unit=self.unit,
+            neighbouring=self.neighbouring,
+            noise_point=NoisePoint.PARTY if record else NoisePoint.SERVER,
+            steps=steps,
+            party_norm=self.update_bound if self.both else None,
+            weights="uniform" if clipped else facts.weights,
+            classes=self.model.classes,
+            lipschitz=self.lipschitz,
+            clip_norm=self.lipschitz,
+            grid_length=2 * self.update_bound if clipped else fine,
+            work=training.steps,
+        )

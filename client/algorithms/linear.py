@@ -1,284 +1,120 @@
-"""What a party computes and what the server does with the average.
-
-Two algorithms for strongly convex linear models, local objective
-J_j(θ) = (1/n_j) Σ ℓ(θ; x, y) + (λ/2)‖θ‖²:
-
-- gradient perturbation (Jayaraman et al. 2018, §4; Bassily et al. 2014): every round the noisy
-  average of the parties' mean gradients, then a gradient step.
-- output perturbation (Chaudhuri et al. 2011; Jayaraman et al. 2018, §3): once, the noisy average
-  of the parties' local optima, each certified to a gradient norm ≤ κG/n.
-
-An algorithm is four functions over plain arrays: `init`, `local`, `update`, and the `sensitivity`
-of the sum of what `local` returns. Arrays of parties are `[B, d]`, where d is the `dimension`.
-"""
+"""What the two algorithms for linear models share: the task's codec, its size, what is refused."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from parley.client.algorithms.base import State
+from parley.client.algorithms.gradient_perturbation import GradientPerturbation
+from parley.client.algorithms.kind import LARGEST_MODEL, Party, plain_size
+from parley.client.algorithms.output_perturbation import OutputPerturbation
+from parley.client.contract.decoding import DecodingError, facts_from, value_from
 from parley.client.contract.plan import ReleasePlan
-from parley.client.data.block import PartyBlock
-from parley.client.models.bounded import clamp
+from parley.client.contract.protocol import Declined, Reason
 from parley.client.models.linear import LinearModel
-from parley.privacy.calibration.sensitivity import Weights, gradient_sensitivity, output_sensitivity
+from parley.client.models.losses import HuberSVM, Logistic, Loss, Softmax, SquaredLoss
 
-__all__ = [
-    "ALGORITHMS",
-    "Contribution",
-    "FederatedAlgorithm",
-    "GradientPerturbation",
-    "OutputPerturbation",
-    "State",
-]
+__all__ = ["LARGEST_TOLERANCE", "LEAST_LABEL", "LOSSES", "LinearTask"]
 
-SMALLEST_LAMBDA: Final = 1e-8
-SMALLEST_WIDTH: Final = 0.01
-SMALLEST_CERTIFICATE: Final = 2.0**-36
-"""Of κ/n: the gradient norm that a certificate asks for, in units of G."""
+LOSSES: dict[str, type[Loss]] = {
+    "logistic": Logistic,
+    "softmax": Softmax,
+    "ridge": SquaredLoss,
+    "huber-svm": HuberSVM,
+}
 
-State = dict[str, NDArray[np.float64]]
-"""What goes from round to round: named float64 arrays. `theta` is the model, `[d]`."""
+LARGEST_TOLERANCE = 1.0
+"""κ: beyond, θ = 0 is a certified optimum of many a party."""
 
+LEAST_LABEL = 2.0**-20
+"""Smallest bound on targets, as a fraction of the radius of the ball that models are kept in."""
 
-@dataclass(frozen=True, kw_only=True)
-class Contribution:
-    """What a block of parties computed.
-
-    Attributes:
-        values: `[B, d]` v_j, unweighted.
-        failed: parties of the block that have nothing they may release (rows not used): local
-            optima without a certificate. Nothing else fails, see
-            `parley.client.dp_sgd.clip_factors`.
-    """
-
-    values: NDArray[np.floating]
-    failed: tuple[int, ...]
+Linear = GradientPerturbation | OutputPerturbation
 
 
-class FederatedAlgorithm(Protocol):
-    """A way of learning from noisy averages."""
+class LinearTask:
+    """The codec and the checks of one of the two algorithms."""
 
-    @property
-    def model(self) -> Any:
-        """What is learned: a linear model, or a network."""
+    def __init__(self, algorithm: type[GradientPerturbation] | type[OutputPerturbation]) -> None:
+        self.algorithm = algorithm
 
-    @property
-    def dimension(self) -> int:
-        """d: coordinates of a v_j, the model's and those of `released`."""
+    def to_task(self, algorithm: Linear) -> dict[str, Any]:
+        """The model and the settings."""
+        loss = algorithm.model.kind
+        (name,) = [name for name, known in LOSSES.items() if type(loss) is known]
+        settings = asdict(algorithm)
+        described = settings.pop("model")
+        model = {"loss": {"kind": name, **described["kind"]}, "features": described["features"]}
+        return {"model": model, "settings": settings}
 
-    @property
-    def lipschitz(self) -> float:
-        """G: no record's gradient is longer."""
-
-    @property
-    def bound(self) -> float:
-        """Largest L2 norm of any v_j."""
-
-    def init(self) -> State:
-        """The public start."""
-
-    def local(self, state: State, block: PartyBlock, plan: ReleasePlan) -> Contribution:
-        """What every party of the block would contribute to this round."""
-
-    def update(self, state: State, average: NDArray[np.float64]) -> State:
-        """The next state, from the noisy average `[d]`: post-processing."""
-
-    def model_of(self, state: State) -> NDArray[np.float64]:
-        """The model to report."""
-
-    def released(self, state: State) -> dict[str, float]:
-        """Figures beside the model that the last round released, by name; charged with it."""
-
-    def sensitivity(self, *, parties: int, min_records: int, total_records: int) -> float:
-        """L2 sensitivity of the sum over parties of weight_j·v_j, replacing one record."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class GradientPerturbation:
-    """Noisy gradient descent: θ ← θ − ηv, v ← βv + ḡ + λθ.
-
-    v_j is party j's mean (clipped) gradient of the data loss; λθ is public and added by the
-    server. The average over the later half of the iterates may be reported instead of the last.
-
-    Attributes:
-        lipschitz: G, which bounds every record's gradient.
-        rounds: T, which says where the later half begins.
-        learning_rate: η; 1/(L_s + λ) is safe.
-        momentum: β in [0, 1).
-        average: report the mean of the iterates after round T/2.
-    """
-
-    model: LinearModel
-    lambda_: float
-    lipschitz: float
-    weights: Weights
-    rounds: int
-    learning_rate: float
-    momentum: float
-    average: bool
-
-    @property
-    def dimension(self) -> int:
-        """The model's."""
-        return self.model.dimension
-
-    @property
-    def bound(self) -> float:
-        """‖v_j‖ ≤ G: a mean of gradients no longer than G."""
-        return self.lipschitz
-
-    def init(self) -> State:
-        """θ = 0."""
-        zero = np.zeros(self.model.dimension)
-        return {"theta": zero, "velocity": zero, "average": zero, "round": np.zeros(1)}
-
-    def local(self, state: State, block: PartyBlock, plan: ReleasePlan) -> Contribution:
-        """Mean gradients of all parties at θ; none fails, whatever θ and the records are."""
-        values = self.model.gradients(state["theta"], block, clip=plan.clip_norm)
-        # No entry is further out but by rounding; clamping brings no two of them further apart.
-        clamp(values, self.bound)
-        return Contribution(values=values, failed=())
-
-    def update(self, state: State, average: NDArray[np.float64]) -> State:
-        """One step along the noisy average gradient."""
-        theta = state["theta"]
-        velocity = self.momentum * state["velocity"] + average + self.lambda_ * theta
-        theta = np.asarray(self.model.project(theta - self.learning_rate * velocity), np.float64)
-        done = state["round"] + 1
-        later = max(float(done[0]) - self.rounds // 2, 1.0)
-        mean = state["average"] + (theta - state["average"]) / later
-        return {"theta": theta, "velocity": velocity, "average": mean, "round": done}
-
-    def model_of(self, state: State) -> NDArray[np.float64]:
-        """The last iterate, or the mean of the later half (of those there are so far)."""
-        later = self.average and state["round"][0] > self.rounds // 2
-        return state["average"] if later else state["theta"]
-
-    def released(self, state: State) -> dict[str, float]:
-        """Nothing beside the model."""
-        del state
-        return {}
-
-    def sensitivity(self, *, parties: int, min_records: int, total_records: int) -> float:
-        """2G/n₍₁₎ (uniform), 2G/n̄ (size): one record moves one party's mean gradient."""
-        return gradient_sensitivity(
-            lipschitz=self.lipschitz,
-            parties=parties,
-            min_records=min_records,
-            total_records=total_records,
-            weights=self.weights,
-        ).total
-
-
-@dataclass(frozen=True, kw_only=True)
-class OutputPerturbation:
-    """The noisy average of certified local optima; one round.
-
-    A local optimum is accepted when its gradient norm is at most τ = κG/n_j, so that
-    ‖θ̂ − θ*‖ ≤ τ/λ by strong convexity, and the sensitivity of one party's model is
-    2G/(n_jλ) + 2τ/λ. A party that cannot certify it fails, and the release with it: that is seen,
-    and no noise covers it. So only problems are taken whose certificate no records are known to
-    prevent (`check_certifiable`), whatever λ, κ and loss a server would like.
-
-    Attributes:
-        lipschitz: G.
-        tolerance: κ.
-    """
-
-    model: LinearModel
-    lambda_: float
-    lipschitz: float
-    weights: Weights
-    tolerance: float
-
-    @property
-    def dimension(self) -> int:
-        """The model's."""
-        return self.model.dimension
-
-    def check_certifiable(self, records: int) -> None:
-        """Refuses problems whose optimum double precision may not reach, for some records.
-
-        Newton's method is damped and J is λ-strongly convex, so that in exact arithmetic every
-        party gets there. Rounding leaves a gradient of some 2⁻⁵²·G, and steps that are off by
-        2⁻⁵²/(λ·h) of themselves, h the width over which the slope changes: both are kept far away.
-
-        Args:
-            records: n of a party, or the most that one has.
+    def of_task(self, task: Mapping[str, Any], party: Party) -> Linear:
+        """The inverse of `to_task`.
 
         Raises:
-            ValueError: λ, κ/n or the loss's width is too small.
+            DecodingError: not such a description.
         """
-        if not self.lambda_ >= SMALLEST_LAMBDA:
-            raise ValueError(
-                f"Expected lambda >= {SMALLEST_LAMBDA:g} with output-perturbation, got "
-                f"{self.lambda_:g}: its optima could not be certified for all records."
+        del party
+        if set(task) != {"kind", "model", "settings"}:
+            raise DecodingError("Expected a model and settings in a linear task, got others.")
+        return facts_from(self.algorithm, task["settings"], model=_model(task["model"]))
+
+    def size(self, task: Mapping[str, Any]) -> tuple[str, int]:
+        """The loss, and features times classes."""
+        model = task.get("model")
+        loss = model.get("loss") if isinstance(model, Mapping) else None
+        if not isinstance(model, Mapping) or not isinstance(loss, Mapping):
+            raise DecodingError("Expected a model with a loss, got another.")
+        return value_from(str, loss.get("kind"), "loss.kind"), plain_size(
+            [model.get("features"), loss.get("classes", 1)]
+        )
+
+    def check(self, algorithm: Linear, plan: ReleasePlan) -> None:
+        """Refuses tasks at which parties contribute nothing.
+
+        Raises:
+            Declined: degenerate.
+        """
+        del plan
+        loss = algorithm.model.kind
+        if isinstance(loss, SquaredLoss) and loss.label_bound < LEAST_LABEL * loss.radius:
+            raise Declined(
+                Reason.DEGENERATE,
+                f"Expected label_bound >= {LEAST_LABEL * loss.radius:g}, got {loss.label_bound:g}.",
             )
-        if not self.tolerance >= SMALLEST_CERTIFICATE * records:
-            raise ValueError(
-                f"Expected a tolerance >= {SMALLEST_CERTIFICATE:g} a record, here "
-                f"{SMALLEST_CERTIFICATE * records:.3g}, got {self.tolerance:g}."
-            )
-        if not self.model.smoothness * SMALLEST_WIDTH <= 0.5:
-            raise ValueError(
-                f"Expected a huber width >= {SMALLEST_WIDTH:g} with output-perturbation, got a "
-                "smaller one: its optima could not be certified for all records."
+        tolerance = getattr(algorithm, "tolerance", 0.0)
+        if tolerance > LARGEST_TOLERANCE:
+            raise Declined(
+                Reason.DEGENERATE,
+                f"Expected tolerance <= {LARGEST_TOLERANCE:g}, got {tolerance:g}.",
             )
 
-    @property
-    def bound(self) -> float:
-        """‖θ_j‖ ≤ G(1 + κ)/λ: at the optimum λθ is minus a mean of gradients no longer than G."""
-        return self.lipschitz * (1 + self.tolerance) / self.lambda_
+    def check_state(self, algorithm: Linear, state: State) -> None:
+        """Refuses a model at which the plan's G does not hold: ridge's is proved for ‖θ‖ ≤ R.
 
-    def init(self) -> State:
-        """θ = 0, which nothing starts from: every party solves its own problem."""
-        return {"theta": np.zeros(self.model.dimension)}
-
-    def local(self, state: State, block: PartyBlock, plan: ReleasePlan) -> Contribution:
-        """Every party's certified optimum."""
-        # Imported here: solving needs scipy.optimize, planning does not.
-        from parley.client.solvers.certified import local_optima
-
-        if plan.tolerance is None:
-            raise ValueError("Expected a plan with a tolerance, got None.")
-        # κG/n_j is asked of every party; the largest party's is asked of the whole block.
-        target = plan.tolerance / int(block.sizes.max())
-        optima = local_optima(self.model, block, lam=self.lambda_, tolerance=target)
-        failed = tuple(np.flatnonzero(~optima.certified).tolist())
-        clamp(optima.theta, self.bound)  # towards the optimum, which lies within
-        return Contribution(values=optima.theta, failed=failed)
-
-    def update(self, state: State, average: NDArray[np.float64]) -> State:
-        """The noisy average is the model."""
-        return {"theta": average}
-
-    def model_of(self, state: State) -> NDArray[np.float64]:
-        """θ."""
-        return state["theta"]
-
-    def released(self, state: State) -> dict[str, float]:
-        """Nothing beside the model."""
-        del state
-        return {}
-
-    def sensitivity(self, *, parties: int, min_records: int, total_records: int) -> float:
-        """2G(1 + κ)/(n₍₁₎λ) (uniform) or 2G(1 + κ)/(n̄λ) (size)."""
-        return output_sensitivity(
-            lipschitz=self.lipschitz,
-            lam=self.lambda_,
-            parties=parties,
-            min_records=min_records,
-            total_records=total_records,
-            weights=self.weights,
-            relative_tolerance=self.tolerance,
-        ).total
+        Raises:
+            Declined: sensitivity.
+        """
+        radius, theta = algorithm.model.kind.theta_radius, state["theta"]
+        # A projection ends within rounding of the ball; the plan's rounding margin covers that.
+        allowed = radius * (1 + (theta.size + 8) * 2.0**-52)
+        if not float(np.sqrt(np.vecdot(theta, theta))) <= allowed:
+            raise Declined(Reason.SENSITIVITY, f"Expected ‖θ‖ <= {radius:g}, got a longer one.")
 
 
-ALGORITHMS: Final[dict[str, type[GradientPerturbation] | type[OutputPerturbation]]] = {
-    "gradient-perturbation": GradientPerturbation,
-    "output-perturbation": OutputPerturbation,
-}
+def _model(value: Any) -> LinearModel:
+    if not isinstance(value, Mapping) or set(value) != {"loss", "features"}:
+        raise DecodingError("Expected a linear model's loss and features, got others.")
+    features = value_from(int, value["features"], "features")
+    loss = value["loss"]
+    known = isinstance(loss, Mapping) and isinstance(loss.get("kind"), str)
+    if not known or loss["kind"] not in LOSSES:
+        raise DecodingError(f"Expected a loss of {', '.join(LOSSES)}, got another.")
+    settings = {key: setting for key, setting in loss.items() if key != "kind"}
+    kind = facts_from(LOSSES[loss["kind"]], settings)
+    if not 1 <= features <= LARGEST_MODEL or getattr(kind, "classes", 2) > LARGEST_MODEL:
+        raise DecodingError(f"Expected 1 to {LARGEST_MODEL} features and classes, got others.")
+    return LinearModel(kind=kind, features=features)

@@ -14,16 +14,20 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.linear import Contribution, State
+from parley.client.algorithms.base import Claim, Contribution, PublicFacts, State
+from parley.client.algorithms.kind import LARGEST_MODEL, Party
+from parley.client.contract.decoding import DecodingError, facts_from, value_from
 from parley.client.contract.plan import ReleasePlan
 from parley.client.data.block import PartyBlock
-from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.accounting.guarantee import Neighbouring, Unit
 
 __all__ = [
     "LARGEST_COMPONENT",
@@ -31,7 +35,10 @@ __all__ = [
     "SecondMoments",
     "Triangle",
     "check_components",
+    "of_task",
     "projected",
+    "size",
+    "to_task",
 ]
 
 LARGEST_COMPONENT = 1000.0
@@ -97,6 +104,8 @@ class SecondMoments:
         ValueError: a value out of its range.
     """
 
+    kind: ClassVar[str] = "second-moments"
+
     model: Triangle
     neighbouring: Neighbouring
     bound: float
@@ -112,11 +121,6 @@ class SecondMoments:
     def dimension(self) -> int:
         """The triangle's."""
         return self.model.dimension
-
-    @property
-    def lipschitz(self) -> float:
-        """‖xxᵀ‖_F ≤ 1."""
-        return 1.0
 
     def init(self) -> State:
         """Nothing to start from."""
@@ -146,12 +150,54 @@ class SecondMoments:
         del state
         return {}
 
-    def sensitivity(self, *, parties: int, min_records: int, total_records: int) -> float:
+    def claim(self, facts: PublicFacts | None = None) -> Claim:
+        """√2 or 1, whatever the parties hold: ‖xxᵀ‖_F ≤ 1."""
+        del facts
+        return Claim(
+            dimension=self.dimension,
+            features=self.model.features,
+            bound=self.bound,
+            sensitivity=self._sensitivity,
+            unit=Unit.RECORD,
+            neighbouring=self.neighbouring,
+            scale_bits=SCALE_BITS,
+        )
+
+    @property
+    def _sensitivity(self) -> float:
         """√2 or 1, and what the products with √2 of two neighbours are rounded by."""
-        del parties, min_records, total_records
         one = 1.0 if self.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE else math.sqrt(2)
         # Entries of at most B are rounded twice, by B·2⁻⁵³: as a double, and as a product.
         return one * (1 + 2.0**-50) + math.sqrt(self.model.dimension) * self.bound * 2.0**-51
+
+
+def to_task(algorithm: SecondMoments) -> dict[str, Any]:
+    """The features, relation and bound (see `registry`)."""
+    settings = {"neighbouring": str(algorithm.neighbouring), "bound": algorithm.bound}
+    return {"features": algorithm.model.features, "settings": settings}
+
+
+def of_task(task: Mapping[str, Any], party: Party) -> SecondMoments:
+    """The inverse of `to_task`.
+
+    Raises:
+        DecodingError: not such a description.
+    """
+    del party
+    if set(task) != {"kind", "features", "settings"}:
+        raise DecodingError("Expected features and settings in a second-moments task, got others.")
+    features = value_from(int, task["features"], "features")
+    if not 1 <= features <= LARGEST_MODEL:
+        raise DecodingError(f"Expected 1 to {LARGEST_MODEL} features, got another number.")
+    return facts_from(SecondMoments, task["settings"], model=Triangle(features=features))
+
+
+def size(task: Mapping[str, Any]) -> tuple[str, int]:
+    """The model that they are for, and the triangle's entries."""
+    features = task.get("features")
+    if type(features) is not int or not 0 < features < 2**40:
+        raise DecodingError("Expected a whole number of features, got another.")
+    return "pca-mlp", Triangle(features=features).dimension
 
 
 def _moments(rows: NDArray[np.floating]) -> NDArray[np.float64]:

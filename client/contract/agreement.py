@@ -22,8 +22,7 @@ from typing import Any, Final
 from parley.client.contract.canonical import canonical
 from parley.client.contract.decoding import LONGEST_TEXT, DecodingError
 from parley.client.contract.plan import ReleasePlan
-from parley.client.contract.protocol import Reason
-from parley.client.party.consent import Declined
+from parley.client.contract.protocol import Declined, Reason
 from parley.privacy.ledger.budget import checked_name
 from parley.secure_agg.interface import RemoteProtocolError
 from parley.secure_agg.parameters import RunParameters

@@ -11,11 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from parley.client.algorithms.linear import FederatedAlgorithm
-from parley.client.algorithms.second_moments import SCALE_BITS, SecondMoments
 from parley.client.contract.plan import ReleasePlan
-from parley.client.contract.protocol import Reason
-from parley.client.party.consent import Consent, Declined
+from parley.client.contract.protocol import Declined, Reason
 from parley.privacy.accounting.guarantee import NoisePoint
 from parley.privacy.mechanisms.table import Mechanism
 
@@ -52,39 +49,31 @@ def step_noise(training: LocalTraining, records: int) -> float:
 
 
 def check_grid(
-    consent: Consent,
-    plan: ReleasePlan,
-    algorithm: FederatedAlgorithm,
-    *,
-    entry: float,
-    sensitivity: float,
+    plan: ReleasePlan, *, entry: float, sensitivity: float, scale_bits: int | None = None
 ) -> None:
     """Derives the plan's grid by its own rule.
 
     Args:
-        consent: the policy.
         plan: what is proposed.
-        algorithm: of its task.
         entry: largest |entry| of an unweighted contribution.
         sensitivity: Δ of the sum as the party derived it; of a step's noise, √d of its standard
             deviations, where all noise is inside the party.
+        scale_bits: of the algorithm's own grid, if it has one.
 
     Raises:
         Declined: grid: room for more than any contribution, a coarser grid than the ring holds, or
             a ring that holds none fine enough.
     """
-    if not consent.insist_on_fine_grid:
-        return
     grid = plan.encoding
     heaviest = plan.parties if plan.weights == "size" else 1
     if grid.bound > entry * heaviest * _WHOLE:
         raise Declined(
             Reason.GRID, f"Expected a bound of at most {entry * heaviest:g}, got {grid.bound:g}."
         )
-    if isinstance(algorithm, SecondMoments):  # integers, on a grid of its own
-        finest = grid.scale_bits >= SCALE_BITS
-    else:
+    if scale_bits is None:
         finest = grid.finest(plan.parties, _tail(plan))
+    else:
+        finest = grid.scale_bits >= scale_bits
     if not finest:
         raise Declined(
             Reason.GRID,

@@ -34,6 +34,7 @@ from typing import Any
 __all__ = [
     "REQUESTS",
     "WIRE_VERSION",
+    "Declined",
     "Frame",
     "Reason",
     "Status",
@@ -107,6 +108,19 @@ class Reason(StrEnum):
     PROTOCOL = "protocol"
     BUSY = "busy"
     ERROR = "error"
+
+
+class Declined(Exception):
+    """The party will not. `reason` is all that leaves its machine; `detail` is for its own log.
+
+    Attributes:
+        reason: a class, decided by policy, plan and public facts alone.
+        detail: what was expected and what came; never a value of the data, never a secret.
+    """
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason, self.detail = reason, detail
 
 
 @dataclass(frozen=True, kw_only=True)

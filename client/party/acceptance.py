@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from parley.client.algorithms.linear import FederatedAlgorithm, State
+from parley.client.algorithms.base import FederatedAlgorithm, State
 from parley.client.algorithms.registry import for_party
 from parley.client.contract.agreement import Agreement
 from parley.client.contract.protocol import Reason
 from parley.client.party.consent import Consent, Declined
 from parley.client.party.dataset import Holding
-from parley.client.party.policy import check_components, check_plan, task_of
+from parley.client.party.policy import accepted_kind, check_components, check_plan, task_of
 from parley.client.party.session import components_from, state_from
-from parley.client.party.verification import check_computation, check_state
+from parley.client.party.verification import check_computation
 
 __all__ = ["Accepted", "accept"]
 
@@ -60,6 +60,7 @@ def accept(
     """
     check_plan(consent, agreement)
     algorithm = for_party(task_of(consent, agreement.task), index)
+    kind = accepted_kind(consent, algorithm.kind)
     components = components_from(agreement)
     check_components(agreement.task, given=components is not None)
     held = holding_of(agreement)
@@ -68,6 +69,7 @@ def accept(
         consent,
         agreement.plan,
         algorithm,
+        kind,
         features=holding.rows.shape[1],
         classes=holding.classes,
         records=holding.records,
@@ -77,5 +79,5 @@ def accept(
     state: State = {}
     if agreement.serial:
         state = state_from(agreement.state, algorithm)
-        check_state(algorithm, state)
+        kind.check_state(algorithm, state)
     return Accepted(agreement=agreement, algorithm=algorithm, holding=holding, state=state)

@@ -22,11 +22,20 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
+from parley.client.algorithms.own import is_own
+from parley.client.algorithms.registry import ALGORITHMS
 from parley.client.contract import toml_text
 from parley.client.contract.model_names import beside, public_name
-from parley.client.contract.protocol import Reason
+from parley.client.contract.protocol import Declined, Reason
 from parley.client.contract.toml_reading import parse_toml
 from parley.client.data.schema import toml_value
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
@@ -41,19 +50,6 @@ _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
 
 class ConsentError(ValueError):
     """A `party.toml` that cannot be used: the key, what was expected, what came."""
-
-
-class Declined(Exception):
-    """The party will not. `reason` is all that leaves its machine; `detail` is for its own log.
-
-    Attributes:
-        reason: a class, decided by policy, plan and public facts alone.
-        detail: what was expected and what came; never a value of the data, never a secret.
-    """
-
-    def __init__(self, reason: Reason, detail: str) -> None:
-        super().__init__(f"{reason}: {detail}")
-        self.reason, self.detail = reason, detail
 
 
 class _Part(BaseModel):
@@ -204,12 +200,11 @@ class Consent(_Part):
         ("exact", "zcdp", "cks20", "pld"),
         description="Accepted ways of scaling the noise; what is charged is recomputed here.",
     )
-    algorithms: tuple[
-        Literal["gradient-perturbation", "output-perturbation", "fedavg", "second-moments"], ...
-    ] = Field(
-        ("gradient-perturbation", "output-perturbation", "fedavg", "second-moments"),
+    algorithms: tuple[str, ...] = Field(
+        tuple(ALGORITHMS),
         description="Accepted algorithms (second-moments: the release that a pca-mlp's private "
-        "components are made of).",
+        "components are made of). Your own, 'count.py:Count' of a file in this folder or "
+        "'module:Class' of code installed on this machine, is run when it is listed here.",
     )
     models: tuple[str, ...] = Field(
         ("logistic", "softmax", "ridge", "huber-svm", "mlp", "pca-mlp", "cnn"),
@@ -253,6 +248,28 @@ class Consent(_Part):
         """Of these, the party's own code."""
         return {name: place for name, place in self.accepted_models.items() if ":" in name}
 
+    @property
+    def accepted_algorithms(self) -> dict[str, str]:
+        """Accepted algorithms: the name that a server may say → where it is."""
+        return {public_name(name): name for name in self.algorithms}
+
+    @property
+    def own_algorithms(self) -> dict[str, str]:
+        """Of these, the party's own code."""
+        return {name: place for name, place in self.accepted_algorithms.items() if is_own(place)}
+
+    @field_validator("algorithms")
+    @classmethod
+    def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if name not in ALGORITHMS and not is_own(name):
+                raise ValueError(
+                    f"Expected {', '.join(ALGORITHMS)}, or your own, file.py:Class, got {name!r}."
+                )
+        if len({public_name(name) for name in names}) != len(names):
+            raise ValueError("Expected algorithms of different names, got two of one name.")
+        return names
+
     @model_validator(mode="after")
     def _models_of_one_name(self) -> Consent:
         if len(self.accepted_models) != len(set(self.models)):
@@ -282,9 +299,13 @@ def load_consent(path: Path) -> Consent:
     except (OSError, UnicodeDecodeError) as error:
         raise ConsentError(f"Expected the party's policy at {path}, got: {error}.") from error
     consent = parse_consent(text, source=str(path))
-    # Files of models are beside the policy, wherever the party was started.
-    models = tuple(beside(name, path.resolve().parent) for name in consent.models)
-    return consent.model_copy(update={"models": models})
+    # Files of models and algorithms are beside the policy, wherever the party was started.
+    folder = path.resolve().parent
+    own = {
+        "models": tuple(beside(name, folder) for name in consent.models),
+        "algorithms": tuple(beside(name, folder) for name in consent.algorithms),
+    }
+    return consent.model_copy(update=own)
 
 
 def parse_consent(text: str, *, source: str) -> Consent:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.linear import FederatedAlgorithm
+from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.second_moments import projected
 from parley.client.contract.protocol import Reason
 from parley.client.data.block import PartyBlock

@@ -9,12 +9,12 @@ matters).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import pairwise
 from typing import Any
 
-from parley.client.algorithms.linear import FederatedAlgorithm
-from parley.client.algorithms.registry import task_from
-from parley.client.algorithms.second_moments import Triangle
+from parley.client.algorithms.base import FederatedAlgorithm
+from parley.client.algorithms.kind import Kind
+from parley.client.algorithms.own import OwnAlgorithmError
+from parley.client.algorithms.registry import kind_of, task_from
 from parley.client.contract.agreement import Agreement
 from parley.client.contract.decoding import DecodingError
 from parley.client.contract.protocol import Reason
@@ -24,7 +24,7 @@ from parley.privacy.accounting.guarantee import Neighbouring
 from parley.secure_agg.interface import RemoteProtocolError
 from parley.secure_agg.parameters import Policy, RunParameters
 
-__all__ = ["check_components", "check_plan", "check_run", "task_of"]
+__all__ = ["accepted_kind", "check_components", "check_plan", "check_run", "task_of"]
 
 
 def check_run(consent: Consent, deployment: Deployment, run: RunParameters) -> Policy:
@@ -71,7 +71,8 @@ def check_plan(consent: Consent, agreement: Agreement) -> None:
     private_size = dataset.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
     laws, accepted = {plan.mechanism.law}, consent.laws
     # The release ahead of the rounds is number 0, of which there is one.
-    first, last = (0, 0) if plan.algorithm == "second-moments" else (1, agreement.rounds)
+    row = accepted_kind(consent, plan.algorithm)
+    first, last = (0, 0) if row.ahead else (1, agreement.rounds)
     if plan.party_level is not None:
         laws |= {plan.party_level.mechanism.law}
     claims = (
@@ -156,10 +157,12 @@ def task_of(consent: Consent, task: Mapping[str, Any]) -> FederatedAlgorithm:
     Raises:
         Declined: algorithm, model or protocol.
     """
-    if task.get("kind") not in consent.algorithms:
-        raise Declined(Reason.ALGORITHM, f"Expected one of {', '.join(consent.algorithms)}.")
-    name, size = _model_of(task)
-    if name not in consent.accepted_models:
+    row = accepted_kind(consent, task.get("kind"))
+    try:
+        name, size = row.size(task)
+    except DecodingError as error:
+        raise Declined(Reason.PROTOCOL, str(error)) from error
+    if name and name not in consent.accepted_models:
         raise Declined(
             Reason.MODEL,
             f"Expected one of {', '.join(consent.accepted_models)}: a party runs no code but its "
@@ -171,29 +174,29 @@ def task_of(consent: Consent, task: Mapping[str, Any]) -> FederatedAlgorithm:
             Reason.MODEL, f"Expected at most {consent.largest_model} parameters, got {size}."
         )
     try:
-        return task_from(task, device=consent.device, own_models=consent.own_models)
+        return task_from(
+            task,
+            device=consent.device,
+            own_models=consent.own_models,
+            own_algorithms=consent.own_algorithms,
+        )
     except DecodingError as error:
         raise Declined(Reason.PROTOCOL, str(error)) from error
 
 
-def _model_of(task: Mapping[str, Any]) -> tuple[str, int]:
-    """Name of the task's model, and a lower bound on its parameters, from the description alone."""
-    features = task.get("features")
-    if task.get("kind") == "second-moments" and type(features) is int and 0 < features < 2**40:
-        return "pca-mlp", Triangle(features=features).dimension
-    model = task.get("network", task.get("model"))
-    if isinstance(model, Mapping):
-        loss = model.get("loss")
-        name = loss.get("kind") if isinstance(loss, Mapping) else model.get("kind")
-        classes = loss.get("classes", 1) if isinstance(loss, Mapping) else model.get("classes")
-        hidden = model.get("hidden", [])
-        if isinstance(hidden, list) and isinstance(name, str):
-            widths = [model.get("features"), *hidden, classes]
-            if all(type(width) is int and 0 < width < 2**40 for width in widths):
-                # Of a convolutional network, or one's own code, sizes alone bound little.
-                layered = name in {"mlp", "pca-mlp"} or isinstance(loss, Mapping)
-                return name, sum(a * b for a, b in pairwise(widths)) if layered else max(widths)
-    raise Declined(Reason.PROTOCOL, "Expected a model with a kind and whole sizes, got another.")
+def accepted_kind(consent: Consent, name: object) -> Kind:
+    """The row of an algorithm, if the policy accepts its name: nothing else is ever imported.
+
+    Raises:
+        Declined: algorithm.
+    """
+    accepted = consent.accepted_algorithms
+    if not isinstance(name, str) or name not in accepted:
+        raise Declined(Reason.ALGORITHM, f"Expected one of {', '.join(accepted)}.")
+    try:
+        return kind_of(accepted[name])
+    except OwnAlgorithmError as error:
+        raise Declined(Reason.ALGORITHM, str(error)) from error
 
 
 def check_components(task: Mapping[str, Any], *, given: bool) -> None:
@@ -204,6 +207,7 @@ def check_components(task: Mapping[str, Any], *, given: bool) -> None:
     Raises:
         Declined: model.
     """
-    needed = task.get("kind") == "fedavg" and _model_of(task)[0] == "pca-mlp"
+    network = task.get("network")
+    needed = isinstance(network, Mapping) and network.get("kind") == "pca-mlp"
     if given != needed:
         raise Declined(Reason.MODEL, "Expected components with pca-mlp, and only there.")

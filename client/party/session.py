@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.linear import FederatedAlgorithm, State
+from parley.client.algorithms.base import FederatedAlgorithm, State
 from parley.client.algorithms.second_moments import check_components
 from parley.client.contract.agreement import Agreement
 from parley.client.contract.plan import ReleasePlan

@@ -1,49 +1,49 @@
-"""Which keys of a job go together: federated averaging's, and everyone else's.
+"""Which keys of a job go together, by the algorithm's kind.
 
 A key that would do nothing is refused where it was changed from its default.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from parley.server.jobs.job import Job
 
-__all__ = ["check_federated"]
+__all__ = ["JOB_KINDS", "JobKind", "check_kind", "job_kind"]
 
-_LINEAR_KEYS = {
-    "model": ("lambda_", "intercept", "radius", "label_bound", "huber_width"),
-    "algorithm": ("learning_rate", "momentum", "clip_norm", "relative_tolerance"),
-}
 _PCA_KEYS = ("pca", "pca_share", "pca_file")
-_NETWORK_KEYS = {"model": ("hidden", "components", *_PCA_KEYS), "run": ("device",)}
 _RECORD_KEYS = ("clip_norm", "noise_multiplier", "per_example_method")
 _BOTH_KEYS = ("party_epsilon", "party_delta", "dataset_party_epsilon", "dataset_party_delta")
 
 
-def check_federated(job: Job) -> None:
-    """Raises ValueError where keys contradict each other or would have no effect."""
-    from parley.server.jobs.job import LINEAR, NETWORKS
+@dataclass(frozen=True, kw_only=True)
+class JobKind:
+    """What a job may say of one kind of algorithm.
 
-    kind, federated = job.model.kind, job.algorithm.kind == "fedavg"
-    wanted = (*NETWORKS, "module:function") if federated else LINEAR
-    if kind not in wanted and not (federated and _is_own(kind)):
-        names = ", ".join(f"'{name}'" for name in wanted)
-        raise ValueError(
-            f"Expected model.kind to be one of {names} with algorithm.kind = "
-            f"'{job.algorithm.kind}', got {kind!r}."
-        )
-    if not federated:
-        _unchanged(job, _NETWORK_KEYS, "algorithm.kind = 'fedavg'")
-        _unchanged(
-            job, {"dp_sgd": tuple(type(job.dp_sgd).model_fields)}, "algorithm.kind = 'fedavg'"
-        )
-        _unchanged(
-            job, {"privacy": ("unit", "neighbouring", *_BOTH_KEYS)}, "algorithm.kind = 'fedavg'"
-        )
-        return
-    _unchanged(job, _LINEAR_KEYS, "gradient-perturbation or output-perturbation")
+    Attributes:
+        models: of `model.kind`.
+        own_models: whether a model of one's own, module:function, is another.
+        unused: keys that do nothing, by section; None stands for all of a section's.
+        needs: what they need instead.
+        noise: the law that `privacy.noise = 'default'` means.
+        one_release: it has one round, whatever `algorithm.rounds` says.
+        check: refuses keys that contradict each other. Raises ValueError.
+    """
+
+    models: tuple[str, ...]
+    own_models: bool = False
+    unused: Mapping[str, tuple[str, ...] | None]
+    needs: str
+    noise: str = "gaussian"
+    one_release: bool = False
+    check: Callable[[Job], None] = lambda _: None
+
+
+def _check_networks(job: Job) -> None:
+    kind = job.model.kind
     if kind != "pca-mlp":
         _unchanged(job, {"model": ("components", *_PCA_KEYS)}, "model.kind = 'pca-mlp'")
     if job.model.pca == "private":
@@ -51,6 +51,103 @@ def check_federated(job: Job) -> None:
     if kind not in {"mlp", "pca-mlp"}:
         _unchanged(job, {"model": ("hidden",)}, "model.kind = 'mlp' or 'pca-mlp'")
     _check_privacy(job)
+
+
+def _check_bounded_everywhere(job: Job) -> None:
+    if job.model.kind == "ridge":
+        raise ValueError(
+            "Expected model.kind logistic, softmax or huber-svm with output-perturbation, got "
+            "ridge: its gradient is only bounded on the ball ‖θ‖ ≤ radius. Use "
+            "gradient-perturbation."
+        )
+
+
+_LINEAR_MODELS = ("logistic", "softmax", "ridge", "huber-svm")
+_ONLY_NETWORKS: Mapping[str, tuple[str, ...] | None] = {
+    "model": ("hidden", "components", *_PCA_KEYS),
+    "run": ("device",),
+    "dp_sgd": None,
+    "privacy": ("unit", "neighbouring", *_BOTH_KEYS),
+    "algorithm": ("settings",),
+}
+_ONLY_LINEAR = ("learning_rate", "momentum", "clip_norm", "relative_tolerance")
+
+JOB_KINDS: dict[str, JobKind] = {
+    "gradient-perturbation": JobKind(
+        models=_LINEAR_MODELS, unused=_ONLY_NETWORKS, needs="algorithm.kind = 'fedavg'"
+    ),
+    "output-perturbation": JobKind(
+        models=_LINEAR_MODELS,
+        unused=_ONLY_NETWORKS,
+        needs="algorithm.kind = 'fedavg'",
+        noise="l2-laplace",
+        one_release=True,
+        check=_check_bounded_everywhere,
+    ),
+    "fedavg": JobKind(
+        models=("mlp", "pca-mlp", "cnn"),
+        own_models=True,
+        unused={
+            "model": ("lambda_", "intercept", "radius", "label_bound", "huber_width"),
+            "algorithm": (*_ONLY_LINEAR, "settings"),
+        },
+        needs="gradient-perturbation or output-perturbation",
+        check=_check_networks,
+    ),
+}
+
+_OWN = JobKind(
+    models=("none",),
+    unused={
+        "model": (
+            "lambda_",
+            "intercept",
+            "radius",
+            "label_bound",
+            "huber_width",
+            "hidden",
+            "components",
+            *_PCA_KEYS,
+        ),
+        "algorithm": (*_ONLY_LINEAR, "average"),
+        "dp_sgd": None,
+        "privacy": _BOTH_KEYS,
+        "run": ("device",),
+    },
+    needs="an algorithm of Parley's; your own has algorithm.settings",
+)
+
+
+def job_kind(name: str) -> JobKind:
+    """The row of `algorithm.kind`.
+
+    Raises:
+        ValueError: no such algorithm.
+    """
+    if _is_own(name):
+        return _OWN
+    if name not in JOB_KINDS:
+        raise ValueError(
+            f"Expected algorithm.kind to be {', '.join(JOB_KINDS)}, or your own, file.py:Class or "
+            f"module:Class, got {name!r}."
+        )
+    return JOB_KINDS[name]
+
+
+def check_kind(job: Job) -> None:
+    """Raises ValueError where keys contradict each other or would have no effect."""
+    row, kind = job_kind(job.algorithm.kind), job.model.kind
+    wanted = (*row.models, "module:function") if row.own_models else row.models
+    if kind not in row.models and not (row.own_models and _is_own(kind)):
+        names = ", ".join(f"'{name}'" for name in wanted)
+        raise ValueError(
+            f"Expected model.kind to be one of {names} with algorithm.kind = "
+            f"'{job.algorithm.kind}', got {kind!r}."
+        )
+    for section, names in row.unused.items():
+        every = names if names is not None else tuple(type(getattr(job, section)).model_fields)
+        _unchanged(job, {section: every}, row.needs)
+    row.check(job)
 
 
 def _check_privacy(job: Job) -> None:

@@ -8,12 +8,12 @@ A job has eight sections: `[parties]`, `[data]`, `[model]`, `[algorithm]`, `[dp-
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from parley.secure_agg.parameters import assumed_corrupt
-from parley.server.jobs.checks import check_federated
+from parley.server.jobs.checks import check_kind, job_kind
 
 __all__ = ["Job", "JobError", "Section"]
 
@@ -107,13 +107,6 @@ class Data(Section):
         return self
 
 
-LINEAR = ("logistic", "softmax", "ridge", "huber-svm")
-"""Models of gradient and output perturbation."""
-
-NETWORKS = ("mlp", "pca-mlp", "cnn")
-"""Built-in models of federated averaging; a user's own is module:function."""
-
-
 class Model(Section):
     """What they learn: a linear model with a strongly convex objective, or a network (fedavg)."""
 
@@ -121,7 +114,7 @@ class Model(Section):
         "logistic",
         description="logistic | softmax | ridge | huber-svm; with algorithm.kind = 'fedavg': "
         "mlp | pca-mlp | cnn, or your own, 'module:function' or 'file.py:function', where "
-        "function(features, classes) gives a torch.nn.Module.",
+        "function(features, classes) gives a torch.nn.Module; none with an algorithm of your own.",
     )
     hidden: list[Annotated[int, Field(ge=1)]] = Field(
         [1000], description="mlp, pca-mlp: units of each hidden layer."
@@ -163,11 +156,15 @@ class Model(Section):
 class Algorithm(Section):
     """How they learn."""
 
-    kind: Literal["gradient-perturbation", "output-perturbation", "fedavg"] = Field(
+    kind: str = Field(
         "gradient-perturbation",
         description="gradient-perturbation: noise on the average gradient, every round; "
         "output-perturbation: noise once, on the average of certified local optima; fedavg: "
-        "federated averaging of networks, private by [dp-sgd].",
+        "federated averaging of networks, private by [dp-sgd]; or your own, 'count.py:Count' or "
+        "'module:Class' (docs/extending.md).",
+    )
+    settings: dict[str, Any] = Field(
+        {}, description="Settings of your own algorithm, by the names that its class gives them."
     )
     rounds: int = Field(
         10, ge=1, le=1_000_000, description="Rounds T (output-perturbation has one)."
@@ -432,7 +429,7 @@ class Job(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Job:
-        privacy, algorithm = self.privacy, self.algorithm
+        privacy = self.privacy
         if self.noise in {"gaussian", "discrete-gaussian"} and privacy.delta == 0:
             raise ValueError(
                 f"Expected privacy.delta > 0 with {self.noise} noise, got 0. A pure guarantee "
@@ -443,12 +440,6 @@ class Job(Section):
             raise ValueError(
                 "Expected privacy.calibration zcdp or cks20 with discrete-gaussian noise (the "
                 f"exact curve is not proved for it in d > 1), got {privacy.calibration}."
-            )
-        if algorithm.kind == "output-perturbation" and self.model.kind == "ridge":
-            raise ValueError(
-                "Expected model.kind logistic, softmax or huber-svm with output-perturbation, got "
-                "ridge: its gradient is only bounded on the ball ‖θ‖ ≤ radius. Use "
-                "gradient-perturbation."
             )
         survivors = self.secure_aggregation.min_survivors
         if isinstance(survivors, int) and not 1 <= survivors <= self.parties.count:
@@ -462,7 +453,7 @@ class Job(Section):
                 f"Expected 0 <= secure-aggregation.corrupt < parties.count = "
                 f"{self.parties.count}, got {colluding}."
             )
-        check_federated(self)
+        check_kind(self)
         if re.search(r"://[^/@]*:[^/@]*@", privacy.ledger):
             raise ValueError(
                 "Expected a privacy.ledger URL without a password (the job is kept in the run "
@@ -478,18 +469,28 @@ class Job(Section):
         """The noise law asked for, `default` resolved by the algorithm."""
         if self.privacy.noise != "default":
             return self.privacy.noise
-        return "l2-laplace" if self.algorithm.kind == "output-perturbation" else "gaussian"
+        return job_kind(self.algorithm.kind).noise
 
     def label_kind(self, classes: int) -> str:
         """How labels are read: as the linear model wants them; for a network as classes."""
-        if self.algorithm.kind != "fedavg":
+        if self.learns == "linear":
             return self.model.kind
         return "softmax" if classes else "logistic"
 
     @property
+    def learns(self) -> str:
+        """How rows and labels are prepared: linear, network or nothing."""
+        # Imported here: reading a job does without numpy, and `parley --help` is faster for it.
+        from parley.client.algorithms.own import is_own
+        from parley.client.algorithms.registry import ALGORITHMS
+
+        kind = self.algorithm.kind
+        return "nothing" if is_own(kind) else ALGORITHMS[kind].learns
+
+    @property
     def rounds(self) -> int:
         """Number of releases: output perturbation has one."""
-        return 1 if self.algorithm.kind == "output-perturbation" else self.algorithm.rounds
+        return 1 if job_kind(self.algorithm.kind).one_release else self.algorithm.rounds
 
     @property
     def party_budget(self) -> tuple[float, float] | None:

@@ -39,7 +39,7 @@ _LISTS = {
     f"{section}.{key}"
     for section, content in Job().model_dump(by_alias=True).items()
     for key, value in content.items()
-    if isinstance(value, list)
+    if isinstance(value, list | dict)
 }
 
 

@@ -10,7 +10,7 @@ import math
 from typing import TYPE_CHECKING
 
 from parley.client.algorithms.federated_averaging import FederatedAveraging, ServerStep
-from parley.client.contract.grid import noise_tail, step_noise
+from parley.client.contract.grid import noise_tail
 from parley.client.contract.guarantee import PartyLevel
 from parley.client.contract.plan import ReleasePlan
 from parley.client.dp_sgd.training import LocalTraining, largest_noise
@@ -22,7 +22,6 @@ from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint, Unit
 from parley.privacy.accounting.subsampled import calibrate_steps
 from parley.privacy.calibration.calibration import calibrate
 from parley.privacy.calibration.gaussian import CalibrationError
-from parley.privacy.mechanisms.dp_sgd import PartySteps
 from parley.privacy.mechanisms.table import Mechanism
 from parley.privacy.sampling.samplers import LARGEST_SCALE, rounded_gaussian_distance
 from parley.secure_agg.encoding import FixedPoint
@@ -30,7 +29,7 @@ from parley.server.jobs.job import Job, JobError
 from parley.server.planning.principal_components import components_mu
 
 if TYPE_CHECKING:
-    from parley.server.planning.release import Federation
+    from parley.server.planning.federation import Federation
 
 __all__ = [
     "FederatedAveraging",
@@ -191,13 +190,9 @@ def plan_federated(
         CalibrationError: no noise gives the parties' budget (unit party or both).
         RingTooSmall: no grid fits the ring.
     """
-    dimension, training = algorithm.dimension, algorithm.training
+    dimension = algorithm.dimension
     record, budget = algorithm.unit is Unit.RECORD, job.party_budget
-    sensitivity = algorithm.sensitivity(
-        parties=federation.parties,
-        min_records=federation.min_records,
-        total_records=federation.total_records,
-    )
+    claim = algorithm.claim(federation.facts(job.parties.weights))
     # Replacing all that a party holds: from anywhere in the ball of radius S to anywhere in it.
     of_update = 2 * algorithm.update_bound
     # Where records may be added or removed, sizes are private: the plan knows one public number.
@@ -226,16 +221,11 @@ def plan_federated(
         return 0.0 if budget is None else noise_tail(on_grid(scale_bits))
 
     settings = job.secure_aggregation
-    largest = federation.min_records if private else federation.max_records
-    entry = algorithm.coordinate_bound if budget is None else algorithm.update_bound
     encoding = FixedPoint.fit(
-        bound=entry * weight * (1 + 1e-9),
+        bound=claim.bound * weight * (1 + 1e-9),
         parties=federation.parties,
         dimension=dimension,
-        # unit record: rounding to the grid is free, but should be lost in one step's noise.
-        sensitivity=math.sqrt(dimension) * step_noise(training, largest)
-        if budget is None
-        else of_update,
+        sensitivity=claim.covered if claim.grid_length is None else claim.grid_length,
         noise_tail=tail,
         max_inflation=settings.max_inflation,
         ring_bits=None if settings.ring_bits == "auto" else settings.ring_bits,
@@ -245,17 +235,8 @@ def plan_federated(
     mechanism: Mechanism | None = noise
     party_level = None
     if record:
-        mechanism = PartySteps(
-            sensitivity=sensitivity,
-            dimension=dimension,
-            clip_norm=algorithm.lipschitz,
-            noise_multiplier=training.noise_multiplier,
-            sampling_rate=training.sampling_rate,
-            steps=training.steps,
-            neighbouring=str(algorithm.neighbouring),
-            clipped_share=training.clipped_share,
-        )
-        if budget is not None and noise is not None:
+        mechanism = claim.steps
+        if budget is not None and noise is not None and mechanism is not None:
             party_level = PartyLevel(
                 clip_norm=algorithm.update_bound,
                 sensitivity=of_update,
@@ -269,16 +250,16 @@ def plan_federated(
     return ReleasePlan(
         run_id=run_id,
         round_number=1,
-        algorithm=job.algorithm.kind,
+        algorithm=algorithm.kind,
         dimension=dimension,
-        lipschitz=algorithm.lipschitz,
-        clip_norm=algorithm.lipschitz,
+        lipschitz=claim.lipschitz,
+        clip_norm=claim.clip_norm,
         min_records=federation.min_records,
         weights=job.parties.weights,
         mean_records=mean_records,
         lambda_=0.0,
         tolerance=None,
-        sensitivity=sensitivity,
+        sensitivity=claim.covered,
         encoding=encoding,
         mechanism=mechanism,
         delta=job.privacy.delta,

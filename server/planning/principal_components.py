@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.linear import FederatedAlgorithm
+from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.second_moments import (
     SCALE_BITS,
     SecondMoments,
@@ -133,9 +133,9 @@ def release_ahead(
     plan = replace(
         rounds,
         round_number=0,
-        algorithm="second-moments",
+        algorithm=moments.kind,
         dimension=moments.model.dimension,
-        lipschitz=moments.lipschitz,
+        lipschitz=moments.claim().lipschitz,
         clip_norm=None,
         weights="uniform",
         sensitivity=_sensitivity(moments),
@@ -158,7 +158,7 @@ def _moments(job: Job, features: int, federation: Federation) -> SecondMoments:
 
 
 def _sensitivity(moments: SecondMoments) -> float:
-    return moments.sensitivity(parties=1, min_records=1, total_records=1)  # it depends on none
+    return moments.claim().covered
 
 
 def _mechanism(job: Job, moments: SecondMoments) -> Gaussian:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.linear import FederatedAlgorithm, State
+from parley.client.algorithms.base import FederatedAlgorithm, State
 from parley.client.contract.plan import ReleasePlan
 from parley.server.jobs.job import Job
 from parley.server.planning.release import account, averaged

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.linear import State
+from parley.client.algorithms.base import State
 from parley.client.contract.plan import ReleasePlan
 
 __all__ = ["Cohort", "PartyFailed", "RoundSum"]

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.linear import FederatedAlgorithm
+from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.registry import describe_task
 from parley.client.contract.agreement import Agreement
 from parley.client.contract.plan import ReleasePlan
@@ -31,7 +31,6 @@ from parley.secure_agg.parameters import RunParameters
 from parley.server.jobs.job import Job, JobError
 from parley.server.planning.budgets import budgets_of, check_affordable, holding, registered
 from parley.server.planning.principal_components import (
-    model_width,
     private_components,
     public_components,
     release_ahead,
@@ -261,10 +260,6 @@ def _check(job: Job, deployment: Deployment) -> None:
 
 def _model(job: Job, facts: dict[int, PartyFacts]) -> Any:
     own = next(iter(facts.values()))
-    if job.algorithm.kind == "fedavg":
-        from parley.server.planning.federated_averaging import network_for
-
-        return network_for(job, features=model_width(job, own.features), classes=own.classes or 2)
     return model_for(job, features=own.features, classes=own.classes)
 
 

@@ -57,12 +57,12 @@ def served_name(job: Job) -> str:
 
 def data_head(job: Job, run_id: str) -> dict[str, Any]:
     """Which data a request is about, and how it is read."""
-    network = job.algorithm.kind == "fedavg"
+    linear = job.learns == "linear"
     return {
         "run": run_id,
         "dataset": served_name(job),
-        "label": "network" if network else job.model.kind,
-        "intercept": job.model.intercept and not network,
+        "label": job.model.kind if linear else "network",
+        "intercept": job.model.intercept and linear,
     }
 
 

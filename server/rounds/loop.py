@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from parley.client.algorithms.linear import FederatedAlgorithm, State
+from parley.client.algorithms.base import FederatedAlgorithm, State
 from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.ledger.ledger import (

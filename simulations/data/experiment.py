@@ -205,7 +205,7 @@ def _fingerprint(job: Job) -> str:
 def _prepared(job: Job, records: Records, rows: NDArray[np.int64]) -> NDArray[np.float64]:
     """The chosen rows, ready to learn from; filled in pieces, without a copy on the way."""
     # A network has biases of its own.
-    intercept = job.model.intercept and job.algorithm.kind != "fedavg"
+    intercept = job.model.intercept and job.learns == "linear"
     width = records.features.shape[1] + intercept
     prepared = np.empty(
         (len(rows), width),

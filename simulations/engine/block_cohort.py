@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.linear import State
+from parley.client.algorithms.base import State
 from parley.client.contract.plan import ReleasePlan
 from parley.client.party.block_session import PartySession
 from parley.secure_agg.interface import DropStage, SecureSum

@@ -126,6 +126,6 @@ def _consent(job: Job, experiment: Experiment) -> Consent:
 
 def _classes(job: Job, model: Any) -> int:
     """K of the labels as they are stored; 0 for −1/+1 and targets."""
-    if job.algorithm.kind == "fedavg":
+    if job.learns != "linear":
         return int(model.classes)
     return int(model.kind.classes) if job.model.kind == "softmax" else 0

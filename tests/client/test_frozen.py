@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from parley.client.algorithms.federated_averaging import FederatedAveraging, ServerStep
-from parley.client.algorithms.network_task import describe_network_task, network_task_from
+from parley.client.algorithms.registry import describe_task, task_from
 from parley.client.contract.decoding import DecodingError
 from parley.client.dp_sgd.clipping import WAYS
 from parley.client.dp_sgd.training import LocalTraining, PartyData, train_parties, train_party
@@ -181,12 +181,12 @@ def test_frozen_layers_are_the_same_whatever_a_job_draws_its_start_from(build) -
 
 def test_a_party_with_other_frozen_layers_declines(build) -> None:
     network = build("net")
-    task = describe_network_task(_averaging(network))
-    same = network_task_from(task, device="cpu", own_models={"mine.py:net": network.kind})
+    task = describe_task(_averaging(network))
+    same = task_from(task, device="cpu", own_models={"mine.py:net": network.kind})
     assert same.model.frozen == network.frozen
     task["network"]["frozen"] = "0" * 64
     with pytest.raises(DecodingError, match="same file of weights"):
-        network_task_from(task, device="cpu", own_models={"mine.py:net": network.kind})
+        task_from(task, device="cpu", own_models={"mine.py:net": network.kind})
 
 
 def _averaging(network: Network) -> FederatedAveraging:

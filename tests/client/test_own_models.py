@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from parley.client.algorithms.federated_averaging import FederatedAveraging, ServerStep
-from parley.client.algorithms.network_task import describe_network_task
+from parley.client.algorithms.registry import ALGORITHMS, describe_task
 from parley.client.contract.protocol import Reason
 from parley.client.dp_sgd.training import LocalTraining
 from parley.client.models.networks import Network
@@ -61,7 +61,7 @@ def task(tmp_path: Path) -> dict:
         seed=None,
     )
     (home / "ran").unlink()
-    return describe_network_task(averaging)
+    return describe_task(averaging)
 
 
 def policy(folder: Path, *models: str) -> Consent:
@@ -159,10 +159,12 @@ def test_a_party_declines_a_way_that_would_clip_its_places_and_not_its_records(t
     plan = plan_federated(job, algorithm=honest, federation=federation, run_id="r")
 
     def examined(way: str) -> None:
-        task = describe_network_task(honest)
+        task = describe_task(honest)
         task["training"]["per_example_method"] = way
         algorithm = task_of(consent, task)
-        check_computation(consent, plan, algorithm, features=30, classes=3, records=60)
+        check_computation(
+            consent, plan, algorithm, ALGORITHMS["fedavg"], features=30, classes=3, records=60
+        )
 
     examined("vmap")
     with pytest.raises(Declined, match=r"ghost: .*places, not records") as refused:

@@ -136,7 +136,7 @@ def test_the_outer_bound_is_one_gaussian_of_all_rounds() -> None:
 
     mu = 3 * noise.sensitivity / noise.sigma
     assert gaussian_epsilon(mu, 1e-4) == pytest.approx(5.0, rel=1e-4)
-    assert algorithm.bound == 0.5
+    assert algorithm.update_bound == 0.5
 
 
 def test_no_update_is_longer_than_the_clip_and_none_is_left_unclipped() -> None:

@@ -5,7 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parley.client.algorithms.linear import SMALLEST_CERTIFICATE, SMALLEST_LAMBDA, SMALLEST_WIDTH
+from parley.client.algorithms.output_perturbation import (
+    SMALLEST_CERTIFICATE,
+    SMALLEST_LAMBDA,
+    SMALLEST_WIDTH,
+)
 from parley.client.data.block import PartyBlock
 from parley.client.models.linear import (
     HuberSVM,

@@ -1,0 +1,170 @@
+"""What an algorithm is: what a party computes, what the server does with the average, and a claim.
+
+An algorithm is a few functions over plain arrays. Arrays of parties are `[B, d]`, where d is the
+`dimension` of a contribution. Its `claim` says what a release asks the noise to cover. The server
+plans from it; a party calls the same function with its own facts, and declines a plan that does
+not cover the answer.
+
+A sum of ones, which is all that a federated count is:
+
+    >>> from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint, Unit
+    >>> claim = Claim(
+    ...     dimension=1, features=3, bound=500.0, sensitivity=1.0, unit=Unit.RECORD,
+    ...     neighbouring=Neighbouring.ADD_OR_REMOVE_ONE,
+    ... )
+    >>> claim.weights, str(claim.noise_point), claim.covered
+    ('uniform', 'server', 1.0)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.contract.plan import ReleasePlan
+from parley.client.data.block import PartyBlock
+from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint, Unit
+from parley.privacy.calibration.sensitivity import Weights
+from parley.privacy.mechanisms.dp_sgd import PartySteps
+
+__all__ = ["Claim", "Contribution", "FederatedAlgorithm", "PublicFacts", "State"]
+
+State = dict[str, NDArray[np.float64]]
+"""What goes from round to round: named float64 arrays. `theta` is the model, `[d]`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublicFacts:
+    """What a claim may depend on.
+
+    Attributes:
+        parties: m.
+        min_records: public n₍₁₎.
+        total_records: N; n₍₁₎·m where sizes are private.
+        max_records: the most records that a party holds; a party knows its own number alone.
+        weights: how the run weighs contributions.
+    """
+
+    parties: int
+    min_records: int
+    total_records: int
+    max_records: int
+    weights: Weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """What one release of an algorithm asks the noise to cover.
+
+    Attributes:
+        dimension: d of a contribution v_j.
+        features: columns of the rows that it is computed from.
+        bound: largest |entry| of an unweighted v_j.
+        sensitivity: Δ, in L2, of the sum of weight_j·v_j in exact arithmetic, before the grid.
+        unit, neighbouring: between which data sets.
+        rounding: what double precision may add to Δ, as a fraction of it.
+        noise_point: where the noise is added.
+        steps: with noise inside the party, the noise of its training.
+        party_norm: S, where v_j is clipped to it for a second guarantee, of unit party.
+        weights: uniform or size.
+        classes: K of the labels that it learns; None where labels play no part, 1 for −1/+1 and
+            targets.
+        lipschitz: G: no record's gradient is longer. 1 where there are no gradients.
+        clip_norm: to which every record's share is clipped, if it is.
+        lambda_: the objective's.
+        tolerance: κG, of certified local optima.
+        grid_length: what rounding to the grid has to be small against; None: Δ.
+        scale_bits: the grid, where it is the algorithm's own; None: the finest that the ring holds.
+        work: training steps of one round.
+    """
+
+    norm: ClassVar[Literal["L2"]] = "L2"
+
+    dimension: int
+    features: int
+    bound: float
+    sensitivity: float
+    unit: Unit
+    neighbouring: Neighbouring
+    rounding: float = 0.0
+    noise_point: NoisePoint = NoisePoint.SERVER
+    steps: PartySteps | None = None
+    party_norm: float | None = None
+    weights: Weights = "uniform"
+    classes: int | None = None
+    lipschitz: float = 1.0
+    clip_norm: float | None = None
+    lambda_: float = 0.0
+    tolerance: float | None = None
+    grid_length: float | None = None
+    scale_bits: int | None = None
+    work: int = 1
+
+    def __post_init__(self) -> None:
+        if min(self.dimension, self.features) < 1:
+            raise ValueError(f"Expected d, features >= 1, got {self.dimension}, {self.features}.")
+        for name in ("bound", "sensitivity", "lipschitz"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"Expected a finite {name} > 0, got {getattr(self, name)}.")
+        if (self.noise_point is NoisePoint.PARTY) != (self.steps is not None):
+            raise ValueError("Expected the training's noise with noise inside the party alone.")
+
+    @property
+    def covered(self) -> float:
+        """Δ with what double precision may add: the plan's is at least this."""
+        return self.sensitivity * (1 + self.rounding)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contribution:
+    """What a block of parties computed.
+
+    Attributes:
+        values: `[B, d]` v_j, unweighted.
+        failed: parties of the block that have nothing they may release (rows not used): local
+            optima without a certificate. Nothing else fails, see
+            `parley.client.dp_sgd.clip_factors`.
+    """
+
+    values: NDArray[np.floating]
+    failed: tuple[int, ...]
+
+
+class FederatedAlgorithm(Protocol):
+    """A way of learning from noisy averages."""
+
+    kind: ClassVar[str]
+
+    @property
+    def model(self) -> Any:
+        """What is learned; it has `features` and `check_labels`."""
+
+    @property
+    def dimension(self) -> int:
+        """d: coordinates of a v_j, the model's and those of `released`."""
+
+    def claim(self, facts: PublicFacts) -> Claim:
+        """What a release asks the noise to cover: a pure function of the task and the facts.
+
+        Raises:
+            ValueError: nothing can be claimed of such a task.
+        """
+
+    def init(self) -> State:
+        """The public start."""
+
+    def local(self, state: State, block: PartyBlock, plan: ReleasePlan) -> Contribution:
+        """What every party of the block would contribute to this round."""
+
+    def update(self, state: State, average: NDArray[np.float64]) -> State:
+        """The next state, from the noisy average `[d]`: post-processing."""
+
+    def model_of(self, state: State) -> NDArray[np.float64]:
+        """The model to report."""
+
+    def released(self, state: State) -> dict[str, float]:
+        """Figures beside the model that the last round released, by name; charged with it."""

@@ -1,0 +1,77 @@
+"""A kind of algorithm: a row of `parley.client.algorithms.registry.ALGORITHMS`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from types import MappingProxyType
+from typing import Any, Literal
+
+from parley.client.algorithms.base import State
+from parley.client.contract.decoding import DecodingError
+from parley.client.contract.plan import ReleasePlan
+
+__all__ = ["LARGEST_MODEL", "Kind", "Party", "plain_size"]
+
+LARGEST_MODEL = 10**8
+"""Most features or units of a layer that a task may ask for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Party:
+    """What a task's decoding may use of the machine that it is decoded on.
+
+    Attributes:
+        device: where networks train.
+        own_models: models of the party's own code that it allows: their names → where they are.
+    """
+
+    device: str = "cpu"
+    own_models: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+def _anything(*_: Any) -> None:
+    """Nothing more to check."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """All that server, party and report know of one algorithm beside its own functions.
+
+    Attributes:
+        title: what terminal and report call it.
+        learns: how rows and labels are prepared: for a linear model, as it wants its labels and
+            with an intercept if the job has one; for a network, or for nothing, labels are class
+            numbers and rows have no intercept.
+        to_task: the algorithm as plain JSON values, without its kind.
+        of_task: the inverse, strict. Raises DecodingError.
+        size: name of the task's model (empty: none) and a lower bound on its parameters, from the
+            description alone. Raises DecodingError.
+        check: refuses a task that claims enough but contributes nothing, or something else than
+            its plan says. Raises Declined.
+        check_state: refuses a model at which the claim does not hold. Raises Declined.
+        ahead: it is one release ahead of the rounds, numbered 0.
+    """
+
+    title: str
+    learns: Literal["linear", "network", "nothing"]
+    to_task: Callable[[Any], dict[str, Any]]
+    of_task: Callable[[Mapping[str, Any], Party], Any]
+    size: Callable[[Mapping[str, Any]], tuple[str, int]]
+    check: Callable[[Any, ReleasePlan], None] = _anything
+    check_state: Callable[[Any, State], None] = _anything
+    ahead: bool = False
+
+
+def plain_size(widths: Sequence[Any], *, layered: bool = True) -> int:
+    """A lower bound on the parameters of layers of such widths, from values that came.
+
+    Of a convolutional network, or one's own code, sizes alone bound little: the widest counts.
+
+    Raises:
+        DecodingError: widths that are not whole numbers from 1 to 2^40.
+    """
+    if not all(type(width) is int and 0 < width < 2**40 for width in widths):
+        raise DecodingError("Expected a model with a kind and whole sizes, got another.")
+    return sum(a * b for a, b in pairwise(widths)) if layered else max(widths)

@@ -1,0 +1,157 @@
+"""Output perturbation: once, the noisy average of the parties' certified local optima.
+
+For strongly convex linear models with the local objective
+J_j(θ) = (1/n_j) Σ ℓ(θ; x, y) + (λ/2)‖θ‖² (Chaudhuri et al. 2011; Jayaraman et al. 2018, §3). Each
+optimum is certified to a gradient norm ≤ κG/n.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.algorithms.base import Claim, Contribution, PublicFacts, State
+from parley.client.contract.plan import ReleasePlan
+from parley.client.data.block import PartyBlock
+from parley.client.models.bounded import clamp
+from parley.client.models.linear import LinearModel
+from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.calibration.sensitivity import Weights, output_sensitivity
+
+__all__ = ["SMALLEST_CERTIFICATE", "SMALLEST_LAMBDA", "SMALLEST_WIDTH", "OutputPerturbation"]
+
+SMALLEST_LAMBDA: Final = 1e-8
+SMALLEST_WIDTH: Final = 0.01
+SMALLEST_CERTIFICATE: Final = 2.0**-36
+"""Of κ/n: the gradient norm that a certificate asks for, in units of G."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputPerturbation:
+    """The noisy average of certified local optima; one round.
+
+    A local optimum is accepted when its gradient norm is at most τ = κG/n_j, so that
+    ‖θ̂ − θ*‖ ≤ τ/λ by strong convexity, and the sensitivity of one party's model is
+    2G/(n_jλ) + 2τ/λ. A party that cannot certify it fails, and the release with it: that is seen,
+    and no noise covers it. So only problems are taken whose certificate no records are known to
+    prevent (`check_certifiable`), whatever λ, κ and loss a server would like.
+
+    Attributes:
+        lipschitz: G.
+        tolerance: κ.
+    """
+
+    kind: ClassVar[str] = "output-perturbation"
+
+    model: LinearModel
+    lambda_: float
+    lipschitz: float
+    weights: Weights
+    tolerance: float
+
+    @property
+    def dimension(self) -> int:
+        """The model's."""
+        return self.model.dimension
+
+    def check_certifiable(self, records: int) -> None:
+        """Refuses problems whose optimum double precision may not reach, for some records.
+
+        Newton's method is damped and J is λ-strongly convex, so that in exact arithmetic every
+        party gets there. Rounding leaves a gradient of some 2⁻⁵²·G, and steps that are off by
+        2⁻⁵²/(λ·h) of themselves, h the width over which the slope changes: both are kept far away.
+
+        Args:
+            records: n of a party, or the most that one has.
+
+        Raises:
+            ValueError: λ, κ/n or the loss's width is too small.
+        """
+        if not self.lambda_ >= SMALLEST_LAMBDA:
+            raise ValueError(
+                f"Expected lambda >= {SMALLEST_LAMBDA:g} with output-perturbation, got "
+                f"{self.lambda_:g}: its optima could not be certified for all records."
+            )
+        if not self.tolerance >= SMALLEST_CERTIFICATE * records:
+            raise ValueError(
+                f"Expected a tolerance >= {SMALLEST_CERTIFICATE:g} a record, here "
+                f"{SMALLEST_CERTIFICATE * records:.3g}, got {self.tolerance:g}."
+            )
+        if not self.model.smoothness * SMALLEST_WIDTH <= 0.5:
+            raise ValueError(
+                f"Expected a huber width >= {SMALLEST_WIDTH:g} with output-perturbation, got a "
+                "smaller one: its optima could not be certified for all records."
+            )
+
+    @property
+    def bound(self) -> float:
+        """‖θ_j‖ ≤ G(1 + κ)/λ: at the optimum λθ is minus a mean of gradients no longer than G."""
+        return self.lipschitz * (1 + self.tolerance) / self.lambda_
+
+    def init(self) -> State:
+        """θ = 0, which nothing starts from: every party solves its own problem."""
+        return {"theta": np.zeros(self.model.dimension)}
+
+    def local(self, state: State, block: PartyBlock, plan: ReleasePlan) -> Contribution:
+        """Every party's certified optimum."""
+        # Imported here: solving needs scipy.optimize, planning does not.
+        from parley.client.solvers.certified import local_optima
+
+        if plan.tolerance is None:
+            raise ValueError("Expected a plan with a tolerance, got None.")
+        # κG/n_j is asked of every party; the largest party's is asked of the whole block.
+        target = plan.tolerance / int(block.sizes.max())
+        optima = local_optima(self.model, block, lam=self.lambda_, tolerance=target)
+        failed = tuple(np.flatnonzero(~optima.certified).tolist())
+        clamp(optima.theta, self.bound)  # towards the optimum, which lies within
+        return Contribution(values=optima.theta, failed=failed)
+
+    def update(self, state: State, average: NDArray[np.float64]) -> State:
+        """The noisy average is the model."""
+        return {"theta": average}
+
+    def model_of(self, state: State) -> NDArray[np.float64]:
+        """θ."""
+        return state["theta"]
+
+    def released(self, state: State) -> dict[str, float]:
+        """Nothing beside the model."""
+        del state
+        return {}
+
+    def claim(self, facts: PublicFacts) -> Claim:
+        """2G(1 + κ)/(n₍₁₎λ) (uniform) or 2G(1 + κ)/(n̄λ) (size).
+
+        Raises:
+            ValueError: no certificate would hold for all records.
+        """
+        # A loss whose gradient is bounded on a ball only says nothing about its optimum, nor does
+        # a clipped one.
+        if not math.isinf(self.model.kind.theta_radius) or self.lipschitz < self.model.lipschitz:
+            raise ValueError("Expected an unclipped loss bounded everywhere, got another.")
+        self.check_certifiable(facts.max_records)
+        return Claim(
+            dimension=self.dimension,
+            features=self.model.features,
+            bound=self.bound,
+            sensitivity=output_sensitivity(
+                lipschitz=self.lipschitz,
+                lam=self.lambda_,
+                parties=facts.parties,
+                min_records=facts.min_records,
+                total_records=facts.total_records,
+                weights=self.weights,
+                relative_tolerance=self.tolerance,
+            ).total,
+            unit=Unit.RECORD,
+            neighbouring=Neighbouring.REPLACE_ONE,
+            weights=self.weights,
+            classes=self.model.kind.outputs,
+            lipschitz=self.lipschitz,
+            lambda_=self.lambda_,
+            tolerance=self.tolerance * self.lipschitz,
+        )

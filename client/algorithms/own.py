@@ -1,0 +1,200 @@
+"""One's own algorithm: a frozen dataclass in one's own file, `file.py:Class` or `module:Class`.
+
+A job names it (`algorithm.kind`), its fields take their values from `algorithm.settings`, and every
+party that takes part has the file beside its `party.toml` and lists it in `algorithms`. The name
+and the values travel, never the code. `examples/federated_count.py` is one.
+
+`features` and `classes` come from the data. `Statistic` has everything but the three parts that
+make one: `dimension`, `claim` and `local`.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.algorithms.base import State
+from parley.client.algorithms.kind import LARGEST_MODEL, Kind, Party, plain_size
+from parley.client.contract.decoding import DecodingError, facts_from
+from parley.client.contract.model_names import public_name
+
+__all__ = ["AnyRows", "OwnAlgorithmError", "Statistic", "build_own", "is_own", "own_kind"]
+
+_FROM_DATA = {"features", "classes"}
+
+
+class OwnAlgorithmError(ValueError):
+    """A file, class or setting of one's own algorithm that cannot be used: expected, got, where."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnyRows:
+    """What a statistic learns: nothing; any labels will do.
+
+    Attributes:
+        features: columns of the rows.
+        classes: K of the labels.
+    """
+
+    features: int
+    classes: int
+
+    def check_labels(self, labels: NDArray[np.generic]) -> None:
+        """Any will do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statistic:
+    """A sum over the parties, averaged and released as it is; `theta` holds it.
+
+    Subclasses add `kind`, `title`, `dimension`, `claim` and `local`
+    (`parley.client.algorithms.base.FederatedAlgorithm`), and settings as fields with defaults.
+
+    Attributes:
+        features: columns of the rows.
+        classes: K of the labels, which are class numbers 0 to K − 1.
+    """
+
+    kind: ClassVar[str]
+    title: ClassVar[str]
+
+    features: int
+    classes: int
+
+    @property
+    def dimension(self) -> int:
+        """d: coordinates of a contribution."""
+        raise NotImplementedError
+
+    @property
+    def model(self) -> AnyRows:
+        """Nothing is learned."""
+        return AnyRows(features=self.features, classes=self.classes)
+
+    def init(self) -> State:
+        """Zeros."""
+        return {"theta": np.zeros(self.dimension)}
+
+    def update(self, state: State, average: NDArray[np.float64]) -> State:
+        """The noisy average is the result."""
+        del state
+        return {"theta": average}
+
+    def model_of(self, state: State) -> NDArray[np.float64]:
+        """The noisy average."""
+        return state["theta"]
+
+    def released(self, state: State) -> dict[str, float]:
+        """Nothing beside it; a subclass may name figures that follow from it."""
+        del state
+        return {}
+
+
+def is_own(name: str) -> bool:
+    """Whether it has the form `file.py:Class` or `module:Class`."""
+    place, colon, attribute = name.rpartition(":")
+    return bool(colon and place) and attribute.isidentifier()
+
+
+@functools.lru_cache(maxsize=16)
+def _class(name: str) -> type[Any]:
+    place, _, attribute = name.rpartition(":")
+    found = getattr(_module(place), attribute, None)
+    if not isinstance(found, type) or not is_dataclass(found):
+        raise OwnAlgorithmError(f"Expected a dataclass {attribute!r} in {place}, got {found!r}.")
+    missing = [
+        part
+        for part in ("kind", "title", "claim", "init", "local", "update", "model_of", "released")
+        if not hasattr(found, part)
+    ]
+    if missing or not {field.name for field in fields(found)} >= _FROM_DATA:
+        raise OwnAlgorithmError(
+            f"Expected {name} to have features, classes and all of an algorithm "
+            f"(parley.client.algorithms.base), got one without {', '.join(missing) or 'them'}."
+        )
+    known: Any = found
+    if known.kind != public_name(name):
+        raise OwnAlgorithmError(
+            f"Expected {name} to have kind = {public_name(name)!r}, the name that server and "
+            f"parties know it by, got {known.kind!r}."
+        )
+    return found
+
+
+def _module(place: str) -> ModuleType:
+    try:
+        if not place.endswith(".py"):
+            return importlib.import_module(place)
+        path = Path(place)
+        if not path.is_file():
+            raise OwnAlgorithmError(f"Expected an algorithm's file at {place}, got none.")
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        if spec is None or spec.loader is None:
+            raise OwnAlgorithmError(f"Expected a Python file, got {place}.")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    except ImportError as error:
+        raise OwnAlgorithmError(f"Cannot import the algorithm's {place!r}: {error}.") from error
+    return module
+
+
+def build_own(name: str, settings: Mapping[str, Any], *, features: int, classes: int) -> Any:
+    """The algorithm of a job: the class's defaults, changed by its settings.
+
+    Raises:
+        OwnAlgorithmError: a setting that it does not have, or a value that it refuses.
+    """
+    found = _class(name)
+    known = {field.name.replace("_", "-"): field.name for field in fields(found)}
+    for key in _FROM_DATA:
+        del known[key]
+    unknown = sorted(set(settings) - set(known))
+    if unknown:
+        raise OwnAlgorithmError(
+            f"Unknown key algorithm.settings.{unknown[0]}. Expected one of: {', '.join(known)}."
+        )
+    try:
+        given = {known[key]: value for key, value in settings.items()}
+        plain = asdict(found(features=features, classes=classes, **given))
+        return facts_from(found, plain)  # a value of another type is refused here already
+    except (ValueError, TypeError) as error:
+        raise OwnAlgorithmError(f"algorithm.settings: {error}") from error
+
+
+def own_kind(name: str) -> Kind:
+    """The row of one's own algorithm.
+
+    Raises:
+        OwnAlgorithmError: no such class, or no algorithm.
+    """
+    found = _class(name)
+
+    def to_task(algorithm: Any) -> dict[str, Any]:
+        return {"settings": asdict(algorithm)}
+
+    def of_task(task: Mapping[str, Any], party: Party) -> Any:
+        del party
+        if set(task) != {"kind", "settings"}:
+            raise DecodingError("Expected settings in the task of an own algorithm, got others.")
+        if size(task)[1] > LARGEST_MODEL:
+            raise DecodingError(f"Expected at most {LARGEST_MODEL} features and classes, got more.")
+        return facts_from(found, task["settings"])
+
+    def size(task: Mapping[str, Any]) -> tuple[str, int]:
+        settings = task.get("settings")
+        if not isinstance(settings, Mapping):
+            raise DecodingError("Expected settings in the task of an own algorithm, got none.")
+        widths = [settings.get("features"), settings.get("classes")]
+        return "", plain_size(widths, layered=False)
+
+    known: Any = found
+    return Kind(title=known.title, learns="nothing", to_task=to_task, of_task=of_task, size=size)

@@ -1,0 +1,62 @@
+"""The public facts about the parties that a plan needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.algorithms.base import PublicFacts
+from parley.privacy.calibration.sensitivity import Weights
+from parley.server.jobs.job import JobError
+
+__all__ = ["Federation"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Federation:
+    """The public facts about the parties that a plan needs.
+
+    Attributes:
+        parties: m.
+        min_records: n₍₁₎.
+        total_records: N.
+        max_records: largest n_j; with size weights it bounds a contribution.
+    """
+
+    parties: int
+    min_records: int
+    total_records: int
+    max_records: int
+
+    @classmethod
+    def of_sizes(cls, sizes: NDArray[np.int64], min_records: int | None = None) -> Federation:
+        """From every party's number of records and the job's public bound, if it gives one.
+
+        Raises:
+            JobError: a party is smaller than `min_records`.
+        """
+        least = int(sizes.min())
+        if min_records is not None and least < min_records:
+            party = int(sizes.argmin())
+            raise JobError(
+                f"Expected every party to hold at least parties.min-records = {min_records} "
+                f"records, party {party} holds {least}."
+            )
+        return cls(
+            parties=len(sizes),
+            min_records=least if min_records is None else min_records,
+            total_records=int(sizes.sum()),
+            max_records=int(sizes.max()),
+        )
+
+    def facts(self, weights: Weights) -> PublicFacts:
+        """What an algorithm's claim may depend on."""
+        return PublicFacts(
+            parties=self.parties,
+            min_records=self.min_records,
+            total_records=self.total_records,
+            max_records=self.max_records,
+            weights=weights,
+        )
