@@ -144,8 +144,8 @@ def check_kind(job: Job) -> None:
             f"Expected model.kind to be one of {names} with algorithm.kind = "
             f"'{job.algorithm.kind}', got {kind!r}."
         )
-    for section, names in row.unused.items():
-        every = names if names is not None else tuple(type(getattr(job, section)).model_fields)
+    for section, keys in row.unused.items():
+        every = keys if keys is not None else tuple(type(getattr(job, section)).model_fields)
         _unchanged(job, {section: every}, row.needs)
     row.check(job)
 
