@@ -27,7 +27,6 @@ from pathlib import Path
 import numpy as np
 
 from parley.client.contract.agreement import Agreement, plan_from, session_of
-from parley.client.contract.decoding import DecodingError, value_from
 from parley.client.contract.protocol import (
     Frame,
     Reason,
@@ -42,12 +41,12 @@ from parley.client.party.acceptance import Accepted, accept
 from parley.client.party.consent import Consent, Declined, load_consent
 from parley.client.party.contribution import ComputationFailed, contribution
 from parley.client.party.dataset import Holding, load_holding
+from parley.client.party.inspection import public_facts
 from parley.client.party.openings import OpenedOtherwise, Openings, listed_parties
 from parley.client.party.policy import check_run
 from parley.client.party.requests import request_from, round_or_none
 from parley.client.party.session import Joined
 from parley.client.party.storage import Keeper, PartyFolderError
-from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.ledger.ledger import LedgerError
 from parley.secure_agg.beacon import MOST_SETUPS, commitment, next_nonce, roster_digest
 from parley.secure_agg.interface import ProtocolError, TooFewSurvivors
@@ -158,40 +157,17 @@ class PartyService:
     # What a run would learn from.
 
     def _inspect(self, frame: Frame) -> Frame:
-        head = frame.head
-        now = self._clock()
-        try:
-            theirs: float = value_from(float, head["clock"], "clock")
-        except DecodingError as error:
-            raise Declined(Reason.PROTOCOL, str(error)) from error
-        if not abs(theirs - now) <= self._consent.clock_skew_s:
-            raise Declined(
-                Reason.CLOCK_SKEW,
-                f"Expected clocks within {self._consent.clock_skew_s:g} s, they are "
-                f"{theirs - now:+.0f} s apart.",
-            )
-        if type(head["sizes"]) is not bool or type(head["intercept"]) is not bool:
-            raise Declined(Reason.PROTOCOL, "Expected sizes and intercept as true or false.")
-        dataset = self._consent.dataset(head["dataset"])
-        private = dataset.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
-        if head["sizes"] and (private or not self._consent.disclose_size):
-            raise Declined(Reason.SIZES_NOT_DISCLOSED, "Expected no question about sizes.")
-        holding = self._holding(head["dataset"], head["label"], intercept=head["intercept"])
         return answer(
             {
                 "party": self.index,
-                "features": holding.features,
-                "classes": holding.classes,
-                "schema": holding.schema,
-                "records": holding.records if head["sizes"] else None,
-                "clock": now,
+                **public_facts(
+                    frame.head, self._consent, clock=self._clock(), holding_of=self._holding
+                ),
             }
         )
 
-    def _holding(self, name: str, label: object, *, intercept: bool) -> Holding:
+    def _holding(self, name: str, label: str, intercept: bool) -> Holding:
         dataset, folder = self._consent.dataset(name), self._keeper.folder
-        if not isinstance(label, str):
-            raise Declined(Reason.PROTOCOL, "Expected a label's reading, got another value.")
         files = [folder / part for part in (dataset.path, dataset.prepared, dataset.data_schema)]
         stamps = [(f.stat().st_mtime_ns, f.stat().st_size) for f in files if f.is_file()]
         key = (name, label, intercept, stamps)
@@ -285,9 +261,7 @@ class PartyService:
             self._consent,
             agreement,
             index=self.index,
-            holding_of=lambda agreed: self._holding(
-                agreed.dataset, agreed.label, intercept=agreed.intercept
-            ),
+            holding_of=lambda agreed: self._holding(agreed.dataset, agreed.label, agreed.intercept),
         )
 
     def _joined(self, session: str) -> Joined:

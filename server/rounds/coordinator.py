@@ -39,6 +39,7 @@ from parley.server.planning.principal_components import (
 from parley.server.planning.release import algorithm_for, model_for, plan_release
 from parley.server.records.run_folder import RunFolder
 from parley.server.records.summary import model_tensors, privacy_statement, run_summary
+from parley.server.rounds.asking import Traffic
 from parley.server.rounds.inspection import (
     PartyFacts,
     data_head,
@@ -48,7 +49,7 @@ from parley.server.rounds.inspection import (
 )
 from parley.server.rounds.loop import ATTEMPTS, resume_point, run_rounds, save_state, server_noise
 from parley.server.rounds.observer import Observer
-from parley.server.rounds.party_cohort import PartyCohort, Traffic
+from parley.server.rounds.party_cohort import PartyCohort
 from parley.server.rounds.party_status import PartyBoard
 from parley.server.rounds.transport import Transport
 

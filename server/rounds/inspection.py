@@ -17,7 +17,7 @@ from parley.client.contract.protocol import WIRE_VERSION, Frame, Reason, Status
 from parley.client.contract.roster import Deployment
 from parley.server.jobs.job import Job, JobError
 from parley.server.planning.release import Federation
-from parley.server.rounds.party_cohort import Traffic, ask
+from parley.server.rounds.asking import Traffic, ask
 from parley.server.rounds.party_status import PartyBoard, PartyStatus
 from parley.server.rounds.transport import Transport
 

@@ -10,7 +10,6 @@ the thresholds hold.
 from __future__ import annotations
 
 import secrets
-import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -23,91 +22,22 @@ from numpy.typing import NDArray
 from parley.client.algorithms.base import State
 from parley.client.contract.agreement import Agreement
 from parley.client.contract.plan import ReleasePlan
-from parley.client.contract.protocol import (
-    WIRE_VERSION,
-    Frame,
-    Reason,
-    Status,
-    WireError,
-    decode_frame,
-    encode_frame,
-)
+from parley.client.contract.protocol import WIRE_VERSION, Frame, Reason, Status
 from parley.secure_agg.interface import DropoutPolicy, RemoteProtocolError, TooFewSurvivors
 from parley.secure_agg.messages import Roster, decode, sender_of
 from parley.secure_agg.pairwise_server import Server
+from parley.server.rounds.asking import Reply, Traffic, ask
 from parley.server.rounds.cohort import PartyFailed, RoundSum
 from parley.server.rounds.loop import save_state
 from parley.server.rounds.party_status import PartyBoard, PartyStatus
 from parley.server.rounds.transport import Transport
 
-__all__ = ["PartyCohort", "Reply", "Traffic", "ask"]
+__all__ = ["PartyCohort"]
 
 _PASSING = frozenset({Reason.BUSY, Reason.PROTOCOL, Reason.ERROR})
 """Reasons after which a party is asked again in the next round; any other stands for the run."""
 _SETUPS = 4
 """How often a set-up is repeated that one of the parties made void."""
-
-
-@dataclass(kw_only=True)
-class Traffic:
-    """Bytes of all parties, and seconds of each exchange, one after another."""
-
-    up: int = 0
-    down: int = 0
-    seconds: list[float] = field(default_factory=list)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reply:
-    """What a party answered: the frame of an ok answer, or why there is none."""
-
-    party: int
-    status: Status
-    reason: Reason | None
-    frame: Frame
-
-
-def ask(
-    transport: Transport,
-    frames: Mapping[int, Frame],
-    *,
-    needed: Collection[int],
-    timeout_s: float,
-    traffic: Traffic,
-) -> Iterator[Reply]:
-    """Sends frames and yields the parties' answers, until all of `needed` answered or the deadline.
-
-    A reply that is no answer is a refusal for breaking the protocol.
-    """
-    if not frames:
-        return
-    requests = {index: encode_frame(frame) for index, frame in frames.items()}
-    traffic.down += sum(len(request) for request in requests.values())
-    waiting = set(needed)
-    began = time.perf_counter()
-    replies = transport.exchange(requests, timeout_s=timeout_s)
-    for index, data in replies:
-        if index not in frames:
-            continue
-        traffic.up += len(data)
-        yield _reply(index, data)
-        waiting.discard(index)
-        if not waiting:
-            break
-    traffic.seconds.append(time.perf_counter() - began)
-
-
-def _reply(index: int, data: bytes) -> Reply:
-    empty = Frame(kind="answer", head={})
-    try:
-        frame = decode_frame(data)
-        if frame.kind != "answer" or frame.head.get("version") != WIRE_VERSION:
-            raise WireError("Expected an answer of this version, got another frame.")
-        status = Status(str(frame.head.get("status")))
-        reason = None if status is Status.OK else Reason(str(frame.head.get("reason")))
-    except ValueError:
-        return Reply(party=index, status=Status.REFUSED, reason=Reason.PROTOCOL, frame=empty)
-    return Reply(party=index, status=status, reason=reason, frame=frame)
 
 
 @dataclass(kw_only=True)

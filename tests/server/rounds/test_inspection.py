@@ -7,8 +7,8 @@ from parley.client.contract.roster import Deployment, RosterParty
 from parley.secure_agg.primitives import signing_public
 from parley.server.jobs.file import load_job
 from parley.server.jobs.job import JobError
+from parley.server.rounds.asking import Traffic
 from parley.server.rounds.inspection import inspect
-from parley.server.rounds.party_cohort import Traffic
 from parley.server.rounds.party_status import PartyBoard
 
 NAMES = ("north", "south", "west", "east", "centre")

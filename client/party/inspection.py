@@ -1,0 +1,60 @@
+"""What a party says of itself before a run, if its owner discloses it: nothing about a record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from parley.client.contract.decoding import DecodingError, value_from
+from parley.client.contract.protocol import Reason
+from parley.client.party.consent import Consent, Declined
+from parley.client.party.dataset import Holding
+from parley.privacy.accounting.guarantee import Neighbouring
+
+__all__ = ["public_facts"]
+
+
+def public_facts(
+    asked: Mapping[str, Any],
+    consent: Consent,
+    *,
+    clock: float,
+    holding_of: Callable[[str, str, bool], Holding],
+) -> dict[str, Any]:
+    """Columns, classes and, where it is public, the number of records.
+
+    Args:
+        asked: head of an `inspect` request.
+        consent: the policy.
+        clock: this machine's, in seconds.
+        holding_of: the data by name, reading of the label, and intercept.
+
+    Raises:
+        Declined: clocks too far apart, or a question about sizes that are not disclosed.
+    """
+    try:
+        theirs: float = value_from(float, asked["clock"], "clock")
+    except DecodingError as error:
+        raise Declined(Reason.PROTOCOL, str(error)) from error
+    if not abs(theirs - clock) <= consent.clock_skew_s:
+        raise Declined(
+            Reason.CLOCK_SKEW,
+            f"Expected clocks within {consent.clock_skew_s:g} s, they are "
+            f"{theirs - clock:+.0f} s apart.",
+        )
+    if type(asked["sizes"]) is not bool or type(asked["intercept"]) is not bool:
+        raise Declined(Reason.PROTOCOL, "Expected sizes and intercept as true or false.")
+    dataset = consent.dataset(asked["dataset"])
+    private = dataset.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
+    if asked["sizes"] and (private or not consent.disclose_size):
+        raise Declined(Reason.SIZES_NOT_DISCLOSED, "Expected no question about sizes.")
+    if not isinstance(asked["label"], str):
+        raise Declined(Reason.PROTOCOL, "Expected a label's reading, got another value.")
+    holding = holding_of(asked["dataset"], asked["label"], asked["intercept"])
+    return {
+        "features": holding.features,
+        "classes": holding.classes,
+        "schema": holding.schema,
+        "records": holding.records if asked["sizes"] else None,
+        "clock": clock,
+    }
