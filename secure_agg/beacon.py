@@ -39,9 +39,16 @@ MOST_SETUPS = 1 << GRINDING_BITS
 """Set-ups that a party goes through with one roster."""
 
 
-def roster_digest(identities: tuple[bytes, ...]) -> bytes:
-    """32 bytes that name a roster: all identities, in order. Every key is signed for it."""
-    return digest(b"parley/roster", *identities)
+def roster_digest(identities: tuple[bytes, ...], deployment: bytes = b"") -> bytes:
+    """32 bytes that name a roster: all identities, in order. Every key is signed for it.
+
+    Args:
+        identities: Ed25519 public keys of 32 bytes, by index.
+        deployment: what else names the roster outside the protocol, 32 bytes; empty for nothing.
+    """
+    if not deployment:
+        return digest(b"parley/roster", *identities)
+    return digest(b"parley/roster-of-deployment", deployment, *identities)
 
 
 def next_nonce(identity: bytes, *, roster: bytes, count: int) -> bytes:

@@ -69,6 +69,7 @@ class Server:
         run: RunParameters,
         identities: tuple[bytes, ...],
         commitments: Mapping[int, bytes] | None = None,
+        deployment: bytes = b"",
     ) -> None:
         """A server before the first message.
 
@@ -78,6 +79,7 @@ class Server:
                 check for themselves.
             commitments: to the parties' nonces, by index; none where the graph is complete, or
                 before there are any (`with_commitments`).
+            deployment: as in the parties' `Policy`.
         """
         if len(identities) != run.parties:
             raise LocalProtocolError(f"Expected {run.parties} identities, got {len(identities)}.")
@@ -86,7 +88,8 @@ class Server:
         if run.commitments != named:
             raise LocalProtocolError("Expected the commitments of the parameters, got others.")
         self.run, self.phase, self.round_number = run.proposed, ServerPhase.JOINING, 0
-        self._proposed, self._roster, self._commitments = self.run, roster_digest(identities), given
+        self._proposed, self._commitments, self._deployment = self.run, given, deployment
+        self._roster = roster_digest(identities, deployment)
         self.blamed: set[int] = set()
         """Parties that what they shared out convicts: they take part in no further round."""
         self._identities = identities
@@ -108,7 +111,12 @@ class Server:
         them, under fresh commitments and another `run_id`.
         """
         run = replace(self._proposed, run_id=run_id, commitments=commitments_digest(commitments))
-        return Server(run=run, identities=self._identities, commitments=commitments)
+        return Server(
+            run=run,
+            identities=self._identities,
+            commitments=commitments,
+            deployment=self._deployment,
+        )
 
     def on_advertise(self, data: Bytes) -> int:
         """JOINING: keep a party's signed key; its index is returned.

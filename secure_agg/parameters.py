@@ -309,6 +309,8 @@ class Policy:
         minimum_degree: least number of neighbours, in the roster and in every round.
         corrupt: colluding parties it wants to be safe against; None: `assumed_corrupt`.
         confirm_survivors: insists on the survivors' confirmation (optimistic rounds have none).
+        deployment: 32 bytes that name the roster outside the protocol, names of parties included;
+            every key is signed for them. Empty: the identities alone.
     """
 
     identities: tuple[bytes, ...]
@@ -316,6 +318,7 @@ class Policy:
     minimum_degree: int = 1
     corrupt: int | None = None
     confirm_survivors: bool = True
+    deployment: bytes = b""
 
     def __post_init__(self) -> None:
         if len(set(self.identities)) != len(self.identities):
@@ -329,7 +332,7 @@ class Policy:
     @cached_property
     def roster(self) -> bytes:
         """32 bytes that name the roster."""
-        return roster_digest(self.identities)
+        return roster_digest(self.identities, self.deployment)
 
     def check(self, run: RunParameters) -> None:
         """Accept a run's parameters or refuse them.

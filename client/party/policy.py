@@ -46,6 +46,7 @@ def check_run(consent: Consent, deployment: Deployment, run: RunParameters) -> P
         minimum_degree=consent.min_degree,
         corrupt=consent.corrupt,
         confirm_survivors=consent.confirm_survivors,
+        deployment=bytes.fromhex(deployment.id),
     )
     try:
         policy.check(run)

@@ -184,7 +184,8 @@ class PartyService:
 
     def _next_nonce(self) -> bytes:
         """The nonce of the next set-up of a graph that is not complete."""
-        roster = roster_digest(self._deployment.identities)
+        deployment = self._deployment
+        roster = roster_digest(deployment.identities, bytes.fromhex(deployment.id))
         count = self._keeper.setups(roster)
         if count >= MOST_SETUPS:
             raise Declined(

@@ -115,7 +115,11 @@ def coordinate(
         run, named = _parameters(job, release, rounds=rounds), data_head(job, folder.run_id)
         return PartyCohort(
             transport=transport,
-            server=Server(run=run, identities=deployment.identities),
+            server=Server(
+                run=run,
+                identities=deployment.identities,
+                deployment=bytes.fromhex(deployment.id),
+            ),
             board=board,
             timeout_s=job.run.stage_timeout,
             weights=_weights(release, facts),

@@ -168,11 +168,18 @@ class World:
         facts = f"prepared: {FEATURES} features, 0 classes"
         return hashlib.sha256(facts.encode()).hexdigest()
 
+    def protocol_server(self, run):
+        """The protocol's server of this deployment."""
+        deployment = self.deployment
+        return Server(
+            run=run, identities=deployment.identities, deployment=bytes.fromhex(deployment.id)
+        )
+
     def join(self, session="0a" * 16, **changes):
         """All parties join; the first round is prepared."""
         self.session = session
         run = self.parameters(session)
-        self.server = Server(run=run, identities=self.deployment.identities)
+        self.server = self.protocol_server(run)
         for i in range(self.count):
             reply = ok(self.ask(i, "join", **self.join_head(session, **changes)))
             self.server.on_advertise(reply.blobs[0])

@@ -139,6 +139,22 @@ def test_a_key_signed_for_another_order_of_the_roster_is_refused(people):
         party.on_roster(rosters[0], server.nonces())
 
 
+def test_a_key_signed_for_another_deployment_is_refused(people):
+    """The same identities under other names are another deployment, whatever the server says."""
+    private, identities = people
+    nonces = nonces_of(*people)
+    _, server = advertised(people, nonces=nonces)
+    policy = Policy(identities=identities, min_survivors=60, deployment=b"d" * 32)
+    party = Party(
+        run=server.run, policy=policy, index=0, identity=private[0], entropy=expand_seed(b"other"),
+        nonce=nonces[0],
+    )  # fmt: skip
+    party.advertise()
+    rosters = server.roster()
+    with pytest.raises(RemoteProtocolError, match="for these parameters and parties"):
+        party.on_roster(rosters[0], server.nonces())
+
+
 def test_a_nonce_is_another_for_each_set_up_roster_and_party():
     one = next_nonce(b"k" * 32, roster=b"r" * 32, count=0)
     others = {

@@ -33,6 +33,10 @@ def small_graphs(monkeypatch):
     parameters.derive.cache_clear()
 
 
+def roster_of(deployment):
+    return roster_digest(deployment.identities, bytes.fromhex(deployment.id))
+
+
 class Setting:
     def __init__(self, root, *, lost=(), tamper=None):
         self.job, self.root = load_job(overrides=list(JOB)), root
@@ -60,7 +64,7 @@ class Setting:
         )
 
     def setups(self):
-        name = f"setups-{roster_digest(self.deployment.identities).hex()[:32]}"
+        name = f"setups-{roster_of(self.deployment).hex()[:32]}"
         files = [home / "state" / name for home in self.homes]
         return [int(file.read_text()) if file.exists() else 0 for file in files]
 
@@ -96,7 +100,7 @@ def test_a_party_goes_through_no_more_set_ups_than_the_bounds_allow_for(
 
     first, again = commit(), commit()
     assert first.blobs == again.blobs  # asking is no set-up
-    service._keeper.count_setup(roster_digest(setting.deployment.identities))
+    service._keeper.count_setup(roster_of(setting.deployment))
     assert commit().blobs != first.blobs
     monkeypatch.setattr("parley.client.party.service.MOST_SETUPS", 1)
     assert commit().head["reason"] == "protocol"

@@ -20,7 +20,6 @@ from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.client.party.consent import Consent, Declined, render_consent
 from parley.client.party.requests import _KEYS
 from parley.secure_agg.messages import Roster, RoundStart, decode, encode
-from parley.secure_agg.pairwise_server import Server
 
 NETWORK = ("algorithm.kind=fedavg", "model.kind=mlp", "model.hidden=[3]", "dp-sgd.local-steps=2")
 NETWORK += ("privacy.noise=gaussian",)
@@ -173,7 +172,7 @@ def told(world, wired, *, otherwise, target=0, state=None):
     """
     session = "0a" * 16
     run = world.parameters(session)
-    server = Server(run=run, identities=world.deployment.identities)
+    server = world.protocol_server(run)
     honest = world.join_head(session)
     heads = [honest if i == target else {**honest, **otherwise} for i in range(world.count)]
     for i, head in enumerate(heads):

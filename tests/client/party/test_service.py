@@ -14,7 +14,6 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.ledger.ledger import Ledger
 from parley.secure_agg.interface import DropoutPolicy
 from parley.secure_agg.messages import Survivors, decode, encode
-from parley.secure_agg.pairwise_server import Server
 
 
 def plain_sum(world, wired, state, parties=(0, 1, 2), number=1):
@@ -320,7 +319,7 @@ def test_one_stage_rounds_are_for_owners_who_do_not_insist_on_confirmation(tmp_p
         world, session, dropouts=DropoutPolicy.OPTIMISTIC, confirm_survivors=False
     )
     run = world.parameters()
-    world.session, world.server = "0a" * 16, Server(run=run, identities=world.deployment.identities)
+    world.session, world.server = "0a" * 16, world.protocol_server(run)
     for i in range(3):
         reply = wired.ok(world.ask(i, "join", **world.join_head()))
         world.server.on_advertise(reply.blobs[0])
