@@ -28,12 +28,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["RING_BITS", "EncodingError", "FixedPoint", "Ring", "RingTooSmall", "ring_dtype"]
+__all__ = ["EncodingError", "FixedPoint", "Ring", "RingTooSmall", "ring_dtype"]
 
 Ring = NDArray[np.uint16] | NDArray[np.uint32] | NDArray[np.uint64]
 """An array of ring elements; b is its item size in bits."""
 
-RING_BITS: tuple[int, ...] = (16, 32, 64)
 _SIGNED = {16: np.int16, 32: np.int32, 64: np.int64}
 _UNSIGNED: dict[int, type[np.unsignedinteger[Any]]] = {
     16: np.uint16,

@@ -30,14 +30,12 @@ class MaskJob:
         buffer: holds the vector, masked in place.
         plus: keys whose masks are added; the self seed is the first in robust mode.
         minus: keys whose masks are subtracted.
-        has_self_seed: whether `plus` begins with the self seed.
     """
 
-    __slots__ = ("buffer", "has_self_seed", "minus", "plus")
+    __slots__ = ("buffer", "minus", "plus")
 
     def __init__(self, buffer: VectorBuffer, seed: bytes) -> None:
         self.buffer = buffer
-        self.has_self_seed = bool(seed)
         self.plus: list[bytes] = [seed] if seed else []
         self.minus: list[bytes] = []
 

@@ -21,7 +21,6 @@ from parley.report.record import ReportError, RunRecord, read_run
 
 __all__ = ["ReportError", "write_report"]
 
-_ADDED_BY = {"server": "the server", "share": "the parties, in shares", "party": "each party"}
 _FILES = ("job.toml", "rounds.jsonl", "summary.json", "model.safetensors", "ledger.sqlite")
 
 

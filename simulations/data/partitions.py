@@ -6,7 +6,7 @@ most. Every party holds at least `min_records` (the public lower bound n₍₁�
 there is a `PartitionError`; none is padded, dropped or merged silently.
 
     >>> rng = np.random.default_rng(1)
-    >>> [len(rows) for rows in PARTITIONS["iid"](np.zeros(10), 3, rng)]
+    >>> [len(rows) for rows in iid(np.zeros(10), 3, rng)]
     [4, 3, 3]
 
 The split into training and test records comes first: `split_test`, then a partition.
@@ -14,7 +14,7 @@ The split into training and test records comes first: `split_test`, then a parti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -22,8 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
-    "PARTITIONS",
-    "Partition",
     "PartitionError",
     "by_column",
     "by_sizes",
@@ -37,10 +35,6 @@ Rows = NDArray[np.int64]
 
 class PartitionError(ValueError):
     """The records can't be split as asked; the message says by how much and what would help."""
-
-
-Partition = Callable[..., list[Rows]]
-"""`(values [N], parties, rng, *, min_records, …) -> [rows of each party]`."""
 
 
 def split_test(records: int, test_fraction: float, rng: np.random.Generator) -> tuple[Rows, Rows]:
@@ -178,14 +172,6 @@ def dirichlet(
             [pools[k][left[k] : left[k] + counts[k]] for k in np.flatnonzero(counts)]
         )
     return parts
-
-
-PARTITIONS: dict[str, Partition] = {
-    "iid": iid,
-    "by-column": by_column,
-    "dirichlet": dirichlet,
-    "sizes": by_sizes,
-}
 
 
 def _draw_counts(
