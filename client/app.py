@@ -20,6 +20,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from parley.client.contract.carrier import CarrierError, check_names, join, part_name, split
+from parley.client.contract.protocol import Reason, encode_frame, refusal
 
 __all__ = ["Call", "app", "failed", "frame_content", "frame_of", "read_call"]
 
@@ -33,7 +34,7 @@ app = ClientApp()
 def answer(request: bytes, folder: Path) -> bytes:
     """What the party whose folder it is answers; a bug of ours becomes a bare refusal."""
     try:
-        from parley.client.party.service import PartyService
+        from parley.client.party.service import PartyService  # noqa: PLC0415 - start-up: the server imports this file, too
 
         return PartyService.open(folder).handle(request)
     except Exception:
@@ -48,7 +49,6 @@ def failed() -> bytes:
     It is not the status `failed`, which is for a computation that gave nothing releasable, and
     ends the release.
     """
-    from parley.client.contract.protocol import Reason, encode_frame, refusal
 
     return encode_frame(refusal(Reason.ERROR))
 

@@ -13,9 +13,12 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
+import click
 import typer
 
+from parley import __version__
 from parley.deploy.commands import add_deploy_commands
+from parley.errors import exit_status
 from parley.server.records.plain_json import json_text
 
 __all__ = ["app", "main"]
@@ -88,8 +91,8 @@ def run(
     With no argument, five hospitals learn a breast-cancer classifier on bundled data. With
     [bold]--engine processes --parties 3[/bold] they do so as real processes that talk over TLS.
     """
-    from parley.server.jobs.file import load_job, render_job
-    from parley.server.jobs.job import JobError
+    from parley.server.jobs.file import load_job, render_job  # noqa: PLC0415 - start-up: for this command alone
+    from parley.server.jobs.job import JobError  # noqa: PLC0415 - start-up: for this command alone
 
     overrides = list(sets or [])
     if seed is not None:
@@ -118,8 +121,8 @@ def _run(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    from parley.running import run as run_job
-    from parley.terminal.display import RunDisplay, print_result
+    from parley.running import run as run_job  # noqa: PLC0415 - start-up: for this command alone
+    from parley.terminal.display import RunDisplay, print_result  # noqa: PLC0415 - start-up: for this command alone
 
     with RunDisplay(quiet=quiet) as display:
         result = run_job(job, out=out, resume=resume, observer=display)
@@ -140,14 +143,14 @@ def plan(job: JobFile = None, sets: Sets = None, as_json: AsJson = False) -> Non
     Needs no data: parties.count and parties.min-records are enough, e.g.
     [bold]parley plan --set parties.count=100 --set parties.min-records=500[/bold]
     """
-    from parley.planning import plan as plan_job
-    from parley.server.jobs.file import load_job
+    from parley.planning import plan as plan_job  # noqa: PLC0415 - start-up: for this command alone
+    from parley.server.jobs.file import load_job  # noqa: PLC0415 - start-up: for this command alone
 
     outlook = plan_job(load_job(job, overrides=list(sets or [])))
     if as_json:
         typer.echo(json_text(outlook))
     else:
-        from parley.terminal.display import print_outlook
+        from parley.terminal.display import print_outlook  # noqa: PLC0415 - start-up: for this command alone
 
         print_outlook(outlook)
 
@@ -157,7 +160,7 @@ def report(
     run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
 ) -> None:
     """Write (or re-write) a run's report.html."""
-    from parley.report.page import write_report
+    from parley.report.page import write_report  # noqa: PLC0415 - start-up: altair takes .5 s
 
     typer.echo(str(write_report(run_folder)))
 
@@ -170,8 +173,8 @@ LedgerPath = Annotated[
 @ledger_app.command("show")
 def ledger_show(ledger: LedgerPath, as_json: AsJson = False) -> None:
     """Show what was released on which data, what it came to, and what is left."""
-    from parley.terminal.display import print_ledger
-    from parley.terminal.ledger import read_ledger
+    from parley.terminal.display import print_ledger  # noqa: PLC0415 - start-up: for this command alone
+    from parley.terminal.ledger import read_ledger  # noqa: PLC0415 - start-up: for this command alone
 
     content = read_ledger(ledger)
     if as_json:
@@ -183,7 +186,7 @@ def ledger_show(ledger: LedgerPath, as_json: AsJson = False) -> None:
 @ledger_app.command("verify")
 def ledger_verify(ledger: LedgerPath) -> None:
     """Check the ledger's hash chain and totals; an edited entry is found and named."""
-    from parley.terminal.ledger import verify_ledger
+    from parley.terminal.ledger import verify_ledger  # noqa: PLC0415 - start-up: for this command alone
 
     problems, entries = verify_ledger(ledger)
     if problems:
@@ -203,7 +206,7 @@ def ledger_free(
     A run holds what all its rounds need before its first one, and gives back the rest when it
     ends. After a kill, `parley run --resume` goes on with it. What was reserved stays charged.
     """
-    from parley.terminal.ledger import free_ledger
+    from parley.terminal.ledger import free_ledger  # noqa: PLC0415 - start-up: for this command alone
 
     for dataset, releases in free_ledger(ledger, run).items():
         typer.echo(f"{dataset}: {releases} releases given back.")
@@ -229,8 +232,8 @@ def schema_infer(
 
     Lists every column, how it was read and why, with the lines of cells that don't fit.
     """
-    from parley.client.data.schema_inference import infer_schema
-    from parley.terminal.schema import print_reading
+    from parley.client.data.schema_inference import infer_schema  # noqa: PLC0415 - start-up: for this command alone
+    from parley.terminal.schema import print_reading  # noqa: PLC0415 - start-up: for this command alone
 
     if out is not None and out.exists():
         _fail(f"Expected a new file for --out, {out} exists.", 2)
@@ -259,8 +262,6 @@ add_deploy_commands(app)
 
 def _version(value: bool) -> None:
     if value:
-        from parley import __version__
-
         typer.echo(f"parley {__version__}")
         raise typer.Exit
 
@@ -301,15 +302,12 @@ def main() -> NoReturn:
 
 def _status(error: Exception) -> int | None:
     """The exit status of an expected error, None for a bug (which keeps its traceback)."""
-    import click
 
     if isinstance(error, click.ClickException):
         error.show()
         sys.exit(error.exit_code)
     if isinstance(error, click.Abort):
         return 130
-    from parley.errors import exit_status
-
     return exit_status(error)
 
 

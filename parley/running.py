@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from parley import __version__
+from parley.server.jobs.file import load_job
 from parley.server.jobs.job import Job
 from parley.server.records.run_folder import RunFolder
 from parley.simulations.engine.fast import Observer, Simulation, simulate
@@ -30,7 +31,6 @@ def run(
         what `parley.simulations.engine.fast.simulate` raises, and ProcessError, PkiError of real
         processes.
     """
-    from parley.server.jobs.file import load_job
 
     job = job or load_job()
     out = None if out is None else Path(out)
@@ -45,10 +45,10 @@ def run(
             version=__version__,
         )
     else:
-        from parley.deploy.engines import ENGINES
+        from parley.deploy.engines import ENGINES  # noqa: PLC0415 - start-up: Flower takes a second
 
         result = ENGINES[engine](job, out=out, resume=resume, observer=observer)
-    from parley.report.page import write_report
+    from parley.report.page import write_report  # noqa: PLC0415 - start-up: altair takes .5 s
 
     write_report(result.folder)
     return result

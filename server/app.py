@@ -16,20 +16,29 @@ import importlib
 import logging
 import os
 import re
+import secrets
 import shutil
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
+from cryptography.hazmat.primitives import serialization
 from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
+from safetensors.numpy import load_file
 
 from parley.client.app import frame_content, frame_of
 from parley.client.contract.carrier import CarrierError
+from parley.client.contract.roster import load_deployment
+from parley.server.jobs.file import load_job
+from parley.server.jobs.run_config import from_run_config
 from parley.server.records.plain_json import json_text
+from parley.server.records.run_folder import RunFolder, RunFolderError
+from parley.server.rounds.coordinator import coordinate
 
 if TYPE_CHECKING:
     import numpy as np
@@ -221,7 +230,6 @@ class GridTransport:
 
 def _public_bytes(line: str) -> bytes:
     """An OpenSSH public key as Flower writes it (PEM)."""
-    from cryptography.hazmat.primitives import serialization
 
     key = serialization.load_ssh_public_key(line.encode())
     return key.public_bytes(
@@ -232,7 +240,6 @@ def _public_bytes(line: str) -> bytes:
 @app.main()
 def serve(grid: Grid, context: Context) -> None:
     """Runs the job in Flower's run config."""
-    from parley.server.rounds.coordinator import coordinate
 
     place = _environment("PARLEY_RUN")
     try:
@@ -284,8 +291,6 @@ def _run_folder(context: Context) -> tuple[RunFolder, Job]:
 
     A folder that exists has its own job, and that is the one that counts.
     """
-    from parley.server.jobs.run_config import from_run_config
-    from parley.server.records.run_folder import RunFolder, RunFolderError
 
     given, server = _environment("PARLEY_RUN"), _environment("PARLEY_SERVER")
     if given is not None:
@@ -307,10 +312,6 @@ def _run_folder(context: Context) -> tuple[RunFolder, Job]:
 
 def _open(path: Path) -> tuple[RunFolder, Job]:
     """A folder that was made before this run began: commissioned, or still without a ledger."""
-    import secrets
-
-    from parley.server.jobs.file import load_job
-    from parley.server.records.run_folder import RunFolder
 
     if (path / "run-id").exists():
         return RunFolder.open(path)
@@ -320,7 +321,6 @@ def _open(path: Path) -> tuple[RunFolder, Job]:
 
 def _deployment(job: Job, context: Context, folder: RunFolder) -> tuple[Deployment, Path | None]:
     """The roster, and for a simulation the folder that holds its parties'."""
-    from parley.client.contract.roster import load_deployment
 
     server = _environment("PARLEY_SERVER")
     parties = folder.path / "parties"
@@ -344,7 +344,6 @@ def _fingerprint(run: Path) -> str:
 
 def _components(run: Path) -> NDArray[np.float64] | None:
     """Public components where the launcher prepared them; else the job's own file has them."""
-    from safetensors.numpy import load_file
 
     path = run / "parties" / "components.safetensors"
     return load_file(path)["components"] if path.exists() else None
@@ -356,7 +355,6 @@ def _environment(name: str) -> Path | None:
 
 
 def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
 
     try:
         return version("parley")

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from parley.client.data.cells import with_points
@@ -65,7 +66,6 @@ def read_cells(series: pl.Series, *, decimal: str, texts: bool) -> Cells:
         decimal: what stands before decimals in text.
         texts: whether a column of text may be one of numbers (CSV).
     """
-    import polars as pl
 
     if series.dtype in (pl.Categorical, pl.Enum):
         series = series.cast(pl.String)
@@ -109,14 +109,12 @@ def _counts(empty: pl.Series, texts: dict[str, int]) -> dict[str, int]:
 
 
 def _numbers(texts: pl.Series, decimal: str) -> pl.Series:
-    import polars as pl
 
     return with_points(texts, decimal).cast(pl.Float64, strict=False)
 
 
 def _whole(numbers: pl.Series) -> pl.Series:
     """As integers where all are whole."""
-    import polars as pl
 
     exact = (numbers == numbers.floor()) & (numbers.abs() < 2**53)
     return numbers.cast(pl.Int64) if bool(exact.all()) else numbers

@@ -149,7 +149,7 @@ def _without_header(batch: CsvBatch) -> CsvBatch:
 
 def _cells(batch: CsvBatch, names: list[str]) -> pl.DataFrame:
     """The batch as a frame of text."""
-    import polars as pl
+    import polars as pl  # noqa: PLC0415 - start-up: polars takes .14 s
 
     quoted = '"' in batch.text
     types = dict.fromkeys(names, pl.String)
@@ -231,7 +231,7 @@ def parquet_frames(
     Raises:
         DataError: the file isn't there or isn't whole.
     """
-    import polars as pl
+    import polars as pl  # noqa: PLC0415 - start-up: polars takes .14 s
 
     if not Path(path).is_file():
         got = "Is a directory" if Path(path).is_dir() else "nothing there"
@@ -315,7 +315,7 @@ def table_of(columns: Mapping[str, NDArray[Any]], schema: Schema, *, path: str |
     Raises:
         DataError: columns of different lengths or of a shape that the schema doesn't say.
     """
-    import polars as pl
+    import polars as pl  # noqa: PLC0415 - start-up: polars takes .14 s
 
     rows = max((values.shape[0] for values in columns.values() if values.ndim), default=0)
     flat: dict[str, pl.Series] = {}

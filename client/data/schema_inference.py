@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from parley.client.contract import toml_text
@@ -277,7 +278,6 @@ def _array_line(array: NDArray[Any], rows: int) -> tuple[Entry, str]:
 def _column_line(
     name: str, series: pl.Series, absent: int, max_categories: int
 ) -> tuple[Entry, str]:
-    import polars as pl
 
     distinct = series.drop_nulls().n_unique()
     if distinct < 2:
@@ -323,7 +323,6 @@ def _identifier(name: str, series: pl.Series, distinct: int) -> bool:
 
 
 def _label_line(series: pl.Series, path: str | Path, name: str) -> tuple[Entry, str]:
-    import polars as pl
 
     series = series.drop_nulls()
     distinct = series.n_unique()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
 from numpy.typing import NDArray
 
 from parley.client.data.csv_text import CsvBatch
@@ -49,7 +50,6 @@ def csv_source(path: str | Path, file: FileFormat, room: Room) -> Source:
     Raises:
         DataError: as `csv_tables`; a name that is there twice; more than there is room for.
     """
-    import polars as pl
 
     header: list[str] = []
 
@@ -108,7 +108,6 @@ def parquet_source(path: str | Path, room: Room) -> Source:
     Raises:
         DataError: as `parquet_frames`; more than there is room for.
     """
-    import polars as pl
 
     size = 0
     frames: list[pl.DataFrame] = []
@@ -129,7 +128,6 @@ def npz_source(path: str | Path, label: str | None, room: Room) -> Source:
     Raises:
         DataError: as `read_arrays`.
     """
-    import polars as pl
 
     found = read_arrays(path, lambda names: names, room)
     flat = {n: pl.Series(n, a) for n, a in found.items() if a.ndim == 1 and a.dtype.kind in "biufU"}

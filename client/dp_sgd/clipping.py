@@ -324,7 +324,7 @@ def opacus(network: nn.Module, x: Tensor, y: Tensor, clip: float) -> tuple[Tenso
     Raises:
         ValueError: a layer whose rows are not the batch's records.
     """
-    from opacus import GradSampleModule
+    from opacus import GradSampleModule  # noqa: PLC0415 - start-up: opacus takes a second
 
     parameters = trainable(network).values()
     sampled = GradSampleModule(network, loss_reduction="sum", strict=False)

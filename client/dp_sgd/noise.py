@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.privacy.sampling.samplers import add_rounded_gaussian
 from parley.privacy.sampling.stream import NoiseStream
 
 __all__ = ["COUNT_SCALE", "add_noise", "grid_scale"]
@@ -33,7 +34,6 @@ def add_noise(
     Parties that share one stream draw from it in one call, row after row.
     """
     # Imported here: sampling needs scipy, planning does not.
-    from parley.privacy.sampling.samplers import add_rounded_gaussian
 
     values *= scale
     np.rint(values, out=values)

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load
 
 from parley.client.algorithms.base import FederatedAlgorithm, State
 from parley.client.algorithms.second_moments import check_components
@@ -113,8 +115,6 @@ def components_from(agreement: Agreement) -> NDArray[np.float64] | None:
     """
     if not agreement.components:
         return None
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
 
     try:
         tensors = load(agreement.components)
@@ -132,8 +132,6 @@ def state_from(blob: bytes, algorithm: FederatedAlgorithm) -> State:
     Raises:
         Declined: protocol: an unknown name, another shape, not float64, or not finite.
     """
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
 
     expected = {name: array.shape for name, array in algorithm.init().items()}
     most = sum(8 * int(np.prod(shape)) for shape in expected.values()) + _HEADER

@@ -52,7 +52,7 @@ def deploy_init(
     [bold]parley deploy init consortium --host fl.example.org --party north --party south
     --party east[/bold]
     """
-    from parley.deploy.folders import DeployError, make_deployment
+    from parley.deploy.folders import DeployError, make_deployment  # noqa: PLC0415 - start-up: for this command alone
 
     names = list(party or []) or [f"site-{index + 1}" for index in range(parties)]
     if len(names) < 2 or (party and parties):
@@ -73,7 +73,7 @@ def deploy_renew(
     host: Hosts,
 ) -> None:
     """Make the server's certificate anew, before it expires (after 397 days)."""
-    from parley.deploy.folders import renew_certificate
+    from parley.deploy.folders import renew_certificate  # noqa: PLC0415 - start-up: for this command alone
 
     renew_certificate(folder, hosts=host)
     typer.echo(f"Copy {folder}/server/server.pem and server.key to the server and restart it.")
@@ -85,7 +85,7 @@ def deploy_rotate(
     name: Annotated[str, typer.Argument(metavar="PARTY", help="Whose keys are made anew.")],
 ) -> None:
     """Make a party's keys anew, say after one was lost; the old ones are then refused."""
-    from parley.deploy.folders import rotate_party
+    from parley.deploy.folders import rotate_party  # noqa: PLC0415 - start-up: for this command alone
 
     deployment = rotate_party(folder, name)
     typer.echo(f"Send {name} its new identity.key and supernode.key, secretly, and everyone the")
@@ -98,7 +98,7 @@ def deploy_own_keys(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="This party's folder.")],
 ) -> None:
     """On the party's machine: make both keys anew, so that not even the operator had them."""
-    from parley.deploy.folders import make_own_keys
+    from parley.deploy.folders import make_own_keys  # noqa: PLC0415 - start-up: for this command alone
 
     entry = make_own_keys(folder)
     typer.echo(f"Send {entry} (public) to the operator: parley deploy accept DIR {entry.name}")
@@ -115,7 +115,7 @@ def deploy_accept(
 
     Shows what changes, which is one party's keys and the deployment's id, and asks.
     """
-    from parley.deploy.folders import accept, propose_keys
+    from parley.deploy.folders import accept, propose_keys  # noqa: PLC0415 - start-up: for this command alone
 
     proposed = propose_keys(folder, entry)
     typer.echo(f"{proposed.name}, and no other party, gets new keys:")
@@ -138,10 +138,10 @@ def server(folder: ServerDir) -> None:
     One port, TLS. Parties connect to it; nothing connects to them. It runs no code but this
     installation's.
     """
-    from parley.deploy.folders import check_server
-    from parley.deploy.keeping import Keeping
-    from parley.deploy.network import start_superlink
-    from parley.deploy.processes import ProcessError, Supervisor, check_port
+    from parley.deploy.folders import check_server  # noqa: PLC0415 - start-up: for this command alone
+    from parley.deploy.keeping import Keeping  # noqa: PLC0415 - start-up: for this command alone
+    from parley.deploy.network import start_superlink  # noqa: PLC0415 - start-up: for this command alone
+    from parley.deploy.processes import ProcessError, Supervisor, check_port  # noqa: PLC0415 - start-up: for this command alone
 
     home = check_server(folder)
     check_port(
@@ -186,11 +186,11 @@ def party(
     Only party.toml in this folder says what this party agrees to, and only its ledger what it has
     spent. Whatever code a server sends is left alone: this installation answers.
     """
-    from parley.deploy.folders import check_party
-    from parley.deploy.keeping import Keeping
-    from parley.deploy.network import start_supernode
-    from parley.deploy.party_check import check_items
-    from parley.deploy.processes import Supervisor, free_ports
+    from parley.deploy.folders import check_party  # noqa: PLC0415 - start-up: for this command alone
+    from parley.deploy.keeping import Keeping  # noqa: PLC0415 - start-up: for this command alone
+    from parley.deploy.network import start_supernode  # noqa: PLC0415 - start-up: for this command alone
+    from parley.deploy.party_check import check_items  # noqa: PLC0415 - start-up: for this command alone
+    from parley.deploy.processes import Supervisor, free_ports  # noqa: PLC0415 - start-up: for this command alone
 
     wrong = 0
     for item in check_items(folder, server=server_address):
@@ -243,13 +243,13 @@ def submit(
     Ctrl-C stops watching, not the run: [bold]parley status DIR[/bold] shows it, [bold]parley stop
     DIR[/bold] ends it.
     """
-    from parley.deploy.submission import submit_job
+    from parley.deploy.submission import submit_job  # noqa: PLC0415 - start-up: for this command alone
 
     result = submit_job(job, to=to, sets=sets or [], resume=resume, quiet=quiet)
     if as_json:
         typer.echo(json_text(result.summary))
     else:
-        from parley.terminal.display import print_result
+        from parley.terminal.display import print_result  # noqa: PLC0415 - start-up: for this command alone
 
         print_result(result)
     ended = result.summary["status"]
@@ -259,7 +259,7 @@ def submit(
 
 def status(folder: ServerDir) -> None:
     """Show a deployment's parties and its runs, and in a run where every party stands."""
-    from parley.deploy.submission import describe
+    from parley.deploy.submission import describe  # noqa: PLC0415 - start-up: for this command alone
 
     for line in describe(folder):
         typer.echo(line)
@@ -274,7 +274,7 @@ def stop(
     A round that is open then is asked for again: parties answer it with the same contributions,
     and nothing is paid for twice.
     """
-    from parley.deploy.submission import stop_runs
+    from parley.deploy.submission import stop_runs  # noqa: PLC0415 - start-up: for this command alone
 
     for name in stop_runs(folder, run):
         typer.echo(f"{name}: stopping.")

@@ -16,6 +16,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from safetensors.numpy import load_file
+
+from parley.client.contract.roster import load_deployment, render_deployment
 from parley.client.party.storage import end_sessions
 from parley.deploy.app_bundle import job_app
 from parley.deploy.follow import STALE, follow
@@ -32,7 +35,10 @@ from parley.errors import exit_status
 from parley.server.jobs.job import Job, JobError
 from parley.server.records.run_folder import RunFolder, anchored
 from parley.server.rounds.observer import Observer
+from parley.simulations.data.experiment import load_experiment
 from parley.simulations.engine.fast import Simulation
+from parley.simulations.engine.local_parties import prepare_parties
+from parley.simulations.figures.local_summary import local_summary
 
 if TYPE_CHECKING:
     from parley.client.contract.roster import Deployment
@@ -114,9 +120,6 @@ class _Place:
 
     def prepare(self, job: Job) -> None:
         """Makes the parties' folders, or finds those of the run that is resumed."""
-        from parley.client.contract.roster import load_deployment
-        from parley.simulations.data.experiment import load_experiment
-        from parley.simulations.engine.local_parties import prepare_parties
 
         self.experiment = load_experiment(job)
         known = self.parties / "deployment.toml"
@@ -128,7 +131,6 @@ class _Place:
 
     def summary(self, served: dict[str, Any], *, job: Job, model: dict[str, Any]) -> dict[str, Any]:
         """The server's summary, with the figures that only whoever holds all data may know."""
-        from parley.simulations.figures.local_summary import local_summary
 
         parties = [self.party(index) for index in range(len(self.deployment.parties))]
         return local_summary(
@@ -211,7 +213,6 @@ def _run(
 
 
 def _publish(deployment: Deployment, paths: list[Path]) -> None:
-    from parley.client.contract.roster import render_deployment
 
     for path in paths:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -303,7 +304,6 @@ def _clean(place: _Place, *, finished: bool) -> None:
 
 
 def _model(run: Path) -> dict[str, Any]:
-    from safetensors.numpy import load_file
 
     try:
         return dict(load_file(run / "model.safetensors"))

@@ -28,6 +28,7 @@ from typing import NoReturn
 
 import httpx
 from flwr.app import Context, Message
+from flwr.common.constant import SubStatus
 from flwr.proto.runtime_pb2 import AcquireTaskRequest, SendTaskHeartbeatRequest
 from flwr.supercore.constant import TaskType
 from flwr.supercore.interceptors import (
@@ -37,7 +38,9 @@ from flwr.supercore.interceptors import (
 )
 from flwr.supercore.retry import make_simple_http_retry_invoker
 from flwr.supercore.runtime import RuntimeHttpClient
+from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
+from parley.client.app import app, failed, frame_content, frame_of, read_call
 from parley.deploy.pace import Bell, quicken
 from parley.deploy.processes import ProcessError, end_with_parent, listens
 
@@ -102,9 +105,6 @@ class _Runtime:
 
 def _serve_party(runtime: _Runtime, folder: Path) -> NoReturn:
     """Answers this party's messages, one at a time, until it is ended."""
-    from flwr.supernode.runtime.run_clientapp import pull_task_input
-
-    import parley.client.app  # noqa: F401 - imported before the first fork
 
     loaded = False
     while True:
@@ -124,20 +124,19 @@ def _serve_party(runtime: _Runtime, folder: Path) -> NoReturn:
 
 
 def _preload(folder: Path) -> None:
-    from parley.client.party.consent import ConsentError, load_consent
+    from parley.client.party.consent import ConsentError, load_consent  # noqa: PLC0415 - start-up: after the first answer
 
     try:
-        import parley.client.party.service  # noqa: F401
+        import parley.client.party.service  # noqa: F401, PLC0415 - start-up: after the first answer
 
         if "fedavg" in load_consent(folder / "party.toml").algorithms:
-            import torch  # noqa: F401 - of all that is computed only networks need it
+            import torch  # noqa: F401, PLC0415 - start-up: only networks need it
     except (ImportError, OSError, ConsentError):  # a library, or a policy that is being edited
         _log.exception("Imports will be done for every message.")
 
 
 def _guarded(task: RuntimeHttpClient, message: Message, context: Context) -> Message:
     """The party's reply, computed in a process that is killed when the deadline has passed."""
-    from parley.client.app import failed, frame_content, read_call
 
     ours, theirs = _fork.Pipe(duplex=False)
     worker = _fork.Process(target=_work, args=(theirs, message, context), daemon=True)
@@ -168,15 +167,12 @@ def _guarded(task: RuntimeHttpClient, message: Message, context: Context) -> Mes
 
 
 def _work(pipe: Connection, message: Message, context: Context) -> None:
-    from parley.client.app import app, frame_of
 
     end_with_parent()
     pipe.send_bytes(frame_of(app(message, context).content))
 
 
 def _reply(task: RuntimeHttpClient, reply: Message, context: Context) -> None:
-    from flwr.common.constant import SubStatus
-    from flwr.supernode.runtime.run_clientapp import push_message, push_task_output
 
     push_message(task, reply, context)
     push_task_output(client=task, context=context, sub_status=SubStatus.COMPLETED, details="")
@@ -205,7 +201,7 @@ def run_executor(
     runtime = _Runtime(address, ca=ca, secret=secret, bell=bell)
     if party is not None:
         _serve_party(runtime, party)
-    from parley.deploy.server_task import run_server_task
+    from parley.deploy.server_task import run_server_task  # noqa: PLC0415 - start-up: a party runs no server
 
     roots = None if ca is None else ca.read_bytes()
     while True:

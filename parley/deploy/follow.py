@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from parley.client.contract.plan import ReleasePlan
 from parley.deploy.control import Control
 from parley.deploy.processes import ProcessError
 from parley.errors import KNOWN_ERRORS
@@ -54,7 +55,6 @@ class Follower:
         self._states(self._observer)
 
     def _start(self, observer: Observer) -> None:
-        from parley.client.contract.plan import ReleasePlan
 
         content = _json(self._folder / "started.json")
         if content is not None:

@@ -19,6 +19,8 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from flwr.supercore.inflatable import inflatable_utils
+
 __all__ = ["Bell", "Pace", "quicken"]
 
 _IDLE_S, _ACTIVE_S, _REPLY_S = 1.0, 0.2, 0.05
@@ -106,14 +108,13 @@ def quicken(*, supernode: bool = False, bell: Bell | None = None, parties: int =
 
     `bell` is rung whenever that loop waits for a reply.
     """
-    from flwr.supercore.inflatable import inflatable_utils
 
     for name in ("pull_objects", "pull_and_inflate_object_from_tree"):
         defaults = getattr(getattr(inflatable_utils, name, None), "__kwdefaults__", None) or {}
         if "initial_backoff" in defaults and "backoff_cap" in defaults:
             defaults.update(initial_backoff=_FIRST_RETRY_S, backoff_cap=_LONGEST_RETRY_S)
     if supernode:
-        from flwr.supernode import start_client_internal
+        from flwr.supernode import start_client_internal  # noqa: PLC0415 - start-up: the server's executor has no SuperNode
 
         if hasattr(start_client_internal, "time"):
             # Only `time.sleep` is used there; a test says so.

@@ -12,7 +12,9 @@ from functools import partial
 from pathlib import Path
 
 from parley.client.contract.roster import load_deployment
-from parley.client.party.consent import Consent, DataSet, load_consent
+from parley.client.data.schema import load_schema
+from parley.client.party.consent import Consent, DataSet, Declined, load_consent
+from parley.client.party.dataset import load_holding
 from parley.deploy.folders import DeployError, own_entry
 from parley.deploy.hello import check_known, check_reachable
 from parley.deploy.pki import check_private, check_server_certificate
@@ -128,9 +130,6 @@ def _served(consent: Consent) -> str:
 
 def _data(folder: Path, dataset: DataSet) -> str:
     """That its files are there and hold what they should."""
-    from parley.client.data.schema import load_schema
-    from parley.client.party.consent import Declined
-    from parley.client.party.dataset import load_holding
 
     for given in (dataset.path, dataset.data_schema, dataset.prepared):
         if given and not (folder / given).exists():

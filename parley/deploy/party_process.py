@@ -14,6 +14,13 @@ import signal
 import sys
 from pathlib import Path
 
+from flwr.supernode.cli import flower_supernode
+
+from parley.client.contract.roster import load_deployment
+from parley.deploy.executor import run_executor
+from parley.deploy.pace import Bell, quicken
+from parley.deploy.processes import end_with_parent
+
 __all__ = ["main"]
 
 
@@ -25,13 +32,6 @@ def main() -> None:
     parser.add_argument("--secret", type=Path, required=True)
     parser.add_argument("--port", type=int, required=True)
     given, flower = parser.parse_known_args()
-
-    from flwr.supernode.cli import flower_supernode
-
-    from parley.client.contract.roster import load_deployment
-    from parley.deploy.executor import run_executor
-    from parley.deploy.pace import Bell, quicken
-    from parley.deploy.processes import end_with_parent
 
     secret, bell = given.secret.read_bytes(), Bell()
     executor = os.fork()

@@ -60,7 +60,7 @@ def run_server_task(address: str, token: str, roots: bytes | None) -> None:
     grid = ReplyGrid(address, insecure, roots, token=token)
     ended = PushTaskOutputRequest(sub_status=SubStatus.FAILED, details="the run failed")
     try:
-        from parley.server.app import app
+        from parley.server.app import app  # noqa: PLC0415 - start-up: in the process of one run
 
         given = task.PullTaskInput(PullTaskInputRequest())
         TaskIdentity.task_id = given.task_id

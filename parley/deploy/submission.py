@@ -9,14 +9,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from safetensors.numpy import load_file
+
 from parley.deploy.app_bundle import job_app
 from parley.deploy.control import Control, find_desk
 from parley.deploy.folders import DeployError, ServerHome, check_server
 from parley.deploy.follow import STALE, RunStopped, follow
 from parley.deploy.hello import check_reachable
 from parley.deploy.refusals import board_of, refusals
+from parley.server.jobs.file import load_job
+from parley.server.jobs.job import JobError
 from parley.server.records.run_folder import RunFolder, anchored
 from parley.simulations.engine.fast import Simulation
+from parley.terminal.display import RunDisplay
 
 __all__ = ["describe", "stop_runs", "submit_job"]
 
@@ -29,11 +34,8 @@ def submit_job(
     Raises:
         what `parley.simulations.engine.fast.simulate` raises; DeployError, PkiError, ProcessError.
     """
-    from safetensors.numpy import load_file
 
-    from parley.report.page import write_report
-    from parley.server.jobs.file import load_job
-    from parley.terminal.display import RunDisplay
+    from parley.report.page import write_report  # noqa: PLC0415 - start-up: altair takes .5 s
 
     with _connected(to) as (home, control):
         runs = home.folder / "runs"
@@ -154,8 +156,6 @@ def _board(run: Path) -> str:
 
 
 def _refusals(run: Path) -> list[str]:
-    from parley.server.jobs.file import load_job
-    from parley.server.jobs.job import JobError
 
     try:
         return refusals(run, load_job(run / "job.toml"))

@@ -19,6 +19,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import uvicorn
+from flwr.common.constant import NOOP_ACCOUNT_NAME, NOOP_FLWR_AID
+from flwr.supercore.constant import NodeStatus
+from flwr.supercore.state.schema.linkstate_models import Node
+from sqlalchemy import update
+
+from parley.client.contract.roster import load_deployment
+from parley.deploy.gate import Desk, Gate
+from parley.deploy.pki import node_key
+
 if TYPE_CHECKING:
     from parley.client.contract.roster import Deployment
 
@@ -34,11 +44,6 @@ def main() -> None:
     parser.add_argument("--control-secret", type=Path, required=True)
     parser.add_argument("--listen")
     given, flower = parser.parse_known_args()
-
-    import uvicorn
-
-    from parley.client.contract.roster import load_deployment
-    from parley.deploy.gate import Desk, Gate
 
     secret = given.control_secret.read_text(encoding="ascii").strip()
 
@@ -86,12 +91,6 @@ def admit(state: Any, deployment: Deployment) -> None:
         state: Flower's SQL LinkState.
         deployment: the roster.
     """
-    from flwr.common.constant import NOOP_ACCOUNT_NAME, NOOP_FLWR_AID
-    from flwr.supercore.constant import NodeStatus
-    from flwr.supercore.state.schema.linkstate_models import Node
-    from sqlalchemy import update
-
-    from parley.deploy.pki import node_key
 
     keys = {node_key(party.node): party.name for party in deployment.parties}
     known = Node.public_key.in_(list(keys))

@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+import altair as alt
+import vl_convert
+
 __all__ = ["Bars", "Curve", "Level", "Palette", "bars", "curves", "heat", "ranges", "ranking"]
 
 _WIDTH, _HEIGHT = 424, 232
@@ -72,7 +75,6 @@ def curves(
     zero: bool = False,
 ) -> str:
     """Lines by round, with levels across them. Lines are drawn in order, the last on top."""
-    import altair as alt
 
     scale = alt.Scale(zero=zero, nice=True)
     rounds = max((x for line in lines for x, _ in line.points), default=1)
@@ -109,7 +111,6 @@ def bars(
     y_title: str,
 ) -> str:
     """Upright bars over intervals of x, layers stacked: party sizes, a histogram, losses."""
-    import altair as alt
 
     values: list[dict[str, object]] = []
     foot: dict[float, float] = {}
@@ -142,7 +143,6 @@ def ranking(
     rows: Sequence[tuple[str, float, str, Palette]], *, title: str, description: str
 ) -> str:
     """Horizontal bars from zero, one a row ``(name, value, value as text, colour)``, in order."""
-    import altair as alt
 
     values = [
         {"name": name, "value": value, "text": text, "c": colour.value}
@@ -173,7 +173,6 @@ def heat(
     y_title: str,
 ) -> str:
     """A map of squares ``(column from 1, row, depth of colour in [0, 1])``, rows in order."""
-    import altair as alt
 
     # Opacity, not a scale of colours: one colour stands out from the paper in either scheme.
     values = [{"x": x, "y": y, "o": round(depth, 3)} for x, y, depth in cells]
@@ -201,7 +200,6 @@ def ranges(
     y_title: str,
 ) -> str:
     """A row each ``(name, low, lower, middle, upper, high)``: a thin bar, a thick one, a tick."""
-    import altair as alt
 
     names = ("name", "low", "lower", "middle", "upper", "high")
     base = _chart([dict(zip(names, row, strict=True)) for row in rows])
@@ -223,7 +221,6 @@ def ranges(
 
 
 def _chart(values: Sequence[dict[str, Any]]) -> Any:
-    import altair as alt
 
     return alt.Chart(alt.Data(values=list(values)))  # type: ignore[no-untyped-call]
 
@@ -237,7 +234,6 @@ def _thinned(points: Sequence[Point]) -> list[Point]:
 
 
 def _svg(chart: Any, *, title: str, description: str, height: int = _HEIGHT) -> str:
-    import vl_convert
 
     font = "system-ui, sans-serif"
     axis = {

@@ -80,7 +80,7 @@ def rdp_epsilon(steps: CountedSteps, *, delta: float, rho: float = 0.0) -> float
     """
     if delta <= 0:
         return math.inf
-    from dp_accounting.rdp import compute_epsilon
+    from dp_accounting.rdp import compute_epsilon  # noqa: PLC0415 - start-up: dp_accounting takes a second
 
     total = rho * np.asarray(ORDERS)
     for kind, count in steps:
@@ -121,8 +121,8 @@ def _interval(kind: PoissonSampledGaussian) -> float:
 
 @functools.lru_cache(maxsize=32)
 def _composed(steps: CountedSteps, mu: float, pure: float, interval: float) -> Any:
-    from dp_accounting.pld import privacy_loss_distribution as pld
-    from dp_accounting.pld.common import DifferentialPrivacyParameters
+    from dp_accounting.pld import privacy_loss_distribution as pld  # noqa: PLC0415 - start-up: dp_accounting takes a second
+    from dp_accounting.pld.common import DifferentialPrivacyParameters  # noqa: PLC0415 - start-up: dp_accounting takes a second
 
     loss = None
     for kind, count in steps:
@@ -141,8 +141,8 @@ def _composed(steps: CountedSteps, mu: float, pure: float, interval: float) -> A
 
 @functools.lru_cache(maxsize=64)
 def _step_pld(kind: PoissonSampledGaussian, interval: float) -> Any:
-    from dp_accounting import NeighboringRelation
-    from dp_accounting.pld import privacy_loss_distribution as pld
+    from dp_accounting import NeighboringRelation  # noqa: PLC0415 - start-up: dp_accounting takes a second
+    from dp_accounting.pld import privacy_loss_distribution as pld  # noqa: PLC0415 - start-up: dp_accounting takes a second
 
     relation = (
         NeighboringRelation.REPLACE_ONE
@@ -162,8 +162,8 @@ def _step_rdp(kind: PoissonSampledGaussian) -> NDArray[np.float64]:
     """`[orders]` Rényi divergences of one step's dominating pair."""
     if kind.neighbouring == Neighbouring.REPLACE_ONE:
         return _replace_one_rdp(kind.sampling_rate, kind.noise_multiplier)
-    import dp_accounting as dpa
-    from dp_accounting.rdp import RdpAccountant
+    import dp_accounting as dpa  # noqa: PLC0415 - start-up: dp_accounting takes a second
+    from dp_accounting.rdp import RdpAccountant  # noqa: PLC0415 - start-up: dp_accounting takes a second
 
     # The library warns of each order whose series does not converge, and leaves it out.
     logging.getLogger("absl").setLevel(logging.ERROR)

@@ -14,6 +14,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
+
 from parley.privacy.accounting.clipped_count import count_deviation, gradient_multiplier
 from parley.privacy.accounting.events import (
     Approximate,
@@ -24,6 +26,7 @@ from parley.privacy.accounting.events import (
 )
 from parley.privacy.accounting.rounding import check_positive, quotient_up
 from parley.privacy.mechanisms.base import Mechanism, check_probability
+from parley.privacy.sampling.samplers import rounded_gaussian_distance
 
 if TYPE_CHECKING:
     import numpy as np
@@ -109,7 +112,6 @@ class PartySteps(Mechanism):
 
     def event(self) -> Event:
         """The steps, or the one Gaussian they are at q = 1; the samplers' distance as δ."""
-        from parley.privacy.sampling.samplers import rounded_gaussian_distance
 
         slack = rounded_gaussian_distance(self.dimension * self.steps)
         if self.sampling_rate == 1:
@@ -134,7 +136,6 @@ class PartySteps(Mechanism):
 
     def draw(self, stream: NoiseStream) -> NDArray[np.int64]:
         """`[d]` zeros: the noise is in the parties' contributions already."""
-        import numpy as np
 
         del stream
         return np.zeros(self.dimension, dtype=np.int64)

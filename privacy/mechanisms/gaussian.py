@@ -21,6 +21,11 @@ from parley.privacy.accounting.events import Approximate, Event, Zcdp
 from parley.privacy.accounting.events import Gaussian as GaussianEvent
 from parley.privacy.accounting.rounding import check_positive, exact, quotient_up, round_up
 from parley.privacy.mechanisms.base import Mechanism, check_probability
+from parley.privacy.sampling.samplers import (
+    discrete_gaussian,
+    rounded_gaussian,
+    rounded_gaussian_distance,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -81,7 +86,6 @@ class Gaussian(GaussianLaw):
 
     def event(self) -> Event:
         """μ = Δ/σ, rounded up."""
-        from parley.privacy.sampling.samplers import rounded_gaussian_distance
 
         mu = quotient_up(self.sensitivity, self.sigma)
         return Approximate(
@@ -90,7 +94,6 @@ class Gaussian(GaussianLaw):
 
     def draw(self, stream: NoiseStream) -> NDArray[np.int64]:
         """`[d]` rounded Gaussian values. Raises ValueError for a σ outside [2⁻²⁰, 2⁴⁰]."""
-        from parley.privacy.sampling.samplers import rounded_gaussian
 
         return rounded_gaussian(self.sigma, self.dimension, stream)
 
@@ -119,7 +122,6 @@ class DiscreteGaussian(GaussianLaw):
 
     def draw(self, stream: NoiseStream) -> NDArray[np.int64]:
         """`[d]` discrete Gaussian values. Raises ValueError for a σ that the sampler refuses."""
-        from parley.privacy.sampling.samplers import discrete_gaussian
 
         return discrete_gaussian(self.sigma, self.dimension, stream)
 

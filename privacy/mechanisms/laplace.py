@@ -27,6 +27,11 @@ from parley.privacy.accounting.rounding import (
     shown_up,
 )
 from parley.privacy.mechanisms.base import Mechanism, check_probability
+from parley.privacy.sampling.samplers import (
+    discrete_laplace,
+    rounded_l2_laplace,
+    rounded_l2_laplace_distance,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -71,7 +76,6 @@ class L2Laplace(LaplaceLaw):
 
     def event(self) -> Approximate:
         """Pure ε, up to the sampler's distance."""
-        from parley.privacy.sampling.samplers import rounded_l2_laplace_distance
 
         distance = rounded_l2_laplace_distance(self.dimension)
         return Approximate(event=Pure(epsilon=self.epsilon), delta=distance)
@@ -98,7 +102,6 @@ class L2Laplace(LaplaceLaw):
 
     def draw(self, stream: NoiseStream) -> NDArray[np.int64]:
         """`[d]` rounded l2-laplace values. Raises ValueError unless b ≥ 2⁻²⁰ and b·√d ≤ 2⁴⁰."""
-        from parley.privacy.sampling.samplers import rounded_l2_laplace
 
         return rounded_l2_laplace(self.scale, self.dimension, stream)
 
@@ -130,7 +133,6 @@ class _CoordinatewiseLaplace(LaplaceLaw):
 
     def draw(self, stream: NoiseStream) -> NDArray[np.int64]:
         """`[d]` discrete Laplace values. Raises ValueError for a scale the sampler refuses."""
-        from parley.privacy.sampling.samplers import discrete_laplace
 
         return discrete_laplace(self.scale, self.dimension, stream)
 

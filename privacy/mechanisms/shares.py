@@ -23,6 +23,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import gammainccinv, gammaincinv, ndtri
 
 from parley.privacy.sampling.discrete import discrete_gaussian
 from parley.privacy.sampling.inversion import check_size, uniform_floats
@@ -62,7 +63,6 @@ def l2_laplace_share(
     (1 + b²‖t‖²)^(−(d+1)/(2k)), the k-th root of the whole's. `scale` is b.
     """
     _check_sum("scale", scale, dimension, survivors)
-    from scipy.special import gammainccinv, gammaincinv
 
     word = stream.words(1)
     tail = float(uniform_floats(word)[0][0]) / 2  # of the side that the top bit chooses
@@ -151,7 +151,6 @@ def discrete_laplace_share(
 
 def _standard_normals(size: int, stream: NoiseStream) -> FloatArray:
     """Return `size` independent N(0, 1), float64 [size]: 63 bits of tail and a sign each."""
-    from scipy.special import ndtri
 
     words = stream.words(size)
     normals: FloatArray = ndtri(0.5 * uniform_floats(words)[0])

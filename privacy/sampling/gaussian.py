@@ -19,6 +19,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import ndtri
 
 from parley.privacy.sampling.inversion import (
     FLOAT_ERROR,
@@ -175,7 +176,6 @@ def _careful(
     stream: NoiseStream,
 ) -> IntArray:
     """Return |round(σZ)| of every word by scipy's ndtri, or mpmath where that leaves it open."""
-    from scipy.special import ndtri
 
     uniforms, slack = uniform_floats(words)
     standard = -ndtri(0.5 * uniforms)  # |Z|: P[|Z| > z] = 2Φ(−z) = U, dz/du ≤ 1.26/u

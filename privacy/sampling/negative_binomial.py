@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import gammainc
 
 from parley.privacy.sampling.inversion import (
     FLOAT_ERROR,
@@ -50,7 +51,6 @@ def negative_binomial(scale: float, divisor: int, size: int, stream: NoiseStream
 
 def _poisson(scale: float, divisor: int, size: int, stream: NoiseStream) -> IntArray:
     """Return `size` draws of N ~ Poisson(κ/k), int64 [size]; κ/k < 28."""
-    from scipy.special import gammainc
 
     words = stream.words(size)
     uniforms, slack = uniform_floats(words)

@@ -18,6 +18,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import ndtri
 
 __all__ = ["LARGEST_QUICK", "QUICK_ERROR", "quick_half_normal"]
 
@@ -44,7 +45,6 @@ _FIRST: Final = np.int64(((1023 + 63 - _OCTAVES) << _BITS) - 1)
 @functools.cache
 def _parabolas() -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return c₀, c₁, c₂ of every cell, in powers of m = 2⁶³u; NaN in the cell of no guess."""
-    from scipy.special import ndtri
 
     cell = np.arange(_OCTAVES << _BITS)
     octave, place = (cell >> _BITS) - _OCTAVES, cell & (2**_BITS - 1)

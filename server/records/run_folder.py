@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors.numpy import save
 
 from parley.client.contract.model_names import beside
 from parley.privacy.ledger.ledger import BudgetExceeded, LedgerError
@@ -196,7 +197,6 @@ class RunFolder:
 
     def write_model(self, arrays: Mapping[str, NDArray[Any]], statement: Mapping[str, str]) -> None:
         """Writes `model.safetensors` with the privacy statement as its metadata."""
-        from safetensors.numpy import save
 
         contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         self._write_bytes("model.safetensors", save(contiguous, metadata=dict(statement)))
