@@ -255,9 +255,9 @@ def test_what_ended_the_run_is_left_for_the_launcher(monkeypatch, tmp_path):
     def coordinate(*_, **__):
         raise JobError("Expected more.")
 
-    monkeypatch.setattr("parley.server.rounds.coordinator.coordinate", coordinate)
+    monkeypatch.setattr("parley.server.app.coordinate", coordinate)
     monkeypatch.setattr(
-        "parley.client.contract.roster.load_deployment", lambda _path: SimpleNamespace(parties=())
+        "parley.server.app.load_deployment", lambda _path: SimpleNamespace(parties=())
     )
     with pytest.raises(JobError):
         serve(FakeGrid([], echo), run_context(load_job()))
@@ -271,7 +271,7 @@ def test_a_run_that_flower_starts_again_goes_on_in_its_folder(monkeypatch, tmp_p
     monkeypatch.setenv("PARLEY_SERVER", str(tmp_path))
     monkeypatch.delenv("PARLEY_RUN", raising=False)
     monkeypatch.setattr(
-        "parley.client.contract.roster.load_deployment", lambda _path: SimpleNamespace(parties=())
+        "parley.server.app.load_deployment", lambda _path: SimpleNamespace(parties=())
     )
     RunFolder.create(load_job(), tmp_path / "runs" / "a")
     calls = []
@@ -280,7 +280,7 @@ def test_a_run_that_flower_starts_again_goes_on_in_its_folder(monkeypatch, tmp_p
         calls.append((folder.path, resume))
         folder.commission()
 
-    monkeypatch.setattr("parley.server.rounds.coordinator.coordinate", coordinate)
+    monkeypatch.setattr("parley.server.app.coordinate", coordinate)
     for _ in range(2):
         serve(FakeGrid([], echo), run_context(load_job(), **{"run-folder": "a"}))
     assert [resume for _, resume in calls] == [False, True]
