@@ -60,7 +60,7 @@ def plan(job: Job) -> dict[str, Any]:
     release = plan_release(job, algorithm=algorithm, federation=federation)
     check_delta(job, release)
     dimension = model.dimension
-    sensitivity = release.sensitivity / federation.parties
+    sensitivity = release.primary.sensitivity / federation.parties
 
     def offer(**choice: str) -> dict[str, Any]:
         try:
@@ -85,9 +85,9 @@ def plan(job: Job) -> dict[str, Any]:
         "min_records_from": shape.origin,
         "rounds": job.rounds,
         "epsilon": job.privacy.epsilon,
-        "delta": release.delta,
-        "unit": str(release.unit),
-        "neighbouring": str(release.neighbouring),
+        "delta": release.primary.delta,
+        "unit": str(release.primary.unit),
+        "neighbouring": str(release.primary.neighbouring),
         "lipschitz": release.lipschitz,
         "lambda": job.model.lambda_,
         "sensitivity": sensitivity,
@@ -114,7 +114,7 @@ def plan(job: Job) -> dict[str, Any]:
             "scale_bits": release.encoding.scale_bits,
             "inflation": release.inflation,
             "largest_sum": federation.parties * release.encoding.largest,
-            "noise_tail": release.mechanism.noise_tail(2.0**-50),
+            "noise_tail": release.primary.mechanism.noise_tail(2.0**-50),
         },
         "epsilon_by_round": by_round,
         "alternatives": _alternatives(job, algorithm, federation, dimension),

@@ -50,8 +50,9 @@ def plan_network(job: Job) -> dict[str, Any]:
     components = components_event(job, shape.features, federation)
     if components is not None:
         before = before.add(components)
+    event = release.event(release.primary.unit)
     by_round = [
-        {"round": number, **account(before.add(release.event, count=number), release.delta)}
+        {"round": number, **account(before.add(event, count=number), release.primary.delta)}
         for number in range(1, job.rounds + 1)
     ]
     training, chosen = algorithm.training, averaged(job, release)
@@ -65,9 +66,9 @@ def plan_network(job: Job) -> dict[str, Any]:
         "min_records_from": shape.origin,
         "rounds": job.rounds,
         "epsilon": job.privacy.epsilon,
-        "delta": release.delta,
-        "unit": str(release.unit),
-        "neighbouring": str(release.neighbouring),
+        "delta": release.primary.delta,
+        "unit": str(release.primary.unit),
+        "neighbouring": str(release.primary.neighbouring),
         "dp_sgd": {
             "sampling_rate": training.sampling_rate,
             "expected_batch": training.sampling_rate * federation.min_records,
@@ -78,7 +79,7 @@ def plan_network(job: Job) -> dict[str, Any]:
             "clipped_fraction_share": training.clipped_share,
             "clipped_fraction_deviation": fraction_deviation(release, parties=release.parties),
             "clip_norm": training.clip_norm,
-            "party_clip_norm": None if job.party_budget is None else algorithm.update_bound,
+            "party_clip_norm": None if job.budget(Unit.PARTY) is None else algorithm.update_bound,
             "components_mu": None if components is None else _mu(components),
         },
         "chosen": {
@@ -105,11 +106,14 @@ def _mu(event: Event) -> float:
 
 def _party_level(job: Job, release: ReleasePlan) -> dict[str, Any]:
     """The second guarantee's outlook, and both bounds of a record's; empty where there is one."""
-    party, budget = release.party_level, job.party_budget
-    if party is None or budget is None:
+    party, budget = release.of(Unit.PARTY), job.budget(Unit.PARTY)
+    if party is None or budget is None or party is release.primary:
         return {}
     by_round = [
-        {"round": number, **account(Composition.empty().add(party.event, count=number), budget[1])}
+        {
+            "round": number,
+            **account(Composition.empty().add(party.event, count=number), budget.delta),
+        }
         for number in range(1, job.rounds + 1)
     ]
     # In the model's own units: the grid's share is in the scale.
@@ -118,8 +122,8 @@ def _party_level(job: Job, release: ReleasePlan) -> dict[str, Any]:
         "party_level": {
             "unit": str(party.unit),
             "neighbouring": str(party.neighbouring),
-            "epsilon": budget[0],
-            "delta": budget[1],
+            "epsilon": budget.epsilon,
+            "delta": budget.delta,
             "clip_norm": party.clip_norm,
             "law": party.mechanism.law,
             "scale": scale / release.parties,

@@ -11,7 +11,7 @@ v_j = θ_j − θ.
   arXiv:1710.06963). A party's every record is covered by it.
 - both: DP-SGD in the party, then the clip to S (post-processing of noisy sums) and the server's
   noise: a record-level and a party-level guarantee of one release
-  (`parley.client.contract.plan.PartyLevel`).
+  (`parley.client.contract.guarantee.Guarantee`).
 
 The server's step is averaging, averaging with momentum, or Adam (Reddi et al. 2021,
 arXiv:2003.00295) on the average update: post-processing.

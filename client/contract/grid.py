@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Reason
-from parley.privacy.accounting.guarantee import NoisePoint
 from parley.privacy.mechanisms.table import Mechanism
 
 if TYPE_CHECKING:
@@ -91,6 +90,4 @@ def check_grid(
 
 def _tail(plan: ReleasePlan) -> float:
     """Of the server's noise on the sum, if it adds any."""
-    if plan.party_level is not None:
-        return noise_tail(plan.party_level.mechanism)
-    return noise_tail(plan.mechanism) if plan.noise_point is NoisePoint.SERVER else 0.0
+    return sum(noise_tail(each.mechanism) for each in plan.on_sum)

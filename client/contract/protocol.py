@@ -46,7 +46,7 @@ __all__ = [
     "refusal",
 ]
 
-WIRE_VERSION = 3
+WIRE_VERSION = 4
 REQUESTS = frozenset(
     {
         "inspect",

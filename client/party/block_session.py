@@ -7,6 +7,7 @@ party that refuses the plan, and its refusal is a reason, never data.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,30 +24,24 @@ from parley.secure_agg.primitives import digest
 
 __all__ = ["Answer", "PartyPolicy", "PartySession"]
 
+_MOST = 2**40
+"""Releases: more than any run makes."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class PartyPolicy:
     """What a party accepts, fixed by its owner.
 
     Attributes:
-        epsilon: largest ε this job may spend on its records, at `delta`; infinite where a ledger
-            of the party's own charges every release.
-        delta: the δ at which ε is counted.
+        budgets: largest ε this job may spend on each accepted unit, and the δ at which it is
+            counted; ε is infinite where a ledger of the party's own charges every release.
         min_survivors: least cohort whose sum may be opened.
-        units: accepted units of privacy.
-        neighbouring: accepted neighbouring relations.
-        party_epsilon: largest ε this job may spend on all that the party holds, at `party_delta`,
-            where a plan guarantees that too; None accepts no such plan.
-        party_delta: the δ at which that ε is counted.
+        neighbouring: accepted neighbouring relations of a plan's primary guarantee.
     """
 
-    epsilon: float
-    delta: float
+    budgets: Mapping[Unit, tuple[float, float]]
     min_survivors: int = 1
-    units: frozenset[Unit] = frozenset({Unit.RECORD})
     neighbouring: frozenset[Neighbouring] = frozenset({Neighbouring.REPLACE_ONE})
-    party_epsilon: float | None = None
-    party_delta: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +73,7 @@ class PartySession:
         block: their records.
         algorithm: what they compute.
         policy: what they accept (the same for every party of a simulated block).
-        before: what their records were charged before the first round of this run's plan.
+        before: what the plan's primary unit was charged before the first round of this run's plan.
         answered: `[B]` how many releases each party has computed for; each is charged whether or
             not its sum was ever opened.
         digesting: whether answers tell digests of the parties' values, as a real party's do.
@@ -152,9 +147,10 @@ class PartySession:
     def _refusals(self, plan: ReleasePlan) -> dict[int, str]:
         policy = self.policy
         whole: str | None = None
-        if plan.unit not in policy.units or plan.neighbouring not in policy.neighbouring:
-            whole = f"unit {plan.unit} with {plan.neighbouring} neighbours is not accepted"
-        elif plan.party_level is not None and policy.party_epsilon is None:
+        own = plan.primary
+        if own.unit not in policy.budgets or own.neighbouring not in policy.neighbouring:
+            whole = f"unit {own.unit} with {own.neighbouring} neighbours is not accepted"
+        elif not policy.budgets.keys() >= set(plan.units):
             whole = "a budget for the whole party is not accepted"
         elif plan.min_survivors < policy.min_survivors:
             whole = f"cohort of {plan.min_survivors} is below the least, {policy.min_survivors}"
@@ -164,7 +160,7 @@ class PartySession:
         sizes = self.block.sizes
         # Where a record may be added or removed the size is private, and whether it suffices with
         # it: the plan's number is then what sums are divided by, and bounds nothing.
-        if plan.neighbouring is not Neighbouring.ADD_OR_REMOVE_ONE:
+        if plan.primary.neighbouring is not Neighbouring.ADD_OR_REMOVE_ONE:
             for party in np.flatnonzero(sizes < plan.min_records):
                 refused[int(party)] = f"fewer than {plan.min_records} records"
         for party in np.flatnonzero(self.answered >= self._rounds_within_budget(plan)):
@@ -173,28 +169,26 @@ class PartySession:
 
     def _rounds_within_budget(self, plan: ReleasePlan) -> int:
         """How many releases like this one the policy's budgets pay for."""
-        if math.isinf(self.policy.epsilon):  # the budget is kept elsewhere
-            return 2**40
-        policy, party = self.policy, plan.party_level
-        digest = f"{plan.event}{party and party.event}"
-        if self._affordable[0] != digest:
-            count = _affordable(self.before, plan.event, policy.epsilon, policy.delta)
-            if party is not None:
-                epsilon = policy.party_epsilon or 0.0
-                whole = _affordable(Composition.empty(), party.event, epsilon, policy.party_delta)
-                count = min(count, whole)
-            self._affordable = (digest, count)
+        events = {unit: plan.event(unit) for unit in plan.units}
+        if self._affordable[0] != str(events):
+            count = _MOST
+            for unit, event in events.items():
+                before = self.before if unit is plan.primary.unit else Composition.empty()
+                count = min(count, _affordable(before, event, *self.policy.budgets[unit]))
+            self._affordable = (str(events), count)
         return self._affordable[1]
 
 
 def _affordable(before: Composition, event: Event, epsilon: float, delta: float) -> int:
     """The most `event`s after `before` within (ε, δ), by bisection."""
+    if math.isinf(epsilon):  # the budget is kept elsewhere
+        return _MOST
 
     def fits(count: int) -> bool:
         return before.add(event, count=count).epsilon(delta)[1] <= epsilon * (1 + 1e-9)
 
     low, high = 0, 1
-    while high < 2**40 and fits(high):
+    while high < _MOST and fits(high):
         low, high = high, high * 2
     while high - low > 1:
         middle = (low + high) // 2

@@ -88,7 +88,7 @@ def check_job(dataset: DataSet, plan: ReleasePlan, *, releases: int, spent: Comp
     Raises:
         Declined: budget-exhausted.
     """
-    _, epsilon = spent.add(plan.event, count=releases).epsilon(dataset.delta)
+    _, epsilon = spent.add(plan.event(plan.primary.unit), count=releases).epsilon(dataset.delta)
     if not epsilon <= dataset.job_epsilon * (1 + BUDGET_TOLERANCE):
         raise Declined(
             Reason.BUDGET_EXHAUSTED,

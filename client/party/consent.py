@@ -120,6 +120,14 @@ class DataSet(_Part):
         """Largest ε of one job."""
         return self.epsilon if self.epsilon_per_job is None else self.epsilon_per_job
 
+    @property
+    def totals(self) -> dict[Unit, tuple[float, float]]:
+        """(ε, δ) of everything ever released from it, for each unit that has a total."""
+        totals = {self.unit: (self.epsilon, self.delta)}
+        if self.party_epsilon is not None and self.party_delta is not None:
+            totals[Unit.PARTY] = (self.party_epsilon, self.party_delta)
+        return totals
+
     def budgets(self, name: str, fingerprint: str, contents: str = "") -> tuple[DatasetBudget, ...]:
         """What the party's ledger registers for it: its own unit's, and the party's if it has one.
 

@@ -96,9 +96,9 @@ def _keys(accepted: Accepted, answer: Answer) -> tuple[bytes, ...]:
     the party adds noise of its own, what gave them gives others next time.
     """
     plan = accepted.agreement.plan
-    if plan.noise_point is not NoisePoint.PARTY:
+    if plan.primary.noise_point is not NoisePoint.PARTY:
         return answer.digests[0], accepted.agreement.content()
-    return () if plan.party_level is None else (answer.digests[0],)
+    return (answer.digests[0],) if plan.on_sum else ()
 
 
 def _computed(
@@ -111,12 +111,10 @@ def _computed(
             block=accepted.holding.block(accepted.algorithm),
             algorithm=accepted.algorithm,
             policy=PartyPolicy(
-                epsilon=math.inf,  # the ledger has charged it already
-                delta=dataset.delta,
+                # The ledger has charged it already.
+                budgets=dict.fromkeys(dataset.totals, (math.inf, dataset.delta)),
                 min_survivors=consent.min_survivors,
-                units=frozenset({dataset.unit}),
                 neighbouring=frozenset({dataset.neighbouring}),
-                party_epsilon=math.inf,
             ),
             digesting=True,
         )

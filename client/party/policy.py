@@ -70,36 +70,32 @@ def check_plan(consent: Consent, agreement: Agreement) -> None:
     dataset = consent.dataset(agreement.dataset)
     weighted = plan.weights == "size"
     private_size = dataset.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
-    laws, accepted = {plan.mechanism.law}, consent.laws
+    laws, accepted = {each.mechanism.law for each in plan.guarantees}, consent.laws
     # The release ahead of the rounds is number 0, of which there is one.
     row = accepted_kind(consent, plan.algorithm)
     first, last = (0, 0) if row.ahead else (1, agreement.rounds)
-    if plan.party_level is not None:
-        laws |= {plan.party_level.mechanism.law}
     claims = (
         (Reason.WRONG_RUN, "run", agreement.run_id, plan.run_id == agreement.run_id),
         (Reason.WRONG_RUN, "parties", run.parties, plan.parties == run.parties),
         (Reason.WRONG_RUN, "the round", f"{first} to {last}", first <= plan.round_number <= last),
-        (Reason.UNIT, "unit", dataset.unit, plan.unit is dataset.unit),
+        (Reason.UNIT, "unit", dataset.unit, plan.primary.unit is dataset.unit),
         (
             Reason.UNIT,
             "a guarantee for the whole party",
             "with party-epsilon, and only there",
-            (plan.party_level is None) == (dataset.party_epsilon is None),
+            set(dataset.totals) == set(plan.units),
         ),
         (
             Reason.RECORD_BOUND,
             "records charged by",
             "noise that this party adds itself: privacy.record-bound = 'inner'",
-            not consent.insist_on_inner
-            or plan.party_level is None
-            or not plan.party_level.covers_records,
+            not consent.insist_on_inner or plan.charged_by(plan.primary.unit) is plan.primary,
         ),
         (
             Reason.NEIGHBOURING,
             "neighbours",
             dataset.neighbouring,
-            plan.neighbouring is dataset.neighbouring,
+            plan.primary.neighbouring is dataset.neighbouring,
         ),
         (
             Reason.COHORT_TOO_SMALL,
@@ -112,7 +108,7 @@ def check_plan(consent: Consent, agreement: Agreement) -> None:
             Reason.CALIBRATION,
             "calibration",
             ", ".join(consent.calibrations),
-            plan.calibration in consent.calibrations,
+            {each.calibration for each in plan.guarantees} <= set(consent.calibrations),
         ),
         (
             Reason.SEEDED_NOISE,
@@ -143,8 +139,9 @@ def check_plan(consent: Consent, agreement: Agreement) -> None:
         if not holds:
             raise Declined(reason, f"Expected {what}: {expected}, got another in the plan.")
     try:
-        _ = plan.event.exact_rho
-        plan.facts()
+        for unit in plan.units:
+            _ = plan.event(unit).exact_rho
+            plan.facts(unit)
     except (ValueError, ArithmeticError) as error:
         raise Declined(Reason.MECHANISM, f"No event: {type(error).__name__}.") from error
 

@@ -24,11 +24,11 @@ from __future__ import annotations
 from parley.client.algorithms.base import Claim, FederatedAlgorithm, PublicFacts
 from parley.client.algorithms.kind import Kind
 from parley.client.contract.grid import check_grid
-from parley.client.contract.guarantee import PartyLevel
+from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Reason
 from parley.client.party.consent import Consent
-from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.mechanisms.dp_sgd import PartySteps
 from parley.secure_agg.encoding import RingTooSmall
 
@@ -61,7 +61,10 @@ def check_computation(
     Raises:
         Declined: the first thing that the plan does not cover.
     """
-    if plan.neighbouring is not Neighbouring.ADD_OR_REMOVE_ONE and records < plan.min_records:
+    if (
+        plan.primary.neighbouring is not Neighbouring.ADD_OR_REMOVE_ONE
+        and records < plan.min_records
+    ):
         raise Declined(Reason.TOO_FEW_RECORDS, f"Expected {plan.min_records} records.")
     facts = _facts(plan, records)
     wanted = algorithm.model.features
@@ -117,29 +120,30 @@ def _facts(plan: ReleasePlan, records: int) -> PublicFacts:
 
 def _check_covers(plan: ReleasePlan, claim: Claim) -> None:
     """Refuses a plan that covers less than the claim, or something else."""
-    inside = isinstance(plan.mechanism, PartySteps)
+    second = next((each for each in plan.guarantees[1:]), None)
+    inside = isinstance(plan.primary.mechanism, PartySteps)
     for reason, what, expected, got, holds in (
-        (Reason.UNIT, "unit", claim.unit, plan.unit, plan.unit is claim.unit),
+        (Reason.UNIT, "unit", claim.unit, plan.primary.unit, plan.primary.unit is claim.unit),
         (
             Reason.UNIT,
             "guarantees of unit party",
             claim.party_norm is not None,
-            plan.party_level is not None,
-            (plan.party_level is None) == (claim.party_norm is None),
+            second is not None,
+            (second is None) == (claim.party_norm is None),
         ),
         (
             Reason.NEIGHBOURING,
             "neighbours",
             claim.neighbouring,
-            plan.neighbouring,
-            plan.neighbouring is claim.neighbouring,
+            plan.primary.neighbouring,
+            plan.primary.neighbouring is claim.neighbouring,
         ),
         (
             Reason.MECHANISM,
             "noise at",
             claim.noise_point,
-            plan.noise_point,
-            plan.noise_point is claim.noise_point and inside == (claim.steps is not None),
+            plan.primary.noise_point,
+            plan.primary.noise_point is claim.noise_point and inside == (claim.steps is not None),
         ),
         (Reason.ALGORITHM, "λ", claim.lambda_, plan.lambda_, plan.lambda_ == claim.lambda_),
         (Reason.SENSITIVITY, "weights", claim.weights, plan.weights, plan.weights == claim.weights),
@@ -147,8 +151,8 @@ def _check_covers(plan: ReleasePlan, claim: Claim) -> None:
             Reason.SENSITIVITY,
             "clip_norm",
             claim.clip_norm,
-            plan.clip_norm,
-            plan.clip_norm == claim.clip_norm,
+            plan.primary.clip_norm,
+            plan.primary.clip_norm == claim.clip_norm,
         ),
         (
             Reason.ALGORITHM,
@@ -164,15 +168,17 @@ def _check_covers(plan: ReleasePlan, claim: Claim) -> None:
         # Nor tighter, however it is asked for: whether it can be certified is about the task's.
         sufficient("the task's tolerance", plan.tolerance, claim.tolerance)
         sufficient("the plan's tolerance", claim.tolerance, plan.tolerance)
-    sufficient("sensitivity", claim.covered, plan.sensitivity)
+    sufficient("sensitivity", claim.covered, plan.primary.sensitivity)
     sufficient("lipschitz", claim.lipschitz, plan.lipschitz)
     if claim.steps is not None:
         _check_steps(plan, claim.steps)
     else:
-        grid = plan.encoding.grid_sensitivity(max(claim.covered, plan.sensitivity), plan.dimension)
-        sufficient("the mechanism's sensitivity", grid, plan.mechanism.sensitivity)
-    if plan.party_level is not None and claim.party_norm is not None:
-        _check_party_level(plan, plan.party_level, claim.party_norm)
+        grid = plan.encoding.grid_sensitivity(
+            max(claim.covered, plan.primary.sensitivity), plan.dimension
+        )
+        sufficient("the mechanism's sensitivity", grid, plan.primary.mechanism.sensitivity)
+    if second is not None and claim.party_norm is not None:
+        _check_second(plan, second, claim.party_norm)
     try:
         # A sum that wraps around would move by 2^b where the noise covers Δ.
         plan.encoding.check_capacity(plan.parties, 0.0)
@@ -182,7 +188,7 @@ def _check_covers(plan: ReleasePlan, claim: Claim) -> None:
 
 def _check_steps(plan: ReleasePlan, steps: PartySteps) -> None:
     """The noise that is charged is that of the task's own training."""
-    charged = plan.mechanism
+    charged = plan.primary.mechanism
     same = isinstance(charged, PartySteps) and (
         charged.clip_norm == steps.clip_norm
         and charged.noise_multiplier == steps.noise_multiplier
@@ -195,9 +201,13 @@ def _check_steps(plan: ReleasePlan, steps: PartySteps) -> None:
         raise Declined(Reason.MECHANISM, "Expected the noise of the task's own training.")
 
 
-def _check_party_level(plan: ReleasePlan, level: PartyLevel, bound: float) -> None:
+def _check_second(plan: ReleasePlan, second: Guarantee, bound: float) -> None:
     """The noise on the sum covers any update of the task's norm: it may be what is charged."""
-    sufficient("the update's norm", bound, level.clip_norm)
-    sufficient("the party's sensitivity", 2 * bound, level.sensitivity)
-    grid = plan.encoding.grid_sensitivity(max(2 * bound, level.sensitivity), plan.dimension)
-    sufficient("the sensitivity of the noise on the sum", grid, level.mechanism.sensitivity)
+    if second.unit is not Unit.PARTY or second.neighbouring is not Neighbouring.REPLACE_ONE:
+        raise Declined(Reason.NEIGHBOURING, "Expected replace-one parties, got another relation.")
+    if second not in plan.on_sum or isinstance(second.mechanism, PartySteps):
+        raise Declined(Reason.MECHANISM, "Expected noise on a sum of clipped updates.")
+    sufficient("the update's norm", bound, second.clip_norm or 0.0)
+    sufficient("the party's sensitivity", 2 * bound, second.sensitivity)
+    grid = plan.encoding.grid_sensitivity(max(2 * bound, second.sensitivity), plan.dimension)
+    sufficient("the sensitivity of the noise on the sum", grid, second.mechanism.sensitivity)

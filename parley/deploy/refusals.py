@@ -59,14 +59,13 @@ def asked(job: Job) -> str:
     'epsilon = 1, delta = 1e-05 for a record (replace-one) of ward, gradient-perturbation, ...'
     """
     own = job.privacy
-    both = ""
-    if job.party_budget is not None:
-        epsilon, delta = map(as_written, job.party_budget)
-        both = f" and epsilon = {epsilon}, delta = {delta} for a party"
-    unit = "party" if own.unit == "party" else "record"
+    first, *others = (
+        f"epsilon = {as_written(each.epsilon)}, delta = {as_written(each.delta)} for a {each.unit}"
+        for each in job.budgets
+    )
+    both = "".join(f" and {each}" for each in others)
     return (
-        f"epsilon = {as_written(own.epsilon)}, delta = {as_written(own.delta)} for a {unit} "
-        f"({own.neighbouring}){both} of {served_name(job)}, {job.algorithm.kind}, "
+        f"{first} ({own.neighbouring}){both} of {served_name(job)}, {job.algorithm.kind}, "
         f"{job.rounds} rounds, {job.parties.count} parties"
     )
 

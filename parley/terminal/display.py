@@ -86,28 +86,27 @@ class RunDisplay:
     def started(self, job: Job, plan: ReleasePlan, folder: Path, done: int) -> None:
         """Shows what is about to happen."""
         self._folder = folder
-        self._unit = f"{plan.unit}, {plan.neighbouring}"
+        own = plan.primary
+        self._unit = f"{own.unit}, {own.neighbouring}"
         seeded = " · seeded noise (simulation only, protects nobody)" if plan.seeded else ""
         self._console.print(
             f"{plan.parties} {'party' if plan.parties == 1 else 'parties'} · {plan.algorithm} · "
             f"{job.model.kind} · d = {plan.parameters} · budget "
-            f"{_budget(job.privacy.epsilon, job.privacy.delta)} (unit {plan.unit}, "
-            f"{plan.neighbouring}) · {plan.mechanism.law} noise{seeded}",
+            f"{_budget(job.privacy.epsilon, job.privacy.delta)} (unit {own.unit}, "
+            f"{own.neighbouring}) · {own.mechanism.law} noise{seeded}",
             style="dim",
         )
-        if plan.party_level is not None and job.party_budget is not None:
-            epsilon, delta = job.party_budget
+        for other, asked in zip(plan.guarantees[1:], job.budgets[1:], strict=True):
             self._console.print(
-                f"and budget {_budget(epsilon, delta)} (unit {plan.party_level.unit}, "
-                f"{plan.party_level.neighbouring}) · updates clipped to "
-                f"{plan.party_level.clip_norm:g} · {plan.party_level.mechanism.law} noise on "
-                "their sum",
+                f"and budget {_budget(asked.epsilon, asked.delta)} (unit {other.unit}, "
+                f"{other.neighbouring}) · updates clipped to {other.clip_norm:g} · "
+                f"{other.mechanism.law} noise on their sum",
                 style="dim",
             )
-        if plan.delta > job.privacy.delta:
+        if own.delta > job.privacy.delta:
             self._console.print(
-                f"δ = {as_written(job.privacy.delta)} becomes δ = {shown_up(plan.delta, 3)}: the "
-                "distance of the rounded l2-laplace sampler. laplace-l1 keeps δ = 0.",
+                f"δ = {as_written(job.privacy.delta)} becomes δ = {shown_up(own.delta, 3)}: "
+                "the distance of the rounded l2-laplace sampler. laplace-l1 keeps δ = 0.",
                 style="yellow",
             )
         if plan.parties == 1:

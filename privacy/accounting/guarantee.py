@@ -1,6 +1,6 @@
-"""What an ε stands for: its unit, its neighbouring relation, and where the noise is added.
+"""What an ε stands for: its unit, its neighbouring relation, where noise is added, against whom.
 
-An ε without these three words says nothing, so every event, plan, ledger entry and report carries
+An ε without these words says nothing, so every event, plan, ledger entry and report carries
 them (Dwork & Roth 2014, Definition 2.4 and section 2.3).
 
     >>> f"ε = 1 for one {Unit.RECORD}, {Neighbouring.REPLACE_ONE} neighbours"
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-__all__ = ["Neighbouring", "NoisePoint", "Unit"]
+__all__ = ["Adversary", "Neighbouring", "NoisePoint", "Unit"]
 
 
 class Unit(StrEnum):
@@ -45,3 +45,16 @@ class NoisePoint(StrEnum):
 
     PARTY = "party"
     """Each party adds all of it: its contribution is private by itself (local DP)."""
+
+
+class Adversary(StrEnum):
+    """Whom a guarantee holds against; each is stronger than the one before."""
+
+    ANALYST = "analyst"
+    """Whoever sees what is released, and not the sum before the server's noise."""
+
+    SERVER = "server"
+    """The server too, that follows the protocol or doesn't."""
+
+    COALITION = "server-and-parties"
+    """The server together with other parties: all of them, or as many as the mechanism assumes."""

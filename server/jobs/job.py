@@ -8,14 +8,16 @@ A job has eight sections: `[parties]`, `[data]`, `[model]`, `[algorithm]`, `[dp-
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from parley.privacy.accounting.guarantee import Unit
 from parley.secure_agg.parameters import assumed_corrupt
 from parley.server.jobs.checks import check_kind, job_kind
 
-__all__ = ["Job", "JobError", "Section"]
+__all__ = ["Job", "JobError", "Section", "UnitBudget"]
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Auto = Literal["auto"]
@@ -415,6 +417,30 @@ class Run(Section):
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class UnitBudget:
+    """What a job asks for one unit of privacy.
+
+    Attributes:
+        unit: record or party.
+        epsilon, delta: of this job.
+        dataset_epsilon: total of the unit's data, fixed at their first release.
+        dataset_delta: the δ of that total; None for the one that the plan states.
+        keys: what the job's keys for it have before "epsilon" and "delta".
+    """
+
+    unit: Unit
+    epsilon: float
+    delta: float
+    dataset_epsilon: float
+    dataset_delta: float | None
+    keys: str = ""
+
+
+def _unless_auto(value: float | Literal["auto"], otherwise: float) -> float:
+    return otherwise if value == "auto" else value
+
+
 class Job(Section):
     """A run, whole. Build it with `load_job`; sections and keys are described there."""
 
@@ -493,16 +519,33 @@ class Job(Section):
         return 1 if job_kind(self.algorithm.kind).one_release else self.algorithm.rounds
 
     @property
-    def party_budget(self) -> tuple[float, float] | None:
-        """(ε, δ) of everything that one party holds; None where no party-level budget is asked."""
-        privacy = self.privacy
-        if privacy.unit == "record":
-            return None
-        epsilon, delta = privacy.party_epsilon, privacy.party_delta
-        return (
-            privacy.epsilon if epsilon == "auto" else epsilon,
-            privacy.delta if delta == "auto" else delta,
+    def budgets(self) -> tuple[UnitBudget, ...]:
+        """What the job asks for each of its units; the one that ε and δ are named for is first."""
+        own = self.privacy
+        first = UnitBudget(
+            unit=Unit.RECORD if own.unit == "both" else Unit(own.unit),
+            epsilon=own.epsilon,
+            delta=own.delta,
+            dataset_epsilon=_unless_auto(own.dataset_epsilon, own.epsilon),
+            dataset_delta=None if own.dataset_delta == "auto" else own.dataset_delta,
         )
+        if own.unit != "both":
+            return (first,)
+        epsilon = _unless_auto(own.party_epsilon, own.epsilon)
+        delta = _unless_auto(own.party_delta, own.delta)
+        second = UnitBudget(
+            unit=Unit.PARTY,
+            epsilon=epsilon,
+            delta=delta,
+            dataset_epsilon=_unless_auto(own.dataset_party_epsilon, epsilon),
+            dataset_delta=_unless_auto(own.dataset_party_delta, delta),
+            keys="party-",
+        )
+        return (first, second)
+
+    def budget(self, unit: Unit) -> UnitBudget | None:
+        """What the job asks for one unit; None where it asks nothing."""
+        return next((each for each in self.budgets if each.unit is unit), None)
 
     @property
     def seed(self) -> int | None:

@@ -30,33 +30,25 @@ _log = logging.getLogger("parley.budgets")
 def budgets_of(
     job: Job, plan: ReleasePlan, fingerprint: str, contents: str = ""
 ) -> tuple[DatasetBudget, ...]:
-    """The budget of the plan's unit, and beside it the parties' where the plan has two.
+    """The budget of the data for each of the plan's guarantees, in their order.
 
     Args:
         fingerprint: of the data's bytes, or their name.
         contents: digest of their parsed rows, where they are here.
     """
-    privacy, asked = job.privacy, job.party_budget
-    epsilon, delta = privacy.dataset_epsilon, privacy.dataset_delta
-    own = DatasetBudget(
-        name=privacy.dataset or job.data.source,
-        fingerprint=fingerprint,
-        contents=contents,
-        unit=plan.unit,
-        neighbouring=plan.neighbouring,
-        epsilon=privacy.epsilon if epsilon == "auto" else epsilon,
-        delta=plan.delta if delta == "auto" else delta,
+    first, *others = (
+        DatasetBudget(
+            name=job.privacy.dataset or job.data.source,
+            fingerprint=fingerprint,
+            contents=contents,
+            unit=guarantee.unit,
+            neighbouring=guarantee.neighbouring,
+            epsilon=asked.dataset_epsilon,
+            delta=guarantee.delta if asked.dataset_delta is None else asked.dataset_delta,
+        )
+        for guarantee, asked in zip(plan.guarantees, job.budgets, strict=True)
     )
-    if plan.party_level is None or asked is None:
-        return (own,)
-    epsilon, delta = privacy.dataset_party_epsilon, privacy.dataset_party_delta
-    return (
-        own,
-        own.of_parties(
-            epsilon=asked[0] if epsilon == "auto" else epsilon,
-            delta=asked[1] if delta == "auto" else delta,
-        ),
-    )
+    return (first, *(first.of_parties(epsilon=x.epsilon, delta=x.delta) for x in others))
 
 
 def check_affordable(
@@ -70,13 +62,11 @@ def check_affordable(
     Raises:
         JobError: the ε it comes to, and what could be chosen instead.
     """
-    spent = Composition.empty() if before is None else Composition.empty().add(before)
     check_delta(job, plan)
-    totals = [spent.add(plan.event, count=job.rounds)]
-    if plan.party_level is not None:
-        totals.append(Composition.empty().add(plan.party_level.event, count=job.rounds))
-    keys = ("dataset-epsilon", "dataset-party-epsilon")
-    for total, budget, key in zip(totals, budgets, keys, strict=False):
+    for asked, budget in zip(job.budgets, budgets, strict=True):
+        total = Composition.empty().add(plan.event(asked.unit), count=job.rounds)
+        if before is not None and asked.unit is plan.primary.unit:
+            total = total.add(before)
         if budget.admits(total):
             continue
         conversion, epsilon = total.epsilon(budget.delta)
@@ -84,7 +74,8 @@ def check_affordable(
             f"This job costs ε = {shown_up(epsilon)} at δ = {as_written(budget.delta)} by "
             f"{conversion} (unit {budget.unit}, {budget.neighbouring}), more than its data's "
             f"budget of ε = {as_written(budget.epsilon)}. Choose another noise (privacy.noise; for "
-            f"fedavg dp-sgd.noise-multiplier), or accept the cost with privacy.{key}."
+            "fedavg dp-sgd.noise-multiplier), or accept the cost with "
+            f"privacy.dataset-{asked.keys}epsilon."
         )
 
 
@@ -98,19 +89,18 @@ def check_delta(job: Job, plan: ReleasePlan) -> None:
     Raises:
         JobError: δ > .01, and δ times their number is ≥ 1.
     """
-    stated = [(plan.unit, plan.delta, "delta")]
-    if plan.party_level is not None:
-        stated.append((plan.party_level.unit, plan.party_level.delta, "party-delta"))
-    for unit, delta, key in stated:
-        records = math.ceil(plan.parties * plan.mean_records)
-        count, many = (plan.parties, "parties") if unit is Unit.PARTY else (records, "records")
-        if delta * count < 1:
+    records = math.ceil(plan.parties * plan.mean_records)
+    counts = {Unit.RECORD: (records, "records"), Unit.PARTY: (plan.parties, "parties")}
+    for asked, guarantee in zip(job.budgets, plan.guarantees, strict=True):
+        count, many = counts[guarantee.unit]
+        if guarantee.delta * count < 1:
             continue
         what = (
-            f"Expected privacy.{key} well below 1/{count}, for {count} {many}, got "
-            f"{as_written(delta)}: a mechanism that shows one of them in full can meet it."
+            f"Expected privacy.{asked.keys}delta well below 1/{count}, for {count} {many}, got "
+            f"{as_written(guarantee.delta)}: a mechanism that shows one of them in full can meet "
+            "it."
         )
-        if delta > _MOST_DELTA:
+        if guarantee.delta > _MOST_DELTA:
             raise JobError(what)
         _log.warning(what)
 

@@ -10,8 +10,9 @@ import math
 
 from parley.client.algorithms.base import Claim, FederatedAlgorithm
 from parley.client.contract.grid import noise_tail
+from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
-from parley.privacy.accounting.guarantee import NoisePoint
+from parley.privacy.accounting.guarantee import Adversary, NoisePoint
 from parley.privacy.calibration.calibration import calibrate, stated_delta
 from parley.privacy.mechanisms.table import Mechanism
 from parley.privacy.sampling.samplers import LARGEST_SCALE, SMALLEST_SCALE
@@ -86,23 +87,29 @@ def plan_claimed(
         algorithm=algorithm.kind,
         dimension=dimension,
         lipschitz=claim.lipschitz,
-        clip_norm=claim.clip_norm,
         min_records=federation.min_records,
         weights=claim.weights,
         mean_records=mean_records,
         lambda_=claim.lambda_,
         tolerance=claim.tolerance,
-        sensitivity=sensitivity,
         encoding=encoding,
-        mechanism=mechanism,
-        delta=stated_delta(mechanism.law, job.privacy.delta),
-        noise_point=claim.noise_point,
-        unit=claim.unit,
-        neighbouring=claim.neighbouring,
         min_survivors=job.min_survivors,
         parties=federation.parties,
-        calibration=job.privacy.calibration,
         seeded=job.seed is not None,
+        guarantees=(
+            Guarantee(
+                unit=claim.unit,
+                neighbouring=claim.neighbouring,
+                sensitivity=sensitivity,
+                mechanism=mechanism,
+                noise_point=claim.noise_point,
+                against=Adversary.ANALYST,
+                delta=stated_delta(mechanism.law, job.privacy.delta),
+                calibration=job.privacy.calibration,
+                clip_norm=claim.clip_norm,
+                charges=(claim.unit,),
+            ),
+        ),
     )
 
 

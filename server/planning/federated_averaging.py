@@ -7,18 +7,19 @@ The budget is shared once: the components of a `pca-mlp`, where they are compute
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from parley.client.algorithms.federated_averaging import FederatedAveraging, ServerStep
 from parley.client.contract.grid import noise_tail
-from parley.client.contract.guarantee import PartyLevel
+from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
 from parley.client.dp_sgd.training import LocalTraining, largest_noise
 from parley.client.dp_sgd.ways import choose_way
 from parley.client.models.networks import BUILT_IN, Network
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event
-from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint, Unit
+from parley.privacy.accounting.guarantee import Adversary, Neighbouring, NoisePoint, Unit
 from parley.privacy.accounting.subsampled import calibrate_steps
 from parley.privacy.calibration.calibration import calibrate
 from parley.privacy.calibration.gaussian import CalibrationError
@@ -191,7 +192,7 @@ def plan_federated(
         RingTooSmall: no grid fits the ring.
     """
     dimension = algorithm.dimension
-    record, budget = algorithm.unit is Unit.RECORD, job.party_budget
+    budget = job.budget(Unit.PARTY)
     claim = algorithm.claim(federation.facts(job.parties.weights))
     # Replacing all that a party holds: from anywhere in the ball of radius S to anywhere in it.
     of_update = 2 * algorithm.update_bound
@@ -209,8 +210,8 @@ def plan_federated(
         return calibrate(
             law="gaussian",
             calibration=job.privacy.calibration,
-            epsilon=budget[0],
-            delta=budget[1],
+            epsilon=budget.epsilon,
+            delta=budget.delta,
             rounds=job.rounds,
             sensitivity=grid,
             dimension=dimension,
@@ -231,46 +232,56 @@ def plan_federated(
         ring_bits=None if settings.ring_bits == "auto" else settings.ring_bits,
         scale_bits=None if settings.scale_bits == "auto" else settings.scale_bits,
     )
-    noise = None if budget is None else on_grid(encoding.scale_bits)
-    mechanism: Mechanism | None = noise
-    party_level = None
-    if record:
-        mechanism = claim.steps
-        if budget is not None and noise is not None and mechanism is not None:
-            party_level = PartyLevel(
-                clip_norm=algorithm.update_bound,
-                sensitivity=of_update,
-                mechanism=noise,
-                delta=budget[1],
-                calibration=job.privacy.calibration,
-                covers_records=_lower_outside(job, inner=mechanism.event(), outer=noise.event()),
+    guarantees: list[Guarantee] = []
+    if claim.steps is not None:
+        guarantees.append(
+            Guarantee(
+                unit=claim.unit,
+                neighbouring=claim.neighbouring,
+                sensitivity=claim.covered,
+                mechanism=claim.steps,
+                noise_point=claim.noise_point,
+                against=Adversary.COALITION,
+                delta=job.privacy.delta,
+                calibration="pld",
+                clip_norm=claim.clip_norm,
+                charges=(claim.unit,),
             )
-    if mechanism is None:
-        raise ValueError("Expected a party-level budget with unit party, got none.")
+        )
+    if budget is not None:
+        noise = on_grid(encoding.scale_bits)
+        of_party = Guarantee(
+            unit=Unit.PARTY,
+            neighbouring=Neighbouring.REPLACE_ONE,
+            sensitivity=of_update,
+            mechanism=noise,
+            noise_point=NoisePoint.SERVER,
+            against=Adversary.ANALYST,
+            delta=budget.delta,
+            calibration=job.privacy.calibration,
+            clip_norm=algorithm.update_bound,
+            charges=(Unit.PARTY,),
+        )
+        if guarantees and _lower_outside(job, inner=guarantees[0].event, outer=noise.event()):
+            guarantees = [replace(guarantees[0], charges=())]
+            of_party = replace(of_party, charges=(Unit.PARTY, Unit.RECORD))
+        guarantees.append(of_party)
     return ReleasePlan(
         run_id=run_id,
         round_number=1,
         algorithm=algorithm.kind,
         dimension=dimension,
         lipschitz=claim.lipschitz,
-        clip_norm=claim.clip_norm,
         min_records=federation.min_records,
         weights=job.parties.weights,
         mean_records=mean_records,
         lambda_=0.0,
         tolerance=None,
-        sensitivity=claim.covered,
         encoding=encoding,
-        mechanism=mechanism,
-        delta=job.privacy.delta,
-        noise_point=NoisePoint.PARTY if record else NoisePoint.SERVER,
-        unit=algorithm.unit,
-        neighbouring=algorithm.neighbouring,
         min_survivors=job.min_survivors,
         parties=federation.parties,
-        calibration="pld" if record else job.privacy.calibration,
         seeded=job.seed is not None,
-        party_level=party_level,
+        guarantees=tuple(guarantees),
     )
 
 

@@ -27,7 +27,7 @@ from parley.client.algorithms.second_moments import (
 from parley.client.contract.grid import noise_tail
 from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.events import Event
-from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint
+from parley.privacy.accounting.guarantee import Adversary, Neighbouring, NoisePoint
 from parley.privacy.accounting.rounding import quotient_up
 from parley.privacy.accounting.zcdp import gaussian_mu
 from parley.privacy.ledger.ledger import Ledger
@@ -131,18 +131,20 @@ def release_ahead(
     )
     encoding.check_capacity(rounds.parties, noise_tail(mechanism))
     plan = replace(
-        rounds,
+        rounds.with_primary(
+            sensitivity=_sensitivity(moments),
+            mechanism=mechanism,
+            noise_point=NoisePoint.SERVER,
+            against=Adversary.ANALYST,
+            calibration="exact",
+            clip_norm=None,
+        ),
         round_number=0,
         algorithm=moments.kind,
         dimension=moments.model.dimension,
         lipschitz=moments.claim().lipschitz,
-        clip_norm=None,
         weights="uniform",
-        sensitivity=_sensitivity(moments),
         encoding=encoding,
-        mechanism=mechanism,
-        noise_point=NoisePoint.SERVER,
-        calibration="exact",
     )
     return ReleaseAhead(moments=moments, plan=plan)
 

@@ -58,8 +58,8 @@ def epsilon_by_round(plan: ReleasePlan, *, rounds: int) -> list[dict[str, Any]]:
     table = []
     spent = Composition.empty()
     for number in range(1, rounds + 1):
-        spent = spent.add(plan.event)
-        table.append({"round": number, **account(spent, plan.delta)})
+        spent = spent.add(plan.event(plan.primary.unit))
+        table.append({"round": number, **account(spent, plan.primary.delta)})
     return table
 
 
@@ -78,15 +78,15 @@ def account(spent: Composition, delta: float) -> dict[str, Any]:
 def averaged(job: Job, plan: ReleasePlan) -> Mechanism:
     """The run's mechanism in the unit of the average over all parties, the grid's share included.
 
-    For tables and reports; the run itself draws integers with `plan.mechanism`. Noise that is
-    added in the parties is stated as it is there.
+    For tables and reports; the run itself draws integers (`ReleasePlan.draw`). Noise that is added
+    in the parties is stated as it is there.
     """
-    if plan.noise_point is NoisePoint.PARTY:
-        return plan.mechanism
+    if plan.primary.noise_point is NoisePoint.PARTY:
+        return plan.primary.mechanism
     grid_units = 2.0**plan.encoding.scale_bits * plan.parties
     return mechanism_for(
         job,
-        sensitivity=plan.mechanism.sensitivity / grid_units,
+        sensitivity=plan.primary.mechanism.sensitivity / grid_units,
         dimension=plan.dimension,
-        law=plan.mechanism.law,
+        law=plan.primary.mechanism.law,
     )

@@ -22,7 +22,7 @@ def fraction_deviation(plan: ReleasePlan, *, parties: int) -> float | None:
 
     With uniform weights for parties of the least size: at most that.
     """
-    steps = plan.mechanism
+    steps = plan.primary.mechanism
     if not isinstance(steps, PartySteps) or not steps.clipped_share:
         return None
     records = plan.mean_records if plan.weights == "size" else plan.min_records

@@ -55,7 +55,7 @@ def run_summary(
         components: parties and traffic of the private components' release, if there was one.
     """
     progress = outcome.progress
-    spent = account(progress.spent, plan.delta)
+    spent = account(progress.spent[plan.primary.unit], plan.primary.delta)
     noise = averaged(job, plan)
     seconds_by_round = [line["seconds"] for line in progress.lines]
     summary: dict[str, Any] = {
@@ -79,22 +79,23 @@ def run_summary(
         "rounds": job.rounds,
         "rounds_done": progress.done,
         "epsilon": spent["epsilon_charged"],
-        "delta": plan.delta,
+        "delta": plan.primary.delta,
         "epsilon_budget": job.privacy.epsilon,
         "delta_budget": job.privacy.delta,
         "rho": spent["rho"],
         "epsilon_by_conversion": spent["epsilon"],
         "conversion": spent["conversion"],
-        "unit": str(plan.unit),
-        "neighbouring": str(plan.neighbouring),
-        "calibration": plan.calibration,
+        "unit": str(plan.primary.unit),
+        "neighbouring": str(plan.primary.neighbouring),
+        "calibration": plan.primary.calibration,
         "noise": {
-            "law": plan.mechanism.law,
+            "law": plan.primary.mechanism.law,
             "scale": noise.scale,
-            "scale_of_sum": noise.scale * (plan.parties if plan.noise_point == "server" else 1),
+            "scale_of_sum": noise.scale
+            * (plan.parties if plan.primary.noise_point == "server" else 1),
             "expected_norm": noise.expected_norm(),
             "sensitivity": noise.sensitivity,
-            "point": str(plan.noise_point),
+            "point": str(plan.primary.noise_point),
             "seeded": job.seed is not None,
         },
         "secure_aggregation": {

@@ -12,6 +12,7 @@ from typing import Any
 
 from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.guarantee import Unit
 from parley.server.jobs.job import Job
 from parley.server.planning.release import account
 from parley.server.rounds.loop import Progress
@@ -21,10 +22,10 @@ __all__ = ["record_bounds", "two_units_facts"]
 
 def two_units_facts(job: Job, plan: ReleasePlan, progress: Progress) -> dict[str, Any]:
     """Both parts of the summary; empty for a plan with one guarantee."""
-    party, budget = plan.party_level, job.party_budget
-    if party is None or budget is None:
+    party, budget = plan.of(Unit.PARTY), job.budget(Unit.PARTY)
+    if party is None or budget is None or party is plan.primary:
         return {}
-    spent = account(progress.party_spent, party.delta)
+    spent = account(progress.spent[party.unit], party.delta)
     grid_units = 2.0**plan.encoding.scale_bits
     scale, norm = party.mechanism.scale, party.mechanism.expected_norm()
     return {
@@ -33,8 +34,8 @@ def two_units_facts(job: Job, plan: ReleasePlan, progress: Progress) -> dict[str
             "neighbouring": str(party.neighbouring),
             "epsilon": spent["epsilon_charged"],
             "delta": party.delta,
-            "epsilon_budget": budget[0],
-            "delta_budget": budget[1],
+            "epsilon_budget": budget.epsilon,
+            "delta_budget": budget.delta,
             "rho": spent["rho"],
             "epsilon_by_conversion": spent["epsilon"],
             "conversion": spent["conversion"],
@@ -45,7 +46,7 @@ def two_units_facts(job: Job, plan: ReleasePlan, progress: Progress) -> dict[str
                 "scale_of_sum": scale / grid_units,
                 "expected_norm": norm / grid_units / plan.parties,
                 "sensitivity": party.mechanism.sensitivity / grid_units / plan.parties,
-                "point": "server",
+                "point": str(party.noise_point),
             },
         },
         "record_bounds": record_bounds(plan, rounds=progress.done),
@@ -54,11 +55,11 @@ def two_units_facts(job: Job, plan: ReleasePlan, progress: Progress) -> dict[str
 
 def record_bounds(plan: ReleasePlan, *, rounds: int) -> dict[str, Any]:
     """ε of one record by the DP-SGD in its party (inner) and by the noise on the sum (outer)."""
-    party = plan.party_level
-    if party is None:
-        raise ValueError("Expected a plan with a party-level guarantee, got one without.")
-    bounds: dict[str, Any] = {"charged": "outer" if party.covers_records else "inner"}
-    for name, event in (("inner", plan.mechanism.event()), ("outer", party.event)):
-        conversion, epsilon = Composition.empty().add(event, count=rounds).epsilon(plan.delta)
+    inner, outer = plan.guarantees
+    charged = plan.charged_by(inner.unit)
+    bounds: dict[str, Any] = {"charged": "inner" if charged is inner else "outer"}
+    for name, each in (("inner", inner), ("outer", outer)):
+        spent = Composition.empty().add(each.event, count=rounds)
+        conversion, epsilon = spent.epsilon(inner.delta)
         bounds[name] = {"epsilon": epsilon, "conversion": conversion}
     return bounds

@@ -106,7 +106,7 @@ def coordinate(
         components = public_components(job, features=features)
     data = fingerprint or f"deployment:{deployment.consortium}:{dataset_name(job)}"
     budgets = budgets_of(job, plan, data)
-    before = None if ahead is None else ahead.plan.event
+    before = None if ahead is None else ahead.plan.event(ahead.plan.primary.unit)
     check_affordable(job, plan, budgets, before=before)
 
     def cohort_of(

@@ -11,8 +11,8 @@ under the same entry, so nothing is released twice under one entry and nothing i
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ import numpy as np
 from parley.client.algorithms.base import FederatedAlgorithm, State
 from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.ledger import (
     BudgetExceeded,
     Entry,
@@ -59,16 +60,14 @@ class Progress:
     Attributes:
         done: rounds committed.
         state: the algorithm's state after them.
-        spent: what they compose to.
-        party_spent: what they compose to for a party, where the plan has two guarantees.
+        spent: what they compose to, for each unit of the plan.
         lines: their lines of `rounds.jsonl`.
     """
 
     done: int
     state: State
-    spent: Composition
+    spent: Mapping[Unit, Composition]
     lines: list[dict[str, Any]]
-    party_spent: Composition = field(default_factory=Composition.empty)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,11 +104,10 @@ def run_rounds(
         LedgerCorrupt: the first release was made before.
         LedgerError, EncodingError: nothing of the round at hand was released.
     """
-    done, state, spent, lines = start.done, start.state, start.spent, list(start.lines)
-    party_spent = start.party_spent
+    done, state, spent, lines = start.done, start.state, dict(start.spent), list(start.lines)
 
     def progress() -> Progress:
-        return Progress(done=done, state=state, spent=spent, lines=lines, party_spent=party_spent)
+        return Progress(done=done, state=state, spent=spent, lines=lines)
 
     if done >= rounds:
         return Outcome(status="complete", reason="", progress=progress())
@@ -130,12 +128,11 @@ def run_rounds(
         # The noise is an integer vector, added outside the ring, where it cannot wrap.
         noisy = now.encoding.decode(total.total) + now.draw(noise(number))
         state = algorithm.update(state, now.encoding.to_float(noisy) / total.weight)
-        spent = spent.add(now.event)
+        spent = {unit: spent[unit].add(now.event(unit)) for unit in now.units}
         figures = cohort.evaluate(algorithm.model_of(state), round_number=number)
-        accounting = account(spent, plan.delta)
-        if now.party_level is not None:
-            party_spent = party_spent.add(now.party_level.event)
-            accounting["party_level"] = account(party_spent, now.party_level.delta)
+        accounting = account(spent[plan.primary.unit], plan.primary.delta)
+        for other in plan.guarantees[1:]:
+            accounting[f"{other.unit}_level"] = account(spent[other.unit], other.delta)
         public = accounting | algorithm.released(state)
         line = _line(number, total, public, figures, time.perf_counter() - began)
         checkpoint = save_state(state)
@@ -223,9 +220,11 @@ def resume_point(
         if recorded.entry.dataset == dataset:
             lines.append(recorded.outcome["line"])
     stored = ledger.checkpoint(plan.run_id)
-    before = before or Composition.empty()
+    spent = {unit: Composition.empty() for unit in plan.units}
+    if before is not None:
+        spent[plan.primary.unit] = before
     if stored is None:
-        return Progress(done=0, state=algorithm.init(), spent=before, lines=[])
+        return Progress(done=0, state=algorithm.init(), spent=spent, lines=[])
     done, state = stored.release, load_state(stored.data)
     given = algorithm.init().get("components")
     if given is not None and not np.array_equal(given, state["components"]):
@@ -233,15 +232,11 @@ def resume_point(
             f"Expected the principal components that run {plan.run_id} began with, got others: "
             "model.pca-file or the held-out records were changed since."
         )
-    party_spent = Composition.empty()
-    if plan.party_level is not None:
-        party_spent = party_spent.add(plan.party_level.event, count=done)
     return Progress(
         done=done,
         state=state,
-        spent=before.add(plan.event, count=done),
+        spent={unit: each.add(plan.event(unit), count=done) for unit, each in spent.items()},
         lines=lines,
-        party_spent=party_spent,
     )
 
 

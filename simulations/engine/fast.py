@@ -99,8 +99,8 @@ def simulate(
         Ledger.open(job.privacy.ledger or folder.ledger_path, create=resume is None) as ledger,
         ExitStack() as stack,
     ):
-        budget, *others = registered(ledger, budgets)
-        party_budget = others[0] if others else None
+        known_budgets = registered(ledger, budgets)
+        budget = known_budgets[0]
         if resume is None:
             folder.commission()
         known = ledger.entries(folder.run_id)
@@ -132,12 +132,8 @@ def simulate(
                 block=experiment.block,
                 algorithm=algorithm,
                 policy=PartyPolicy(
-                    epsilon=budget.epsilon,
-                    delta=budget.delta,
-                    units=frozenset({plan.unit}),
-                    neighbouring=frozenset({plan.neighbouring}),
-                    party_epsilon=party_budget.epsilon if party_budget else None,
-                    party_delta=party_budget.delta if party_budget else 0.0,
+                    budgets={each.unit: (each.epsilon, each.delta) for each in known_budgets},
+                    neighbouring=frozenset({plan.primary.neighbouring}),
                 ),
                 before=before,
             ),

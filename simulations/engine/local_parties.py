@@ -89,10 +89,8 @@ def _consent(job: Job, experiment: Experiment) -> Consent:
     ahead = release_ahead(job, features=features, federation=experiment.federation, rounds=plan)
     if ahead is not None:
         plans.append(ahead.plan)
-    laws = {each.mechanism.law for each in plans}
-    if plan.party_level is not None:
-        laws |= {plan.party_level.mechanism.law}
-    own, *of_parties = budgets_of(job, plan, experiment.fingerprint)
+    guarantees = [guarantee for each in plans for guarantee in each.guarantees]
+    own, *others = budgets_of(job, plan, experiment.fingerprint)
     facts: dict[str, Any] = {
         "prepared": "records.npz",
         "classes": _classes(job, experiment.model),
@@ -101,19 +99,19 @@ def _consent(job: Job, experiment: Experiment) -> Consent:
         "unit": own.unit,
         "neighbouring": own.neighbouring,
     }
-    for each in of_parties:
-        facts |= {"party-epsilon": each.epsilon, "party-delta": each.delta}
+    for each in others:
+        facts |= {f"{each.unit}-epsilon": each.epsilon, f"{each.unit}-delta": each.delta}
     dataset = DataSet.model_validate(facts)
     return Consent.model_validate(
         {
             "min-survivors": plan.min_survivors,
             "corrupt": job.corrupt,
             "confirm-survivors": settings.dropouts == "robust" and settings.confirm_survivors,
-            "insist-on-inner": plan.party_level is None or not plan.party_level.covers_records,
+            "insist-on-inner": plan.charged_by(plan.primary.unit) is plan.primary,
             # A grid that the job sets by hand is its owner's, who is the parties', too.
             "insist-on-fine-grid": (settings.ring_bits, settings.scale_bits) == ("auto", "auto"),
-            "laws": sorted(laws),
-            "calibrations": sorted({each.calibration for each in plans}),
+            "laws": sorted({each.mechanism.law for each in guarantees}),
+            "calibrations": sorted({each.calibration for each in guarantees}),
             "algorithms": [each.algorithm for each in plans],
             "models": [job.model.kind],
             "largest-model": max(each.dimension for each in plans),

@@ -99,15 +99,14 @@ def prepare_network(
     before = Composition.empty()
     told: dict[str, Any] = {}
     if ahead is not None:
-        before = before.add(ahead.plan.event)
+        before = before.add(ahead.plan.event(ahead.plan.primary.unit))
         block, moments, release = experiment.block, ahead.moments, ahead.plan
 
         def cohort() -> AbstractContextManager[BlockCohort]:
             policy = PartyPolicy(
-                epsilon=math.inf,  # the ledger charges it
-                delta=plan.delta,
-                units=frozenset({plan.unit}),
-                neighbouring=frozenset({plan.neighbouring}),
+                # The ledger charges it.
+                budgets={release.primary.unit: (math.inf, release.primary.delta)},
+                neighbouring=frozenset({plan.primary.neighbouring}),
             )
             return nullcontext(
                 BlockCohort(

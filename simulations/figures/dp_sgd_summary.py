@@ -36,11 +36,11 @@ def dp_sgd_facts(
         records: `[B]` its number of records, known to a simulation alone.
         before: what every party was charged before the first round.
     """
-    mechanism = plan.mechanism
+    mechanism = plan.primary.mechanism
     if not isinstance(mechanism, PartySteps):
         return None
     accounts = {
-        int(count): before.add(mechanism.event(), count=int(count)).epsilons(plan.delta)
+        int(count): before.add(mechanism.event(), count=int(count)).epsilons(plan.primary.delta)
         for count in np.unique(answered)
     }
     parties = [

@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import save
 
 from parley.client.algorithms.registry import describe_task, task_from
-from parley.privacy.accounting.guarantee import NoisePoint, Unit
+from parley.privacy.accounting.guarantee import Adversary, NoisePoint, Unit
 from parley.secure_agg.encoding import FixedPoint
 from parley.server.jobs.file import load_job
 from parley.server.planning.principal_components import release_ahead
@@ -54,17 +54,20 @@ def test_an_honest_release_is_accepted_and_its_task_travels(world, ahead, wired)
 
 
 def mechanism(plan, **changes):
-    return replace(plan, mechanism=replace(plan.mechanism, **changes))
+    return plan.with_primary(mechanism=replace(plan.primary.mechanism, **changes))
 
 
 CLAIMS = {
-    "half the sensitivity": (lambda p: replace(p, sensitivity=p.sensitivity / 2), "sensitivity"),
+    "half the sensitivity": (
+        lambda p: p.with_primary(sensitivity=p.primary.sensitivity / 2),
+        "sensitivity",
+    ),
     "half the noise's": (
-        lambda p: mechanism(p, sensitivity=p.mechanism.sensitivity / 2),
+        lambda p: mechanism(p, sensitivity=p.primary.mechanism.sensitivity / 2),
         "sensitivity",
     ),
     "no share of the grid": (
-        lambda p: mechanism(p, sensitivity=p.encoding.scale * p.sensitivity),
+        lambda p: mechanism(p, sensitivity=p.encoding.scale * p.primary.sensitivity),
         "sensitivity",
     ),
     "a grid that is too short": (
@@ -77,9 +80,12 @@ CLAIMS = {
     ),
     "weights": (lambda p: replace(p, weights="size"), "sensitivity"),
     "a round": (lambda p: p.at_round(1), "wrong-run"),
-    "noise elsewhere": (lambda p: replace(p, noise_point=NoisePoint.PARTY), "mechanism"),
-    "another unit": (lambda p: replace(p, unit=Unit.PARTY), "unit"),
-    "clipped records": (lambda p: replace(p, clip_norm=0.5), "sensitivity"),
+    "noise elsewhere": (
+        lambda p: p.with_primary(noise_point=NoisePoint.PARTY, against=Adversary.COALITION),
+        "mechanism",
+    ),
+    "another unit": (lambda p: p.with_primary(unit=Unit.PARTY, charges=(Unit.PARTY,)), "unit"),
+    "clipped records": (lambda p: p.with_primary(clip_norm=0.5), "sensitivity"),
 }
 
 

@@ -100,7 +100,7 @@ def world(name: str):
     return block, algorithm, plan.at_round(1)
 
 
-POLICY = PartyPolicy(epsilon=np.inf, delta=1e-5, units=frozenset(Unit), party_epsilon=np.inf)
+POLICY = PartyPolicy(budgets=dict.fromkeys(Unit, (np.inf, 1e-5)))
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")

@@ -11,6 +11,7 @@ from parley.client.algorithms.registry import describe_task
 from parley.client.contract.grid import LARGEST_INFLATION, noise_tail
 from parley.client.data.block import PartyBlock
 from parley.client.party.block_session import PartyPolicy, PartySession
+from parley.privacy.accounting.guarantee import Unit
 from parley.secure_agg.encoding import FixedPoint, RingTooSmall
 from parley.server.jobs.file import load_job
 from parley.server.planning.release import Federation, algorithm_for, model_for, plan_release
@@ -69,10 +70,13 @@ def coarser(plan, bits):
         return replace(noise, sensitivity=wide, sigma=noise.sigma * wide / noise.sensitivity)
 
     plan = replace(plan, encoding=replace(plan.encoding, scale_bits=bits))
-    if plan.party_level is not None:
-        level = replace(plan.party_level, mechanism=scaled(plan.party_level.mechanism))
-        return replace(plan, party_level=level)
-    return plan if plan.noise_point == "party" else replace(plan, mechanism=scaled(plan.mechanism))
+    return replace(
+        plan,
+        guarantees=tuple(
+            replace(each, mechanism=scaled(each.mechanism)) if each in plan.on_sum else each
+            for each in plan.guarantees
+        ),
+    )
 
 
 def test_every_honest_plan_has_the_grid_that_parties_derive(worlds):
@@ -87,7 +91,9 @@ def test_a_grid_on_which_only_the_largest_party_shows_is_refused(worlds, wired):
         rows, labels = wired.rows_of(i, size)
         block = PartyBlock(features=rows, labels=labels, offsets=np.array([0, size]))
         session = PartySession(
-            block=block, algorithm=world.algorithm, policy=PartyPolicy(epsilon=50, delta=1e-5)
+            block=block,
+            algorithm=world.algorithm,
+            policy=PartyPolicy(budgets={Unit.RECORD: (50, 1e-5)}),
         )
         vectors.append(session.answer(plan, world.algorithm.init()).encoded[0])
     # It is a sum of one: the others' contributions round to nothing.
@@ -117,7 +123,7 @@ def test_a_ring_without_a_fine_enough_grid_is_refused_unless_the_owner_allows_it
         reopen=False,
     )
     plan = world.plan
-    assert plan.encoding.inflation(plan.sensitivity, plan.dimension) > LARGEST_INFLATION
+    assert plan.encoding.inflation(plan.primary.sensitivity, plan.dimension) > LARGEST_INFLATION
     assert joins(world) == "grid"
     world.consent({"insist-on-fine-grid": False})
     world.services = [world.open(i) for i in range(world.count)]
@@ -150,9 +156,9 @@ def test_the_rule_holds_for_the_noise_of_every_law(law, ring):
         federation = Federation.of_sizes(np.arange(50, 50 + parties))
         algorithm = algorithm_for(job, model_for(job, features=30, classes=0), federation)
         plan = plan_release(job, algorithm=algorithm, federation=federation)
-        assert plan.encoding.finest(parties, noise_tail(plan.mechanism))
+        assert plan.encoding.finest(parties, noise_tail(plan.primary.mechanism))
         grid = replace(plan.encoding, scale_bits=plan.encoding.scale_bits - 2)
-        assert not grid.finest(parties, noise_tail(plan.mechanism) / 4)
+        assert not grid.finest(parties, noise_tail(plan.primary.mechanism) / 4)
 
 
 @settings(deadline=None, max_examples=200)
@@ -246,11 +252,12 @@ def test_an_optimum_that_is_certified_wherever_it_starts_is_refused(worlds):
     wider = (1 + 1e6) / (1 + world.algorithm.tolerance)
     plan = world.plan
     plan = replace(
-        plan,
-        sensitivity=plan.sensitivity * wider,
+        plan.with_primary(
+            sensitivity=plan.primary.sensitivity * wider,
+            mechanism=replace(plan.primary.mechanism, sensitivity=1e12),
+        ),
         tolerance=1e6 * loose.lipschitz,
         encoding=replace(plan.encoding, bound=loose.bound, scale_bits=0, ring_bits=64),
-        mechanism=replace(plan.mechanism, sensitivity=1e12),
     )
     assert joins(world, plan=plan, task=describe_task(loose)) == "degenerate"
 
@@ -258,7 +265,7 @@ def test_an_optimum_that_is_certified_wherever_it_starts_is_refused(worlds):
 def test_the_ring_keeps_room_for_the_noise_that_parties_derive(worlds):
     plan = worlds["gradients"].plan
     grid = plan.encoding
-    grid.check_capacity(plan.parties, noise_tail(plan.mechanism))
+    grid.check_capacity(plan.parties, noise_tail(plan.primary.mechanism))
     twice = coarser(plan, grid.scale_bits + 1)
     with pytest.raises(RingTooSmall):
-        twice.encoding.check_capacity(plan.parties, noise_tail(twice.mechanism))
+        twice.encoding.check_capacity(plan.parties, noise_tail(twice.primary.mechanism))

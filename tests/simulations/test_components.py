@@ -73,8 +73,8 @@ def test_the_check_and_the_run_come_to_the_same(tmp_path) -> None:
     )
     before = before_rounds(job, experiment)
     check_affordable(job, plan, budgets_of(job, plan, "print"), before=before)
-    spent = Composition.empty().add(before).add(plan.event, count=2)
-    assert summary["epsilon"] == spent.epsilon(plan.delta)[1]
+    spent = Composition.empty().add(before).add(plan.event(plan.primary.unit), count=2)
+    assert summary["epsilon"] == spent.epsilon(plan.primary.delta)[1]
 
 
 def test_faults_apply_to_the_components_as_to_a_round(tmp_path) -> None:

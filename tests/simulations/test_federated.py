@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.calibration.calibration import CalibrationError
 from parley.privacy.ledger.ledger import BudgetExceeded, Ledger
 from parley.server.jobs.file import load_job
@@ -139,7 +140,7 @@ def test_a_party_refuses_beyond_its_own_budget() -> None:
     session = PartySession(
         block=experiment.block,
         algorithm=algorithm,
-        policy=PartyPolicy(epsilon=0.6, delta=1e-5),
+        policy=PartyPolicy(budgets={Unit.RECORD: (0.6, 1e-5)}),
     )
     state = algorithm.init()
     answered = 0
@@ -150,7 +151,7 @@ def test_a_party_refuses_beyond_its_own_budget() -> None:
     from parley.privacy.accounting.composition import Composition
 
     def spent(count: int) -> float:
-        return Composition.empty().add(plan.event, count=count).epsilon(1e-5)[1]
+        return Composition.empty().add(plan.event(plan.primary.unit), count=count).epsilon(1e-5)[1]
 
     assert spent(answered) <= 0.6 < spent(answered + 1)
 

@@ -108,10 +108,10 @@ def test_records_are_charged_by_the_lower_of_the_two_bounds(tmp_path, relation) 
     more = [f"privacy.neighbouring={relation}", "parties.min-records=151"]
     cheap = [*more, "privacy.party-epsilon=1", "privacy.party-delta=1e-5"]
     _, _, _, plan = planned(*cheap)
-    assert plan.party_level.covers_records
-    assert plan.event == plan.party_level.event
+    assert plan.charged_by(Unit.RECORD) is plan.of(Unit.PARTY)
+    assert plan.event(Unit.RECORD) == plan.event(Unit.PARTY)
     # Not both the lower bound and a wider release: the entry says which bound, whose noise.
-    facts = plan.facts()
+    facts = plan.facts(Unit.RECORD)
     assert facts["bound"].startswith("outer")
     assert (facts["unit"], facts["neighbouring"]) == ("record", relation)
     assert (facts["noise_point"], facts["noise_law"]) == ("server", "gaussian")
@@ -123,14 +123,14 @@ def test_records_are_charged_by_the_lower_of_the_two_bounds(tmp_path, relation) 
     # The parties' own accounts stay those of their steps: they hold against the server too.
     assert summary["dp_sgd"]["largest"]["pld"] == bounds["inner"]["epsilon"]
     _, _, _, wide = planned(*more)
-    assert not wide.party_level.covers_records
+    assert wide.charged_by(Unit.RECORD) is wide.primary
 
 
 def test_the_outer_bound_is_one_gaussian_of_all_rounds() -> None:
     _, _, algorithm, plan = planned("algorithm.rounds=9", "dp-sgd.party-clip-norm=0.5")
-    noise = plan.party_level.mechanism
+    noise = plan.of(Unit.PARTY).mechanism
     scale = 2.0**plan.encoding.scale_bits
-    assert plan.party_level.sensitivity == 1.0
+    assert plan.of(Unit.PARTY).sensitivity == 1.0
     assert noise.sensitivity == scale * 1.0 + math.sqrt(plan.dimension)
     from parley.privacy.accounting.zcdp import gaussian_epsilon
 
@@ -162,7 +162,7 @@ def test_both_noises_have_their_scale_and_no_other() -> None:
         sums.append(values.sum(axis=0) + drawn)
     sizes = experiment.block.sizes
     inner = math.sqrt(sum((0.01 * 5 * 1.0 / n) ** 2 for n in sizes))
-    outer = plan.party_level.mechanism.sigma / 2.0**plan.encoding.scale_bits
+    outer = plan.of(Unit.PARTY).mechanism.sigma / 2.0**plan.encoding.scale_bits
     assert 0.5 < inner / outer < 2  # either one missing would be seen
     difference = (np.array(sums[1::2]) - np.array(sums[::2])).ravel() / math.sqrt(2)
 
@@ -300,21 +300,21 @@ def test_a_partys_budget_is_not_opened_on_data_that_released_without_one(tmp_pat
 def test_a_party_accepts_two_budgets_only_where_its_owner_set_both() -> None:
     _, experiment, algorithm, plan = planned("dp-sgd.noise-multiplier=6")
 
-    def answered(**policy) -> int:
+    def answered(others) -> int:
         session = PartySession(
             block=experiment.block,
             algorithm=algorithm,
-            policy=PartyPolicy(epsilon=50.0, delta=1e-5, **policy),
+            policy=PartyPolicy(budgets={Unit.RECORD: (50.0, 1e-5), **others}),
         )
         state, count = algorithm.init(), 0
         while not session.answer(plan, state).refused:
             count += 1
         return count
 
-    assert answered() == 0
-    assert answered(party_epsilon=5.0, party_delta=1e-4) == 2
-    assert plan.party_level.unit is Unit.PARTY
-    assert plan.party_level.neighbouring is Neighbouring.REPLACE_ONE
+    assert answered({}) == 0
+    assert answered({Unit.PARTY: (5.0, 1e-4)}) == 2
+    assert plan.units == (Unit.RECORD, Unit.PARTY)
+    assert plan.of(Unit.PARTY).neighbouring is Neighbouring.REPLACE_ONE
 
 
 @pytest.mark.parametrize(
@@ -342,7 +342,7 @@ def test_keys_that_contradict_two_units_are_refused(overrides, message) -> None:
 def test_an_inner_noise_that_costs_more_is_allowed_where_the_outer_bound_is_charged() -> None:
     weak = ["dp-sgd.noise-multiplier=0.5", "privacy.party-epsilon=1.5"]
     _, _, _, plan = planned(*weak, "privacy.party-delta=1e-5")
-    assert plan.party_level.covers_records
+    assert plan.charged_by(Unit.RECORD) is plan.of(Unit.PARTY)
 
 
 def test_a_job_dearer_than_the_partys_budget_over_all_runs_is_refused(tmp_path) -> None:
@@ -358,6 +358,6 @@ def test_the_printed_job_has_both_budgets_and_reads_back() -> None:
     text = render_job(job)
     assert "party-epsilon = 5.0" in text
     assert load_job(values=tomllib.loads(text)) == job
-    assert job.party_budget == (5.0, 1e-4)
+    assert [(x.epsilon, x.delta) for x in job.budgets] == [(2.0, 1e-5), (5.0, 1e-4)]
     same = load_job(overrides=[*BASE, "privacy.party-epsilon=auto", "privacy.party-delta=auto"])
-    assert same.party_budget == (2.0, 1e-5)
+    assert [(x.epsilon, x.delta) for x in same.budgets] == [(2.0, 1e-5)] * 2

@@ -125,12 +125,12 @@ def test_parties_alone_draw_from_one_seed_what_is_their_own():
 
 def test_the_digest_binds_the_noise_law():
     _, plan = made()
-    gaussian = plan.mechanism
+    gaussian = plan.primary.mechanism
     assert isinstance(gaussian, Gaussian)
     discrete = DiscreteGaussian(
         sensitivity=gaussian.sensitivity, sigma=gaussian.sigma, dimension=gaussian.dimension
     )
-    assert replace(plan, mechanism=discrete).digest() != plan.digest()
+    assert plan.with_primary(mechanism=discrete).digest() != plan.digest()
 
 
 _WRONG = st.sampled_from(

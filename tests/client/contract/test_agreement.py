@@ -19,6 +19,7 @@ from parley.client.data.block import PartyBlock
 from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.client.party.consent import Consent, Declined, render_consent
 from parley.client.party.requests import _KEYS
+from parley.privacy.accounting.guarantee import Unit
 from parley.secure_agg.messages import Roster, RoundStart, decode, encode
 
 NETWORK = ("algorithm.kind=fedavg", "model.kind=mlp", "model.hidden=[3]", "dp-sgd.local-steps=2")
@@ -162,6 +163,10 @@ def test_the_content_of_two_rounds_is_the_same_whatever_they_are_called(wired, t
     for path, value in leaves(agreed):
         one = changed(agreed, path, other(value))
         named = path[0] in NAMES or path in (("plan", "run_id"), ("plan", "round_number"))
+        if path[:2] == ("plan", "guarantees") and path[3] in ("unit", "charges"):
+            with pytest.raises(ValueError, match="each charged once"):
+                one.content()  # A plan that contradicts itself has none.
+            continue
         assert (one.content() == agreed.content()) == named, path
 
 
@@ -221,7 +226,9 @@ def contributions(world, wired):
         rows, labels = wired.rows_of(i, world.sizes[i])
         block = PartyBlock(features=rows, labels=labels, offsets=np.array([0, len(labels)]))
         session = PartySession(
-            block=block, algorithm=world.algorithm, policy=PartyPolicy(epsilon=50, delta=1e-5)
+            block=block,
+            algorithm=world.algorithm,
+            policy=PartyPolicy(budgets={Unit.RECORD: (50, 1e-5)}),
         )
         vectors.append(session.answer(world.plan.at_round(1), world.algorithm.init()).encoded[0])
     return vectors
@@ -242,7 +249,7 @@ def task(world, **settings):
 
 
 def another_plan(world, **changes):
-    return {"plan": replace(world.plan, **changes).to_json()}
+    return {"plan": world.plan.with_primary(**changes).to_json()}
 
 
 LIES = {
@@ -263,7 +270,10 @@ LIES = {
         },
         None,
     ),
-    "the noise": (lambda w: another_plan(w, sensitivity=w.plan.sensitivity * 1.5), "sensitivity"),
+    "the noise": (
+        lambda w: another_plan(w, sensitivity=w.plan.primary.sensitivity * 1.5),
+        "sensitivity",
+    ),
     "the delta": (lambda w: another_plan(w, delta=2e-5), None),
 }
 
@@ -406,10 +416,10 @@ def test_records_are_not_charged_by_noise_that_only_the_server_adds(tmp_path, wi
     outer += ("dp-sgd.noise-multiplier=0.6",)
     data = {"party-epsilon": 50.0, "party-delta": 1e-5}
     world = wired.World(tmp_path, overrides=outer, reopen=False, **data)
-    assert world.plan.party_level.covers_records
+    assert world.plan.charged_by(Unit.RECORD) is world.plan.of(Unit.PARTY)
     assert wired.reason(world.ask(0, "join", **world.join_head())) == "record-bound"
     world.propose(*outer, "privacy.record-bound=inner")
-    assert not world.plan.party_level.covers_records
+    assert world.plan.charged_by(Unit.RECORD) is world.plan.primary
     wired.ok(world.ask(0, "join", **world.join_head("0b" * 16)))
     world.consent({"insist-on-inner": False}, **data)
     world.services = [world.open(i) for i in range(world.count)]

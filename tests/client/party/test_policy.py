@@ -8,6 +8,7 @@ import pytest
 
 from parley.client.algorithms.registry import describe_task
 from parley.client.contract.protocol import WIRE_VERSION
+from parley.privacy.accounting.guarantee import Adversary, Neighbouring, NoisePoint, Unit
 from parley.privacy.mechanisms.table import LaplaceAsPrinted
 from parley.secure_agg.interface import DropoutPolicy
 
@@ -45,17 +46,20 @@ def test_the_honest_proposals_are_accepted(world, network_world, counting_world,
 
 
 def mechanism(plan, **changes):
-    return replace(plan, mechanism=replace(plan.mechanism, **changes))
+    return plan.with_primary(mechanism=replace(plan.primary.mechanism, **changes))
 
 
 CLAIMS = {
-    "half the sensitivity": (lambda p: replace(p, sensitivity=p.sensitivity / 2), "sensitivity"),
+    "half the sensitivity": (
+        lambda p: p.with_primary(sensitivity=p.primary.sensitivity / 2),
+        "sensitivity",
+    ),
     "half the noise's": (
-        lambda p: mechanism(p, sensitivity=p.mechanism.sensitivity / 2),
+        lambda p: mechanism(p, sensitivity=p.primary.mechanism.sensitivity / 2),
         "sensitivity",
     ),
     "no share of the grid": (
-        lambda p: mechanism(p, sensitivity=p.encoding.scale * p.sensitivity),
+        lambda p: mechanism(p, sensitivity=p.encoding.scale * p.primary.sensitivity),
         "sensitivity",
     ),
     "a shorter gradient": (lambda p: replace(p, lipschitz=p.lipschitz / 2), "sensitivity"),
@@ -67,21 +71,20 @@ CLAIMS = {
     ),
     "a sum that wraps around": (
         lambda p: replace(
-            p,
+            mechanism(p, sensitivity=1e12),
             encoding=replace(
                 p.encoding, scale_bits=30 - int(np.ceil(np.log2(p.encoding.bound))), ring_bits=32
             ),
-            mechanism=replace(p.mechanism, sensitivity=1e12),
         ),
         "sensitivity",
     ),
     "another dimension": (
-        lambda p: replace(p, dimension=6, mechanism=replace(p.mechanism, dimension=6)),
+        lambda p: replace(mechanism(p, dimension=6), dimension=6),
         "model",
     ),
-    "another unit": (lambda p: replace(p, unit=type(p.unit)("party")), "unit"),
+    "another unit": (lambda p: p.with_primary(unit=Unit.PARTY, charges=(Unit.PARTY,)), "unit"),
     "another relation": (
-        lambda p: replace(p, neighbouring=type(p.neighbouring)("add-or-remove-one")),
+        lambda p: p.with_primary(neighbouring=Neighbouring.ADD_OR_REMOVE_ONE),
         "neighbouring",
     ),
     "a sum of one": (lambda p: replace(p, min_survivors=1), "cohort-too-small"),
@@ -90,24 +93,23 @@ CLAIMS = {
         "cohort-too-small",
     ),
     "a law that is not accepted": (
-        lambda p: replace(
-            p,
+        lambda p: p.with_primary(
             mechanism=LaplaceAsPrinted(
-                sensitivity=p.mechanism.sensitivity, dimension=p.dimension, epsilon=0.1
+                sensitivity=p.primary.mechanism.sensitivity, dimension=p.dimension, epsilon=0.1
             ),
         ),
         "mechanism",
     ),
     "noise inside the party": (
-        lambda p: replace(p, noise_point=type(p.noise_point)("party")),
+        lambda p: p.with_primary(noise_point=NoisePoint.PARTY, against=Adversary.COALITION),
         "mechanism",
     ),
     "noise in shares": (
-        lambda p: replace(p, noise_point=type(p.noise_point)("share")),
+        lambda p: p.with_primary(noise_point=NoisePoint.SHARE, against=Adversary.COALITION),
         "mechanism",
     ),
     "a calibration that is not accepted": (
-        lambda p: replace(p, calibration="as-printed"),
+        lambda p: p.with_primary(calibration="as-printed"),
         "calibration",
     ),
     "noise from a seed": (lambda p: replace(p, seeded=True), "seeded-noise"),
@@ -136,9 +138,12 @@ def settings(world, **changes):
 def test_a_task_that_says_its_gradients_are_shorter_is_declined(world, wired):
     lying = replace(world.algorithm, lipschitz=world.algorithm.lipschitz / 10)
     task = describe_task(lying)
-    plan = replace(world.plan, sensitivity=world.plan.sensitivity / 10, lipschitz=lying.lipschitz)
+    plan = replace(
+        world.plan.with_primary(sensitivity=world.plan.primary.sensitivity / 10),
+        lipschitz=lying.lipschitz,
+    )
     assert refused(world, wired, task=task, plan=plan) == "sensitivity"
-    clipped = replace(world.plan, clip_norm=world.plan.lipschitz / 2)
+    clipped = world.plan.with_primary(clip_norm=world.plan.lipschitz / 2)
     assert refused(world, wired, plan=clipped) == "sensitivity"
 
 
@@ -193,9 +198,7 @@ def test_training_with_less_noise_than_the_plan_charges_is_declined(
 
 COUNTS = {
     "a plan without its coordinate": (
-        lambda p: replace(
-            p, dimension=p.dimension - 1, mechanism=replace(p.mechanism, dimension=p.dimension - 1)
-        ),
+        lambda p: replace(mechanism(p, dimension=p.dimension - 1), dimension=p.dimension - 1),
         "model",
     ),
     "noise of another dimension": (
@@ -205,10 +208,38 @@ COUNTS = {
     "another share": (lambda p: mechanism(p, clipped_share=0.2), "mechanism"),
     "no share": (lambda p: mechanism(p, clipped_share=0.0), "mechanism"),
     "more noise than there is": (
-        lambda p: mechanism(p, noise_multiplier=p.mechanism.gradient_multiplier),
+        lambda p: mechanism(p, noise_multiplier=p.primary.mechanism.gradient_multiplier),
         "mechanism",
     ),
 }
+
+
+CONTRADICTIONS = {
+    "what hides records charged to parties": {"charges": ["record", "party"]},
+    "a unit that nothing is charged to": {"charges": []},
+    "the server's noise against the server": {"against": "server"},
+    "no sensitivity": {"sensitivity": 0.0},
+    "all of δ": {"delta": 1.0},
+    "another adversary": {"against": "nobody"},
+    "a fact too many": {"epsilon": 1.0},
+}
+
+
+@pytest.mark.parametrize("claim", CONTRADICTIONS)
+def test_a_guarantee_that_contradicts_itself_is_no_proposal(world, wired, claim):
+    plan = world.plan.to_json()
+    first = {**plan["guarantees"][0], **CONTRADICTIONS[claim]}
+    for guarantees in ([first], [first, first], []):
+        head = world.join_head(plan={**plan, "guarantees": guarantees})
+        assert wired.reason(world.ask(0, "join", **head)) == "protocol"
+
+
+def test_a_linear_model_has_no_guarantee_for_the_whole_party(tmp_path, wired):
+    """Nobody derives a bound on what a party's gradient is, so that no noise covers it."""
+    world = wired.World(tmp_path, **{"party-epsilon": 50.0, "party-delta": 1e-5})
+    second = replace(world.plan.primary, unit=Unit.PARTY, charges=(Unit.PARTY,))
+    plan = replace(world.plan, guarantees=(world.plan.primary, second))
+    assert refused(world, wired, plan=plan) == "unit"
 
 
 @pytest.mark.parametrize("claim", COUNTS)
@@ -340,13 +371,17 @@ def test_a_mean_size_that_makes_weights_larger_than_the_plan_says_is_declined(tm
 
 @pytest.mark.parametrize(
     ("key", "value", "expected"),
-    [("unit", "party", "unit"), ("neighbouring", "add-or-remove-one", "neighbouring")],
+    [
+        ("unit", Unit.PARTY, "unit"),
+        ("neighbouring", Neighbouring.ADD_OR_REMOVE_ONE, "neighbouring"),
+    ],
 )
 def test_a_linear_model_is_proved_for_one_replaced_record_only(
     tmp_path, wired, key, value, expected
 ):
     world = wired.World(tmp_path, **{key: value})
-    other = replace(world.plan, **{key: type(getattr(world.plan, key))(value)})
+    changes = {key: value, **({"charges": (value,)} if key == "unit" else {})}
+    other = world.plan.with_primary(**changes)
     assert refused(world, wired, plan=other) == expected
 
 
@@ -362,7 +397,7 @@ def test_an_optimum_less_certain_than_the_noise_allows_for_is_declined(tmp_path,
     tighter = replace(world.plan, tolerance=world.plan.tolerance * 1e-9)
     assert refused(world, wired, plan=tighter) == "sensitivity"
     assert refused(world, wired, plan=replace(world.plan, tolerance=None)) == "algorithm"
-    assert refused(world, wired, plan=replace(world.plan, clip_norm=0.5)) == "sensitivity"
+    assert refused(world, wired, plan=world.plan.with_primary(clip_norm=0.5)) == "sensitivity"
     for key, value in {"tolerance": 1e-12, "lambda_": 1e-12}.items():
         # Problems whose certificate depends on what the records are.
         hard = replace(world.algorithm, **{key: value})

@@ -11,6 +11,7 @@ from parley.client.party import charging
 from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.client.party.storage import Keeper
 from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.ledger import Ledger
 from parley.secure_agg.interface import DropoutPolicy
 from parley.secure_agg.messages import Survivors, decode, encode
@@ -25,7 +26,9 @@ def plain_sum(world, wired, state, parties=(0, 1, 2), number=1):
         offsets=np.cumsum([0] + [len(labels) for _, labels in parts]),
     )
     session = PartySession(
-        block=block, algorithm=world.algorithm, policy=PartyPolicy(epsilon=50, delta=1e-5)
+        block=block,
+        algorithm=world.algorithm,
+        policy=PartyPolicy(budgets={Unit.RECORD: (50, 1e-5)}),
     )
     answer = session.answer(world.plan.at_round(number), state)
     return answer.encoded.sum(axis=0, dtype=answer.encoded.dtype)
@@ -105,7 +108,7 @@ def test_noise_inside_the_party_is_drawn_once_for_a_round(tmp_path, wired):
             "privacy.noise=gaussian",
         ),
     )
-    assert world.plan.noise_point == "party"
+    assert world.plan.primary.noise_point == "party"
     world.join()
 
     def kept(party=0):
@@ -143,7 +146,7 @@ def test_another_model_or_plan_for_a_round_that_was_answered_is_refused(tmp_path
     answers = world.vectors(2, state=moved, prepare=3)
     assert [wired.reason(a) for a in answers.values()] == ["plan-changed"] * 3
     # Another plan within the session, and then a whole new session with another plan.
-    other = replace(world.plan, sensitivity=world.plan.sensitivity * 2)
+    other = world.plan.with_primary(sensitivity=world.plan.primary.sensitivity * 2)
     world.prepare(3)
     answers = world.vectors(3, plan=other, prepare=None)
     assert [wired.reason(a) for a in answers.values()] == ["plan-changed"] * 3
@@ -181,14 +184,17 @@ def test_a_budget_that_another_job_took_since_declines_round_two(tmp_path, wired
 
 def for_rounds(world, count):
     """An ε between those of ⌊count⌋ and ⌊count⌋ + 1 rounds."""
-    one = world.plan.event
+    one = world.plan.event(world.plan.primary.unit)
     spent = [Composition.empty().add(one, count=n).epsilon(1e-5)[1] for n in (1, 2)]
     return spent[0] + (count - 1) * (spent[1] - spent[0])
 
 
 def test_a_job_may_not_take_more_than_its_share_though_it_lied_about_its_rounds(tmp_path, wired):
     world = wired.World(tmp_path)
-    limit = Composition.empty().add(world.plan.event, count=1).epsilon(1e-5)[1] * 1.01
+    limit = (
+        Composition.empty().add(world.plan.event(world.plan.primary.unit), count=1).epsilon(1e-5)[1]
+        * 1.01
+    )
     world.consent({}, **{"epsilon-per-job": limit})
     reply = world.ask(0, "join", **world.join_head())
     assert wired.reason(reply) == "budget-exhausted"  # it says that it wants three

@@ -61,7 +61,7 @@ def test_output_perturbation_has_the_papers_scale_with_tolerance_and_grid_on_top
     )
     printed = 2 * 1.0 / (100 * 500 * 0.01 * 0.5)
     assert averaged(job, plan).scale == pytest.approx(printed * 1.001 * (1 + plan.inflation))
-    assert plan.mechanism.law == "l2-laplace"
+    assert plan.primary.mechanism.law == "l2-laplace"
 
 
 def test_as_printed_laplace_is_charged_what_it_costs():
@@ -79,8 +79,8 @@ def test_as_printed_laplace_is_charged_what_it_costs():
 def test_size_weights_never_need_more_noise():
     _, uniform = planned(records=100)
     _, size = planned("parties.weights=size", records=100, total=50_000)
-    assert size.sensitivity == pytest.approx(2 / 500)
-    assert size.sensitivity < uniform.sensitivity
+    assert size.primary.sensitivity == pytest.approx(2 / 500)
+    assert size.primary.sensitivity < uniform.primary.sensitivity
 
 
 def test_every_prefix_of_the_rounds_is_within_the_budgets_share():
@@ -95,7 +95,7 @@ def test_every_prefix_of_the_rounds_is_within_the_budgets_share():
 def test_the_grid_and_a_whole_cohort_fit_the_ring():
     for parties in (1, 2, 1000, 100_000):
         _, plan = planned("secure-aggregation.ring-bits=64", parties=parties)
-        plan.encoding.check_capacity(parties, plan.mechanism.noise_tail(2.0**-50))
+        plan.encoding.check_capacity(parties, plan.primary.mechanism.noise_tail(2.0**-50))
 
 
 def test_what_cannot_be_given_is_refused_with_the_numbers():

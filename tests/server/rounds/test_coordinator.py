@@ -13,6 +13,7 @@ from parley.client.algorithms.registry import for_party
 from parley.client.contract.protocol import Frame, Reason, decode_frame, encode_frame, refusal
 from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.client.party.consent import load_consent, render_consent
+from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.file import load_job
 from parley.server.jobs.job import JobError
@@ -494,7 +495,7 @@ def test_real_parties_tell_the_clipped_fraction_that_their_own_steps_give(tmp_pa
         PartySession(
             block=experiment.block.take(np.array([party])),
             algorithm=for_party(algorithm, party),
-            policy=PartyPolicy(epsilon=math.inf, delta=1e-5),
+            policy=PartyPolicy(budgets={Unit.RECORD: (math.inf, 1e-5)}),
         )
         .answer(plan, start)
         .encoded[0]
