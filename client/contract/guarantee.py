@@ -141,7 +141,7 @@ class Guarantee:
 
 
 def _dp_accounting_version() -> str:
-    from importlib.metadata import version
+    from importlib.metadata import version  # noqa: PLC0415 - start-up: for ledgers alone
 
     return version("dp-accounting")
 
