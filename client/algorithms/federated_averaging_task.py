@@ -62,10 +62,9 @@ def of_task(task: Mapping[str, Any], party: Party) -> FederatedAveraging:
     Raises:
         DecodingError: not such a description, or a network that cannot be built here.
     """
-    # Imported here: torch takes a second, and the other algorithms do without.
-    from parley.client.algorithms.federated_averaging import FederatedAveraging, ServerStep
-    from parley.client.dp_sgd.training import LocalTraining
-    from parley.client.models.networks import BUILT_IN, Network, NetworkError
+    from parley.client.algorithms.federated_averaging import FederatedAveraging, ServerStep  # noqa: PLC0415 - start-up: torch takes a second
+    from parley.client.dp_sgd.training import LocalTraining  # noqa: PLC0415 - start-up: torch takes a second
+    from parley.client.models.networks import BUILT_IN, Network, NetworkError  # noqa: PLC0415 - start-up: torch takes a second
 
     if set(task) != _KEYS:
         raise DecodingError(f"Expected the keys {sorted(_KEYS)} in a fedavg task, got others.")
@@ -127,7 +126,7 @@ def check(algorithm: FederatedAveraging, plan: ReleasePlan) -> None:
     Raises:
         Declined: algorithm or degenerate.
     """
-    from parley.client.dp_sgd.ways import WayError, check_way  # torch, see `of_task`
+    from parley.client.dp_sgd.ways import WayError, check_way  # noqa: PLC0415 - start-up: torch takes a second
 
     training = algorithm.training
     if algorithm.unit is Unit.RECORD:

@@ -19,6 +19,7 @@ from parley.client.contract.plan import ReleasePlan
 from parley.client.data.block import PartyBlock
 from parley.client.models.bounded import clamp
 from parley.client.models.linear import LinearModel
+from parley.client.solvers.certified import local_optima
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.calibration.sensitivity import Weights, output_sensitivity
 
@@ -98,8 +99,6 @@ class OutputPerturbation:
 
     def local(self, state: State, block: PartyBlock, plan: ReleasePlan) -> Contribution:
         """Every party's certified optimum."""
-        # Imported here: solving needs scipy.optimize, planning does not.
-        from parley.client.solvers.certified import local_optima
 
         if plan.tolerance is None:
             raise ValueError("Expected a plan with a tolerance, got None.")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from typing import Any
 
 from parley.client.contract.decoding import DecodingError, facts_from
@@ -141,8 +142,6 @@ class Guarantee:
 
 
 def _dp_accounting_version() -> str:
-    from importlib.metadata import version  # noqa: PLC0415 - start-up: for ledgers alone
-
     return version("dp-accounting")
 
 

@@ -506,9 +506,8 @@ class Job(Section):
     @property
     def learns(self) -> str:
         """How rows and labels are prepared: linear, network or nothing."""
-        # Imported here: reading a job does without numpy, and `parley --help` is faster for it.
-        from parley.client.algorithms.own import is_own
-        from parley.client.algorithms.registry import ALGORITHMS
+        from parley.client.algorithms.own import is_own  # noqa: PLC0415 - start-up: --help reads no numpy
+        from parley.client.algorithms.registry import ALGORITHMS  # noqa: PLC0415 - start-up: --help reads no numpy
 
         kind = self.algorithm.kind
         return "nothing" if is_own(kind) else ALGORITHMS[kind].learns

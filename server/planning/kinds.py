@@ -85,15 +85,14 @@ def _output(job: Job, model: LinearModel, _: Federation | None) -> FederatedAlgo
 
 
 def _network(job: Job, features: int, classes: int) -> Any:
-    # Imported here and below: torch takes a second, and the other algorithms do without.
-    from parley.server.planning.federated_averaging import network_for
-    from parley.server.planning.principal_components import model_width
+    from parley.server.planning.federated_averaging import network_for  # noqa: PLC0415 - start-up: torch takes a second
+    from parley.server.planning.principal_components import model_width  # noqa: PLC0415 - start-up: torch takes a second
 
     return network_for(job, features=model_width(job, features), classes=classes or 2)
 
 
 def _averaging(job: Job, model: Any, federation: Federation | None) -> FederatedAlgorithm:
-    from parley.server.planning.federated_averaging import federated_algorithm
+    from parley.server.planning.federated_averaging import federated_algorithm  # noqa: PLC0415 - start-up: torch takes a second
 
     if federation is None:
         raise JobError("Expected the parties' sizes with fedavg, got none.")
@@ -101,7 +100,7 @@ def _averaging(job: Job, model: Any, federation: Federation | None) -> Federated
 
 
 def _plan_averaging(job: Job, algorithm: Any, federation: Federation, run_id: str) -> ReleasePlan:
-    from parley.server.planning.federated_averaging import plan_federated
+    from parley.server.planning.federated_averaging import plan_federated  # noqa: PLC0415 - start-up: torch takes a second
 
     return plan_federated(job, algorithm=algorithm, federation=federation, run_id=run_id)
 

@@ -97,7 +97,7 @@ Columns = dict[str, NDArray[np.generic]]
 
 
 def _breast_cancer(model_kind: str, records: int, dimension: int, seed: int) -> Columns:
-    from sklearn.datasets import load_breast_cancer
+    from sklearn.datasets import load_breast_cancer  # noqa: PLC0415 - start-up: scikit-learn takes a second
 
     data = load_breast_cancer()
     columns: Columns = {
@@ -108,7 +108,7 @@ def _breast_cancer(model_kind: str, records: int, dimension: int, seed: int) -> 
 
 
 def _digits(model_kind: str, records: int, dimension: int, seed: int) -> Columns:
-    from sklearn.datasets import load_digits
+    from sklearn.datasets import load_digits  # noqa: PLC0415 - start-up: scikit-learn takes a second
 
     data = load_digits()
     return {"image": data.images, "digit": data.target}

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from parley.client.data.records import check_label
+from parley.client.data.schema import load_schema
 from parley.server.jobs.job import Job, JobError
+from parley.simulations.data.datasets import BUNDLED, bundled_schema
 
 __all__ = ["PublicShape", "public_shape"]
 
@@ -37,9 +40,6 @@ def public_shape(job: Job) -> PublicShape:
         JobError: neither says it; the message says which key to set.
         SchemaError: the schema cannot be read.
     """
-    from parley.client.data.records import check_label
-    from parley.client.data.schema import load_schema
-    from parley.simulations.data.datasets import BUNDLED, bundled_schema
 
     source = job.data.source
     if source in BUNDLED:
