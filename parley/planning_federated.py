@@ -12,8 +12,9 @@ from parley.privacy.accounting.guarantee import Unit
 from parley.server.jobs.job import Job
 from parley.server.planning.budgets import check_delta
 from parley.server.planning.federated_averaging import federated_algorithm
-from parley.server.planning.principal_components import components_event, model_width
-from parley.server.planning.release import Federation, account, averaged, plan_release
+from parley.server.planning.principal_components import model_width
+from parley.server.planning.release import Federation, account, averaged
+from parley.server.planning.stages import spent_before, stages_of
 from parley.server.records.clipped_fraction import fraction_deviation
 from parley.server.records.two_units import record_bounds
 from parley.simulations.data.outlook import public_shape
@@ -44,13 +45,11 @@ def plan_network(job: Job) -> dict[str, Any]:
         max_records=shape.min_records,
     )
     algorithm = federated_algorithm(job, network, federation)
-    release = plan_release(job, algorithm=algorithm, federation=federation)
+    stages = stages_of(job, algorithm=algorithm, federation=federation, features=shape.features)
+    release = stages[-1].plan
     check_delta(job, release)
-    before = Composition.empty()
-    components = components_event(job, shape.features, federation)
-    if components is not None:
-        before = before.add(components)
-    event = release.event(release.primary.unit)
+    unit = release.primary.unit
+    event, before = release.event(unit), spent_before(stages, len(stages) - 1)[unit]
     by_round = [
         {"round": number, **account(before.add(event, count=number), release.primary.delta)}
         for number in range(1, job.rounds + 1)
@@ -80,7 +79,7 @@ def plan_network(job: Job) -> dict[str, Any]:
             "clipped_fraction_deviation": fraction_deviation(release, parties=release.parties),
             "clip_norm": training.clip_norm,
             "party_clip_norm": None if job.budget(Unit.PARTY) is None else algorithm.update_bound,
-            "components_mu": None if components is None else _mu(components),
+            "components_mu": _mu(stages[0].plan.event(unit)) if len(stages) > 1 else None,
         },
         "chosen": {
             "law": chosen.law,

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from parley.client.contract.plan import ReleasePlan
-from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import as_written, shown_up
 from parley.privacy.ledger.ledger import DatasetBudget, EntryState, Ledger, LedgerError
 from parley.server.jobs.job import Job, JobError
+from parley.server.planning.stages import Stage, spent_before
 
 __all__ = ["budgets_of", "check_affordable", "check_delta", "holding", "registered"]
 
@@ -51,22 +51,18 @@ def budgets_of(
     return (first, *(first.of_parties(epsilon=x.epsilon, delta=x.delta) for x in others))
 
 
-def check_affordable(
-    job: Job, plan: ReleasePlan, budgets: Sequence[DatasetBudget], *, before: Event | None
-) -> None:
+def check_affordable(job: Job, stages: Sequence[Stage], budgets: Sequence[DatasetBudget]) -> None:
     """Refuses a job that its budgets could not bear even if they were whole.
 
     Args:
-        before: what is released ahead of the first round (private components), else None.
+        stages: all that it releases.
 
     Raises:
         JobError: the ε it comes to, and what could be chosen instead.
     """
-    check_delta(job, plan)
+    check_delta(job, stages[-1].plan)
     for asked, budget in zip(job.budgets, budgets, strict=True):
-        total = Composition.empty().add(plan.event(asked.unit), count=job.rounds)
-        if before is not None and asked.unit is plan.primary.unit:
-            total = total.add(before)
+        total = spent_before(stages, len(stages))[asked.unit]
         if budget.admits(total):
             continue
         conversion, epsilon = total.epsilon(budget.delta)
@@ -126,47 +122,36 @@ def registered(ledger: Ledger, budgets: Sequence[DatasetBudget]) -> tuple[Datase
 
 
 @contextmanager
-def holding(
-    ledger: Ledger,
-    plan: ReleasePlan,
-    *,
-    dataset: str,
-    rounds: int,
-    before: ReleasePlan | None,
-) -> Iterator[None]:
+def holding(ledger: Ledger, stages: Sequence[Stage], *, dataset: str) -> Iterator[None]:
     """Holds the budget for all that the run has yet to release; gives back what it doesn't use.
 
     After a kill the hold stands until the run is resumed, or freed by `parley ledger free`.
 
     Args:
-        plan: of the rounds, for this run.
+        stages: of the run, under its name.
         dataset: name of the data in the ledger.
-        rounds: T.
-        before: the plan of what is released ahead of the first round, if there is any.
 
     Raises:
         BudgetExceeded: not all of it fits beside what is spent and what other runs hold.
     """
+    run_id = stages[0].plan.run_id
     reserved = {
         (each.entry.dataset, each.entry.index)
-        for each in ledger.entries(plan.run_id)
+        for each in ledger.entries(run_id)
         if each.state is not EntryState.VOIDED
     }
     claims: dict[str, list[tuple[Event, int]]] = {}
-    if before is not None:
-        for entry in before.entries(dataset, party="server"):
-            if (entry.dataset, entry.index) not in reserved:
-                claims.setdefault(entry.dataset, []).append((entry.event, 1))
-    for entry in plan.at_round(1).entries(dataset, party="server"):
-        begun = sum(name == entry.dataset and index >= 1 for name, index in reserved)
-        if rounds > begun:
-            claims.setdefault(entry.dataset, []).append((entry.event, rounds - begun))
-    ledger.hold(plan.run_id, {name: tuple(own) for name, own in claims.items()})
+    for stage in stages:
+        for entry in stage.plan.entries(dataset, party="server"):
+            begun = sum((entry.dataset, number) in reserved for number in stage.numbers)
+            if stage.rounds > begun:
+                claims.setdefault(entry.dataset, []).append((entry.event, stage.rounds - begun))
+    ledger.hold(run_id, {name: tuple(own) for name, own in claims.items()})
     try:
         yield
     except BaseException:
         # A ledger that can't be reached keeps the hold, as after a kill.
         with suppress(LedgerError):
-            ledger.give_back(plan.run_id)
+            ledger.give_back(run_id)
         raise
-    ledger.give_back(plan.run_id)
+    ledger.give_back(run_id)

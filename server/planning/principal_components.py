@@ -9,8 +9,6 @@ from the sum, which is noisier for it, never less private.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -26,29 +24,21 @@ from parley.client.algorithms.second_moments import (
 )
 from parley.client.contract.grid import noise_tail
 from parley.client.contract.plan import ReleasePlan
-from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.guarantee import Adversary, Neighbouring, NoisePoint
 from parley.privacy.accounting.rounding import quotient_up
 from parley.privacy.accounting.zcdp import gaussian_mu
-from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.mechanisms.table import Gaussian
-from parley.privacy.sampling.stream import NoiseStream
 from parley.secure_agg.encoding import FixedPoint
-from parley.secure_agg.interface import TooFewSurvivors
 from parley.server.jobs.job import Job, JobError
-from parley.server.rounds.cohort import Cohort
-from parley.server.rounds.loop import aggregate, check_unreleased, load_state, save_state
 
 if TYPE_CHECKING:
-    from parley.server.planning.release import Federation
+    from parley.server.planning.federation import Federation
 
 __all__ = [
     "ReleaseAhead",
-    "components_event",
     "components_mu",
     "leading",
     "model_width",
-    "private_components",
     "public_components",
     "release_ahead",
     "with_components",
@@ -95,18 +85,6 @@ def components_mu(job: Job) -> float:
         return 0.0
     whole = gaussian_mu(job.privacy.epsilon, job.privacy.delta)
     return math.sqrt(job.model.pca_share) * whole
-
-
-def components_event(job: Job, features: int, federation: Federation) -> Event | None:
-    """What the release charges; None where the job has none.
-
-    Args:
-        features: p, of the rows before they are projected.
-        federation: the public facts about the parties.
-    """
-    if not components_mu(job):
-        return None
-    return _mechanism(job, _moments(job, features, federation)).event()
 
 
 def release_ahead(
@@ -181,71 +159,6 @@ def with_components(
     return cast(FederatedAlgorithm, replace(networked, **settings))
 
 
-def private_components(
-    job: Job,
-    *,
-    ahead: ReleaseAhead,
-    algorithm: FederatedAlgorithm,
-    dataset: str,
-    ledger: Ledger,
-    cohort: Callable[[], AbstractContextManager[Cohort]],
-) -> tuple[NDArray[np.float64], dict[str, Any]]:
-    """Makes the release, or takes up the one that was made.
-
-    Args:
-        ahead: the release.
-        algorithm: of the rounds; its start is stored with the components.
-        dataset: name of the data in the ledger.
-        cohort: the parties, for this release alone.
-
-    Returns:
-        `[p, k]` components; parties and traffic of the release.
-
-    Raises:
-        BudgetExceeded: the ledger refuses it; nothing was released.
-        TooFewSurvivors: too few parties bore it, in every attempt; nothing was opened, and the
-            charge is given back.
-        PartyFailed: a party computed nothing that it may release; the charge stands.
-    """
-    plan, moments = ahead.plan, ahead.moments
-    stored = ledger.checkpoint(plan.run_id)
-    if stored is not None:
-        outcomes = (each.outcome for each in ledger.entries(plan.run_id) if each.entry.index == 0)
-        told = dict(next((outcome for outcome in outcomes if outcome is not None), {}))
-        return load_state(stored.data)["components"], told
-    with cohort() as parties:
-        (reservation,) = ledger.reserve_together(plan.entries(dataset, party="server"))
-        check_unreleased((reservation,))
-        try:
-            total = aggregate(parties, plan, moments.init())
-        except TooFewSurvivors as error:
-            ledger.void(reservation.id, str(error))
-            raise TooFewSurvivors(f"The principal components' release: {error}") from error
-    noisy = plan.encoding.decode(total.total) + plan.draw(_noise(job))
-    triangle = plan.encoding.to_float(noisy) / total.weight
-    components = leading(moments.model.matrix(triangle), job.model.components)
-    told = {
-        "survivors": total.summed,
-        "parties": total.counts(),
-        "reasons": total.reasons,
-        "bytes_up": total.bytes_up,
-        "bytes_down": total.bytes_down,
-        "stages": total.stages,
-    }
-    ledger.commit(
-        reservation.id,
-        outcome={**told, "components": job.model.components},
-        checkpoint=save_state(with_components(algorithm, components).init()),
-    )
-    return components, told
-
-
-def _noise(job: Job) -> NoiseStream:
-    if job.seed is None:
-        return NoiseStream.from_entropy()
-    return NoiseStream.from_seed(job.seed, "components-noise")
-
-
 def leading(moments: NDArray[np.float64], count: int) -> NDArray[np.float64]:
     """`[p, count]` eigenvectors of the largest eigenvalues λ, each scaled by λ^(−1/4).
 
@@ -263,7 +176,7 @@ def leading(moments: NDArray[np.float64], count: int) -> NDArray[np.float64]:
 
 
 def public_components(job: Job, *, features: int) -> NDArray[np.float64] | None:
-    """`[p, k]` the tensor `components` of `model.pca-file`; None where the job projects no rows.
+    """`[p, k]` the tensor `components` of `model.pca-file`; None where the job has no such.
 
     Args:
         features: p, of the rows before they are projected.
@@ -274,7 +187,7 @@ def public_components(job: Job, *, features: int) -> NDArray[np.float64] | None:
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
-    if job.model.kind != "pca-mlp":
+    if job.model.kind != "pca-mlp" or job.model.pca == "private":
         return None
     path, count = job.model.pca_file, job.model.components
     if not path:

@@ -12,7 +12,7 @@ from typing import Any
 from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.clipped_count import count_deviation
 from parley.privacy.mechanisms.dp_sgd import PartySteps
-from parley.server.rounds.loop import Progress
+from parley.server.records.progress import Progress
 
 __all__ = ["clipped_facts", "fraction_deviation"]
 

@@ -16,9 +16,9 @@ from parley.client.contract.plan import ReleasePlan
 from parley.server.jobs.job import Job
 from parley.server.planning.release import account, averaged
 from parley.server.records.clipped_fraction import clipped_facts
+from parley.server.records.progress import Outcome
 from parley.server.records.run_folder import RunFolder
 from parley.server.records.two_units import two_units_facts
-from parley.server.rounds.loop import Outcome
 
 __all__ = ["model_tensors", "privacy_statement", "run_summary"]
 

@@ -15,7 +15,7 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Unit
 from parley.server.jobs.job import Job
 from parley.server.planning.release import account
-from parley.server.rounds.loop import Progress
+from parley.server.records.progress import Progress
 
 __all__ = ["record_bounds", "two_units_facts"]
 

@@ -11,35 +11,30 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.base import FederatedAlgorithm
+from parley.client.algorithms.base import FederatedAlgorithm, State
 from parley.client.algorithms.registry import describe_task
 from parley.client.contract.agreement import Agreement
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.roster import Deployment
-from parley.privacy.accounting.composition import Composition
-from parley.privacy.ledger.ledger import Ledger
 from parley.secure_agg.interface import DropoutPolicy
 from parley.secure_agg.pairwise_server import Server
 from parley.secure_agg.parameters import RunParameters
 from parley.server.jobs.job import Job, JobError
-from parley.server.planning.budgets import budgets_of, check_affordable, holding, registered
-from parley.server.planning.principal_components import (
-    private_components,
-    public_components,
-    release_ahead,
-    with_components,
-)
-from parley.server.planning.release import algorithm_for, model_for, plan_release
+from parley.server.planning.budgets import budgets_of, check_affordable
+from parley.server.planning.principal_components import public_components
+from parley.server.planning.release import algorithm_for, model_for
+from parley.server.planning.stages import COMPONENTS, Stage, stages_of
+from parley.server.records.progress import Progress
 from parley.server.records.run_folder import RunFolder
 from parley.server.records.summary import model_tensors, privacy_statement, run_summary
 from parley.server.rounds.asking import Traffic
+from parley.server.rounds.execute import execute
 from parley.server.rounds.inspection import (
     PartyFacts,
     data_head,
@@ -47,7 +42,7 @@ from parley.server.rounds.inspection import (
     federation_of,
     inspect,
 )
-from parley.server.rounds.loop import ATTEMPTS, resume_point, run_rounds, save_state, server_noise
+from parley.server.rounds.loop import ATTEMPTS, save_state
 from parley.server.rounds.observer import Observer
 from parley.server.rounds.party_cohort import PartyCohort
 from parley.server.rounds.party_status import PartyBoard
@@ -100,20 +95,26 @@ def coordinate(
     federation = federation_of(job, deployment, facts)
     features = next(iter(facts.values())).features
     algorithm = algorithm_for(job, _model(job, facts), federation)
-    plan = plan_release(job, algorithm=algorithm, federation=federation, run_id=folder.run_id)
-    ahead = release_ahead(job, features=features, federation=federation, rounds=plan)
-    if ahead is None and components is None:
+    if components is None:
         components = public_components(job, features=features)
+    stages = stages_of(
+        job,
+        algorithm=algorithm,
+        federation=federation,
+        features=features,
+        components=components,
+        run_id=folder.run_id,
+    )
+    plan = stages[-1].plan
     data = fingerprint or f"deployment:{deployment.consortium}:{dataset_name(job)}"
     budgets = budgets_of(job, plan, data)
-    before = None if ahead is None else ahead.plan.event(ahead.plan.primary.unit)
-    check_affordable(job, plan, budgets, before=before)
+    check_affordable(job, stages, budgets)
 
     def cohort_of(
-        release: ReleasePlan, task: FederatedAlgorithm, *, rounds: int, given: bytes = b""
-    ) -> PartyCohort:
-        run, named = _parameters(job, release, rounds=rounds), data_head(job, folder.run_id)
-        return PartyCohort(
+        stage: Stage, task: FederatedAlgorithm, start: Progress
+    ) -> AbstractContextManager[PartyCohort]:
+        run, named = _parameters(job, stage), data_head(job, folder.run_id)
+        cohort = PartyCohort(
             transport=transport,
             server=Server(
                 run=run,
@@ -122,7 +123,7 @@ def coordinate(
             ),
             board=board,
             timeout_s=job.run.stage_timeout,
-            weights=_weights(release, facts),
+            weights=_weights(stage.plan, facts),
             agreement=Agreement(
                 run_id=folder.run_id,
                 dataset=named["dataset"],
@@ -132,80 +133,26 @@ def coordinate(
                 identities=deployment.identities,
                 parameters=run,
                 task=describe_task(task),
-                rounds=rounds,
-                plan=release,
-                components=given,
+                rounds=stage.rounds,
+                plan=stage.plan,
+                components=_components(start.state),
             ),
             declined=dict(declined),
             setup=setup,
         )
+        return _joined(cohort, facts if start.done < stage.rounds else {})
 
-    with (
-        folder.locked(),
-        folder.unless_refused(new=not resume),
-        Ledger.open(job.privacy.ledger or folder.ledger_path, create=not resume) as ledger,
-        ExitStack() as stack,
-    ):
-        budget = registered(ledger, budgets)[0]
-        if not resume:
-            folder.commission()
-            folder.keep_roster(deployment.id)
-        known = ledger.entries(folder.run_id)
-        folder.check_ledger([e.entry.index for e in known if e.outcome is not None])
-        stack.enter_context(
-            holding(
-                ledger,
-                plan,
-                dataset=budget.name,
-                rounds=job.rounds,
-                before=None if ahead is None else ahead.plan,
-            )
-        )
-        told: dict[str, Any] = {}
-        if ahead is not None:
-            summed = cohort_of(ahead.plan, ahead.moments, rounds=1)
-            components, told = private_components(
-                job,
-                ahead=ahead,
-                algorithm=algorithm,
-                dataset=budget.name,
-                ledger=ledger,
-                cohort=lambda: _joined(summed, facts),
-            )
-        given = b""
-        if components is not None:
-            algorithm = with_components(algorithm, components)
-            given = save_state({"components": components})
-        start = resume_point(
-            ledger,
-            plan=plan,
-            dataset=budget.name,
-            algorithm=algorithm,
-            before=None if before is None else Composition.empty().add(before),
-        )
-        start = replace(start, lines=folder.rewrite_rounds(start.lines))
-        cohort = cohort_of(plan, algorithm, rounds=job.rounds, given=given)
-        with _joined(cohort, facts if start.done < job.rounds else {}):
-            if observer:
-                observer.started(job, plan, folder.path, start.done)
-
-            def observe(line: dict[str, Any]) -> None:
-                folder.append_round(line)
-                if observer:
-                    observer.round_done(line)
-
-            outcome = run_rounds(
-                plan=plan,
-                rounds=job.rounds,
-                dataset=budget.name,
-                algorithm=algorithm,
-                cohort=cohort,
-                ledger=ledger,
-                noise=server_noise(job),
-                start=start,
-                observe=observe,
-            )
-        head = ledger.head()
+    finished = execute(
+        stages,
+        job=job,
+        cohort_of=cohort_of,
+        budgets=budgets,
+        folder=folder,
+        resume=resume,
+        observer=observer,
+        roster=deployment.id,
+    )
+    outcome = finished.outcome
     summary = run_summary(
         job=job,
         plan=plan,
@@ -218,16 +165,23 @@ def coordinate(
             "setup_stage_seconds": setup.seconds,
         },
         folder=folder,
-        ledger_head={"records": head.records, "hash": head.hash},
+        ledger_head={"records": finished.head.records, "hash": finished.head.hash},
         version=version,
         seconds=time.perf_counter() - began,
         engine=job.run.engine if job.run.engine != "fast" else "deployment",
-        components=told,
+        components=outcome.progress.ahead.get(COMPONENTS),
     )
     summary["deployment"] = deployment.id
-    folder.write_model(model_tensors(algorithm, outcome.progress.state), privacy_statement(summary))
+    tensors = model_tensors(finished.algorithm, outcome.progress.state)
+    folder.write_model(tensors, privacy_statement(summary))
     folder.write_summary(summary)
     return summary
+
+
+def _components(state: State) -> bytes:
+    """What the parties project their rows on, as they are told it; empty where they do not."""
+    kept = {name: state[name] for name in ("components",) if name in state}
+    return save_state(kept) if kept else b""
 
 
 @contextmanager
@@ -274,13 +228,14 @@ def _weights(plan: ReleasePlan, facts: dict[int, PartyFacts]) -> dict[int, float
     return dict.fromkeys(facts, 1.0)
 
 
-def _parameters(job: Job, plan: ReleasePlan, *, rounds: int) -> RunParameters:
+def _parameters(job: Job, stage: Stage) -> RunParameters:
+    plan = stage.plan
     try:
         return RunParameters.choose(
             parties=plan.parties,
             min_survivors=plan.min_survivors,
             run_id=secrets.token_bytes(16),
-            rounds=ATTEMPTS * rounds + 1,  # the shares of one more travel with the last
+            rounds=ATTEMPTS * stage.rounds + 1,  # the shares of one more travel with the last
             ring_bits=plan.encoding.ring_bits,
             dropouts=DropoutPolicy(job.secure_aggregation.dropouts),
             confirm_survivors=job.secure_aggregation.confirm_survivors,

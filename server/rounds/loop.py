@@ -11,16 +11,14 @@ under the same entry, so nothing is released twice under one entry and nothing i
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from parley.client.algorithms.base import FederatedAlgorithm, State
 from parley.client.contract.plan import ReleasePlan
-from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.ledger import (
     BudgetExceeded,
     Entry,
@@ -29,141 +27,112 @@ from parley.privacy.ledger.ledger import (
     LedgerCorrupt,
     Reservation,
 )
-from parley.privacy.sampling.stream import NoiseStream
 from parley.secure_agg.interface import TooFewSurvivors
-from parley.server.jobs.job import Job, JobError
+from parley.server.jobs.job import JobError
 from parley.server.planning.release import account
+from parley.server.planning.stages import Stage, spent_before
 from parley.server.records.plain_json import json_text
+from parley.server.records.progress import Outcome, Progress
 from parley.server.rounds.cohort import Cohort, PartyFailed, RoundSum
 
-__all__ = [
-    "ATTEMPTS",
-    "Outcome",
-    "Progress",
-    "aggregate",
-    "check_unreleased",
-    "load_state",
-    "resume_point",
-    "run_rounds",
-    "save_state",
-    "server_noise",
-]
+__all__ = ["ATTEMPTS", "load_state", "resume_point", "run_stage", "save_state"]
 
 ATTEMPTS = 3
 """How often a round is asked for again when too few parties survive it."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Progress:
-    """Where a run stands.
-
-    Attributes:
-        done: rounds committed.
-        state: the algorithm's state after them.
-        spent: what they compose to, for each unit of the plan.
-        lines: their lines of `rounds.jsonl`.
-    """
-
-    done: int
-    state: State
-    spent: Mapping[Unit, Composition]
-    lines: list[dict[str, Any]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """How a run ended: `complete`, `budget-exhausted`, `too-few-survivors` or `party-failed`."""
-
-    status: str
-    reason: str
-    progress: Progress
-
-
-def run_rounds(
+def run_stage(
+    stage: Stage,
     *,
-    plan: ReleasePlan,
-    rounds: int,
-    dataset: str,
     algorithm: FederatedAlgorithm,
+    dataset: str,
     cohort: Cohort,
     ledger: Ledger,
-    noise: Callable[[int], NoiseStream],
     start: Progress,
+    hand_on: Callable[[State], State],
     observe: Callable[[dict[str, Any]], None],
 ) -> Outcome:
-    """Runs rounds `start.done + 1` to `rounds`.
+    """Makes the releases of a stage that are not made yet.
 
     Args:
-        plan: the release of every round.
+        stage: what is released.
+        algorithm: what it computes.
         dataset: name of the data in the ledger.
-        noise: round number → its noise stream: OS entropy, or keyed by seed and round.
+        start: where it begins.
+        hand_on: the state after the last release → the state that is kept.
         observe: is given every committed round's line.
 
     Raises:
         BudgetExceeded: the first release does not fit the ledger's budget; nothing was spent.
         LedgerCorrupt: the first release was made before.
-        LedgerError, EncodingError: nothing of the round at hand was released.
+        LedgerError, EncodingError: nothing of the release at hand was released.
+        TooFewSurvivors, PartyFailed: too few bore a release ahead of the rounds, which is not
+            charged; or a party computed nothing that it may release, and the charge stands.
     """
-    done, state, spent, lines = start.done, start.state, dict(start.spent), list(start.lines)
-
-    def progress() -> Progress:
-        return Progress(done=done, state=state, spent=spent, lines=lines)
-
-    if done >= rounds:
-        return Outcome(status="complete", reason="", progress=progress())
-    held = ledger.reserve_together(_entries(plan, dataset, done + 1))
-    check_unreleased(held)
-    while True:
+    progress = replace(start, lines=list(start.lines))
+    numbers = stage.numbers[progress.done :]
+    if not numbers:
+        return Outcome(status="complete", reason="", progress=progress)
+    held = ledger.reserve_together(_entries(stage.plan, dataset, numbers[0]))
+    _check_unreleased(held)
+    for number in numbers:
         began = time.perf_counter()
-        number = done + 1
-        now = plan.at_round(number)
+        plan = stage.plan.at_round(number)
         try:
-            total = aggregate(cohort, now, state)
+            total = _aggregate(cohort, plan, progress.state)
         except TooFewSurvivors as error:
             ledger.void_together([each.id for each in held], str(error))
-            return Outcome(status="too-few-survivors", reason=str(error), progress=progress())
+            if stage.name:
+                raise TooFewSurvivors(f"The release of {stage.name}: {error}") from error
+            return Outcome(status="too-few-survivors", reason=str(error), progress=progress)
         except PartyFailed as error:
             # That it failed depends on its records and can be seen: the reservation stays charged.
-            return Outcome(status="party-failed", reason=str(error), progress=progress())
+            if stage.name:
+                raise
+            return Outcome(status="party-failed", reason=str(error), progress=progress)
         # The noise is an integer vector, added outside the ring, where it cannot wrap.
-        noisy = now.encoding.decode(total.total) + now.draw(noise(number))
-        state = algorithm.update(state, now.encoding.to_float(noisy) / total.weight)
-        spent = {unit: spent[unit].add(now.event(unit)) for unit in now.units}
-        figures = cohort.evaluate(algorithm.model_of(state), round_number=number)
-        accounting = account(spent[plan.primary.unit], plan.primary.delta)
-        for other in plan.guarantees[1:]:
-            accounting[f"{other.unit}_level"] = account(spent[other.unit], other.delta)
-        public = accounting | algorithm.released(state)
-        line = _line(number, total, public, figures, time.perf_counter() - began)
-        checkpoint = save_state(state)
-        # What only a simulation may know stays out of the ledger.
-        outcome = {"survivors": total.summed, "line": {**line, "simulation_only": {}}}
-        exhausted = ""
-        if number < rounds:
+        noisy = plan.encoding.decode(total.total) + plan.draw(stage.noise(number))
+        state = algorithm.update(progress.state, plan.encoding.to_float(noisy) / total.weight)
+        progress = _spending(progress, plan)
+        line: dict[str, Any] = {}
+        if stage.name:
+            outcome = {"survivors": total.summed, **_traffic(total)}
+            progress = replace(progress, ahead={**progress.ahead, stage.name: outcome})
+        else:
+            figures = cohort.evaluate(algorithm.model_of(state), round_number=number)
+            public = _accounting(progress, plan) | algorithm.released(state)
+            line = _line(number, total, public, figures, time.perf_counter() - began)
+            # What only a simulation may know stays out of the ledger.
+            outcome = {"survivors": total.summed, "line": {**line, "simulation_only": {}}}
+        last = number == numbers[-1]
+        state = hand_on(state) if last else state
+        exhausted: BudgetExceeded | None = None
+        ids, checkpoint = [each.id for each in held], save_state(state)
+        if last:
+            ledger.commit_together(ids, outcome=outcome, checkpoint=checkpoint)
+        else:
             try:
                 held = ledger.commit_and_reserve_together(
-                    [each.id for each in held],
+                    ids,
                     outcome=outcome,
                     checkpoint=checkpoint,
-                    entries=_entries(plan, dataset, number + 1),
+                    entries=_entries(stage.plan, dataset, number + 1),
                 )
             except BudgetExceeded as error:
-                # This round's commit stands; the run ends here with its model kept.
-                exhausted = str(error)
-        else:
-            ledger.commit_together(
-                [each.id for each in held], outcome=outcome, checkpoint=checkpoint
-            )
-        done = number
-        lines.append(line)
-        observe(line)
-        if exhausted:
-            return Outcome(status="budget-exhausted", reason=exhausted, progress=progress())
-        if done == rounds:
-            return Outcome(status="complete", reason="", progress=progress())
+                # This release's commit stands.
+                if stage.name:
+                    raise
+                exhausted = error
+        progress = replace(progress, done=progress.done + 1, state=state)
+        if line:
+            progress.lines.append(line)
+            observe(line)
+        if exhausted is not None:  # The run ends here with its model kept.
+            return Outcome(status="budget-exhausted", reason=str(exhausted), progress=progress)
+    return Outcome(status="complete", reason="", progress=progress)
 
 
-def aggregate(cohort: Cohort, plan: ReleasePlan, state: State) -> RoundSum:
+def _aggregate(cohort: Cohort, plan: ReleasePlan, state: State) -> RoundSum:
     """A release's sum, asked for again where too few survive.
 
     Raises:
@@ -179,7 +148,7 @@ def aggregate(cohort: Cohort, plan: ReleasePlan, state: State) -> RoundSum:
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
-def check_unreleased(held: Sequence[Reservation]) -> None:
+def _check_unreleased(held: Sequence[Reservation]) -> None:
     """Refuses to make a release that was made: its charge paid for one, whatever became of it.
 
     Raises:
@@ -194,60 +163,53 @@ def check_unreleased(held: Sequence[Reservation]) -> None:
         )
 
 
-def resume_point(
-    ledger: Ledger,
-    *,
-    plan: ReleasePlan,
-    dataset: str,
-    algorithm: FederatedAlgorithm,
-    before: Composition | None = None,
-) -> Progress:
-    """Where the run `plan.run_id` stands according to its ledger; a new one at round 0.
+def resume_point(ledger: Ledger, *, stages: Sequence[Stage], dataset: str) -> Progress:
+    """Where a run stands according to its ledger; a new one before its first stage.
+
+    Args:
+        stages: of the run, under its name.
+        dataset: name of the data in the ledger.
 
     Raises:
         JobError: the releases made so far were made under another plan: the job, or the data,
             was changed since.
     """
-    lines = []
-    for recorded in ledger.entries(plan.run_id):
-        if recorded.outcome is None or recorded.entry.index == 0:
-            continue  # Not committed, or what was released before the first round (`before`).
-        if recorded.entry not in _entries(plan, dataset, recorded.entry.index):
+    run_id = stages[0].plan.run_id
+
+    def stage_of(number: int) -> int:
+        return next((at for at, each in enumerate(stages) if number < each.numbers.stop), -1)
+
+    lines, ahead = [], {}
+    for recorded in ledger.entries(run_id):
+        if recorded.outcome is None:
+            continue
+        stage = stages[stage_of(recorded.entry.index)]
+        if recorded.entry not in _entries(stage.plan, dataset, recorded.entry.index):
             raise JobError(
-                f"Expected the plan that round {recorded.entry.index} of run {plan.run_id} was "
+                f"Expected the plan that round {recorded.entry.index} of run {run_id} was "
                 "released under, got another: its job.toml or its data were changed since."
             )
-        if recorded.entry.dataset == dataset:
+        if recorded.entry.dataset == dataset and stage.name:
+            ahead[stage.name] = dict(recorded.outcome)
+        elif recorded.entry.dataset == dataset:
             lines.append(recorded.outcome["line"])
-    stored = ledger.checkpoint(plan.run_id)
-    spent = {unit: Composition.empty() for unit in plan.units}
-    if before is not None:
-        spent[plan.primary.unit] = before
+    stored = ledger.checkpoint(run_id)
     if stored is None:
-        return Progress(done=0, state=algorithm.init(), spent=spent, lines=[])
-    done, state = stored.release, load_state(stored.data)
-    given = algorithm.init().get("components")
-    if given is not None and not np.array_equal(given, state["components"]):
-        raise JobError(
-            f"Expected the principal components that run {plan.run_id} began with, got others: "
-            "model.pca-file or the held-out records were changed since."
-        )
+        return Progress(done=0, state={}, spent=spent_before(stages, 0), lines=[])
+    at = stage_of(stored.release) % len(stages)
+    done = stored.release - stages[at].numbers.start + 1
+    if done == stages[at].rounds and at + 1 < len(stages):
+        at, done = at + 1, 0  # The checkpoint is what the next stage begins with.
+    plan = stages[at].plan
+    spent = spent_before(stages, at)
     return Progress(
+        stage=at,
         done=done,
-        state=state,
+        state=load_state(stored.data),
         spent={unit: each.add(plan.event(unit), count=done) for unit, each in spent.items()},
         lines=lines,
+        ahead=ahead,
     )
-
-
-def server_noise(job: Job) -> Callable[[int], NoiseStream]:
-    """Round number → the stream of the server's noise: entropy, or the job's seed and the round."""
-    if job.seed is None:
-        entropy = NoiseStream.from_entropy()
-        return lambda _round: entropy
-    # Keyed by the round: a resumed run draws what the killed one would have drawn.
-    seed = job.seed
-    return lambda number: NoiseStream.from_seed(seed, "server-noise", number)
 
 
 def save_state(state: State) -> bytes:
@@ -268,6 +230,29 @@ def _entries(plan: ReleasePlan, dataset: str, number: int) -> tuple[Entry, ...]:
     return plan.at_round(number).entries(dataset, party="server")
 
 
+def _spending(progress: Progress, plan: ReleasePlan) -> Progress:
+    """With one more release."""
+    spent = {unit: each.add(plan.event(unit)) for unit, each in progress.spent.items()}
+    return replace(progress, spent=spent)
+
+
+def _accounting(progress: Progress, plan: ReleasePlan) -> dict[str, Any]:
+    accounting = account(progress.spent[plan.primary.unit], plan.primary.delta)
+    for other in plan.guarantees[1:]:
+        accounting[f"{other.unit}_level"] = account(progress.spent[other.unit], other.delta)
+    return accounting
+
+
+def _traffic(total: RoundSum) -> dict[str, Any]:
+    return {
+        "parties": total.counts(),
+        "reasons": total.reasons,
+        "bytes_up": total.bytes_up,
+        "bytes_down": total.bytes_down,
+        "stages": total.stages,
+    }
+
+
 def _line(
     number: int,
     total: RoundSum,
@@ -277,11 +262,7 @@ def _line(
 ) -> dict[str, Any]:
     line = {
         "round": number,
-        "parties": total.counts(),
-        "reasons": total.reasons,
-        "bytes_up": total.bytes_up,
-        "bytes_down": total.bytes_down,
-        "stages": total.stages,
+        **_traffic(total),
         "stage_seconds": list(total.stage_seconds),
         "seconds": seconds,
         **public,

@@ -11,10 +11,12 @@ import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.data.block import PartyBlock
 from parley.client.data.contents import sum_of
 from parley.client.data.records import (
@@ -112,6 +114,11 @@ class Experiment:
             lam=self.lambda_,
             weights=np.repeat(self.party_weights / self.block.sizes, self.block.sizes),
         ).theta
+
+    def under(self, algorithm: FederatedAlgorithm) -> Self:
+        """The same data as an algorithm sees them."""
+        del algorithm
+        return self
 
     def evaluate_every(self, setting: int | str) -> int:
         """Rounds between evaluations; 0 for never before the end."""

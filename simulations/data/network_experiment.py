@@ -8,12 +8,13 @@ cost. Simulation-only, as all figures that look across parties.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.federated_averaging import FederatedAveraging
 from parley.client.algorithms.second_moments import projected
 from parley.client.data.block import PartyBlock
@@ -27,7 +28,7 @@ from parley.server.planning.principal_components import leading, model_width, pu
 from parley.server.planning.release import Federation
 from parley.simulations.data.experiment import Experiment
 
-__all__ = ["NetworkExperiment", "network_experiment", "project"]
+__all__ = ["NetworkExperiment", "network_experiment"]
 
 _BASELINE_STEPS = 500
 
@@ -87,6 +88,21 @@ class NetworkExperiment(Experiment):
             self._kept["theta"] = trained if np.isfinite(trained).all() else theta
         return self._kept["theta"]
 
+    def under(self, algorithm: FederatedAlgorithm) -> Self:
+        """With the baseline of this federated averaging, and every row on its components."""
+        if not isinstance(algorithm, FederatedAveraging):
+            return self
+        world, components = replace(self, algorithm=algorithm), algorithm.components
+        if components is None:
+            return world
+        block = self.block
+        return replace(
+            world,
+            block=replace(block, features=projected(block.features, block.offsets, components)),
+            test_features=self.test_features @ components,
+            components=components,
+        )
+
     def evaluate_every(self, setting: int | str) -> int:
         """Every round: an evaluation is cheap beside a round of training."""
         return 1 if setting == "auto" else int(setting)
@@ -107,9 +123,8 @@ def network_experiment(
     """The experiment of a network; `rows` are those of party after party, of norm at most 1.
 
     Components that are declared public are those of `model.pca-file`, or are taken from the test
-    rows here; private ones are computed by a release
-    (`parley.server.planning.principal_components`). Rows are projected when the run begins
-    (`project`).
+    rows here; private ones are computed by a release (`parley.server.planning.stages`). Rows are
+    projected when the rounds begin (`NetworkExperiment.under`).
 
     Raises:
         JobError, NetworkError: no such components, a model that cannot be built.
@@ -146,14 +161,3 @@ def network_experiment(
         )
     held = test_rows.astype(np.float64)
     return replace(experiment, components=leading(held.T @ held, width))
-
-
-def project(experiment: NetworkExperiment, components: NDArray[np.float64]) -> NetworkExperiment:
-    """The experiment with every row projected on the scaled components."""
-    block = experiment.block
-    return replace(
-        experiment,
-        block=replace(block, features=projected(block.features, block.offsets, components)),
-        test_features=experiment.test_features @ components,
-        components=components,
-    )

@@ -9,30 +9,31 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.contract.plan import ReleasePlan
 from parley.client.party.block_session import PartyPolicy, PartySession
-from parley.privacy.ledger.ledger import Ledger
 from parley.secure_agg.ideal import IdealSum, simulated_parameters
 from parley.secure_agg.interface import DropoutPolicy, SecureSum
 from parley.server.jobs.job import Job, JobError
-from parley.server.planning.budgets import budgets_of, check_affordable, holding, registered
-from parley.server.planning.release import algorithm_for, plan_release
+from parley.server.planning.budgets import budgets_of, check_affordable
+from parley.server.planning.release import algorithm_for
+from parley.server.planning.stages import COMPONENTS, Stage, spent_before, stages_of
+from parley.server.records.progress import Progress
 from parley.server.records.run_folder import RunFolder
 from parley.server.records.summary import model_tensors, privacy_statement
-from parley.server.rounds.loop import resume_point, run_rounds, server_noise
+from parley.server.rounds.execute import execute
 from parley.server.rounds.observer import Observer
 from parley.simulations.data.experiment import Experiment, load_experiment
 from parley.simulations.engine.block_cohort import BlockCohort
 from parley.simulations.engine.faults import FaultScript, parse_faults
 from parley.simulations.engine.masked_check import MaskedCheck, checked_parties
-from parley.simulations.engine.prepare import before_rounds, components_ahead, prepare_network
 from parley.simulations.figures.dp_sgd_summary import dp_sgd_facts
 from parley.simulations.figures.summary import summarise
 
@@ -80,118 +81,78 @@ def simulate(
         raise JobError("Expected a job or a run to resume, got neither.")
     faults = parse_faults(job.run.faults, seed=job.seed or 0)
     experiment = load_experiment(job)
-    algorithm = algorithm_for(job, experiment.model, experiment.federation)
-    # The plan is made before the folder: a job that cannot run leaves nothing behind.
-    draft = plan_release(job, algorithm=algorithm, federation=experiment.federation)
-    budgets = budgets_of(job, draft, experiment.fingerprint, experiment.contents)
-    check_affordable(job, draft, budgets, before=before_rounds(job, experiment))
-
-    def sum_of(release: ReleasePlan) -> SecureSum:
-        return _secure_sum(job, release, faults, masked=job.secure_aggregation.backend == "masked")
-
-    secure_sum = sum_of(draft)
-    check = _masked_check(job, draft, faults)
+    # The plans are made before the folder: a job that cannot run leaves nothing behind.
+    drafts = stages_of(
+        job,
+        algorithm=algorithm_for(job, experiment.model, experiment.federation),
+        federation=experiment.federation,
+        features=experiment.block.features.shape[1],
+        components=experiment.components,
+    )
+    budgets = budgets_of(job, drafts[-1].plan, experiment.fingerprint, experiment.contents)
+    check_affordable(job, drafts, budgets)
+    masked = job.secure_aggregation.backend == "masked"
+    sums = [_secure_sum(job, each.plan, faults, masked=masked) for each in drafts]
+    check = _masked_check(job, drafts[-1].plan, faults)
     folder = folder or RunFolder.create(job, out)
-    plan = draft.for_run(folder.run_id)
-    with (
-        folder.locked(),
-        folder.unless_refused(new=resume is None),
-        Ledger.open(job.privacy.ledger or folder.ledger_path, create=resume is None) as ledger,
-        ExitStack() as stack,
-    ):
-        known_budgets = registered(ledger, budgets)
-        budget = known_budgets[0]
-        if resume is None:
-            folder.commission()
-        known = ledger.entries(folder.run_id)
-        folder.check_ledger([e.entry.index for e in known if e.outcome is not None])
-        ahead = components_ahead(job, experiment, plan)
-        stack.enter_context(
-            holding(
-                ledger,
-                plan,
-                dataset=budget.name,
-                rounds=job.rounds,
-                before=None if ahead is None else ahead.plan,
-            )
-        )
-        prepared = prepare_network(
-            job,
-            ahead=ahead,
-            experiment=experiment,
-            algorithm=algorithm,
-            plan=plan,
-            dataset=budget.name,
-            ledger=ledger,
-            secure_sum=sum_of,
-            faults=faults,
-        )
-        experiment, algorithm, before = prepared.experiment, prepared.algorithm, prepared.before
+    stages = tuple(stage.for_run(folder.run_id) for stage in drafts)
+    made: list[tuple[BlockCohort, Experiment]] = []
+
+    def cohort_of(
+        stage: Stage, algorithm: FederatedAlgorithm, start: Progress
+    ) -> AbstractContextManager[BlockCohort]:
+        world = experiment.under(algorithm)
         cohort = BlockCohort(
             session=PartySession(
-                block=experiment.block,
+                block=world.block,
                 algorithm=algorithm,
                 policy=PartyPolicy(
-                    budgets={each.unit: (each.epsilon, each.delta) for each in known_budgets},
-                    neighbouring=frozenset({plan.primary.neighbouring}),
+                    budgets={each.unit: (each.epsilon, each.delta) for each in budgets},
+                    neighbouring=frozenset({budgets[0].neighbouring}),
                 ),
-                before=before,
+                before=spent_before(stages, start.stage)[budgets[0].unit],
             ),
-            secure_sum=secure_sum,
+            secure_sum=sums[start.stage],
             faults=faults,
-            evaluate_model=_evaluator(job, experiment),
-            check=check,
-        )
-        start = resume_point(
-            ledger,
-            plan=plan,
-            dataset=budget.name,
-            algorithm=algorithm,
-            before=before,
+            evaluate_model=_evaluator(job, world),
+            check=check if stage is stages[-1] else None,
         )
         cohort.session.answered += start.done
-        start = replace(start, lines=folder.rewrite_rounds(start.lines))
-        if observer:
-            observer.started(job, plan, folder.path, start.done)
+        made.append((cohort, world))
+        return nullcontext(cohort)
 
-        def observe(line: dict[str, Any]) -> None:
-            folder.append_round(line)
-            if observer:
-                observer.round_done(line)
-
-        outcome = run_rounds(
-            plan=plan,
-            rounds=job.rounds,
-            dataset=budget.name,
-            algorithm=algorithm,
-            cohort=cohort,
-            ledger=ledger,
-            noise=server_noise(job),
-            start=start,
-            observe=observe,
-        )
-        head = ledger.head()
-    theta = algorithm.model_of(outcome.progress.state)
+    finished = execute(
+        stages,
+        job=job,
+        cohort_of=cohort_of,
+        budgets=budgets,
+        folder=folder,
+        resume=resume is not None,
+        observer=observer,
+    )
+    outcome, (cohort, world), plan = finished.outcome, made[-1], stages[-1].plan
+    theta = finished.algorithm.model_of(outcome.progress.state)
     summary = summarise(
         job=job,
         plan=plan,
-        experiment=experiment,
+        experiment=world,
         outcome=outcome,
         theta=theta,
         secure_sum={"mode": cohort.secure_sum.name, "masked_check": cohort.checked},
         folder=folder,
-        ledger_head={"records": head.records, "hash": head.hash},
+        ledger_head={"records": finished.head.records, "hash": finished.head.hash},
         version=version,
         seconds=time.perf_counter() - began,
         dp_sgd=dp_sgd_facts(
             plan,
             answered=cohort.session.answered,
-            records=experiment.block.sizes,
-            before=before,
+            records=world.block.sizes,
+            before=cohort.session.before,
         ),
-        components=prepared.components,
+        components=outcome.progress.ahead.get(COMPONENTS),
     )
-    folder.write_model(model_tensors(algorithm, outcome.progress.state), privacy_statement(summary))
+    tensors = model_tensors(finished.algorithm, outcome.progress.state)
+    folder.write_model(tensors, privacy_statement(summary))
     folder.write_summary(summary)
     return Simulation(summary=summary, folder=folder.path, theta=theta)
 

@@ -19,8 +19,8 @@ from parley.client.party.consent import Consent, DataSet, render_consent
 from parley.secure_agg.primitives import KEY_BYTES, signing_public
 from parley.server.jobs.job import Job
 from parley.server.planning.budgets import budgets_of
-from parley.server.planning.principal_components import release_ahead
-from parley.server.planning.release import algorithm_for, plan_release
+from parley.server.planning.release import algorithm_for
+from parley.server.planning.stages import stages_of
 from parley.server.rounds.inspection import served_name
 from parley.simulations.data.experiment import Experiment, load_experiment
 
@@ -83,12 +83,14 @@ def write_roster(deployment: Deployment, folder: Path) -> None:
 def _consent(job: Job, experiment: Experiment) -> Consent:
     """A policy that this job just fits."""
     algorithm = algorithm_for(job, experiment.model, experiment.federation)
-    plan = plan_release(job, algorithm=algorithm, federation=experiment.federation)
-    settings, plans = job.secure_aggregation, [plan]
-    features = experiment.block.features.shape[1]
-    ahead = release_ahead(job, features=features, federation=experiment.federation, rounds=plan)
-    if ahead is not None:
-        plans.append(ahead.plan)
+    stages = stages_of(
+        job,
+        algorithm=algorithm,
+        federation=experiment.federation,
+        features=experiment.block.features.shape[1],
+    )
+    settings, plans = job.secure_aggregation, [stage.plan for stage in reversed(stages)]
+    plan = plans[0]
     guarantees = [guarantee for each in plans for guarantee in each.guarantees]
     own, *others = budgets_of(job, plan, experiment.fingerprint)
     facts: dict[str, Any] = {

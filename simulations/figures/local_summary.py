@@ -8,19 +8,17 @@ engine marks them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.privacy.accounting.composition import Composition
 from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.job import Job
-from parley.server.planning.release import algorithm_for, plan_release
+from parley.server.planning.release import algorithm_for
+from parley.server.planning.stages import spent_before, stages_of
 from parley.simulations.data.experiment import Experiment
-from parley.simulations.engine.prepare import before_rounds
 from parley.simulations.figures.dp_sgd_summary import dp_sgd_facts
 from parley.simulations.figures.summary import with_simulated_figures
 
@@ -45,24 +43,22 @@ def local_summary(
         parties: the parties' folders, by index.
     """
     algorithm = algorithm_for(job, experiment.model, experiment.federation)
-    plan = plan_release(
-        job, algorithm=algorithm, federation=experiment.federation, run_id=summary["run_id"]
+    stages = stages_of(
+        job,
+        algorithm=algorithm,
+        federation=experiment.federation,
+        features=experiment.block.features.shape[1],
+        components=experiment.components,
+        run_id=summary["run_id"],
     )
-    before = before_rounds(job, experiment)
+    rounds = stages[-1]
     facts = dp_sgd_facts(
-        plan,
+        rounds.plan,
         answered=np.array([_answered(home, summary["run_id"]) for home in parties]),
         records=experiment.block.sizes,
-        before=Composition.empty() if before is None else Composition.empty().add(before),
+        before=spent_before(stages, len(stages) - 1)[rounds.plan.primary.unit],
     )
-    if job.algorithm.kind == "fedavg":
-        from parley.simulations.data.network_experiment import NetworkExperiment, project
-
-        if "components" in model and isinstance(experiment, NetworkExperiment):
-            experiment = project(experiment, model["components"])
-        # The baseline trains as long as the run did.
-        settings: dict[str, Any] = {"algorithm": algorithm}
-        experiment = replace(experiment, **settings)
+    experiment = experiment.under(rounds.algorithm(dict(model)))
     return with_simulated_figures(
         summary, job=job, experiment=experiment, theta=model["theta"], dp_sgd=facts
     )

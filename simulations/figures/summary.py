@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.rounding import as_written, shown_up
 from parley.server.jobs.job import Job
+from parley.server.records.progress import Outcome
 from parley.server.records.run_folder import RunFolder
 from parley.server.records.summary import run_summary
-from parley.server.rounds.loop import Outcome
 from parley.simulations.data.experiment import Experiment
 from parley.simulations.data.spread import partition_facts
 

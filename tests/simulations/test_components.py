@@ -8,18 +8,17 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from parley.privacy.accounting.composition import Composition
 from parley.privacy.ledger.ledger import Ledger
 from parley.report.page import write_report
 from parley.secure_agg.interface import TooFewSurvivors
 from parley.server.jobs.file import load_job
 from parley.server.jobs.job import JobError
 from parley.server.planning.budgets import budgets_of, check_affordable
-from parley.server.planning.release import algorithm_for, plan_release
+from parley.server.planning.release import algorithm_for
+from parley.server.planning.stages import spent_before, stages_of
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.engine.fast import simulate
 from parley.simulations.engine.faults import parse_faults
-from parley.simulations.engine.prepare import before_rounds
 
 BASE = [
     "algorithm.kind=fedavg",
@@ -66,14 +65,15 @@ def test_the_check_and_the_run_come_to_the_same(tmp_path) -> None:
     summary = run(tmp_path / "r").summary
     job = load_job(overrides=BASE)
     experiment = load_experiment(job)
-    plan = plan_release(
+    stages = stages_of(
         job,
         algorithm=algorithm_for(job, experiment.model, experiment.federation),
         federation=experiment.federation,
+        features=experiment.block.features.shape[1],
     )
-    before = before_rounds(job, experiment)
-    check_affordable(job, plan, budgets_of(job, plan, "print"), before=before)
-    spent = Composition.empty().add(before).add(plan.event(plan.primary.unit), count=2)
+    plan = stages[-1].plan
+    check_affordable(job, stages, budgets_of(job, plan, "print"))
+    spent = spent_before(stages, 2)[plan.primary.unit]
     assert summary["epsilon"] == spent.epsilon(plan.primary.delta)[1]
 
 

@@ -286,7 +286,7 @@ def test_a_run_goes_on_with_the_components_it_began_with_alone(tmp_path) -> None
     with pytest.raises(Killed):
         scene.run(transport=KilledServer(scene.homes, "round", 2))
     save_file({"components": np.ascontiguousarray(-components)}, path)
-    with pytest.raises(JobError, match="components that run"):
+    with pytest.raises(JobError, match="components that the run"):
         scene.run(resume=True)
     save_file({"components": components}, path)
     assert scene.run(resume=True)["status"] == "complete"

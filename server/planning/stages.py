@@ -1,0 +1,162 @@
+"""The stages of a run: what it releases, one after another.
+
+Most jobs have one stage, their rounds. A network on private principal components has one before
+it, a single release of second moments; its rounds begin with what became of that. How a stage
+depends on the one before is a function in this list: the loop that runs them knows none by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.algorithms.base import FederatedAlgorithm, State
+from parley.client.contract.plan import ReleasePlan
+from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.guarantee import Unit
+from parley.privacy.sampling.stream import NoiseStream
+from parley.server.jobs.job import Job, JobError
+from parley.server.planning.federation import Federation
+from parley.server.planning.principal_components import leading, release_ahead, with_components
+from parley.server.planning.release import plan_release
+
+__all__ = ["COMPONENTS", "Stage", "spent_before", "stages_of"]
+
+COMPONENTS = "principal components"
+"""Name of the stage that releases second moments."""
+
+
+def _as_it_is(state: State) -> State:
+    return state
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """Releases under one plan.
+
+    Attributes:
+        plan: of its releases; its `round_number` is the number of the first.
+        rounds: how many there are.
+        algorithm: what the run has so far → what is computed. At the start of a run that is
+            empty, at the start of a stage the `result` of the one before, and after that the
+            stage's own state.
+        noise: number of a release → stream of the server's noise.
+        name: of what is released ahead of the rounds; empty: these are the rounds. A run cannot
+            go on without what is ahead, so that a failure there is an error; a round that fails
+            leaves the model of the round before.
+        result: the state after its last release → what the next stage begins with:
+            post-processing.
+    """
+
+    plan: ReleasePlan
+    rounds: int
+    algorithm: Callable[[State], FederatedAlgorithm]
+    noise: Callable[[int], NoiseStream]
+    name: str = ""
+    result: Callable[[State], State] = _as_it_is
+
+    @property
+    def numbers(self) -> range:
+        """Of its releases, in the ledger."""
+        return range(self.plan.round_number, self.plan.round_number + self.rounds)
+
+    def for_run(self, run_id: str) -> Stage:
+        """The same stage under a run's name."""
+        return replace(self, plan=self.plan.for_run(run_id))
+
+
+def stages_of(
+    job: Job,
+    *,
+    algorithm: FederatedAlgorithm,
+    federation: Federation,
+    features: int,
+    components: NDArray[np.float64] | None = None,
+    run_id: str = "plan",
+) -> tuple[Stage, ...]:
+    """All that a job releases, in order; the last stage is its rounds.
+
+    Args:
+        algorithm: of the rounds, before its rows are projected.
+        federation: the public facts about the parties.
+        features: p, of the rows before they are projected.
+        components: `[p, k]` public components, where the job has them.
+        run_id: the run's name in the ledger.
+
+    Raises:
+        CalibrationError: the noise asked for cannot give the budget.
+        RingTooSmall: no grid fits the ring, with the numbers.
+    """
+    plan = plan_release(job, algorithm=algorithm, federation=federation, run_id=run_id)
+    rounds = Stage(
+        plan=plan,
+        rounds=job.rounds,
+        algorithm=_unprojected(algorithm) if components is None else _public(algorithm, components),
+        noise=_rounds_noise(job),
+    )
+    ahead = release_ahead(job, features=features, federation=federation, rounds=plan)
+    if ahead is None:
+        return (rounds,)
+    moments = ahead.moments
+    first = Stage(
+        name=COMPONENTS,
+        plan=ahead.plan,
+        rounds=1,
+        algorithm=lambda _: moments,
+        noise=_moments_noise(job),
+        result=lambda state: {
+            "components": leading(moments.model.matrix(state["theta"]), job.model.components)
+        },
+    )
+    projected = replace(
+        rounds, algorithm=lambda state: with_components(algorithm, state["components"])
+    )
+    return (first, projected)
+
+
+def spent_before(stages: Sequence[Stage], number: int) -> dict[Unit, Composition]:
+    """What the stages before `stages[number]` charge each unit of a run."""
+    spent = {unit: Composition.empty() for unit in stages[0].plan.units}
+    for stage in stages[:number]:
+        for unit, before in spent.items():
+            spent[unit] = before.add(stage.plan.event(unit), count=stage.rounds)
+    return spent
+
+
+def _unprojected(algorithm: FederatedAlgorithm) -> Callable[[State], FederatedAlgorithm]:
+    return lambda _: algorithm
+
+
+def _public(
+    algorithm: FederatedAlgorithm, components: NDArray[np.float64]
+) -> Callable[[State], FederatedAlgorithm]:
+    def on(state: State) -> FederatedAlgorithm:
+        begun = state.get("components", components)
+        if not np.array_equal(begun, components):
+            raise JobError(
+                "Expected the principal components that the run began with, got others: "
+                "model.pca-file or the held-out records were changed since."
+            )
+        return with_components(algorithm, components)
+
+    return on
+
+
+def _rounds_noise(job: Job) -> Callable[[int], NoiseStream]:
+    """Of the operating system's entropy, or of the job's seed and the round's number."""
+    if job.seed is None:
+        entropy = NoiseStream.from_entropy()
+        return lambda _round: entropy
+    # Keyed by the round: a resumed run draws what the killed one would have drawn.
+    seed = job.seed
+    return lambda number: NoiseStream.from_seed(seed, "server-noise", number)
+
+
+def _moments_noise(job: Job) -> Callable[[int], NoiseStream]:
+    if job.seed is None:
+        return lambda _: NoiseStream.from_entropy()
+    seed = job.seed
+    return lambda _: NoiseStream.from_seed(seed, "components-noise")

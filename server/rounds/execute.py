@@ -1,0 +1,130 @@
+"""A run from its stages to its outcome: the one procedure of every engine.
+
+The caller makes facts, stages and cohorts, and knows what data there are. From here on it is the
+same for a simulation and for real parties: the folder and the ledger are locked and checked, the
+budget of all the stages is set aside before a party is asked for anything, every stage goes
+through `parley.server.rounds.loop`, and what was not used is given back. A run that was killed
+goes on in the stage, and at the release, that its ledger says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from parley.client.algorithms.base import FederatedAlgorithm, State
+from parley.privacy.ledger.ledger import DatasetBudget, Head, Ledger
+from parley.server.jobs.job import Job
+from parley.server.planning.budgets import holding, registered
+from parley.server.planning.stages import Stage
+from parley.server.records.progress import Outcome, Progress
+from parley.server.records.run_folder import RunFolder
+from parley.server.rounds.cohort import Cohort
+from parley.server.rounds.loop import resume_point, run_stage
+from parley.server.rounds.observer import Observer
+
+__all__ = ["CohortOf", "Finished", "execute"]
+
+CohortOf = Callable[[Stage, FederatedAlgorithm, Progress], AbstractContextManager[Cohort]]
+"""A stage, what it computes and where it begins → its parties, for as long as it runs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finished:
+    """A run that ended.
+
+    Attributes:
+        outcome: how.
+        algorithm: of its rounds.
+        head: the end of the ledger's log.
+    """
+
+    outcome: Outcome
+    algorithm: FederatedAlgorithm
+    head: Head
+
+
+def execute(
+    stages: Sequence[Stage],
+    *,
+    job: Job,
+    cohort_of: CohortOf,
+    budgets: Sequence[DatasetBudget],
+    folder: RunFolder,
+    resume: bool,
+    observer: Observer | None = None,
+    roster: str = "",
+) -> Finished:
+    """Runs the stages that are not done yet; the last one is the rounds.
+
+    Args:
+        stages: under the run's name.
+        job: it names the ledger, and the observer is told of it.
+        cohort_of: makes the parties of a stage.
+        budgets: what the run is charged to.
+        folder: the run's folder, made already.
+        resume: it was begun before.
+        observer: is told how the rounds go on.
+        roster: id of the deployment that it is begun with; empty in a simulation.
+
+    Raises:
+        BudgetExceeded: the ledger has no room for all the stages; nothing was spent.
+        LedgerError, RunFolderError, JobError: the run cannot begin, or go on.
+        TooFewSurvivors, PartyFailed: of a stage ahead of the rounds; see `run_stage`.
+    """
+    place = job.privacy.ledger or folder.ledger_path
+    with (
+        folder.locked(),
+        folder.unless_refused(new=not resume),
+        Ledger.open(place, create=not resume) as ledger,
+    ):
+        dataset = registered(ledger, budgets)[0].name
+        if not resume:
+            folder.commission()
+            if roster:
+                folder.keep_roster(roster)
+        known = ledger.entries(folder.run_id)
+        folder.check_ledger([each.entry.index for each in known if each.outcome is not None])
+        with holding(ledger, stages, dataset=dataset):
+            progress = resume_point(ledger, stages=stages, dataset=dataset)
+            progress = replace(progress, lines=folder.rewrite_rounds(progress.lines))
+
+            def observe(line: dict[str, Any]) -> None:
+                folder.append_round(line)
+                if observer:
+                    observer.round_done(line)
+
+            while True:
+                stage, following = stages[progress.stage], stages[progress.stage + 1 :]
+                algorithm = stage.algorithm(progress.state)
+                progress = replace(progress, state=progress.state or algorithm.init())
+                with cohort_of(stage, algorithm, progress) as cohort:
+                    if observer and not following:
+                        observer.started(job, stage.plan, folder.path, progress.done)
+                    outcome = run_stage(
+                        stage,
+                        algorithm=algorithm,
+                        dataset=dataset,
+                        cohort=cohort,
+                        ledger=ledger,
+                        start=progress,
+                        hand_on=_start_of(stage, following),
+                        observe=observe,
+                    )
+                if not following:
+                    return Finished(outcome=outcome, algorithm=algorithm, head=ledger.head())
+                progress = replace(outcome.progress, stage=progress.stage + 1, done=0)
+
+
+def _start_of(stage: Stage, following: Sequence[Stage]) -> Callable[[State], State]:
+    """The state after a stage → what is kept: the start of the next stage, if there is one."""
+    if not following:
+        return lambda state: state
+
+    def start(state: State) -> State:
+        result = stage.result(state)
+        return following[0].algorithm(result).init()
+
+    return start
