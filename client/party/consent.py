@@ -20,7 +20,7 @@ from __future__ import annotations
 import difflib
 import tomllib
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import (
     BaseModel,
@@ -40,12 +40,18 @@ from parley.client.contract.toml_reading import parse_toml
 from parley.client.data.schema import toml_value
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.ledger.ledger import DatasetBudget
+from parley.privacy.mechanisms.dp_sgd import PartySteps
+from parley.privacy.mechanisms.table import MECHANISMS
 
 __all__ = ["Consent", "ConsentError", "DataSet", "Declined"]
 __all__ += ["load_consent", "parse_consent", "render_consent"]
 
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
+if TYPE_CHECKING:
+    LawName = str
+else:
+    LawName = Literal[(*MECHANISMS, PartySteps.law)]
 
 
 class ConsentError(ValueError):
@@ -190,17 +196,7 @@ class Consent(_Part):
         "to the sensitivity: on a coarser one small contributions vanish and leave large ones "
         "alone. A job that sets secure-aggregation.scale-bits itself needs false.",
     )
-    laws: tuple[
-        Literal[
-            "gaussian",
-            "discrete-gaussian",
-            "l2-laplace",
-            "laplace-l1",
-            "laplace-as-printed",
-            "dp-sgd",
-        ],
-        ...,
-    ] = Field(
+    laws: tuple[LawName, ...] = Field(
         ("gaussian", "discrete-gaussian", "l2-laplace", "laplace-l1", "dp-sgd"),
         description="Accepted noise laws (dp-sgd: noise inside this party's own training).",
     )

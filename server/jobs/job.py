@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from parley.privacy.accounting.guarantee import Unit
+from parley.privacy.mechanisms.table import MECHANISMS
 from parley.secure_agg.parameters import assumed_corrupt
 from parley.server.jobs.checks import check_kind, job_kind
 
@@ -21,6 +22,10 @@ __all__ = ["Job", "JobError", "Section", "UnitBudget"]
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Auto = Literal["auto"]
+if TYPE_CHECKING:
+    NoiseName = str
+else:
+    NoiseName = Literal[("default", *MECHANISMS, "auto")]
 
 
 class JobError(ValueError):
@@ -273,15 +278,7 @@ class Privacy(Section):
         description="Gaussian noise: exact (analytic), zcdp, cks20 (tighter zCDP conversion), "
         "as-printed (σ² = 8G²T·ln(1/δ)/(m²n²ε²)).",
     )
-    noise: Literal[
-        "default",
-        "gaussian",
-        "discrete-gaussian",
-        "l2-laplace",
-        "laplace-l1",
-        "laplace-as-printed",
-        "auto",
-    ] = Field(
+    noise: NoiseName = Field(
         "default",
         description="default: gaussian for gradients, l2-laplace for models; auto: whichever "
         "proved law has the lower expected norm. laplace-as-printed reproduces the paper and is "

@@ -17,7 +17,6 @@ from parley.simulations.engine import in_process
 from parley.simulations.engine.in_process import InProcessTransport
 
 ROOT = Path(__file__).parents[2]
-TIMEOUT_S = 5.0
 
 
 def answer(party: int, request: bytes) -> bytes:
@@ -30,16 +29,18 @@ class TransportConformance:
 
     Attributes:
         transport: the class.
+        timeout_s: what a silent party costs its tests.
     """
 
     transport: ClassVar[type]
+    timeout_s: ClassVar[float] = 5.0
 
     @pytest.fixture
     def connect(self):
         raise NotImplementedError
 
     def exchange(self, transport, requests):
-        return dict(transport.exchange(requests, timeout_s=TIMEOUT_S))
+        return dict(transport.exchange(requests, timeout_s=self.timeout_s))
 
     @pytest.mark.parametrize("size", [0, 10, 5_000_000])
     def test_bytes_of_any_length_reach_the_party_and_come_back_whole(self, connect, size):
@@ -63,7 +64,9 @@ class TransportConformance:
 
     def test_every_exchange_yields_the_replies_to_its_own_requests(self, connect):
         transport = connect()
-        first = transport.exchange(dict.fromkeys(range(3), frame(blob=b"1")), timeout_s=TIMEOUT_S)
+        first = transport.exchange(
+            dict.fromkeys(range(3), frame(blob=b"1")), timeout_s=self.timeout_s
+        )
         next(first)  # the caller has enough
         requests = dict.fromkeys(range(3), frame(blob=b"2"))
         assert self.exchange(transport, requests) == {

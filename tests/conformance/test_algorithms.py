@@ -1,0 +1,151 @@
+"""What every algorithm promises. A new one subclasses `AlgorithmConformance`: how it is made."""
+
+from __future__ import annotations
+
+import json
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from parley.client.algorithms.base import PublicFacts
+from parley.client.algorithms.registry import ALGORITHMS, describe_task, task_from
+from parley.client.algorithms.second_moments import SecondMoments, Triangle
+from parley.client.contract.decoding import DecodingError
+from parley.client.data.block import PartyBlock
+from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint, Unit
+from parley.server.jobs.file import load_job
+from parley.server.planning.release import Federation, algorithm_for, model_for, plan_release
+
+SIZES = (90, 90, 92, 93, 95)
+FACTS = PublicFacts(parties=5, min_records=90, total_records=460, max_records=95, weights="uniform")
+FEDERATION = Federation(parties=5, min_records=90, total_records=460, max_records=95)
+
+
+def block_of(labels, seed=0):
+    """Five parties, rows of 4 features and of L2 norm 1."""
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(sum(SIZES), 4))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True) * (1 + 1e-9)
+    return PartyBlock(
+        features=rows,
+        labels=rng.choice(np.asarray(labels), size=len(rows)),
+        offsets=np.cumsum([0, *SIZES]),
+    )
+
+
+class AlgorithmConformance:
+    """
+    Attributes:
+        kind: the row of `ALGORITHMS`.
+        job: that asks for it.
+        labels: that records may have.
+    """
+
+    kind: ClassVar[str]
+    job: ClassVar[tuple[str, ...]] = ()
+    labels: ClassVar[tuple[float, ...]] = (-1.0, 1.0)
+
+    def made(self):
+        """The algorithm and the plan of a round."""
+        job = load_job(overrides=list(self.job))
+        algorithm = algorithm_for(job, self.model(job), FEDERATION)
+        return algorithm, plan_release(job, algorithm=algorithm, federation=FEDERATION)
+
+    def model(self, job):
+        return model_for(job, features=4, classes=2)
+
+    def test_its_task_travels_as_plain_values_and_is_built_again(self):
+        algorithm, _ = self.made()
+        task = json.loads(json.dumps(describe_task(algorithm), allow_nan=False))
+        assert task["kind"] == algorithm.kind == self.kind
+        assert describe_task(task_from(task)) == task
+
+    def test_a_task_with_a_key_too_few_or_too_many_is_refused(self):
+        task = describe_task(self.made()[0])
+        for key in task:
+            with pytest.raises(DecodingError):
+                task_from({name: value for name, value in task.items() if name != key})
+        with pytest.raises(DecodingError):
+            task_from({**task, "surprise": 1})
+
+    def test_server_and_party_claim_the_same(self):
+        algorithm, _ = self.made()
+        there = task_from(json.loads(json.dumps(describe_task(algorithm))))
+        claim = algorithm.claim(FACTS)
+        assert claim == algorithm.claim(FACTS) == there.claim(FACTS)
+        assert claim.dimension == algorithm.dimension
+        assert claim.features == 4
+
+    def test_contributions_have_the_dimension_and_the_bound_that_are_claimed(self):
+        algorithm, plan = self.made()
+        claim = algorithm.claim(FACTS)
+        given = algorithm.local(algorithm.init(), block_of(self.labels), plan)
+        assert given.failed == ()
+        assert given.values.shape == (5, claim.dimension)
+        assert np.abs(given.values).max() <= claim.bound * (1 + 1e-12)
+
+    def test_a_neighbour_moves_the_sum_by_no_more_than_is_claimed(self):
+        algorithm, plan = self.made()
+        claim, state = algorithm.claim(FACTS), algorithm.init()
+        if claim.noise_point is not NoisePoint.SERVER:
+            pytest.skip("the claim is about a step's clipped sum: tests/client/dp_sgd")
+        block = block_of(self.labels)
+        changed = 1 if claim.unit is Unit.RECORD else SIZES[0]
+        rows, labels = block.features.copy(), block.labels.copy()
+        rows[:changed] *= -1
+        labels[:changed] = self.labels[0]
+        other = PartyBlock(features=rows, labels=labels, offsets=block.offsets)
+        one, two = (algorithm.local(state, b, plan).values for b in (block, other))
+        assert np.linalg.norm((one - two).sum(axis=0)) <= claim.covered
+
+    def test_a_step_leaves_the_state_before_it_as_it_was(self):
+        algorithm, plan = self.made()
+        state = algorithm.init()
+        before = {name: value.copy() for name, value in state.items()}
+        average = algorithm.local(state, block_of(self.labels), plan).values.mean(axis=0)
+        after = algorithm.update(state, np.asarray(average, dtype=np.float64))
+        assert all(np.array_equal(state[name], before[name]) for name in before)
+        assert np.isfinite(algorithm.model_of(after)).all()
+        assert all(isinstance(value, float) for value in algorithm.released(after).values())
+
+
+class TestGradientPerturbation(AlgorithmConformance):
+    kind = "gradient-perturbation"
+
+
+class TestOutputPerturbation(AlgorithmConformance):
+    kind = "output-perturbation"
+    job = ("algorithm.kind=output-perturbation", "algorithm.rounds=1")
+
+
+class TestFederatedAveraging(AlgorithmConformance):
+    kind = "fedavg"
+    job = (
+        "algorithm.kind=fedavg",
+        "model.kind=mlp",
+        "privacy.unit=party",
+        "privacy.epsilon=8",
+        "dp-sgd.sampling-rate=0.1",
+        "algorithm.rounds=2",
+    )
+    labels = (0, 1, 2)
+
+    def model(self, job):
+        from parley.client.models.networks import Network
+
+        return Network.build(job.model.kind, features=4, classes=3, hidden=(8, 5))
+
+
+class TestSecondMoments(AlgorithmConformance):
+    kind = "second-moments"
+
+    def made(self):
+        relation = Neighbouring.REPLACE_ONE
+        triangle = Triangle(features=4)
+        return SecondMoments(model=triangle, neighbouring=relation, bound=95.0), None
+
+
+def test_every_algorithm_is_held_to_it():
+    held = {kind.kind for kind in AlgorithmConformance.__subclasses__()}
+    assert held == set(ALGORITHMS)

@@ -1,0 +1,44 @@
+"""The page on extending: its examples work as they stand, and its table names what is there."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+SECTIONS = dict(re.findall(r"^## An? (\w+)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
+WORKED = ("mechanism", "accountant", "transport")
+
+
+@pytest.mark.parametrize("kind", WORKED)
+def test_a_worked_example_keeps_what_its_kind_promises(kind, tmp_path):
+    """In a process of its own: it adds a row to a table."""
+    blocks = re.findall(r"^```python\n(.*?)^```", SECTIONS[kind], re.MULTILINE | re.DOTALL)
+    (tmp_path / "test_example.py").write_text("\n\n".join(blocks), encoding="utf-8")
+    paths = [str(ROOT / "tests" / folder) for folder in ("conformance", "fixtures")]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_example.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    assert re.search(r"[1-9]\d* passed", done.stdout)
+
+
+def test_the_table_names_classes_and_tables_that_are_there():
+    named = re.findall(r"`(test_\w+\.py)::(\w+)`", PAGE)
+    for file, name in named:
+        text = (ROOT / "tests" / "conformance" / file).read_text(encoding="utf-8")
+        assert f"class {name}:" in text, (file, name)
+        assert "def test_every_" in text, file
+    rows = re.findall(r"^\| [^|]* \| `([\w/]+)/` \| `(\w+)` in `(\w+\.py)`", PAGE, re.MULTILINE)
+    assert {name for _, name, _ in rows} == {"MECHANISMS", "ACCOUNTANTS", "ALGORITHMS", "ENGINES"}
+    for folder, name, file in rows:
+        assert f"\n{name}: dict[" in (ROOT / folder / file).read_text(encoding="utf-8")
