@@ -86,7 +86,7 @@ def join(server: Server, blocks: Sequence[Block], wire: Wire) -> None:
         block.on_rosters(rosters, nonces)
 
 
-def run_secure_sum(
+def run_secure_sum(  # noqa: PLR0912 - the protocol as one readable function
     server: Server,
     blocks: Sequence[Block],
     vectors: Mapping[int, Ring],

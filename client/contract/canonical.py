@@ -38,7 +38,7 @@ def canonical(value: Any) -> bytes:
     return tag + len(content).to_bytes(8, "big") + content
 
 
-def _parts(value: Any) -> tuple[bytes, bytes]:
+def _parts(value: Any) -> tuple[bytes, bytes]:  # noqa: PLR0911 - one a type of JSON
     if value is None:
         return b"n", b""
     # Before int and str, of which they are instances.

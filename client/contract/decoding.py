@@ -76,7 +76,7 @@ def facts_from(kind: type[Facts], value: Any, **given: Any) -> Facts:
         raise DecodingError(f"{name}: {str(error)[:LONGEST_TEXT]}") from error
 
 
-def value_from(hint: Any, value: Any, name: str) -> Any:
+def value_from(hint: Any, value: Any, name: str) -> Any:  # noqa: PLR0911, PLR0912 - one a kind of hint
     """A value of the type that `hint` says.
 
     Raises:

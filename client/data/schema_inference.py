@@ -275,7 +275,7 @@ def _array_line(array: NDArray[Any], rows: int) -> tuple[Entry, str]:
     return entry, why
 
 
-def _column_line(
+def _column_line(  # noqa: PLR0911 - one a kind of column
     name: str, series: pl.Series, absent: int, max_categories: int
 ) -> tuple[Entry, str]:
 

@@ -20,7 +20,6 @@ charged twice. It says no more about the records than the data file beside it.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import stat
@@ -29,6 +28,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from parley.client.contract.protocol import Frame, Reason, WireError, decode_frame, encode_frame
 from parley.client.party.consent import Declined
@@ -107,23 +108,23 @@ class Keeper:
         Raises:
             Declined: busy, after `wait_s`.
         """
-        handle = os.open(self.folder / "party.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        # The kernel's lock: it ends with the process, however that ends. No other kind will do.
+        lock = FileLock(
+            self.folder / "party.lock",
+            mode=0o600,
+            poll_interval=_POLL_S,
+            fallback_to_soft=False,
+            preserve_lock_file=True,
+        )
         try:
-            deadline = time.monotonic() + wait_s
-            while True:
-                try:
-                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except OSError:
-                    if time.monotonic() >= deadline:
-                        raise Declined(Reason.BUSY, "Another request is being handled.") from None
-                    time.sleep(_POLL_S)
+            held = lock.acquire(timeout=wait_s)
+        except Timeout:
+            raise Declined(Reason.BUSY, "Another request is being handled.") from None
+        with held:
             for draft in self._state.glob("*.part"):  # of a process that was killed while writing
                 _erase(draft)
             end_sessions(self.folder, idle_s=_IDLE_S)
             yield
-        finally:
-            os.close(handle)  # lets go of the lock, as the end of the process would
 
     @property
     def ledger(self) -> Path:
