@@ -41,7 +41,7 @@ ATTEMPTS = 3
 """How often a round is asked for again when too few parties survive it."""
 
 
-def run_stage(
+def run_stage(  # noqa: PLR0912 - the states of a release, in one place
     stage: Stage,
     *,
     algorithm: FederatedAlgorithm,
