@@ -58,16 +58,21 @@ class Reservation:
 def register(writer: Writer, *datasets: DatasetBudget) -> tuple[DatasetBudget, ...]:
     """See `Ledger.register`."""
     found = [_same_data(writer, each) for each in datasets]
+    known = {
+        dataset.fingerprint: account.budget
+        for account, dataset in zip(found, datasets, strict=True)
+        if account is not None
+    }
     budgets = tuple(
-        account.budget if account is not None else dataset
+        account.budget if account is not None else _beside(dataset, known)
         for account, dataset in zip(found, datasets, strict=True)
     )
     for budget in budgets:
         _check_both(writer, budget, {each.fingerprint for each in budgets})
-    for dataset, account in zip(datasets, found, strict=True):
+    for dataset, budget, account in zip(datasets, budgets, found, strict=True):
         if account is None:
-            new = Account(budget=dataset).recognising((dataset.contents,))
-            body = {"at": _now(), "dataset": dataset.to_json(), "known": list(new.known)}
+            new = Account(budget=budget).recognising((dataset.fingerprint, dataset.contents))
+            body = {"at": _now(), "dataset": budget.to_json(), "known": list(new.known)}
             writer.append(RecordKind.REGISTER, account=new, body=body)
             continue
         more = account.recognising((dataset.fingerprint, dataset.contents))
@@ -75,6 +80,18 @@ def register(writer: Writer, *datasets: DatasetBudget) -> tuple[DatasetBudget, .
             body = {"at": _now(), "known": list(more.known)}
             writer.append(RecordKind.RECOGNISE, account=more, body=body)
     return budgets
+
+
+def _beside(dataset: DatasetBudget, known: Mapping[str, DatasetBudget]) -> DatasetBudget:
+    """A new budget of parties under its records' name, from whichever file the records came.
+
+    Else the same records, saved in another way, would have a party's budget that nothing binds to
+    their own: what was released before would not be seen, nor what is released without it.
+    """
+    records = known.get(dataset.fingerprint.removesuffix(PARTY_MARK))
+    if records is None or records.fingerprint + PARTY_MARK == dataset.fingerprint:
+        return dataset
+    return records.of_parties(epsilon=dataset.epsilon, delta=dataset.delta)
 
 
 def _same_data(writer: Writer, dataset: DatasetBudget) -> Account | None:

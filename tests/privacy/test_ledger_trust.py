@@ -356,6 +356,32 @@ def test_both_budgets_of_a_data_set_follow_its_records(tmp_path: Path) -> None:
             ledger.register(RESAVED)
 
 
+def test_a_partys_budget_is_not_opened_beside_releases_by_saving_the_file_anew(
+    ledger_url: str,
+) -> None:
+    with Ledger.open(ledger_url) as ledger:
+        ledger.register(replace(ADULT, contents="rows:1"))
+        ledger.reserve(an_entry(1))
+        with pytest.raises(LedgerConflict, match="no party-level bound covers"):
+            ledger.register(RESAVED, RESAVED.of_parties(epsilon=0.5, delta=0.0))
+        assert len(ledger.totals()) == 1
+
+
+def test_a_partys_budget_of_a_file_saved_anew_stands_beside_that_of_its_records(
+    ledger_url: str,
+) -> None:
+    with Ledger.open(ledger_url) as ledger:
+        ledger.register(replace(ADULT, contents="rows:1"))
+        pair = (RESAVED, RESAVED.of_parties(epsilon=0.5, delta=0.0))
+        found = ledger.register(*pair)
+        assert found == (ADULT, ADULT.of_parties(epsilon=0.5, delta=0.0))
+        assert ledger.register(*pair) == found
+        for alone in (ADULT, RESAVED):
+            with pytest.raises(LedgerConflict, match=r"privacy\.unit = 'both'"):
+                ledger.register(alone)
+        assert ledger.verify() == []
+
+
 def test_sqlite_is_what_these_edits_are_made_with() -> None:
     assert sqlite3.sqlite_version_info >= (3, 35)  # DROP COLUMN
 
