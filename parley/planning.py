@@ -41,7 +41,7 @@ def plan(job: Job) -> dict[str, Any]:
         JobError: the parties' sizes or the columns are not known without the data.
         CalibrationError, RingTooSmall: the job's own choice cannot give the budget.
     """
-    if job.algorithm.kind == "fedavg":
+    if job.learns == "network":
         # Imported here: networks need torch, linear models do not.
         from parley.planning_federated import plan_network
 
@@ -59,7 +59,7 @@ def plan(job: Job) -> dict[str, Any]:
     )
     release = plan_release(job, algorithm=algorithm, federation=federation)
     check_delta(job, release)
-    dimension = model.dimension
+    dimension = algorithm.dimension
     sensitivity = release.primary.sensitivity / federation.parties
 
     def offer(**choice: str) -> dict[str, Any]:

@@ -27,7 +27,15 @@ from parley.client.algorithms.kind import LARGEST_MODEL, Kind, Party, plain_size
 from parley.client.contract.decoding import DecodingError, facts_from
 from parley.client.contract.model_names import public_name
 
-__all__ = ["AnyRows", "OwnAlgorithmError", "Statistic", "build_own", "is_own", "own_kind"]
+__all__ = [
+    "AnyRows",
+    "OwnAlgorithmError",
+    "Statistic",
+    "build_own",
+    "is_own",
+    "own_kind",
+    "own_task",
+]
 
 _FROM_DATA = {"features", "classes"}
 
@@ -170,6 +178,11 @@ def build_own(name: str, settings: Mapping[str, Any], *, features: int, classes:
         raise OwnAlgorithmError(f"algorithm.settings: {error}") from error
 
 
+def own_task(algorithm: Any) -> dict[str, Any]:
+    """The values of its fields."""
+    return {"settings": asdict(algorithm)}
+
+
 def own_kind(name: str) -> Kind:
     """The row of one's own algorithm.
 
@@ -178,15 +191,10 @@ def own_kind(name: str) -> Kind:
     """
     found = _class(name)
 
-    def to_task(algorithm: Any) -> dict[str, Any]:
-        return {"settings": asdict(algorithm)}
-
     def of_task(task: Mapping[str, Any], party: Party) -> Any:
         del party
         if set(task) != {"kind", "settings"}:
             raise DecodingError("Expected settings in the task of an own algorithm, got others.")
-        if size(task)[1] > LARGEST_MODEL:
-            raise DecodingError(f"Expected at most {LARGEST_MODEL} features and classes, got more.")
         return facts_from(found, task["settings"])
 
     def size(task: Mapping[str, Any]) -> tuple[str, int]:
@@ -194,7 +202,9 @@ def own_kind(name: str) -> Kind:
         if not isinstance(settings, Mapping):
             raise DecodingError("Expected settings in the task of an own algorithm, got none.")
         widths = [settings.get("features"), settings.get("classes")]
-        return "", plain_size(widths, layered=False)
+        if plain_size(widths, layered=False) > LARGEST_MODEL:
+            raise DecodingError(f"Expected at most {LARGEST_MODEL} features and classes, got more.")
+        return "", 1  # its dimension is known once it is built, and held against the policy then
 
     known: Any = found
-    return Kind(title=known.title, learns="nothing", to_task=to_task, of_task=of_task, size=size)
+    return Kind(title=known.title, learns="nothing", to_task=own_task, of_task=of_task, size=size)

@@ -29,7 +29,7 @@ from parley.client.algorithms.gradient_perturbation import GradientPerturbation
 from parley.client.algorithms.kind import LARGEST_MODEL, Kind, Party
 from parley.client.algorithms.linear import LinearTask
 from parley.client.algorithms.output_perturbation import OutputPerturbation
-from parley.client.algorithms.own import is_own, own_kind
+from parley.client.algorithms.own import is_own, own_kind, own_task
 from parley.client.contract.decoding import DecodingError
 
 __all__ = ["ALGORITHMS", "LARGEST_MODEL", "describe_task", "for_party", "kind_of", "task_from"]
@@ -84,13 +84,11 @@ def kind_of(name: str) -> Kind:
     return own_kind(name) if is_own(name) else ALGORITHMS[name]
 
 
-def describe_task(algorithm: FederatedAlgorithm, *, place: str = "") -> dict[str, Any]:
-    """The algorithm as plain JSON values.
-
-    Args:
-        place: where one's own algorithm is, as the job says it; empty: it is in the table.
-    """
-    return {"kind": algorithm.kind, **kind_of(place or algorithm.kind).to_task(algorithm)}
+def describe_task(algorithm: FederatedAlgorithm) -> dict[str, Any]:
+    """The algorithm as plain JSON values."""
+    kind = algorithm.kind
+    to_task = own_task if is_own(kind) else ALGORITHMS[kind].to_task
+    return {"kind": kind, **to_task(algorithm)}
 
 
 def task_from(

@@ -74,6 +74,11 @@ def check_computation(
             f"Expected {features} features and a plan of the task's dimension, got {wanted} and "
             f"{plan.dimension} for {algorithm.dimension}.",
         )
+    if plan.parameters > consent.largest_model:
+        raise Declined(
+            Reason.MODEL,
+            f"Expected at most {consent.largest_model} parameters, got {plan.parameters}.",
+        )
     try:
         claim = algorithm.claim(facts)
     except (ValueError, ArithmeticError) as error:

@@ -12,7 +12,7 @@ from parley.client.algorithms.base import Claim, FederatedAlgorithm
 from parley.client.contract.grid import noise_tail
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
-from parley.privacy.accounting.guarantee import Adversary, NoisePoint
+from parley.privacy.accounting.guarantee import Adversary, Neighbouring, NoisePoint
 from parley.privacy.calibration.calibration import calibrate, stated_delta
 from parley.privacy.mechanisms.table import Mechanism
 from parley.privacy.sampling.samplers import LARGEST_SCALE, SMALLEST_SCALE
@@ -57,6 +57,9 @@ def plan_claimed(
     _check_asked(job, claim)
     dimension, sensitivity = claim.dimension, claim.covered
     mean_records = federation.total_records / federation.parties
+    if claim.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE:
+        # Sizes are private: the plan knows one public number.
+        mean_records = float(federation.min_records)
     weight = federation.max_records / mean_records if claim.weights == "size" else 1.0
 
     def on_grid(scale_bits: int) -> Mechanism:
@@ -118,11 +121,12 @@ def _check_asked(job: Job, claim: Claim) -> None:
     if claim.noise_point is not NoisePoint.SERVER or claim.party_norm is not None:
         raise JobError(f"Expected noise on the sum alone, got noise at {claim.noise_point}.")
     for key, asked, given in (
-        ("unit", job.privacy.unit, str(claim.unit)),
-        ("neighbouring", job.privacy.neighbouring, str(claim.neighbouring)),
+        ("parties.weights", job.parties.weights, claim.weights),
+        ("privacy.unit", job.privacy.unit, str(claim.unit)),
+        ("privacy.neighbouring", job.privacy.neighbouring, str(claim.neighbouring)),
     ):
         if asked != given:
             raise JobError(
-                f"Expected privacy.{key} = {given!r}, which {job.algorithm.kind} guarantees, got "
+                f"Expected {key} = {given!r}, which {job.algorithm.kind} is proved for, got "
                 f"{asked!r}."
             )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -21,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
-from parley.client.contract.model_names import beside
+from parley.client.contract.model_names import beside, public_name
 from parley.privacy.ledger.ledger import BudgetExceeded, LedgerError
 from parley.server.jobs.file import load_job, render_job
 from parley.server.jobs.job import Job
@@ -54,7 +55,8 @@ class RunFolder:
             RunFolderError: it exists and is not empty, or cannot be written.
         """
         stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-        name = f"{stamp}-{job.algorithm.kind}-{secrets.token_hex(2)}"
+        kind = re.sub(r"[^a-z0-9]+", "-", public_name(job.algorithm.kind).lower())
+        name = f"{stamp}-{kind}-{secrets.token_hex(2)}"
         path = out if out is not None else Path(job.run.out) / name
         try:
             if path.exists() and (not path.is_dir() or any(path.iterdir())):
@@ -217,8 +219,10 @@ class RunFolder:
 
 def anchored(job: Job) -> Job:
     """The job with the files it names made absolute: a run may go on from elsewhere."""
-    kind = beside(job.model.kind, Path.cwd())
-    job = job.model_copy(update={"model": job.model.model_copy(update={"kind": kind})})
+    for section in ("model", "algorithm"):
+        part = getattr(job, section)
+        kind = beside(part.kind, Path.cwd())
+        job = job.model_copy(update={section: part.model_copy(update={"kind": kind})})
     ledger = job.privacy.ledger
     if not ledger or "://" in ledger:
         return job

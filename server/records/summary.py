@@ -68,7 +68,7 @@ def run_summary(
         "engine": engine,
         "status": outcome.status,
         "reason": outcome.reason,
-        "algorithm": job.algorithm.kind,
+        "algorithm": plan.algorithm,
         "model": job.model.kind,
         "metric": "r2" if job.model.kind == "ridge" else "accuracy",
         "data": job.data.source,

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from parley.client.data.contents import sum_of
 from parley.client.data.records import (
     DataError,
     Records,
+    as_classes,
     find_party_files,
     read_party_files,
     read_records,
@@ -120,11 +121,43 @@ class Experiment:
         del algorithm
         return self
 
+    def figures(self, theta: NDArray[np.float64]) -> dict[str, float | None]:
+        """What a summary says of a model, beside the non-private optimum."""
+        optimum = self.optimum()
+        loss, baseline_loss = self.loss(theta), self.loss(optimum)
+        return {
+            "loss": loss,
+            "baseline_loss": baseline_loss,
+            "excess_loss": loss - baseline_loss,
+            "accuracy": self.accuracy(theta),
+            "baseline_accuracy": self.accuracy(optimum),
+            "majority_accuracy": self.majority_accuracy,
+        }
+
+    def evaluate(self, theta: NDArray[np.float64]) -> dict[str, float | None]:
+        """What a round's line says of a model."""
+        return {"loss": self.loss(theta), "accuracy": self.accuracy(theta)}
+
     def evaluate_every(self, setting: int | str) -> int:
         """Rounds between evaluations; 0 for never before the end."""
         if setting != "auto":
             return int(setting)
         return 1 if self.block.features.size <= _CHEAP else 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatisticExperiment(Experiment):
+    """The data of a simulation in which nothing is learned: there is nothing to measure."""
+
+    model: Any
+
+    def figures(self, theta: NDArray[np.float64]) -> dict[str, float | None]:
+        """None of them."""
+        return {}
+
+    def evaluate(self, theta: NDArray[np.float64]) -> dict[str, float | None]:
+        """Nothing."""
+        return {}
 
 
 def load_experiment(job: Job) -> Experiment:
@@ -153,7 +186,25 @@ def load_experiment(job: Job) -> Experiment:
         federation = replace(Federation.of_sizes(sizes), min_records=least)
     else:
         federation = Federation.of_sizes(sizes, None if least == "auto" else least)
-    if job.algorithm.kind == "fedavg":
+    if job.learns == "nothing":
+        labels, count = as_classes(records.labels, classes)
+        model = model_for(job, features=records.features.shape[1], classes=count)
+        return StatisticExperiment(
+            block=PartyBlock(
+                features=_prepared(job, records, order),
+                labels=labels[order],
+                offsets=np.concatenate([[0], np.cumsum(sizes)]),
+            ),
+            test_features=test_rows,
+            test_labels=test_labels,
+            model=model,
+            lambda_=0.0,
+            federation=federation,
+            fingerprint=_fingerprint(job),
+            size_weights=job.parties.weights == "size",
+            contents=contents,
+        )
+    if job.learns == "network":
         # Imported here: networks need torch, linear models do not.
         from parley.simulations.data.network_experiment import network_experiment
 

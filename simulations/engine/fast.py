@@ -165,7 +165,7 @@ def _evaluator(
     def evaluate(theta: np.ndarray[Any, Any], number: int) -> dict[str, Any]:
         if number != job.rounds and (every == 0 or number % every):
             return {}
-        figures = {"loss": experiment.loss(theta), "accuracy": experiment.accuracy(theta)}
+        figures = experiment.evaluate(theta)
         # A model that diverged has no finite loss; the run says so with null, not by stopping.
         return {
             name: value if value is not None and math.isfinite(value) else None

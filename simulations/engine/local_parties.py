@@ -21,6 +21,7 @@ from parley.server.jobs.job import Job
 from parley.server.planning.budgets import budgets_of
 from parley.server.planning.release import algorithm_for
 from parley.server.planning.stages import stages_of
+from parley.server.records.run_folder import anchored
 from parley.server.rounds.inspection import served_name
 from parley.simulations.data.experiment import Experiment, load_experiment
 
@@ -114,7 +115,7 @@ def _consent(job: Job, experiment: Experiment) -> Consent:
             "insist-on-fine-grid": (settings.ring_bits, settings.scale_bits) == ("auto", "auto"),
             "laws": sorted({each.mechanism.law for each in guarantees}),
             "calibrations": sorted({each.calibration for each in guarantees}),
-            "algorithms": [each.algorithm for each in plans],
+            "algorithms": [anchored(job).algorithm.kind, *(each.algorithm for each in plans[1:])],
             "models": [job.model.kind],
             "largest-model": max(each.dimension for each in plans),
             "allow-seeded-noise": plan.seeded,

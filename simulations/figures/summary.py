@@ -85,16 +85,9 @@ def with_simulated_figures(
     Loss is the federated training objective with its λ term, accuracy is measured on the
     held-out records, the baseline is the objective's non-private optimum.
     """
-    optimum = experiment.optimum()
-    loss, baseline_loss = experiment.loss(theta), experiment.loss(optimum)
     summary = summary | {
         "records_by_party": experiment.block.sizes.tolist(),
-        "loss": loss,
-        "baseline_loss": baseline_loss,
-        "excess_loss": loss - baseline_loss,
-        "accuracy": experiment.accuracy(theta),
-        "baseline_accuracy": experiment.accuracy(optimum),
-        "majority_accuracy": experiment.majority_accuracy,
+        **experiment.figures(theta),
         "partition": partition_facts(job, experiment.block.labels, experiment.block.offsets),
         "simulation_only": list(SIMULATION_ONLY),
     }
@@ -103,7 +96,7 @@ def with_simulated_figures(
         summary["dp_sgd"] = {**dp_sgd, "precision": job.dp_sgd.precision, "device": device}
     summary["advice"] = _advice(summary)
     for key in ("loss", "excess_loss"):
-        if not math.isfinite(summary[key]):
+        if summary[key] is not None and not math.isfinite(summary[key]):
             summary[key] = None
     return summary
 
@@ -120,7 +113,7 @@ def _advice(summary: dict[str, Any]) -> list[str]:
         )
     if noise["seeded"]:
         advice.append("The noise was seeded: repeat without a seed before anything is released.")
-    if not math.isfinite(summary["loss"]):
+    if summary["loss"] is not None and not math.isfinite(summary["loss"]):
         advice.append(
             "The model's loss on the training records is not finite: records whose gradient is not "
             "finite add zero, so that nothing tells of them. A smaller learning rate, or a model "
@@ -138,7 +131,7 @@ def _advice(summary: dict[str, Any]) -> list[str]:
                 "More records a party, a larger dp-sgd.sampling-rate or more rounds at the same ε "
                 "usually help DP-SGD, and so does a smaller network."
             )
-    elif summary["status"] == "complete" and (summary["excess_loss"] > 0.01 or lost > 0.01):
+    elif summary["status"] == "complete" and ((summary["excess_loss"] or 0) > 0.01 or lost > 0.01):
         advice.append(
             f"The noise is proportional to 1/(parties × records × ε): twice the records a party "
             f"(now at least {summary['min_records']}), twice the parties (now "

@@ -1,0 +1,57 @@
+"""A federated count: how many records there are, while no party tells its own number.
+
+    parley run --set algorithm.kind=examples/federated_count.py:FederatedCount ...
+
+`docs/extending.md` goes through it line by line. A real party puts this file beside its
+`party.toml` and lists 'federated_count.py:FederatedCount' in `algorithms`.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.algorithms.base import Claim, Contribution, PublicFacts, State
+from parley.client.algorithms.own import Statistic
+from parley.client.contract.plan import ReleasePlan
+from parley.client.data.block import PartyBlock
+from parley.privacy.accounting.guarantee import Neighbouring, Unit
+
+
+@dataclass(frozen=True, kw_only=True)
+class FederatedCount(Statistic):
+    """The mean of the parties' numbers of records; times the parties it is the count.
+
+    v_j = min(n_j, most). Adding or removing one record changes one party's number by one, so that
+    Δ = 1.
+
+    Attributes:
+        most: the largest number that a party may contribute, public.
+    """
+
+    kind: ClassVar[str] = "federated_count.py:FederatedCount"
+    title: ClassVar[str] = "federated count"
+
+    most: int = 1_000_000
+
+    @property
+    def dimension(self) -> int:
+        """One number."""
+        return 1
+
+    def claim(self, facts: PublicFacts) -> Claim:
+        """Δ = 1, whatever the parties hold."""
+        return Claim(
+            dimension=1,
+            features=self.features,
+            bound=float(self.most),
+            sensitivity=1.0,
+            unit=Unit.RECORD,
+            neighbouring=Neighbouring.ADD_OR_REMOVE_ONE,
+        )
+
+    def local(self, state: State, block: PartyBlock, plan: ReleasePlan) -> Contribution:
+        """`[B, 1]` every party's number of records, at most `most`."""
+        counts: NDArray[np.float64] = np.minimum(block.sizes, self.most).astype(np.float64)
+        return Contribution(values=counts[:, None], failed=())
