@@ -88,7 +88,7 @@ class Clock:
         """The rounds begin."""
         self.marks.append(time.perf_counter())
 
-    def round_done(self, line: dict[str, Any]) -> None:
+    def round_done(self, line: Any) -> None:
         """A round is committed and logged."""
         self.marks.append(time.perf_counter())
 

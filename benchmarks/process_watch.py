@@ -111,9 +111,9 @@ class Marks:
         self.mark("rounds begin")
         self.window[0], self.cpu["begin"] = time.time(), self.watch.seconds()
 
-    def round_done(self, line: dict[str, Any]) -> None:
-        """A round is committed."""
-        self.at[f"round {line['round']}"] = time.perf_counter() - self.began
+    def round_done(self, line: Any) -> None:
+        """A round is committed: a `RoundLine`, or its number."""
+        self.at[f"round {getattr(line, 'round', line)}"] = time.perf_counter() - self.began
         self.window[1], self.cpu["end"] = time.time(), self.watch.seconds()
 
     def after(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:

@@ -69,13 +69,13 @@ def ours(options: argparse.Namespace, parties: int, protocol: str, folder: Path)
     watch.over.set()
     marks.mark("ended")
     lines = [json.loads(line) for line in (folder / "run" / "rounds.jsonl").open()]
-    summed = result.summary["secure_aggregation"]
+    summed = result.summary.secure_aggregation
     return {
-        "dimension": result.summary["dimension"],
+        "dimension": result.summary.dimension,
         "round_s": round(statistics.median(line["seconds"] for line in lines), 2),
         "rounds_s": [round(line["seconds"], 2) for line in lines],
         "stages_s": _median([line["stage_seconds"] for line in lines]),
-        "set_up_s": [round(s, 2) for s in summed["setup_stage_seconds"]],
+        "set_up_s": [round(s, 2) for s in summed.setup_stage_seconds],
         "bytes_up": lines[-1]["bytes_up"] // parties,
         "bytes_down": lines[-1]["bytes_down"] // parties,
         **marks.report(len(lines)),
@@ -154,7 +154,7 @@ def flower(options: argparse.Namespace, parties: int, _: str, folder: Path) -> d
         _until(lambda: began.exists() or control.runs(run)[0].finished, 120)
         marks.started()
         _until(lambda: ended.exists() or control.runs(run)[0].finished, options.limit_s)
-        marks.round_done({"round": options.rounds})
+        marks.round_done(options.rounds)
         control.close()
         rounds = json.loads(ended.read_text())
     watch.over.set()

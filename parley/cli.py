@@ -127,12 +127,12 @@ def _run(
     with RunDisplay(quiet=quiet) as display:
         result = run_job(job, out=out, resume=resume, observer=display)
     if as_json:
-        typer.echo(json_text(result.summary))
+        typer.echo(json_text(result.summary.to_json()))
     else:
         print_result(result)
-    if result.summary["status"] == "budget-exhausted":
+    if result.summary.status == "budget-exhausted":
         raise typer.Exit(3)
-    if result.summary["status"] != "complete":
+    if result.summary.status != "complete":
         raise typer.Exit(1)
 
 

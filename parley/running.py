@@ -7,8 +7,10 @@ from pathlib import Path
 from parley import __version__
 from parley.server.jobs.file import load_job
 from parley.server.jobs.job import Job
+from parley.server.records.run import Run
 from parley.server.records.run_folder import RunFolder
-from parley.simulations.engine.fast import Observer, Simulation, simulate
+from parley.server.rounds.observer import Observer
+from parley.simulations.engine.fast import simulate
 
 __all__ = ["run"]
 
@@ -19,7 +21,7 @@ def run(
     out: str | Path | None = None,
     resume: str | Path | None = None,
     observer: Observer | None = None,
-) -> Simulation:
+) -> Run:
     """Runs a job (the default one for None) in the engine it names and writes its report.
 
     Args:

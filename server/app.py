@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from parley.client.contract.plan import ReleasePlan
     from parley.client.contract.roster import Deployment
     from parley.server.jobs.job import Job
+    from parley.server.records.round_line import RoundLine
     from parley.server.records.run_folder import RunFolder
 
 __all__ = ["GridTransport", "app", "serve"]
@@ -282,7 +283,7 @@ class _Started:
         """Writes `started.json`."""
         _write(folder / "started.json", {"plan": plan.to_json(), "done": done})
 
-    def round_done(self, line: dict[str, Any]) -> None:
+    def round_done(self, line: RoundLine) -> None:
         """Nothing: the coordinator wrote the line."""
 
 

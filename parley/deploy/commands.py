@@ -247,12 +247,12 @@ def submit(
 
     result = submit_job(job, to=to, sets=sets or [], resume=resume, quiet=quiet)
     if as_json:
-        typer.echo(json_text(result.summary))
+        typer.echo(json_text(result.summary.to_json()))
     else:
         from parley.terminal.display import print_result  # noqa: PLC0415 - start-up: for this command alone
 
         print_result(result)
-    ended = result.summary["status"]
+    ended = result.summary.status
     if ended != "complete":
         raise typer.Exit(3 if ended == "budget-exhausted" else 1)
 

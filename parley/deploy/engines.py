@@ -33,10 +33,11 @@ from parley.deploy.pki import make_authority, make_node_key, make_server_certifi
 from parley.deploy.processes import ProcessError, Supervisor, free_ports
 from parley.errors import exit_status
 from parley.server.jobs.job import Job, JobError
+from parley.server.records.run import Run
 from parley.server.records.run_folder import RunFolder, anchored
+from parley.server.records.summary import RunSummary
 from parley.server.rounds.observer import Observer
 from parley.simulations.data.experiment import load_experiment
-from parley.simulations.engine.fast import Simulation
 from parley.simulations.engine.local_parties import prepare_parties
 from parley.simulations.figures.local_summary import local_summary
 
@@ -56,7 +57,7 @@ def run_flower(
     out: Path | None = None,
     resume: Path | None = None,
     observer: Observer | None = None,
-) -> Simulation:
+) -> Run:
     """Runs a job in Flower's simulation runtime: every party a node, served by Ray workers.
 
     Raises:
@@ -95,7 +96,7 @@ def run_processes(
     out: Path | None = None,
     resume: Path | None = None,
     observer: Observer | None = None,
-) -> Simulation:
+) -> Run:
     """Runs a job as a SuperLink and one SuperNode a party, on this machine, with TLS and keys.
 
     Raises:
@@ -105,7 +106,7 @@ def run_processes(
     return _run(job, "processes", _network, out=out, resume=resume, observer=observer)
 
 
-ENGINES: dict[str, Callable[..., Simulation]] = {
+ENGINES: dict[str, Callable[..., Run]] = {
     "flower": run_flower,
     "processes": run_processes,
 }
@@ -129,7 +130,7 @@ class _Place:
             else prepare_parties(job, self.parties, experiment=self.experiment)
         )
 
-    def summary(self, served: dict[str, Any], *, job: Job, model: dict[str, Any]) -> dict[str, Any]:
+    def summary(self, served: RunSummary, *, job: Job, model: dict[str, Any]) -> RunSummary:
         """The server's summary, with the figures that only whoever holds all data may know."""
 
         parties = [self.party(index) for index in range(len(self.deployment.parties))]
@@ -165,7 +166,7 @@ def _run(
     out: Path | None,
     resume: Path | None,
     observer: Observer | None,
-) -> Simulation:
+) -> Run:
     if resume is not None:
         folder, job = RunFolder.open(resume)
     elif job is None:
@@ -209,7 +210,7 @@ def _run(
     model = _model(run)
     summary = place.summary(summary, job=job, model=model)
     folder.write_summary(summary)
-    return Simulation(summary=summary, folder=folder.path, theta=model["theta"])
+    return Run(summary=summary, folder=folder.path, theta=model["theta"])
 
 
 def _publish(deployment: Deployment, paths: list[Path]) -> None:

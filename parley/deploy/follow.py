@@ -20,6 +20,9 @@ from parley.deploy.control import Control
 from parley.deploy.processes import ProcessError
 from parley.errors import KNOWN_ERRORS
 from parley.server.jobs.job import Job
+from parley.server.records.reading import read_summary
+from parley.server.records.round_line import RoundLine
+from parley.server.records.summary import RunSummary
 from parley.server.rounds.observer import Observer
 
 __all__ = ["STALE", "Follower", "RunStopped", "follow", "raise_remote"]
@@ -78,7 +81,9 @@ class Follower:
                 # A round of before the run was resumed: told then.
                 self._skipped += 1
             else:
-                observer.round_done(json.loads(line))
+                observer.round_done(
+                    RoundLine.parse(line.decode("utf-8"), self._folder / "rounds.jsonl")
+                )
 
     def _states(self, observer: Observer) -> None:
         tell: Callable[[dict[str, Any]], None] | None = getattr(observer, "parties", None)
@@ -102,7 +107,7 @@ def follow(
     run: int,
     observer: Observer | None,
     check: Callable[[], None] = lambda: None,
-) -> dict[str, Any]:
+) -> RunSummary:
     """Follows a Flower run to its end and returns its summary.
 
     Raises:
@@ -127,7 +132,7 @@ def follow(
         time.sleep(_POLL_S)
     follower.look()
     raise_remote(folder)
-    summary = _json(folder / "summary.json")
+    summary = read_summary(folder)
     if summary is None and status == "stopped":
         raise RunStopped
     if summary is None:
@@ -136,7 +141,7 @@ def follow(
             f"killed, or could not start. What it said last is in {_log_of(folder)}; to go on: "
             f"--resume {folder.name}."
         )
-    return dict(summary)
+    return summary
 
 
 def _log_of(folder: Path) -> Path:

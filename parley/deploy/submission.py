@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
@@ -19,8 +18,9 @@ from parley.deploy.hello import check_reachable
 from parley.deploy.refusals import board_of, refusals
 from parley.server.jobs.file import load_job
 from parley.server.jobs.job import JobError
+from parley.server.records.reading import read_summary
+from parley.server.records.run import Run
 from parley.server.records.run_folder import RunFolder, anchored
-from parley.simulations.engine.fast import Simulation
 from parley.terminal.display import RunDisplay
 
 __all__ = ["describe", "stop_runs", "submit_job"]
@@ -28,7 +28,7 @@ __all__ = ["describe", "stop_runs", "submit_job"]
 
 def submit_job(
     job: Path | None, *, to: Path, sets: Sequence[str], resume: str | None, quiet: bool
-) -> Simulation:
+) -> Run:
     """Submits a job, follows it to its end, writes its report, and returns what it came to.
 
     Raises:
@@ -73,16 +73,13 @@ def submit_job(
                 print(line, file=sys.stderr)
     write_report(folder.path)
     theta = load_file(folder.path / "model.safetensors")["theta"]
-    return Simulation(summary=summary, folder=folder.path, theta=theta)
+    return Run(summary=summary, folder=folder.path, theta=theta)
 
 
 def _check_open(run: Path, control: Control) -> None:
     """Raises DeployError where there is nothing to go on with, or it goes on already."""
-    try:
-        status = json.loads((run / "summary.json").read_text(encoding="utf-8"))["status"]
-    except (OSError, ValueError, KeyError, TypeError):
-        status = ""
-    if status == "complete":
+    summary = read_summary(run)
+    if summary is not None and summary.status == "complete":
         raise DeployError(f"{run.name} is complete. Its page: parley report {run}")
     if any(one.run == _number(run) and not one.finished for one in control.runs()):
         raise DeployError(f"{run.name} is going on. It ends with: parley stop DIR {run.name}")

@@ -22,7 +22,14 @@ if TYPE_CHECKING:
 
     from parley.client.contract.plan import ReleasePlan
     from parley.server.jobs.job import Job
-    from parley.simulations.engine.fast import Simulation
+    from parley.server.records.round_line import RoundLine
+    from parley.server.records.run import Run
+    from parley.server.records.summary import (
+        PartyLevel,
+        RecordBounds,
+        RunSummary,
+        SecureAggregation,
+    )
 
 __all__ = ["RunDisplay", "print_ledger", "print_outlook", "print_result"]
 
@@ -134,20 +141,20 @@ class RunDisplay:
                 where = f"round {board['round']}" if board["round"] else "before the first round"
                 self._console.print(f"{_standing(party)}, {where}", style="yellow")
 
-    def round_done(self, line: dict[str, Any]) -> None:
+    def round_done(self, line: RoundLine) -> None:
         """Moves the bar; loss and accuracy are marked as the simulation's."""
-        figures = line["simulation_only"]
+        figures = line.simulation_only
         if figures:
             accuracy = figures.get("accuracy")
             shown = f" · accuracy {accuracy:.3f}" if accuracy is not None else ""
             loss = "diverged" if figures["loss"] is None else f"{figures['loss']:.4f}"
             self._figures = f"loss {loss}{shown} (simulation only)"
-        clipped = line.get("clipped_fraction")
+        clipped = line.clipped_fraction
         told = "" if clipped is None else f"clipped {clipped:.2f} · "
         self._progress.update(
             self._task,
-            completed=line["round"],
-            figures=f"ε {epsilon_text(line['epsilon_charged'])} at δ {shown_up(line['delta'])} "
+            completed=line.round,
+            figures=f"ε {epsilon_text(line.epsilon_charged)} at δ {shown_up(line.delta)} "
             f"({self._unit}){_of_party(line)} · {told}{self._figures}",
         )
 
@@ -158,31 +165,31 @@ def _standing(party: dict[str, str]) -> str:
     return f"{party['name']} {party['state']}{reason}"
 
 
-def _of_party(line: dict[str, Any]) -> str:
-    party = line.get("party_level")
+def _of_party(line: RoundLine) -> str:
+    party = line.party_level
     if party is None:
         return ""
-    spent = f"ε {epsilon_text(party['epsilon_charged'])} at δ {shown_up(party['delta'])}"
+    spent = f"ε {epsilon_text(party.epsilon_charged)} at δ {shown_up(party.delta)}"
     return f", {spent} (party, replace-one)"
 
 
-def _each(summary: dict[str, Any]) -> str:
-    if summary["noise"]["point"] == "party":
+def _each(summary: RunSummary) -> str:
+    if summary.noise.point == "party":
         return " a step"
-    return " a round" if summary["rounds"] > 1 else ""
+    return " a round" if summary.rounds > 1 else ""
 
 
-def print_result(result: Simulation) -> None:
+def print_result(result: Run) -> None:
     """The closing table."""
     console = Console(highlight=False)
     summary = result.summary
-    noise = summary["noise"]
-    if summary["status"] != "complete":
+    noise = summary.noise
+    if summary.status != "complete":
         console.print(
-            f"[yellow]{summary['status']} after {summary['rounds_done']} of {summary['rounds']} "
-            f"rounds[/yellow]: {summary['reason']}"
+            f"[yellow]{summary.status} after {summary.rounds_done} of {summary.rounds} "
+            f"rounds[/yellow]: {summary.reason}"
         )
-    if summary["baseline_loss"] is not None:
+    if summary.baseline_loss is not None:
         _print_figures(console, summary)
     facts = Table(box=None, pad_edge=False, show_header=False)
     facts.add_column(style="dim")
@@ -190,22 +197,20 @@ def print_result(result: Simulation) -> None:
     facts.add_row(
         "spent",
         f"[bold]{_spent(summary)}[/bold] of "
-        f"ε = {as_written(summary['epsilon_budget'])}, by the {summary['conversion']} conversion",
+        f"ε = {as_written(summary.epsilon_budget)}, by the {summary.conversion} conversion",
     )
-    facts.add_row(
-        "protects", f"one {summary['unit']}; neighbours differ by {summary['neighbouring']}"
-    )
-    if "party_level" in summary:
-        _add_party_level(facts, summary)
+    facts.add_row("protects", f"one {summary.unit}; neighbours differ by {summary.neighbouring}")
+    if summary.party_level is not None and summary.record_bounds is not None:
+        _add_party_level(facts, summary.party_level, summary.record_bounds)
     facts.add_row(
         "noise",
-        f"{noise['law']}, scale {noise['scale']:.4g} "
-        f"{'on each batch of a party' if noise['point'] == 'party' else 'on the average'} "
-        f"({'seeded: protects nobody' if noise['seeded'] else 'OS entropy'}), "
-        f"expected norm {noise['expected_norm']:.4g}" + (_each(summary)),
+        f"{noise.law}, scale {noise.scale:.4g} "
+        f"{'on each batch of a party' if noise.point == 'party' else 'on the average'} "
+        f"({'seeded: protects nobody' if noise.seeded else 'OS entropy'}), "
+        f"expected norm {noise.expected_norm:.4g}" + (_each(summary)),
     )
-    if "dp_sgd" in summary:
-        steps, largest = summary["dp_sgd"], summary["dp_sgd"]["largest"]
+    if summary.dp_sgd is not None:
+        steps, largest = summary.dp_sgd, summary.dp_sgd.largest
         accounts = ", ".join(
             f"{name.upper()} {epsilon_text(largest[name])}"
             for name in ("rdp", "pld")
@@ -213,89 +218,88 @@ def print_result(result: Simulation) -> None:
         )
         facts.add_row(
             "DP-SGD",
-            f"q = {steps['sampling_rate']:.4g}, σ = {steps['noise_multiplier']:.4g}, "
-            f"C = {steps['clip_norm']:g}, {steps['steps_per_round']} steps a round; "
+            f"q = {steps.sampling_rate:.4g}, σ = {steps.noise_multiplier:.4g}, "
+            f"C = {steps.clip_norm:g}, {steps.steps_per_round} steps a round; "
             f"largest ε of a party: {accounts}",
         )
-    if "clipped_fraction" in summary:
-        told = summary["clipped_fraction"]
+    if summary.clipped_fraction is not None:
+        told = summary.clipped_fraction
         facts.add_row(
             "clipped",
-            f"{told['mean']:.3f} of all gradients, mean over rounds (noise "
-            f"{told['mean_deviation']:.2g}); in the last {told['last']:.3f} (noise "
-            f"{told['deviation']:.2g}); released within the same ε",
+            f"{told.mean:.3f} of all gradients, mean over rounds (noise "
+            f"{told.mean_deviation:.2g}); in the last {told.last:.3f} (noise "
+            f"{told.deviation:.2g}); released within the same ε",
         )
     facts.add_row(
         "parties",
-        f"{summary['parties']} of at least {summary['min_records']} records, "
-        f"{summary['rounds_done']} rounds, {summary['seconds']:.1f} s",
+        f"{summary.parties} of at least {summary.min_records} records, "
+        f"{summary.rounds_done} rounds, {summary.seconds:.1f} s",
     )
     facts.add_row(
         "ledger",
-        f"shared: {summary['ledger']}"
-        if summary["ledger"]
+        f"shared: {summary.ledger}"
+        if summary.ledger
         else "this run's own; other runs on the same records add to ε (share one: privacy.ledger)",
     )
-    facts.add_row("sum", _secure_sum(summary["secure_aggregation"]))
-    if "components" in summary:
-        told = summary["components"]
+    facts.add_row("sum", _secure_sum(summary.secure_aggregation))
+    if summary.components is not None:
+        counts = summary.components.parties
         facts.add_row(
             "components",
-            f"one private release before round 1, {told['parties']['summed']} of "
-            f"{told['parties']['asked']} parties in its sum",
+            f"one private release before round 1, {counts.summed} of "
+            f"{counts.asked} parties in its sum",
         )
     facts.add_row("run folder", str(result.folder))
     console.print(facts)
-    for line in summary["advice"]:
+    for line in summary.advice:
         console.print(f"→ {line}")
 
 
-def _print_figures(console: Console, summary: dict[str, Any]) -> None:
+def _print_figures(console: Console, summary: RunSummary) -> None:
     """What only a simulation may know."""
     table = Table(box=None, pad_edge=False, show_header=True, header_style="dim")
     for title in ("", "private", "non-private"):
         table.add_column(title, justify="left" if not title else "right")
-    metric = "R²" if summary["metric"] == "r2" else "accuracy"
-    if summary["accuracy"] is not None:
+    metric = "R²" if summary.metric == "r2" else "accuracy"
+    if summary.accuracy is not None:
         table.add_row(
             f"{metric}, held-out records *",
-            f"{summary['accuracy']:.4f}",
-            f"{summary['baseline_accuracy']:.4f}",
+            f"{summary.accuracy:.4f}",
+            f"{summary.baseline_accuracy:.4f}",
         )
     table.add_row(
         "training loss *",
-        "diverged" if summary["loss"] is None else f"{summary['loss']:.5f}",
-        f"{summary['baseline_loss']:.5f}",
+        "diverged" if summary.loss is None else f"{summary.loss:.5f}",
+        f"{summary.baseline_loss:.5f}",
     )
     console.print(table)
     console.print("* simulation only: in a real run each figure would be a release of its own")
-    if summary["majority_accuracy"] is not None:
-        console.print(f"  always answering the commonest label: {summary['majority_accuracy']:.4f}")
+    if summary.majority_accuracy is not None:
+        console.print(f"  always answering the commonest label: {summary.majority_accuracy:.4f}")
 
 
-def _add_party_level(facts: Table, summary: dict[str, Any]) -> None:
+def _add_party_level(facts: Table, party: PartyLevel, bounds: RecordBounds) -> None:
     """The second guarantee, and how the record's bound was chosen."""
-    party, bounds = summary["party_level"], summary["record_bounds"]
-    by = "noise on the sum" if bounds["charged"] == "outer" else "DP-SGD"
+    by = "noise on the sum" if bounds.charged == "outer" else "DP-SGD"
     facts.add_row(
         "",
-        f"a record's ε by DP-SGD alone {epsilon_text(bounds['inner']['epsilon'])}, by the noise "
-        f"on the sum {epsilon_text(bounds['outer']['epsilon'])}: charged by {by}",
+        f"a record's ε by DP-SGD alone {epsilon_text(bounds.inner.epsilon)}, by the noise "
+        f"on the sum {epsilon_text(bounds.outer.epsilon)}: charged by {by}",
     )
     facts.add_row(
         "spent",
         f"[bold]{_spent(party)}[/bold] of "
-        f"ε = {as_written(party['epsilon_budget'])}, by the {party['conversion']} conversion",
+        f"ε = {as_written(party.epsilon_budget)}, by the {party.conversion} conversion",
     )
     facts.add_row(
         "protects",
-        f"all that one {party['unit']} holds; neighbours differ by {party['neighbouring']}",
+        f"all that one {party.unit} holds; neighbours differ by {party.neighbouring}",
     )
-    noise = party["noise"]
+    noise = party.noise
     facts.add_row(
         "noise",
-        f"{noise['law']}, scale {noise['scale']:.4g} on the average of updates clipped to "
-        f"{party['clip_norm']:g}",
+        f"{noise.law}, scale {noise.scale:.4g} on the average of updates clipped to "
+        f"{party.clip_norm:g}",
     )
 
 
@@ -304,15 +308,15 @@ def _budget(epsilon: float, delta: float) -> str:
     return f"ε = {as_written(epsilon)}, δ = {as_written(delta)}"
 
 
-def _spent(totals: dict[str, Any]) -> str:
+def _spent(totals: RunSummary | PartyLevel) -> str:
     """What it came to, rounded up."""
-    return f"ε = {epsilon_text(totals['epsilon'])}, δ = {shown_up(totals['delta'], 3)}"
+    return f"ε = {epsilon_text(totals.epsilon)}, δ = {shown_up(totals.delta, 3)}"
 
 
-def _secure_sum(facts: dict[str, Any]) -> str:
-    mode = "masked protocol" if facts["mode"] == "masked" else "ideal functionality (simulation)"
-    checked = f"; {facts['masked_check']}" if facts.get("masked_check") else ""
-    return f"{mode}, ring 2^{facts['ring_bits']}, grid 2^-{facts['scale_bits']}{checked}"
+def _secure_sum(facts: SecureAggregation) -> str:
+    mode = "masked protocol" if facts.mode == "masked" else "ideal functionality (simulation)"
+    checked = f"; {facts.masked_check}" if facts.masked_check else ""
+    return f"{mode}, ring 2^{facts.ring_bits}, grid 2^-{facts.scale_bits}{checked}"
 
 
 def print_outlook(outlook: dict[str, Any]) -> None:

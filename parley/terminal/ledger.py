@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from parley.privacy.ledger.ledger import Head, Ledger, LedgerConflict, LedgerError
+from parley.server.records.reading import read_summary
+from parley.server.records.run_folder import RunFolderError
 
 __all__ = ["free_ledger", "read_ledger", "verify_ledger"]
 
@@ -20,18 +21,17 @@ def _locate(where: str) -> str | Path:
 
 def _anchor(where: str) -> Head | None:
     """The end of the log as the run's summary knew it: a rewritten log does not contain it."""
-    summary = Path(where) / "summary.json"
-    if "://" in where or not summary.is_file():
+    if "://" in where:
         return None
     try:
-        head = json.loads(summary.read_text(encoding="utf-8")).get("ledger_head")
-        return Head(records=head["records"], hash=head["hash"]) if head else None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        summary = read_summary(Path(where))
+    except RunFolderError as error:
         # Not left out in silence: without it a log that was rewritten would pass.
         raise LedgerError(
-            f"Expected the ledger's head in {summary}, which shows a log that was rewritten, it "
-            f"can't be read: {error}."
+            f"Expected the ledger's head, which shows a log that was rewritten: {error}"
         ) from error
+    head = None if summary is None else summary.ledger_head
+    return None if head is None else Head(records=head.records, hash=head.hash)
 
 
 def read_ledger(where: str) -> dict[str, Any]:

@@ -36,16 +36,16 @@ def clipped_facts(plan: ReleasePlan, progress: Progress) -> dict[str, Any]:
 
     Batches' own spread comes on top: at most ½√((1 − q)/(q·n·T)) a party and round.
     """
-    told = [line for line in progress.lines if "clipped_fraction" in line]
-    noise = [fraction_deviation(plan, parties=line["parties"]["summed"]) for line in told]
+    told = [line for line in progress.lines if line.clipped_fraction is not None]
+    noise = [fraction_deviation(plan, parties=line.parties.summed) for line in told]
     known = [each for each in noise if each is not None]
     if not known:
         return {}
     return {
         "clipped_fraction": {
-            "last": told[-1]["clipped_fraction"],
+            "last": told[-1].clipped_fraction,
             "deviation": known[-1],
-            "mean": math.fsum(line["clipped_fraction"] for line in told) / len(told),
+            "mean": math.fsum(line.clipped_fraction or 0.0 for line in told) / len(told),
             "mean_deviation": math.hypot(*known) / len(known),
         }
     }

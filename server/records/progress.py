@@ -9,6 +9,7 @@ from typing import Any
 from parley.client.algorithms.base import State
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Unit
+from parley.server.records.round_line import RoundLine
 
 __all__ = ["Outcome", "Progress"]
 
@@ -30,7 +31,7 @@ class Progress:
     done: int
     state: State
     spent: Mapping[Unit, Composition]
-    lines: list[dict[str, Any]]
+    lines: list[RoundLine]
     ahead: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 

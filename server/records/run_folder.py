@@ -8,7 +8,6 @@ the report that the front door writes.
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import re
 import secrets
@@ -26,7 +25,10 @@ from parley.client.contract.model_names import beside, public_name
 from parley.privacy.ledger.ledger import BudgetExceeded, LedgerError
 from parley.server.jobs.file import load_job, render_job
 from parley.server.jobs.job import Job
+from parley.server.records.facts import FactsError
 from parley.server.records.plain_json import json_text
+from parley.server.records.round_line import RoundLine
+from parley.server.records.summary import RunSummary
 
 __all__ = ["RunFolder", "RunFolderError", "anchored"]
 
@@ -153,21 +155,19 @@ class RunFolder:
         """The run's own ledger."""
         return self.path / "ledger.sqlite"
 
-    def append_round(self, line: Mapping[str, Any]) -> None:
+    def append_round(self, line: RoundLine) -> None:
         """Appends one line to `rounds.jsonl`."""
         with (self.path / "rounds.jsonl").open("a", encoding="utf-8") as file:
-            file.write(_dump(line) + "\n")
+            file.write(_dump(line))
 
-    def _logged(self) -> dict[int, Any]:
+    def _logged(self) -> dict[int, dict[str, float | None]]:
         """Simulation-only figures by round, of every line of `rounds.jsonl` that is whole."""
         path = self.path / "rounds.jsonl"
-        figures: dict[int, Any] = {}
+        figures: dict[int, dict[str, float | None]] = {}
         for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
-            try:
-                line = json.loads(text)
-                figures[int(line["round"])] = line["simulation_only"]
-            except (ValueError, KeyError, TypeError, RecursionError):
-                continue
+            with suppress(FactsError):  # torn by a crash
+                line = RoundLine.parse(text, path)
+                figures[line.round] = line.simulation_only
         return figures
 
     def check_ledger(self, committed: Collection[int]) -> None:
@@ -183,19 +183,19 @@ class RunFolder:
                 f"{beyond[0]} of its log: the ledger of another job, or an older copy."
             )
 
-    def rewrite_rounds(self, lines: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    def rewrite_rounds(self, lines: Iterable[RoundLine]) -> list[RoundLine]:
         """Replaces `rounds.jsonl`, after a crash, by the lines that the ledger committed.
 
         The ledger has no simulation-only figures; those of lines that are whole are kept.
         """
         known = self._logged()
-        merged = [{**line, "simulation_only": known.get(line["round"], {})} for line in lines]
-        self._write("rounds.jsonl", "".join(_dump(line) + "\n" for line in merged))
+        merged = [line.adding(simulation_only=known.get(line.round, {})) for line in lines]
+        self._write("rounds.jsonl", "".join(map(_dump, merged)))
         return merged
 
-    def write_summary(self, summary: Mapping[str, Any]) -> None:
+    def write_summary(self, summary: RunSummary) -> None:
         """Writes `summary.json`."""
-        self._write("summary.json", json_text(summary, indent=2) + "\n")
+        self._write("summary.json", json_text(summary.to_json(), indent=2) + "\n")
 
     def write_model(self, arrays: Mapping[str, NDArray[Any]], statement: Mapping[str, str]) -> None:
         """Writes `model.safetensors` with the privacy statement as its metadata."""
@@ -230,5 +230,5 @@ def anchored(job: Job) -> Job:
     return job.model_copy(update={"privacy": privacy})
 
 
-def _dump(line: Mapping[str, Any]) -> str:
-    return json_text(line, compact=True)
+def _dump(line: RoundLine) -> str:
+    return json_text(line.to_json(), compact=True) + "\n"

@@ -1,209 +1,223 @@
-"""What a run comes to, as far as its server knows: the facts of `summary.json`.
-
-Nothing here looks at a record. A simulation adds what only a simulation may know.
-"""
+"""What a run comes to: `summary.json`, the one object that terminal, report and model read."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import Any
+from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
+from parley.server.records.facts import Facts, Figure
+from parley.server.records.round_line import Counts
 
-from parley.client.algorithms.base import FederatedAlgorithm, State
-from parley.client.contract.plan import ReleasePlan
-from parley.server.jobs.job import Job
-from parley.server.planning.release import account, averaged
-from parley.server.records.clipped_fraction import clipped_facts
-from parley.server.records.progress import Outcome
-from parley.server.records.run_folder import RunFolder
-from parley.server.records.two_units import two_units_facts
-
-__all__ = ["model_tensors", "privacy_statement", "run_summary"]
-
-_UNKNOWN = (
-    "loss",
-    "baseline_loss",
-    "excess_loss",
-    "accuracy",
-    "baseline_accuracy",
-    "majority_accuracy",
-)
-"""Figures that would each be a release of its own."""
+__all__ = ["PartyLevel", "RecordBounds", "RunSummary", "SecureAggregation"]
 
 
-def run_summary(
-    *,
-    job: Job,
-    plan: ReleasePlan,
-    outcome: Outcome,
-    secure_sum: dict[str, Any],
-    folder: RunFolder,
-    ledger_head: dict[str, Any],
-    version: str,
-    seconds: float,
-    engine: str,
-    components: dict[str, Any] | None = None,
-) -> dict[str, Any]:
-    """The summary of a run that ended, complete or not.
+class LedgerHead(Facts):
+    """The end of the ledger's chain as this run left it."""
 
-    ε and δ are what was spent, by the lowest proved conversion. Figures that would be releases are
-    None.
+    records: int
+    hash: str
 
-    Args:
-        components: parties and traffic of the private components' release, if there was one.
+
+class Noise(Facts):
+    """Noise as the average over the parties has it, or a party's batch with noise in the parties.
+
+    Attributes:
+        scale, scale_of_sum: of the average, and of the sum of all contributions.
+        expected_norm: root of the mean squared length of the noise vector.
+        point: who adds it; empty in an interrupted run, as figures are None.
+        seeded: drawn from a seed, so that it protects nobody.
     """
-    progress = outcome.progress
-    spent = account(progress.spent[plan.primary.unit], plan.primary.delta)
-    noise = averaged(job, plan)
-    seconds_by_round = [line["seconds"] for line in progress.lines]
-    summary: dict[str, Any] = {
-        "run_dir": str(folder.path),
-        "run_id": folder.run_id,
-        "ledger": job.privacy.ledger,
-        "ledger_head": ledger_head,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "parley_version": version,
-        "engine": engine,
-        "status": outcome.status,
-        "reason": outcome.reason,
-        "algorithm": plan.algorithm,
-        "model": job.model.kind,
-        "metric": "r2" if job.model.kind == "ridge" else "accuracy",
-        "data": job.data.source,
-        "parties": plan.parties,
-        "records_by_party": [],
-        "min_records": plan.min_records,
-        "dimension": plan.parameters,
-        "rounds": job.rounds,
-        "rounds_done": progress.done,
-        "epsilon": spent["epsilon_charged"],
-        "delta": plan.primary.delta,
-        "epsilon_budget": job.privacy.epsilon,
-        "delta_budget": job.privacy.delta,
-        "rho": spent["rho"],
-        "epsilon_by_conversion": spent["epsilon"],
-        "conversion": spent["conversion"],
-        "unit": str(plan.primary.unit),
-        "neighbouring": str(plan.primary.neighbouring),
-        "calibration": plan.primary.calibration,
-        "noise": {
-            "law": plan.primary.mechanism.law,
-            "scale": noise.scale,
-            "scale_of_sum": noise.scale
-            * (plan.parties if plan.primary.noise_point == "server" else 1),
-            "expected_norm": noise.expected_norm(),
-            "sensitivity": noise.sensitivity,
-            "point": str(plan.primary.noise_point),
-            "seeded": job.seed is not None,
-        },
-        "secure_aggregation": {
-            "ring_bits": plan.encoding.ring_bits,
-            "scale_bits": plan.encoding.scale_bits,
-            "inflation": plan.inflation,
-            "min_survivors": plan.min_survivors,
-            "bytes_up": sum(line["bytes_up"] for line in progress.lines),
-            "bytes_down": sum(line["bytes_down"] for line in progress.lines),
-            **secure_sum,
-        },
-        **dict.fromkeys(_UNKNOWN),
-        "seconds": seconds,
-        "seconds_per_round": float(np.median(seconds_by_round)) if seconds_by_round else None,
-        "simulation_only": [],
-        "advice": [],
-    }
-    if components:
-        for way in ("bytes_up", "bytes_down"):
-            summary["secure_aggregation"][way] += components.get(way, 0)
-        summary["components"] = components
-    return summary | two_units_facts(job, plan, progress) | clipped_facts(plan, progress)
+
+    law: str
+    scale: Figure
+    scale_of_sum: Figure
+    expected_norm: Figure
+    sensitivity: Figure
+    point: Literal["server", "share", "party", ""]
+    seeded: bool | None = None
 
 
-def model_tensors(algorithm: FederatedAlgorithm, state: State) -> dict[str, NDArray[np.float64]]:
-    """What `model.safetensors` holds: the model, and what its rows are projected on."""
-    kept = {name: state[name] for name in ("components",) if name in state}
-    return {"theta": algorithm.model_of(state), **kept}
+class SecureAggregation(Facts):
+    """The secure sum that ran.
+
+    Attributes:
+        inflation: share that the grid adds to the sensitivity; charged.
+        masked_check: what was compared with the masked protocol, in words; empty: nothing.
+    """
+
+    ring_bits: int | None
+    scale_bits: int | None
+    inflation: Figure
+    min_survivors: int | None
+    bytes_up: int
+    bytes_down: int
+    mode: str
+    masked_check: str = ""
+    setup_bytes_up: int | None = None
+    setup_bytes_down: int | None = None
+    setup_stage_seconds: tuple[float, ...] | None = None
 
 
-def privacy_statement(summary: dict[str, Any]) -> dict[str, str]:
-    """The metadata of `model.safetensors`: what was promised, as text."""
-    noise, party = summary["noise"], summary.get("party_level")
-    if noise["seeded"]:
-        return {
-            "parley.version": summary["parley_version"],
-            "parley.run": summary["run_id"],
-            "parley.epsilon": "none (seeded noise)",
-            "parley.delta": "none (seeded noise)",
-            "parley.unit": summary["unit"],
-            "parley.neighbouring": summary["neighbouring"],
-            **_party_budget(summary),
-            "parley.statement": (
-                "This model carries no privacy guarantee: its noise was drawn from a seed, to be "
-                "repeatable. With noise from the operating system's entropy the same run would "
-                f"cost epsilon {summary['epsilon']!r} at delta {summary['delta']!r}"
-                + (
-                    f" for one record, and epsilon {party['epsilon']!r} at delta "
-                    f"{party['delta']!r} for everything one party holds."
-                    if party
-                    else "."
-                )
-            ),
-        }
-    where = (
-        "on the sum of every batch's clipped gradients, drawn from the operating system's entropy "
-        "in each party. "
-        if noise["point"] == "party"
-        else f"on the average over {summary['parties']} parties, drawn from the operating "
-        "system's entropy and added by the server, which is trusted to add it. "
-    )
-    statement = (
-        f"({summary['epsilon']!r}, {summary['delta']!r})-differential privacy of one "
-        f"{summary['unit']}, {summary['neighbouring']} neighbours, over "
-        f"{summary['rounds_done']} releases of this run; {noise['law']} noise of scale "
-        f"{noise['scale']:.6g} {where}"
-    )
-    if summary.get("components"):
-        statement += (
-            "Before them, within the same bound, one release of the records' second moments "
-            "(principal components), whose noise was added by the server, which is trusted to "
-            "add it. "
-        )
-    if party is not None:
-        statement += (
-            f"And ({party['epsilon']!r}, {party['delta']!r})-differential privacy of everything "
-            f"that one {party['unit']} holds, {party['neighbouring']} neighbours: updates are "
-            f"clipped to L2 norm {party['clip_norm']:g}, and {party['noise']['law']} noise of "
-            f"scale {party['noise']['scale_of_sum']:.6g} is added to their sum by the server, "
-            "which is trusted to add it. "
-        )
-        bounds = summary["record_bounds"]
-        if bounds["charged"] == "outer":
-            statement += (
-                "The record's bound is that of the server's noise too; by the parties' own noise "
-                f"alone it is epsilon {bounds['inner']['epsilon']!r}. "
-            )
-    return {
-        "parley.version": summary["parley_version"],
-        "parley.run": summary["run_id"],
-        "parley.epsilon": repr(summary["epsilon"]),
-        "parley.delta": repr(summary["delta"]),
-        "parley.unit": summary["unit"],
-        "parley.neighbouring": summary["neighbouring"],
-        **_party_budget(summary),
-        "parley.statement": f"{statement}Other releases from the same records add to this.",
-    }
+class PartyLevel(Facts):
+    """The second guarantee: everything that one party holds."""
+
+    unit: str
+    neighbouring: str
+    epsilon: float
+    delta: float
+    epsilon_budget: float
+    delta_budget: float
+    rho: Figure
+    epsilon_by_conversion: dict[str, Figure]
+    conversion: str
+    clip_norm: Figure
+    noise: Noise
 
 
-def _party_budget(summary: dict[str, Any]) -> dict[str, str]:
-    """The second guarantee's figures, where there are two."""
-    party = summary.get("party_level")
-    if party is None:
-        return {}
-    seeded = "none (seeded noise)" if summary["noise"]["seeded"] else ""
-    return {
-        "parley.party-epsilon": seeded or repr(party["epsilon"]),
-        "parley.party-delta": seeded or repr(party["delta"]),
-        "parley.party-unit": party["unit"],
-        "parley.party-neighbouring": party["neighbouring"],
-    }
+class Bound(Facts):
+    """An ε that is proved, and by what."""
+
+    epsilon: Figure
+    conversion: str
+
+
+class RecordBounds(Facts):
+    """ε of one record by the noise in its party (inner) and by the noise on the sum (outer)."""
+
+    charged: Literal["inner", "outer"]
+    inner: Bound
+    outer: Bound
+
+
+class Components(Facts):
+    """The release of the principal components, ahead of the rounds."""
+
+    survivors: int
+    parties: Counts
+    reasons: dict[str, int]
+    bytes_up: int
+    bytes_down: int
+    stages: int
+
+
+class ClippedFraction(Facts):
+    """The released fraction of clipped gradients; deviations are its noise's."""
+
+    last: float
+    deviation: float
+    mean: float
+    mean_deviation: float
+
+
+class PartyAccount(Facts):
+    """What one party's DP-SGD came to: conversion → ε."""
+
+    party: int
+    records: int
+    releases: int
+    steps: int
+    epsilon: dict[str, Figure]
+
+
+class DpSgd(Facts):
+    """DP-SGD party by party, known to a simulation alone."""
+
+    sampling_rate: float
+    noise_multiplier: float
+    gradient_multiplier: float
+    clipped_share: float
+    clip_norm: float
+    steps_per_round: int
+    parties_by_releases: dict[str, int]
+    largest: dict[str, Figure]
+    parties: tuple[PartyAccount, ...]
+    precision: str
+    device: str
+
+
+class Skew(Facts):
+    """Total variation distance between parties' label shares and those of all records."""
+
+    mean: float
+    largest: float
+
+
+class Partition(Facts):
+    """Who holds which labels (`parley.simulations.data.spread`), known to a simulation alone."""
+
+    kind: str
+    alpha: float | None = None
+    column: str | int | None = None
+    labels: tuple[str, ...]
+    numeric: bool
+    overall: tuple[float, ...]
+    skew: Skew
+    quantiles: tuple[float, ...]
+    commonest: tuple[float, ...]
+    sizes: tuple[float, ...]
+    counts: tuple[tuple[int, ...], ...] | None = None
+    shares: tuple[tuple[float, ...], ...] | None = None
+
+
+class RunSummary(Facts):
+    """What a run came to. ε and δ are what was spent, by the lowest proved conversion.
+
+    Attributes:
+        format: of this file; one without it is of Parley 0.1.0, which had the same keys.
+        metric: what `accuracy` measures: accuracy or R² on held-out records.
+        rounds: planned; `rounds_done` were committed.
+        simulation_only: names of the figures that a real run could not know.
+        loss, baseline_loss, excess_loss, accuracy, baseline_accuracy, majority_accuracy: would
+            each be a release of its own; None in a real run, or where not finite.
+        components, clipped_fraction, party_level, record_bounds, dp_sgd, partition, deployment:
+            absent where the run has none.
+    """
+
+    format: Literal[1] = 1
+    run_dir: str
+    run_id: str
+    ledger: str
+    ledger_head: LedgerHead | None
+    created: str
+    parley_version: str
+    engine: str
+    status: str
+    reason: str
+    algorithm: str
+    model: str
+    metric: Literal["accuracy", "r2"]
+    data: str
+    parties: int
+    records_by_party: tuple[int, ...]
+    min_records: int
+    dimension: int | None
+    rounds: int
+    rounds_done: int
+    epsilon: float
+    delta: float
+    epsilon_budget: float
+    delta_budget: float
+    rho: Figure
+    epsilon_by_conversion: dict[str, Figure]
+    conversion: str
+    unit: str
+    neighbouring: str
+    calibration: str
+    noise: Noise
+    secure_aggregation: SecureAggregation
+    loss: Figure
+    baseline_loss: Figure
+    excess_loss: Figure
+    accuracy: Figure
+    baseline_accuracy: Figure
+    majority_accuracy: Figure
+    seconds: Figure
+    seconds_per_round: Figure
+    simulation_only: tuple[str, ...]
+    advice: tuple[str, ...]
+    deployment: str | None = None
+    party_level: PartyLevel | None = None
+    record_bounds: RecordBounds | None = None
+    components: Components | None = None
+    clipped_fraction: ClippedFraction | None = None
+    dp_sgd: DpSgd | None = None
+    partition: Partition | None = None

@@ -32,7 +32,9 @@ from parley.server.planning.release import algorithm_for, model_for
 from parley.server.planning.stages import COMPONENTS, Stage, stages_of
 from parley.server.records.progress import Progress
 from parley.server.records.run_folder import RunFolder
-from parley.server.records.summary import model_tensors, privacy_statement, run_summary
+from parley.server.records.statement import model_tensors, privacy_statement
+from parley.server.records.summarising import run_summary
+from parley.server.records.summary import RunSummary
 from parley.server.rounds.asking import Traffic
 from parley.server.rounds.execute import execute
 from parley.server.rounds.inspection import (
@@ -62,7 +64,7 @@ def coordinate(
     version: str = "",
     fingerprint: str = "",
     components: NDArray[np.float64] | None = None,
-) -> dict[str, Any]:
+) -> RunSummary:
     """Runs a job among the parties of a deployment, or goes on with it.
 
     Args:
@@ -170,8 +172,8 @@ def coordinate(
         seconds=time.perf_counter() - began,
         engine=job.run.engine if job.run.engine != "fast" else "deployment",
         components=outcome.progress.ahead.get(COMPONENTS),
+        deployment=deployment.id,
     )
-    summary["deployment"] = deployment.id
     tensors = model_tensors(finished.algorithm, outcome.progress.state)
     folder.write_model(tensors, privacy_statement(summary))
     folder.write_summary(summary)

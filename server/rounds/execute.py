@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any
 
 from parley.client.algorithms.base import FederatedAlgorithm, State
 from parley.privacy.ledger.ledger import DatasetBudget, Head, Ledger
@@ -20,6 +19,7 @@ from parley.server.jobs.job import Job
 from parley.server.planning.budgets import holding, registered
 from parley.server.planning.stages import Stage
 from parley.server.records.progress import Outcome, Progress
+from parley.server.records.round_line import RoundLine
 from parley.server.records.run_folder import RunFolder
 from parley.server.rounds.cohort import Cohort
 from parley.server.rounds.loop import resume_point, run_stage
@@ -91,7 +91,7 @@ def execute(
             progress = resume_point(ledger, stages=stages, dataset=dataset)
             progress = replace(progress, lines=folder.rewrite_rounds(progress.lines))
 
-            def observe(line: dict[str, Any]) -> None:
+            def observe(line: RoundLine) -> None:
                 folder.append_round(line)
                 if observer:
                     observer.round_done(line)

@@ -33,6 +33,7 @@ from parley.server.planning.release import account
 from parley.server.planning.stages import Stage, spent_before
 from parley.server.records.plain_json import json_text
 from parley.server.records.progress import Outcome, Progress
+from parley.server.records.round_line import RoundLine
 from parley.server.rounds.cohort import Cohort, PartyFailed, RoundSum
 
 __all__ = ["ATTEMPTS", "load_state", "resume_point", "run_stage", "save_state"]
@@ -50,7 +51,7 @@ def run_stage(  # noqa: PLR0912 - the states of a release, in one place
     ledger: Ledger,
     start: Progress,
     hand_on: Callable[[State], State],
-    observe: Callable[[dict[str, Any]], None],
+    observe: Callable[[RoundLine], None],
 ) -> Outcome:
     """Makes the releases of a stage that are not made yet.
 
@@ -94,7 +95,7 @@ def run_stage(  # noqa: PLR0912 - the states of a release, in one place
         noisy = plan.encoding.decode(total.total) + plan.draw(stage.noise(number))
         state = algorithm.update(progress.state, plan.encoding.to_float(noisy) / total.weight)
         progress = _spending(progress, plan)
-        line: dict[str, Any] = {}
+        line: RoundLine | None = None
         if stage.name:
             outcome = {"survivors": total.summed, **_traffic(total)}
             progress = replace(progress, ahead={**progress.ahead, stage.name: outcome})
@@ -103,7 +104,7 @@ def run_stage(  # noqa: PLR0912 - the states of a release, in one place
             public = _accounting(progress, plan) | algorithm.released(state)
             line = _line(number, total, public, figures, time.perf_counter() - began)
             # What only a simulation may know stays out of the ledger.
-            outcome = {"survivors": total.summed, "line": {**line, "simulation_only": {}}}
+            outcome = {"survivors": total.summed, "line": line.adding(simulation_only={}).to_json()}
         last = number == numbers[-1]
         state = hand_on(state) if last else state
         exhausted: BudgetExceeded | None = None
@@ -192,7 +193,7 @@ def resume_point(ledger: Ledger, *, stages: Sequence[Stage], dataset: str) -> Pr
         if recorded.entry.dataset == dataset and stage.name:
             ahead[stage.name] = dict(recorded.outcome)
         elif recorded.entry.dataset == dataset:
-            lines.append(recorded.outcome["line"])
+            lines.append(RoundLine.model_validate(recorded.outcome["line"]))
     stored = ledger.checkpoint(run_id)
     if stored is None:
         return Progress(done=0, state={}, spent=spent_before(stages, 0), lines=[])
@@ -259,14 +260,14 @@ def _line(
     public: dict[str, Any],
     figures: dict[str, Any],
     seconds: float,
-) -> dict[str, Any]:
-    line = {
-        "round": number,
+) -> RoundLine:
+    line = RoundLine(
+        round=number,
         **_traffic(total),
-        "stage_seconds": list(total.stage_seconds),
-        "seconds": seconds,
+        stage_seconds=total.stage_seconds,
+        seconds=seconds,
         **public,
-        "simulation_only": figures,
-    }
-    json_text(line)  # A line that cannot be written must fail before the commit, not after.
+        simulation_only=figures,
+    )
+    json_text(line.to_json())  # A line that cannot be written must fail before the commit.
     return line

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from parley.client.contract.plan import ReleasePlan
 from parley.server.jobs.job import Job
+from parley.server.records.round_line import RoundLine
 
 __all__ = ["Observer"]
 
@@ -17,5 +18,5 @@ class Observer(Protocol):
     def started(self, job: Job, plan: ReleasePlan, folder: Path, done: int) -> None:
         """The plan stands, data is loaded, `done` rounds were committed before."""
 
-    def round_done(self, line: dict[str, Any]) -> None:
+    def round_done(self, line: RoundLine) -> None:
         """A round was committed."""

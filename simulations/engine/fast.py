@@ -10,7 +10,6 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +25,9 @@ from parley.server.planning.budgets import budgets_of, check_affordable
 from parley.server.planning.release import algorithm_for
 from parley.server.planning.stages import COMPONENTS, Stage, spent_before, stages_of
 from parley.server.records.progress import Progress
+from parley.server.records.run import Run
 from parley.server.records.run_folder import RunFolder
-from parley.server.records.summary import model_tensors, privacy_statement
+from parley.server.records.statement import model_tensors, privacy_statement
 from parley.server.rounds.execute import execute
 from parley.server.rounds.observer import Observer
 from parley.simulations.data.experiment import Experiment, load_experiment
@@ -37,22 +37,7 @@ from parley.simulations.engine.masked_check import MaskedCheck, checked_parties
 from parley.simulations.figures.dp_sgd_summary import dp_sgd_facts
 from parley.simulations.figures.summary import summarise
 
-__all__ = ["Observer", "Simulation", "simulate"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Simulation:
-    """A finished (or stopped) run.
-
-    Attributes:
-        summary: what `summary.json` holds.
-        folder: the run folder.
-        theta: `[d]` the model.
-    """
-
-    summary: dict[str, Any]
-    folder: Path
-    theta: np.ndarray[Any, np.dtype[np.float64]]
+__all__ = ["Observer", "simulate"]
 
 
 def simulate(
@@ -62,7 +47,7 @@ def simulate(
     resume: Path | None = None,
     observer: Observer | None = None,
     version: str = "",
-) -> Simulation:
+) -> Run:
     """Runs a job, or continues the run in `resume`.
 
     Raises:
@@ -154,7 +139,7 @@ def simulate(
     tensors = model_tensors(finished.algorithm, outcome.progress.state)
     folder.write_model(tensors, privacy_statement(summary))
     folder.write_summary(summary)
-    return Simulation(summary=summary, folder=folder.path, theta=theta)
+    return Run(summary=summary, folder=folder.path, theta=theta)
 
 
 def _evaluator(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +17,7 @@ from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.job import Job
 from parley.server.planning.release import algorithm_for
 from parley.server.planning.stages import spent_before, stages_of
+from parley.server.records.summary import RunSummary
 from parley.simulations.data.experiment import Experiment
 from parley.simulations.figures.dp_sgd_summary import dp_sgd_facts
 from parley.simulations.figures.summary import with_simulated_figures
@@ -26,13 +26,13 @@ __all__ = ["local_summary"]
 
 
 def local_summary(
-    summary: dict[str, Any],
+    summary: RunSummary,
     *,
     job: Job,
     experiment: Experiment,
     model: Mapping[str, NDArray[np.float64]],
     parties: list[Path],
-) -> dict[str, Any]:
+) -> RunSummary:
     """The server's summary with the simulation's figures.
 
     Args:
@@ -49,12 +49,12 @@ def local_summary(
         federation=experiment.federation,
         features=experiment.block.features.shape[1],
         components=experiment.components,
-        run_id=summary["run_id"],
+        run_id=summary.run_id,
     )
     rounds = stages[-1]
     facts = dp_sgd_facts(
         rounds.plan,
-        answered=np.array([_answered(home, summary["run_id"]) for home in parties]),
+        answered=np.array([_answered(home, summary.run_id) for home in parties]),
         records=experiment.block.sizes,
         before=spent_before(stages, len(stages) - 1)[rounds.plan.primary.unit],
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,8 @@ from parley.privacy.accounting.rounding import as_written, shown_up
 from parley.server.jobs.job import Job
 from parley.server.records.progress import Outcome
 from parley.server.records.run_folder import RunFolder
-from parley.server.records.summary import run_summary
+from parley.server.records.summarising import run_summary
+from parley.server.records.summary import RunSummary
 from parley.simulations.data.experiment import Experiment
 from parley.simulations.data.spread import partition_facts
 
@@ -46,7 +46,7 @@ def summarise(
     seconds: float,
     dp_sgd: dict[str, Any] | None = None,
     components: dict[str, Any] | None = None,
-) -> dict[str, Any]:
+) -> RunSummary:
     """The summary of a run that ended, complete or not.
 
     Args:
@@ -73,55 +73,52 @@ def summarise(
 
 
 def with_simulated_figures(
-    summary: dict[str, Any],
+    summary: RunSummary,
     *,
     job: Job,
     experiment: Experiment,
     theta: NDArray[np.float64],
     dp_sgd: dict[str, Any] | None,
-) -> dict[str, Any]:
+) -> RunSummary:
     """A run's summary with what only a simulation may know, marked so.
 
     Loss is the federated training objective with its λ term, accuracy is measured on the
     held-out records, the baseline is the objective's non-private optimum.
     """
-    summary = summary | {
-        "records_by_party": experiment.block.sizes.tolist(),
-        **experiment.figures(theta),
-        "partition": partition_facts(job, experiment.block.labels, experiment.block.offsets),
-        "simulation_only": list(SIMULATION_ONLY),
-    }
     if dp_sgd is not None:
         device = str(getattr(experiment.model, "device", "cpu"))
-        summary["dp_sgd"] = {**dp_sgd, "precision": job.dp_sgd.precision, "device": device}
-    summary["advice"] = _advice(summary)
-    for key in ("loss", "excess_loss"):
-        if summary[key] is not None and not math.isfinite(summary[key]):
-            summary[key] = None
-    return summary
+        dp_sgd = {**dp_sgd, "precision": job.dp_sgd.precision, "device": device}
+    summary = summary.adding(
+        records_by_party=experiment.block.sizes.tolist(),
+        **experiment.figures(theta),
+        partition=partition_facts(job, experiment.block.labels, experiment.block.offsets),
+        simulation_only=SIMULATION_ONLY,
+        dp_sgd=dp_sgd,
+    )
+    return summary.adding(advice=_advice(summary))
 
 
-def _advice(summary: dict[str, Any]) -> list[str]:
+def _advice(summary: RunSummary) -> list[str]:
     """What would improve the result, said only where the numbers support it."""
     advice = []
-    noise = summary["noise"]
-    if summary["delta"] > summary["delta_budget"]:
+    noise = summary.noise
+    if summary.delta > summary.delta_budget:
         advice.append(
-            f"δ = {as_written(summary['delta_budget'])} was asked for; the rounded l2-laplace "
+            f"δ = {as_written(summary.delta_budget)} was asked for; the rounded l2-laplace "
             "noise is pure but for its sampler's distance, stated as "
-            f"δ = {shown_up(summary['delta'], 3)}. laplace-l1 keeps δ = 0 to the last bit."
+            f"δ = {shown_up(summary.delta, 3)}. laplace-l1 keeps δ = 0 to the last bit."
         )
-    if noise["seeded"]:
+    if noise.seeded:
         advice.append("The noise was seeded: repeat without a seed before anything is released.")
-    if summary["loss"] is not None and not math.isfinite(summary["loss"]):
+    if summary.loss is None and summary.baseline_loss is not None:
         advice.append(
             "The model's loss on the training records is not finite: records whose gradient is not "
             "finite add zero, so that nothing tells of them. A smaller learning rate, or a model "
             "that is finite on every row, helps."
         )
-    lost = (summary["baseline_accuracy"] or 0) - (summary["accuracy"] or 0)
-    if "dp_sgd" in summary:
-        if summary["dp_sgd"].get("precision") == "float32":
+    lost = (summary.baseline_accuracy or 0) - (summary.accuracy or 0)
+    if summary.dp_sgd is not None:
+        if summary.dp_sgd.precision == "float32":
             advice.append(
                 "Trained in float32, where it is measured, not proved, that rounding keeps every "
                 "clipped gradient's share within C: dp-sgd.precision = 'float64' is proved."
@@ -131,29 +128,29 @@ def _advice(summary: dict[str, Any]) -> list[str]:
                 "More records a party, a larger dp-sgd.sampling-rate or more rounds at the same ε "
                 "usually help DP-SGD, and so does a smaller network."
             )
-    elif summary["status"] == "complete" and ((summary["excess_loss"] or 0) > 0.01 or lost > 0.01):
+    elif summary.status == "complete" and ((summary.excess_loss or 0) > 0.01 or lost > 0.01):
         advice.append(
             f"The noise is proportional to 1/(parties × records × ε): twice the records a party "
-            f"(now at least {summary['min_records']}), twice the parties (now "
-            f"{summary['parties']}) or twice ε (now {as_written(summary['epsilon_budget'])}) each "
+            f"(now at least {summary.min_records}), twice the parties (now "
+            f"{summary.parties}) or twice ε (now {as_written(summary.epsilon_budget)}) each "
             "halve it."
         )
-        if summary["algorithm"] == "output-perturbation":
+        if summary.algorithm == "output-perturbation":
             advice.append(
                 "gradient-perturbation usually loses less at the same ε when δ > 0 is acceptable."
             )
-        elif summary["algorithm"] == "gradient-perturbation":
+        elif summary.algorithm == "gradient-perturbation":
             advice.append(
                 "Fewer rounds mean less noise in each (σ grows as √rounds); a larger model.lambda "
                 "needs fewer. `parley plan` with another algorithm.rounds or model.lambda says "
                 "what each would cost, before anything is spent."
             )
-    if summary["delta"] * sum(summary["records_by_party"]) >= 1:
+    if summary.delta * sum(summary.records_by_party) >= 1:
         advice.append(
-            f"δ = {shown_up(summary['delta'])} is not small against 1/N for N = "
-            f"{sum(summary['records_by_party'])} records: a mechanism that shows one record in "
+            f"δ = {shown_up(summary.delta)} is not small against 1/N for N = "
+            f"{sum(summary.records_by_party)} records: a mechanism that shows one record in "
             "full can meet it. Choose privacy.delta well below 1/N."
         )
-    if summary["parties"] == 1:
+    if summary.parties == 1:
         advice.append("One party: the centralised case, nobody hides in a sum of one.")
     return advice

@@ -47,16 +47,16 @@ def counted(tmp_path_factory):
 
 def test_the_count_is_the_number_of_records_and_some_noise(counted):
     summary = counted.summary
-    noise = 4 * summary["noise"]["scale"]
+    noise = 4 * summary.noise.scale
     assert 0 < abs(4 * counted.theta[0] - RECORDS) < 8 * noise
-    assert summary["epsilon"] == pytest.approx(2, rel=1e-6)
-    assert (summary["algorithm"], summary["status"]) == (
+    assert summary.epsilon == pytest.approx(2, rel=1e-6)
+    assert (summary.algorithm, summary.status) == (
         "federated_count.py:FederatedCount",
         "complete",
     )
-    assert summary["noise"]["sensitivity"] == pytest.approx(1 / 4, rel=1e-3)
-    assert summary["loss"] is None
-    assert summary["accuracy"] is None
+    assert summary.noise.sensitivity == pytest.approx(1 / 4, rel=1e-3)
+    assert summary.loss is None
+    assert summary.accuracy is None
 
 
 def test_real_parties_give_the_same_count_and_their_ledgers_say_so(counted, tmp_path):
@@ -73,7 +73,7 @@ def test_real_parties_give_the_same_count_and_their_ledgers_say_so(counted, tmp_
     )
     (line,) = [json.loads(row) for row in (folder.path / "rounds.jsonl").read_text().splitlines()]
     assert line["parties"]["summed"] == 4
-    assert summary["epsilon"] == pytest.approx(counted.summary["epsilon"])
+    assert summary.epsilon == pytest.approx(counted.summary.epsilon)
     theta = load_file(folder.path / "model.safetensors")["theta"]
     np.testing.assert_array_equal(theta, counted.theta)
 
@@ -128,5 +128,5 @@ def test_a_class_that_is_known_by_another_name_is_refused(tmp_path):
 def test_real_processes_count_too(tmp_path):
     job = job_of("run.engine=processes", "run.stage-timeout=60")
     summary = run(job, out=tmp_path).summary
-    assert summary["status"] == "complete"
-    assert summary["secure_aggregation"]["backend"] == "masked"
+    assert summary.status == "complete"
+    assert summary.secure_aggregation.mode == "masked"

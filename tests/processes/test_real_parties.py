@@ -50,7 +50,7 @@ class Watcher:
 
     def round_done(self, line):
         self.lines.append(line)
-        self.after.get(line["round"], lambda: None)()
+        self.after.get(line.round, lambda: None)()
 
     def parties(self, board):
         self.boards.append(board)
@@ -62,13 +62,13 @@ class Watcher:
 
 def run(ground, a_job, observer=None):
     result = run_processes(a_job, out=ground.run, observer=observer)
-    assert result.summary["status"] == "complete"
+    assert result.summary.status == "complete"
     assert len((ground.run / "rounds.jsonl").read_text().splitlines()) == a_job.rounds
     return result.summary
 
 
 def answered(watcher):
-    return [line["parties"]["answered"] for line in watcher.lines]
+    return [line.parties.answered for line in watcher.lines]
 
 
 def entries(path):
@@ -110,8 +110,8 @@ def test_three_parties_with_tls_run_the_masked_protocol_and_leave_no_secret(grou
     assert watcher.begun == (3, 0)
     assert answered(watcher) == [3, 3]
     assert {board["stage"] for board in watcher.boards} > {"inspect"}
-    assert summary["secure_aggregation"]["mode"] == "masked"
-    assert summary["engine"] == "processes"
+    assert summary.secure_aggregation.mode == "masked"
+    assert summary.engine == "processes"
     for index in range(3):
         home = ground.run / "parties" / f"party-{index}"
         assert entries(home / "ledger.sqlite") == 2
@@ -150,9 +150,9 @@ def test_a_run_that_is_interrupted_is_resumed_and_nothing_is_paid_twice(ground):
     assert (ground.run / "parties" / "party-0" / "identity.key").exists()
     watcher = Watcher()
     result = run_processes(None, resume=ground.run, observer=watcher)
-    assert result.summary["status"] == "complete"
+    assert result.summary.status == "complete"
     assert watcher.begun[1] >= 1
-    assert [line["round"] for line in watcher.lines] == [*range(watcher.begun[1] + 1, 4)]
+    assert [line.round for line in watcher.lines] == [*range(watcher.begun[1] + 1, 4)]
     for path in ("ledger.sqlite", "parties/party-0/ledger.sqlite"):
         assert entries(ground.run / path) == 3, path
 
@@ -227,7 +227,7 @@ def test_a_party_that_fails_in_a_stage_is_a_dropout_and_says_nothing(ground, how
     watcher = Watcher()
     summary = run(ground, job("run.stage-timeout=15", parties=4), watcher)
     assert answered(watcher)[0] in {3, 4}
-    assert "patient" not in json.dumps(summary)
+    assert "patient" not in json.dumps(summary.to_json())
     for path in [ground.run / "error.json", *(ground.run / "logs").iterdir()]:
         if path.exists():
             assert "patient" not in path.read_text(errors="replace"), path

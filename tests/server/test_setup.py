@@ -71,7 +71,7 @@ class Setting:
 
 def test_parties_commit_reveal_and_count_the_set_up(tmp_path, small_graphs):
     setting = Setting(tmp_path)
-    assert setting.run()["status"] == "complete"
+    assert setting.run().status == "complete"
     assert setting.setups() == [1] * 12
     assert setting.asked["commit", 0] == 1
 
@@ -81,7 +81,7 @@ def test_a_nonce_that_is_kept_back_voids_the_set_up_which_goes_on_without_that_p
 ):
     setting = Setting(tmp_path, lost=[("join", 3, 1)])
     summary = setting.run()
-    assert summary["status"] == "complete"
+    assert summary.status == "complete"
     assert setting.asked["commit", 0] == 2
     assert setting.asked["commit", 3] == 1
     # What was revealed for the void set-up is worth nothing in the next: everyone counted both.
@@ -116,7 +116,7 @@ def test_an_answer_in_another_s_name_is_not_taken_and_costs_its_sender_alone(tmp
 
     setting = Setting(tmp_path, tamper=steal)
     summary = setting.run()
-    assert summary["status"] == "complete"
+    assert summary.status == "complete"
     lines = (setting.root / "run" / "rounds.jsonl").read_text().splitlines()
     assert [json.loads(line)["parties"]["summed"] for line in lines] == [11, 11]
 

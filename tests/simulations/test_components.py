@@ -55,7 +55,7 @@ def test_the_cost_of_the_components_is_counted_before_the_run(tmp_path) -> None:
         job, experiment.model, experiment.federation
     ).training.noise_multiplier
     given = [f"dp-sgd.noise-multiplier={sigma}", "model.pca-share=0.3"]
-    assert run(tmp_path / "p", *given[:1], "model.pca=public").summary["status"] == "complete"
+    assert run(tmp_path / "p", *given[:1], "model.pca=public").summary.status == "complete"
     with pytest.raises(JobError, match="more than its data's budget"):
         run(tmp_path / "r", *given)
     assert not (tmp_path / "r").exists()
@@ -74,14 +74,14 @@ def test_the_check_and_the_run_come_to_the_same(tmp_path) -> None:
     plan = stages[-1].plan
     check_affordable(job, stages, budgets_of(job, plan, "print"))
     spent = spent_before(stages, 2)[plan.primary.unit]
-    assert summary["epsilon"] == spent.epsilon(plan.primary.delta)[1]
+    assert summary.epsilon == spent.epsilon(plan.primary.delta)[1]
 
 
 def test_faults_apply_to_the_components_as_to_a_round(tmp_path) -> None:
     faults = "run.faults=drop:0.2@before-vector,decline:0.1"
     summary = run(tmp_path / "r", faults).summary
-    told = summary["components"]
-    assert told["parties"] == {
+    told = summary.components
+    assert told.parties.to_json() == {
         "asked": 10,
         "answered": 7,
         "declined": 1,
@@ -92,10 +92,10 @@ def test_faults_apply_to_the_components_as_to_a_round(tmp_path) -> None:
         entry = ledger.entries()[0]
         assert entry.entry.index == 0
         assert entry.outcome["survivors"] == 7
-        assert entry.outcome["bytes_up"] == told["bytes_up"]
+        assert entry.outcome["bytes_up"] == told.bytes_up
     masked = run(tmp_path / "m", faults, "secure-aggregation.backend=masked").summary
-    assert masked["components"]["parties"] == told["parties"]
-    assert masked["loss"] == summary["loss"]
+    assert masked.components.parties == told.parties
+    assert masked.loss == summary.loss
 
 
 def test_a_rule_may_name_the_release_ahead_of_the_rounds() -> None:
@@ -111,9 +111,9 @@ def test_its_bytes_are_in_the_summary(tmp_path) -> None:
     summary = run(tmp_path / "r").summary
     lines = [json.loads(x) for x in (tmp_path / "r" / "rounds.jsonl").read_text().splitlines()]
     for way in ("bytes_up", "bytes_down"):
-        assert summary["components"][way] > 0
+        assert getattr(summary.components, way) > 0
         own = sum(line[way] for line in lines)
-        assert summary["secure_aggregation"][way] == own + summary["components"][way]
+        assert getattr(summary.secure_aggregation, way) == own + getattr(summary.components, way)
 
 
 def test_too_few_parties_for_it_stop_the_run_free_of_charge_and_it_can_go_on(
@@ -130,7 +130,7 @@ def test_too_few_parties_for_it_stop_the_run_free_of_charge_and_it_can_go_on(
     resumed = simulate(None, resume=folder)
     whole = run(tmp_path / "whole")
     assert np.array_equal(resumed.theta, whole.theta)
-    assert resumed.summary["components"] == whole.summary["components"]
+    assert resumed.summary.components == whole.summary.components
 
 
 def test_a_resumed_run_tells_the_components_parties_and_bytes(tmp_path) -> None:
@@ -146,8 +146,8 @@ def test_a_resumed_run_tells_the_components_parties_and_bytes(tmp_path) -> None:
     with pytest.raises(Stop):
         simulate(load_job(overrides=BASE), out=tmp_path / "r", observer=Watch())
     resumed = simulate(None, resume=tmp_path / "r")
-    assert resumed.summary["components"]["parties"]["summed"] == 10
-    assert resumed.summary["components"]["bytes_up"] > 0
+    assert resumed.summary.components.parties.summed == 10
+    assert resumed.summary.components.bytes_up > 0
 
 
 def test_model_and_report_say_whom_the_components_noise_protects_from(tmp_path) -> None:

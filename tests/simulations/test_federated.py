@@ -37,14 +37,14 @@ def run(folder: Path, *overrides: str, **more):
 def test_a_run_spends_its_budget_and_says_every_partys_account(tmp_path) -> None:
     result = run(tmp_path / "r", "privacy.epsilon=2")
     summary = result.summary
-    assert summary["status"] == "complete"
-    assert 1.99 <= summary["epsilon"] <= 2.0
-    assert summary["conversion"] == "pld"
-    facts = summary["dp_sgd"]
-    assert facts["steps_per_round"] == 4
-    assert [party["steps"] for party in facts["parties"]] == [8, 8, 8]
-    assert facts["largest"]["pld"] == pytest.approx(summary["epsilon"])
-    assert facts["largest"]["rdp"] > facts["largest"]["pld"]
+    assert summary.status == "complete"
+    assert 1.99 <= summary.epsilon <= 2.0
+    assert summary.conversion == "pld"
+    facts = summary.dp_sgd
+    assert facts.steps_per_round == 4
+    assert [party.steps for party in facts.parties] == [8, 8, 8]
+    assert facts.largest["pld"] == pytest.approx(summary.epsilon)
+    assert facts.largest["rdp"] > facts.largest["pld"]
     with Ledger.open(tmp_path / "r" / "ledger.sqlite", read_only=True) as ledger:
         (first, _) = ledger.entries()
         assert first.entry.facts["sampling_rate"] == 0.25
@@ -65,7 +65,7 @@ def test_the_same_seed_gives_the_same_model_in_fast_and_masked_modes(tmp_path, k
 
 def test_private_components_are_charged_from_the_same_budget(tmp_path) -> None:
     result = run(tmp_path / "r", "model.kind=pca-mlp", "model.components=6")
-    assert result.summary["epsilon"] <= 1.0
+    assert result.summary.epsilon <= 1.0
     with Ledger.open(tmp_path / "r" / "ledger.sqlite", read_only=True) as ledger:
         entries = ledger.entries()
         assert [recorded.entry.index for recorded in entries] == [0, 1, 2]
@@ -76,10 +76,7 @@ def test_private_components_are_charged_from_the_same_budget(tmp_path) -> None:
     tensors = load_file(tmp_path / "r" / "model.safetensors")
     assert tensors["components"].shape == (30, 6)
     public = run(tmp_path / "p", "model.kind=pca-mlp", "model.components=6", "model.pca=public")
-    assert (
-        public.summary["dp_sgd"]["noise_multiplier"]
-        < (result.summary["dp_sgd"]["noise_multiplier"])
-    )
+    assert public.summary.dp_sgd.noise_multiplier < (result.summary.dp_sgd.noise_multiplier)
 
 
 class Stop(Exception):
@@ -94,7 +91,7 @@ class StopAfter:
         pass
 
     def round_done(self, line) -> None:
-        if line["round"] == self.rounds:
+        if line.round == self.rounds:
             raise Stop
 
 
@@ -108,7 +105,7 @@ def test_a_run_that_was_killed_goes_on_where_it_was(tmp_path, kind) -> None:
         run(tmp_path / "cut", *more, observer=StopAfter(1))
     resumed = simulate(None, resume=tmp_path / "cut")
     assert np.array_equal(whole.theta, resumed.theta)
-    assert resumed.summary["epsilon"] == whole.summary["epsilon"]
+    assert resumed.summary.epsilon == whole.summary.epsilon
 
 
 def test_a_given_noise_that_costs_more_than_the_budget_is_refused_before_the_run(tmp_path) -> None:
@@ -119,7 +116,7 @@ def test_a_given_noise_that_costs_more_than_the_budget_is_refused_before_the_run
 def test_the_ledger_refuses_the_run_whose_rounds_would_overspend(tmp_path) -> None:
     shared = [f"privacy.ledger={tmp_path / 'shared.sqlite'}", "privacy.dataset-epsilon=1.2"]
     shared += ["algorithm.rounds=6"]
-    assert run(tmp_path / "a", *shared).summary["status"] == "complete"
+    assert run(tmp_path / "a", *shared).summary.status == "complete"
     with pytest.raises(BudgetExceeded, match="2 of the 6 would fit"):
         run(tmp_path / "b", *shared, "run.seed=2")
     with Ledger.open(tmp_path / "shared.sqlite", read_only=True) as ledger:
@@ -167,11 +164,11 @@ def test_unit_party_clips_the_update_and_notes_its_own_unit(tmp_path) -> None:
         tmp_path / "r", "privacy.unit=party", "dp-sgd.party-clip-norm=0.5", "privacy.epsilon=4"
     )
     summary = result.summary
-    assert summary["unit"] == "party"
-    assert summary["conversion"] == "exact"
-    assert "dp_sgd" not in summary
+    assert summary.unit == "party"
+    assert summary.conversion == "exact"
+    assert summary.dp_sgd is None
     # 2S/m on the average over three parties, and the grid's share.
-    assert summary["noise"]["sensitivity"] == pytest.approx(2 * 0.5 / 3, rel=1e-3)
+    assert summary.noise.sensitivity == pytest.approx(2 * 0.5 / 3, rel=1e-3)
     with Ledger.open(tmp_path / "r" / "ledger.sqlite", read_only=True) as ledger:
         assert ledger.totals()[0].budget.unit == "party"
 
@@ -200,11 +197,11 @@ def test_a_model_that_gives_nan_on_every_record_trains_on_noise_and_nothing_tell
         overrides.append("dp-sgd.party-clip-norm=0.5")
     base = [text for text in BASE if not text.startswith("model.")]
     result = simulate(load_job(overrides=[*base, *overrides]), out=tmp_path / "r")
-    assert result.summary["status"] == "complete"
-    assert result.summary["reason"] == ""
+    assert result.summary.status == "complete"
+    assert result.summary.reason == ""
     assert np.isfinite(result.theta).all()
-    assert result.summary["loss"] is None  # a simulation's user is told
-    assert any("not finite" in advice for advice in result.summary["advice"])
+    assert result.summary.loss is None  # a simulation's user is told
+    assert any("not finite" in advice for advice in result.summary.advice)
 
 
 def test_own_models_run_by_file_and_a_missing_one_is_refused(tmp_path) -> None:
@@ -215,7 +212,7 @@ def test_own_models_run_by_file_and_a_missing_one_is_refused(tmp_path) -> None:
         load_job(overrides=[*base, f"model.kind={mine}:net", "dp-sgd.per-example-method=vmap"]),
         out=tmp_path / "r",
     )
-    assert result.summary["dimension"] == 62
+    assert result.summary.dimension == 62
     from parley.client.models.networks import NetworkError
 
     with pytest.raises(NetworkError, match="model file at"):
@@ -281,19 +278,19 @@ def fractions(folder: Path) -> list[float]:
 )
 def test_the_released_fraction_is_that_of_the_clipped_gradients(tmp_path, more, truth) -> None:
     summary = run(tmp_path / "r", *COUNTING, *more).summary
-    told, by_round = summary["clipped_fraction"], fractions(tmp_path / "r")
+    told, by_round = summary.clipped_fraction, fractions(tmp_path / "r")
     # Batches' own spread, of three parties of 151 records and 4 steps each at q = .25.
     of_batches = 0.5 * np.sqrt(0.75 / (0.25 * 151 * 4 * 3))
-    spread = np.hypot(told["deviation"], of_batches)
-    assert 0 < told["deviation"] < 0.1
+    spread = np.hypot(told.deviation, of_batches)
+    assert 0 < told.deviation < 0.1
     for fraction in by_round:
         assert abs(fraction - truth) < 5 * spread
-    assert told["last"] == by_round[-1]
-    assert told["mean"] == pytest.approx(np.mean(by_round))
-    assert told["mean_deviation"] == pytest.approx(told["deviation"] / np.sqrt(3))
-    sigma, batches = summary["dp_sgd"]["noise_multiplier"], 2 * 0.25 * 151 * 4 * np.sqrt(3)
+    assert told.last == by_round[-1]
+    assert told.mean == pytest.approx(np.mean(by_round))
+    assert told.mean_deviation == pytest.approx(told.deviation / np.sqrt(3))
+    sigma, batches = summary.dp_sgd.noise_multiplier, 2 * 0.25 * 151 * 4 * np.sqrt(3)
     expected = sigma / np.sqrt(0.01) * np.sqrt(4) / batches
-    assert told["deviation"] == pytest.approx(expected, rel=0.01)
+    assert told.deviation == pytest.approx(expected, rel=0.01)
 
 
 def test_a_fraction_costs_no_epsilon_but_noise_and_both_modes_give_the_same(tmp_path) -> None:
@@ -304,11 +301,11 @@ def test_a_fraction_costs_no_epsilon_but_noise_and_both_modes_give_the_same(tmp_
     assert fractions(tmp_path / "i") == fractions(tmp_path / "m")
     summary = ideal.summary
     for key in ("epsilon", "delta", "dimension"):
-        assert summary[key] == plain[key]
-    assert summary["dimension"] == ideal.theta.size
-    own, other = summary["dp_sgd"], plain["dp_sgd"]
-    assert own["noise_multiplier"] == pytest.approx(other["noise_multiplier"], rel=1e-9)
-    larger = summary["noise"]["scale"] / plain["noise"]["scale"]
+        assert getattr(summary, key) == getattr(plain, key)
+    assert summary.dimension == ideal.theta.size
+    own, other = summary.dp_sgd, plain.dp_sgd
+    assert own.noise_multiplier == pytest.approx(other.noise_multiplier, rel=1e-9)
+    larger = summary.noise.scale / plain.noise.scale
     assert larger == pytest.approx(1 / np.sqrt(0.99), rel=1e-9)
     assert "clipped_fraction" not in plain
     with Ledger.open(tmp_path / "i" / "ledger.sqlite", read_only=True) as ledger:
@@ -330,9 +327,9 @@ def test_a_fraction_goes_on_where_a_killed_run_was(tmp_path) -> None:
 def test_a_fraction_of_small_parties_is_not_bent_by_the_range_it_travels_in(tmp_path) -> None:
     """One party's noise is several times the range of fractions; clamped to it, it would be .5."""
     many = ["parties.count=150", "privacy.epsilon=2", "dp-sgd.clip-norm=1e-6", "data.records=569"]
-    told = run(tmp_path / "r", *COUNTING, *many).summary["clipped_fraction"]
-    assert told["deviation"] * np.sqrt(150) > 5
-    assert abs(told["mean"] - 1) < 5 * np.hypot(told["mean_deviation"], 0.03)
+    told = run(tmp_path / "r", *COUNTING, *many).summary.clipped_fraction
+    assert told.deviation * np.sqrt(150) > 5
+    assert abs(told.mean - 1) < 5 * np.hypot(told.mean_deviation, 0.03)
 
 
 def test_noise_beyond_what_can_be_drawn_is_refused_before_the_run(tmp_path) -> None:
@@ -345,7 +342,7 @@ def test_a_batch_larger_than_a_party_is_refused_with_the_numbers(tmp_path) -> No
     with pytest.raises(JobError, match=r"at most 151.*got 152"):
         run(tmp_path / "r", "dp-sgd.batch-size=152")
     result = run(tmp_path / "s", "dp-sgd.batch-size=50")
-    assert result.summary["dp_sgd"]["sampling_rate"] == pytest.approx(50 / 151)
+    assert result.summary.dp_sgd.sampling_rate == pytest.approx(50 / 151)
 
 
 def test_dropouts_and_skew_are_survived_and_each_party_keeps_its_own_account(tmp_path) -> None:
@@ -357,7 +354,7 @@ def test_dropouts_and_skew_are_survived_and_each_party_keeps_its_own_account(tmp
         "algorithm.rounds=3",
         "run.faults=decline:0.2",
     )
-    releases = [party["releases"] for party in result.summary["dp_sgd"]["parties"]]
+    releases = [party.releases for party in result.summary.dp_sgd.parties]
     assert min(releases) < 3
     assert max(releases) == 3
     lines = [json.loads(x) for x in (tmp_path / "r" / "rounds.jsonl").read_text().splitlines()]
@@ -369,7 +366,7 @@ def test_with_private_sizes_nothing_public_depends_on_one(tmp_path) -> None:
     # that is below the public number must not stand out by refusing, nor the plan tell its size.
     sets = [*ADD_OR_REMOVE, "parties.min-records=152"]
     result = run(tmp_path / "r", *sets)
-    assert result.summary["status"] == "complete"
+    assert result.summary.status == "complete"
     line = json.loads((tmp_path / "r" / "rounds.jsonl").read_text().splitlines()[0])
     assert line["parties"]["declined"] == 0
     smaller = run(tmp_path / "s", *sets, "data.records=560")
@@ -377,13 +374,13 @@ def test_with_private_sizes_nothing_public_depends_on_one(tmp_path) -> None:
     for folder in ("r", "s"):
         with Ledger.open(tmp_path / folder / "ledger.sqlite", read_only=True) as ledger:
             facts.append(ledger.entries()[0].entry.facts)
-    assert smaller.summary["records_by_party"] != result.summary["records_by_party"]
+    assert smaller.summary.records_by_party != result.summary.records_by_party
     assert facts[0] == facts[1]
 
 
 def test_float32_training_says_that_its_rounding_is_measured_not_proved(tmp_path) -> None:
     exact = run(tmp_path / "a")
     single = run(tmp_path / "b", "dp-sgd.precision=float32")
-    assert exact.summary["dp_sgd"]["precision"] == "float64"
-    assert not any("float32" in line for line in exact.summary["advice"])
-    assert any("measured, not proved" in line for line in single.summary["advice"])
+    assert exact.summary.dp_sgd.precision == "float64"
+    assert not any("float32" in line for line in exact.summary.advice)
+    assert any("measured, not proved" in line for line in single.summary.advice)

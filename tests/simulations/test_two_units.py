@@ -59,22 +59,22 @@ def planned(*overrides: str):
 def test_each_unit_spends_its_own_budget_and_says_so_everywhere(tmp_path) -> None:
     result = run(tmp_path / "r")
     summary = result.summary
-    assert (summary["unit"], summary["neighbouring"]) == ("record", "replace-one")
-    assert 1.99 <= summary["epsilon"] <= 2.0
-    party = summary["party_level"]
-    assert (party["unit"], party["neighbouring"]) == ("party", "replace-one")
-    assert 4.99 <= party["epsilon"] <= 5.0
-    assert party["delta"] == 1e-4
+    assert (summary.unit, summary.neighbouring) == ("record", "replace-one")
+    assert 1.99 <= summary.epsilon <= 2.0
+    party = summary.party_level
+    assert (party.unit, party.neighbouring) == ("party", "replace-one")
+    assert 4.99 <= party.epsilon <= 5.0
+    assert party.delta == 1e-4
     # 2S/m on the average of three, and the grid's share.
-    assert party["noise"]["sensitivity"] == pytest.approx(2 / 3, rel=1e-3)
+    assert party.noise.sensitivity == pytest.approx(2 / 3, rel=1e-3)
     with Ledger.open(tmp_path / "r" / "ledger.sqlite", read_only=True) as ledger:
         assert ledger.verify() == []
         records, parties = ledger.totals()
         assert (records.budget.name, records.budget.unit) == ("breast-cancer", "record")
         assert (parties.budget.name, parties.budget.unit) == ("breast-cancer (party)", "party")
         assert (parties.budget.epsilon, parties.budget.delta) == (5.0, 1e-4)
-        assert records.spent.epsilon(1e-5)[1] == summary["epsilon"]
-        assert parties.spent.epsilon(1e-4)[1] == party["epsilon"]
+        assert records.spent.epsilon(1e-5)[1] == summary.epsilon
+        assert parties.spent.epsilon(1e-4)[1] == party.epsilon
         first, second = ledger.entries()[:2]
         assert first.entry.facts["bound"] == "inner: DP-SGD in the party"
         assert first.entry.facts["noise_point"] == "party"
@@ -99,8 +99,8 @@ def test_the_round_says_both_accounts(tmp_path) -> None:
 
     summary = run(tmp_path / "r", observer=Watch()).summary
     # T Gaussians of μ are one of √T·μ: known by the accountant of the linear models.
-    assert lines[-1]["party_level"]["epsilon_charged"] == summary["party_level"]["epsilon"]
-    assert lines[0]["party_level"]["epsilon_charged"] < lines[1]["party_level"]["epsilon_charged"]
+    assert lines[-1].party_level.epsilon_charged == summary.party_level.epsilon
+    assert lines[0].party_level.epsilon_charged < lines[1].party_level.epsilon_charged
 
 
 @pytest.mark.parametrize("relation", ["replace-one", "add-or-remove-one"])
@@ -116,12 +116,12 @@ def test_records_are_charged_by_the_lower_of_the_two_bounds(tmp_path, relation) 
     assert (facts["unit"], facts["neighbouring"]) == ("record", relation)
     assert (facts["noise_point"], facts["noise_law"]) == ("server", "gaussian")
     summary = run(tmp_path / "r", *cheap).summary
-    bounds = summary["record_bounds"]
-    assert bounds["charged"] == "outer"
-    assert bounds["outer"]["epsilon"] == summary["epsilon"] == summary["party_level"]["epsilon"]
-    assert bounds["inner"]["epsilon"] == pytest.approx(2.0, rel=1e-2)
+    bounds = summary.record_bounds
+    assert bounds.charged == "outer"
+    assert bounds.outer.epsilon == summary.epsilon == summary.party_level.epsilon
+    assert bounds.inner.epsilon == pytest.approx(2.0, rel=1e-2)
     # The parties' own accounts stay those of their steps: they hold against the server too.
-    assert summary["dp_sgd"]["largest"]["pld"] == bounds["inner"]["epsilon"]
+    assert summary.dp_sgd.largest["pld"] == bounds.inner.epsilon
     _, _, _, wide = planned(*more)
     assert wide.charged_by(Unit.RECORD) is wide.primary
 
@@ -200,7 +200,7 @@ class StopAfter:
         pass
 
     def round_done(self, line) -> None:
-        if line["round"] == self.rounds:
+        if line.round == self.rounds:
             raise Stop
 
 
@@ -221,8 +221,8 @@ def test_a_run_that_was_killed_pays_for_nothing_twice_in_either_budget(tmp_path,
     resumed = simulate(None, resume=tmp_path / "cut")
     assert np.array_equal(whole.theta, resumed.theta)
     for key in ("epsilon", "record_bounds"):
-        assert resumed.summary[key] == whole.summary[key]
-    assert resumed.summary["party_level"] == whole.summary["party_level"]
+        assert getattr(resumed.summary, key) == getattr(whole.summary, key)
+    assert resumed.summary.party_level == whole.summary.party_level
     assert spent(tmp_path / "cut") == spent(tmp_path / "whole")
 
 
@@ -259,14 +259,14 @@ def test_a_kill_at_any_write_leaves_both_budgets_charged_or_neither(
     if not (folder / "run-id").exists():
         return
     resumed = simulate(None, resume=folder)
-    assert resumed.summary["rounds_done"] == 3
+    assert resumed.summary.rounds_done == 3
     assert [total.releases for total in spent(folder)] == [3, 3]
 
 
 def test_a_release_that_one_of_the_budgets_cannot_bear_is_charged_to_neither(tmp_path) -> None:
     shared = [f"privacy.ledger={tmp_path / 'shared.sqlite'}", "algorithm.rounds=4"]
     shared += ["privacy.dataset-epsilon=9", "privacy.dataset-party-epsilon=6"]
-    assert run(tmp_path / "a", *shared).summary["status"] == "complete"
+    assert run(tmp_path / "a", *shared).summary.status == "complete"
     with pytest.raises(BudgetExceeded, match=r"\(party\)' .* 1 of the 4 would fit"):
         run(tmp_path / "b", *shared, "run.seed=2")
     assert not (tmp_path / "b").exists()

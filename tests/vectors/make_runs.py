@@ -102,6 +102,7 @@ _TIMES = {
     "seconds", "seconds_per_round", "stage_seconds", "created", "run_dir", "run_id", "ledger_head",
     "parley_version", "seed", "job", "setup_stage_seconds", "hash", "previous", "at", "bytes_up",
     "bytes_down", "fingerprint", "dataset", "statement", "masked_check", "advice", "warnings",
+    "format",
 }  # fmt: skip
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +15,9 @@ from parley.errors import KNOWN_ERRORS, exit_status
 from parley.privacy.ledger.ledger import BudgetExceeded
 from parley.server.jobs.file import load_job
 from parley.server.jobs.job import JobError
+from parley.server.records.reading import read_rounds
+
+OLD = Path(__file__).parents[2] / "vectors" / "run-0.1.0"
 
 
 class Told:
@@ -24,7 +28,7 @@ class Told:
         self.calls.append(("started", plan, done))
 
     def round_done(self, line):
-        self.calls.append(("round", line["round"]))
+        self.calls.append(("round", line.round))
 
     def parties(self, board):
         self.calls.append(("parties", board["stage"]))
@@ -44,7 +48,8 @@ def start(folder, done=0):
 
 
 def lines(*rounds):
-    return "".join(json.dumps({"round": number}) + "\n" for number in rounds)
+    line = read_rounds(OLD)[0][0]
+    return "".join(json.dumps(line.adding(round=n).to_json()) + "\n" for n in rounds)
 
 
 def test_each_round_is_told_once_and_only_when_it_is_whole(told):

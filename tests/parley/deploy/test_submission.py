@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -16,6 +17,7 @@ from parley.deploy.follow import RunStopped
 from parley.deploy.refusals import MEANINGS, refusals
 from parley.deploy.submission import submit_job
 from parley.server.jobs.file import load_job
+from parley.server.records.reading import read_summary
 from parley.server.records.run_folder import RunFolder
 
 
@@ -127,11 +129,12 @@ def test_who_stops_watching_is_told_that_the_run_goes_on(server, capsys):
 def test_a_run_that_is_complete_or_going_on_is_not_started_again(server):
     folder = RunFolder.create(load_job(overrides=[f"run.out={server.folder / 'runs'}"]))
     folder.commission()
-    folder.write_summary({"status": "complete"})
+    ended = read_summary(Path(__file__).parents[2] / "vectors" / "run-0.1.0")
+    folder.write_summary(ended)
     before = {path.name for path in folder.path.iterdir()}
     assert "is complete" in submit(server, resume=folder.path.name, error=DeployError)
     assert {path.name for path in folder.path.iterdir()} == before
-    folder.write_summary({"status": "budget-exhausted"})
+    folder.write_summary(ended.adding(status="budget-exhausted"))
     (folder.path / "flower-run").write_text("7")
     server.going = [RunStatus(run=7, status="running", outcome="")]
     assert "is going on" in submit(server, resume=folder.path.name, error=DeployError)

@@ -295,7 +295,7 @@ def dp_sgd_run(folder, *overrides):
         "privacy.epsilon=8",
         "run.seed=1",
     ]
-    summary = simulate(load_job(overrides=[*job, *overrides]), out=folder).summary
+    summary = simulate(load_job(overrides=[*job, *overrides]), out=folder).summary.to_json()
     return summary, read(folder).text
 
 

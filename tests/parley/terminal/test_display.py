@@ -30,13 +30,13 @@ def test_plan_and_run_tell_the_clipped_fraction_with_its_noise(tmp_path, capsys)
     print_outlook(outlook)
     assert "0.04 of every step's privacy for the fraction of" in capsys.readouterr().out
     result = simulate(job, out=tmp_path / "r")
-    told = result.summary["clipped_fraction"]
-    assert told["deviation"] == pytest.approx(steps["clipped_fraction_deviation"])
+    told = result.summary.clipped_fraction
+    assert told.deviation == pytest.approx(steps["clipped_fraction_deviation"])
     print_result(result)
     shown = " ".join(capsys.readouterr().out.split())
-    assert f"in the last {told['last']:.3f} (noise {told['deviation']:.2g})" in shown
+    assert f"in the last {told.last:.3f} (noise {told.deviation:.2g})" in shown
     # A deployment's server does not know what its parties came to; the noise is theirs too.
-    served = {key: value for key, value in result.summary.items() if key != "dp_sgd"}
+    served = result.summary.adding(dp_sgd=None)
     print_result(replace(result, summary=served))
     assert "a step" in " ".join(capsys.readouterr().out.split())
 

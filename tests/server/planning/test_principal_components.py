@@ -101,11 +101,11 @@ def test_they_are_those_of_the_fast_engine_and_charged_alike(tmp_path, overrides
     assert scene.model()["theta"].shape == theirs["theta"].shape
     assert facts_of(scene.folder.path) == facts_of(tmp_path / "fast")
     for key in ("epsilon", "delta", "unit", "neighbouring", "noise", "dimension", "status"):
-        assert summary[key] == fast.summary[key], key
-    assert summary["components"]["parties"] == fast.summary["components"]["parties"]
+        assert getattr(summary, key) == getattr(fast.summary, key), key
+    assert summary.components.parties == fast.summary.components.parties
     lines = (scene.folder.path / "rounds.jsonl").read_text().splitlines()
     own = sum(json.loads(line)["bytes_up"] for line in lines)
-    assert summary["secure_aggregation"]["bytes_up"] == own + summary["components"]["bytes_up"]
+    assert summary.secure_aggregation.bytes_up == own + summary.components.bytes_up
     assert not any("sensitive" in line for line in lines)
     # Every party charged itself what the server did: release 0, and both rounds.
     events = [event for _, event, _ in facts_of(scene.folder.path)]
@@ -134,7 +134,7 @@ def test_a_party_lost_in_it_is_back_for_the_rounds(tmp_path) -> None:
 
     scene = Scene(tmp_path, lost=lost)
     summary = scene.run()
-    assert summary["components"]["parties"] == {
+    assert summary.components.parties.to_json() == {
         "asked": 5,
         "answered": 4,
         "declined": 0,
@@ -152,7 +152,7 @@ def test_too_few_parties_for_it_cost_the_server_nothing_and_the_run_goes_on_late
     with Ledger.open(scene.folder.ledger_path, read_only=True) as ledger:
         assert ledger.totals()[0].spent.releases == 0
     summary = scene.run(resume=True, transport=InProcessTransport(scene.homes))
-    assert summary["status"] == "complete"
+    assert summary.status == "complete"
     # Computed for twice, charged once: it was the same contribution.
     assert [index for index, _, _ in scene.charged(scene.homes[4])] == [0, 1, 2]
 
@@ -206,7 +206,7 @@ def test_the_job_limit_of_a_party_holds_for_components_and_rounds_together(tmp_p
     path.write_text(render_consent(consent.model_copy(update={"data": {name: own}})))
     summary = scene.run()
     lines = [json.loads(x) for x in (scene.folder.path / "rounds.jsonl").read_text().splitlines()]
-    assert summary["components"]["parties"]["summed"] == 5
+    assert summary.components.parties.summed == 5
     assert [line["reasons"] for line in lines] == [{"budget-exhausted": 1}] * 2
     assert [index for index, _, _ in scene.charged(scene.homes[1])] == [0]
 
@@ -217,7 +217,7 @@ def test_a_party_that_does_not_accept_the_release_declines_it_alone(tmp_path) ->
     consent = load_consent(path).model_copy(update={"algorithms": ("fedavg",)})
     path.write_text(render_consent(consent))
     summary = scene.run()
-    assert summary["components"]["reasons"] == {"algorithm": 1}
+    assert summary.components.reasons == {"algorithm": 1}
     lines = [json.loads(x) for x in (scene.folder.path / "rounds.jsonl").read_text().splitlines()]
     assert [line["parties"]["summed"] for line in lines] == [5, 5]
     assert [index for index, _, _ in scene.charged(scene.homes[3])] == [1, 2]
@@ -233,7 +233,7 @@ def test_public_components_are_given_to_the_parties_and_charge_nothing(tmp_path,
     assert np.array_equal(scene.model()["components"], given)
     theirs = load_file(tmp_path / "fast" / "model.safetensors")["components"]
     assert np.array_equal(given, theirs)
-    assert summary["epsilon"] == fast.summary["epsilon"]
+    assert summary.epsilon == fast.summary.epsilon
     assert "components" not in summary
     assert [index for index, _, _ in scene.charged(scene.homes[0])] == [1, 2]
 
@@ -289,7 +289,7 @@ def test_a_run_goes_on_with_the_components_it_began_with_alone(tmp_path) -> None
     with pytest.raises(JobError, match="components that the run"):
         scene.run(resume=True)
     save_file({"components": components}, path)
-    assert scene.run(resume=True)["status"] == "complete"
+    assert scene.run(resume=True).status == "complete"
 
 
 def test_the_leading_directions_do_not_depend_on_the_scale_of_the_sum() -> None:

@@ -90,7 +90,7 @@ def counts(line):
 def test_a_round_is_three_stages_and_set_up_is_done_once(tmp_path):
     scene = Scene(tmp_path)
     summary = scene.run()
-    assert summary["status"] == "complete"
+    assert summary.status == "complete"
     assert scene.transport.exchanges == [
         ("inspect",),
         ("join",),
@@ -103,8 +103,8 @@ def test_a_round_is_three_stages_and_set_up_is_done_once(tmp_path):
         assert len(line["stage_seconds"]) == 3
         assert 0 < sum(line["stage_seconds"]) <= line["seconds"]
     # inspect, join, roster, finish
-    assert len(summary["secure_aggregation"]["setup_stage_seconds"]) == 4
-    assert summary["secure_aggregation"]["setup_bytes_up"] > 0
+    assert len(summary.secure_aggregation.setup_stage_seconds) == 4
+    assert summary.secure_aggregation.setup_bytes_up > 0
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_a_party_that_falls_silent_in_one_round_is_back_in_the_one_after_the_nex
 ):
     scene = Scene(tmp_path, lost={(kind, 2, 1)})
     summary = scene.run()
-    assert summary["status"] == "complete"
+    assert summary.status == "complete"
     lines = [counts(line) for line in scene.lines()]
     assert lines[0] == expected
     # Its shares of round 2 were lost with its vector of round 1.
@@ -153,8 +153,8 @@ def test_dropouts_give_what_the_fast_engine_gives_without_those_parties(tmp_path
 def test_below_the_threshold_nothing_is_opened_and_nothing_is_charged(tmp_path):
     scene = Scene(tmp_path, lost={("round", party) for party in range(3)})
     summary = scene.run()
-    assert (summary["status"], summary["rounds_done"]) == ("too-few-survivors", 0)
-    assert summary["epsilon"] == 0
+    assert (summary.status, summary.rounds_done) == ("too-few-survivors", 0)
+    assert summary.epsilon == 0
     with Ledger.open(scene.folder.ledger_path, read_only=True) as ledger:
         assert ledger.totals()[0].spent.epsilon(1e-5)[1] == 0
     assert not any("survivors" in kinds for kinds in scene.transport.exchanges)
@@ -163,7 +163,7 @@ def test_below_the_threshold_nothing_is_opened_and_nothing_is_charged(tmp_path):
 def test_a_round_lost_to_too_few_is_tried_again_with_new_keys(tmp_path):
     scene = Scene(tmp_path, lost={("round", party, 1) for party in range(3)})
     summary = scene.run()
-    assert summary["status"] == "complete"
+    assert summary.status == "complete"
     assert ("prepare",) in scene.transport.exchanges
     # Charged once, though it was computed for twice: the contribution was the same.
     assert [entry.entry.index for entry in scene.party_entries(4)] == [1, 2, 3]
@@ -172,7 +172,7 @@ def test_a_round_lost_to_too_few_is_tried_again_with_new_keys(tmp_path):
 def test_three_parties_that_cannot_spare_one_try_the_round_again_with_all(tmp_path):
     scene = Scene(tmp_path, ("parties.count=3",), lost={("round", 1, 1)})
     summary = scene.run()
-    assert summary["status"] == "complete"
+    assert summary.status == "complete"
     assert [counts(line) for line in scene.lines()] == [(3, 0, 0, 3)] * 3
     assert [entry.entry.index for entry in scene.party_entries(1)] == [1, 2, 3]
 
@@ -187,7 +187,7 @@ def test_an_optimistic_round_is_repeated_without_the_party_that_voided_it(tmp_pa
 def test_a_party_that_is_offline_from_the_start_is_a_dropout(tmp_path):
     scene = Scene(tmp_path, ("run.stage-timeout=1",))
     scene.transport.offline = {0}
-    assert scene.run()["status"] == "complete"
+    assert scene.run().status == "complete"
     assert [counts(line) for line in scene.lines()] == [(4, 0, 1, 4)] * 3
     assert scene.board()["party-0"] == ("offline", "")
 
@@ -203,7 +203,7 @@ def test_a_job_whose_cohort_exceeds_who_is_online_says_who_is_missing(tmp_path):
 def test_a_party_declines_by_its_policy_and_the_rest_goes_on(tmp_path):
     scene = Scene(tmp_path)
     scene.policy(1, laws=("laplace-l1",))
-    assert scene.run()["status"] == "complete"
+    assert scene.run().status == "complete"
     assert [counts(line) for line in scene.lines()] == [(4, 1, 0, 4)] * 3
     assert scene.lines()[0]["reasons"] == {"mechanism": 1}
     assert scene.board()["party-1"] == ("declined", "mechanism")
@@ -221,8 +221,8 @@ def test_a_job_run_again_without_a_party_opens_nothing_and_says_why(tmp_path):
     scene.lost = {("round", 4)}
     summary = scene.run()
     # Round 1 starts from the same model: the difference of both sums would be party 4's vector.
-    assert summary["status"] == "too-few-survivors"
-    assert "asked for the same contribution before" in json.dumps(summary)
+    assert summary.status == "too-few-survivors"
+    assert "asked for the same contribution before" in json.dumps(summary.to_json())
     assert "epsilon" not in (scene.folder.path / "rounds.jsonl").read_text()
 
 
@@ -296,7 +296,7 @@ def test_a_killed_server_goes_on_and_nothing_is_paid_twice(tmp_path, kind, nth, 
     with pytest.raises(Killed):
         scene.run(transport=KilledServer(scene.homes, kind, nth))
     summary = scene.run(resume=True)
-    assert (summary["status"], summary["rounds_done"]) == ("complete", 3)
+    assert (summary.status, summary.rounds_done) == ("complete", 3)
     whole = simulate(scene.job, out=tmp_path / "fast")
     assert np.array_equal(scene.theta(), whole.theta)
     for party in range(5):
@@ -344,7 +344,7 @@ def test_a_party_that_answers_nonsense_is_left_out_and_the_rest_goes_on(tmp_path
         summary = scene.run(transport=transport)
     except JobError as error:
         raise AssertionError("one party stopped the run") from error
-    assert summary["status"] == "complete"
+    assert summary.status == "complete"
     if change.__code__.co_code and kind != "inspect":
         assert scene.lines()[0]["parties"]["answered"] <= 5
 
@@ -360,7 +360,7 @@ def test_an_optimistic_round_goes_on_without_a_party_whose_handler_raised(tmp_pa
         return reply
 
     summary = scene.run(transport=Tampering(scene.homes, change))
-    assert summary["status"] == "complete"
+    assert summary.status == "complete"
     assert [counts(line)[3] for line in scene.lines()] == [4, 5]
 
 
@@ -437,15 +437,15 @@ FEDAVG = (
 def test_networks_train_at_real_parties_under_any_unit(tmp_path, overrides):
     scene = Scene(tmp_path, overrides)
     summary = scene.run()
-    assert summary["status"] == "complete"
+    assert summary.status == "complete"
     assert counts(scene.lines()[1]) == (5, 0, 0, 5)
     whole = simulate(scene.job, out=tmp_path / "fast").summary
     for key in ("epsilon", "delta", "unit", "neighbouring", "noise", "dimension"):
-        assert summary[key] == whole[key]
-    assert summary.get("party_level") == whole.get("party_level")
-    assert summary.get("record_bounds") == whole.get("record_bounds")
+        assert getattr(summary, key) == getattr(whole, key)
+    assert summary.party_level == whole.party_level
+    assert summary.record_bounds == whole.record_bounds
     charged = [entry.entry for entry in scene.party_entries(0)]
-    units = ["record", "party"] if "privacy.unit=both" in overrides else [summary["unit"]]
+    units = ["record", "party"] if "privacy.unit=both" in overrides else [summary.unit]
     assert [(e.index, e.facts["unit"]) for e in charged] == [(n, u) for n in (1, 2) for u in units]
 
 
@@ -482,10 +482,10 @@ def test_real_parties_tell_the_clipped_fraction_that_their_own_steps_give(tmp_pa
     job = scene.job
     whole = simulate(job, out=tmp_path / "fast").summary
     for key in ("epsilon", "noise", "dimension"):
-        assert summary[key] == whole[key]
-    told = summary["clipped_fraction"]
-    assert told["last"] == scene.lines()[1]["clipped_fraction"]
-    assert told["deviation"] == whole["clipped_fraction"]["deviation"]
+        assert getattr(summary, key) == getattr(whole, key)
+    told = summary.clipped_fraction
+    assert told.last == scene.lines()[1]["clipped_fraction"]
+    assert told.deviation == whole.clipped_fraction.deviation
     # Every party by itself, as the fast engine computes a block of one.
     experiment = load_experiment(job)
     algorithm = algorithm_for(job, experiment.model, experiment.federation)
@@ -551,7 +551,7 @@ def test_a_data_file_that_is_gone_is_one_partys_trouble(tmp_path):
 def test_a_run_goes_on_with_the_roster_it_was_begun_with_alone(tmp_path):
     scene = Scene(tmp_path, ("algorithm.rounds=1",))
     summary = scene.run()
-    assert summary["deployment"] == scene.deployment.id
+    assert summary.deployment == scene.deployment.id
     other = replace(scene.deployment.parties[0], identity=b"\x07" * 32)
     scene.deployment = replace(scene.deployment, parties=(other, *scene.deployment.parties[1:]))
     with pytest.raises(RunFolderError, match=r"changed since. Submit the job anew"):

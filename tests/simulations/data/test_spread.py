@@ -69,10 +69,10 @@ def test_a_run_tells_its_partition_for_every_algorithm(
         more += ["algorithm.kind=fedavg", "model.kind=mlp", "model.hidden=[2]"]
         more += ["dp-sgd.local-steps=1", "dp-sgd.noise-multiplier=9"]
     summary = simulate(load_job(overrides=[*more, *overrides]), out=tmp_path / "r").summary
-    told = summary["partition"]
+    told = summary.partition.to_json()
     assert told["kind"] == kind
-    assert [sum(row) for row in told["counts"]] == summary["records_by_party"]
-    assert "partition" in summary["simulation_only"]
+    assert tuple(map(sum, told["counts"])) == summary.records_by_party
+    assert "partition" in summary.simulation_only
     from parley.report.page import write_report
 
     page = write_report(tmp_path / "r").read_text(encoding="utf-8")

@@ -20,6 +20,7 @@ from parley.privacy.ledger.ledger import (
 from parley.secure_agg.encoding import RingTooSmall
 from parley.server.jobs.file import load_job
 from parley.server.jobs.job import JobError
+from parley.server.records.reading import read_summary
 from parley.server.records.run_folder import RunFolderError
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.data.partitions import PartitionError
@@ -47,7 +48,7 @@ class StopAfter:
         pass
 
     def round_done(self, line):
-        if line["round"] == self.rounds:
+        if line.round == self.rounds:
             raise KeyboardInterrupt
 
 
@@ -64,7 +65,7 @@ def test_a_run_leaves_model_rounds_ledger_and_job_behind(tmp_path):
     with Ledger.open(folder / "ledger.sqlite", read_only=True) as ledger:
         assert len(ledger.entries()) == 10
         assert ledger.verify() == []
-    assert json.loads((folder / "summary.json").read_text()) == result.summary
+    assert read_summary(folder) == result.summary
     assert load_job(folder / "job.toml") == load_job(overrides=QUICK)
 
 
@@ -76,8 +77,8 @@ def test_the_same_seed_gives_the_same_model_and_no_seed_another(tmp_path):
     assert np.array_equal(one.theta, two.theta)
     assert not np.array_equal(one.theta, other.theta)
     assert not np.array_equal(one.theta, fresh.theta)
-    assert one.summary["noise"]["seeded"]
-    assert not fresh.summary["noise"]["seeded"]
+    assert one.summary.noise.seeded
+    assert not fresh.summary.noise.seeded
 
 
 @pytest.mark.parametrize("algorithm", ["gradient-perturbation", "output-perturbation"])
@@ -95,7 +96,7 @@ def test_with_a_huge_budget_a_run_comes_close_to_the_non_private_optimum(tmp_pat
     )
     # Two local optima averaged are near the pooled one, not at it; descent gets all the way.
     limit = 2e-3 if algorithm == "gradient-perturbation" else 2e-2
-    assert -1e-9 <= result.summary["excess_loss"] < limit
+    assert -1e-9 <= result.summary.excess_loss < limit
 
 
 def test_ridge_learns_inside_its_ball(tmp_path):
@@ -107,8 +108,8 @@ def test_ridge_learns_inside_its_ball(tmp_path):
         "data.records=8000",
     )
     assert np.linalg.norm(result.theta) <= 1 + 1e-12
-    assert result.summary["excess_loss"] < 2e-3
-    assert result.summary["metric"] == "r2"
+    assert result.summary.excess_loss < 2e-3
+    assert result.summary.metric == "r2"
 
 
 def test_an_interrupted_run_resumes_to_the_same_bits_and_pays_nothing_twice(tmp_path):
@@ -117,7 +118,7 @@ def test_an_interrupted_run_resumes_to_the_same_bits_and_pays_nothing_twice(tmp_
         run(tmp_path, "run.seed=1", name="cut", observer=StopAfter(4))
     resumed = simulate(None, resume=tmp_path / "cut")
     assert np.array_equal(resumed.theta, whole.theta)
-    assert resumed.summary["epsilon"] == whole.summary["epsilon"]
+    assert resumed.summary.epsilon == whole.summary.epsilon
     lines = (tmp_path / "cut" / "rounds.jsonl").read_text().splitlines()
     assert [json.loads(line)["round"] for line in lines] == list(range(1, 11))
     with Ledger.open(tmp_path / "cut" / "ledger.sqlite", read_only=True) as ledger:
@@ -141,7 +142,7 @@ def test_a_shared_ledger_composes_runs_and_refuses_the_one_beyond_the_budget(tmp
     run(tmp_path, *shared, name="first")
     second = run(tmp_path, *shared, name="second")
     # Two runs of ε = 1 each compose to √2 by the exact curve, below 1.6; a third does not fit.
-    assert second.summary["status"] == "complete"
+    assert second.summary.status == "complete"
     with pytest.raises(BudgetExceeded) as refusal:
         run(tmp_path, *shared, name="third")
     assert (refusal.value.count, refusal.value.fitting) == (10, 3)
@@ -149,7 +150,7 @@ def test_a_shared_ledger_composes_runs_and_refuses_the_one_beyond_the_budget(tmp
         assert told in str(refusal.value)
     assert not (tmp_path / "third").exists()
     smaller = ("algorithm.rounds=3", "privacy.epsilon=0.5")
-    assert run(tmp_path, *shared, *smaller, name="third").summary["status"] == "complete"
+    assert run(tmp_path, *shared, *smaller, name="third").summary.status == "complete"
     with Ledger.open(tmp_path / "all.sqlite", read_only=True) as ledger:
         (totals,) = ledger.totals()
         assert totals.spent.epsilon(1e-5)[1] <= 1.6 * (1 + 1e-9)
@@ -166,7 +167,7 @@ class StartAnother:
         pass
 
     def round_done(self, line):
-        if line["round"] == 1:
+        if line.round == 1:
             self.begin()
 
 
@@ -177,7 +178,7 @@ def test_runs_at_once_on_one_ledger_finish_or_are_refused_at_once(tmp_path):
 
     def begin(name, observer=None):
         try:
-            ended.append(run(tmp_path, *shared, name=name, observer=observer).summary["status"])
+            ended.append(run(tmp_path, *shared, name=name, observer=observer).summary.status)
         except BudgetExceeded as refusal:
             ended.append(str(refusal))
 
@@ -208,7 +209,7 @@ def test_a_killed_run_keeps_what_it_holds_until_it_is_resumed_or_freed(tmp_path,
     with pytest.raises(BudgetExceeded, match=f"held .* '{run_id}' .5 releases.*parley ledger free"):
         run(tmp_path, *shared, name="other")
     again = simulate(None, resume=tmp_path / "run")
-    assert (again.summary["status"], again.summary["rounds_done"]) == ("complete", 10)
+    assert (again.summary.status, again.summary.rounds_done) == ("complete", 10)
     with Ledger.open(tmp_path / "all.sqlite") as ledger:
         assert ledger.totals()[0].holders == {}
         assert ledger.totals()[0].spent.releases == 10
@@ -287,7 +288,7 @@ def test_a_noise_that_costs_more_than_its_name_is_refused_until_the_owner_accept
     with pytest.raises(JobError, match="dataset-epsilon"):
         run(tmp_path, *printed, name="refused")
     accepted = run(tmp_path, *printed, "privacy.dataset-epsilon=5", name="accepted")
-    assert accepted.summary["epsilon"] > 1.5
+    assert accepted.summary.epsilon > 1.5
 
 
 def test_dropouts_and_refusals_are_counted_and_survived(tmp_path):
@@ -305,21 +306,21 @@ def test_dropouts_and_refusals_are_counted_and_survived(tmp_path):
         "summed": 6,
     }
     assert line["reasons"] == {"declined": 1}
-    assert result.summary["status"] == "complete"
+    assert result.summary.status == "complete"
 
 
 def test_too_few_survivors_end_the_run_with_nothing_spent(tmp_path):
     result = run(tmp_path, "run.faults=drop:0.9@before-vector")
-    assert result.summary["status"] == "too-few-survivors"
-    assert result.summary["rounds_done"] == 0
-    assert result.summary["epsilon"] == 0
+    assert result.summary.status == "too-few-survivors"
+    assert result.summary.rounds_done == 0
+    assert result.summary.epsilon == 0
     with Ledger.open(result.folder / "ledger.sqlite", read_only=True) as ledger:
         assert ledger.spent("synthetic").releases == 0
 
 
 def test_one_party_is_the_centralised_case_and_says_so(tmp_path):
     result = run(tmp_path, "parties.count=1")
-    assert any("centralised" in line for line in result.summary["advice"])
+    assert any("centralised" in line for line in result.summary.advice)
 
 
 def test_noise_on_the_model_has_the_scale_that_is_reported(tmp_path):
@@ -333,7 +334,7 @@ def test_noise_on_the_model_has_the_scale_that_is_reported(tmp_path):
             load_job(overrides=[*job, f"run.seed={seed}"]), out=tmp_path / f"noisy-{seed}"
         )
         norms.append(np.linalg.norm(noisy.theta - exact.theta))
-    expected = noisy.summary["noise"]["expected_norm"]
+    expected = noisy.summary.noise.expected_norm
     measured = np.sqrt(np.mean(np.square(norms)))
     # The reference is itself off by a thirtieth of that; 40 Gamma(21) norms give the mean
     # square to within 1/6 at any sensible level.
@@ -380,8 +381,8 @@ def test_masked_and_ideal_runs_give_the_same_bits_and_the_same_ledger(tmp_path, 
     )
     ideal = run(tmp_path, *common, name="ideal")
     masked = run(tmp_path, *common, "secure-aggregation.backend=masked", name="masked")
-    assert masked.summary["secure_aggregation"]["mode"] == "masked"
-    assert masked.summary["status"] == ideal.summary["status"] == "complete"
+    assert masked.summary.secure_aggregation.mode == "masked"
+    assert masked.summary.status == ideal.summary.status == "complete"
     assert np.array_equal(ideal.theta, masked.theta)
 
     def lines(result):
@@ -393,7 +394,7 @@ def test_masked_and_ideal_runs_give_the_same_bits_and_the_same_ledger(tmp_path, 
 
 def test_the_fast_engine_checks_one_round_against_the_masked_protocol_and_says_so(tmp_path):
     result = run(tmp_path, "secure-aggregation.masked-check=true", "run.faults=drop:0.25")
-    checked = result.summary["secure_aggregation"]["masked_check"]
+    checked = result.summary.secure_aggregation.masked_check
     assert "round 1" in checked
     assert "identical" in checked
     assert "drawn at random" not in checked  # all of them
@@ -408,7 +409,7 @@ def test_of_many_parties_a_random_few_are_checked_and_the_run_says_how_many(tmp_
         "run.faults=drop:0.1",
         "algorithm.rounds=1",
     )
-    assert result.summary["secure_aggregation"]["masked_check"].endswith(
+    assert result.summary.secure_aggregation.masked_check.endswith(
         "contributions of 64 parties drawn at random from 700 summed by the masked protocol, "
         "identical to the last bit"
     )
@@ -514,8 +515,8 @@ def test_a_party_that_cannot_certify_ends_the_run_with_its_charge_and_no_number(
     )  # no records are known that do it
     hard = ("algorithm.kind=output-perturbation", "model.kind=huber-svm")
     result = run(tmp_path, *hard)
-    assert result.summary["status"] == "party-failed"
-    assert "gradient" not in result.summary["reason"]
+    assert result.summary.status == "party-failed"
+    assert "gradient" not in result.summary.reason
     with Ledger.open(result.folder / "ledger.sqlite", read_only=True) as ledger:
         assert ledger.spent("synthetic").releases == 1
         (entry,) = ledger.entries()
@@ -560,7 +561,7 @@ def test_the_ledger_of_another_job_or_an_older_copy_never_starts_a_run_over(tmp_
 
     class Copies(StopAfter):
         def round_done(self, line):
-            if line["round"] == 2:
+            if line.round == 2:
                 (tmp_path / "older.sqlite").write_bytes(shared.read_bytes())
                 for side in shared.parent.glob("ledger.sqlite-*"):
                     name = side.name.replace("ledger", "older")
@@ -589,7 +590,7 @@ def test_a_delta_that_lets_one_record_be_shown_in_full_is_refused_beforehand(tmp
 
 def test_a_delta_of_the_fields_papers_is_said_to_be_large_and_taken(tmp_path, caplog):
     job = load_job(overrides=[*QUICK, "data.records=2000", "privacy.delta=1e-3"])
-    assert simulate(job, out=tmp_path / "run").summary["status"] == "complete"
+    assert simulate(job, out=tmp_path / "run").summary.status == "complete"
     assert "well below 1/" in caplog.text
 
 

@@ -1,0 +1,73 @@
+"""Facts that are written down as JSON and read again: frozen, closed, and equal after a round trip.
+
+A key that a run has nothing to say under is absent; a number that is not finite is null, because
+JSON has no form for it (`parley.server.records.plain_json`).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Self
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+)
+
+__all__ = ["Facts", "FactsError", "Figure"]
+
+
+class FactsError(ValueError):
+    """A text that is not the JSON that was expected; the message names the key and what came."""
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+Figure = Annotated[float | None, BeforeValidator(_finite)]
+"""A number; None where it is not known or not finite."""
+
+
+class Facts(BaseModel):
+    """A frozen record with a JSON form."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    @model_serializer(mode="wrap")
+    def _without_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        told: dict[str, Any] = handler(self)
+        for name, field in type(self).model_fields.items():
+            if not field.is_required() and getattr(self, name) is None:
+                told.pop(field.alias or name, None)
+        return told
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values for `json_text`."""
+        return self.model_dump(mode="json", by_alias=True)
+
+    @classmethod
+    def parse(cls, text: str, where: object) -> Self:
+        """Reads what `to_json` gave.
+
+        Raises:
+            FactsError: it is something else; the message names `where` and the first wrong key.
+        """
+        try:
+            return cls.model_validate_json(text, strict=True)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False)[0]
+            key = ".".join(map(str, first["loc"]))
+            came = f", got {first['input']!r:.60}" if key and first["type"] != "missing" else ""
+            raise FactsError(
+                f"Expected {cls.__name__} as JSON in {where}: {f'{key}: ' if key else ''}"
+                f"{first['msg']}{came}."
+            ) from None
+
+    def adding(self, **facts: Any) -> Self:
+        """The same facts and more, checked as all of them are."""
+        return type(self).model_validate({**dict(self), **facts})

@@ -1,0 +1,69 @@
+"""One line of `rounds.jsonl`: what a round's release was made of and what has been spent so far."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import ConfigDict, Field
+
+from parley.server.records.facts import Facts, Figure
+
+__all__ = ["Account", "Counts", "RoundLine"]
+
+
+class Account(Facts):
+    """What the releases so far come to at `delta`.
+
+    Attributes:
+        rho: of zero-concentrated differential privacy.
+        epsilon: conversion → ε, for each that is proved for these releases.
+        epsilon_charged: the lowest of them, by `conversion`.
+    """
+
+    rho: Figure
+    epsilon: dict[str, Figure]
+    epsilon_charged: float
+    conversion: str
+    delta: float
+
+
+class Counts(Facts):
+    """Numbers of parties in a release; asked is the sum of answered, declined and dropped."""
+
+    asked: int
+    answered: int
+    declined: int
+    dropped: int
+    summed: int
+
+
+class RoundLine(Account):
+    """A committed round.
+
+    A figure that an algorithm releases beside its model is a key of its own, a number.
+
+    Attributes:
+        format: of this line; a line without one is of Parley 0.1.0, which had the same keys.
+        reasons: reason class → how many parties declined for it.
+        bytes_up, bytes_down: all parties' traffic.
+        stages: sequential exchanges; `stage_seconds` of each of them, where they are real.
+        party_level: the account of a second guarantee, the parties'.
+        clipped_fraction: the released fraction of clipped gradients.
+        simulation_only: loss and accuracy, where the round was evaluated; None: not finite.
+    """
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, float] = Field(init=False)
+
+    format: Literal[1] = 1
+    round: int = Field(ge=1)
+    parties: Counts
+    reasons: dict[str, int]
+    bytes_up: int
+    bytes_down: int
+    stages: int
+    stage_seconds: tuple[float, ...] = ()
+    seconds: float
+    party_level: Account | None = None
+    clipped_fraction: Figure = None
+    simulation_only: dict[str, Figure]
