@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from parley.client.algorithms.base import FederatedAlgorithm
+from parley.privacy.accounting.composition import Composition
 from parley.privacy.calibration.calibration import CalibrationError, stated_delta
 from parley.privacy.mechanisms.table import MECHANISMS
 from parley.secure_agg.encoding import RingTooSmall
@@ -23,6 +24,7 @@ from parley.server.planning.release import (
     model_for,
     plan_release,
 )
+from parley.simulations.data.outlook import public_shape
 
 __all__ = ["plan"]
 
@@ -42,11 +44,9 @@ def plan(job: Job) -> dict[str, Any]:
         CalibrationError, RingTooSmall: the job's own choice cannot give the budget.
     """
     if job.learns == "network":
-        # Imported here: networks need torch, linear models do not.
-        from parley.planning_federated import plan_network
+        from parley.planning_federated import plan_network  # noqa: PLC0415 - start-up: torch takes a second
 
         return plan_network(job)
-    from parley.simulations.data.outlook import public_shape
 
     shape = public_shape(job)
     model = model_for(job, features=shape.features, classes=shape.classes)
@@ -123,7 +123,6 @@ def plan(job: Job) -> dict[str, Any]:
 
 def _charged(mechanism: Any, job: Job) -> dict[str, Any]:
     """What a mechanism's `rounds` releases are charged at the job's δ."""
-    from parley.privacy.accounting.composition import Composition
 
     conversion, epsilon = (
         Composition.empty()

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
 
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.second_moments import (
@@ -184,8 +186,6 @@ def public_components(job: Job, *, features: int) -> NDArray[np.float64] | None:
     Raises:
         JobError: no file is named, it is not there, has no such tensor or one for other rows.
     """
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
 
     if job.model.kind != "pca-mlp" or job.model.pca == "private":
         return None

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from safetensors.numpy import load, save
 
 from parley.client.algorithms.base import FederatedAlgorithm, State
 from parley.client.contract.plan import ReleasePlan
@@ -215,14 +216,12 @@ def resume_point(ledger: Ledger, *, stages: Sequence[Stage], dataset: str) -> Pr
 
 def save_state(state: State) -> bytes:
     """The state as a safetensors file."""
-    from safetensors.numpy import save
 
     return save({name: np.ascontiguousarray(array) for name, array in state.items()})
 
 
 def load_state(blob: bytes) -> State:
     """The state that `save_state` wrote."""
-    from safetensors.numpy import load
 
     return dict(load(blob))
 

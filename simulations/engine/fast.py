@@ -20,6 +20,7 @@ from parley.client.contract.plan import ReleasePlan
 from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.secure_agg.ideal import IdealSum, simulated_parameters
 from parley.secure_agg.interface import DropoutPolicy, SecureSum
+from parley.secure_agg.masked import MaskedSum
 from parley.server.jobs.job import Job, JobError
 from parley.server.planning.budgets import budgets_of, check_affordable
 from parley.server.planning.release import algorithm_for
@@ -185,7 +186,6 @@ def _secure_sum(
         parameters = simulated_parameters(**settings)
         if not masked:
             return IdealSum(parameters)
-        from parley.secure_agg.masked import MaskedSum
 
         return MaskedSum(parameters)
     except ValueError as error:
