@@ -42,3 +42,8 @@ def test_the_table_names_classes_and_tables_that_are_there():
     assert {name for _, name, _ in rows} == {"MECHANISMS", "ACCOUNTANTS", "ALGORITHMS", "ENGINES"}
     for folder, name, file in rows:
         assert f"\n{name}: dict[" in (ROOT / folder / file).read_text(encoding="utf-8")
+
+
+def test_the_federated_count_on_the_page_is_the_one_in_examples():
+    (block,) = re.findall(r"^```python\n(.*?)^```", SECTIONS["algorithm"], re.MULTILINE | re.DOTALL)
+    assert block in (ROOT / "examples" / "federated_count.py").read_text(encoding="utf-8")
