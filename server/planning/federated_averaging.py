@@ -27,7 +27,7 @@ from parley.privacy.mechanisms.table import Mechanism
 from parley.privacy.sampling.samplers import LARGEST_SCALE, rounded_gaussian_distance
 from parley.secure_agg.encoding import FixedPoint
 from parley.server.jobs.job import Job, JobError
-from parley.server.planning.principal_components import components_mu
+from parley.server.planning.second_moments import components_mu
 
 if TYPE_CHECKING:
     from parley.server.planning.federation import Federation

@@ -20,8 +20,9 @@ from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.sampling.stream import NoiseStream
 from parley.server.jobs.job import Job, JobError
 from parley.server.planning.federation import Federation
-from parley.server.planning.principal_components import leading, release_ahead, with_components
+from parley.server.planning.principal_components import leading, with_components
 from parley.server.planning.release import plan_release
+from parley.server.planning.second_moments import release_ahead
 
 __all__ = ["COMPONENTS", "Stage", "spent_before", "stages_of"]
 

@@ -26,7 +26,7 @@ from parley.server.jobs.job import Job, JobError
 from parley.server.planning.federated_averaging import network_for
 from parley.server.planning.principal_components import leading, model_width, public_components
 from parley.server.planning.release import Federation
-from parley.simulations.data.experiment import Experiment
+from parley.simulations.data.world import Experiment
 
 __all__ = ["NetworkExperiment", "network_experiment"]
 

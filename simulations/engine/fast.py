@@ -31,7 +31,8 @@ from parley.server.records.run_folder import RunFolder
 from parley.server.records.statement import model_tensors, privacy_statement
 from parley.server.rounds.execute import execute
 from parley.server.rounds.observer import Observer
-from parley.simulations.data.experiment import Experiment, load_experiment
+from parley.simulations.data.experiment import load_experiment
+from parley.simulations.data.world import Experiment
 from parley.simulations.engine.block_cohort import BlockCohort
 from parley.simulations.engine.faults import FaultScript, parse_faults
 from parley.simulations.engine.masked_check import MaskedCheck, checked_parties

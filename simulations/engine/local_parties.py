@@ -23,7 +23,8 @@ from parley.server.planning.release import algorithm_for
 from parley.server.planning.stages import stages_of
 from parley.server.records.run_folder import anchored
 from parley.server.rounds.inspection import served_name
-from parley.simulations.data.experiment import Experiment, load_experiment
+from parley.simulations.data.experiment import load_experiment
+from parley.simulations.data.world import Experiment
 
 __all__ = ["COMPONENTS", "FINGERPRINT", "party_folders", "prepare_parties", "write_roster"]
 

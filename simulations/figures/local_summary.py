@@ -18,7 +18,7 @@ from parley.server.jobs.job import Job
 from parley.server.planning.release import algorithm_for
 from parley.server.planning.stages import spent_before, stages_of
 from parley.server.records.summary import RunSummary
-from parley.simulations.data.experiment import Experiment
+from parley.simulations.data.world import Experiment
 from parley.simulations.figures.dp_sgd_summary import dp_sgd_facts
 from parley.simulations.figures.summary import with_simulated_figures
 

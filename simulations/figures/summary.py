@@ -14,8 +14,8 @@ from parley.server.records.progress import Outcome
 from parley.server.records.run_folder import RunFolder
 from parley.server.records.summarising import run_summary
 from parley.server.records.summary import RunSummary
-from parley.simulations.data.experiment import Experiment
 from parley.simulations.data.spread import partition_facts
+from parley.simulations.data.world import Experiment
 
 __all__ = ["summarise", "with_simulated_figures"]
 

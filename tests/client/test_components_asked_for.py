@@ -12,7 +12,7 @@ from parley.client.algorithms.registry import describe_task, task_from
 from parley.privacy.accounting.guarantee import Adversary, NoisePoint, Unit
 from parley.secure_agg.encoding import FixedPoint
 from parley.server.jobs.file import load_job
-from parley.server.planning.principal_components import release_ahead
+from parley.server.planning.second_moments import release_ahead
 
 FEATURES = 4
 

@@ -1,0 +1,138 @@
+"""A simulation's world: the parties' data, and what only a simulation may know of them.
+
+Everything that looks across parties (loss, accuracy, the non-private optimum) is simulation-only:
+in a real run each would be a release of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.algorithms.base import FederatedAlgorithm
+from parley.client.data.block import PartyBlock
+from parley.client.models.linear import LinearModel
+from parley.client.solvers.certified import optimum
+from parley.server.planning.federation import Federation
+
+__all__ = ["Experiment", "StatisticExperiment"]
+
+_CHEAP = 500_000
+"""Entries of the data matrix up to which every round is evaluated."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """The data of a simulation.
+
+    Attributes:
+        block: the parties' records, rows prepared.
+        test_features, test_labels: `[N_test, p]`, `[N_test]` held out before the split.
+        model: what is learned.
+        lambda_: its regularisation.
+        federation: the public facts about the parties.
+        fingerprint: the source's identity in the ledger, whatever is drawn from it or learned.
+        size_weights: parties count by their size.
+        contents: digest of the rows of its files (`parley.client.data.contents`); empty for bundled
+        data.
+        components: `[p, k]` scaled principal directions that rows are, or will be, projected on.
+    """
+
+    block: PartyBlock
+    test_features: NDArray[np.floating]
+    test_labels: NDArray[np.generic]
+    model: LinearModel
+    lambda_: float
+    federation: Federation
+    fingerprint: str
+    size_weights: bool
+    contents: str = ""
+    components: NDArray[np.float64] | None = None
+
+    @cached_property
+    def party_weights(self) -> NDArray[np.float64]:
+        """`[B]` w_j of the federated objective Σ w_j J_j, summing to 1."""
+        sizes = self.block.sizes.astype(np.float64)
+        weights = sizes if self.size_weights else np.ones_like(sizes)
+        return np.asarray(weights / weights.sum())
+
+    def loss(self, theta: NDArray[np.float64]) -> float:
+        """The objective F(θ) = Σ w_j J_j(θ) on the training records, λ term included."""
+        losses = self.model.gradients_and_loss(theta, self.block)[1]
+        return float(self.party_weights @ losses + self.lambda_ / 2 * theta @ theta)
+
+    def accuracy(self, theta: NDArray[np.float64]) -> float | None:
+        """Accuracy (R² of ridge) on the held-out records; None where it has none.
+
+        There is none without held-out records, nor an R² of targets that are all the same.
+        """
+        if not len(self.test_labels):
+            return None
+        measured = self.model.metric(theta, self.test_features, self.test_labels)
+        return measured if math.isfinite(measured) else None
+
+    @cached_property
+    def majority_accuracy(self) -> float | None:
+        """Accuracy of always answering the held-out records' most frequent label."""
+        if not len(self.test_labels) or self.model.metric_name != "accuracy":
+            return None
+        _, counts = np.unique(self.test_labels, return_counts=True)
+        return float(counts.max() / counts.sum())
+
+    def optimum(self) -> NDArray[np.float64]:
+        """The non-private optimum θ* of the federated objective."""
+        return optimum(
+            self.model,
+            self.block.features,
+            self.block.labels,
+            lam=self.lambda_,
+            weights=np.repeat(self.party_weights / self.block.sizes, self.block.sizes),
+        ).theta
+
+    def under(self, algorithm: FederatedAlgorithm) -> Self:
+        """The same data as an algorithm sees them."""
+        del algorithm
+        return self
+
+    def figures(self, theta: NDArray[np.float64]) -> dict[str, float | None]:
+        """What a summary says of a model, beside the non-private optimum."""
+        best = self.optimum()
+        loss, baseline_loss = self.loss(theta), self.loss(best)
+        return {
+            "loss": loss,
+            "baseline_loss": baseline_loss,
+            "excess_loss": loss - baseline_loss,
+            "accuracy": self.accuracy(theta),
+            "baseline_accuracy": self.accuracy(best),
+            "majority_accuracy": self.majority_accuracy,
+        }
+
+    def evaluate(self, theta: NDArray[np.float64]) -> dict[str, float | None]:
+        """What a round's line says of a model."""
+        return {"loss": self.loss(theta), "accuracy": self.accuracy(theta)}
+
+    def evaluate_every(self, setting: int | str) -> int:
+        """Rounds between evaluations; 0 for never before the end."""
+        if setting != "auto":
+            return int(setting)
+        return 1 if self.block.features.size <= _CHEAP else 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatisticExperiment(Experiment):
+    """The data of a simulation in which nothing is learned: there is nothing to measure."""
+
+    model: Any
+
+    def figures(self, theta: NDArray[np.float64]) -> dict[str, float | None]:
+        """None of them."""
+        return {}
+
+    def evaluate(self, theta: NDArray[np.float64]) -> dict[str, float | None]:
+        """Nothing."""
+        return {}
