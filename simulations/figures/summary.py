@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -88,17 +89,19 @@ def with_simulated_figures(
     if dp_sgd is not None:
         device = str(getattr(experiment.model, "device", "cpu"))
         dp_sgd = {**dp_sgd, "precision": job.dp_sgd.precision, "device": device}
+    figures = experiment.figures(theta)
     summary = summary.adding(
         records_by_party=experiment.block.sizes.tolist(),
-        **experiment.figures(theta),
+        **figures,
         partition=partition_facts(job, experiment.block.labels, experiment.block.offsets),
         simulation_only=SIMULATION_ONLY,
         dp_sgd=dp_sgd,
     )
-    return summary.adding(advice=_advice(summary))
+    diverged = not math.isfinite(figures.get("loss") or 0.0)
+    return summary.adding(advice=_advice(summary, diverged=diverged))
 
 
-def _advice(summary: RunSummary) -> list[str]:
+def _advice(summary: RunSummary, *, diverged: bool) -> list[str]:
     """What would improve the result, said only where the numbers support it."""
     advice = []
     noise = summary.noise
@@ -110,7 +113,7 @@ def _advice(summary: RunSummary) -> list[str]:
         )
     if noise.seeded:
         advice.append("The noise was seeded: repeat without a seed before anything is released.")
-    if summary.loss is None and summary.baseline_loss is not None:
+    if diverged:
         advice.append(
             "The model's loss on the training records is not finite: records whose gradient is not "
             "finite add zero, so that nothing tells of them. A smaller learning rate, or a model "
