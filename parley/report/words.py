@@ -30,11 +30,6 @@ __all__ = [
     "unit",
 ]
 
-_ALGORITHMS = {
-    "gradient-perturbation": "gradient perturbation",
-    "output-perturbation": "output perturbation",
-    "fedavg": "federated averaging",
-}
 _MODELS = {
     "logistic": "logistic regression",
     "softmax": "softmax regression",
@@ -43,6 +38,7 @@ _MODELS = {
     "mlp": "multilayer perceptron",
     "pca-mlp": "multilayer perceptron on principal components",
     "cnn": "convolutional network",
+    "none": "statistic",
 }
 _RELATIONS = {
     "replace-one": "neighbours differ by replacing one {unit}",
@@ -156,7 +152,14 @@ def relation(run: RunRecord) -> str:
 
 def algorithm_name(run: RunRecord) -> str:
     """The algorithm as a reader calls it."""
-    return _ALGORITHMS.get(run.algorithm, run.algorithm.replace("-", " ")) or "an algorithm"
+    from parley.client.algorithms.registry import (  # noqa: PLC0415 - start-up: it loads numpy
+        ALGORITHMS,
+    )
+
+    if run.algorithm in ALGORITHMS:
+        return ALGORITHMS[run.algorithm].title
+    # One's own, file.py:Class; its file need not be here.
+    return run.algorithm.rpartition(":")[2].replace("-", " ") or "an algorithm"
 
 
 def model_name(run: RunRecord) -> str:
