@@ -14,9 +14,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-import altair as alt
-import vl_convert
-
 __all__ = ["Bars", "Curve", "Level", "Palette", "bars", "curves", "heat", "ranges", "ranking"]
 
 _WIDTH, _HEIGHT = 424, 232
@@ -75,6 +72,7 @@ def curves(
     zero: bool = False,
 ) -> str:
     """Lines by round, with levels across them. Lines are drawn in order, the last on top."""
+    import altair as alt  # noqa: PLC0415 - start-up: a report without plots needs neither
 
     scale = alt.Scale(zero=zero, nice=True)
     rounds = max((x for line in lines for x, _ in line.points), default=1)
@@ -111,6 +109,7 @@ def bars(
     y_title: str,
 ) -> str:
     """Upright bars over intervals of x, layers stacked: party sizes, a histogram, losses."""
+    import altair as alt  # noqa: PLC0415 - start-up: a report without plots needs neither
 
     values: list[dict[str, object]] = []
     foot: dict[float, float] = {}
@@ -143,6 +142,7 @@ def ranking(
     rows: Sequence[tuple[str, float, str, Palette]], *, title: str, description: str
 ) -> str:
     """Horizontal bars from zero, one a row ``(name, value, value as text, colour)``, in order."""
+    import altair as alt  # noqa: PLC0415 - start-up: a report without plots needs neither
 
     values = [
         {"name": name, "value": value, "text": text, "c": colour.value}
@@ -173,6 +173,7 @@ def heat(
     y_title: str,
 ) -> str:
     """A map of squares ``(column from 1, row, depth of colour in [0, 1])``, rows in order."""
+    import altair as alt  # noqa: PLC0415 - start-up: a report without plots needs neither
 
     # Opacity, not a scale of colours: one colour stands out from the paper in either scheme.
     values = [{"x": x, "y": y, "o": round(depth, 3)} for x, y, depth in cells]
@@ -200,6 +201,7 @@ def ranges(
     y_title: str,
 ) -> str:
     """A row each ``(name, low, lower, middle, upper, high)``: a thin bar, a thick one, a tick."""
+    import altair as alt  # noqa: PLC0415 - start-up: a report without plots needs neither
 
     names = ("name", "low", "lower", "middle", "upper", "high")
     base = _chart([dict(zip(names, row, strict=True)) for row in rows])
@@ -221,6 +223,7 @@ def ranges(
 
 
 def _chart(values: Sequence[dict[str, Any]]) -> Any:
+    import altair as alt  # noqa: PLC0415 - start-up: a report without plots needs neither
 
     return alt.Chart(alt.Data(values=list(values)))  # type: ignore[no-untyped-call]
 
@@ -234,6 +237,7 @@ def _thinned(points: Sequence[Point]) -> list[Point]:
 
 
 def _svg(chart: Any, *, title: str, description: str, height: int = _HEIGHT) -> str:
+    import vl_convert  # noqa: PLC0415 - start-up: a report without plots needs neither
 
     font = "system-ui, sans-serif"
     axis = {
