@@ -1,0 +1,315 @@
+"""The diagram of the rooms and the table of who imports whom, made from the imports themselves.
+
+    python docs/make_rooms.py
+
+writes `docs/rooms.svg` and the table in `docs/architecture.md`; a test compares both with the code.
+A room is what lies directly in a package: a sub-package or a module. An arrow leads from a room to
+one that it imports; one that follows from the others (a → b → c implies a → c) is left out, in the
+diagram alone. Rooms that import each other in a circle are joined by a red arrow.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from html import escape
+from itertools import pairwise
+from pathlib import Path
+
+import grimp
+
+PACKAGES = ("parley", "simulations", "server", "client", "secure_agg", "privacy")
+"""From top to bottom; imports go downward only."""
+
+WHOLE = frozenset({"secure_agg"})
+"""Packages without sub-packages: one room."""
+
+BEGIN, END = "<!-- rooms: made by docs/make_rooms.py -->", "<!-- end of rooms -->"
+_ROOT = Path(__file__).parents[1]
+
+Edges = dict[str, set[str]]
+"""Room → the rooms that it imports. A room is "client.contract", "parley.cli" or "secure_agg"."""
+
+
+def room_of(module: str) -> str | None:
+    """The room of `parley.client.contract.plan`; None for a package's own `__init__`."""
+    parts = module.split(".")[1:]
+    if not parts or parts[0] == "__main__":
+        return None
+    if parts[0] not in PACKAGES:
+        parts = ["parley", *parts]
+    if parts[0] in WHOLE:
+        return parts[0]
+    return ".".join(parts[:2]) if len(parts) > 1 else None
+
+
+def rooms() -> Edges:
+    """Every room and the rooms that it imports, from the code that is importable as `parley`."""
+    graph = grimp.build_graph("parley", cache_dir=None)
+    edges: Edges = {room: set() for module in graph.modules if (room := room_of(module))}
+    for module in graph.modules:
+        for imported in graph.find_modules_directly_imported_by(module):
+            source, target = room_of(module), room_of(imported)
+            if source and target and source != target:
+                edges[source].add(target)
+    return edges
+
+
+def package_of(room: str) -> str:
+    """ "client" of "client.contract"."""
+    return room.split(".", maxsplit=1)[0]
+
+
+def purpose(room: str) -> str:
+    """The first sentence of a room's docstring."""
+    parts = room.split(".")
+    at = _ROOT.joinpath(*parts)
+    file = at / "__init__.py" if at.is_dir() else at.with_suffix(".py")
+    text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+    return " ".join(text.split("\n\n")[0].split())
+
+
+def table(edges: Edges) -> str:
+    """Markdown: a row for each room, packages from top to bottom."""
+    lines = ["| room | holds | imports |", "|---|---|---|"]
+    for package in PACKAGES:
+        for room in sorted(r for r in edges if package_of(r) == package):
+            ordered = sorted(edges[room], key=lambda r: (PACKAGES.index(package_of(r)), r))
+            names = ", ".join(f"`{r}`" for r in ordered) or "—"
+            lines.append(f"| `{room}` | {purpose(room)} | {names} |")
+    return "\n".join(lines)
+
+
+def with_table(page: str, edges: Edges) -> str:
+    """`page` with its table made anew.
+
+    Raises:
+        ValueError: the page has no place for it.
+    """
+    head, begin, rest = page.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"Expected a page with {BEGIN} and {END}, got one without.")
+    return f"{head}{BEGIN}\n\n{table(edges)}\n\n{END}{tail}"
+
+
+# --- the diagram -------------------------------------------------------------------------------
+
+
+def reachable(edges: Mapping[str, Iterable[str]], start: str) -> set[str]:
+    """Rooms that `start` imports, directly or not."""
+    seen: set[str] = set()
+    waiting = list(edges[start])
+    while waiting:
+        room = waiting.pop()
+        if room not in seen:
+            seen.add(room)
+            waiting.extend(edges[room])
+    return seen
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One package: its rooms on floors, and the arrows between them.
+
+    Attributes:
+        floors: from the top; names of rooms, and of places that a long arrow passes through.
+        arrows: each a list of names, from importer to imported.
+        circles: pairs of rooms that import each other.
+    """
+
+    floors: list[list[str]]
+    arrows: list[list[str]]
+    circles: set[tuple[str, str]]
+
+
+def picture(package: str, edges: Edges) -> Picture:
+    """Rooms on floors: each above all that it imports."""
+    own = {r: {t for t in edges[r] if package_of(t) == package} for r in edges}
+    own = {room: targets for room, targets in own.items() if package_of(room) == package}
+    below = {room: reachable(own, room) for room in own}
+    circles = {(a, b) for a in own for b in own[a] if a in below[b]}
+    acyclic = {a: {b for b in own[a] if a not in below[b]} for a in own}
+    # Who is in one circle is on one floor.
+    alike = {
+        room: {room} | {other for other in below[room] if room in below[other]} for room in own
+    }
+
+    def height(room: str) -> int:
+        under = {b for a in alike[room] for b in acyclic[a]}
+        return max((height(other) + 1 for other in under), default=0)
+
+    heights = {room: height(room) for room in own}
+    top = max(heights.values(), default=0)
+    floors: list[list[str]] = [[] for _ in range(top + 1)]
+    for room in sorted(own):
+        floors[top - heights[room]].append(room)
+    arrows = []
+    for a in sorted(own):
+        implied = {c for b in acyclic[a] for c in below[b] if c not in alike[b]}
+        for b in sorted(acyclic[a] - implied):
+            steps = range(top - heights[a] + 1, top - heights[b])
+            through = [f"{a}>{b}@{floor}" for floor in steps]
+            for floor, name in zip(steps, through, strict=True):
+                floors[floor].append(name)
+            arrows.append([a, *through, b])
+    return Picture(floors=_untangled(floors, arrows), arrows=arrows, circles=circles)
+
+
+def _untangled(floors: list[list[str]], arrows: list[list[str]]) -> list[list[str]]:
+    """Each floor in the order of its neighbours' middle places, a few times down and up."""
+    near: dict[str, set[str]] = {name: set() for floor in floors for name in floor}
+    for arrow in arrows:
+        for a, b in pairwise(arrow):
+            near[a].add(b)
+            near[b].add(a)
+    floors = [list(floor) for floor in floors]
+    for _ in range(8):
+        for order in (range(1, len(floors)), range(len(floors) - 2, -1, -1)):
+            step = 1 if order.step < 0 else -1
+            for at in order:
+                beside = floors[at + step]
+                place = {name: (i + 0.5) / len(beside) for i, name in enumerate(beside)}
+
+                def middle(name: str, place: dict[str, float] = place) -> tuple[float, str]:
+                    known = [place[other] for other in near[name] if other in place]
+                    return (sum(known) / len(known) if known else 0.5, name)
+
+                floors[at].sort(key=middle)
+    return floors
+
+
+_LEAST_WIDTH, _BOX, _LEAST_GAP, _GAP, _FLOOR, _HEAD = 720.0, 30, 14.0, 60.0, 56, 60
+_FOOT, _BETWEEN, _MARGIN = 16, 12, 14.0
+_STYLE = """
+text { font-family: ui-sans-serif, system-ui, "DejaVu Sans", sans-serif; fill: #1b1f24; }
+.name { font-size: 16px; font-weight: 600; }
+.holds { font-size: 12.5px; fill: #5d656e; }
+.room { font-size: 13.5px; text-anchor: middle; }
+.band { fill: #f3f5f4; stroke: #e4e6e9; }
+.box { fill: #ffffff; stroke: #0b6b66; stroke-width: 1.2; }
+.arrow { fill: none; stroke: #77818b; stroke-width: 1.2; marker-end: url(#head); }
+.circle { fill: none; stroke: #b2541f; stroke-width: 1.8; marker-end: url(#red); }
+.paper { fill: #fdfdfc; }
+@media (prefers-color-scheme: dark) {
+  text { fill: #e7e9eb; } .holds { fill: #9aa3ac; } .paper { fill: #14171a; }
+  .band { fill: #1c2024; stroke: #2b3036; } .box { fill: #14171a; stroke: #5cc5bb; }
+}
+"""
+_MARKER = (
+    '<marker id="{name}" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" '
+    'markerUnits="userSpaceOnUse" orient="auto"><path d="M0 0L8 4L0 8z" fill="{colour}"/></marker>'
+)
+
+
+def svg(edges: Edges) -> str:
+    """The diagram, packages from top to bottom."""
+    drawn = {p: Picture([], [], set()) if p in WHOLE else picture(p, edges) for p in PACKAGES}
+    width = max(
+        [_LEAST_WIDTH]
+        + [
+            sum(map(_wide, floor)) + _LEAST_GAP * (len(floor) - 1) + 2 * _MARGIN
+            for each in drawn.values()
+            for floor in each.floors
+        ]
+    )
+    body: list[str] = []
+    y = 0.0
+    for package, each in drawn.items():
+        height, band = _band(package, each, y, width)
+        body += band
+        y += height + _BETWEEN
+    size = f'width="{width:g}" height="{y - _BETWEEN + 1:g}"'
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} '
+            f'{y - _BETWEEN + 1:g}" {size} role="img" '
+            'aria-label="The rooms of Parley and which imports which">',
+            f"<style>{_STYLE}</style>",
+            f"<defs>{_MARKER.format(name='head', colour='#77818b')}"
+            f"{_MARKER.format(name='red', colour='#b2541f')}</defs>",
+            f'<rect class="paper" {size}/>',
+            *body,
+            "</svg>\n",
+        ]
+    )
+
+
+def _wide(name: str) -> float:
+    """Width of a room's box; a place that an arrow passes through has none."""
+    return 0.0 if "@" in name else 8.0 * len(_label(name)) + 22
+
+
+def _band(package: str, drawn: Picture, y: float, width: float) -> tuple[float, list[str]]:
+    """A package's height and its shapes, its upper edge at y."""
+    floors = len(drawn.floors)
+    height = _HEAD + (floors - 1) * _FLOOR + _BOX + _FOOT if floors else 50.0
+    shapes = [
+        f'<rect class="band" x=".5" y="{y + 0.5:g}" width="{width - 1:g}" height="{height:g}" '
+        'rx="6"/>',
+        f'<text class="name" x="{_MARGIN:g}" y="{y + 22:g}">{package}</text>',
+        f'<text class="holds" x="{_MARGIN:g}" y="{y + 40:g}">{escape(_holds(package))}</text>',
+    ]
+    centre: dict[str, tuple[float, float]] = {}
+    boxes: list[str] = []
+    for at, floor in enumerate(drawn.floors):
+        top = y + _HEAD + at * _FLOOR
+        taken = sum(map(_wide, floor))
+        gap = min(_GAP, (width - 2 * _MARGIN - taken) / max(1, len(floor) - 1))
+        x = (width - taken - gap * (len(floor) - 1)) / 2
+        for name in floor:
+            own = _wide(name)
+            centre[name] = (x + own / 2, top)
+            if own:
+                boxes.append(
+                    f'<rect class="box" x="{x:.1f}" y="{top:g}" width="{own:g}" '
+                    f'height="{_BOX}" rx="4"/><text class="room" x="{x + own / 2:.1f}" '
+                    f'y="{top + 20:g}">{_label(name)}</text>'
+                )
+            x += own + gap
+    arrows = [f'<path class="arrow" d="{_path(arrow, centre)}"/>' for arrow in drawn.arrows]
+    for a, b in sorted(drawn.circles):
+        (ax, top), (bx, _) = centre[a], centre[b]
+        side = top + (_BOX if a < b else 0)
+        bend = side + (18 if a < b else -18)
+        arrows.append(
+            f'<path class="circle" d="M{ax:.1f} {side:g}C{ax:.1f} {bend:g} {bx:.1f} {bend:g} '
+            f'{bx:.1f} {side:g}"/>'
+        )
+    return height, [*shapes, *arrows, *boxes]
+
+
+def _path(arrow: list[str], centre: Mapping[str, tuple[float, float]]) -> str:
+    (x, top) = centre[arrow[0]]
+    y = top + _BOX
+    path = f"M{x:.1f} {y:g}"
+    for name in arrow[1:]:
+        to, top = centre[name]
+        middle = (y + top) / 2
+        path += f"C{x:.1f} {middle:g} {to:.1f} {middle:g} {to:.1f} {top:g}"
+        x, y = to, top
+        if "@" in name:
+            y = top + _BOX
+            path += f"V{y:g}"
+    return path
+
+
+def _label(room: str) -> str:
+    return room.split(".", 1)[1]
+
+
+def _holds(package: str) -> str:
+    return purpose(package).removeprefix("Parley: ")
+
+
+def main() -> None:
+    """Writes both."""
+    edges = rooms()
+    (_ROOT / "docs/rooms.svg").write_text(svg(edges), encoding="utf-8")
+    page = _ROOT / "docs/architecture.md"
+    page.write_text(with_table(page.read_text(encoding="utf-8"), edges), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""The documentation agrees with the code: the diagram of rooms, and what comments refer to."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+_ROOT = Path(__file__).parents[1]
+_PACKAGES = ("parley", "simulations", "server", "client", "secure_agg", "privacy", "tests")
+
+
+@pytest.fixture
+def make_rooms(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(_ROOT / "docs")
+    return importlib.import_module("make_rooms")
+
+
+def test_diagram_and_table_of_rooms_are_those_of_the_code(make_rooms: ModuleType) -> None:
+    edges = make_rooms.rooms()
+    page = (_ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    again = "run `python docs/make_rooms.py` and commit what it writes"
+    assert make_rooms.svg(edges) == (_ROOT / "docs/rooms.svg").read_text(encoding="utf-8"), again
+    assert make_rooms.with_table(page, edges) == page, again
+
+
+def test_every_import_between_packages_goes_downward(make_rooms: ModuleType) -> None:
+    floor = {name: at for at, name in enumerate(make_rooms.PACKAGES)}
+    for room, imported in make_rooms.rooms().items():
+        for other in imported:
+            assert floor[make_rooms.package_of(room)] <= floor[make_rooms.package_of(other)]
+
+
+def test_every_section_of_the_privacy_page_that_code_cites_is_there() -> None:
+    page = (_ROOT / "docs/privacy.md").read_text(encoding="utf-8")
+    headings = set(re.findall(r"^## (\d+)\. ", page, re.MULTILINE))
+    # A citation may be broken over two lines of a comment.
+    text = r"(?:privacy\.md|privacy\s+(?:#\s*)?specification)[,\s#]*\(?(?:section\s+|§\s*)(\d+)"
+    before = r"§(\d+)\s+of\s+the\s+privacy"
+    cited = {
+        (str(path.relative_to(_ROOT)), number)
+        for package in _PACKAGES
+        for path in (_ROOT / package).rglob("*.py")
+        for pattern in (text, before)
+        for number in re.findall(pattern, path.read_text(encoding="utf-8"))
+    }
+    assert cited, "no comment cites the page: has it another name?"
+    assert {number for _, number in cited} <= headings, sorted(cited)
+
+
+def test_sentences_that_code_quotes_from_the_privacy_page_stand_there() -> None:
+    page = " ".join((_ROOT / "docs/privacy.md").read_text(encoding="utf-8").split())
+    code = (_ROOT / "client/contract/plan.py").read_text(encoding="utf-8")
+    for quoted in re.findall(r'privacy\.md[^"]{0,40}"([^"]+)"', code):
+        assert " ".join(quoted.split()) in page
+
+
+def test_every_file_and_room_that_the_pages_name_is_there() -> None:
+    pages = ("docs/architecture.md", "docs/privacy.md", "CONTRIBUTING.md", "SECURITY.md")
+    packages = "|".join(_PACKAGES)
+    missing = []
+    for page in pages:
+        text = (_ROOT / page).read_text(encoding="utf-8")
+        named = re.findall(rf"`((?:{packages}|docs)/[\w./-]*)`", text)
+        missing += [(page, path) for path in named if not (_ROOT / path).exists()]
+    architecture = (_ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    for dotted in re.findall(rf"`((?:parley\.)?(?:{packages})(?:\.\w+)+)`", architecture):
+        # A room, or a module of it.
+        path = _ROOT.joinpath(*dotted.split("."))
+        if not path.is_dir() and not path.with_suffix(".py").is_file():
+            missing.append(("docs/architecture.md", dotted))
+    assert not missing
