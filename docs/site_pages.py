@@ -1,0 +1,121 @@
+"""Pages of the docs site that no file in `docs/` holds; a hook of MkDocs, named in `mkdocs.yml`.
+
+- the repository's own pages (`ROOT_PAGES`): README.md is the first page, and so on
+- the API reference: one page a room, from the docstrings of its modules
+
+A page links to files as they lie in the repository, so that it reads the same there. Here links to
+the repository's own pages lead to their copies; a link to any other file of the repository becomes
+its path, and one to a file that does not exist stops the build.
+"""
+
+from __future__ import annotations
+
+import logging
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File
+
+ROOT_PAGES = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
+    "CHANGELOG.md": "changelog.md",
+}
+PACKAGES = ("parley", "simulations", "server", "client", "secure_agg", "privacy")
+_ROOT = Path(__file__).parents[1]
+_LINK = re.compile(r"(!?\[[^\]]*\])\(([^)\s#]+)(#[^)\s]*)?\)")
+_FENCE = re.compile(r"^(```.*?^```)", re.MULTILINE | re.DOTALL)
+_log = logging.getLogger("mkdocs.hooks.site_pages")
+
+
+def on_config(config: Any) -> Any:
+    """Appends the API reference to the navigation."""
+    rooms: dict[str, list[Any]] = {}
+    for room in _rooms():
+        rooms.setdefault(room.split("/")[0], []).append({_title(room): _page(room)})
+    config.nav.append({"Reference": [{package: pages} for package, pages in rooms.items()]})
+    return config
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Adds the pages."""
+    for source, page in ROOT_PAGES.items():
+        text = (_ROOT / source).read_text(encoding="utf-8")
+        files.append(File.generated(config, page, content=_relinked(text, source, config.docs_dir)))
+    for room in _rooms():
+        files.append(File.generated(config, _page(room), content=_reference(room)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    """Leads links of a page in `docs/` that leave it to where they are on the site."""
+    del files
+    if page.file.generated_by is not None:
+        return markdown
+    return _relinked(markdown, f"docs/{page.file.src_uri}", config.docs_dir)
+
+
+def _relinked(text: str, source: str, docs_dir: str) -> str:
+    """`text` with links as they are on the site.
+
+    Args:
+        text: of a page.
+        source: its path in the repository.
+        docs_dir: absolute, of the pages that links may lead to.
+    """
+
+    def relinked(match: re.Match[str]) -> str:
+        label, target, anchor = match[1], match[2], match[3] or ""
+        if ":" in target:
+            return match[0]
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
+        if path in ROOT_PAGES:
+            return f"{label}({ROOT_PAGES[path]}{anchor})"
+        if path.startswith("docs/") and Path(docs_dir, path[5:]).suffix in {".md", ".svg", ".png"}:
+            return f"{label}({path[5:]}{anchor})"  # MkDocs checks it
+        if not (_ROOT / path).exists():
+            _log.warning("%s links to %s, which does not exist.", source, target)
+        return f"{label[1:-1]} (`{path}`)" if label[1:-1] != path else f"`{path}`"
+
+    # Code is no place for links.
+    parts = _FENCE.split(text)
+    return "".join(part if at % 2 else _LINK.sub(relinked, part) for at, part in enumerate(parts))
+
+
+def _rooms() -> list[str]:
+    """Folders of modules, as paths from the repository's root: "client/contract"."""
+    return [
+        str(init.parent.relative_to(_ROOT))
+        for package in PACKAGES
+        for init in sorted((_ROOT / package).rglob("__init__.py"))
+        if "__pycache__" not in init.parts
+    ]
+
+
+def _title(room: str) -> str:
+    package, _, rest = room.partition("/")
+    return rest.replace("/", ".") or package
+
+
+def _page(room: str) -> str:
+    return f"reference/{room}.md" if "/" in room else f"reference/{room}/index.md"
+
+
+def _module(room: str) -> str:
+    dotted = room.replace("/", ".")
+    return dotted if dotted.split(".")[0] == "parley" else f"parley.{dotted}"
+
+
+def _reference(room: str) -> str:
+    """A page with every module of a room, private ones left out."""
+    package = _module(room)
+    modules = sorted(
+        path.stem for path in (_ROOT / room).glob("*.py") if not path.stem.startswith("_")
+    )
+    # The package's own names, then those of its modules; sub-packages have pages of their own.
+    parts = [f"# {package}", f"::: {package}\n    options:\n      show_root_heading: false"]
+    parts += [f"::: {package}.{module}" for module in modules]
+    return "\n\n".join(parts) + "\n"
