@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from parley.client.contract.protocol import Frame, decode_frame, encode_frame
+from parley.client.contract.protocol import WIRE_VERSION, Frame, decode_frame, encode_frame
 from parley.client.party.consent import Consent, load_consent, render_consent
 from parley.client.party.service import PartyService
 from parley.secure_agg import beacon, graph, parameters
@@ -95,7 +95,7 @@ def test_a_party_goes_through_no_more_set_ups_than_the_bounds_allow_for(
     service = PartyService.open(setting.homes[0])
 
     def commit():
-        head = {"version": 3, "session": "0a" * 16}
+        head = {"version": WIRE_VERSION, "session": "0a" * 16}
         return decode_frame(service.handle(encode_frame(Frame(kind="commit", head=head))))
 
     first, again = commit(), commit()
