@@ -58,8 +58,8 @@ def test_kdd_output_perturbation_is_honest_about_every_law(tmp_path):
         "privacy.noise=laplace-as-printed",
         "privacy.dataset-epsilon=2",
     )
-    assert (pure["noise"]["law"], gaussian["noise"]["law"]) == ("l2-laplace", "gaussian")
-    assert gaussian["noise"]["expected_norm"] < pure["noise"]["expected_norm"]
-    assert pure["epsilon"] <= 0.5
-    assert gaussian["epsilon"] <= 0.5
-    assert printed["epsilon"] > 1.5
+    assert (pure.noise.law, gaussian.noise.law) == ("l2-laplace", "gaussian")
+    assert gaussian.noise.expected_norm < pure.noise.expected_norm
+    assert pure.epsilon <= 0.5
+    assert gaussian.epsilon <= 0.5
+    assert printed.epsilon > 1.5

@@ -242,7 +242,7 @@ def test_recurrent_layers_of_opacus_keep_records_apart(name) -> None:
 @pytest.mark.parametrize("layer", [nn.LSTM, nn.GRU])
 def test_torchs_recurrent_layers_are_refused_with_what_to_use_and_a_loop_takes_them(layer) -> None:
     network = network_of(recurrent(layer), 6)
-    with pytest.raises(WayError, match=rf"{layer.__name__}.*DPLSTM.*gradients = 'loop'"):
+    with pytest.raises(WayError, match=rf"{layer.__name__}.*DPLSTM.*per-example-method = 'loop'"):
         choose_way(network)
     assert choose_way(network, wanted="loop") == "loop"
 
