@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
@@ -61,7 +62,7 @@ class AnyRows:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Statistic:
+class Statistic(ABC):
     """A sum over the parties, averaged and released as it is; `theta` holds it.
 
     Subclasses add `kind`, `title`, `dimension`, `claim` and `local`
@@ -79,9 +80,9 @@ class Statistic:
     classes: int
 
     @property
+    @abstractmethod
     def dimension(self) -> int:
         """d: coordinates of a contribution."""
-        raise NotImplementedError
 
     @property
     def model(self) -> AnyRows:
