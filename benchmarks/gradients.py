@@ -33,7 +33,7 @@ def make_block(parties: int, records: int, features: int, dtype: str) -> PartyBl
 
 
 def variants(block: PartyBlock, theta: np.ndarray, with_torch: bool) -> dict[str, Callable]:
-    model = LinearModel(kind=Logistic(), features=block.features.shape[1])
+    model = LinearModel(loss=Logistic(), features=block.features.shape[1])
     size = block.uniform_size
     x3 = block.features.reshape(block.parties, size, -1)
     y2 = block.labels.reshape(block.parties, size)

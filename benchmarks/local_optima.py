@@ -27,7 +27,7 @@ from parley.client.models.linear import LinearModel, Logistic
 from parley.client.solvers.certified import local_optima
 
 
-def sklearn_loop(block: PartyBlock, lam: float, tolerance: float) -> np.ndarray:
+def sklearn_loop(block: PartyBlock, lambda_: float, tolerance: float) -> np.ndarray:
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
@@ -37,21 +37,21 @@ def sklearn_loop(block: PartyBlock, lam: float, tolerance: float) -> np.ndarray:
         for begin, end in pairwise(block.offsets):
             labels = block.labels[begin:end]
             solver = LogisticRegression(
-                C=1 / (lam * (end - begin)), fit_intercept=False, tol=tolerance, max_iter=1000
+                C=1 / (lambda_ * (end - begin)), fit_intercept=False, tol=tolerance, max_iter=1000
             )
             thetas.append(solver.fit(block.features[begin:end], labels).coef_[0])
     return np.stack(thetas)
 
 
-def scipy_loop(block: PartyBlock, lam: float, tolerance: float) -> np.ndarray:
+def scipy_loop(block: PartyBlock, lambda_: float, tolerance: float) -> np.ndarray:
     from scipy.optimize import minimize
 
     def party(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         def function(theta: np.ndarray) -> tuple[float, np.ndarray]:
             z = y * (x @ theta)
             slope = -y / (1 + np.exp(z))
-            loss = np.logaddexp(0, -z).mean() + lam / 2 * theta @ theta
-            return loss, x.T @ slope / len(y) + lam * theta
+            loss = np.logaddexp(0, -z).mean() + lambda_ / 2 * theta @ theta
+            return loss, x.T @ slope / len(y) + lambda_ * theta
 
         options = {"gtol": tolerance / 10, "ftol": 0.0, "maxiter": 1000}
         start = np.zeros(x.shape[1])
@@ -64,12 +64,12 @@ def scipy_loop(block: PartyBlock, lam: float, tolerance: float) -> np.ndarray:
 def measure(features: int, options: argparse.Namespace) -> dict[str, dict[str, float]]:
     """Median milliseconds and worst gradient norm of each variant."""
     block = make_block(options.parties, options.records, features, "float64")
-    model = LinearModel(kind=Logistic(), features=features)
-    lam, tolerance = options.lam, options.tolerance
+    model = LinearModel(loss=Logistic(), features=features)
+    lambda_, tolerance = options.lambda_, options.tolerance
     found: dict[str, Callable[[], np.ndarray]] = {
-        "ours": lambda: local_optima(model, block, lam, tolerance).theta,
-        "scikit-learn lbfgs, loop": lambda: sklearn_loop(block, lam, tolerance),
-        "scipy L-BFGS-B, loop": lambda: scipy_loop(block, lam, tolerance),
+        "ours": lambda: local_optima(model, block, lambda_, tolerance).theta,
+        "scikit-learn lbfgs, loop": lambda: sklearn_loop(block, lambda_, tolerance),
+        "scipy L-BFGS-B, loop": lambda: scipy_loop(block, lambda_, tolerance),
     }
     times: dict[str, list[float]] = {name: [] for name in found}
     norms: dict[str, float] = {}
@@ -80,7 +80,7 @@ def measure(features: int, options: argparse.Namespace) -> dict[str, dict[str, f
                 theta = call()
             if repeat:
                 times[name].append((time.perf_counter() - begin) * 1e3)
-            gradient = model.gradients(theta, block) + lam * theta
+            gradient = model.gradients(theta, block) + lambda_ * theta
             norms[name] = float(np.linalg.norm(gradient, axis=1).max())
     return {
         name: {"median_ms": statistics.median(own), "worst_norm": norms[name]}
@@ -93,7 +93,7 @@ def main() -> None:
     parser.add_argument("--parties", type=int, default=1000)
     parser.add_argument("--records", type=int, default=50)
     parser.add_argument("--features", type=int, nargs="+", default=[120, 30])
-    parser.add_argument("--lam", type=float, default=1e-3)
+    parser.add_argument("--lambda", dest="lambda_", type=float, default=1e-3)
     parser.add_argument("--tolerance", type=float, default=1e-8)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--json", action="store_true")
@@ -104,7 +104,7 @@ def main() -> None:
         print()
         return
     for features, rows in table.items():
-        print(f"m={options.parties} n={options.records} d={features} λ={options.lam:g}")
+        print(f"m={options.parties} n={options.records} d={features} λ={options.lambda_:g}")
         for name, row in rows.items():
             ratio = row["median_ms"] / rows["ours"]["median_ms"]
             print(

@@ -68,7 +68,7 @@ def run_ours(parties: int, records: int, features: int, rounds: int) -> dict[str
         labels=y.ravel(),
         offsets=np.arange(parties + 1) * records,
     )
-    model, theta, marks = LinearModel(kind=Logistic(), features=features), np.zeros(features), []
+    model, theta, marks = LinearModel(loss=Logistic(), features=features), np.zeros(features), []
     marks.append(time.perf_counter())
     norm = 0.0
     for step in range(rounds + 30):  # milliseconds each: more of them, for a steady median

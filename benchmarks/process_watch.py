@@ -15,10 +15,13 @@ __all__ = ["Marks", "Watch"]
 
 _TICK = os.sysconf("SC_CLK_TCK")
 _ROLES = {
+    "parley.deploy.stream.run_process": "server",
+    "parley.deploy.stream.party": "party",
     "flower-superlink": "SuperLink",
-    "parley.deploy.executor": "server",
+    "parley.deploy.flower.superlink_process": "SuperLink",
+    "parley.deploy.flower.executor": "server",
     "flwr-serverapp": "server",
-    "parley.deploy.party_process": "SuperNode",
+    "parley.deploy.flower.party_process": "SuperNode",
     "flower-supernode": "SuperNode",
     "flwr-clientapp": "task",
     "flower-superexec": "SuperExec",

@@ -1,13 +1,15 @@
 """Seconds a round of a job as real processes, beside Flower's own SecAgg+ as real processes.
 
     python -P benchmarks/processes.py ours --parties 3 10 --protocol robust optimistic
+    python -P benchmarks/processes.py ours --transport grpc flower     # side by side, in turns
     python -P benchmarks/processes.py ours --dimension 100000
     python -P benchmarks/processes.py flower --parties 3 --dimension 100000
     python -P benchmarks/processes.py ours --engine flower      # Ray: needs parley[ray]
     python -P benchmarks/processes.py ours --trace              # where a stage's time goes
 
-`ours` is `parley run --engine processes`: the default job, or with --dimension a softmax model of
-ten classes with that many parameters. `flower` is Flower's SecAggPlusWorkflow and secaggplus_mod
+`ours` is `parley run --engine processes`, with who carries its messages: the default job, or with
+--dimension a softmax model of ten classes with that many parameters.
+`flower` is Flower's SecAggPlusWorkflow and secaggplus_mod
 with a client that returns a constant vector, at Flower's own settings: a SuperLink, a SuperNode a
 party, TLS and node authentication as in ours. Seconds a round and a stage are the server's own;
 memory (VmHWM) and CPU time are read from /proc five times a second, the latter between the first
@@ -18,6 +20,7 @@ round's start and the last one's end. What is started is stopped, whatever happe
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import signal
@@ -37,17 +40,25 @@ from process_watch import Marks, Watch
 
 
 def _median(rows: list[list[float]]) -> list[float]:
-    return [round(statistics.median(column), 2) for column in zip(*rows, strict=True)]
+    return [round(statistics.median(column), 3) for column in zip(*rows, strict=True)]
 
 
-def ours(options: argparse.Namespace, parties: int, protocol: str, folder: Path) -> dict[str, Any]:
+def ours(
+    options: argparse.Namespace, parties: int, way: tuple[str, str], folder: Path
+) -> dict[str, Any]:
     """A job of ours; what it writes is under `folder`."""
     import numpy as np
 
     from parley.deploy import engines
+    from parley.deploy.flower import engine as carried
     from parley.server.jobs.file import load_job
 
-    settings = [f"parties.count={parties}", f"algorithm.rounds={options.rounds}"]
+    protocol, transport = way
+    settings = [
+        f"run.transport={transport}",
+        f"parties.count={parties}",
+        f"algorithm.rounds={options.rounds}",
+    ]
     settings.append(f"secure-aggregation.dropouts={protocol}")
     if options.dimension:
         columns, rng = options.dimension // 10, np.random.default_rng(0)
@@ -63,7 +74,7 @@ def ours(options: argparse.Namespace, parties: int, protocol: str, folder: Path)
     watch = Watch()
     marks = Marks(watch)
     for name in ("start_superlink", "await_online", "start_simulation"):
-        setattr(engines, name, marks.after(getattr(engines, name), name))
+        setattr(carried, name, marks.after(getattr(carried, name), name))
     watch.start()
     result = engines.ENGINES[options.engine](job, out=folder / "run", observer=marks)
     watch.over.set()
@@ -72,8 +83,8 @@ def ours(options: argparse.Namespace, parties: int, protocol: str, folder: Path)
     summed = result.summary.secure_aggregation
     return {
         "dimension": result.summary.dimension,
-        "round_s": round(statistics.median(line["seconds"] for line in lines), 2),
-        "rounds_s": [round(line["seconds"], 2) for line in lines],
+        "round_s": round(statistics.median(line["seconds"] for line in lines), 3),
+        "rounds_s": [round(line["seconds"], 3) for line in lines],
         "stages_s": _median([line["stage_seconds"] for line in lines]),
         "set_up_s": [round(s, 2) for s in summed.setup_stage_seconds],
         "bytes_up": lines[-1]["bytes_up"] // parties,
@@ -83,9 +94,12 @@ def ours(options: argparse.Namespace, parties: int, protocol: str, folder: Path)
     }
 
 
-def flower(options: argparse.Namespace, parties: int, _: str, folder: Path) -> dict[str, Any]:
+def flower(
+    options: argparse.Namespace, parties: int, _: tuple[str, str], folder: Path
+) -> dict[str, Any]:
     """Flower's SecAgg+, its processes with their own settings; keys and logs under `folder`."""
-    from parley.deploy import environment, network, pki
+    from parley.deploy import node_keys, pki
+    from parley.deploy.flower import environment, network
     from parley.deploy.processes import Supervisor, free_ports
 
     dimension = options.dimension or 31
@@ -134,7 +148,7 @@ def flower(options: argparse.Namespace, parties: int, _: str, folder: Path) -> d
         marks.mark("start_superlink")
         if not simulated:
             keys = {f"party-{i}": folder / f"node-{i}" for i in range(parties)}
-            control.admit({n: pki.make_node_key(key, comment=n) for n, key in keys.items()})
+            control.admit({n: node_keys.make_node_key(key, comment=n) for n, key in keys.items()})
             for (name, key), port in zip(keys.items(), ports, strict=True):
                 supervisor.start(
                     name,
@@ -185,6 +199,7 @@ def main() -> None:
     parser.add_argument("--engine", choices=["processes", "flower"], default="processes")
     parser.add_argument("--parties", type=int, nargs="+", default=[3])
     parser.add_argument("--protocol", nargs="+", default=["robust"])
+    parser.add_argument("--transport", nargs="+", default=["grpc"], choices=["grpc", "flower"])
     parser.add_argument("--dimension", type=int, default=0, help="0: the default job, d = 31")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--limit-s", type=float, default=600)
@@ -194,21 +209,23 @@ def main() -> None:
     # An end by SIGTERM unwinds like one by Ctrl-C: the processes are ended on the way.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     work = {"ours": ours, "flower": flower}[options.what]
-    for protocol in options.protocol if options.what == "ours" else ["secagg+"]:
-        for parties in options.parties:
-            with tempfile.TemporaryDirectory(
-                prefix="processes-", ignore_cleanup_errors=True
-            ) as scratch:
-                folder = options.keep or Path(scratch)
-                folder.mkdir(parents=True, exist_ok=True)
-                if options.trace:
-                    trace = folder / "trace"
-                    trace.mkdir()
-                    os.environ["PARLEY_TRACE"] = str(trace)
-                    os.environ["PYTHONPATH"] = str(_HERE / "request_trace")
-                row = {"what": options.what, "engine": options.engine, "protocol": protocol}
-                row |= {"parties": parties} | work(options, parties, protocol, folder.resolve())
-                print(json.dumps(row), flush=True)
+    protocols = options.protocol if options.what == "ours" else ["secagg+"]
+    carriers = options.transport if options.what == "ours" else ["flower"]
+    for parties, *way in itertools.product(options.parties, protocols, carriers):
+        with tempfile.TemporaryDirectory(
+            prefix="processes-", ignore_cleanup_errors=True
+        ) as scratch:
+            folder = (options.keep or Path(scratch)) / "-".join([str(parties), *way])
+            folder.mkdir(parents=True, exist_ok=True)
+            if options.trace:
+                trace = folder / "trace"
+                trace.mkdir()
+                os.environ["PARLEY_TRACE"] = str(trace)
+                os.environ["PYTHONPATH"] = str(_HERE / "request_trace")
+            row = {"what": options.what, "engine": options.engine, "parties": parties}
+            row |= dict(zip(("protocol", "transport"), way, strict=True))
+            row |= work(options, parties, tuple(way), folder.resolve())
+            print(json.dumps(row, allow_nan=False), flush=True)
 
 
 if __name__ == "__main__":

@@ -6,10 +6,16 @@ grows above scale 2³⁴, where more values are settled by mpmath. `--opendp` ad
 """
 
 import argparse
+import math
 import time
 from collections.abc import Callable
 
-from parley.privacy.mechanisms.shares import discrete_laplace_share
+import numpy as np
+
+from parley.privacy.mechanisms.base import Mechanism
+from parley.privacy.mechanisms.gaussian import Gaussian
+from parley.privacy.mechanisms.laplace import L2Laplace, LaplaceL1
+from parley.privacy.mechanisms.shares import Shares
 from parley.privacy.sampling.samplers import (
     discrete_gaussian,
     discrete_laplace,
@@ -55,13 +61,20 @@ def main() -> None:
     for label in ("1e3", "2^20"):
         scale = SCALES[label]
         line("rounded_l2_laplace", label, lambda n, s=scale: rounded_l2_laplace(s, n, stream))
-        line(
-            "discrete_laplace_share",
-            label,
-            lambda n, s=scale: discrete_laplace_share(s, n, 10, stream),
-        )
+        for law in (
+            Gaussian(sensitivity=1.0, sigma=4 * scale, dimension=count),
+            L2Laplace(sensitivity=scale, epsilon=1.0, dimension=count),
+            LaplaceL1(sensitivity=scale / math.sqrt(count), epsilon=1.0, dimension=count),
+        ):
+            line(f"{law.law}_share", label, lambda n, law=law: share_of(law, n, stream))
     if arguments.opendp:
         opendp_lines(count)
+
+
+def share_of(law: Mechanism, values: int, stream: NoiseStream) -> None:
+    """Add one of ten shares, or of one where the law asks for all of a vector."""
+    shares = Shares.of(law, parties=10, least=10, colluders=0)
+    shares.add(law, np.zeros((1, values), dtype=np.int64), [stream])
 
 
 def opendp_lines(count: int) -> None:

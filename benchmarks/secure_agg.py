@@ -16,7 +16,6 @@ is. Flower's messages stay objects in memory; ours are encoded and decoded as by
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import logging
 import math
@@ -26,7 +25,7 @@ import time
 import tracemalloc
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -48,19 +47,19 @@ from flwr.supercore.task_identity import TaskIdentity
 
 # The folder of this script would come first, and its own name hide the package.
 sys.path[0] = str(Path(__file__).resolve().parent.parent)
+sys.path.append(str(Path(__file__).resolve().parent))
 
-from parley.secure_agg.beacon import NO_BEACON
+from key_exchange import given_run
+
 from parley.secure_agg.encoding import FixedPoint
-from parley.secure_agg.ideal import simulated_parameters, with_simulated_beacon
-from parley.secure_agg.interface import DropStage
+from parley.secure_agg.interface import DropStage, KeyExchange
 from parley.secure_agg.masked import MaskedSum
 from parley.secure_agg.masks import PIECE_BYTES, add_masks
-from parley.secure_agg.parameters import Derived, RunParameters, derive
 from parley.secure_agg.primitives import keystream_cipher
 
 KINDS = (
     "", "advertise", "roster", "shares", "plan", "vector", "survivors", "confirm",
-    "confirmations", "reveal",
+    "confirmations", "reveal", "nonces", "encapsulated", "ciphertexts",
 )  # fmt: skip
 
 
@@ -152,29 +151,8 @@ def flower_round(vectors: np.ndarray, degree: int, threshold: int, grid: InProce
         raise RuntimeError("Flower's workflow did not complete.")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class GivenGraph(RunParameters):
-    """A degree to compare at; parties derive theirs, and would accept no other."""
-
-    given: int
-
-    @cached_property
-    def derived(self) -> Derived:
-        """What is derived, but for the graph."""
-        chosen = derive(
-            self.parties,
-            corrupt=self.corrupt,
-            dropped=self.dropped,
-            confirm_survivors=self.confirm_survivors,
-        )
-        return dataclasses.replace(chosen, degree=self.given, threshold=self.given // 2 + 1)
-
-
 def our_sum(parties: int, degree: int, **options: object) -> MaskedSum:
-    run = simulated_parameters(parties=parties, min_survivors=parties // 2 + 1, corrupt=0).proposed
-    fields = {f.name: getattr(run, f.name) for f in dataclasses.fields(run)}
-    fields |= {"commitments": NO_BEACON, "given": degree}
-    return MaskedSum(with_simulated_beacon(GivenGraph(**fields)), **options)
+    return MaskedSum(given_run(parties, degree, KeyExchange.HYBRID), **options)
 
 
 def cpu(work: Callable[[], object]) -> float:

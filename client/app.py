@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,7 +37,8 @@ def answer(request: bytes, folder: Path) -> bytes:
     try:
         from parley.client.party.service import PartyService  # noqa: PLC0415 - start-up: the server imports this file, too
 
-        return PartyService.open(folder).handle(request)
+        with closing(PartyService.open(folder)) as party:
+            return party.handle(request)
     except Exception:
         # To the party's own log, and no further.
         _log.exception("A request could not be answered.")

@@ -17,6 +17,7 @@ from parley.client.algorithms.own import Statistic
 from parley.client.contract.plan import ReleasePlan
 from parley.client.data.block import PartyBlock
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.sampling.randomness import Randomness
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +52,9 @@ class FederatedCount(Statistic):
             neighbouring=Neighbouring.ADD_OR_REMOVE_ONE,
         )
 
-    def local(self, state: State, block: PartyBlock, plan: ReleasePlan) -> Contribution:
+    def local(
+        self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
+    ) -> Contribution:
         """`[B, 1]` every party's number of records, at most `most`."""
         counts: NDArray[np.float64] = np.minimum(block.sizes, self.most).astype(np.float64)
         return Contribution(values=counts[:, None], failed=())

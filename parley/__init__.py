@@ -2,8 +2,9 @@
 
 import parley
 job = parley.load_job("job.toml", overrides=["privacy.epsilon=2"])
-outlook = parley.plan(job)      # what the budget buys; touches no data of a file
+outlook = parley.plan(job)      # an Outlook: what the budget buys; touches no data of a file
 result = parley.run(job)        # the fast engine; result.summary, result.folder
+model = parley.load_model(result.folder)    # model.predict(frame), model.predict_proba(frame)
 """
 
 from __future__ import annotations
@@ -12,24 +13,29 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from parley import audit_bounds
     from parley.planning import plan
+    from parley.prediction.model import load_model
     from parley.running import run
     from parley.server.jobs.file import load_job
     from parley.server.jobs.job import Job
 
-__all__ = ["Job", "__version__", "load_job", "plan", "run"]
+__all__ = ["Job", "__version__", "audit_bounds", "load_job", "load_model", "plan", "run"]
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Job": "parley.server.jobs.job",
     "load_job": "parley.server.jobs.file",
+    "load_model": "parley.prediction.model",
     "plan": "parley.planning",
     "run": "parley.running",
 }
 
 
 def __getattr__(name: str) -> Any:
+    if name == "audit_bounds":
+        return importlib.import_module("parley.audit_bounds")
     # `parley --help` imports this package: what costs time is imported when it is asked for.
     if name not in _HOMES:
         raise AttributeError(f"module 'parley' has no attribute {name!r}")

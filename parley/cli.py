@@ -1,7 +1,7 @@
 """The command line. Every command is thin: read, call, print; errors become one clear message.
 
 Exit status: 0 done; 1 the run could not go on (disk, ledger, parties); 2 the input is wrong;
-3 the privacy budget refuses; 130 interrupted (resumable).
+3 the privacy budget refuses; 4 an audit refuted a claim; 130 interrupted (resumable).
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ import click
 import typer
 
 from parley import __version__
+from parley.audit.commands import audit_app
 from parley.deploy.commands import add_deploy_commands
 from parley.errors import exit_status
+from parley.prediction.commands import add_prediction_commands
 from parley.server.records.plain_json import json_text
 
 __all__ = ["app", "main"]
@@ -30,19 +32,25 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     suggest_commands=False,  # click does, and once is enough
-    help="m parties learn one private model: nobody shows a record, every release is accounted.\n\n"
+    help="Several parties learn one private model. Nobody shows a record, and a ledger accounts "
+    "for every release.\n\n"
     "Start with [bold]parley run[/bold] (five hospitals, bundled data), then [bold]parley run "
     "--print-job > job.toml[/bold] and edit. [bold]parley plan[/bold] says what a budget buys "
-    "before any data is touched.",
+    "before anybody reads any data.",
 )
 ledger_app = typer.Typer(
-    suggest_commands=False, no_args_is_help=True, help="Show, verify or free a privacy ledger."
+    suggest_commands=False,
+    no_args_is_help=True,
+    help="Show or verify a privacy ledger, or free what a killed run holds.",
 )
 schema_app = typer.Typer(
-    suggest_commands=False, no_args_is_help=True, help="Describe your columns: public knowledge."
+    suggest_commands=False,
+    no_args_is_help=True,
+    help="Describe your columns, from public knowledge.",
 )
 app.add_typer(ledger_app, name="ledger")
 app.add_typer(schema_app, name="schema")
+app.add_typer(audit_app, name="audit")
 
 JobFile = Annotated[
     Path | None, typer.Argument(metavar="[JOB]", help="Job file (TOML); none: the defaults.")
@@ -65,9 +73,13 @@ def run(
     engine: Annotated[
         str | None,
         typer.Option(
-            help="fast | flower | processes: all parties in this process; Flower's simulation "
-            "(needs parley\\[ray]); a real server and a process a party, with TLS."
+            help="fast: all parties in this process. flower: Flower's simulation (needs "
+            "parley\\[ray]). processes: a real server and one process for each party, with TLS."
         ),
+    ] = None,
+    transport: Annotated[
+        str | None,
+        typer.Option(help="grpc | flower: who carries the messages of --engine processes."),
     ] = None,
     parties: Annotated[
         int | None, typer.Option(min=1, help="Number of parties: --set parties.count=N.")
@@ -75,7 +87,9 @@ def run(
     out: Annotated[Path | None, typer.Option(help="Run folder to make (default: runs/…).")] = None,
     seed: Annotated[
         int | None,
-        typer.Option(min=0, help="Seed the noise: reproducible, and then it protects nobody."),
+        typer.Option(
+            min=0, help="Seed the noise: you can repeat the run, and its noise protects nobody."
+        ),
     ] = None,
     as_json: AsJson = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
@@ -85,11 +99,18 @@ def run(
     resume: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Continue the run in this folder.")
     ] = None,
+    audit: Annotated[
+        str | None,
+        typer.Option(
+            metavar="canaries=K",
+            help="Hide K extra records and guess them from the model: a weak lower bound on ε.",
+        ),
+    ] = None,
 ) -> None:
-    """Run a job: simulate all its parties here, leave a run folder with model, ledger, report.
+    """Run a job with all its parties here; leave a run folder with model, ledger and report.
 
     With no argument, five hospitals learn a breast-cancer classifier on bundled data. With
-    [bold]--engine processes --parties 3[/bold] they do so as real processes that talk over TLS.
+    [bold]--engine processes --parties 3[/bold] three real processes do so, and talk over TLS.
     """
     from parley.server.jobs.file import load_job, render_job  # noqa: PLC0415 - start-up: for this command alone
     from parley.server.jobs.job import JobError  # noqa: PLC0415 - start-up: for this command alone
@@ -99,10 +120,12 @@ def run(
         overrides.append(f"run.seed={seed}")
     if engine is not None:
         overrides.append(f"run.engine={engine}")
+    if transport is not None:
+        overrides.append(f"run.transport={transport}")
     if parties is not None:
         overrides.append(f"parties.count={parties}")
     if resume is not None:
-        if job is not None or overrides or out is not None or print_job:
+        if job is not None or overrides or out is not None or print_job or audit is not None:
             raise JobError("Expected --resume RUN alone: the run continues with its own job.")
         _run(None, out=None, resume=resume, as_json=as_json, quiet=quiet)
         return
@@ -110,7 +133,15 @@ def run(
     if print_job:
         typer.echo(render_job(loaded), nl=False)
         return
-    _run(loaded, out=out, resume=None, as_json=as_json, quiet=quiet)
+    canaries = 0 if audit is None else _canaries(audit)
+    _run(loaded, out=out, resume=None, as_json=as_json, quiet=quiet, canaries=canaries)
+
+
+def _canaries(text: str) -> int:
+    name, _, count = text.partition("=")
+    if name != "canaries" or not (count.isascii() and count.isdigit() and len(count) < 10):
+        raise click.UsageError(f"Expected --audit canaries=K, such as canaries=500, got {text!r}.")
+    return int(count)
 
 
 def _run(
@@ -120,16 +151,23 @@ def _run(
     resume: Path | None,
     as_json: bool,
     quiet: bool,
+    canaries: int = 0,
 ) -> None:
     from parley.running import run as run_job  # noqa: PLC0415 - start-up: for this command alone
-    from parley.terminal.display import RunDisplay, print_result  # noqa: PLC0415 - start-up: for this command alone
+    from parley.terminal.progress import RunDisplay  # noqa: PLC0415 - start-up: for this command alone
+    from parley.terminal.result import print_result  # noqa: PLC0415 - start-up: for this command alone
 
     with RunDisplay(quiet=quiet) as display:
-        result = run_job(job, out=out, resume=resume, observer=display)
+        result = run_job(job, out=out, resume=resume, observer=display, canaries=canaries)
     if as_json:
-        typer.echo(json_text(result.summary.to_json()))
+        point = result.summary.noise.point
+        typer.echo(json_text({**result.summary.to_json(), "noise_point": point}))
     else:
         print_result(result)
+        if result.summary.self_audit is not None:
+            from parley.audit.words import self_audit_text  # noqa: PLC0415 - start-up: for this command alone
+
+            typer.echo(self_audit_text(result.summary.self_audit))
     if result.summary.status == "budget-exhausted":
         raise typer.Exit(3)
     if result.summary.status != "complete":
@@ -138,9 +176,9 @@ def _run(
 
 @app.command()
 def plan(job: JobFile = None, sets: Sets = None, as_json: AsJson = False) -> None:
-    """Say what a budget buys before anything is touched: noise, ε by round, ring and grid.
+    """Say what a budget buys before anybody reads any data: noise, ε by round, ring and grid.
 
-    Needs no data: parties.count and parties.min-records are enough, e.g.
+    parties.count and parties.min-records are enough, e.g.
     [bold]parley plan --set parties.count=100 --set parties.min-records=500[/bold]
     """
     from parley.planning import plan as plan_job  # noqa: PLC0415 - start-up: for this command alone
@@ -148,9 +186,9 @@ def plan(job: JobFile = None, sets: Sets = None, as_json: AsJson = False) -> Non
 
     outlook = plan_job(load_job(job, overrides=list(sets or [])))
     if as_json:
-        typer.echo(json_text(outlook))
+        typer.echo(json_text(outlook.to_json()))
     else:
-        from parley.terminal.display import print_outlook  # noqa: PLC0415 - start-up: for this command alone
+        from parley.terminal.outlook import print_outlook  # noqa: PLC0415 - start-up: for this command alone
 
         print_outlook(outlook)
 
@@ -159,7 +197,7 @@ def plan(job: JobFile = None, sets: Sets = None, as_json: AsJson = False) -> Non
 def report(
     run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
 ) -> None:
-    """Write (or re-write) a run's report.html."""
+    """Write a run's report.html, also of a run that was interrupted."""
     from parley.report.page import write_report  # noqa: PLC0415 - start-up: altair takes .5 s
 
     typer.echo(str(write_report(run_folder)))
@@ -172,20 +210,19 @@ LedgerPath = Annotated[
 
 @ledger_app.command("show")
 def ledger_show(ledger: LedgerPath, as_json: AsJson = False) -> None:
-    """Show what was released on which data, what it came to, and what is left."""
-    from parley.terminal.display import print_ledger  # noqa: PLC0415 - start-up: for this command alone
-    from parley.terminal.ledger import read_ledger  # noqa: PLC0415 - start-up: for this command alone
+    """Show what runs released on which data, what that cost, and what is left."""
+    from parley.terminal.ledger import print_ledger, read_ledger  # noqa: PLC0415 - start-up: for this command alone
 
     content = read_ledger(ledger)
     if as_json:
-        typer.echo(json_text(content))
+        typer.echo(json_text(content.to_json()))
     else:
         print_ledger(content)
 
 
 @ledger_app.command("verify")
 def ledger_verify(ledger: LedgerPath) -> None:
-    """Check the ledger's hash chain and totals; an edited entry is found and named."""
+    """Check the ledger's hash chain and totals; name an entry that somebody edited."""
     from parley.terminal.ledger import verify_ledger  # noqa: PLC0415 - start-up: for this command alone
 
     problems, entries = verify_ledger(ledger)
@@ -201,10 +238,10 @@ def ledger_free(
     ledger: LedgerPath,
     run: Annotated[str, typer.Argument(metavar="RUN", help="The run's name in the ledger.")],
 ) -> None:
-    """Give back what a run that was killed still holds for rounds that it won't make.
+    """Give back what a killed run still holds for rounds that it won't make.
 
-    A run holds what all its rounds need before its first one, and gives back the rest when it
-    ends. After a kill, `parley run --resume` goes on with it. What was reserved stays charged.
+    Before its first round a run sets aside what all its rounds need; when it ends, it gives back
+    the rest. After a kill, `parley run --resume` continues it. What it reserved stays charged.
     """
     from parley.terminal.ledger import free_ledger  # noqa: PLC0415 - start-up: for this command alone
 
@@ -221,14 +258,14 @@ def schema_infer(
         bool, typer.Option("--header/--no-header", help="Whether a CSV's first line names columns.")
     ] = True,
     separator: Annotated[
-        str | None, typer.Option(help="A CSV's separator (default: found out).")
+        str | None, typer.Option(help="A CSV's separator (default: Parley finds it).")
     ] = None,
     encoding: Annotated[
         str | None,
-        typer.Option(help="utf-8 | windows-1252 | latin-1 | utf-16 (default: found out)."),
+        typer.Option(help="utf-8 | windows-1252 | latin-1 | utf-16 (default: Parley finds it)."),
     ] = None,
 ) -> None:
-    """Write a first schema from a file: to be reviewed, what it read is not covered by ε.
+    """Write a first schema from a file. Review it: ε doesn't cover what it read from the data.
 
     Lists every column, how it was read and why, with the lines of cells that don't fit.
     """
@@ -257,6 +294,7 @@ def schema_infer(
     )
 
 
+add_prediction_commands(app)
 add_deploy_commands(app)
 
 

@@ -6,7 +6,7 @@ __all__ = ["KNOWN_ERRORS", "exit_status"]
 
 # By name, so that a command that never touches a module does not import it for its error class.
 _STATUS = {
-    "parley.server.jobs.job.JobError": 2,
+    "parley.server.jobs.section.JobError": 2,
     "parley.client.data.schema.SchemaError": 2,
     "parley.client.data.table.DataError": 2,
     "parley.client.models.networks.NetworkError": 2,
@@ -15,8 +15,10 @@ _STATUS = {
     "parley.privacy.calibration.gaussian.CalibrationError": 2,
     "parley.secure_agg.encoding.RingTooSmall": 2,
     "parley.secure_agg.encoding.EncodingError": 1,
+    "parley.secure_agg.primitives.AlgorithmMissing": 2,
     "parley.server.records.run_folder.RunFolderError": 2,
-    "parley.report.page.ReportError": 2,
+    "parley.simulations.audit.audited.AuditError": 2,
+    "parley.prediction.model.ModelFileError": 2,
     "parley.privacy.ledger.errors.BudgetExceeded": 3,
     "parley.privacy.ledger.errors.NotALedger": 2,
     "parley.privacy.ledger.errors.LedgerConflict": 2,
@@ -29,6 +31,7 @@ _STATUS = {
     "parley.deploy.pki.PkiError": 2,
     "parley.deploy.folders.DeployError": 2,
     "parley.deploy.processes.ProcessError": 1,
+    "parley.deploy.stream.caller.CallError": 1,
     "sqlite3.OperationalError": 1,
 }
 

@@ -1,29 +1,46 @@
-"""What a budget buys, before any data is touched: noise, ε by round, ring and grid, alternatives.
-
-Figures are for the *average* over the parties, in the model's own units and without the grid,
-unless a key says otherwise; the grid's share is in `grid.inflation` and is charged by the run.
-"""
+"""What a budget buys, before any data is touched: noise, ε by round, grid, alternatives."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from parley.client.algorithms.base import FederatedAlgorithm
+from parley.client.algorithms.registry import kind_of
+from parley.client.contract.guarantee import Guarantee
+from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.events import Event, Gaussian
+from parley.privacy.accounting.guarantee import NoisePoint, Unit
 from parley.privacy.calibration.calibration import CalibrationError, stated_delta
-from parley.privacy.mechanisms.table import MECHANISMS
+from parley.privacy.mechanisms.table import MECHANISMS, Mechanism
 from parley.secure_agg.encoding import RingTooSmall
-from parley.server.jobs.job import Job
+from parley.server.jobs.job import Job, JobError
 from parley.server.planning.budgets import check_delta
 from parley.server.planning.release import (
     Federation,
+    account,
     algorithm_for,
     averaged,
-    epsilon_by_round,
     mechanism_for,
     model_for,
-    plan_release,
 )
+from parley.server.planning.stages import Stage, spent_before, stages_of
+from parley.server.records.accounts import accounts_of
+from parley.server.records.clipped_fraction import fraction_deviation
+from parley.server.records.noise_shares import shares_of
+from parley.server.records.outlook import (
+    AfterRound,
+    Alternative,
+    DistributedOutlook,
+    DpSgdOutlook,
+    Offer,
+    Outlook,
+    PartyOutlook,
+)
+from parley.server.records.summary import AdversaryAccount
+from parley.server.records.two_units import record_bounds
 from parley.simulations.data.outlook import public_shape
 
 __all__ = ["plan"]
@@ -31,105 +48,169 @@ __all__ = ["plan"]
 _CALIBRATIONS = ("exact", "cks20", "zcdp", "as-printed")
 
 
-def plan(job: Job) -> dict[str, Any]:
-    """The outlook of a job.
+@dataclass(frozen=True, kw_only=True)
+class _Planned:
+    """A job that was planned from public facts alone."""
 
-    Returns:
-        A dictionary of plain values: `sensitivity` (L2, of the average), `calibrations` and
-        `noise_laws` side by side (`{"refused": why}` where one cannot give the budget),
-        `chosen`, `grid`, `epsilon_by_round`, `alternatives` (other party counts and sizes).
+    job: Job
+    algorithm: Any
+    federation: Federation
+    stages: tuple[Stage, ...]
+
+    @property
+    def release(self) -> ReleasePlan:
+        """The plan of every round."""
+        return self.stages[-1].plan
+
+
+def plan(job: Job) -> Outlook:
+    """The outlook of a job.
 
     Raises:
         JobError: the parties' sizes or the columns are not known without the data.
+        NetworkError: a network that cannot be built.
         CalibrationError, RingTooSmall: the job's own choice cannot give the budget.
     """
-    if job.learns == "network":
-        from parley.planning_federated import plan_network  # noqa: PLC0415 - start-up: torch takes a second
-
-        return plan_network(job)
-
     shape = public_shape(job)
-    model = model_for(job, features=shape.features, classes=shape.classes)
-    algorithm = algorithm_for(job, model)
-    federation = Federation(
-        parties=job.parties.count,
-        min_records=shape.min_records,
-        total_records=shape.min_records * job.parties.count,
-        max_records=shape.min_records,
-    )
-    release = plan_release(job, algorithm=algorithm, federation=federation)
+    federation = _of_size(job.parties.count, shape.min_records)
+    # A plan needs the parameters' number: they are counted on the CPU wherever they are trained.
+    on_cpu = job.model_copy(update={"run": job.run.model_copy(update={"device": "cpu"})})
+    model = model_for(on_cpu, features=shape.features, classes=shape.classes)
+    algorithm = algorithm_for(job, model, federation)
+    stages = stages_of(job, algorithm=algorithm, federation=federation, features=shape.features)
+    planned = _Planned(job=job, algorithm=algorithm, federation=federation, stages=stages)
+    release = planned.release
     check_delta(job, release)
-    dimension = algorithm.dimension
-    sensitivity = release.primary.sensitivity / federation.parties
-
-    def offer(**choice: str) -> dict[str, Any]:
-        try:
-            mechanism = mechanism_for(job, sensitivity=sensitivity, dimension=dimension, **choice)
-        except CalibrationError as error:
-            return {"refused": str(error)}
-        table = {"scale": mechanism.scale, "expected_norm": mechanism.expected_norm()}
-        if mechanism.law == "gaussian":
-            table["sigma"] = mechanism.scale
-        run = _charged(mechanism, job)
-        return {**table, **run}
-
-    chosen = averaged(job, release)
-    by_round = epsilon_by_round(release, rounds=job.rounds)
-    last = by_round[-1]
-    return {
+    primary, chosen = release.primary, averaged(job, release)
+    on_sum = primary.noise_point is not NoisePoint.PARTY
+    by_round = _by_round(planned, primary.unit, primary.delta)
+    facts = {
         "algorithm": job.algorithm.kind,
+        "algorithm_title": kind_of(job.algorithm.kind).title,
         "model": job.model.kind,
-        "dimension": dimension,
+        "dimension": release.parameters,
         "parties": federation.parties,
         "min_records": federation.min_records,
         "min_records_from": shape.origin,
         "rounds": job.rounds,
         "epsilon": job.privacy.epsilon,
-        "delta": release.primary.delta,
-        "unit": str(release.primary.unit),
-        "neighbouring": str(release.primary.neighbouring),
-        "lipschitz": release.lipschitz,
-        "lambda": job.model.lambda_,
-        "sensitivity": sensitivity,
+        "delta": primary.delta,
+        "unit": str(primary.unit),
+        "neighbouring": str(primary.neighbouring),
+        "noise_point": str(primary.noise_point),
+        "shares": shares_of(job, release, primary, engine=job.run.engine),
+        "accounts": _accounts(planned, by_round[-1].epsilon_charged or math.inf),
         "chosen": {
             "law": chosen.law,
-            "calibration": job.privacy.calibration,
+            "calibration": primary.calibration,
             "scale": chosen.scale,
-            "scale_of_sum": chosen.scale * federation.parties,
-            "expected_norm": chosen.expected_norm(),
-            "epsilon_charged": last["epsilon_charged"],
-            "conversion": last["conversion"],
-            "description": chosen.describe(),
-        },
-        "calibrations": {
-            name: offer(law="gaussian", calibration=name)
-            for name in _CALIBRATIONS
-            if job.privacy.delta > 0
-        },
-        "noise_laws": {
-            law: offer(law=law, calibration=_calibration(law, job)) for law in MECHANISMS
+            "scale_of_sum": chosen.scale * (federation.parties if on_sum else 1),
+            "expected_norm": chosen.expected_norm() * primary.noise_growth,
+            "epsilon_charged": by_round[-1].epsilon_charged,
+            "conversion": by_round[-1].conversion,
+            "description": _described(chosen, primary),
         },
         "grid": {
             "ring_bits": release.encoding.ring_bits,
             "scale_bits": release.encoding.scale_bits,
             "inflation": release.inflation,
             "largest_sum": federation.parties * release.encoding.largest,
-            "noise_tail": release.primary.mechanism.noise_tail(2.0**-50),
+            "noise_tail": primary.drawn_tail(2.0**-50),
         },
         "epsilon_by_round": by_round,
-        "alternatives": _alternatives(job, algorithm, federation, dimension),
+    }
+    more = _MORE.get(job.algorithm.kind, _of_noise_on_the_sum)
+    return Outlook.model_validate(facts | more(planned) | _of_parties(planned))
+
+
+def _described(chosen: Mechanism, primary: Guarantee) -> str:
+    """The noise that is charged, in a sentence."""
+    if primary.shares is None:
+        return chosen.describe()
+    on = "each sum" if primary.mechanism.law == "sampled-gaussian" else "the average"
+    return (
+        f"{chosen.law} noise of scale {chosen.scale:.6g} on {on} of {chosen.dimension} "
+        f"coordinates is charged: that of {primary.shares.honest} honest parties' shares."
+    )
+
+
+def _accounts(planned: _Planned, epsilon: float) -> tuple[AdversaryAccount, ...]:
+    """The primary unit's ε against each adversary, if all parties survive every round."""
+    job, release, ahead = planned.job, planned.release, planned.stages[:-1]
+    unit = release.primary.unit
+    return accounts_of(
+        release,
+        unit,
+        epsilon=epsilon,
+        delta=release.primary.delta,
+        summed=[release.parties] * job.rounds,
+        before=spent_before(planned.stages, len(ahead))[unit],
+        ahead=ahead[0].plan.primary.against if ahead else None,
+    )
+
+
+def _of_size(parties: int, records: int) -> Federation:
+    """Parties of equal size, which is all that is public."""
+    return Federation(
+        parties=parties,
+        min_records=records,
+        total_records=parties * records,
+        max_records=records,
+    )
+
+
+def _by_round(planned: _Planned, unit: Unit, delta: float) -> tuple[AfterRound, ...]:
+    """What one unit is charged by the end of each round, with what is released ahead of them."""
+    before = spent_before(planned.stages, len(planned.stages) - 1)[unit]
+    event = planned.release.event(unit)
+    return tuple(
+        AfterRound(round=number, **account(before.add(event, count=number), delta))
+        for number in range(1, planned.job.rounds + 1)
+    )
+
+
+def _of_noise_on_the_sum(planned: _Planned) -> dict[str, Any]:
+    """What other calibrations, laws and federations would give."""
+    job, release = planned.job, planned.release
+    sensitivity = release.primary.sensitivity / planned.federation.parties
+
+    def offer(*, law: str, calibration: str) -> Offer:
+        try:
+            mechanism = mechanism_for(
+                job,
+                sensitivity=sensitivity,
+                dimension=release.dimension,
+                law=law,
+                calibration=calibration,
+            )
+        except (CalibrationError, JobError) as error:
+            return Offer(refused=str(error))
+        return _offer(mechanism, job)
+
+    calibrations = _CALIBRATIONS if job.privacy.delta > 0 else ()
+    return {
+        "lipschitz": release.lipschitz,
+        "lambda": release.lambda_,
+        "sensitivity": sensitivity,
+        "calibrations": {name: offer(law="gaussian", calibration=name) for name in calibrations},
+        "noise_laws": {
+            law: offer(law=law, calibration=_calibration(law, job)) for law in MECHANISMS
+        },
+        "alternatives": _alternatives(planned),
     }
 
 
-def _charged(mechanism: Any, job: Job) -> dict[str, Any]:
-    """What a mechanism's `rounds` releases are charged at the job's δ."""
-
-    conversion, epsilon = (
-        Composition.empty()
-        .add(mechanism.event(), count=job.rounds)
-        .epsilon(stated_delta(mechanism.law, job.privacy.delta))
+def _offer(mechanism: Mechanism, job: Job) -> Offer:
+    """A mechanism's noise, and what all rounds are charged at the job's δ."""
+    spent = Composition.empty().add(mechanism.event(), count=job.rounds)
+    conversion, epsilon = spent.epsilon(stated_delta(mechanism.law, job.privacy.delta))
+    return Offer(
+        scale=mechanism.scale,
+        expected_norm=mechanism.expected_norm(),
+        sigma=mechanism.scale if mechanism.law == "gaussian" else None,
+        epsilon_charged=epsilon,
+        conversion=conversion,
     )
-    return {"epsilon_charged": epsilon, "conversion": conversion}
 
 
 def _calibration(law: str, job: Job) -> str:
@@ -138,38 +219,124 @@ def _calibration(law: str, job: Job) -> str:
     return job.privacy.calibration
 
 
-def _alternatives(
-    job: Job,
-    algorithm: FederatedAlgorithm,
-    federation: Federation,
-    dimension: int,
-) -> list[dict[str, Any]]:
+def _alternatives(planned: _Planned) -> list[Alternative]:
     """The chosen law's noise for other numbers of parties and records."""
-    rows = []
-    for parties in _around(federation.parties):
-        for records in _around(federation.min_records):
-            facts = Federation(
-                parties=parties,
-                min_records=records,
-                total_records=parties * records,
-                max_records=records,
-            ).facts(job.parties.weights)
+    job, rows = planned.job, []
+    for parties in _around(planned.federation.parties):
+        for records in _around(planned.federation.min_records):
+            facts = _of_size(parties, records).facts(job.parties.weights)
             try:
-                total = algorithm.claim(facts).sensitivity
-                mechanism = mechanism_for(job, sensitivity=total / parties, dimension=dimension)
+                sensitivity = planned.algorithm.claim(facts).sensitivity / parties
+                mechanism = mechanism_for(
+                    job, sensitivity=sensitivity, dimension=planned.release.dimension
+                )
             except (CalibrationError, RingTooSmall, ValueError):
                 continue
             rows.append(
-                {
-                    "parties": parties,
-                    "min_records": records,
-                    "sensitivity": total / parties,
-                    "scale": mechanism.scale,
-                    "expected_norm": mechanism.expected_norm(),
-                }
+                Alternative(
+                    parties=parties,
+                    min_records=records,
+                    sensitivity=sensitivity,
+                    scale=mechanism.scale,
+                    expected_norm=mechanism.expected_norm(),
+                )
             )
     return rows
 
 
 def _around(value: int) -> list[int]:
     return sorted({max(1, value // 4), value, value * 4, value * 16})
+
+
+def _of_training(planned: _Planned) -> dict[str, Any]:
+    """How the parties train: rate, steps, noise multiplier, clips."""
+    training, release = planned.algorithm.training, planned.release
+    record = release.primary.unit is Unit.RECORD
+    party = release.of(Unit.PARTY)
+    ahead = planned.stages[:-1]
+    return {
+        "dp_sgd": DpSgdOutlook(
+            sampling_rate=training.sampling_rate,
+            expected_batch=training.sampling_rate * planned.federation.min_records,
+            steps_per_round=training.steps,
+            gradients=training.per_example_method,
+            noise_multiplier=training.noise_multiplier if record else None,
+            gradient_multiplier=training.gradient_multiplier if record else None,
+            clipped_fraction_share=training.clipped_share,
+            clipped_fraction_deviation=fraction_deviation(release, parties=release.parties),
+            clip_norm=training.clip_norm,
+            party_clip_norm=None if party is None else party.clip_norm,
+            components_mu=_mu(ahead[0].plan.event(release.primary.unit)) if ahead else None,
+        )
+    }
+
+
+def _of_distributed(planned: _Planned) -> dict[str, Any]:
+    """The same for steps that are secure sums, and what T of them take."""
+    own = _of_training(planned)["dp_sgd"]
+    mechanism, training = planned.release.sampled[0], planned.algorithm.training
+    record = planned.release.primary.unit is Unit.RECORD
+    sigma = mechanism.multiplier if record else None
+    steps = planned.algorithm.steps
+    return {
+        "dp_sgd": own.model_copy(
+            update={
+                "expected_batch": planned.algorithm.expected_batch,
+                "noise_multiplier": sigma,
+                "gradient_multiplier": sigma,
+            }
+        ),
+        "distributed": DistributedOutlook(
+            steps=steps,
+            optimiser=training.optimiser,
+            vector_bytes=planned.release.dimension * planned.release.encoding.ring_bits // 8,
+            hours=steps * SECONDS_A_STEP / 3600,
+            seconds_a_step=SECONDS_A_STEP,
+        ),
+    }
+
+
+SECONDS_A_STEP = 1.1
+"""Of real processes on one machine, three parties, optimistic (docs/benchmarks.md)."""
+
+_MORE: dict[str, Callable[[_Planned], dict[str, Any]]] = {
+    "fedavg": _of_training,
+    "distributed-dp-sgd": _of_distributed,
+}
+"""What an outlook says beside the noise; of an algorithm without a row: what else could be."""
+
+
+def _mu(event: Event) -> float:
+    """μ of the release of components: one Gaussian."""
+    return next(leaf.mu for leaf, _ in event.leaves() if isinstance(leaf, Gaussian))
+
+
+def _of_parties(planned: _Planned) -> dict[str, Any]:
+    """The second guarantee's outlook, and both bounds of a record's; empty where there is one."""
+    release = planned.release
+    if len(release.guarantees) == 1:
+        return {}
+    (party,), (budget,) = release.guarantees[1:], planned.job.budgets[1:]
+    by_round = _by_round(planned, party.unit, budget.delta)
+    # In the model's own units: the grid's share is in the scale.
+    scale = party.mechanism.scale / party.units(release.encoding.scale)
+    averaged_over = 1 if release.sampled else release.parties
+    summed = "contributions of every step" if release.sampled else "updates"
+    return {
+        "party_level": PartyOutlook(
+            unit=str(party.unit),
+            neighbouring=str(party.neighbouring),
+            epsilon=budget.epsilon,
+            delta=budget.delta,
+            clip_norm=party.clip_norm,
+            law=party.mechanism.law,
+            scale=scale / averaged_over,
+            scale_of_sum=scale,
+            description=f"Gaussian noise of standard deviation {scale:.6g} on the sum of the "
+            f"parties' {summed}, each clipped to {party.clip_norm:g}.",
+            epsilon_charged=by_round[-1].epsilon_charged,
+            conversion=by_round[-1].conversion,
+            epsilon_by_round=by_round,
+        ),
+        "record_bounds": record_bounds(release, rounds=planned.job.rounds),
+    }

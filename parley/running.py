@@ -6,7 +6,7 @@ from pathlib import Path
 
 from parley import __version__
 from parley.server.jobs.file import load_job
-from parley.server.jobs.job import Job
+from parley.server.jobs.job import Job, JobError
 from parley.server.records.run import Run
 from parley.server.records.run_folder import RunFolder
 from parley.server.rounds.observer import Observer
@@ -21,6 +21,7 @@ def run(
     out: str | Path | None = None,
     resume: str | Path | None = None,
     observer: Observer | None = None,
+    canaries: int = 0,
 ) -> Run:
     """Runs a job (the default one for None) in the engine it names and writes its report.
 
@@ -28,8 +29,10 @@ def run(
         out: the run folder to make; default a new one under `run.out`.
         resume: a run folder to continue; its own job is used.
         observer: is told of the start and of every round.
+        canaries: extra records by which the run audits itself (engine fast).
 
     Raises:
+        JobError: canaries in another engine.
         what `parley.simulations.engine.fast.simulate` raises, and ProcessError, PkiError of real
         processes.
     """
@@ -45,7 +48,10 @@ def run(
             resume=resume,
             observer=observer,
             version=__version__,
+            canaries=canaries,
         )
+    elif canaries:
+        raise JobError(f"Expected run.engine = 'fast' with canaries, got {engine!r}.")
     else:
         from parley.deploy.engines import ENGINES  # noqa: PLC0415 - start-up: Flower takes a second
 

@@ -10,14 +10,23 @@ import numpy as np
 
 from parley.secure_agg.edges import EdgeWork
 from parley.secure_agg.interface import RemoteProtocolError, TooFewSurvivors
-from parley.secure_agg.messages import Confirmations, Reveal, pack_mask, unpack_mask
+from parley.secure_agg.messages import (
+    Bytes,
+    Confirmations,
+    Reveal,
+    RoundStart,
+    Survivors,
+    decode,
+    pack_mask,
+    unpack_mask,
+)
 from parley.secure_agg.outcome import ENVELOPE_BYTES, SECRET_BYTES, SIGNATURE_BYTES
-from parley.secure_agg.parameters import Policy
+from parley.secure_agg.parameters import Policy, RunParameters
 from parley.secure_agg.primitives import unseal
 from parley.secure_agg.state import MaskingState, OpenRound
-from parley.secure_agg.statements import bound, confirmed
+from parley.secure_agg.statements import bound, confirmed, plan_digest
 
-__all__ = ["accept_survivors", "check_confirmations", "make_reveal"]
+__all__ = ["accept_survivors", "check_certificate", "check_confirmations", "make_reveal"]
 
 _NO_SHARE = bytes(SECRET_BYTES)
 
@@ -77,7 +86,48 @@ def check_confirmations(
         TooFewSurvivors: fewer true signatures than the run asks for.
     """
     run = state.run
-    survived = unpack_mask(current.survivors, run.parties)
+    _check_signers(run, current.plan_digest, current.survivors, message, identities, work)
+    flags: list[bool] = unpack_mask(current.survivors, run.parties).tolist()
+    return flags
+
+
+def check_certificate(
+    run: RunParameters,
+    plan: Bytes,
+    survivors: Bytes,
+    confirmations: Bytes,
+    identities: tuple[bytes, ...],
+    work: EdgeWork,
+) -> None:
+    """Whether enough parties confirmed some list of this run for a party to prove a dispute.
+
+    Who confirmed sent a vector, and has no ML-KEM key left to give away: so few others remain that
+    their keys and the colluders open no secret, on a complete graph.
+
+    Raises:
+        RemoteProtocolError: a graph that is not complete, a run that confirms nothing, or messages
+            that are malformed.
+        TooFewSurvivors: fewer true signatures than the run asks for.
+    """
+    if run.sparse or not run.confirm_survivors:
+        raise RemoteProtocolError(
+            "Expected a complete graph and confirmed lists to prove a dispute in, got "
+            f"{'another graph' if run.sparse else 'a run without confirmations'}."
+        )
+    start, listed = decode(run, plan, RoundStart), decode(run, survivors, Survivors)
+    message = decode(run, confirmations, Confirmations)
+    _check_signers(run, plan_digest(run, start), listed.survivors, message, identities, work)
+
+
+def _check_signers(
+    run: RunParameters,
+    plan: bytes,
+    survivors: bytes,
+    message: Confirmations,
+    identities: tuple[bytes, ...],
+    work: EdgeWork,
+) -> None:
+    survived = unpack_mask(survivors, run.parties)
     claimed = unpack_mask(message.signers, run.parties)
     if (claimed & ~survived).any():
         raise RemoteProtocolError("Expected confirmations of survivors, got others.")
@@ -85,14 +135,12 @@ def check_confirmations(
         raise RemoteProtocolError(
             f"Expected {int(claimed.sum())} signatures, got {len(message.signatures)} bytes."
         )
-    statement = confirmed(current.plan_digest, current.survivors)
+    statement = confirmed(plan, survivors)
     count = work.signers(statement, identities, message.signers, message.signatures)
     if count < run.confirmations:
         raise TooFewSurvivors(
             f"Expected >= {run.confirmations} parties to confirm this survivors' list, got {count}."
         )
-    flags: list[bool] = survived.tolist()
-    return flags
 
 
 def make_reveal(state: MaskingState, current: OpenRound, survived: list[bool]) -> Reveal:

@@ -71,11 +71,21 @@ class Block:
         """Every party's advert."""
         return [party.advertise() for party in self.parties.values()]
 
-    def on_rosters(self, rosters: Mapping[int, Bytes], nonces: Bytes = b"") -> None:
-        """Every party joins."""
-        for i in self._mine(rosters):
-            self.parties[i].on_roster(rosters[i], nonces)
+    def on_rosters(self, rosters: Mapping[int, Bytes], nonces: Bytes = b"") -> list[bytes]:
+        """Every party joins; its ciphertexts, in a hybrid run."""
+        messages = [self.parties[i].on_roster(rosters[i], nonces) for i in self._mine(rosters)]
         self._forget()
+        return [message for message in messages if message]
+
+    def on_ciphertexts(self, messages: Iterable[tuple[int, Bytes]]) -> list[bytes]:
+        """Pair secrets are whole, party by party; complaints, if there are any."""
+        answers = [
+            self.parties[i].on_ciphertexts(message) for i, message in messages if i in self.parties
+        ]
+        self._forget()
+        if self._shared is not None:
+            self._shared.forget_ciphertexts()
+        return [answer for answer in answers if answer]
 
     def prepare(self, number: int) -> list[bytes]:
         """Every party's shares of a round."""

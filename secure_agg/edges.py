@@ -2,10 +2,12 @@
 
 By pair i, j and round r, all with domain-separated info:
 
-    chain^1   = HKDF-Extract(salt = digest of run and both public keys, X25519(i, j))
+    chain^1   = HKDF-Extract(salt = `hybrid.transcript` of the pair, X25519(i, j))
     chain^r+1 = HKDF-Expand(chain^r, "next")       a round's keys cannot be had from later state
     base^r, envelope^r = HKDF-Expand(chain^r, purpose ‖ r)
     k^r       = HKDF-Expand(base^r, "mask" ‖ digest of the round's plan)
+
+A hybrid run has other chains and another base^1 (`hybrid`), from ML-KEM-768 too.
 
 Both ends of an edge derive the same bytes. A party alone uses `EdgeWork`; parties of one process
 share a `SharedEdgeWork`, which does for one end what the other end has done already: same bytes,
@@ -17,20 +19,24 @@ from __future__ import annotations
 import numpy as np
 
 from parley.secure_agg.beacon import commitment, commitments_digest
+from parley.secure_agg.hybrid import Direction, direction
 from parley.secure_agg.interface import RemoteProtocolError
 from parley.secure_agg.messages import nonces_by_party, unpack_mask
 from parley.secure_agg.parameters import RunParameters
-from parley.secure_agg.primitives import agree, derive, digest, verifies
+from parley.secure_agg.primitives import (
+    agree,
+    decapsulate,
+    derive,
+    digest,
+    encapsulate,
+    kem_public,
+    verifies,
+)
 
-__all__ = ["EdgeKeys", "EdgeWork", "SharedEdgeWork", "mask_key", "next_chain", "pair_salt"]
+__all__ = ["EdgeKeys", "EdgeWork", "SharedEdgeWork", "mask_key", "next_chain"]
 
 EdgeKeys = tuple[bytes, bytes, bytes]
 """(next chain, base, envelope key) of one pair and round."""
-
-
-def pair_salt(fingerprint: bytes, key: bytes, other: bytes) -> bytes:
-    """Binds a pair secret to the run and both keys, in an order that both ends agree on."""
-    return digest(b"parley/pair", fingerprint, min(key, other), max(key, other))
 
 
 def next_chain(chain: bytes) -> bytes:
@@ -81,6 +87,22 @@ class EdgeWork:
         """
         return agree(private, exchanges)
 
+    def encapsulate(self, public: bytes) -> tuple[bytes, bytes]:
+        """(secret, ciphertext) for an ML-KEM key, from the operating system's entropy.
+
+        Raises:
+            ValueError: no such key.
+        """
+        return encapsulate(public)
+
+    def decapsulate(self, seed: bytes, ciphertexts: list[bytes]) -> list[bytes]:
+        """The secret of each ciphertext."""
+        return decapsulate(seed, ciphertexts)
+
+    def direction(self, exchanged: bytes, secret: bytes, where: bytes) -> Direction:
+        """The keys of one direction of a pair."""
+        return direction(exchanged, secret, where)
+
     def edge_keys(self, chain: bytes, number: int) -> EdgeKeys:
         """Keys of round `number` from the chain at that round."""
         where = number.to_bytes(4, "big")
@@ -108,6 +130,8 @@ class SharedEdgeWork(EdgeWork):
         self._pairs: dict[bytes, bytes] = {}
         self._edges: dict[bytes, EdgeKeys] = {}
         self._masks: dict[tuple[bytes, bytes], bytes] = {}
+        self._secrets: dict[bytes, bytes] = {}
+        self._directions: dict[tuple[bytes, bytes, bytes], Direction] = {}
 
     def verifies(self, identity: bytes, signature: bytes, message: bytes) -> bool:
         """As in `EdgeWork`; a signature that held is not verified again."""
@@ -145,6 +169,28 @@ class SharedEdgeWork(EdgeWork):
             self._pairs[salt] if salt in mine else self._pairs.pop(salt) for _, salt in exchanges
         ]
 
+    def encapsulate(self, public: bytes) -> tuple[bytes, bytes]:
+        """As in `EdgeWork`; the other end finds the secret by the ciphertext."""
+        secret, ciphertext = super().encapsulate(public)
+        self._secrets[digest(b"parley/shared", public, ciphertext)] = secret
+        return secret, ciphertext
+
+    def decapsulate(self, seed: bytes, ciphertexts: list[bytes]) -> list[bytes]:
+        """As in `EdgeWork`, but for what was encapsulated here, for this very key."""
+        public = kem_public(seed)
+        known = [self._secrets.pop(digest(b"parley/shared", public, c), None) for c in ciphertexts]
+        missing = [c for c, secret in zip(ciphertexts, known, strict=True) if secret is None]
+        fresh = iter(super().decapsulate(seed, missing) if missing else ())
+        return [next(fresh) if secret is None else secret for secret in known]
+
+    def direction(self, exchanged: bytes, secret: bytes, where: bytes) -> Direction:
+        """As in `EdgeWork`, once for both ends."""
+        asked = (exchanged, secret, where)
+        known = self._directions.pop(asked, None)
+        if known is None:
+            known = self._directions[asked] = super().direction(*asked)
+        return known
+
     def edge_keys(self, chain: bytes, number: int) -> EdgeKeys:
         """As in `EdgeWork`. A chain serves one round, so it names the edge and the round."""
         known = self._edges.pop(chain, None)
@@ -160,8 +206,16 @@ class SharedEdgeWork(EdgeWork):
         return known
 
     def clear(self) -> None:
-        """Forget every secret."""
+        """Forget every secret, but for those of ciphertexts that are on their way.
+
+        A secret is taken away with its ciphertext; `forget_ciphertexts` drops the rest.
+        """
         self._verified.clear()
         self._pairs.clear()
         self._edges.clear()
         self._masks.clear()
+
+    def forget_ciphertexts(self) -> None:
+        """Forget what nobody came for."""
+        self._secrets.clear()
+        self._directions.clear()

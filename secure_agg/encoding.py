@@ -194,6 +194,49 @@ class FixedPoint:
                 target[start:stop] = piece.astype("<f8", copy=False).view(self.dtype)[::words]
         return encoded
 
+    def fine(self, values: NDArray[np.floating], fine_bits: int) -> NDArray[np.int64]:
+        """Round to a grid of 1/2^(s + h), outside the ring, where a party adds noise.
+
+        Args:
+            values: `[B, d]` float64 (or float32), every |entry| at most `bound`.
+            fine_bits: h, 0 for the ring's own grid.
+
+        Returns:
+            `[B, d]` integers, nearest, ties to even; with h = 0 those that `encode` takes modulo
+            2^b.
+
+        Raises:
+            EncodingError: as `encode`; or 2^(s + h)·bound is not below 2^62.
+        """
+        if values.dtype not in (np.float64, np.float32) or values.ndim != 2 or 0 in values.shape:
+            raise EncodingError(
+                "Expected float64 or float32 values of shape [B, d], none empty, got "
+                f"{values.dtype} {values.shape}."
+            )
+        scale = math.ldexp(self.scale, fine_bits)
+        if not self.bound * _SLACK * scale < 2**62:
+            raise EncodingError(
+                f"Expected 2^{self.scale_bits + fine_bits} × {self.bound:g} below 2^62, got "
+                f"{self.bound * scale:.3g}: a coarser grid fits."
+            )
+        largest = math.ceil(self.bound * _SLACK * scale)
+        integers = np.empty(values.shape, dtype=np.int64)
+        source, target = values.reshape(-1), integers.reshape(-1)
+        buffer = np.empty(min(_PIECE, source.size))
+        for start in range(0, source.size, _PIECE):
+            piece = buffer[: min(_PIECE, source.size - start)]
+            stop = start + piece.size
+            np.multiply(source[start:stop], scale, out=piece, dtype=np.float64)
+            if not (piece.max() <= largest and piece.min() >= -largest):
+                self._refuse(values, largest / scale)
+            np.rint(piece, out=piece)
+            target[start:stop] = piece
+        return integers
+
+    def wrapped(self, integers: NDArray[np.int64]) -> Ring:
+        """Integers modulo 2^b: elements of the ring, shape kept."""
+        return integers.view(np.uint64).astype(self.dtype)
+
     def _refuse(self, values: NDArray[np.floating], largest: float) -> None:
         bad = ~(np.abs(values) <= largest)
         party, coordinate = (int(i) for i in np.argwhere(bad)[0])

@@ -20,7 +20,13 @@ import numpy as np
 
 from parley.secure_agg.beacon import commitment, commitments_digest
 from parley.secure_agg.encoding import Ring, ring_dtype
-from parley.secure_agg.interface import DropoutPolicy, DropStage, LocalProtocolError, SumResult
+from parley.secure_agg.interface import (
+    DropoutPolicy,
+    DropStage,
+    KeyExchange,
+    LocalProtocolError,
+    SumResult,
+)
 from parley.secure_agg.outcome import optimistic_outcome, robust_outcome
 from parley.secure_agg.parameters import RunParameters
 from parley.secure_agg.primitives import digest
@@ -36,6 +42,7 @@ def simulated_parameters(
     ring_bits: int = 32,
     dropouts: DropoutPolicy = DropoutPolicy.ROBUST,
     confirm_survivors: bool = True,
+    key_exchange: KeyExchange = KeyExchange.HYBRID,
     corrupt: int | None = None,
     dropped: int | None = None,
     seed: bytes = b"",
@@ -54,6 +61,7 @@ def simulated_parameters(
         ring_bits=ring_bits,
         dropouts=dropouts,
         confirm_survivors=confirm_survivors,
+        key_exchange=key_exchange,
         corrupt=corrupt,
         dropped=dropped,
     )
@@ -106,7 +114,7 @@ class IdealSum:
     def __init__(self, parameters: RunParameters) -> None:
         """A sum for one run."""
         self.parameters = parameters
-        self._last_round = 0
+        self._last_round = self._wire_round = 0
         self._complete: dict[int, SumResult] = {}  # by dimension: rounds without a dropout
 
     @property
@@ -121,8 +129,9 @@ class IdealSum:
         run = self.parameters
         check_vectors(run, vectors, round_number, self._last_round)
         self._last_round = round_number
+        self._wire_round += 1
         total: Ring = np.add.reduce(vectors, axis=0, dtype=vectors.dtype)
-        if not dropped:
+        if not dropped and not run.unpaired(self._wire_round):
             known = self._complete.get(vectors.shape[1])
             if known is None:
                 known = self._settle(vectors.shape[1], {})
@@ -140,12 +149,28 @@ class IdealSum:
             stages=known.stages,
         )
 
+    def of_all(self, total: Ring, *, round_number: int) -> SumResult:
+        """What `sum` gives for vectors of all parties that add up to `total` `[d]`, none dropped.
+
+        For a simulation that has the sum already.
+
+        Raises:
+            LocalProtocolError: as `sum`.
+        """
+        run = self.parameters
+        same: Ring = np.broadcast_to(total, (run.parties, *total.shape))  # type: ignore[assignment]
+        check_vectors(run, same, round_number, self._last_round)
+        self._last_round = round_number
+        known = self._complete.get(total.size) or self._settle(total.size, {})
+        self._complete = {total.size: known}
+        return replace(known, total=total)
+
     def _settle(self, dimension: int, dropped: Mapping[int, DropStage]) -> SumResult:
         run, stages = self.parameters, self.parameters.stages
         if run.dropouts is DropoutPolicy.OPTIMISTIC:
             survivors, up, down, stages = optimistic_outcome(run, dimension, dropped)
         else:
-            survivors, up, down = robust_outcome(run, dimension, dropped)
+            survivors, up, down = robust_outcome(run, dimension, dropped, number=self._wire_round)
         nothing: Ring = np.empty(0, dtype=ring_dtype(run.ring_bits))
         return SumResult(
             total=nothing, survivors=survivors, bytes_up=up, bytes_down=down, stages=stages

@@ -17,6 +17,7 @@ from parley.secure_agg.encoding import Ring
 __all__ = [
     "DropStage",
     "DropoutPolicy",
+    "KeyExchange",
     "LocalProtocolError",
     "ProtocolError",
     "RemoteProtocolError",
@@ -33,6 +34,20 @@ class DropoutPolicy(StrEnum):
     """Double masks: a round completes as long as the thresholds hold."""
     OPTIMISTIC = "optimistic"
     """Pairwise masks only, one stage: a dropout voids the round, and nothing recovers it."""
+
+
+class KeyExchange(StrEnum):
+    """What two parties' common secrets come from."""
+
+    HYBRID = "hybrid"
+    """X25519 and ML-KEM-768 together: secret as long as either holds."""
+    X25519 = "x25519"
+    """X25519 alone: whoever keeps the traffic until it is broken reads the vectors."""
+
+    @property
+    def algorithms(self) -> str:
+        """Its algorithms, as the signed parameters name them."""
+        return {"hybrid": "x25519+ml-kem-768", "x25519": "x25519"}[self.value]
 
 
 class DropStage(StrEnum):

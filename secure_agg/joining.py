@@ -9,17 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parley.secure_agg.beacon import NONCE_BYTES
-from parley.secure_agg.edges import EdgeWork, pair_salt
+from parley.secure_agg.edges import EdgeWork
+from parley.secure_agg.hybrid import transcript
 from parley.secure_agg.interface import RemoteProtocolError
 from parley.secure_agg.messages import Bytes, Nonces, Roster, decode, unpack_mask
+from parley.secure_agg.outcome import SIGNATURE_BYTES
 from parley.secure_agg.parameters import Policy, RunParameters
-from parley.secure_agg.primitives import public_key
+from parley.secure_agg.primitives import KEY_BYTES, kem_public, public_key
 from parley.secure_agg.state import MaskingState
 from parley.secure_agg.statements import advertised
 
-__all__ = ["Joined", "accept_roster", "check_company"]
-
-_ENTRY = 128
+__all__ = ["Joined", "accept_roster", "check_company", "own_keys"]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -29,18 +29,28 @@ class Joined:
     Attributes:
         run: parameters, with the beacon where the graph follows from it.
         near: neighbours that are present, ascending.
-        chains: a pair secret with each of them.
+        transcripts: what names the pair with each of them.
+        exchanged: X25519's secret with each of them.
+        kem_keys: their ML-KEM public keys; empty bytes where the run has none.
     """
 
     run: RunParameters
     near: list[int]
-    chains: list[bytes]
+    transcripts: list[bytes]
+    exchanged: list[bytes]
+    kem_keys: list[bytes]
+
+
+def own_keys(state: MaskingState) -> bytes:
+    """The public keys of a party that has its private ones."""
+    kem = kem_public(state.kem_seed) if state.run.hybrid else b""
+    return public_key(state.private_key) + kem
 
 
 def accept_roster(
     state: MaskingState, data: Bytes, nonces: Bytes, policy: Policy, work: EdgeWork
 ) -> Joined:
-    """Verifies the neighbours' signed keys and agrees on a secret with each.
+    """Verifies the neighbours' signed keys, and agrees on X25519's secret with each.
 
     Args:
         state: of a party that advertised.
@@ -57,32 +67,48 @@ def accept_roster(
     roster = decode(state.run, data, Roster)
     run = _with_beacon(state, nonces, work)
     present = unpack_mask(roster.present, run.parties)
+    cut = run.key_bytes
+    size = cut + NONCE_BYTES + SIGNATURE_BYTES
     graph = run.neighbours[state.index]
     near: list[int] = graph[present[graph]].tolist()
-    if not present[state.index] or len(roster.entries) != _ENTRY * len(near):
+    if not present[state.index] or len(roster.entries) != size * len(near):
         raise RemoteProtocolError(
             f"Expected party {state.index} itself and keys of {len(near)} neighbours in the "
-            f"roster, got {len(roster.entries) // _ENTRY} keys."
+            f"roster, got {len(roster.entries) // size} keys."
         )
     check_company(run, policy, "present", parties=int(present.sum()), neighbours=len(near))
-    own = public_key(state.private_key)
-    entries = [roster.entries[n * _ENTRY : (n + 1) * _ENTRY] for n in range(len(near))]
-    if len({own, *(entry[:32] for entry in entries)}) != len(entries) + 1:
-        raise RemoteProtocolError("Expected a different key of each party, got one repeated.")
-    for j, entry in zip(near, entries, strict=True):
+    own = own_keys(state)
+    entries = [roster.entries[n * size : (n + 1) * size] for n in range(len(near))]
+    keys = [entry[:cut] for entry in entries]
+    for part in (slice(KEY_BYTES), slice(KEY_BYTES, cut)):
+        if part.start != cut and len({key[part] for key in (own, *keys)}) != len(keys) + 1:
+            raise RemoteProtocolError("Expected a different key of each party, got one repeated.")
+    for j, key, entry in zip(near, keys, entries, strict=True):
         identity = policy.identities[j]  # pinned, never the server's word
-        statement = advertised(proposed, state.roster, j, entry[:32], entry[32:64])
-        if not work.verifies(identity, entry[64:], statement):
+        nonce, signature = entry[cut : cut + NONCE_BYTES], entry[cut + NONCE_BYTES :]
+        statement = advertised(proposed, state.roster, j, key, nonce)
+        if not work.verifies(identity, signature, statement):
             raise RemoteProtocolError(
                 f"Expected a key signed by the pinned identity of party {j} for these "
                 "parameters and parties, got a forged one."
             )
-    exchanges = [(e[:32], pair_salt(run.fingerprint, own, e[:32])) for e in entries]
+    mine = (state.index, own)
+    transcripts = [
+        transcript(run.fingerprint, state.roster, mine, (j, key))
+        for j, key in zip(near, keys, strict=True)
+    ]
+    exchanges = [(key[:KEY_BYTES], pair) for key, pair in zip(keys, transcripts, strict=True)]
     try:
-        chains = work.pair_secrets(state.private_key, exchanges)
+        exchanged = work.pair_secrets(state.private_key, exchanges)
     except ValueError:
         raise RemoteProtocolError("Expected keys of large order, got a weak one.") from None
-    return Joined(run=run, near=near, chains=chains)
+    return Joined(
+        run=run,
+        near=near,
+        transcripts=transcripts,
+        exchanged=exchanged,
+        kem_keys=[key[KEY_BYTES:] for key in keys],
+    )
 
 
 def check_company(

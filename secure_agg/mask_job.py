@@ -14,12 +14,14 @@ __all__ = ["MaskJob", "VectorBuffer"]
 class VectorBuffer:
     """A Vector message whose payload is filled in place: one copy of a vector, not three."""
 
-    def __init__(self, head: bytes, vector: Ring) -> None:
+    def __init__(self, head: bytes, vector: Ring, tail: bytes = b"") -> None:
         start = -(-HEADER_BYTES // 16) * 16  # the payload is aligned for its words
-        raw = np.empty(start + vector.nbytes, dtype=np.uint8)
+        raw = np.empty(start + vector.nbytes + len(tail), dtype=np.uint8)
+        end = start + vector.nbytes
         raw[start - HEADER_BYTES : start] = np.frombuffer(head, dtype=np.uint8)
-        self.words: Ring = raw[start:].view(vector.dtype.newbyteorder("<"))
+        self.words: Ring = raw[start:end].view(vector.dtype.newbyteorder("<"))
         self.words[:] = vector
+        raw[end:] = np.frombuffer(tail, dtype=np.uint8)
         self.message = raw.data[start - HEADER_BYTES :]
 
 

@@ -57,7 +57,9 @@ class MaskedSum:
         Args:
             parameters: of at least 2 parties.
             entropy_seed: None: secrets from the operating system. Bytes: a deterministic expansion
-                of them, for a simulation that is repeated to the bit; `seeded` then says so.
+                of them, for a simulation that is repeated to the bit; `seeded` then says so. The
+                sums repeat; the ciphertexts of a hybrid run, and so its masked vectors, do not:
+                encapsulation takes no seed.
             shared: False: no work is shared between parties; what each would do on its own machine.
             shared_bytes: most bytes of vectors for which an edge's mask is expanded once.
 
@@ -140,6 +142,7 @@ class MaskedSum:
             dropped=dropped,
             participants=participants,
             wire=self.last_wire,
+            setup=self.setup,
         )
 
     def _join(self) -> Server:
@@ -152,6 +155,7 @@ class MaskedSum:
                 min_survivors=run.min_survivors,
                 corrupt=run.corrupt,
                 confirm_survivors=run.confirm_survivors,
+                key_exchange=run.key_exchange,
             )
             nonces = simulated_nonces(run)
             block = Block(

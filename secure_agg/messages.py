@@ -7,16 +7,24 @@ spare bits zero.
 
 | kind | way | body, bytes |
 |---|---|---|
-| Advertise | up | key 32, nonce 32 (zeros where the graph is complete), signature 64 |
+| Advertise | up | keys, nonce 32 (zeros where the graph is complete), signature 64 |
 | Nonces | down | mask of parties that committed, their nonces of 32 |
-| Roster | down | mask of present parties; per present neighbour key 32, nonce 32, signature 64 |
+| Roster | down | mask of present parties; per present neighbour keys, nonce 32, signature 64 |
+| Encapsulated | up | n times ciphertext 1,088, tag 16 |
+| Ciphertexts | down | mask of neighbours that sent one, per each ciphertext 1,088, tag 16 |
+| Complaint | up | mask of neighbours whose ciphertext does not give its tag |
+| Evidence | up | seed 64 of the key that they were encapsulated to |
 | Shares | up | commitments 32 + 32, sealed table 16 + 32·n, n digests of 32, n envelopes of 80 |
 | RoundStart | down | dimension 4, context 32, mask of participants, n envelopes of 80 |
-| Vector | up | the masked vector, little-endian words |
+| Vector | up | the masked vector, little-endian words; behind it n halves of 32 |
 | Survivors | down | mask of parties |
 | Confirm | up | signature 64 of the survivors' list |
 | Confirmations | down | mask of parties, their signatures of 64 |
 | Reveal | up | self seed 32, mask of neighbours whose share opened, n secrets of 32 |
+
+Keys are X25519's 32 bytes, and in a hybrid run ML-KEM-768's 1,184 behind them. Encapsulated to
+Evidence, the halves of a vector, and 64 bytes for 32 in the table, are of the first round of a
+hybrid run (`RunParameters.unpaired`).
 """
 
 from __future__ import annotations
@@ -35,6 +43,7 @@ from parley.secure_agg.outcome import (
     COMMITMENT_BYTES,
     ENVELOPE_BYTES,
     HEADER_BYTES,
+    KEM_ITEM_BYTES,
     PLAN_FIXED_BYTES,
     SECRET_BYTES,
     SHARE_DIGEST_BYTES,
@@ -43,8 +52,10 @@ from parley.secure_agg.outcome import (
     mask_bytes,
 )
 from parley.secure_agg.parameters import RunParameters
+from parley.secure_agg.primitives import KEM_SEED_BYTES
 
 __all__ = ["SERVER", "Advertise", "Confirm", "Confirmations", "Message", "Nonces", "RoundStart"]
+__all__ += ["Ciphertexts", "Complaint", "Encapsulated", "Evidence", "kem_items", "kind_of"]
 __all__ += [
     "Reveal",
     "Roster",
@@ -60,10 +71,10 @@ __all__ += ["nonces_by_party", "sender_of", "unpack_mask"]
 
 SERVER = 2**32 - 1
 _HEADER = struct.Struct(">BB8sII")
-_VERSION = 2
-_ROSTER_ENTRY = 128
+_VERSION = 3
+_SIGNED = NONCE_BYTES + SIGNATURE_BYTES
 _SHARES_FIXED = COMMITMENT_BYTES + TAG_BYTES
-_PER_SHARE = SECRET_BYTES + 2 * SHARE_DIGEST_BYTES + ENVELOPE_BYTES
+_PER_SHARE = 2 * SHARE_DIGEST_BYTES + ENVELOPE_BYTES
 
 Bytes = bytes | memoryview
 
@@ -83,7 +94,7 @@ class Message:
 
 @dataclass(frozen=True, kw_only=True)
 class Advertise(Message):
-    """A party's key of the run, signed by its identity."""
+    """A party's public keys of the run, signed by its identity."""
 
     kind = 1
     key: bytes
@@ -97,7 +108,7 @@ class Advertise(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class Roster(Message):
-    """Who is there, and the signed keys of the receiver's neighbours."""
+    """Who is there, and the signed public keys of the receiver's neighbours."""
 
     kind = 2
     present: bytes
@@ -106,6 +117,55 @@ class Roster(Message):
     def body(self) -> bytes:
         """See the table."""
         return self.present + self.entries
+
+
+@dataclass(frozen=True, kw_only=True)
+class Encapsulated(Message):
+    """A ciphertext and its tag for every present neighbour."""
+
+    kind = 11
+    items: bytes
+
+    def body(self) -> bytes:
+        """See the table."""
+        return self.items
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ciphertexts(Message):
+    """The ciphertexts of the receiver's neighbours, as far as they sent any."""
+
+    kind = 12
+    sent: bytes
+    items: bytes
+
+    def body(self) -> bytes:
+        """See the table."""
+        return self.sent + self.items
+
+
+@dataclass(frozen=True, kw_only=True)
+class Complaint(Message):
+    """Whose ciphertexts do not match what this party decapsulated. No vector goes with it."""
+
+    kind = 13
+    accused: bytes
+
+    def body(self) -> bytes:
+        """See the table."""
+        return self.accused
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence(Message):
+    """The seed of a party's ML-KEM key: anyone can see what it decapsulates to. It has left."""
+
+    kind = 14
+    seed: bytes = field(repr=False)
+
+    def body(self) -> bytes:
+        """See the table."""
+        return self.seed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,6 +299,11 @@ def sender_of(data: Bytes) -> int:
     return sender
 
 
+def kind_of(data: Bytes) -> int:
+    """Which kind of message it says it is; 0 where it is too short for one."""
+    return data[1] if len(data) >= HEADER_BYTES else 0
+
+
 def encode(run: RunParameters, message: Message) -> bytes:
     """A message of a run as bytes."""
     return header(run, message.kind, message.sender, message.round_number) + message.body()
@@ -297,11 +362,11 @@ def decode(run: RunParameters, data: Bytes, expected: type[AnyMessage]) -> AnyMe
         raise RemoteProtocolError(f"Expected kind {expected.kind}, got {kind}.")
     if tag != run.tag:
         raise RemoteProtocolError("Expected a message of this run, got one of another run.")
-    from_server = expected in (Nonces, Roster, RoundStart, Survivors, Confirmations)
+    from_server = expected in _DOWN
     if (sender == SERVER) != from_server or not (from_server or sender < run.parties):
         who = "the server" if from_server else f"a party from 0 to {run.parties - 1}"
         raise RemoteProtocolError(f"Expected {who} as sender, got {sender}.")
-    in_round = expected not in (Advertise, Nonces, Roster)
+    in_round = expected not in _SET_UP
     if (round_number > 0) != in_round:
         raise RemoteProtocolError(
             f"Expected a round {'above' if in_round else 'of'} 0, got {round_number}."
@@ -318,19 +383,72 @@ def decode(run: RunParameters, data: Bytes, expected: type[AnyMessage]) -> AnyMe
 
 
 def _advertise(run: RunParameters, body: bytes, base: dict[str, int]) -> Message:
-    _exact(len(body), 128)
-    return Advertise(key=body[:32], nonce=body[32:64], signature=body[64:], **base)
+    cut = run.key_bytes
+    if len(body) != cut + _SIGNED:
+        raise RemoteProtocolError(
+            f"Expected signed keys of {run.key_exchange.algorithms}, {cut + _SIGNED} bytes, got "
+            f"{len(body)}."
+        )
+    end = cut + NONCE_BYTES
+    return Advertise(key=body[:cut], nonce=body[cut:end], signature=body[end:], **base)
 
 
 def _roster(run: RunParameters, body: bytes, base: dict[str, int]) -> Message:
-    cut = mask_bytes(run.parties)
-    _whole(len(body) - cut, _ROSTER_ENTRY, run.degree)
+    cut, entry = mask_bytes(run.parties), run.key_bytes + _SIGNED
+    if (len(body) - cut) % entry:
+        raise RemoteProtocolError(
+            f"Expected signed keys of {run.key_exchange.algorithms}, {entry} bytes each, in the "
+            f"roster, got {len(body) - cut} bytes of them."
+        )
+    _whole(len(body) - cut, entry, run.degree)
     return Roster(present=body[:cut], entries=body[cut:], **base)
 
 
+def _encapsulated(run: RunParameters, body: bytes, base: dict[str, int]) -> Message:
+    _kem_whole(run, len(body))
+    return Encapsulated(items=body, **base)
+
+
+def _ciphertexts(run: RunParameters, body: bytes, base: dict[str, int]) -> Message:
+    cut = mask_bytes(run.degree)
+    _kem_whole(run, len(body) - cut)
+    return Ciphertexts(sent=body[:cut], items=body[cut:], **base)
+
+
+def _complaint(run: RunParameters, body: bytes, base: dict[str, int]) -> Message:
+    _exact(len(body), mask_bytes(run.degree))
+    return Complaint(accused=body, **base)
+
+
+def _evidence(run: RunParameters, body: bytes, base: dict[str, int]) -> Message:
+    del run
+    _exact(len(body), KEM_SEED_BYTES)
+    return Evidence(seed=body, **base)
+
+
+def kem_items(items: bytes) -> list[tuple[bytes, bytes]]:
+    """(ciphertext, tag) of each item."""
+    pieces = [items[at : at + KEM_ITEM_BYTES] for at in range(0, len(items), KEM_ITEM_BYTES)]
+    return [(piece[:-TAG_BYTES], piece[-TAG_BYTES:]) for piece in pieces]
+
+
+def _kem_whole(run: RunParameters, got: int) -> None:
+    if not run.hybrid:
+        raise RemoteProtocolError(
+            f"Expected no ciphertexts in a run of key-exchange {run.key_exchange}, got some."
+        )
+    if got < 0 or got % KEM_ITEM_BYTES:
+        raise RemoteProtocolError(
+            "Expected whole ML-KEM-768 ciphertexts of 1088 bytes, each with a tag of 16, got "
+            f"{got} bytes of them."
+        )
+    _whole(got, KEM_ITEM_BYTES, run.degree)
+
+
 def _shares(run: RunParameters, body: bytes, base: dict[str, int]) -> Message:
-    count = _whole(len(body) - _SHARES_FIXED, _PER_SHARE, run.degree)
-    cut = _SHARES_FIXED + SECRET_BYTES * count
+    entry = SECRET_BYTES * (1 + run.unpaired(base["round_number"]))
+    count = _whole(len(body) - _SHARES_FIXED, entry + _PER_SHARE, run.degree)
+    cut = _SHARES_FIXED + entry * count
     last = cut + 2 * SHARE_DIGEST_BYTES * count
     return Shares(
         commitments=body[:COMMITMENT_BYTES],
@@ -395,10 +513,16 @@ def _whole(got: int, item: int, most: int) -> int:
     return got // item
 
 
+_DOWN = (Nonces, Roster, Ciphertexts, RoundStart, Survivors, Confirmations)
+_SET_UP = (Advertise, Nonces, Roster, Encapsulated, Ciphertexts, Complaint, Evidence)
 _BODIES: dict[type[Message], Callable[[RunParameters, bytes, dict[str, int]], Message]] = {
     Advertise: _advertise,
     Nonces: _nonces,
     Roster: _roster,
+    Encapsulated: _encapsulated,
+    Ciphertexts: _ciphertexts,
+    Complaint: _complaint,
+    Evidence: _evidence,
     Shares: _shares,
     RoundStart: _round_start,
     Survivors: _survivors,

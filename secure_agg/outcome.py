@@ -26,11 +26,13 @@ from parley.secure_agg.interface import (
     TooFewSurvivors,
 )
 from parley.secure_agg.parameters import RunParameters
+from parley.secure_agg.primitives import KEM_CIPHERTEXT_BYTES
 
 __all__ = [
     "COMMITMENT_BYTES",
     "ENVELOPE_BYTES",
     "HEADER_BYTES",
+    "KEM_ITEM_BYTES",
     "PLAN_FIXED_BYTES",
     "SECRET_BYTES",
     "SHARE_DIGEST_BYTES",
@@ -46,6 +48,7 @@ HEADER_BYTES = 18
 SECRET_BYTES = 32
 TAG_BYTES = 16
 ENVELOPE_BYTES = 2 * SECRET_BYTES + TAG_BYTES
+KEM_ITEM_BYTES = KEM_CIPHERTEXT_BYTES + TAG_BYTES
 COMMITMENT_BYTES = 2 * SECRET_BYTES
 SHARE_DIGEST_BYTES = 16
 SIGNATURE_BYTES = 64
@@ -79,7 +82,7 @@ def _present(run: RunParameters, dropped: Mapping[int, DropStage], *stages: Drop
 
 
 def robust_outcome(
-    run: RunParameters, dimension: int, dropped: Mapping[int, DropStage]
+    run: RunParameters, dimension: int, dropped: Mapping[int, DropStage], *, number: int
 ) -> tuple[tuple[int, ...], int, int]:
     """Survivors and bytes of a robust round.
 
@@ -87,6 +90,7 @@ def robust_outcome(
         run: parameters.
         dimension: d.
         dropped: party to the stage at which it falls silent.
+        number: the round, of which the first is larger (`RunParameters.unpaired`).
 
     Returns:
         (survivors ascending, bytes up, bytes down).
@@ -120,10 +124,10 @@ def robust_outcome(
             f"Expected >= {t} revealing neighbours for each of {int(incomplete.sum())} parties to "
             f"recover, got {int(revealed[party])} for party {party}."
         )
-    header = HEADER_BYTES
-    dealt = SECRET_BYTES + 2 * SHARE_DIGEST_BYTES + ENVELOPE_BYTES
+    header, half = HEADER_BYTES, SECRET_BYTES * run.unpaired(number)
+    dealt = SECRET_BYTES + half + 2 * SHARE_DIGEST_BYTES + ENVELOPE_BYTES
     shares = header + COMMITMENT_BYTES + TAG_BYTES + dealt * k
-    up = m * shares + size * (header + dimension * run.ring_bits // 8)
+    up = m * shares + size * (header + dimension * run.ring_bits // 8 + half * k)
     down = m * (header + PLAN_FIXED_BYTES + mask_bytes(m) + ENVELOPE_BYTES * k)
     down += size * (header + mask_bytes(m))
     if run.confirm_survivors:

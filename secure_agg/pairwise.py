@@ -9,6 +9,10 @@ Party, robust mode ("→" is what it answers; any other message is refused, unan
 |---|---|---|---|
 | NEW | advertise() | Advertise | ADVERTISED |
 | ADVERTISED | Roster (and Nonces, on a graph that is not complete) | | IDLE |
+| ADVERTISED (hybrid) | the same | Encapsulated | PAIRING |
+| PAIRING | prepare(1) | Shares of 1 | unchanged |
+| PAIRING | Ciphertexts | a Complaint, or nothing | IDLE |
+| IDLE, disputing, no vector sent | prove(a confirmed list) | Evidence | LEFT, everything erased |
 | IDLE, MASKED, CONFIRMED | prepare(r) | Shares of r | unchanged |
 | IDLE, MASKED, CONFIRMED | RoundStart of r > any answered | Vector | MASKED, an open round erased |
 | MASKED | Survivors (active) | Confirm | CONFIRMED |
@@ -16,7 +20,8 @@ Party, robust mode ("→" is what it answers; any other message is refused, unan
 | CONFIRMED | Confirmations | Reveal | IDLE, round erased |
 | MASKED, CONFIRMED | a list or confirmations it refuses, or abandon() | | IDLE, round erased |
 
-Optimistic mode: IDLE, RoundStart → Vector, IDLE; there is nothing to confirm or reveal.
+Optimistic mode: IDLE, RoundStart → Vector, IDLE; there is nothing to confirm or reveal. Ciphertexts
+that come again, after IDLE, are not looked at.
 
 Server:
 
@@ -24,6 +29,8 @@ Server:
 |---|---|---|
 | JOINING | Advertise | JOINING |
 | JOINING | roster() gives Rosters, nonces() the Nonces | READY |
+| READY, before the first plan (hybrid) | Encapsulated | READY |
+| any after JOINING (hybrid) | ciphertexts(i), while i has none; Complaint, Evidence | unchanged |
 | any after JOINING | Shares of the round they were asked for | unchanged |
 | any after JOINING | plan(r) gives Plans | VECTORS |
 | VECTORS | Vector | VECTORS |
@@ -83,7 +90,16 @@ def join(server: Server, blocks: Sequence[Block], wire: Wire) -> None:
         for _ in rosters:
             wire.down(nonces)
     for block in blocks:
-        block.on_rosters(rosters, nonces)
+        for message in block.on_rosters(rosters, nonces):
+            server.on_encapsulated(wire.up(message))
+
+
+def _pair(server: Server, blocks: Sequence[Block], wire: Wire) -> None:
+    """The last of a hybrid run's set-up, which travels with the first plan: the ciphertexts."""
+    for block in blocks:
+        given = ((i, server.ciphertexts(i)) for i in block.parties)
+        for complaint in block.on_ciphertexts((i, wire.down(c)) for i, c in given if c):
+            server.on_complaint(wire.up(complaint))
 
 
 def run_secure_sum(  # noqa: PLR0912 - the protocol as one readable function
@@ -96,6 +112,7 @@ def run_secure_sum(  # noqa: PLR0912 - the protocol as one readable function
     dropped: Mapping[int, DropStage],
     participants: Iterable[int] | None = None,
     wire: Wire | None = None,
+    setup: Wire | None = None,
 ) -> SumResult:
     """One round of the whole protocol, all parties and the server in this process.
 
@@ -108,6 +125,7 @@ def run_secure_sum(  # noqa: PLR0912 - the protocol as one readable function
         dropped: party to the stage at which it falls silent.
         participants: None: everyone.
         wire: counts bytes on, over several attempts.
+        setup: counts what is left of the set-up in the first round.
 
     Raises:
         TooFewSurvivors: a threshold is not reached, or (optimistic) a vector is missing.
@@ -120,6 +138,9 @@ def run_secure_sum(  # noqa: PLR0912 - the protocol as one readable function
             for block in blocks:
                 for message in block.prepare(round_number):
                     server.on_shares(wire.up(message), number=round_number)
+
+        if run.hybrid and server.round_number == 0:
+            _pair(server, blocks, setup or Wire())
 
         # Stage 1: the plan, and the masked vectors.
         plans = server.plan(

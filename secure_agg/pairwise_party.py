@@ -14,6 +14,7 @@ import numpy as np
 
 from parley.secure_agg.answers import (
     accept_survivors,
+    check_certificate,
     check_confirmations,
     make_reveal,
 )
@@ -26,13 +27,16 @@ from parley.secure_agg.interface import (
     RemoteProtocolError,
     TooFewSurvivors,
 )
-from parley.secure_agg.joining import accept_roster, check_company
+from parley.secure_agg.joining import accept_roster, check_company, own_keys
 from parley.secure_agg.mask_job import MaskJob, VectorBuffer
 from parley.secure_agg.messages import (
     Advertise,
     Bytes,
+    Complaint,
     Confirm,
     Confirmations,
+    Encapsulated,
+    Evidence,
     RoundStart,
     Shares,
     Survivors,
@@ -40,13 +44,20 @@ from parley.secure_agg.messages import (
     decode,
     encode,
     header,
+    pack_mask,
     unpack_mask,
 )
 from parley.secure_agg.outcome import ENVELOPE_BYTES, SECRET_BYTES
+from parley.secure_agg.pairing import (
+    complete_pairs,
+    encapsulate_to_all,
+    first_table,
+    outgoing,
+)
 from parley.secure_agg.parameters import Policy, RunParameters
 from parley.secure_agg.primitives import (
+    KEM_SEED_BYTES,
     Entropy,
-    public_key,
     seal,
     share_digest,
     sign,
@@ -132,16 +143,18 @@ class Party:
         raise TypeError("Expected MaskingState.to_bytes, got pickle: it would copy secrets unseen.")
 
     def advertise(self) -> bytes:
-        """NEW → ADVERTISED: the signed key of the run.
+        """NEW → ADVERTISED: the signed public keys of the run.
 
         Raises:
             LocalProtocolError: not NEW.
+            AlgorithmMissing: a hybrid run, and the installed library has no ML-KEM.
         """
         state = self.state
         if state.phase is not Phase.NEW:
             raise LocalProtocolError(f"Expected to advertise while NEW, got {state.phase.name}.")
         state.private_key = self._entropy(SECRET_BYTES)
-        key, nonce = public_key(state.private_key), state.nonce or bytes(NONCE_BYTES)
+        state.kem_seed = self._entropy(KEM_SEED_BYTES) if state.run.hybrid else b""
+        key, nonce = own_keys(state), state.nonce or bytes(NONCE_BYTES)
         statement = advertised(state.run.fingerprint, state.roster, state.index, key, nonce)
         state.phase = Phase.ADVERTISED
         return encode(
@@ -155,8 +168,10 @@ class Party:
             ),
         )
 
-    def on_roster(self, data: Bytes, nonces: Bytes = b"") -> None:
-        """ADVERTISED → IDLE: verify the neighbours' signed keys, agree on pair secrets.
+    def on_roster(self, data: Bytes, nonces: Bytes = b"") -> bytes:
+        """ADVERTISED → PAIRING (hybrid) with an Encapsulated, or IDLE with nothing to say.
+
+        Verifies the neighbours' signed keys and agrees on X25519's secrets.
 
         Args:
             data: a Roster.
@@ -169,15 +184,81 @@ class Party:
         state = self.state
         self._expect("a roster", Phase.ADVERTISED)
         joined = accept_roster(state, data, nonces, self._policy, self._work)
-        # The chains are all that is needed from here.
-        state.run, state.near, state.chains = joined.run, joined.near, joined.chains
+        answer = b""
+        if joined.run.hybrid:
+            pairing, items = encapsulate_to_all(state.index, joined, self._work)
+            answer = encode(
+                state.run, Encapsulated(sender=state.index, round_number=0, items=items)
+            )
+            state.pairing, state.phase = pairing, Phase.PAIRING
+        else:
+            state.chains, state.phase = joined.exchanged, Phase.IDLE
+        state.run, state.near = joined.run, joined.near
         state.private_key, state.nonce = b"", b""
+        return answer
+
+    def on_ciphertexts(self, data: Bytes) -> bytes:
+        """PAIRING → IDLE: the neighbours' ciphertexts; the pair secrets are whole from here.
+
+        In any later state nothing: a server that does not know whether they came sends them again.
+
+        Returns:
+            Empty; or a Complaint about neighbours whose ciphertext does not match, with whom this
+            party is in no round. It may be asked to prove it (`prove`).
+
+        Raises:
+            RemoteProtocolError: no roster yet, malformed, or too few.
+        """
+        state = self.state
+        if state.phase > Phase.PAIRING:
+            return b""
+        self._expect("ciphertexts", Phase.PAIRING)
+        disputed = complete_pairs(state, data, self._policy, self._work, self._entropy)
         state.phase = Phase.IDLE
+        if not disputed:
+            state.kem_seed = b""
+            return b""
+        accused = np.zeros(state.run.degree, dtype=bool)
+        accused[[n for n, j in enumerate(state.near) if j in disputed]] = True
+        complaint = Complaint(sender=state.index, round_number=0, accused=pack_mask(accused))
+        return encode(state.run, complaint)
+
+    def prove(self, plan: Bytes, survivors: Bytes, confirmations: Bytes) -> bytes:
+        """IDLE → LEFT: Evidence of what the ciphertexts decapsulate to, the key itself.
+
+        Only before this party sent any vector, and once so many parties confirmed a list of this
+        run, that is sent vectors, that those who can prove anything are fewer than t with the
+        colluders: docs/protocol.md, "Ciphertexts that do not match".
+
+        Args:
+            plan: the RoundStart of a round, without envelopes.
+            survivors: its Survivors.
+            confirmations: its Confirmations.
+
+        Raises:
+            RemoteProtocolError: nothing is disputed, a vector was sent since, a run in which
+                nothing can be proved, or malformed messages.
+            TooFewSurvivors: fewer parties confirmed than the run asks for.
+        """
+        state = self.state
+        if state.phase is not Phase.IDLE or not state.disputed or not state.kem_seed:
+            raise RemoteProtocolError(
+                f"Expected a dispute before the first vector to prove, got {state.phase.name} "
+                f"with {len(state.disputed)} disputed ciphertexts."
+            )
+        check_certificate(
+            state.run, plan, survivors, confirmations, self._policy.identities, self._work
+        )
+        evidence = Evidence(sender=state.index, round_number=0, seed=state.kem_seed)
+        state.phase, state.kem_seed, state.chains = Phase.LEFT, b"", []
+        state.prepared.clear()
+        return encode(state.run, evidence)
 
     def prepare(self, number: int) -> bytes:
         """IDLE, MASKED or CONFIRMED, unchanged: secrets of a coming round, shared and sealed.
 
-        May travel with an earlier message, so that a round needs no stage for it.
+        In a hybrid run round 1, and no other, while PAIRING: it travels with the Encapsulated. May
+        travel with an earlier message, so that a round needs no stage for it.
 
         Args:
             number: the round, above every round prepared before.
@@ -187,12 +268,24 @@ class Party:
             RemoteProtocolError: a round number not above the last, or too far ahead.
         """
         state, run = self.state, self.state.run
-        if state.phase < Phase.IDLE or run.dropouts is DropoutPolicy.OPTIMISTIC:
+        joined = Phase.PAIRING <= state.phase < Phase.LEFT
+        if not joined or run.dropouts is DropoutPolicy.OPTIMISTIC:
             raise LocalProtocolError(
                 f"Expected to prepare a robust round once joined, got {state.phase.name} in "
                 f"{run.dropouts.value} dropouts."
             )
-        prepared = self._ratchet(number)
+        if state.pairing is not None:
+            if number != 1 or state.prepared:
+                raise RemoteProtocolError(
+                    f"Expected round 1 to prepare, once, before the neighbours' ciphertexts came, "
+                    f"got round {number}."
+                )
+            own = outgoing(state.pairing)
+            prepared = Prepared(seed=b"", pair_keys=[], envelope_keys=[])
+            sealing, table = [each.envelope for each in own], first_table(own)
+        else:
+            prepared = self._ratchet(number)
+            sealing, table = prepared.envelope_keys, b"".join(prepared.pair_keys)
         recovery = self._entropy(SECRET_BYTES)
         prepared.seed = self._entropy(SECRET_BYTES)
         graph: list[int] = run.neighbours[state.index].tolist()
@@ -205,9 +298,8 @@ class Party:
         )
         sealed = [
             seal(key, me, by_neighbour[j], bound(run, number, me, j))
-            for j, key in zip(state.near, prepared.envelope_keys, strict=True)
+            for j, key in zip(state.near, sealing, strict=True)
         ]
-        table = b"".join(prepared.pair_keys)
         message = Shares(
             sender=me,
             round_number=number,
@@ -282,6 +374,12 @@ class Party:
         check_company(
             run, self._policy, "participating", parties=int(flags.sum()), neighbours=len(members)
         )
+        for j in state.disputed:
+            if flags[j]:  # no mask with it would cancel
+                raise RemoteProtocolError(
+                    f"Expected a round without party {j}, whose ciphertext does not match, got one "
+                    "with it."
+                )
         robust = run.dropouts is DropoutPolicy.ROBUST
         if len(plan.envelopes) != robust * ENVELOPE_BYTES * len(members):
             raise RemoteProtocolError(
@@ -295,12 +393,12 @@ class Party:
             del state.prepared[stale]
         agreed = plan_digest(run, plan)
         pair_keys = [self._work.mask_key(prepared.pair_keys[n], agreed) for n in members]
-        job = MaskJob(
-            VectorBuffer(header(run, Vector.kind, state.index, number), vector), prepared.seed
-        )
+        halves = b"".join(prepared.halves[n] for n in members) if prepared.halves else b""
+        head = header(run, Vector.kind, state.index, number)
+        job = MaskJob(VectorBuffer(head, vector, halves), prepared.seed)
         for n, key in zip(members, pair_keys, strict=True):
             (job.plus if state.index < state.near[n] else job.minus).append(key)
-        state.last_round = number
+        state.last_round, state.kem_seed = number, b""  # from here nothing can be proved
         state.current = None
         state.phase = Phase.IDLE
         if robust:
@@ -374,7 +472,7 @@ class Party:
 
     def abandon(self) -> None:
         """End the open round, if any: its secrets are erased and it is never answered again."""
-        if self.state.phase > Phase.IDLE:
+        if self.state.phase in (Phase.MASKED, Phase.CONFIRMED):
             self.state.phase, self.state.current = Phase.IDLE, None
 
     def _expect(self, what: str, *phases: Phase) -> None:

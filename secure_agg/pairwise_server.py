@@ -15,6 +15,7 @@ from enum import IntEnum
 import numpy as np
 
 from parley.secure_agg.beacon import NO_BEACON, commitment, commitments_digest, roster_digest
+from parley.secure_agg.delivery import Delivery
 from parley.secure_agg.encoding import Ring, ring_dtype
 from parley.secure_agg.interface import (
     DropoutPolicy,
@@ -28,8 +29,11 @@ from parley.secure_agg.messages import (
     Advertise,
     AnyMessage,
     Bytes,
+    Complaint,
     Confirm,
     Confirmations,
+    Encapsulated,
+    Evidence,
     Nonces,
     Reveal,
     Roster,
@@ -41,9 +45,9 @@ from parley.secure_agg.messages import (
     encode,
     pack_mask,
 )
-from parley.secure_agg.outcome import ENVELOPE_BYTES, eligible
+from parley.secure_agg.outcome import ENVELOPE_BYTES, SECRET_BYTES, eligible
 from parley.secure_agg.parameters import RunParameters
-from parley.secure_agg.primitives import is_weak, verifies
+from parley.secure_agg.primitives import KEY_BYTES, is_kem_public, is_weak, verifies
 from parley.secure_agg.recovery import BadDealer, Recovery
 from parley.secure_agg.statements import advertised, confirmed, plan_digest
 
@@ -99,6 +103,9 @@ class Server:
         self._slot: list[dict[int, int]] = []  # by party: neighbour to its place in `near`
         self._shares: dict[int, dict[int, Shares]] = {}
         self._recovery: Recovery | None = None
+        self._delivery: Delivery | None = None
+        self._certificate: tuple[bytes, ...] = ()
+        self._head = b""
         self._end_round()
 
     def __repr__(self) -> str:
@@ -132,13 +139,18 @@ class Server:
             raise RemoteProtocolError(
                 f"Expected the signed key of party {sender}, got a forged one."
             )
-        if key in self._keys or is_weak(key):
+        parts = {key[:KEY_BYTES], key[KEY_BYTES:]} - {b""}
+        if parts & self._keys or is_weak(key[:KEY_BYTES]):
             raise RemoteProtocolError(f"Expected a key of its own of party {sender}, got none.")
+        if self.run.hybrid and not is_kem_public(key[KEY_BYTES:]):
+            raise RemoteProtocolError(
+                f"Expected an ML-KEM-768 public key of party {sender}, got no such key."
+            )
         if self.run.sparse and self._commitments.get(sender) != commitment(sender, nonce):
             raise RemoteProtocolError(
                 f"Expected the nonce that party {sender} committed to, got another."
             )
-        self._keys.add(key)
+        self._keys |= parts
         self._adverts[sender] = message
         return sender
 
@@ -178,6 +190,10 @@ class Server:
             )
         self._near = [[j for j in row if j in self._adverts] for row in run.neighbours.tolist()]
         self._slot = [{j: at for at, j in enumerate(row)} for row in self._near]
+        if run.hybrid:
+            self._delivery = Delivery(
+                run=run, roster=self._roster, adverts=self._adverts, near=self._near
+            )
         self.phase = ServerPhase.READY
         present = self._mask(self._adverts)
         entries = {j: a.body() for j, a in self._adverts.items()}
@@ -193,6 +209,83 @@ class Server:
             )
             for i in self._adverts
         }
+
+    @property
+    def delivery(self) -> Delivery:
+        """The ciphertexts, from READY on.
+
+        Raises:
+            RemoteProtocolError: no roster yet, or a run that has none.
+        """
+        if self._delivery is None:
+            raise RemoteProtocolError(
+                f"Expected ciphertexts in a hybrid run, once there is a roster, got them in "
+                f"{self.run.key_exchange} while {self.phase.name}."
+            )
+        return self._delivery
+
+    def on_encapsulated(self, data: Bytes) -> int:
+        """READY, before the first round: keep a party's ciphertexts.
+
+        Raises:
+            RemoteProtocolError: another time, a second one, or not one for each neighbour.
+        """
+        message = decode(self.run, data, Encapsulated)
+        self.delivery.take(message)
+        return message.sender
+
+    def ciphertexts(self, party: int) -> bytes:
+        """Any phase after JOINING: what goes with whatever a party is sent until it answers with a
+        vector, with shares of a later round, or with a complaint; empty afterwards."""
+        return self._delivery.of(party) if self._delivery is not None else b""
+
+    def on_complaint(self, data: Bytes) -> int:
+        """Any phase after JOINING: a party says whose ciphertexts do not match.
+
+        Raises:
+            RemoteProtocolError: not about ciphertexts that it was given, or a second one.
+        """
+        message = decode(self.run, data, Complaint)
+        self.delivery.accuse(message)
+        self.blamed |= self.delivery.blamed
+        return message.sender
+
+    @property
+    def to_prove(self) -> tuple[int, ...]:
+        """Whom to ask, with `certificate`, for Evidence of what counting does not decide.
+
+        Nobody before a list was confirmed, or on a sparse graph: nobody would answer.
+        """
+        able = self._delivery is not None and self._certificate and not self.run.sparse
+        return self.delivery.to_prove if able else ()
+
+    @property
+    def certificate(self) -> tuple[bytes, bytes, bytes]:
+        """Plan without envelopes, Survivors and Confirmations of the last round that had any: what
+        shows an accuser how many parties have no key to prove with any more.
+
+        Raises:
+            LocalProtocolError: no list was confirmed yet.
+        """
+        if not self._certificate:
+            raise LocalProtocolError("Expected a list that was confirmed, got none so far.")
+        plan, survivors, confirmations = self._certificate
+        return plan, survivors, confirmations
+
+    def unproven(self, accuser: int) -> None:
+        """An accuser that was to prove its complaint did not: it takes part in no further round."""
+        self.delivery.unproven(accuser)
+
+    def on_evidence(self, data: Bytes) -> int:
+        """Any phase after JOINING: who lied about a ciphertext is blamed.
+
+        Raises:
+            RemoteProtocolError: nothing to prove, or not the seed of the sender's key.
+        """
+        message = decode(self.run, data, Evidence)
+        self.delivery.judge(message)
+        self.blamed |= self.delivery.blamed
+        return message.sender
 
     def on_shares(self, data: Bytes, *, number: int | None = None) -> int:
         """Any phase after JOINING: keep a party's shares of a coming round.
@@ -221,6 +314,8 @@ class Server:
                 f"Expected {len(self._near[sender])} envelopes of party {sender}, got "
                 f"{len(message.envelopes) // ENVELOPE_BYTES}."
             )
+        if self._delivery is not None and not self.run.unpaired(asked):
+            self._delivery.arrived(sender)
         self._shares.setdefault(asked, {})[sender] = message
         return sender
 
@@ -239,7 +334,8 @@ class Server:
             dimension: d.
             context: 32 bytes, what the application agreed to release.
             participants: None: all that joined. Left out in any case: who did not prepare this
-                round (robust), who is blamed, and who has fewer than t neighbours taking part.
+                round (robust) or send ciphertexts (hybrid), who is blamed, pairs of which one lies
+                about a ciphertext, and who has fewer than t neighbours taking part.
 
         Raises:
             TooFewSurvivors: fewer participants than a sum needs.
@@ -253,6 +349,9 @@ class Server:
         shares = self._shares.get(number, {})
         asked = set(self._adverts if participants is None else participants) & set(self._adverts)
         asked -= self.blamed
+        if self._delivery is not None:
+            asked &= self._delivery.sent
+            asked -= self._delivery.apart
         flags = np.zeros(run.parties, dtype=bool)
         flags[sorted(asked & set(shares) if robust else asked)] = True
         chosen = np.flatnonzero(eligible(run, flags)).tolist()
@@ -277,8 +376,8 @@ class Server:
         )
         self._plan_digest = plan_digest(run, base)
         self._total: Ring = np.zeros(dimension, dtype=ring_dtype(run.ring_bits))
-        head = encode(run, base)
-        return {i: head + self._envelopes(i) for i in chosen}
+        self._head = encode(run, base)
+        return {i: self._head + self._envelopes(i) for i in chosen}
 
     def _envelopes(self, receiver: int) -> bytes:
         if not self._given:
@@ -296,15 +395,22 @@ class Server:
             RemoteProtocolError: not asked for, a second one, or another dimension.
         """
         message = self._accept(data, Vector, ServerPhase.VECTORS, self._arrived)
+        sender, size = message.sender, self._total.nbytes
         dtype = self._total.dtype.newbyteorder("<")
-        if message.sender not in self._members or len(message.payload) != self._total.nbytes:
+        halves = SECRET_BYTES * self.run.unpaired(self.round_number)
+        expected = size + halves * len(self._members.get(sender, ()))
+        if sender not in self._members or len(message.payload) != expected:
             raise RemoteProtocolError(
-                f"Expected {self._total.nbytes} bytes from a participant, got "
-                f"{len(message.payload)} from party {message.sender}."
+                f"Expected {expected} bytes from a participant, got {len(message.payload)} from "
+                f"party {sender}."
             )
-        np.add(self._total, np.frombuffer(message.payload, dtype=dtype), out=self._total)
-        self._arrived[message.sender] = True
-        return message.sender
+        words = np.frombuffer(message.payload, dtype=dtype, count=self._total.size)
+        np.add(self._total, words, out=self._total)
+        self._arrived[sender] = True
+        if self._delivery is not None:
+            self._delivery.arrived(sender)
+            self._halves[sender] = bytes(message.payload[size:])
+        return sender
 
     @property
     def survivors(self) -> tuple[int, ...]:
@@ -321,6 +427,13 @@ class Server:
         run = self.run
         if run.dropouts is DropoutPolicy.OPTIMISTIC:
             raise LocalProtocolError("Expected robust dropouts, got optimistic: call `finish`.")
+        convicted = self.blamed & set(self._arrived)
+        if convicted:  # its vector is in the total, and nobody knows with which masks
+            self._end_round()
+            raise TooFewSurvivors(
+                f"Expected vectors of parties that are not blamed, got that of party "
+                f"{min(convicted)}: the round is given up, and goes on without it."
+            )
         if len(self._arrived) < run.min_survivors:
             got = len(self._arrived)
             self._end_round()
@@ -375,6 +488,9 @@ class Server:
                 signatures=b"".join(self._confirmed[i] for i in signers),
             ),
         )
+        survivors = self._mask(self._arrived)
+        listed = Survivors(sender=SERVER, round_number=self.round_number, survivors=survivors)
+        self._certificate = (self._head, encode(run, listed), message)
         return dict.fromkeys(self._confirmed, message)
 
     def _open(self) -> None:
@@ -387,6 +503,7 @@ class Server:
             slots=self._slot,
             members=self._members,
             survivors=set(self._arrived),
+            halves=self._halves,
         )
 
     def on_reveal(self, data: Bytes) -> int:
@@ -466,6 +583,7 @@ class Server:
         self._arrived: dict[int, bool] = {}
         self._confirmed: dict[int, bytes] = {}
         self._revealed: set[int] = set()
+        self._halves: dict[int, bytes] = {}
         self._recovery = None
         self._plan_digest = b""
         self._total = np.empty(0, dtype=ring_dtype(self.run.ring_bits))

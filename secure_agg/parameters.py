@@ -18,14 +18,18 @@ from numpy.typing import NDArray
 from parley.secure_agg.beacon import NO_BEACON, beacon_of, commitments_digest, roster_digest
 from parley.secure_agg.encoding import ring_dtype
 from parley.secure_agg.graph import choose_degree, neighbour_table
-from parley.secure_agg.interface import DropoutPolicy, RemoteProtocolError
-from parley.secure_agg.primitives import digest
+from parley.secure_agg.interface import DropoutPolicy, KeyExchange, RemoteProtocolError
+from parley.secure_agg.primitives import KEM_PUBLIC_BYTES, KEY_BYTES, digest
 
 __all__ = ["MOST_PARTIES", "Derived", "Policy", "RunParameters", "assumed_corrupt", "derive"]
+__all__ += ["SIGNATURE"]
 
-_LAYOUT = struct.Struct(">B16s32s32sIIIIIBBB")
-_VERSION = 2
+_LAYOUT = struct.Struct(">B16s32s32sIIIIIBBBB")
+_VERSION = 3
 _DROPOUTS = {DropoutPolicy.ROBUST: 0, DropoutPolicy.OPTIMISTIC: 1}
+_EXCHANGES = {KeyExchange.X25519: 0, KeyExchange.HYBRID: 1}
+SIGNATURE = "ed25519"
+"""How keys and lists are signed; its name is in what is signed, so that another can follow."""
 MOST_PARTIES = 2**20
 
 
@@ -95,6 +99,7 @@ class RunParameters:
         ring_bits: b.
         dropouts: robust or optimistic.
         confirm_survivors: survivors' lists are confirmed among the parties (a third stage).
+        key_exchange: what pair secrets come from.
         commitments: digest of the nonces' commitments; zeros where the graph is complete.
         beacon: what orders the graph, once the nonces are revealed; zeros before, and where the
             graph is complete.
@@ -112,6 +117,7 @@ class RunParameters:
     ring_bits: int = 32
     dropouts: DropoutPolicy = DropoutPolicy.ROBUST
     confirm_survivors: bool = True
+    key_exchange: KeyExchange = KeyExchange.HYBRID
     commitments: bytes = field(default=NO_BEACON, repr=False)
     beacon: bytes = field(default=NO_BEACON, repr=False)
 
@@ -156,6 +162,7 @@ class RunParameters:
         ring_bits: int = 32,
         dropouts: DropoutPolicy = DropoutPolicy.ROBUST,
         confirm_survivors: bool = True,
+        key_exchange: KeyExchange = KeyExchange.HYBRID,
         corrupt: int | None = None,
         dropped: int | None = None,
         commitments: Mapping[int, bytes] | None = None,
@@ -170,6 +177,7 @@ class RunParameters:
             ring_bits: b.
             dropouts: robust or optimistic, which confirms nothing.
             confirm_survivors: the parties confirm the survivors' list to each other.
+            key_exchange: what pair secrets come from.
             corrupt: c; None: `assumed_corrupt`.
             dropped: that the degree must bear; None: 10% of the parties.
             commitments: to the parties' nonces, where the graph is not complete.
@@ -193,6 +201,7 @@ class RunParameters:
             ring_bits=ring_bits,
             dropouts=dropouts,
             confirm_survivors=confirmed,
+            key_exchange=key_exchange,
             commitments=commitments_digest(commitments) if commitments else NO_BEACON,
         )
 
@@ -225,6 +234,21 @@ class RunParameters:
     def sparse(self) -> bool:
         """Whether the graph is not complete, so that it depends on a beacon."""
         return self.degree < self.parties - 1
+
+    @property
+    def hybrid(self) -> bool:
+        """Whether ML-KEM-768 is in the pair secrets."""
+        return self.key_exchange is KeyExchange.HYBRID
+
+    @property
+    def key_bytes(self) -> int:
+        """Bytes of a party's public keys of the run: X25519's, and ML-KEM-768's behind it."""
+        return KEY_BYTES + self.hybrid * KEM_PUBLIC_BYTES
+
+    def unpaired(self, number: int) -> bool:
+        """Whether a round's shares are dealt before the pair secrets are complete: round 1's, which
+        travel up together with the ciphertexts."""
+        return self.hybrid and self.dropouts is DropoutPolicy.ROBUST and number == 1
 
     @cached_property
     def tag(self) -> bytes:
@@ -259,7 +283,7 @@ class RunParameters:
         return _LAYOUT.pack(
             _VERSION, self.run_id, self.commitments, self.beacon, self.parties,
             self.min_survivors, self.corrupt, self.dropped, self.rounds, self.ring_bits,
-            _DROPOUTS[self.dropouts], self.confirm_survivors,
+            _DROPOUTS[self.dropouts], self.confirm_survivors, _EXCHANGES[self.key_exchange],
         )  # fmt: skip
 
     @classmethod
@@ -272,17 +296,18 @@ class RunParameters:
         if len(data) != _LAYOUT.size:
             raise RemoteProtocolError(f"Expected {_LAYOUT.size} bytes, got {len(data)}.")
         version, run_id, commitments, beacon, *numbers = _LAYOUT.unpack(data)
-        m, least, c, d, rounds, bits, dropouts, confirmed = numbers
-        if version != _VERSION or dropouts > 1 or confirmed > 1:
+        m, least, c, d, rounds, bits, dropouts, confirmed, exchange = numbers
+        if version != _VERSION or dropouts > 1 or confirmed > 1 or exchange > 1:
             raise RemoteProtocolError(
-                f"Expected version {_VERSION}, dropouts 0 or 1, confirm_survivors 0 or 1, "
-                f"got {version}, {dropouts}, {confirmed}."
+                f"Expected version {_VERSION}, dropouts, confirm_survivors and key_exchange 0 or "
+                f"1, got {version}, {dropouts}, {confirmed}, {exchange}."
             )
         try:
             return cls(
                 run_id=run_id, commitments=commitments, beacon=beacon, parties=m, corrupt=c,
                 dropped=d, min_survivors=least, rounds=rounds, ring_bits=bits,
                 confirm_survivors=bool(confirmed),
+                key_exchange=KeyExchange.HYBRID if exchange else KeyExchange.X25519,
                 dropouts=DropoutPolicy.OPTIMISTIC if dropouts else DropoutPolicy.ROBUST,
             )  # fmt: skip
         except ValueError as error:
@@ -292,10 +317,12 @@ class RunParameters:
     def fingerprint(self) -> bytes:
         """32 bytes that a party signs, and that every secret of the run is bound to.
 
-        What was derived is in it: two programs that derive differently don't meet.
+        What was derived is in it: two programs that derive differently don't meet. So are the names
+        of the algorithms: a key that was signed for other ones is a forged one here.
         """
         derived = struct.pack(">III", self.degree, self.threshold, self.confirmations)
-        return digest(b"parley/parameters", self.to_bytes(), derived)
+        algorithms = SIGNATURE.encode(), self.key_exchange.algorithms.encode()
+        return digest(b"parley/parameters", self.to_bytes(), derived, *algorithms)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -309,6 +336,7 @@ class Policy:
         minimum_degree: least number of neighbours, in the roster and in every round.
         corrupt: colluding parties it wants to be safe against; None: `assumed_corrupt`.
         confirm_survivors: insists on the survivors' confirmation (optimistic rounds have none).
+        key_exchange: hybrid insists on it; x25519 takes either.
         deployment: 32 bytes that name the roster outside the protocol, names of parties included;
             every key is signed for them. Empty: the identities alone.
     """
@@ -318,6 +346,7 @@ class Policy:
     minimum_degree: int = 1
     corrupt: int | None = None
     confirm_survivors: bool = True
+    key_exchange: KeyExchange = KeyExchange.HYBRID
     deployment: bytes = b""
 
     def __post_init__(self) -> None:
@@ -356,6 +385,11 @@ class Policy:
             raise RemoteProtocolError(
                 "Expected robust dropouts with confirmed survivors, got "
                 f"{run.dropouts.value} with confirm_survivors {run.confirm_survivors}."
+            )
+        if self.key_exchange is KeyExchange.HYBRID and not run.hybrid:
+            raise RemoteProtocolError(
+                f"Expected key-exchange {self.key_exchange} ({self.key_exchange.algorithms}), got "
+                f"{run.key_exchange} ({run.key_exchange.algorithms})."
             )
         if run.sparse and run.commitments == NO_BEACON:
             raise RemoteProtocolError(

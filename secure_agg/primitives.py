@@ -1,25 +1,45 @@
 """Every cryptographic call of secure aggregation, each with why it is safe.
 
-X25519 (RFC 7748), Ed25519 (RFC 8032), HKDF-SHA256 (RFC 5869), AES-256-GCM (NIST SP 800-38D).
+X25519 (RFC 7748), ML-KEM-768 (FIPS 203), Ed25519 (RFC 8032), HKDF-SHA256 (RFC 5869), AES-256-GCM
+(NIST SP 800-38D).
 """
 
 import hashlib
 import hmac
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import lru_cache
+from typing import TypeVar
 
-from cryptography.exceptions import InvalidSignature, InvalidTag
+import cryptography
+from cryptography.exceptions import InvalidSignature, InvalidTag, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+try:
+    from cryptography.hazmat.primitives.asymmetric import mlkem
+except ImportError:  # older than the version that pyproject.toml asks for
+    mlkem = None  # type: ignore[assignment]
+
 __all__ = ["KEY_BYTES", "Entropy", "agree", "derive", "digest", "expand_seed", "keystream_cipher"]
 __all__ += ["is_weak", "public_key", "seal", "share_digest", "sign", "signing_public"]
 __all__ += ["unseal", "verifies"]
+__all__ += ["KEM_CIPHERTEXT_BYTES", "KEM_PUBLIC_BYTES", "KEM_SEED_BYTES", "AlgorithmMissing"]
+__all__ += ["decapsulate", "encapsulate", "extract", "is_kem_public", "kem_public"]
 
 Entropy = Callable[[int], bytes]
 """n to n fresh bytes: `os.urandom`, or `expand_seed` in a simulation."""
 KEY_BYTES = 32
+KEM_SEED_BYTES, KEM_PUBLIC_BYTES, KEM_CIPHERTEXT_BYTES = 64, 1184, 1088
+"""ML-KEM-768: the private key's seed d ‖ z, the public key, a ciphertext."""
+
+
+_Made = TypeVar("_Made")
+
+
+class AlgorithmMissing(RuntimeError):
+    """The installed library cannot do what the run asks for; the message says which one can."""
 
 
 def digest(tag: bytes, *parts: bytes) -> bytes:
@@ -33,11 +53,16 @@ def derive(key: bytes, info: bytes) -> bytes:
     return hmac.digest(key, info + b"\x01", "sha256")
 
 
+def extract(salt: bytes, secret: bytes) -> bytes:
+    """HKDF-Extract: HMAC(salt, secret). Uniform where either is secret and uniform (a dual PRF)."""
+    return hmac.digest(salt, secret, "sha256")
+
+
 def agree(private: bytes, exchanges: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
     """X25519 with each (peer, salt), then HKDF-Extract. ValueError at a peer of small order."""
     mine = X25519PrivateKey.from_private_bytes(private)  # costs three exchanges, so once for all
     shared = ((mine.exchange(X25519PublicKey.from_public_bytes(p)), salt) for p, salt in exchanges)
-    return [hmac.digest(salt, secret, "sha256") for secret, salt in shared]
+    return [extract(salt, secret) for secret, salt in shared]
 
 
 def is_weak(peer: bytes) -> bool:
@@ -51,6 +76,62 @@ def is_weak(peer: bytes) -> bool:
 def public_key(private: bytes) -> bytes:
     """The X25519 public key of 32 private bytes."""
     return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+
+
+def kem_public(seed: bytes) -> bytes:
+    """The ML-KEM-768 public key of a seed of 64 bytes.
+
+    Raises:
+        AlgorithmMissing: the installed library has no ML-KEM.
+    """
+    return _kem(
+        lambda: mlkem.MLKEM768PrivateKey.from_seed_bytes(seed).public_key()
+    ).public_bytes_raw()
+
+
+def is_kem_public(public: bytes) -> bool:
+    """Whether these are the bytes of an ML-KEM-768 public key (FIPS 203, section 7.2)."""
+    with suppress(ValueError):
+        _kem_public_key(public)
+        return True
+    return False
+
+
+def encapsulate(public: bytes) -> tuple[bytes, bytes]:
+    """(secret of 32 bytes, ciphertext), from the operating system's entropy: no seed reaches it.
+
+    Raises:
+        ValueError: no ML-KEM-768 public key.
+        AlgorithmMissing: the installed library has no ML-KEM.
+    """
+    return _kem_public_key(public).encapsulate()
+
+
+def decapsulate(seed: bytes, ciphertexts: Sequence[bytes]) -> list[bytes]:
+    """A secret for each ciphertext. One that was not made for this key gives some other secret.
+
+    Raises:
+        ValueError: a ciphertext of another length.
+        AlgorithmMissing: the installed library has no ML-KEM.
+    """
+    private = _kem(lambda: mlkem.MLKEM768PrivateKey.from_seed_bytes(seed))  # 0.1 ms: once for all
+    return [private.decapsulate(ciphertext) for ciphertext in ciphertexts]
+
+
+@lru_cache(maxsize=1024)  # public; parties of one process encapsulate to the same neighbours
+def _kem_public_key(public: bytes) -> "mlkem.MLKEM768PublicKey":
+    return _kem(lambda: mlkem.MLKEM768PublicKey.from_public_bytes(public))
+
+
+def _kem(call: Callable[[], _Made]) -> _Made:
+    if mlkem is not None:
+        with suppress(UnsupportedAlgorithm):
+            return call()
+    raise AlgorithmMissing(
+        "Expected a cryptography library with ML-KEM-768 (the wheels of cryptography 50 and later "
+        f"have it), got cryptography {cryptography.__version__} without it: install that version, "
+        "or agree on key-exchange x25519."
+    )
 
 
 def signing_public(private: bytes) -> bytes:

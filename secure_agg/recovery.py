@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from parley.secure_agg.edges import mask_key
+from parley.secure_agg.hybrid import pair_base, under_pad
 from parley.secure_agg.interface import RemoteProtocolError, TooFewSurvivors
 from parley.secure_agg.messages import Reveal, Shares
 from parley.secure_agg.outcome import SECRET_BYTES, SHARE_DIGEST_BYTES
@@ -50,6 +51,8 @@ class Recovery:
         slots: by party: neighbour to its place among those present, ascending.
         members: participating neighbours by participant.
         survivors: whose vectors are in the total.
+        halves: in a hybrid run's first round, what came behind each survivor's vector: its halves
+            of the masks with its members, each under that member's pad.
     """
 
     run: RunParameters
@@ -59,6 +62,7 @@ class Recovery:
     slots: list[dict[int, int]]
     members: dict[int, list[int]]
     survivors: set[int]
+    halves: dict[int, bytes] = field(default_factory=dict)
     _seeds: dict[int, bytes] = field(default_factory=dict)
     _keys: dict[tuple[int, int], bytes] = field(default_factory=dict)
     _true: dict[int, dict[int, bytes]] = field(default_factory=dict)  # by dealer, by holder
@@ -124,7 +128,7 @@ class Recovery:
                 key = self._keys.get((j, i))
                 if key is None:
                     table = self._table(i) if table is None else table
-                    key = mask_key(table[j], self.plan)
+                    key = mask_key(self._base(i, j, table[j]), self.plan)
                 # Survivor j's vector has + this mask where j < i.
                 (minus if j < i else plus).append(key)
         return plus, minus
@@ -164,11 +168,25 @@ class Recovery:
             )
         return secret
 
+    def _base(self, dropped: int, survivor: int, entry: bytes) -> bytes:
+        """The base of a pair's mask, from the dropped party's entry about it.
+
+        Where pair secrets were not whole when it was made it has the dropped party's half, and the
+        pad under which the survivor sent its own.
+        """
+        if not self.run.unpaired(self.number):
+            return entry
+        half, pad = entry[:SECRET_BYTES], entry[SECRET_BYTES:]
+        at = SECRET_BYTES * self.members[survivor].index(dropped)
+        other = under_pad(self.halves[survivor][at : at + SECRET_BYTES], pad)
+        return pair_base(*((half, other) if dropped < survivor else (other, half)))
+
     def _table(self, party: int) -> dict[int, bytes]:
         key = table_key(self._rebuild(party, b"recovery"))
         where = bound(self.run, self.number, party, party)
         table = unseal(key, party, self.shares[party].table, where)
         slots = self.slots[party]
-        if table is None or len(table) != SECRET_BYTES * len(slots):
+        size = SECRET_BYTES * (1 + self.run.unpaired(self.number))
+        if table is None or len(table) != size * len(slots):
             raise BadDealer(party, f"Expected a true table of party {party}, got garbage.")
-        return {j: table[n * SECRET_BYTES : (n + 1) * SECRET_BYTES] for j, n in slots.items()}
+        return {j: table[n * size : (n + 1) * size] for j, n in slots.items()}

@@ -18,9 +18,9 @@ from enum import IntEnum
 from parley.secure_agg.interface import LocalProtocolError
 from parley.secure_agg.parameters import RunParameters
 
-__all__ = ["MaskingState", "OpenRound", "Phase", "Prepared"]
+__all__ = ["MaskingState", "OpenRound", "Pairing", "Phase", "Prepared"]
 
-_VERSION = 2
+_VERSION = 3
 
 
 class Phase(IntEnum):
@@ -28,18 +28,39 @@ class Phase(IntEnum):
 
     NEW = 0
     ADVERTISED = 1
-    IDLE = 2
-    MASKED = 3
-    CONFIRMED = 4
+    PAIRING = 2
+    IDLE = 3
+    MASKED = 4
+    CONFIRMED = 5
+    LEFT = 6
 
 
 @dataclass(kw_only=True, repr=False)
 class Prepared:
-    """A round whose shares were sent, by present neighbour: keys derived for this round only."""
+    """A round whose shares were sent, by present neighbour: keys derived for this round only.
+
+    `halves`, under the neighbours' pads, go behind the vector of a hybrid run's first round.
+    """
 
     seed: bytes
     pair_keys: list[bytes]
     envelope_keys: list[bytes]
+    halves: list[bytes] = field(default_factory=list)
+
+
+@dataclass(kw_only=True, repr=False)
+class Pairing:
+    """What a hybrid run's party keeps until its neighbours' ciphertexts come, by neighbour.
+
+    Attributes:
+        transcripts: `hybrid.transcript` of each pair.
+        exchanged: X25519's secrets.
+        outgoing: `hybrid.Direction` of what this party encapsulated, 128 bytes.
+    """
+
+    transcripts: list[bytes]
+    exchanged: list[bytes]
+    outgoing: list[bytes]
 
 
 @dataclass(kw_only=True, repr=False)
@@ -68,6 +89,10 @@ class MaskingState:
         index: own index.
         phase: where it stands.
         private_key: X25519 key until the roster, then empty.
+        kem_seed: of the ML-KEM key, in a hybrid run: until the neighbours' ciphertexts came, or
+            while one that did not match may have to be proved; then empty.
+        pairing: between roster and ciphertexts of a hybrid run.
+        disputed: neighbours whose ciphertext did not match.
         near: present neighbours, ascending.
         chains: one ratcheted pair secret for each of `near`, at `chain_round`.
         chain_round: the round whose keys the chains derive next.
@@ -82,6 +107,9 @@ class MaskingState:
     roster: bytes = b""
     nonce: bytes = b""
     private_key: bytes = b""
+    kem_seed: bytes = b""
+    pairing: Pairing | None = None
+    disputed: list[int] = field(default_factory=list)
     near: list[int] = field(default_factory=list)
     chains: list[bytes] = field(default_factory=list)
     chain_round: int = 1
@@ -100,15 +128,21 @@ class MaskingState:
         out = _Writer()
         out.number(_VERSION, self.index, self.phase, self.chain_round, self.last_round)
         out.blob(self.run.to_bytes())
-        for part in (self.roster, self.nonce, self.private_key):
+        for part in (self.roster, self.nonce, self.private_key, self.kem_seed):
             out.blob(part)
+        out.number(self.pairing is not None)
+        if self.pairing is not None:
+            pairing = self.pairing
+            for keys in (pairing.transcripts, pairing.exchanged, pairing.outgoing):
+                out.blobs(keys)
+        out.numbers(self.disputed)
         out.numbers(self.near)
         out.blobs(self.chains)
         out.number(len(self.prepared))
         for number, prepared in sorted(self.prepared.items()):
             out.number(number)
             out.blob(prepared.seed)
-            for keys in (prepared.pair_keys, prepared.envelope_keys):
+            for keys in (prepared.pair_keys, prepared.envelope_keys, prepared.halves):
                 out.blobs(keys)
         out.number(self.current is not None)
         if self.current is not None:
@@ -135,7 +169,7 @@ class MaskingState:
         version, index, phase, chain_round, last_round = (read.number() for _ in range(5))
         if version != _VERSION or phase not in list(Phase):
             raise LocalProtocolError(
-                f"Expected version {_VERSION} and a phase from 0 to 4, got {version} and {phase}."
+                f"Expected version {_VERSION} and a phase from 0 to 6, got {version} and {phase}."
             )
         state = cls(
             run=RunParameters.from_bytes(read.blob()),
@@ -146,6 +180,9 @@ class MaskingState:
             roster=read.blob(),
             nonce=read.blob(),
             private_key=read.blob(),
+            kem_seed=read.blob(),
+            pairing=read.pairing(),
+            disputed=read.numbers(),
             near=read.numbers(),
             chains=read.blobs(),
         )
@@ -155,6 +192,7 @@ class MaskingState:
                 seed=read.blob(),
                 pair_keys=read.blobs(),
                 envelope_keys=read.blobs(),
+                halves=read.blobs(),
             )
         if read.flag():
             state.current = OpenRound(
@@ -169,12 +207,25 @@ class MaskingState:
                 envelopes=read.blob(),
             )
         read.end()
-        if index >= state.run.parties or len(state.near) != len(state.chains):
-            raise LocalProtocolError(
-                f"Expected an index below {state.run.parties} and as many chains as neighbours, "
-                f"got {index}, {len(state.chains)} and {len(state.near)}."
-            )
+        _check_pairs(state)
         return state
+
+
+def _check_pairs(state: MaskingState) -> None:
+    pairing, near = state.pairing, len(state.near)
+    lists = [state.chains]
+    if pairing is not None:
+        lists = [pairing.transcripts, pairing.exchanged, pairing.outgoing]
+    whole = all(len(each) == near for each in lists) or state.phase is Phase.LEFT
+    if state.index >= state.run.parties or not whole:
+        raise LocalProtocolError(
+            f"Expected an index below {state.run.parties} and keys for each of {near} neighbours, "
+            f"got {state.index} and keys for {[len(each) for each in lists]}."
+        )
+    if (pairing is not None) != (state.phase is Phase.PAIRING):
+        raise LocalProtocolError(
+            f"Expected unfinished pair secrets while PAIRING alone, got {state.phase.name}."
+        )
 
 
 class _Writer:
@@ -228,6 +279,11 @@ class _Reader:
 
     def blobs(self) -> list[bytes]:
         return [self.blob() for _ in range(self.number())]
+
+    def pairing(self) -> Pairing | None:
+        if not self.flag():
+            return None
+        return Pairing(transcripts=self.blobs(), exchanged=self.blobs(), outgoing=self.blobs())
 
     def end(self) -> None:
         if self._at != len(self._data):

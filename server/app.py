@@ -16,38 +16,28 @@ import importlib
 import logging
 import os
 import re
-import secrets
 import shutil
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import httpx
 from cryptography.hazmat.primitives import serialization
 from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
-from safetensors.numpy import load_file
 
 from parley.client.app import frame_content, frame_of
 from parley.client.contract.carrier import CarrierError
 from parley.client.contract.roster import load_deployment
-from parley.server.jobs.file import load_job
+from parley.server.conducting import conduct, open_run, telling
 from parley.server.jobs.run_config import from_run_config
-from parley.server.records.plain_json import json_text
 from parley.server.records.run_folder import RunFolder, RunFolderError
-from parley.server.rounds.coordinator import coordinate
+from parley.server.rounds.transport import LARGEST_REPLY
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from parley.client.contract.plan import ReleasePlan
     from parley.client.contract.roster import Deployment
     from parley.server.jobs.job import Job
-    from parley.server.records.round_line import RoundLine
     from parley.server.records.run_folder import RunFolder
 
 __all__ = ["GridTransport", "app", "serve"]
@@ -102,7 +92,7 @@ class GridTransport:
         return tuple(sorted(self._nodes()))
 
     def exchange(
-        self, requests: Mapping[int, bytes], *, timeout_s: float
+        self, requests: Mapping[int, bytes], *, timeout_s: float, largest: int = LARGEST_REPLY
     ) -> Iterator[tuple[int, bytes]]:
         """Sends each party its request and yields (party, reply) as they come, until the deadline.
 
@@ -123,16 +113,19 @@ class GridTransport:
         pending = {name: party for name, party in zip(identifiers, sent, strict=False) if name}
         for message in self._pull(pending, deadline):
             party = pending.pop(message.metadata.reply_to_message_id)
-            frame = self._frame(message, party, nodes[party])
+            frame = self._frame(message, party, nodes[party], largest)
             if frame:
                 yield party, frame
 
-    def _frame(self, message: Message, party: int, node: int) -> bytes:
+    def _frame(self, message: Message, party: int, node: int, largest: int) -> bytes:
         """The frame of a party's answer; empty where it cannot be read."""
         try:
             if message.metadata.src_node_id != node:
                 raise CarrierError("Expected the answer of the node that was asked.")
-            return frame_of(message.content)
+            frame = frame_of(message.content)
+            if len(frame) > largest:
+                raise CarrierError(f"Expected at most {largest} bytes, got {len(frame)}.")
+            return frame
         except Exception as error:
             # Whatever its bytes do to what reads them: no reply of this party, and no more.
             self._unreadable(party, error)
@@ -243,30 +236,18 @@ def serve(grid: Grid, context: Context) -> None:
     """Runs the job in Flower's run config."""
 
     place = _environment("PARLEY_RUN")
-    try:
+    with telling(lambda: place):
         folder, job = _run_folder(context)
         place = folder.path
         deployment, parties = _deployment(job, context, folder)
-        coordinate(
+        conduct(
+            folder,
             job,
             transport=GridTransport(grid, deployment, folder=parties),
             deployment=deployment,
-            folder=folder,
-            # A folder that was commissioned holds releases: Flower started this run again.
-            resume=(folder.path / "run-id").exists(),
-            observer=_Started(),
-            version=_version(),
-            fingerprint=_fingerprint(folder.path),
-            components=_components(folder.path),
         )
         if parties is not None and place != _environment("PARLEY_RUN"):
             _erase_secrets(parties)
-    except BaseException as error:
-        if place is not None:
-            trace = traceback.format_exc()
-            said = {"error": _name(error), "message": str(error), "trace": trace}
-            _write(place / "error.json", said)
-        raise
 
 
 def _erase_secrets(parties: Path) -> None:
@@ -274,17 +255,6 @@ def _erase_secrets(parties: Path) -> None:
     for home in parties.glob("party-*"):
         (home / "identity.key").unlink(missing_ok=True)
         shutil.rmtree(home / "state", ignore_errors=True)
-
-
-class _Started:
-    """Leaves the plan where the launcher's display finds it; rounds are in `rounds.jsonl`."""
-
-    def started(self, job: Job, plan: ReleasePlan, folder: Path, done: int) -> None:
-        """Writes `started.json`."""
-        _write(folder / "started.json", {"plan": plan.to_json(), "done": done})
-
-    def round_done(self, line: RoundLine) -> None:
-        """Nothing: the coordinator wrote the line."""
 
 
 def _run_folder(context: Context) -> tuple[RunFolder, Job]:
@@ -295,7 +265,7 @@ def _run_folder(context: Context) -> tuple[RunFolder, Job]:
 
     given, server = _environment("PARLEY_RUN"), _environment("PARLEY_SERVER")
     if given is not None:
-        return _open(given)
+        return open_run(given)
     name = str(context.run_config.get("run-folder", ""))
     if server is None:
         job = from_run_config(context.run_config)
@@ -308,16 +278,7 @@ def _run_folder(context: Context) -> tuple[RunFolder, Job]:
             f"Expected run-folder to be the name of a run that `parley submit` made here, got "
             f"{name!r}."
         )
-    return _open(server / "runs" / name)
-
-
-def _open(path: Path) -> tuple[RunFolder, Job]:
-    """A folder that was made before this run began: commissioned, or still without a ledger."""
-
-    if (path / "run-id").exists():
-        return RunFolder.open(path)
-    job = load_job(path / "job.toml")
-    return RunFolder(path, f"{path.resolve().name}-{secrets.token_hex(8)}"), job
+    return open_run(server / "runs" / name)
 
 
 def _deployment(job: Job, context: Context, folder: RunFolder) -> tuple[Deployment, Path | None]:
@@ -335,40 +296,6 @@ def _deployment(job: Job, context: Context, folder: RunFolder) -> tuple[Deployme
     return prepare(job, parties), parties.resolve()
 
 
-def _fingerprint(run: Path) -> str:
-    """The data's name in the ledger where the launcher prepared them; else the coordinator's."""
-    try:
-        return (run / "parties" / "fingerprint").read_text(encoding="utf-8").strip()
-    except OSError:
-        return ""
-
-
-def _components(run: Path) -> NDArray[np.float64] | None:
-    """Public components where the launcher prepared them; else the job's own file has them."""
-
-    path = run / "parties" / "components.safetensors"
-    return load_file(path)["components"] if path.exists() else None
-
-
 def _environment(name: str) -> Path | None:
     value = os.environ.get(name)
     return Path(value) if value else None
-
-
-def _version() -> str:
-
-    try:
-        return version("parley")
-    except PackageNotFoundError:
-        return ""
-
-
-def _name(error: BaseException) -> str:
-    return f"{type(error).__module__}.{type(error).__qualname__}"
-
-
-def _write(path: Path, content: dict[str, Any]) -> None:
-    # Whole or not at all: the launcher reads it while the run goes on.
-    draft = path.with_name(f".{path.name}.part")
-    draft.write_text(json_text(content), encoding="utf-8")
-    draft.replace(path)

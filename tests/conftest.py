@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-pytest_plugins = ["fake_grid", "ground"]
+import parley.deploy.stream  # noqa: F401 - before anything else imports gRPC
+
+pytest_plugins = ["commands", "fake_grid", "ground"]
 
 POSTGRES_URL = "PARLEY_TEST_POSTGRES_URL"
 

@@ -33,6 +33,21 @@ def test_a_dependency_has_an_upper_bound_and_a_pin_within_its_bounds(requirement
     assert PINS[canonicalize_name(requirement.name)] in requirement.specifier
 
 
+def test_every_file_that_the_code_reads_is_in_a_wheel():
+    whole = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    patterns = whole["tool"]["setuptools"]["package-data"]["*"]
+    packages = ("parley", "simulations", "server", "client", "secure_agg", "privacy")
+    read = [
+        path
+        for name in packages
+        for path in (ROOT / name).rglob("*")
+        if path.is_file() and path.suffix not in {".py", ".pyc"}
+    ]
+    assert {"report.html.j2", "report.css"} <= {path.name for path in read}
+    for path in read:
+        assert any(path.match(pattern) for pattern in patterns), path
+
+
 def test_ci_installs_the_pins_and_looks_for_undeclared_imports():
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     assert 'PIP_CONSTRAINT="$PWD/constraints.txt"' in script

@@ -38,7 +38,9 @@ def test_adult_comes_within_a_hundredth_of_the_non_private_accuracy(tmp_path):
 
 
 def test_kdd_reaches_the_stated_excess_loss_and_accuracy(tmp_path):
-    summary = run(tmp_path, "kddcup99", "kddcup.data_10_percent.gz")
+    # The stated figures are those of a trusted server's noise, as the paper's.
+    source = "kddcup.data_10_percent.gz"
+    summary = run(tmp_path, "kddcup99", source, "privacy.noise-point=server")
     assert summary.epsilon <= 0.5
     assert summary.rounds <= 200
     assert summary.excess_loss <= 1.2e-3

@@ -19,22 +19,30 @@ A sum of ones, which is all that a federated count is:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.contract.plan import ReleasePlan
+from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
 from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint, Unit
 from parley.privacy.calibration.sensitivity import Weights
 from parley.privacy.mechanisms.dp_sgd import PartySteps
+from parley.privacy.sampling.randomness import Randomness
 
-__all__ = ["Claim", "Contribution", "FederatedAlgorithm", "PublicFacts", "State"]
-
-State = dict[str, NDArray[np.float64]]
-"""What goes from round to round: named float64 arrays. `theta` is the model, `[d]`."""
+__all__ = [
+    "Asked",
+    "Claim",
+    "Contribution",
+    "FederatedAlgorithm",
+    "PublicFacts",
+    "State",
+    "SummedAtOnce",
+    "Sums",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +65,44 @@ class PublicFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Sums:
+    """Secure sums over sampled batches that one release consists of, each with its noise.
+
+    Attributes:
+        steps: how many, one after another.
+        sampling_rate: q that each may be charged at; 1: not amplified.
+        noise_multiplier: σ of the noise wanted on a sum, in clip norms of a record; 0: what the
+            budget of the unit needs.
+    """
+
+    steps: int
+    sampling_rate: float
+    noise_multiplier: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """One guarantee that a claim asks for: what the noise has to cover, and where it is added.
+
+    Attributes:
+        unit, neighbouring: between which data sets.
+        sensitivity: Δ, in L2, before the grid; what double precision may add to it included.
+        noise_point: where the noise is added.
+        clip_norm: to which the unit's share is clipped, if it is.
+        steps: with noise inside the party, the noise of its training.
+        sums: on sampled sums, how many and at which rate; None: on one sum.
+    """
+
+    unit: Unit
+    neighbouring: Neighbouring
+    sensitivity: float
+    noise_point: NoisePoint
+    clip_norm: float | None
+    steps: PartySteps | None = None
+    sums: Sums | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Claim:
     """What one release of an algorithm asks the noise to cover.
 
@@ -76,10 +122,11 @@ class Claim:
         lipschitz: G: no record's gradient is longer. 1 where there are no gradients.
         clip_norm: to which every record's share is clipped, if it is.
         lambda_: the objective's.
-        tolerance: κG, of certified local optima.
+        gradient_tolerance: κG, of certified local optima.
         grid_length: what rounding to the grid has to be small against; None: Δ.
         scale_bits: the grid, where it is the algorithm's own; None: the finest that the ring holds.
         work: training steps of one round.
+        sums: sampled sums that a release consists of; None: one sum, of all records.
     """
 
     norm: ClassVar[Literal["L2"]] = "L2"
@@ -99,10 +146,11 @@ class Claim:
     lipschitz: float = 1.0
     clip_norm: float | None = None
     lambda_: float = 0.0
-    tolerance: float | None = None
+    gradient_tolerance: float | None = None
     grid_length: float | None = None
     scale_bits: int | None = None
     work: int = 1
+    sums: Sums | None = None
 
     def __post_init__(self) -> None:
         if min(self.dimension, self.features) < 1:
@@ -118,6 +166,35 @@ class Claim:
         """Δ with what double precision may add: the plan's is at least this."""
         return self.sensitivity * (1 + self.rounding)
 
+    @property
+    def guarantees(self) -> tuple[Asked, ...]:
+        """What the plan has to guarantee, the primary one first; of a party too, with `party_norm`.
+
+        Replacing all that a party holds moves v_j from anywhere in the ball of radius S to anywhere
+        in it.
+        """
+        own = Asked(
+            unit=self.unit,
+            neighbouring=self.neighbouring,
+            sensitivity=self.covered,
+            noise_point=self.noise_point,
+            clip_norm=self.clip_norm,
+            steps=self.steps,
+            sums=self.sums,
+        )
+        if self.party_norm is None:
+            return (own,)
+        of_party = Asked(
+            unit=Unit.PARTY,
+            neighbouring=Neighbouring.REPLACE_ONE,
+            sensitivity=2 * self.party_norm,
+            noise_point=NoisePoint.SERVER,
+            clip_norm=self.party_norm,
+            # Records' coins do not hide their party.
+            sums=self.sums and replace(self.sums, sampling_rate=1.0, noise_multiplier=0.0),
+        )
+        return own, of_party
+
 
 @dataclass(frozen=True, kw_only=True)
 class Contribution:
@@ -132,6 +209,16 @@ class Contribution:
 
     values: NDArray[np.floating]
     failed: tuple[int, ...]
+
+
+@runtime_checkable
+class SummedAtOnce(Protocol):
+    """An algorithm whose contributions a simulation can sum without making each of them."""
+
+    def whole(
+        self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
+    ) -> NDArray[np.float64] | None:
+        """`[d]` Σ over the block's parties of what `local` gives; None where each is needed."""
 
 
 class FederatedAlgorithm(Protocol):
@@ -157,8 +244,14 @@ class FederatedAlgorithm(Protocol):
     def init(self) -> State:
         """The public start."""
 
-    def local(self, state: State, block: PartyBlock, plan: ReleasePlan) -> Contribution:
-        """What every party of the block would contribute to this round."""
+    def local(
+        self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
+    ) -> Contribution:
+        """What every party of the block would contribute to this round.
+
+        What it draws comes from `randomness` alone, so that a simulation repeats and a real release
+        takes its noise from the operating system.
+        """
 
     def update(self, state: State, average: NDArray[np.float64]) -> State:
         """The next state, from the noisy average `[d]`: post-processing."""

@@ -36,7 +36,7 @@ from parley.client.models.bounded import clamp, clip_rows
 from parley.client.models.networks import Network
 from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint, Unit
 from parley.privacy.mechanisms.dp_sgd import PartySteps
-from parley.privacy.sampling.stream import NoiseStream
+from parley.privacy.sampling.randomness import Randomness
 
 __all__ = ["FederatedAveraging", "ServerStep"]
 
@@ -86,11 +86,8 @@ class FederatedAveraging:
         average: whether it is.
         neighbouring: with replace-one a party divides by its own number of records, which no
             neighbour changes; with add-or-remove-one by the public least number.
-        seed: of batches and noise; None for the operating system's entropy.
         both: with unit record, whether the update is clipped to S too, for a guarantee of unit
             party beside.
-        party: index of a party that is a block of its own, for its seeded streams to differ from
-            the others'; None for a block of all.
         components: `[p, k]` directions that rows are projected on beforehand; kept in the state.
         clipped_reach: how far from ½ a party's noisy fraction of clipped gradients survives
             clamping; 0 where none is released.
@@ -109,10 +106,8 @@ class FederatedAveraging:
     rounds: int
     average: bool
     neighbouring: Neighbouring
-    seed: int | None
     components: NDArray[np.float64] | None = None
     both: bool = False
-    party: int | None = None
     clipped_reach: float = 0.0
 
     def __post_init__(self) -> None:
@@ -151,7 +146,9 @@ class FederatedAveraging:
             **({"clipped": np.zeros(1)} if self.training.clipped_share else {}),
         }
 
-    def local(self, state: State, block: PartyBlock, plan: ReleasePlan) -> Contribution:
+    def local(
+        self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
+    ) -> Contribution:
         """Every party's update, bounded whatever became of its training; none fails.
 
         A record whose gradient is not finite adds zero to the sum
@@ -166,7 +163,8 @@ class FederatedAveraging:
         parties = []
         chunks = party_chunks(self.model, block.parties, self.training)
         for chunk, (first, last) in enumerate(chunks):
-            batches, noise = (self._stream(use, plan, chunk) for use in ("batches", "noise"))
+            batches = randomness.batches(plan.round_number, chunk)
+            noise = randomness.party_noise(plan.round_number, chunk)
             for row in range(first, last):
                 begin, end = int(block.offsets[row]), int(block.offsets[row + 1])
                 parties.append(
@@ -194,18 +192,6 @@ class FederatedAveraging:
     def coordinate_bound(self) -> float:
         """Largest |coordinate| of a contribution with unit record alone."""
         return self.update_bound / math.sqrt(self.dimension)
-
-    def _stream(self, use: str, plan: ReleasePlan, chunk: int) -> NoiseStream:
-        """One stream for a chunk of the block, whose parties draw from it in turn.
-
-        Keyed by the round: a resumed run draws what the killed one would have drawn. A block of
-        one chunk, as a real party's is, has the key that blocks had before there were chunks.
-        """
-        if self.seed is None:
-            return NoiseStream.from_entropy()
-        later = (chunk,) if chunk else ()
-        alone = () if self.party is None else ("party", self.party)
-        return NoiseStream.from_seed(self.seed, "dp-sgd", use, plan.round_number, *alone, *later)
 
     def update(self, state: State, average: NDArray[np.float64]) -> State:
         """The server's step along the average update, and the mean of the later iterates."""
@@ -257,7 +243,8 @@ class FederatedAveraging:
         return Claim(
             dimension=self.dimension,
             features=self.model.features,
-            bound=self.update_bound if clipped else self.coordinate_bound,
+            # A little above what is clipped to: rescaling may round upwards.
+            bound=(self.update_bound if clipped else self.coordinate_bound) * (1 + 1e-9),
             sensitivity=sensitivity,
             unit=self.unit,
             neighbouring=self.neighbouring,

@@ -19,6 +19,7 @@ from parley.client.models.bounded import clamp
 from parley.client.models.linear import LinearModel
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.calibration.sensitivity import Weights, gradient_sensitivity
+from parley.privacy.sampling.randomness import Randomness
 
 __all__ = ["GradientPerturbation"]
 
@@ -69,9 +70,11 @@ class GradientPerturbation:
         zero = np.zeros(self.model.dimension)
         return {"theta": zero, "velocity": zero, "average": zero, "round": np.zeros(1)}
 
-    def local(self, state: State, block: PartyBlock, plan: ReleasePlan) -> Contribution:
+    def local(
+        self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
+    ) -> Contribution:
         """Mean gradients of all parties at θ; none fails, whatever θ and the records are."""
-        del plan
+        del plan, randomness
         values = self.model.gradients(state["theta"], block, clip=self.clip_norm)
         # No entry is further out but by rounding; clamping brings no two of them further apart.
         clamp(values, self.bound)
@@ -117,7 +120,7 @@ class GradientPerturbation:
             unit=Unit.RECORD,
             neighbouring=Neighbouring.REPLACE_ONE,
             weights=self.weights,
-            classes=self.model.kind.outputs,
+            classes=self.model.loss.outputs,
             lipschitz=self.lipschitz,
             clip_norm=self.clip_norm,
             lambda_=self.lambda_,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 from parley.client.algorithms.base import State
 from parley.client.contract.decoding import DecodingError
@@ -41,9 +41,6 @@ class Kind:
 
     Attributes:
         title: what terminal and report call it.
-        learns: how rows and labels are prepared: for a linear model, as it wants its labels and
-            with an intercept if the job has one; for a network, or for nothing, labels are class
-            numbers and rows have no intercept.
         to_task: the algorithm as plain JSON values, without its kind.
         of_task: the inverse, strict. Raises DecodingError.
         size: name of the task's model (empty: none) and a lower bound on its parameters, from the
@@ -52,16 +49,18 @@ class Kind:
             its plan says. Raises Declined.
         check_state: refuses a model at which the claim does not hold. Raises Declined.
         ahead: it is one release ahead of the rounds, numbered 0.
+        summed: its `update` takes the noisy sum, which it divides by a public number; otherwise the
+            average, over the survivors' weights.
     """
 
     title: str
-    learns: Literal["linear", "network", "nothing"]
     to_task: Callable[[Any], dict[str, Any]]
     of_task: Callable[[Mapping[str, Any], Party], Any]
     size: Callable[[Mapping[str, Any]], tuple[str, int]]
     check: Callable[[Any, ReleasePlan], None] = _anything
     check_state: Callable[[Any, State], None] = _anything
     ahead: bool = False
+    summed: bool = False
 
 
 def plain_size(widths: Sequence[Any], *, layered: bool = True) -> int:

@@ -44,11 +44,11 @@ class LinearTask:
 
     def to_task(self, algorithm: Linear) -> dict[str, Any]:
         """The model and the settings."""
-        loss = algorithm.model.kind
+        loss = algorithm.model.loss
         (name,) = [name for name, known in LOSSES.items() if type(loss) is known]
         settings = asdict(algorithm)
         described = settings.pop("model")
-        model = {"loss": {"kind": name, **described["kind"]}, "features": described["features"]}
+        model = {"loss": {"kind": name, **described["loss"]}, "features": described["features"]}
         return {"model": model, "settings": settings}
 
     def of_task(self, task: Mapping[str, Any], party: Party) -> Linear:
@@ -79,17 +79,17 @@ class LinearTask:
             Declined: degenerate.
         """
         del plan
-        loss = algorithm.model.kind
+        loss = algorithm.model.loss
         if isinstance(loss, SquaredLoss) and loss.label_bound < LEAST_LABEL * loss.radius:
             raise Declined(
                 Reason.DEGENERATE,
                 f"Expected label_bound >= {LEAST_LABEL * loss.radius:g}, got {loss.label_bound:g}.",
             )
-        tolerance = getattr(algorithm, "tolerance", 0.0)
-        if tolerance > LARGEST_TOLERANCE:
+        relative = getattr(algorithm, "relative_tolerance", 0.0)
+        if relative > LARGEST_TOLERANCE:
             raise Declined(
                 Reason.DEGENERATE,
-                f"Expected tolerance <= {LARGEST_TOLERANCE:g}, got {tolerance:g}.",
+                f"Expected relative_tolerance <= {LARGEST_TOLERANCE:g}, got {relative:g}.",
             )
 
     def check_state(self, algorithm: Linear, state: State) -> None:
@@ -98,7 +98,7 @@ class LinearTask:
         Raises:
             Declined: sensitivity.
         """
-        radius, theta = algorithm.model.kind.theta_radius, state["theta"]
+        radius, theta = algorithm.model.loss.theta_radius, state["theta"]
         # A projection ends within rounding of the ball; the plan's rounding margin covers that.
         allowed = radius * (1 + (theta.size + 8) * 2.0**-52)
         if not float(np.sqrt(np.vecdot(theta, theta))) <= allowed:
@@ -117,4 +117,4 @@ def _model(value: Any) -> LinearModel:
     kind = facts_from(LOSSES[loss["kind"]], settings)
     if not 1 <= features <= LARGEST_MODEL or getattr(kind, "classes", 2) > LARGEST_MODEL:
         raise DecodingError(f"Expected 1 to {LARGEST_MODEL} features and classes, got others.")
-    return LinearModel(kind=kind, features=features)
+    return LinearModel(loss=kind, features=features)

@@ -22,6 +22,7 @@ from parley.client.models.linear import LinearModel
 from parley.client.solvers.certified import local_optima
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.calibration.sensitivity import Weights, output_sensitivity
+from parley.privacy.sampling.randomness import Randomness
 
 __all__ = ["SMALLEST_CERTIFICATE", "SMALLEST_LAMBDA", "SMALLEST_WIDTH", "OutputPerturbation"]
 
@@ -43,7 +44,7 @@ class OutputPerturbation:
 
     Attributes:
         lipschitz: G.
-        tolerance: κ.
+        relative_tolerance: κ.
     """
 
     kind: ClassVar[str] = "output-perturbation"
@@ -52,7 +53,7 @@ class OutputPerturbation:
     lambda_: float
     lipschitz: float
     weights: Weights
-    tolerance: float
+    relative_tolerance: float
 
     @property
     def dimension(self) -> int:
@@ -77,10 +78,10 @@ class OutputPerturbation:
                 f"Expected lambda >= {SMALLEST_LAMBDA:g} with output-perturbation, got "
                 f"{self.lambda_:g}: its optima could not be certified for all records."
             )
-        if not self.tolerance >= SMALLEST_CERTIFICATE * records:
+        if not self.relative_tolerance >= SMALLEST_CERTIFICATE * records:
             raise ValueError(
-                f"Expected a tolerance >= {SMALLEST_CERTIFICATE:g} a record, here "
-                f"{SMALLEST_CERTIFICATE * records:.3g}, got {self.tolerance:g}."
+                f"Expected a relative_tolerance >= {SMALLEST_CERTIFICATE:g} a record, here "
+                f"{SMALLEST_CERTIFICATE * records:.3g}, got {self.relative_tolerance:g}."
             )
         if not self.model.smoothness * SMALLEST_WIDTH <= 0.5:
             raise ValueError(
@@ -91,20 +92,22 @@ class OutputPerturbation:
     @property
     def bound(self) -> float:
         """‖θ_j‖ ≤ G(1 + κ)/λ: at the optimum λθ is minus a mean of gradients no longer than G."""
-        return self.lipschitz * (1 + self.tolerance) / self.lambda_
+        return self.lipschitz * (1 + self.relative_tolerance) / self.lambda_
 
     def init(self) -> State:
         """θ = 0, which nothing starts from: every party solves its own problem."""
         return {"theta": np.zeros(self.model.dimension)}
 
-    def local(self, state: State, block: PartyBlock, plan: ReleasePlan) -> Contribution:
+    def local(
+        self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
+    ) -> Contribution:
         """Every party's certified optimum."""
-
-        if plan.tolerance is None:
-            raise ValueError("Expected a plan with a tolerance, got None.")
+        del state, randomness
+        if plan.gradient_tolerance is None:
+            raise ValueError("Expected a plan with a gradient_tolerance, got None.")
         # κG/n_j is asked of every party; the largest party's is asked of the whole block.
-        target = plan.tolerance / int(block.sizes.max())
-        optima = local_optima(self.model, block, lam=self.lambda_, tolerance=target)
+        target = plan.gradient_tolerance / int(block.sizes.max())
+        optima = local_optima(self.model, block, lambda_=self.lambda_, gradient_tolerance=target)
         failed = tuple(np.flatnonzero(~optima.certified).tolist())
         clamp(optima.theta, self.bound)  # towards the optimum, which lies within
         return Contribution(values=optima.theta, failed=failed)
@@ -130,7 +133,7 @@ class OutputPerturbation:
         """
         # A loss whose gradient is bounded on a ball only says nothing about its optimum, nor does
         # a clipped one.
-        if not math.isinf(self.model.kind.theta_radius) or self.lipschitz < self.model.lipschitz:
+        if not math.isinf(self.model.loss.theta_radius) or self.lipschitz < self.model.lipschitz:
             raise ValueError("Expected an unclipped loss bounded everywhere, got another.")
         self.check_certifiable(facts.max_records)
         return Claim(
@@ -139,18 +142,18 @@ class OutputPerturbation:
             bound=self.bound,
             sensitivity=output_sensitivity(
                 lipschitz=self.lipschitz,
-                lam=self.lambda_,
+                lambda_=self.lambda_,
                 parties=facts.parties,
                 min_records=facts.min_records,
                 total_records=facts.total_records,
                 weights=self.weights,
-                relative_tolerance=self.tolerance,
+                relative_tolerance=self.relative_tolerance,
             ).total,
             unit=Unit.RECORD,
             neighbouring=Neighbouring.REPLACE_ONE,
             weights=self.weights,
-            classes=self.model.kind.outputs,
+            classes=self.model.loss.outputs,
             lipschitz=self.lipschitz,
             lambda_=self.lambda_,
-            tolerance=self.tolerance * self.lipschitz,
+            gradient_tolerance=self.relative_tolerance * self.lipschitz,
         )

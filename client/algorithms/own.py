@@ -208,4 +208,4 @@ def own_kind(name: str) -> Kind:
         return "", 1  # its dimension is known once it is built, and held against the policy then
 
     known: Any = found
-    return Kind(title=known.title, learns="nothing", to_task=own_task, of_task=of_task, size=size)
+    return Kind(title=known.title, to_task=own_task, of_task=of_task, size=size)

@@ -8,7 +8,7 @@ and `party.toml` name it as `file.py:Class`.
     >>> from parley.client.algorithms.gradient_perturbation import GradientPerturbation
     >>> from parley.client.models.linear import LinearModel, Logistic
     >>> algorithm = GradientPerturbation(
-    ...     model=LinearModel(kind=Logistic(), features=3), lambda_=0.01, lipschitz=1.0,
+    ...     model=LinearModel(loss=Logistic(), features=3), lambda_=0.01, lipschitz=1.0,
     ...     weights="uniform", rounds=10, learning_rate=0.5, momentum=0.0, average=True,
     ... )
     >>> task_from(describe_task(algorithm)) == algorithm
@@ -18,12 +18,12 @@ and `party.toml` name it as `file.py:Class`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, cast
 
+from parley.client.algorithms import distributed_dp_sgd_task as distributed_task
 from parley.client.algorithms import federated_averaging_task as averaging_task
-from parley.client.algorithms import second_moments
+from parley.client.algorithms import network_task, second_moments
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation
 from parley.client.algorithms.kind import LARGEST_MODEL, Kind, Party
@@ -32,14 +32,13 @@ from parley.client.algorithms.output_perturbation import OutputPerturbation
 from parley.client.algorithms.own import is_own, own_kind, own_task
 from parley.client.contract.decoding import DecodingError
 
-__all__ = ["ALGORITHMS", "LARGEST_MODEL", "describe_task", "for_party", "kind_of", "task_from"]
+__all__ = ["ALGORITHMS", "LARGEST_MODEL", "describe_task", "kind_of", "takes_sum", "task_from"]
 
 _GRADIENT, _OUTPUT = LinearTask(GradientPerturbation), LinearTask(OutputPerturbation)
 
 ALGORITHMS: dict[str, Kind] = {
     "gradient-perturbation": Kind(
         title="gradient perturbation",
-        learns="linear",
         to_task=_GRADIENT.to_task,
         of_task=_GRADIENT.of_task,
         size=_GRADIENT.size,
@@ -48,7 +47,6 @@ ALGORITHMS: dict[str, Kind] = {
     ),
     "output-perturbation": Kind(
         title="output perturbation",
-        learns="linear",
         to_task=_OUTPUT.to_task,
         of_task=_OUTPUT.of_task,
         size=_OUTPUT.size,
@@ -57,15 +55,21 @@ ALGORITHMS: dict[str, Kind] = {
     ),
     "fedavg": Kind(
         title="federated averaging",
-        learns="network",
         to_task=averaging_task.to_task,
         of_task=averaging_task.of_task,
-        size=averaging_task.size,
+        size=network_task.size,
         check=averaging_task.check,
+    ),
+    "distributed-dp-sgd": Kind(
+        title="distributed DP-SGD",
+        to_task=distributed_task.to_task,
+        of_task=distributed_task.of_task,
+        size=network_task.size,
+        check=averaging_task.check,
+        summed=True,
     ),
     "second-moments": Kind(
         title="second moments",
-        learns="network",
         to_task=second_moments.to_task,
         of_task=second_moments.of_task,
         size=second_moments.size,
@@ -82,6 +86,12 @@ def kind_of(name: str) -> Kind:
         KeyError: neither.
     """
     return own_kind(name) if is_own(name) else ALGORITHMS[name]
+
+
+def takes_sum(algorithm: FederatedAlgorithm) -> bool:
+    """Whether its `update` takes the noisy sum, instead of the average over survivors."""
+    row = ALGORITHMS.get(algorithm.kind)
+    return row is not None and row.summed
 
 
 def describe_task(algorithm: FederatedAlgorithm) -> dict[str, Any]:
@@ -118,11 +128,3 @@ def task_from(
     row = kind_of(own_algorithms.get(kind, kind))
     algorithm = row.of_task(value, Party(device=device, own_models=own_models))
     return cast(FederatedAlgorithm, algorithm)
-
-
-def for_party(algorithm: FederatedAlgorithm, index: int) -> FederatedAlgorithm:
-    """The algorithm of one party alone: what it draws from a seed is its own."""
-    networked: Any = algorithm
-    if not hasattr(networked, "party"):
-        return algorithm
-    return cast(FederatedAlgorithm, replace(networked, party=index))

@@ -28,6 +28,7 @@ from parley.client.contract.decoding import DecodingError, facts_from, value_fro
 from parley.client.contract.plan import ReleasePlan
 from parley.client.data.block import PartyBlock
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.sampling.randomness import Randomness
 
 __all__ = [
     "LARGEST_COMPONENT",
@@ -126,9 +127,11 @@ class SecondMoments:
         """Nothing to start from."""
         return {"theta": np.zeros(0)}
 
-    def local(self, state: State, block: PartyBlock, plan: ReleasePlan) -> Contribution:
+    def local(
+        self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
+    ) -> Contribution:
         """Every party's own sum."""
-        del state, plan
+        del state, plan, randomness
         values = np.empty((block.parties, self.model.dimension))
         for party in range(block.parties):
             rows = block.features[block.offsets[party] : block.offsets[party + 1]]
@@ -156,7 +159,7 @@ class SecondMoments:
         return Claim(
             dimension=self.dimension,
             features=self.model.features,
-            bound=self.bound,
+            bound=self.bound * (1 + 1e-9),
             sensitivity=self._sensitivity,
             unit=Unit.RECORD,
             neighbouring=self.neighbouring,

@@ -137,9 +137,10 @@ class Agreement:
             raise Declined(Reason.PROTOCOL, "Expected a task and a number of rounds.")
         if not 1 <= rounds <= MOST_ROUNDS:
             raise Declined(Reason.PROTOCOL, f"Expected rounds from 1 to {MOST_ROUNDS}.")
-        if parameters.rounds > MOST_ATTEMPTS * (rounds + 1):
+        plan = plan_from(head["plan"])
+        if parameters.rounds > MOST_ATTEMPTS * (rounds * plan.steps + 1):
             raise Declined(
-                Reason.PROTOCOL, f"Expected at most {MOST_ATTEMPTS} attempts at each of the rounds."
+                Reason.PROTOCOL, f"Expected at most {MOST_ATTEMPTS} attempts at each of the sums."
             )
         texts = [head[key] for key in ("dataset", "label", "schema")]
         if not all(isinstance(text, str) and len(text) <= LONGEST_TEXT for text in texts):
@@ -156,7 +157,7 @@ class Agreement:
             parameters=parameters,
             task=task,
             rounds=rounds,
-            plan=plan_from(head["plan"]),
+            plan=plan,
             components=components,
         )
 

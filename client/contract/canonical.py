@@ -22,6 +22,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
+from functools import cache
 from typing import Any
 
 __all__ = ["canonical"]
@@ -36,6 +37,13 @@ def canonical(value: Any) -> bytes:
     """
     tag, content = _parts(value)
     return tag + len(content).to_bytes(8, "big") + content
+
+
+@cache
+def _named(kind: type[Any]) -> tuple[bytes, tuple[tuple[str, bytes], ...]]:
+    """The encodings of a dataclass's name and of its fields' names."""
+    names = tuple((each.name, canonical(each.name)) for each in fields(kind))
+    return canonical(kind.__name__), names
 
 
 def _parts(value: Any) -> tuple[bytes, bytes]:  # noqa: PLR0911 - one a type of JSON
@@ -59,10 +67,9 @@ def _parts(value: Any) -> tuple[bytes, bytes]:  # noqa: PLR0911 - one a type of 
     if type(value) in (tuple, list):
         return b"l", b"".join(canonical(item) for item in value)
     if is_dataclass(value) and not isinstance(value, type):
-        named = [
-            canonical(each.name) + canonical(getattr(value, each.name)) for each in fields(value)
-        ]
-        return b"d", canonical(type(value).__name__) + b"".join(named)
+        called, names = _named(type(value))
+        parts = (encoded + canonical(getattr(value, name)) for name, encoded in names)
+        return b"d", called + b"".join(parts)
     if isinstance(value, Mapping):
         if not all(type(key) is str for key in value):
             raise TypeError("Expected texts as keys in an agreed value, got others.")

@@ -5,6 +5,10 @@ do not: with weights by size and 5 bits of scale it was the largest party's vect
 is the finest grid that the ring holds, with m largest contributions and the noise's tail, in a ring
 where rounding adds little to the sensitivity: there a single record's share is ten grid units or
 more in the norm that rounding is counted in. A party needs no more than the plan to check it.
+
+Noise in shares is in every contribution before it is rounded to the ring, so that none rounds to
+nothing there and any ring grid of the shares' floor will do: what has to be fine is the grid that
+noise is added on (`parley.privacy.mechanisms.shares`).
 """
 
 from __future__ import annotations
@@ -18,20 +22,20 @@ from parley.privacy.mechanisms.table import Mechanism
 if TYPE_CHECKING:
     from parley.client.dp_sgd.training import LocalTraining
 
-__all__ = ["LARGEST_INFLATION", "check_grid", "noise_tail", "step_noise"]
+__all__ = ["LARGEST_INFLATION", "TAIL_PROBABILITY", "check_grid", "noise_tail", "step_noise"]
 
 LARGEST_INFLATION = 0.1
 """Most that rounding may add to the sensitivity, as a fraction of it, for a party."""
 
-# The ring has room for a noise vector that is exceeded once in 2^50 rounds.
-_TAIL_PROBABILITY = 2.0**-50
+TAIL_PROBABILITY = 2.0**-50
+"""The ring has room for a noise vector that is exceeded once in 2⁵⁰ rounds."""
 
 _WHOLE = 1 + 1e-6
 
 
 def noise_tail(mechanism: Mechanism) -> float:
     """Grid units that a ring keeps free for a mechanism's noise, half of one for its rounding."""
-    return mechanism.noise_tail(_TAIL_PROBABILITY) + 0.5
+    return mechanism.noise_tail(TAIL_PROBABILITY) + 0.5
 
 
 def step_noise(training: LocalTraining, records: int) -> float:
@@ -69,8 +73,11 @@ def check_grid(
         raise Declined(
             Reason.GRID, f"Expected a bound of at most {entry * heaviest:g}, got {grid.bound:g}."
         )
-    if scale_bits is None:
-        finest = grid.finest(plan.parties, _tail(plan))
+    split = plan.shared
+    if split is not None:
+        finest = True
+    elif scale_bits is None:
+        finest = grid.finest(plan.parties, plan.noise_tail(TAIL_PROBABILITY))
     else:
         finest = grid.scale_bits >= scale_bits
     if not finest:
@@ -79,15 +86,11 @@ def check_grid(
             f"Expected the finest grid of a ring of {grid.ring_bits} bits, got one of "
             f"{grid.scale_bits} bits of scale, that leaves room for one twice as fine.",
         )
-    inflation = grid.inflation(sensitivity, plan.dimension)
+    unit = 1.0 if split is None or split.shares is None else split.shares.ring_unit
+    inflation = grid.inflation(sensitivity, plan.dimension) / unit
     if not inflation <= LARGEST_INFLATION:  # NaN is not
         raise Declined(
             Reason.GRID,
             f"Expected rounding to add at most {LARGEST_INFLATION:g} of the sensitivity, got "
             f"{inflation:.3g}: secure-aggregation.ring-bits = 64 holds a finer grid.",
         )
-
-
-def _tail(plan: ReleasePlan) -> float:
-    """Of the server's noise on the sum, if it adds any."""
-    return sum(noise_tail(each.mechanism) for each in plan.on_sum)

@@ -5,20 +5,35 @@ See privacy.md, section 4, for what may be charged where two bounds are proved.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
 from importlib.metadata import version
 from typing import Any
 
 from parley.client.contract.decoding import DecodingError, facts_from
+from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.guarantee import Adversary, Neighbouring, NoisePoint, Unit
 from parley.privacy.mechanisms.dp_sgd import PartySteps
+from parley.privacy.mechanisms.sampled import SampledGaussian
+from parley.privacy.mechanisms.shares import Shares
 from parley.privacy.mechanisms.table import MECHANISMS, Mechanism
 
 __all__ = ["Guarantee", "mechanism_from_json", "mechanism_to_json"]
 
-_LAWS: dict[str, type[Mechanism]] = {**MECHANISMS, PartySteps.law: PartySteps}
+_AGAINST = {
+    NoisePoint.SERVER: Adversary.READERS,
+    NoisePoint.SHARE: Adversary.COLLUDERS,
+    NoisePoint.PARTY: Adversary.OTHERS,
+}
+"""Whom noise holds against, by where it is added."""
+
+_LAWS: dict[str, type[Mechanism]] = {
+    **MECHANISMS,
+    **{law.law: law for law in (PartySteps, SampledGaussian)},
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +62,8 @@ class Guarantee:
         clip_norm: L2 norm that a record's gradient, or a party's update, is clipped to; None
             where the bound needs no clipping.
         charges: the units that this mechanism's event is charged to.
+        shares: how the noise is split among the parties, with noise point share: the mechanism is
+            then that of the k honest ones, in fine units; None with another noise point.
 
     Raises:
         ValueError: values outside their ranges, or that contradict each other.
@@ -62,16 +79,29 @@ class Guarantee:
     calibration: str
     clip_norm: float | None
     charges: tuple[Unit, ...]
+    shares: Shares | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.delta < 1 or self.sensitivity <= 0:
             raise ValueError(
                 f"Expected δ in [0, 1) and sensitivity > 0, got {self.delta}, {self.sensitivity}."
             )
-        if (self.noise_point is NoisePoint.SERVER) != (self.against is Adversary.ANALYST):
+        if self.against is not _AGAINST[self.noise_point]:
             raise ValueError(
-                "Expected the server's noise to hold against analysts, and the parties' against "
-                f"the server too, got noise point {self.noise_point} against {self.against}."
+                f"Expected noise at {self.noise_point} to hold against "
+                f"{_AGAINST[self.noise_point]}, got {self.against}."
+            )
+        if (self.noise_point is NoisePoint.SHARE) != (self.shares is not None):
+            raise ValueError(
+                f"Expected shares with noise point share, and only there, got {self.noise_point}."
+            )
+        if self.shares is not None:
+            self.shares.check(self.mechanism)
+        sampled = isinstance(self.mechanism, SampledGaussian) and self.mechanism.sampling_rate < 1
+        if sampled and self.unit is Unit.PARTY:
+            raise ValueError(
+                "Expected unit party to be charged at rate 1, got amplification by batches: a "
+                "party's coins hide its records, not the party."
             )
         # What hides all of a party hides each record in it, and never the other way round.
         smaller = {Unit.RECORD} if self.unit is Unit.PARTY else set()
@@ -83,14 +113,58 @@ class Guarantee:
 
     @property
     def event(self) -> Event:
-        """What one release costs by this mechanism."""
+        """What one release costs by this mechanism, against whom it is charged for."""
+        if self.shares is not None:
+            return self.shares.event(self.mechanism)
         return self.mechanism.event()
 
+    def event_against(self, adversary: Adversary, *, survivors: int | None = None) -> Event | None:
+        """What one release costs against an adversary; None where nothing is proved.
+
+        Args:
+            adversary: who tries to tell two neighbours apart.
+            survivors: contributions in the sum, where they are known; None: all parties'.
+        """
+        if self.shares is None:
+            weaker = list(Adversary).index(adversary) <= list(Adversary).index(self.against)
+            return self.event if weaker else None
+        if adversary is self.against:
+            return self.event
+        if adversary is Adversary.OTHERS:
+            return self.shares.event_of(self.mechanism, 1)
+        count = self.shares.parties if survivors is None else survivors
+        return self.shares.event_of(self.mechanism, count)
+
+    @property
+    def noise_growth(self) -> float:
+        """How much larger the noise of a sum of all parties is than what is charged."""
+        return 1.0 if self.shares is None else self.shares.inflation
+
+    def units(self, scale: float) -> float:
+        """Units of the mechanism in one of the values', on a ring grid of 1/`scale`."""
+        return scale if self.shares is None else scale * self.shares.ring_unit
+
+    def drawn_tail(self, probability: float) -> float:
+        """What the noise exceeds with at most this probability, in units that it is drawn in.
+
+        Of shares, their sum's in ring units, rounding included.
+        """
+        if self.shares is not None:
+            return self.shares.tail(self.mechanism, probability)
+        return self.mechanism.noise_tail(probability)
+
+    def noise_tail(self, probability: float) -> float:
+        """Ring units that the noise on a sum exceeds with at most this probability."""
+        if self.noise_point is NoisePoint.PARTY:
+            return 0.0
+        rounding = 0.0 if self.shares is not None else 0.5
+        return self.drawn_tail(probability) + rounding
+
     def inflation(self, scale: float) -> float:
-        """Relative growth of the sensitivity by rounding to a grid of 1/`scale`."""
+        """Relative growth of the sensitivity by rounding, on a ring grid of 1/`scale`."""
         if self.noise_point is NoisePoint.PARTY:
             return 0.0  # Rounding follows the noise: post-processing.
-        return self.mechanism.sensitivity / (scale * self.sensitivity) - 1.0
+        return self.mechanism.sensitivity / (self.units(scale) * self.sensitivity) - 1.0
 
     def facts(self, scale: float) -> dict[str, Any]:
         """What the ledger keeps of it, on a grid of 1/`scale`."""
@@ -99,12 +173,20 @@ class Guarantee:
             "neighbouring": str(self.neighbouring),
             "sensitivity": self.sensitivity,
             "noise_law": self.mechanism.law,
-            "noise_parameter": self.mechanism.scale / scale,
+            "noise_parameter": self.mechanism.scale / self.units(scale),
             "noise_point": str(self.noise_point),
             "calibration": self.calibration,
         }
         if self.clip_norm is not None:
             facts["clip_norm"] = self.clip_norm
+        if self.shares is not None:
+            facts |= {
+                "honest_shares": self.shares.honest,
+                "colluders": self.shares.colluders,
+                "summed_shares": self.shares.least,
+                "share_parameter": self.shares.scale / self.units(scale),
+                "accounts": self._accounts(),
+            }
         if isinstance(self.mechanism, PartySteps):
             facts |= {
                 "noise_parameter": self.mechanism.scale,
@@ -115,17 +197,37 @@ class Guarantee:
             }
             if self.mechanism.clipped_share:
                 facts["clipped_share"] = self.mechanism.clipped_share
+        if isinstance(self.mechanism, SampledGaussian):
+            facts |= {
+                "sampling_rate": self.mechanism.sampling_rate,
+                "sampler": f"Poisson, {self.mechanism.steps} steps a release",
+                "accountant": "dp-accounting",
+                "accountant_version": _dp_accounting_version(),
+            }
         return facts
+
+    def _accounts(self) -> list[dict[str, Any]]:
+        """ε of one release against each adversary, the weakest first; null where none is proved."""
+        return [
+            {
+                "adversary": str(adversary),
+                "charged": adversary is self.against,
+                "epsilon": _epsilon(self.event_against(adversary), self.delta),
+                "delta": self.delta,
+            }
+            for adversary in Adversary
+        ]
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; `from_json` gives the same back."""
-        plain = asdict(self)
+        plain = {each.name: getattr(self, each.name) for each in fields(self)}
         words = ("unit", "neighbouring", "noise_point", "against")
         return {
             **plain,
             **{name: str(plain[name]) for name in words},
             "charges": [str(unit) for unit in self.charges],
             "mechanism": mechanism_to_json(self.mechanism),
+            "shares": None if self.shares is None else asdict(self.shares),
         }
 
     @classmethod
@@ -137,8 +239,18 @@ class Guarantee:
         """
         if not isinstance(value, Mapping):
             raise DecodingError(f"Expected a guarantee as an object, got {type(value).__name__}.")
-        rest = {key: part for key, part in value.items() if key != "mechanism"}
-        return facts_from(cls, rest, mechanism=mechanism_from_json(value.get("mechanism")))
+        decoded: dict[str, Any] = {"mechanism": mechanism_from_json(value.get("mechanism"))}
+        if "shares" in value:
+            split = value["shares"]
+            decoded["shares"] = None if split is None else facts_from(Shares, split)
+        rest = {key: part for key, part in value.items() if key not in {"mechanism", "shares"}}
+        return facts_from(cls, rest, **decoded)
+
+
+@lru_cache(maxsize=256)
+def _epsilon(event: Event | None, delta: float) -> float | None:
+    epsilon = math.inf if event is None else Composition.of([event]).epsilon(delta)[1]
+    return epsilon if math.isfinite(epsilon) else None
 
 
 def _dp_accounting_version() -> str:

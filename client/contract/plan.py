@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,10 @@ from parley.client.contract.decoding import DecodingError, facts_from
 from parley.client.contract.guarantee import Guarantee
 from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.guarantee import NoisePoint, Unit
-from parley.privacy.ledger.budget import PARTY_MARK
 from parley.privacy.ledger.entry import Entry
 from parley.privacy.mechanisms.dp_sgd import PartySteps
+from parley.privacy.mechanisms.sampled import SampledGaussian
+from parley.privacy.mechanisms.table import Mechanism
 from parley.privacy.sampling.stream import NoiseStream
 from parley.secure_agg.encoding import FixedPoint
 
@@ -37,22 +38,25 @@ class ReleasePlan:
 
     The contribution of party j is `weight_j · v_j`, rounded to the grid of `encoding`; the release
     is the ring sum over the survivors plus the integer noise of every guarantee whose noise point
-    is the server.
+    is the server. With noise in shares every contribution has its own: nobody sees the bare sum.
 
     Attributes:
         dimension: d of a contribution.
         lipschitz: G: no record's gradient is longer (by the loss, or by clipping).
         min_records: public n₍₁₎; a party with fewer records refuses.
         weights: uniform (weight 1) or size (weight n_j / n̄, n̄ = `mean_records`).
-        tolerance: certified gradient norm τ·n of a local optimum (κG), output perturbation only.
+        gradient_tolerance: κG = n·τ, the certified gradient norm of a local optimum times n; output
+            perturbation only.
         min_survivors: least number of contributions whose sum may be opened.
         parties: m.
         seeded: the noise is a simulation's, reproducible from a seed, and protects nobody.
         guarantees: what the release hides, the primary one first: each of another unit, and each
             of their units charged by one of them.
+        step: which of the release's secure sums, from 1; most releases have one.
 
     Raises:
-        ValueError: no guarantee, or a unit that is charged by none of them or by several.
+        ValueError: no guarantee, or a unit that is charged by none of them or by several; noise on
+            sampled sums that two guarantees describe differently.
     """
 
     run_id: str
@@ -64,12 +68,13 @@ class ReleasePlan:
     weights: str
     mean_records: float
     lambda_: float
-    tolerance: float | None
+    gradient_tolerance: float | None
     encoding: FixedPoint
     min_survivors: int
     parties: int
     seeded: bool
     guarantees: tuple[Guarantee, ...]
+    step: int = 1
 
     def __post_init__(self) -> None:
         units = [each.unit for each in self.guarantees]
@@ -78,6 +83,16 @@ class ReleasePlan:
             raise ValueError(
                 f"Expected guarantees of different units, each charged once, got units {units} "
                 f"and charges {charged}."
+            )
+        split = [each for each in self.guarantees if each.shares is not None]
+        if len({(each.mechanism.law, each.mechanism.scale, each.shares) for each in split}) > 1:
+            raise ValueError("Expected one noise in shares for all guarantees by it, got several.")
+        sampled = self.sampled
+        noises = {(each.scale, each.steps) for each in sampled}
+        if sampled and (len(sampled) < len(self.guarantees) or len(noises) > 1):
+            raise ValueError(
+                "Expected all guarantees to be of one noise on sampled sums, of one scale and as "
+                "many steps, got others."
             )
 
     @property
@@ -126,25 +141,103 @@ class ReleasePlan:
 
     @property
     def on_sum(self) -> tuple[Guarantee, ...]:
-        """The guarantees whose noise the server adds to the sum."""
-        return tuple(each for each in self.guarantees if each.noise_point is NoisePoint.SERVER)
+        """The guarantees whose noise is that of the sum, the server's or the parties' shares."""
+        return tuple(each for each in self.guarantees if each.noise_point is not NoisePoint.PARTY)
+
+    @property
+    def shared(self) -> Guarantee | None:
+        """A guarantee whose noise the parties add in shares; all such are of one noise."""
+        return next((each for each in self.guarantees if each.shares is not None), None)
+
+    @property
+    def sampled(self) -> tuple[SampledGaussian, ...]:
+        """The mechanisms of noise on sampled sums: accounts of one noise, for each unit its own."""
+        mechanisms = (each.mechanism for each in self.guarantees)
+        return tuple(each for each in mechanisms if isinstance(each, SampledGaussian))
+
+    @property
+    def steps(self) -> int:
+        """Secure sums of one release, one after another."""
+        return self.sampled[0].steps if self.sampled else 1
+
+    @property
+    def sum_number(self) -> int:
+        """Of this secure sum among those of all rounds, from 1."""
+        return (self.round_number - 1) * self.steps + self.step
+
+    @property
+    def noises(self) -> tuple[Mechanism, ...]:
+        """The server's noises on the sum; one that two guarantees are accounts of is there once."""
+        server = (each for each in self.guarantees if each.noise_point is NoisePoint.SERVER)
+        noises = tuple(each.mechanism for each in server)
+        return noises[:1] if self.sampled else noises
 
     def draw(self, stream: NoiseStream) -> NDArray[np.int64]:
         """`[d]` the server's noise on the sum, in grid units; zeros where parties add it all."""
-        noise = np.zeros(self.dimension, dtype=np.int64)
-        for each in self.on_sum:
-            noise += each.mechanism.draw(stream)
+        alone: NDArray[np.int64] = self.draw_many(1, stream)[0]
+        return alone
+
+    def draw_many(self, count: int, stream: NoiseStream) -> NDArray[np.int64]:
+        """`[count, d]` the noise of `count` such releases, independent; `draw` is one."""
+        noise = np.zeros((count, self.dimension), dtype=np.int64)
+        for each in self.noises:
+            noise += each.draw_many(count, stream)
         return noise
+
+    def encode(
+        self, values: NDArray[np.floating], streams: Sequence[NoiseStream]
+    ) -> NDArray[np.unsignedinteger[Any]]:
+        """`[B, d]` weighted contributions as ring elements, each with its share of the noise.
+
+        Args:
+            values: `[B, d]`.
+            streams: one a row, where the noise is in shares; else none is used.
+
+        Raises:
+            EncodingError: a value that is not finite or beyond the bound; nothing is drawn then.
+        """
+        split = self.shared
+        if split is None or split.shares is None:
+            return self.encoding.encode(values)
+        shares = split.shares
+        integers = self.encoding.fine(values, shares.fine_bits)
+        shares.add(split.mechanism, integers, streams)
+        return self.encoding.wrapped(shares.rounded(integers))
+
+    def deal(self, survivors: int, stream: NoiseStream) -> NDArray[np.unsignedinteger[Any]]:
+        """`[d]` ring elements: one draw of the law of so many shares' sum. For simulations only.
+
+        Raises:
+            ValueError: no shares.
+        """
+        split = self.shared
+        if split is None or split.shares is None:
+            raise ValueError("Expected noise in shares to deal, got another.")
+        noise = np.zeros(self.dimension, dtype=np.int64)
+        split.shares.add_dealt(split.mechanism, noise, survivors, stream)
+        return self.encoding.wrapped(split.shares.rounded(noise))
+
+    def noise_tail(self, probability: float) -> float:
+        """Grid units that all noise on the sum exceeds with at most about this probability."""
+        drawn = [each for each in self.on_sum if each.shares is None]
+        drawn = drawn[:1] if self.sampled else drawn  # accounts of one noise
+        split = self.shared
+        parts = [*drawn, split] if split is not None else drawn
+        return sum(each.noise_tail(probability) for each in parts)
 
     @property
     def inflation(self) -> float:
-        """Relative growth of the sensitivity by rounding to the grid."""
+        """Relative growth of the sensitivity by rounding before the noise."""
         scale = 2.0**self.encoding.scale_bits
         return max((each.inflation(scale) for each in self.on_sum), default=0.0)
 
     def at_round(self, round_number: int) -> ReleasePlan:
-        """The same release, one round further."""
-        return replace(self, round_number=round_number)
+        """The first sum of the same release, at a round."""
+        return replace(self, round_number=round_number, step=1)
+
+    def at_step(self, step: int) -> ReleasePlan:
+        """Another sum of the same release."""
+        return replace(self, step=step)
 
     def for_run(self, run_id: str) -> ReleasePlan:
         """The same release under a run's name."""
@@ -174,9 +267,9 @@ class ReleasePlan:
         }
         if by is self.primary:
             facts["lipschitz"] = self.lipschitz
-            if self.tolerance is not None:
-                facts["gradient_tolerance"] = self.tolerance / self.min_records
-        if own is self.primary and len(self.guarantees) > 1:
+            if self.gradient_tolerance is not None:
+                facts["gradient_tolerance"] = self.gradient_tolerance / self.min_records
+        if own is self.primary and len(self.guarantees) > 1 and not self.sampled:
             inner, outer = (
                 "inner: DP-SGD in the party",
                 "outer: noise on the sum of clipped updates",
@@ -197,7 +290,7 @@ class ReleasePlan:
         return tuple(
             Entry(
                 run_id=self.run_id,
-                dataset=dataset if unit is self.primary.unit else dataset + PARTY_MARK,
+                dataset=dataset,
                 party=party,
                 index=self.round_number,
                 event=self.event(unit),
@@ -226,7 +319,9 @@ class ReleasePlan:
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; `from_json` gives the same plan back."""
-        return {**asdict(self), "guarantees": [each.to_json() for each in self.guarantees]}
+        plain = {each.name: getattr(self, each.name) for each in fields(self)}
+        guarantees = [each.to_json() for each in self.guarantees]
+        return plain | {"encoding": asdict(self.encoding), "guarantees": guarantees}
 
     @classmethod
     def from_json(cls, value: Any) -> ReleasePlan:
@@ -254,6 +349,8 @@ class ReleasePlan:
             raise DecodingError("Expected mechanisms of the plan's dimension, got another.")
         if min(plan.lipschitz, plan.mean_records) <= 0 or plan.lambda_ < 0:
             raise DecodingError("Expected G and mean records > 0, λ >= 0.")
+        if not 1 <= plan.step <= plan.steps:
+            raise DecodingError(f"Expected a step from 1 to {plan.steps}, got another.")
         return plan
 
     def digest(self) -> str:

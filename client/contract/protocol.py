@@ -11,12 +11,15 @@ failed (nothing was computed that may be released). Why is a `Reason`: a class, 
 | inspect | what the run wants to learn from | | |
 | commit | | | commitment to the nonce of the next set-up |
 | join | the whole run: parameters, task, plan | components, or empty | Advertise |
-| roster | round to prepare, or null | Roster; Nonces, or empty | Shares, if asked for |
-| prepare | round to prepare | | Shares |
-| round | the release plan of this round | Plan, state | Vector, Shares if asked for |
+| roster | round to prepare or null | Roster, Nonces or empty | Encapsulated¹, Shares if asked for |
+| prepare | round to prepare | Ciphertexts¹ or empty | Shares² |
+| round | plan of this round | Plan, state, Ciphertexts¹ or empty | Vector, Shares if asked for² |
+| prove | | a round's Plan, Survivors, Confirmations | Evidence |
 | survivors | | Survivors | Confirm or Reveal |
 | confirmations | | Confirmations | Reveal |
 | finish | | | |
+
+¹ in a hybrid run, until the pair secrets are whole. ² or a Complaint alone, about Ciphertexts.
 
     >>> frame = Frame(kind="finish", head={"session": "0a"}, blobs=(b"xy",))
     >>> decode_frame(encode_frame(frame)) == frame
@@ -46,7 +49,7 @@ __all__ = [
     "refusal",
 ]
 
-WIRE_VERSION = 4
+WIRE_VERSION = 5
 REQUESTS = frozenset(
     {
         "inspect",
@@ -55,6 +58,7 @@ REQUESTS = frozenset(
         "roster",
         "prepare",
         "round",
+        "prove",
         "survivors",
         "confirmations",
         "finish",

@@ -31,6 +31,7 @@ class PartyBlock:
         labels: `[N]`; floats −1/+1 (logistic, huber-svm), float targets (ridge), or integer
             classes 0..K−1 (softmax).
         offsets: `[B + 1]` int64; party j holds rows `offsets[j]:offsets[j + 1]`.
+        places: `[B]` of the parties among all parties; left out: 0 to B − 1.
 
     Raises:
         ValueError: shapes disagree, or a party is empty.
@@ -39,6 +40,7 @@ class PartyBlock:
     features: NDArray[np.floating]
     labels: NDArray[np.generic]
     offsets: NDArray[np.int64]
+    places: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         if self.features.ndim != 2:
@@ -56,6 +58,11 @@ class PartyBlock:
             raise ValueError(
                 f"Expected every party to hold a record, party {sizes.argmin()} has 0."
             )
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """`[B]` the parties' places among all parties."""
+        return np.arange(self.parties) if self.places is None else self.places
 
     @property
     def parties(self) -> int:
@@ -81,4 +88,5 @@ class PartyBlock:
             features=self.features[index],
             labels=self.labels[index],
             offsets=np.concatenate([[0], np.cumsum([len(r) for r in rows])]),
+            places=self.rows[np.asarray(parties, dtype=np.int64)],
         )

@@ -298,5 +298,24 @@ class LabelColumn(SchemaPart):
         listed = [value for one in lists if isinstance(one, tuple) for value in one]
         return list(dict.fromkeys(canonical_text(value) for value in listed))
 
+    def names(self, reading: str) -> tuple[str, ...]:
+        """Names of the labels, as a model of that kind counts them; none for ridge's targets.
+
+        Of two labels the negative one is first. Where several values mean one label the first
+        stands for them; "not X" stands for every value but X.
+
+        Args:
+            reading: logistic, softmax, ridge, huber-svm; or network: classes where there are some.
+        """
+        if reading == "ridge":
+            return ()
+        if self.classes is not None and reading in {"softmax", "network"}:
+            return tuple(canonical_text(value) for value in self.classes)
+        negative, positive = (
+            canonical_text(side[0]) if isinstance(side, tuple) else ""
+            for side in (self.negative, self.positive)
+        )
+        return negative or f"not {positive}", positive or f"not {negative}"
+
 
 Column = NumericColumn | ArrayColumn | CategoricalColumn | IgnoreColumn | LabelColumn

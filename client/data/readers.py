@@ -64,34 +64,46 @@ def file_format(path: str | Path, schema: Schema | None = None) -> str:
 
 
 def read_tables(
-    path: str | Path, schema: Schema, *, keep: str | None = None, sampled: bool = False
+    path: str | Path,
+    schema: Schema,
+    *,
+    keep: str | None = None,
+    sampled: bool = False,
+    unlabelled: bool = False,
 ) -> Iterator[Table]:
     """The columns of the file at `path` that the schema uses, and column `keep`, in batches.
 
     There must be room for the features of all records or, if they are to be `sampled`, for the
-    cells that the sample is drawn from.
+    cells that the sample is drawn from. Rows to predict are `unlabelled`: of the schema's columns
+    only the features must be there, others may be, and batches come one by one, in any number.
 
     Raises:
         DataError: no such file, not whole, no rows, columns missing, twice or not in the schema,
             lines with too few or too many fields, more than there is room for.
     """
-    wanted = [n for n, c in schema.columns.items() if c.kind != "ignore" or n == keep]
+    if unlabelled:
+        wanted = [*schema.features, *([keep] if keep and keep not in schema.features else [])]
+    else:
+        wanted = [n for n, c in schema.columns.items() if c.kind != "ignore" or n == keep]
+    check = _check_wanted(wanted) if unlabelled else _check_names
     room = room_for(schema.file.max_gib)
     room.check_left(path)
     match file_format(path, schema):
         case "csv":
-            tables = _csv_tables(path, schema, wanted)
+            tables = _csv_tables(path, schema, wanted, check)
         case "parquet":
-            most = None if sampled else room
-            tables = _parquet_tables(path, schema, wanted, most)
+            most = None if sampled or unlabelled else room
+            tables = _parquet_tables(path, schema, wanted, most, check)
         case _:
-            tables = _npz_tables(path, schema, wanted, room)
+            tables = _npz_tables(path, schema, wanted, room, check)
     rows = size = 0
     for table in tables:
         room.check_left(path)
         rows += table.rows
         size += table.size
-        if sampled:
+        if unlabelled:
+            room.check_records(table.rows, features=schema.dimension, path=path)
+        elif sampled:
             room.check_bytes(size, path=path)
         else:
             room.check_records(rows, features=schema.dimension, path=path)
@@ -100,10 +112,29 @@ def read_tables(
         raise DataError("at least one record", "none", path=path)
 
 
-def _check_names(path: str | Path, names: list[str], schema: Schema) -> None:
+CheckNames = Callable[[str | Path, list[str], Schema], None]
+
+
+def _check_wanted(wanted: list[str]) -> CheckNames:
+    """Whether a file has the columns that are wanted, whatever else it has."""
+
+    def check(path: str | Path, names: list[str], schema: Schema) -> None:
+        del schema
+        _check_once(path, names)
+        if missing := [name for name in wanted if name not in names]:
+            raise DataError("the columns that the model reads", f"no column {missing}", path=path)
+
+    return check
+
+
+def _check_once(path: str | Path, names: list[str]) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise DataError("every column name once", f"{twice} more than once", path=path)
+
+
+def _check_names(path: str | Path, names: list[str], schema: Schema) -> None:
+    _check_once(path, names)
     missing = [name for name in schema.columns if name not in names]
     extra = [name for name in names if name not in schema.columns]
     if missing or extra:
@@ -175,11 +206,16 @@ def _cells(batch: CsvBatch, names: list[str]) -> pl.DataFrame:
     return pl.DataFrame(dict(zip(names, columns, strict=True)), types)
 
 
-def _csv_tables(path: str | Path, schema: Schema, wanted: list[str]) -> Iterator[Table]:
+def _csv_tables(
+    path: str | Path, schema: Schema, wanted: list[str], check: CheckNames
+) -> Iterator[Table]:
     def choose(header: list[str] | None, width: int) -> list[str]:
         if header is None:
-            return list(schema.columns)
-        _check_names(path, header, schema)
+            columns = list(schema.columns)
+            if width == len(columns) - 1 and schema.label_column not in wanted:
+                columns.remove(schema.label_column)
+            return columns
+        check(path, header, schema)
         return header
 
     for batch, frame in csv_tables(path, schema.file, choose):
@@ -196,10 +232,10 @@ def _csv_tables(path: str | Path, schema: Schema, wanted: list[str]) -> Iterator
 
 
 def _parquet_tables(
-    path: str | Path, schema: Schema, wanted: list[str], room: Room | None
+    path: str | Path, schema: Schema, wanted: list[str], room: Room | None, check: CheckNames
 ) -> Iterator[Table]:
     def choose(names: list[str], rows: int) -> list[str]:
-        _check_names(path, names, schema)
+        check(path, names, schema)
         if room is not None:
             room.check_records(rows, features=schema.dimension, path=path)
         return wanted
@@ -249,9 +285,11 @@ def parquet_frames(
         raise DataError("a Parquet file", got, path=path) from error
 
 
-def _npz_tables(path: str | Path, schema: Schema, wanted: list[str], room: Room) -> Iterator[Table]:
+def _npz_tables(
+    path: str | Path, schema: Schema, wanted: list[str], room: Room, check: CheckNames
+) -> Iterator[Table]:
     def choose(names: list[str]) -> list[str]:
-        _check_names(path, names, schema)
+        check(path, names, schema)
         return wanted
 
     table = table_of(read_arrays(path, choose, room), schema, path=path)

@@ -50,6 +50,7 @@ __all__ = [
     "Records",
     "as_classes",
     "check_label",
+    "encoded",
     "find_party_files",
     "read_party_files",
     "read_records",
@@ -261,7 +262,14 @@ def _join(parts: list[Records]) -> Records:
     )
 
 
-def _encode(table: Table, schema: Schema, model_kind: str, group_column: str | None) -> Records:
+def encoded(table: Table, schema: Schema) -> tuple[NDArray[np.float64], dict[str, int]]:
+    """`[N, p]` the features of a table's rows, and how many values of a column were clamped.
+
+    Needs no label: a row to predict is read as one to learn from.
+
+    Raises:
+        DataError: a cell that isn't what the schema says.
+    """
     clamped: dict[str, int] = {}
     values: list[tuple[int, NumericColumn | ArrayColumn | CategoricalColumn, NDArray[Any]]] = []
     begin = 0
@@ -283,17 +291,20 @@ def _encode(table: Table, schema: Schema, model_kind: str, group_column: str | N
             if isinstance(column, CategoricalColumn):
                 chunk[np.arange(len(chunk)), at + cells[rows]] = 1.0
             else:
-                encoded = column.encode(cells[rows].astype(np.float64))
-                chunk[:, at : at + column.width] = encoded.reshape(len(chunk), column.width)
+                encoded_cells = column.encode(cells[rows].astype(np.float64))
+                width = column.width
+                chunk[:, at : at + width] = encoded_cells.reshape(len(chunk), width)
         schema.scale_rows(chunk)
-    groups = None
-    if group_column is not None:
-        groups = group_texts(table, group_column)
+    return features, clamped
+
+
+def _encode(table: Table, schema: Schema, model_kind: str, group_column: str | None) -> Records:
+    features, clamped = encoded(table, schema)
     return Records(
         features=features,
         labels=LABEL_READERS[model_kind](table, schema),
         feature_names=schema.feature_names,
-        groups=groups,
+        groups=None if group_column is None else group_texts(table, group_column),
         clamped=clamped,
     )
 

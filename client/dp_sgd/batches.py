@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from parley.privacy.sampling.stream import NoiseStream
 
-__all__ = ["PaddedBatches", "padded_batches", "poisson_batch"]
+__all__ = ["PaddedBatches", "padded_batches", "party_batches", "poisson_batch"]
 
 
 def poisson_batch(records: int, rate: float, stream: NoiseStream) -> NDArray[np.int64]:
@@ -29,6 +29,14 @@ def _drawn(records: int, rate: float, stream: NoiseStream) -> NDArray[np.bool_]:
         return np.ones(records, dtype=np.bool_)
     halves = stream.words(-(-records // 2)).view(np.uint32)[:records]
     return halves < np.uint32(math.floor(rate * 2**32))
+
+
+def party_batches(
+    offsets: NDArray[np.int64], rate: float, stream: NoiseStream
+) -> list[NDArray[np.int64]]:
+    """The batch of every party, places among all N records; party j has `offsets[j]` and on."""
+    chosen = poisson_batch(int(offsets[-1]), rate, stream)
+    return np.split(chosen, np.searchsorted(chosen, offsets[1:-1]))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,14 +32,17 @@ is added to the sum, as it is stored.
 
 The clip aims a little below C (`MARGIN`): what rounding adds, of the norms, of the sum and of the
 grid it is put on afterwards, stays within C. Of the norms this is proved in both precisions; of a
-sum of b clipped gradients, within γ_b·b·C, in float64 (b ≤ 10⁶), and measured in float32.
+sum of b clipped gradients, within γ_b·b·C, in float64 (b ≤ 10⁶). In float32 it does
+not hold at every θ: where terms cancel to the last bit, batches of two sizes round the others'
+gradients in two ways, and a record taken away from four moved a sum by 2.65 C (AVX2). Padded to one
+shape, or in a loop, it moved it by at most C.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -48,11 +51,13 @@ from parley.client.dp_sgd.clip_factors import MARGIN, clip_factors, counted
 
 __all__ = [
     "WAYS",
+    "Clipped",
     "Way",
     "check_apart",
     "clip_slack",
     "ghost",
     "ghost_layers",
+    "ghost_parts",
     "layer_parts",
     "loop",
     "losses",
@@ -65,8 +70,14 @@ __all__ = [
 _WRITTEN_AT_ONCE: Final = 1 << 25
 """Values of written-out gradients of one layer that are held at once; more are computed twice."""
 
-Way = Callable[[nn.Module, Tensor, Tensor, float], tuple[Tensor, Tensor]]
-"""`(network, x [b, p], y [b], clip) -> (s [d], norms [b])`, d in the order of `trainable`."""
+
+class Way(Protocol):
+    """`(network, x [b, p], y [b], clip) -> (s [d], norms [b])`, d in the order of `trainable`."""
+
+    def __call__(
+        self, network: nn.Module, x: Tensor, y: Tensor, clip: float, mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """`mask` `[b]` is 1 for a record and 0 for a row that is only worked on; None: all 1."""
 
 
 def trainable(network: nn.Module) -> dict[str, nn.Parameter]:
@@ -94,10 +105,12 @@ def clip_slack(network: nn.Module) -> float:
     return max(1.0, (1 + roundings * unit) * (1 - MARGIN / 4))
 
 
-def plain_sum(network: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-    """`[d]` the sum of the batch's gradients, none clipped."""
+def plain_sum(network: nn.Module, x: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
+    """`[d]` the sum of the batch's gradients, none clipped; `mask` as in `Way`."""
     parameters = list(trainable(network).values())
-    gradients = torch.autograd.grad(losses(network(x), y).sum(), parameters, allow_unused=True)
+    each = losses(network(x), y)
+    total = (each if mask is None else each * mask).sum()
+    gradients = torch.autograd.grad(total, parameters, allow_unused=True)
     return torch.cat(
         [
             (torch.zeros_like(p) if g is None else g).reshape(-1)
@@ -155,12 +168,57 @@ def check_apart(layer: nn.Module, inputs: Tensor, output: Tensor, records: int) 
         )
 
 
-def ghost(network: nn.Module, x: Tensor, y: Tensor, clip: float) -> tuple[Tensor, Tensor]:
+def ghost(
+    network: nn.Module, x: Tensor, y: Tensor, clip: float, mask: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Ghost clipping of one network on one batch; see `Way`.
 
     Raises:
         ValueError: a layer it does not know, one that is used twice, or one that does not see the
             batch's records in its first axis.
+    """
+    clipped = ghost_parts(network, x, y, clip, mask)
+    with torch.no_grad():
+        total = clipped.norms.new_zeros(sum(p.numel() for p in trainable(network).values()))
+        clipped.add_to(total)
+    return total, clipped.norms
+
+
+@dataclass(frozen=True)
+class Clipped:
+    """A batch after one forward and backward pass: all that its clipped sums are made of.
+
+    Attributes:
+        parts: of every layer, in the order of θ; None for one that the forward pass leaves out.
+        factors: `[b]` that each record's gradient is multiplied by.
+        norms: `[b]`.
+    """
+
+    parts: dict[nn.Module, _Rows | _Places | None]
+    factors: Tensor
+    norms: Tensor
+
+    def add_to(self, total: Tensor, first: int = 0, last: int | None = None) -> None:
+        """Adds the clipped sum of the batch, or of its records `first` to `last` − 1, to `[d]`."""
+        rows = slice(first, len(self.factors) if last is None else last)
+        factors = self.factors[rows]
+        whole, at = len(factors) == len(self.factors), 0
+        for layer, part in self.parts.items():
+            if part is None:
+                at += sum(p.numel() for p in layer.parameters())
+                continue
+            for own in (part if whole else part.rows(rows)).sums(factors):
+                total[at : at + own.numel()].add_(own.reshape(-1))
+                at += own.numel()
+
+
+def ghost_parts(
+    network: nn.Module, x: Tensor, y: Tensor, clip: float, mask: Tensor | None = None
+) -> Clipped:
+    """What ghost clipping knows of a batch after its one pass; see `ghost`.
+
+    Raises:
+        ValueError: see `ghost`.
     """
     layers = ghost_layers(network)
     if layers is None:
@@ -193,15 +251,11 @@ def ghost(network: nn.Module, x: Tensor, y: Tensor, clip: float) -> tuple[Tensor
         factors = clip_factors(norms, clip)
         if _drops(factors):
             parts = {layer: part and part.counted(factors) for layer, part in parts.items()}
-        total = torch.cat(
-            [
-                torch.cat([own.reshape(-1) for own in part.sums(factors)])
-                if part is not None
-                else norms.new_zeros(sum(p.numel() for p in layer.parameters()))
-                for layer, part in parts.items()
-            ]
-        )
-    return total, norms
+    return Clipped(parts=parts, factors=_masked(factors, mask), norms=norms)
+
+
+def _masked(factors: Tensor, mask: Tensor | None) -> Tensor:
+    return factors if mask is None else factors * mask
 
 
 def _drops(factors: Tensor) -> bool:
@@ -232,6 +286,9 @@ class _Rows:
             self, inputs=counted(self.inputs, factors), backward=counted(self.backward, factors)
         )
 
+    def rows(self, rows: slice) -> _Rows:
+        return replace(self, inputs=self.inputs[rows], backward=self.backward[rows])
+
     def squared_norms(self) -> Tensor:
         # A factor whose squares underflowed is magnified by the other: η for each of its squares.
         least = torch.finfo(self.inputs.dtype).tiny
@@ -257,6 +314,13 @@ class _Places:
         return replace(
             self, inputs=counted(self.inputs, factors), backward=counted(self.backward, factors)
         )
+
+    def rows(self, rows: slice) -> _Places:
+        part = replace(self, inputs=self.inputs[rows], backward=self.backward[rows])
+        kept: Tensor | None = self.__dict__.get("kept")
+        if kept is not None:  # the numbers whose norms were taken
+            part.__dict__["kept"] = kept[rows]
+        return part
 
     def squared_norms(self) -> Tensor:
         squares = torch.cat([_squared_norms(written) for _, written in self._written()])
@@ -306,7 +370,9 @@ def layer_parts(layer: nn.Module, inputs: Tensor, backward: Tensor) -> _Rows | _
 # --- written out ---------------------------------------------------------------------------------
 
 
-def vmap(network: nn.Module, x: Tensor, y: Tensor, clip: float) -> tuple[Tensor, Tensor]:
+def vmap(
+    network: nn.Module, x: Tensor, y: Tensor, clip: float, mask: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Every record's gradient by vmap(grad), written out `[b, d]`; see `Way`."""
     named = {name: parameter.detach() for name, parameter in trainable(network).items()}
 
@@ -315,10 +381,12 @@ def vmap(network: nn.Module, x: Tensor, y: Tensor, clip: float) -> tuple[Tensor,
         return losses(outputs, label.unsqueeze(0)).sum()
 
     each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))(named, x, y)
-    return _clipped(network, [each[name] for name in named], clip)
+    return _clipped(network, [each[name] for name in named], clip, mask)
 
 
-def opacus(network: nn.Module, x: Tensor, y: Tensor, clip: float) -> tuple[Tensor, Tensor]:
+def opacus(
+    network: nn.Module, x: Tensor, y: Tensor, clip: float, mask: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Every record's gradient by Opacus's GradSampleModule, written out; see `Way`.
 
     Raises:
@@ -339,7 +407,7 @@ def opacus(network: nn.Module, x: Tensor, y: Tensor, clip: float) -> tuple[Tenso
         shapes = [tuple(getattr(gradient, "shape", ())) for gradient in gradients]
         if shapes != [(len(x), *parameter.shape) for parameter in parameters]:
             raise ValueError(f"Expected gradients of {len(x)} records, got other shapes.")
-        return _clipped(network, gradients, clip)
+        return _clipped(network, gradients, clip, mask)
     finally:
         sampled.zero_grad(set_to_none=True)
         sampled.remove_hooks()
@@ -348,7 +416,9 @@ def opacus(network: nn.Module, x: Tensor, y: Tensor, clip: float) -> tuple[Tenso
             parameter.__dict__.pop("grad_sample", None)
 
 
-def loop(network: nn.Module, x: Tensor, y: Tensor, clip: float) -> tuple[Tensor, Tensor]:
+def loop(
+    network: nn.Module, x: Tensor, y: Tensor, clip: float, mask: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Every record's gradient by a backward pass of its own, written out; see `Way`."""
     parameters = list(trainable(network).values())
     each: list[list[Tensor]] = [[] for _ in parameters]
@@ -362,10 +432,12 @@ def loop(network: nn.Module, x: Tensor, y: Tensor, clip: float) -> tuple[Tensor,
         torch.stack(own) if own else x.new_zeros(shape)
         for own, shape in zip(each, shapes, strict=True)
     ]
-    return _clipped(network, stacked, clip)
+    return _clipped(network, stacked, clip, mask)
 
 
-def _clipped(network: nn.Module, each: Sequence[Any], clip: float) -> tuple[Tensor, Tensor]:
+def _clipped(
+    network: nn.Module, each: Sequence[Any], clip: float, mask: Tensor | None
+) -> tuple[Tensor, Tensor]:
     with torch.no_grad():
         squares = [_squared_norms(gradient) for gradient in each]
         norms = torch.stack(squares).sum(0).sqrt() * clip_slack(network)
@@ -373,6 +445,7 @@ def _clipped(network: nn.Module, each: Sequence[Any], clip: float) -> tuple[Tens
         rows = [gradient.flatten(1) for gradient in each]
         if _drops(factors):
             rows = [counted(row, factors) for row in rows]
+        factors = _masked(factors, mask)
         return torch.cat([factors @ row for row in rows]), norms
 
 

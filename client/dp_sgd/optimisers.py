@@ -1,16 +1,22 @@
-"""A party's optimiser of a round: post-processing of its noisy gradients."""
+"""Optimisers: post-processing of noisy gradients, in a party for a round, or at the server.
+
+`Optimiser` works in place on a party's parameters and begins anew every round; `stepped` goes from
+state to state, for a run's own.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 if TYPE_CHECKING:
     from parley.client.dp_sgd.training import LocalTraining
 
-__all__ = ["Optimiser"]
+__all__ = ["Optimiser", "stepped"]
 
 
 @dataclass
@@ -45,3 +51,29 @@ class Optimiser:
         mean = self.first / (1 - 0.9**self.count)
         root = (self.second / (1 - 0.999**self.count)).sqrt_().add_(1e-8)
         theta.addcdiv_(mean, root, value=-config.learning_rate)
+
+
+def stepped(
+    state: dict[str, NDArray[np.float64]], gradient: NDArray[np.float64], config: LocalTraining
+) -> dict[str, NDArray[np.float64]]:
+    """The state after one step along `gradient` `[d]`: the same formulas as `Optimiser`.
+
+    Args:
+        state: `theta`, `round` (steps done), and the moments that the optimiser has: `first` with
+            momentum or adam, `second` with adam.
+    """
+    done, rate = state["round"] + 1, config.learning_rate
+    moments: dict[str, NDArray[np.float64]] = {}
+    if config.optimiser == "adam":
+        count = float(done[0])
+        first = state["first"] + 0.1 * (gradient - state["first"])
+        second = state["second"] + 0.001 * (gradient**2 - state["second"])
+        root = np.sqrt(second / (1 - 0.999**count)) + 1e-8
+        step = first / (1 - 0.9**count) / root
+        moments = {"first": first, "second": second}
+    elif config.momentum:
+        step = config.momentum * state["first"] + gradient
+        moments = {"first": step}
+    else:
+        step = gradient
+    return {**state, **moments, "theta": state["theta"] - rate * step, "round": done}

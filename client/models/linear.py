@@ -7,7 +7,7 @@ regularised intercept: `prepare_rows` sees to both.
 
     >>> import numpy as np
     >>> from parley.client.data.block import PartyBlock
-    >>> model = LinearModel(kind=Logistic(), features=2)
+    >>> model = LinearModel(loss=Logistic(), features=2)
     >>> x = prepare_rows(np.array([[3.0, 4.0], [0.6, 0.0]]), intercept=False)
     >>> x.tolist()
     [[0.6, 0.8], [0.6, 0.0]]
@@ -92,14 +92,14 @@ class LinearModel:
     """A loss over margins θ·x.
 
     Attributes:
-        kind: one of `LOSSES`, with its parameters.
+        loss: one of `LOSSES`, with its parameters.
         features: p, columns of a prepared row (the intercept's among them).
 
     Raises:
         ValueError: features < 1.
     """
 
-    kind: Loss
+    loss: Loss
     features: int
 
     def __post_init__(self) -> None:
@@ -107,28 +107,33 @@ class LinearModel:
             raise ValueError(f"Expected features >= 1, got {self.features}.")
 
     @property
+    def classes(self) -> int:
+        """K of the labels as they are stored; 0 for −1/+1 and targets."""
+        return int(getattr(self.loss, "classes", 0))
+
+    @property
     def dimension(self) -> int:
         """d = p, or K·p: softmax's θ is `[K, p]`, flattened."""
-        return self.kind.outputs * self.features
+        return self.loss.outputs * self.features
 
     @property
     def lipschitz(self) -> float:
         """G of the data loss on the unit ball."""
-        return self.kind.lipschitz
+        return self.loss.lipschitz
 
     @property
     def smoothness(self) -> float:
         """L_s of the data loss on the unit ball."""
-        return self.kind.smoothness
+        return self.loss.smoothness
 
     @property
     def metric_name(self) -> str:
         """What `metric` returns: "accuracy", or "r2" for ridge."""
-        return self.kind.metric_name
+        return self.loss.metric_name
 
     def project(self, theta: Array) -> Array:
         """The nearest θ, `[d]` or `[B, d]`, for which G holds: ridge's ball ‖θ‖₂ ≤ R."""
-        radius = self.kind.theta_radius
+        radius = self.loss.theta_radius
         if np.isinf(radius):
             return theta
         norms = np.sqrt(np.vecdot(theta, theta))[..., None]
@@ -141,7 +146,7 @@ class LinearModel:
         `[n, p]` rows may each have a θ of their own, `[n, d]`, where there is one output. A row's
         bits depend on that row alone (one output), or on its party's rows (softmax).
         """
-        if self.kind.outputs == 1:
+        if self.loss.outputs == 1:
             if theta.ndim == rows.ndim - 1 > 1:
                 theta = theta[..., None, :]
             # Measured: one dot product a row streams fresh memory twice as fast as a batched
@@ -149,12 +154,12 @@ class LinearModel:
             if rows.dtype == np.float32:
                 return np.asarray(np.einsum("...p,...p->...", rows, theta))
             return np.asarray(np.vecdot(rows, theta))
-        classes = theta.reshape(*theta.shape[:-1], self.kind.outputs, self.features)
+        classes = theta.reshape(*theta.shape[:-1], self.loss.outputs, self.features)
         return np.asarray(np.matmul(rows, classes.swapaxes(-1, -2)))
 
     def pull_back(self, slopes: Array, rows: Array) -> Array:
         """Σ_i slope_i·x_i over rows `[…, n, p]`, slopes shaped as margins: `[…, d]`."""
-        by_output = slopes[..., None, :] if self.kind.outputs == 1 else slopes.swapaxes(-1, -2)
+        by_output = slopes[..., None, :] if self.loss.outputs == 1 else slopes.swapaxes(-1, -2)
         total: Array = np.matmul(by_output, rows)
         return total.reshape(*total.shape[:-2], self.dimension)
 
@@ -211,15 +216,15 @@ class LinearModel:
                 )
                 labels = _as(block.labels[rows], margins)
                 if losses is None:
-                    slopes = self.kind.slope(margins, labels)
+                    slopes = self.loss.slope(margins, labels)
                 else:
-                    values, slopes = self.kind.value_and_slope(margins, labels)
+                    values, slopes = self.loss.value_and_slope(margins, labels)
                     losses[first:last] = np.add.reduceat(values, starts)
             drop_broken_rows(slopes)
             if clip is not None:
                 # The smallest normal number for each square that may have underflowed.
                 lost = x.shape[1] * np.finfo(x.dtype).tiny
-                norms = self.kind.slope_norm(slopes) * np.sqrt(np.vecdot(x, x) + lost)
+                norms = self.loss.slope_norm(slopes) * np.sqrt(np.vecdot(x, x) + lost)
                 factor = clip / np.maximum(norms, clip)
                 slopes *= factor if slopes.ndim == 1 else factor[:, None]
             if alike is not None:
@@ -245,7 +250,7 @@ class LinearModel:
         if alike is not None:
             margins = self.margins(theta, x.reshape(-1, alike, x.shape[1]))
             return margins.reshape(len(x), *margins.shape[2:])
-        if self.kind.outputs == 1:
+        if self.loss.outputs == 1:
             return self.margins(theta if theta.ndim == 1 else np.repeat(theta, sizes, axis=0), x)
         each = np.broadcast_to(theta, (len(sizes), self.dimension))
         ends = np.cumsum(sizes)
@@ -262,7 +267,7 @@ class LinearModel:
             raise ValueError(f"Expected theta of {self.dimension} entries, got {theta.shape}.")
 
     def evaluate(
-        self, theta: Array, features: Array, labels: NDArray[Any], lam: float
+        self, theta: Array, features: Array, labels: NDArray[Any], lambda_: float
     ) -> tuple[float, float]:
         """Regularised mean loss and metric over records, in one pass.
 
@@ -270,7 +275,7 @@ class LinearModel:
             theta: `[d]`.
             features: `[N, p]` prepared rows.
             labels: `[N]`.
-            lam: λ of (λ/2)‖θ‖₂².
+            lambda_: λ of (λ/2)‖θ‖₂².
 
         Returns:
             (mean loss + (λ/2)‖θ‖₂², accuracy; R² for ridge).
@@ -281,26 +286,22 @@ class LinearModel:
         def measure(first: int, last: int) -> tuple[float, float]:
             margins = self.margins(local, features[first:last])
             own = _as(labels[first:last], margins)
-            values = self.kind.value_and_slope(margins, own)[0]
-            return float(values.sum(dtype=np.float64)), self.kind.score(margins, own)
+            values = self.loss.value_and_slope(margins, own)[0]
+            return float(values.sum(dtype=np.float64)), self.loss.score(margins, own)
 
         count = len(features)
         rows = self._chunk_rows(features)
         ranges = [(begin, min(begin + rows, count)) for begin in range(0, count, rows)]
         parts = np.sum(for_each_chunk(measure, ranges), axis=0)
-        loss = parts[0] / count + lam / 2 * float(np.vdot(theta, theta))
-        if self.kind.metric_name == "accuracy":
+        loss = parts[0] / count + lambda_ / 2 * float(np.vdot(theta, theta))
+        if self.loss.metric_name == "accuracy":
             return float(loss), float(parts[1] / count)
         spread = float(np.square(labels - labels.mean(dtype=np.float64)).sum(dtype=np.float64))
         return float(loss), float(1 - parts[1] / spread) if spread else float("nan")
 
-    def loss(self, theta: Array, features: Array, labels: NDArray[Any], lam: float = 0.0) -> float:
-        """Mean data loss over records `[N, p]`, plus (λ/2)‖θ‖₂²."""
-        return self.evaluate(theta, features, labels, lam)[0]
-
     def check_labels(self, labels: NDArray[Any]) -> None:
         """Raise ValueError unless every label is one that the loss is defined for."""
-        self.kind.check_labels(labels)
+        self.loss.check_labels(labels)
 
     def metric(self, theta: Array, features: Array, labels: NDArray[Any]) -> float:
         """Accuracy; for ridge R² (NaN where all labels are equal)."""
@@ -309,7 +310,7 @@ class LinearModel:
     def predict(self, theta: Array, features: Array) -> NDArray[Any]:
         """Predicted labels `[N]` of prepared rows: −1/+1, classes, or real values (ridge)."""
         self._check(theta, features)
-        return self.kind.predict(
+        return self.loss.predict(
             self.margins(np.ascontiguousarray(theta, features.dtype), features)
         )
 

@@ -27,7 +27,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["LOSSES", "Array", "HuberSVM", "Logistic", "Loss", "Softmax", "SquaredLoss"]
+__all__ = ["LOSSES", "Array", "HuberSVM", "Logistic", "Loss", "Softmax", "SquaredLoss", "softmax"]
 
 Array = NDArray[np.floating[Any]]
 
@@ -81,6 +81,11 @@ class Loss(ABC):
     def predict(self, margins: Array) -> NDArray[Any]:
         """Predicted label of each record `[…]`."""
 
+    def chances(self, margins: Array) -> Array | None:
+        """Probabilities `[…, K]` of the labels, −1's before +1's; None: margins only rank."""
+        del margins
+        return None
+
     def bounded(self, labels: NDArray[Any]) -> NDArray[Any]:
         """`labels`, each brought within what G presumes by itself; only ridge presumes a bound."""
         return labels
@@ -108,6 +113,12 @@ class Loss(ABC):
     def score(self, margins: Array, labels: NDArray[Any]) -> float:
         """Sum over records of what `metric_name` averages: hits, or squared errors."""
         return float(np.count_nonzero(self.predict(margins) == labels))
+
+
+def softmax(scores: Array) -> Array:
+    """e^z over its sum along the last axis, which neither overflows nor divides by zero."""
+    shares = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return np.asarray(shares / shares.sum(axis=-1, keepdims=True))
 
 
 def _signed(labels: NDArray[Any]) -> None:
@@ -168,6 +179,12 @@ class Logistic(Loss):
     def predict(self, margins: Array) -> NDArray[Any]:
         """The sign of the margin, +1 at zero."""
         return _sign(margins)
+
+    def chances(self, margins: Array) -> Array:
+        """1/(1 + e^z) and 1/(1 + e^(−z))."""
+        small = np.exp(-np.abs(margins))
+        positive = np.where(margins >= 0, 1 / (1 + small), small / (1 + small))
+        return np.stack([1 - positive, positive], axis=-1)
 
     def nearest(self, labels: NDArray[Any]) -> NDArray[Any]:
         """+1 above 0, else −1."""
@@ -367,6 +384,10 @@ class Softmax(Loss):
     def predict(self, margins: Array) -> NDArray[Any]:
         """The class with the largest margin."""
         return np.asarray(margins.argmax(axis=-1))
+
+    def chances(self, margins: Array) -> Array:
+        """e^z, divided by its sum over the classes."""
+        return softmax(margins)
 
     def nearest(self, labels: NDArray[Any]) -> NDArray[Any]:
         """Rounded, and clamped to 0..K−1."""

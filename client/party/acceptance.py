@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from parley.client.algorithms.base import FederatedAlgorithm, State
-from parley.client.algorithms.registry import for_party
 from parley.client.contract.agreement import Agreement
 from parley.client.contract.protocol import Reason
 from parley.client.party.consent import Consent, Declined
@@ -44,7 +43,6 @@ def accept(
     consent: Consent,
     agreement: Agreement,
     *,
-    index: int,
     holding_of: Callable[[Agreement], Holding],
 ) -> Accepted:
     """Policy, then the task, then what only this party's facts can tell.
@@ -52,14 +50,13 @@ def accept(
     Args:
         consent: the policy.
         agreement: for a run, or for a round of it.
-        index: the party's own, for what it draws from a simulation's seed.
         holding_of: reads the records that an agreement names.
 
     Raises:
         Declined: the first thing that is not accepted.
     """
     check_plan(consent, agreement)
-    algorithm = for_party(task_of(consent, agreement.task), index)
+    algorithm = task_of(consent, agreement.task)
     kind = accepted_kind(consent, algorithm.kind)
     components = components_from(agreement)
     check_components(agreement.task, given=components is not None)
@@ -75,7 +72,9 @@ def accept(
         records=holding.records,
     )
     if held.schema != agreement.schema:
-        raise Declined(Reason.SCHEMA, f"Expected the schema {held.schema}, got another.")
+        raise Declined(
+            Reason.SCHEMA, f"Expected the schema {held.schema}, got {agreement.schema!r:.80}."
+        )
     state: State = {}
     if agreement.serial:
         state = state_from(agreement.state, algorithm)

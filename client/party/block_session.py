@@ -1,4 +1,4 @@
-"""The party: it checks what a round would release, computes, weighs and encodes.
+"""The party: it checks what a round would release, computes, weighs, encodes and adds its share.
 
 A session serves a block of B parties at once; a real process has B = 1. Nothing is computed for a
 party that refuses the plan, and its refusal is a reason, never data.
@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.base import FederatedAlgorithm, State
+from parley.client.algorithms.base import FederatedAlgorithm, State, SummedAtOnce
 from parley.client.contract.plan import ReleasePlan
 from parley.client.data.block import PartyBlock
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.sampling.randomness import Randomness
 from parley.secure_agg.primitives import digest
 
 __all__ = ["Answer", "PartyPolicy", "PartySession"]
@@ -49,7 +50,7 @@ class Answer:
     """What a block of parties answers to one plan.
 
     Attributes:
-        encoded: `[B, d]` ring elements; rows of parties in `refused` are zero and not to be used.
+        encoded: `[B, d]` ring elements; rows of parties in `refused` are not to be used.
         weights: `[B]` public weights.
         refused: party index → reason, by the plan and public facts alone.
         failed: parties whose computation gave nothing that may be released. Whether one failed
@@ -66,6 +67,21 @@ class Answer:
 
 
 @dataclass
+class _Given:
+    """What a block gave to one release so far: `parties` [B] did.
+
+    Attributes:
+        to: the plan, and whether shares of noise were left to a dealer.
+    """
+
+    to: tuple[ReleasePlan, bool]
+    encoded: NDArray[np.unsignedinteger[Any]]
+    parties: NDArray[np.bool_]
+    failed: set[int] = field(default_factory=set)
+    digests: dict[int, bytes] = field(default_factory=dict)
+
+
+@dataclass
 class PartySession:
     """A block of parties through one run.
 
@@ -73,15 +89,17 @@ class PartySession:
         block: their records.
         algorithm: what they compute.
         policy: what they accept (the same for every party of a simulated block).
+        randomness: what they draw from.
         before: what the plan's primary unit was charged before the first round of this run's plan.
         answered: `[B]` how many releases each party has computed for; each is charged whether or
-            not its sum was ever opened.
+            not its sum was ever opened, and whole, however many of its sums a party is in.
         digesting: whether answers tell digests of the parties' values, as a real party's do.
     """
 
     block: PartyBlock
     algorithm: FederatedAlgorithm
     policy: PartyPolicy
+    randomness: Randomness
     before: Composition = field(default_factory=Composition.empty)
     answered: NDArray[np.int64] = field(init=False)
     digesting: bool = False
@@ -90,54 +108,119 @@ class PartySession:
         self.algorithm.model.check_labels(self.block.labels)
         self.answered = np.zeros(self.block.parties, dtype=np.int64)
         self._affordable: tuple[str, int] = ("", 0)
+        self._given: _Given | None = None
+        self._charged_for = np.full(self.block.parties, -1, dtype=np.int64)
 
     def answer(
-        self, plan: ReleasePlan, state: State, *, declining: NDArray[np.int64] | None = None
+        self,
+        plan: ReleasePlan,
+        state: State,
+        *,
+        declining: NDArray[np.int64] | None = None,
+        dealt: bool = False,
     ) -> Answer:
         """Checks the plan for every party, computes for those that accept it, and encodes.
 
+        With noise in shares a round that is asked for again gets the very same vectors: the same
+        gradient under another share would be a release of its own.
+
         Args:
             declining: parties that will not take part this time, whatever the plan says.
+            dealt: no shares are added here: a simulation's dealer adds them to the sum, in one.
 
         Raises:
             EncodingError: a value that is not finite or beyond the plan's bound: a bug or a
                 broken model, never silently wrapped.
+            ValueError: a seed, for a plan that is not seeded.
         """
+        self.randomness.check(seeded=plan.seeded)
+        given = self._given_so_far(plan, dealt)
         refused = self._refusals(plan)
         if declining is not None:
             refused |= dict.fromkeys(declining.tolist(), "declined")
         weights = self._weights(plan)
         accepts = np.ones(self.block.parties, dtype=bool)
         accepts[list(refused)] = False
-        willing = np.flatnonzero(accepts)
-        dtype = plan.encoding.dtype
-        failed: tuple[int, ...] = ()
-        digests: dict[int, bytes] = {}
-        encoded = np.zeros((self.block.parties, plan.dimension), dtype=dtype)
+        willing = np.flatnonzero(accepts & ~given.parties)
         if willing.size:
             whole = willing.size == self.block.parties
             block = self.block if whole else self.block.take(willing)
-            contribution = self.algorithm.local(state, block, plan)
-            failed = tuple(int(willing[row]) for row in contribution.failed)
-            self.answered[willing] += 1
+            contribution = self.algorithm.local(state, block, plan, self.randomness)
+            given.failed.update(int(willing[row]) for row in contribution.failed)
+            given.parties[willing] = True
+            self.answered[willing] += self._charged_for[willing] != plan.round_number
+            self._charged_for[willing] = plan.round_number
             values = contribution.values
             if self.digesting:
-                digests = {
+                given.digests |= {
                     int(party): digest(b"parley/values", str(row.dtype).encode(), row.tobytes())
                     for party, row in zip(willing, values, strict=True)
                 }
             if plan.weights == "size":
                 values = values * weights[willing, None]
-            if whole and not failed:
-                encoded = plan.encoding.encode(values)
+            if whole and not contribution.failed:
+                given.encoded = self._encoded(plan, values, willing, dealt)
             else:
                 kept = np.ones(willing.size, dtype=bool)
                 kept[list(contribution.failed)] = False
                 if kept.any():
-                    encoded[willing[kept]] = plan.encoding.encode(values[kept])
+                    rows = willing[kept]
+                    given.encoded[rows] = self._encoded(plan, values[kept], rows, dealt)
         return Answer(
-            encoded=encoded, weights=weights, refused=refused, failed=failed, digests=digests
+            encoded=given.encoded,
+            weights=weights,
+            refused=refused,
+            failed=tuple(sorted(given.failed - set(refused))),
+            digests=given.digests,
         )
+
+    def whole(self, plan: ReleasePlan, state: State) -> NDArray[np.unsignedinteger[Any]] | None:
+        """`[d]` the sum of all parties' contributions, without any of them; None where not all do.
+
+        For a simulation that deals the noise, whose law is that of the sum alone: Σ is rounded to
+        the grid once, where every contribution would be.
+        """
+        if not isinstance(self.algorithm, SummedAtOnce) or self._refusals(plan):
+            return None
+        self.randomness.check(seeded=plan.seeded)
+        values = self.algorithm.whole(state, self.block, plan, self.randomness)
+        if values is None:
+            return None
+        self.answered += self._charged_for != plan.round_number
+        self._charged_for[:] = plan.round_number
+        encoding = replace(plan.encoding, bound=plan.encoding.bound * plan.parties)
+        whole: NDArray[np.unsignedinteger[Any]] = encoding.encode(values[None])[0]
+        return whole
+
+    def _given_so_far(self, plan: ReleasePlan, dealt: bool) -> _Given:
+        """What a round with noise in shares was answered with already; else nothing."""
+        kept = self._given
+        if kept is None or plan.shared is None or kept.to != (plan, dealt):
+            self._given = None  # what was given before is let go of before more is made
+            shape = (self.block.parties, plan.dimension)
+            kept = self._given = _Given(
+                to=(plan, dealt),
+                encoded=np.zeros(shape, dtype=plan.encoding.dtype),
+                parties=np.zeros(self.block.parties, dtype=bool),
+            )
+        return kept
+
+    def _encoded(
+        self,
+        plan: ReleasePlan,
+        values: NDArray[np.floating],
+        parties: NDArray[np.int64],
+        dealt: bool,
+    ) -> NDArray[np.unsignedinteger[Any]]:
+        """Ring elements of these parties' values, with a share of the noise if the plan has any."""
+        if plan.shared is None or dealt:
+            return plan.encoding.encode(values)
+        number, step = plan.round_number, plan.step
+        if self.randomness.seeded:  # by party: as each of them would draw by itself
+            streams = [self.randomness.share(number, int(party), step) for party in parties]
+        else:
+            streams = [self.randomness.share(number)] * len(parties)
+        return plan.encode(values, streams)
 
     def _weights(self, plan: ReleasePlan) -> NDArray[np.float64]:
         if plan.weights == "size":
@@ -145,6 +228,7 @@ class PartySession:
         return np.ones(self.block.parties)
 
     def _refusals(self, plan: ReleasePlan) -> dict[int, str]:
+        """Party → why not."""
         policy = self.policy
         whole: str | None = None
         own = plan.primary
@@ -163,7 +247,9 @@ class PartySession:
         if plan.primary.neighbouring is not Neighbouring.ADD_OR_REMOVE_ONE:
             for party in np.flatnonzero(sizes < plan.min_records):
                 refused[int(party)] = f"fewer than {plan.min_records} records"
-        for party in np.flatnonzero(self.answered >= self._rounds_within_budget(plan)):
+        # What this very release is charged already is not charged again.
+        before = self.answered - (self._charged_for == plan.round_number)
+        for party in np.flatnonzero(before >= self._rounds_within_budget(plan)):
             refused.setdefault(int(party), "budget exhausted")
         return refused
 

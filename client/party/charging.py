@@ -1,22 +1,22 @@
 """What a party charges itself: every release in its own ledger, before it computes anything.
 
 A round is charged once, whatever the server does. The commit says which release the answer was for
-(a digest of plan and model): the same round is answered again only for the same release, and a
-computation that failed stays charged and stays failed, because that it failed was seen.
+(a digest of plan and model): the same round is answered again only for the same release. A
+computation that failed stays charged and stays failed, because the server observed the failure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Reason
 from parley.client.party.consent import DataSet, Declined
 from parley.client.party.dataset import Holding
 from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import as_written, shown_up
 from parley.privacy.ledger.budget import BUDGET_TOLERANCE
 from parley.privacy.ledger.ledger import (
@@ -27,8 +27,8 @@ from parley.privacy.ledger.ledger import (
     RecordedEntry,
 )
 
-__all__ = ["Charge", "check_job", "check_ledger", "check_room", "register", "reserve", "settle"]
-__all__ += ["spent_ahead", "void"]
+__all__ = ["Charge", "check_job", "check_room", "register", "reserve", "settle"]
+__all__ += ["spent_before", "void"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,33 +37,27 @@ class Charge:
 
     Attributes:
         reservations: ids in the ledger: one, or one of each guarantee.
+        release: 32 bytes that name what it is for.
         answered: None where the round was not answered yet, else whether it gave a contribution.
     """
 
     reservations: tuple[int, ...]
+    release: bytes
     answered: bool | None
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[Ledger]:
-    with Ledger.open(path) as ledger:
-        path.chmod(0o600)
-        yield ledger
-
-
-def register(path: Path, dataset: DataSet, *, name: str, holding: Holding) -> None:
+def register(ledger: Ledger, dataset: DataSet, *, name: str, holding: Holding) -> None:
     """Fixes the data set's budget in the ledger, or finds it fixed to the same.
 
     Raises:
         Declined: data-unreadable, where its records, or its budget, changed since its first use;
             or they are those of another data set, saved in another way.
     """
-    with _opened(path) as ledger:
-        try:
-            own = dataset.budgets(name, holding.fingerprint, holding.contents)
-            known = ledger.register(*own)[0].name
-        except LedgerConflict as error:
-            raise Declined(Reason.DATA_UNREADABLE, str(error)) from error
+    try:
+        own = dataset.budgets(name, holding.fingerprint, holding.contents)
+        known = ledger.register(*own)[0].name
+    except LedgerConflict as error:
+        raise Declined(Reason.DATA_UNREADABLE, str(error)) from error
     if known != name:
         raise Declined(
             Reason.DATA_UNREADABLE,
@@ -72,39 +66,39 @@ def register(path: Path, dataset: DataSet, *, name: str, holding: Holding) -> No
         )
 
 
-def check_ledger(path: Path) -> None:
-    """Verifies the ledger, once a run.
+def check_job(
+    dataset: DataSet, plan: ReleasePlan, *, releases: int, spent: Mapping[Unit, Composition]
+) -> None:
+    """Refuses a job that would spend more than one job may, for any unit.
 
-    Raises:
-        LedgerCorrupt: it was edited.
-    """
-    with _opened(path) as ledger:
-        ledger.check()
-
-
-def check_job(dataset: DataSet, plan: ReleasePlan, *, releases: int, spent: Composition) -> None:
-    """Refuses a job that would spend more than one job may.
+    Args:
+        dataset: whose limits.
+        plan: of the releases to come.
+        releases: how many.
+        spent: by the job already, for each unit.
 
     Raises:
         Declined: budget-exhausted.
     """
-    _, epsilon = spent.add(plan.event(plan.primary.unit), count=releases).epsilon(dataset.delta)
-    if not epsilon <= dataset.job_epsilon * (1 + BUDGET_TOLERANCE):
-        raise Declined(
-            Reason.BUDGET_EXHAUSTED,
-            f"Expected at most ε = {as_written(dataset.job_epsilon)} of one job, got "
-            f"{shown_up(epsilon)}.",
-        )
+    for unit, total in dataset.totals.items():
+        before = spent.get(unit, Composition.empty())
+        _, epsilon = before.add(plan.event(unit), count=releases).epsilon(total.delta)
+        if not epsilon <= total.epsilon_per_job * (1 + BUDGET_TOLERANCE):
+            raise Declined(
+                Reason.BUDGET_EXHAUSTED,
+                f"Expected at most ε = {as_written(total.epsilon_per_job)} of one job (unit "
+                f"{unit}), got {shown_up(epsilon)}.",
+            )
 
 
-def check_room(path: Path, plan: ReleasePlan, *, name: str, party: str, rounds: int) -> None:
-    """Refuses a job that the budget can't bear to its end, before its first round.
+def check_room(ledger: Ledger, plan: ReleasePlan, *, name: str, party: str, rounds: int) -> None:
+    """Refuses a job that the budget does not cover to its end, before its first round.
 
-    Nothing is set aside: a server that never comes back would hold it. So of two jobs at once the
-    later one may still find the budget spent by the other, in a round.
+    Nothing is set aside, since a server that never comes back would hold it for ever. Of two jobs
+    at once, the later one may therefore find in a round that the other has spent the budget.
 
     Args:
-        path: the ledger.
+        ledger: the party's own.
         plan: of the first release that is asked for.
         name: the data set's.
         party: the party's own.
@@ -117,45 +111,45 @@ def check_room(path: Path, plan: ReleasePlan, *, name: str, party: str, rounds: 
         entries = plan.entries(name, party=party)
     except ValueError as error:
         raise Declined(Reason.PROTOCOL, str(error)) from error
-    with _opened(path) as ledger:
-        charged = {(r.entry.dataset, r.entry.index) for r in _charged(ledger, plan.run_id)}
-        ahead = range(plan.round_number, plan.round_number + rounds)
-        claims = {
-            entry.dataset: (
-                (entry.event, sum((entry.dataset, index) not in charged for index in ahead)),
-            )
-            for entry in entries
-        }
-        try:
-            ledger.check_room(plan.run_id, claims)
-        except BudgetExceeded as error:
-            raise Declined(Reason.BUDGET_EXHAUSTED, str(error)) from error
-        except LedgerConflict as error:
-            raise Declined(Reason.DATA_UNREADABLE, str(error)) from error
+    charged = {(r.entry.key, r.entry.index) for r in _charged(ledger, plan.run_id, name)}
+    ahead = range(plan.round_number, plan.round_number + rounds)
+    claims = {
+        entry.key: ((entry.event, sum((entry.key, index) not in charged for index in ahead)),)
+        for entry in entries
+    }
+    try:
+        ledger.check_room(plan.run_id, claims)
+    except BudgetExceeded as error:
+        raise Declined(Reason.BUDGET_EXHAUSTED, str(error)) from error
+    except LedgerConflict as error:
+        raise Declined(Reason.DATA_UNREADABLE, str(error)) from error
 
 
-def spent_ahead(path: Path, *, run_id: str, name: str) -> Composition:
-    """What a run's release ahead of its rounds was charged, that of components; often nothing."""
-    spent = Composition.empty()
-    if not path.exists():
-        return spent
-    with _opened(path) as ledger:
-        for recorded in _of_run(ledger, run_id, name):
-            if recorded.entry.index == 0:
-                spent = spent.add(recorded.entry.event)
+def spent_before(ledger: Ledger, plan: ReleasePlan, *, name: str) -> dict[Unit, Composition]:
+    """What a run was charged for the releases before those of a plan; often nothing."""
+    charged = _charged(ledger, plan.run_id, name)
+    return _spent(each for each in charged if each.entry.index < plan.round_number)
+
+
+def _charged(ledger: Ledger, run_id: str, name: str) -> list[RecordedEntry]:
+    """What a run was charged on a data set, in all its budgets."""
+    return [
+        each
+        for each in ledger.entries(run_id)
+        if each.entry.dataset == name and each.state is not EntryState.VOIDED
+    ]
+
+
+def _spent(charged: Iterable[RecordedEntry]) -> dict[Unit, Composition]:
+    spent: dict[Unit, Composition] = {}
+    counts = Counter((each.entry.key.unit, each.entry.event) for each in charged)
+    for (unit, event), count in counts.items():
+        spent[unit] = spent.get(unit, Composition.empty()).add(event, count=count)
     return spent
 
 
-def _of_run(ledger: Ledger, run_id: str, name: str) -> list[RecordedEntry]:
-    return [each for each in _charged(ledger, run_id) if each.entry.dataset == name]
-
-
-def _charged(ledger: Ledger, run_id: str) -> list[RecordedEntry]:
-    return [each for each in ledger.entries(run_id) if each.state is not EntryState.VOIDED]
-
-
 def reserve(
-    path: Path,
+    ledger: Ledger,
     dataset: DataSet,
     plan: ReleasePlan,
     *,
@@ -163,10 +157,10 @@ def reserve(
     party: str,
     release: bytes,
 ) -> Charge:
-    """Charges a round, in both its guarantees where it has two, or finds it charged.
+    """Charges a round, for every unit that it guarantees something, or finds it charged.
 
     Args:
-        path: the ledger.
+        ledger: the party's own.
         dataset: whose budget.
         plan: of the round.
         name: the data set's.
@@ -181,22 +175,19 @@ def reserve(
         entries = plan.entries(name, party=party)
     except ValueError as error:
         raise Declined(Reason.PROTOCOL, str(error)) from error
-    with _opened(path) as ledger:
-        known = _of_run(ledger, plan.run_id, name)
-        before = [r for r in known if r.entry.index == plan.round_number]
-        if not before:
-            spent = Composition.empty()
-            for recorded in known:
-                spent = spent.add(recorded.entry.event)
-            check_job(dataset, plan, releases=1, spent=spent)
-        try:
-            reserved = ledger.reserve_together(entries)
-        except BudgetExceeded as error:
-            raise Declined(Reason.BUDGET_EXHAUSTED, str(error)) from error
-        except LedgerConflict as error:
-            raise Declined(Reason.PLAN_CHANGED, str(error)) from error
+    known = _charged(ledger, plan.run_id, name)
+    before = [r for r in known if r.entry.index == plan.round_number]
+    if not before:
+        check_job(dataset, plan, releases=1, spent=_spent(known))
+    try:
+        reserved = ledger.reserve_together(entries)
+    except BudgetExceeded as error:
+        raise Declined(Reason.BUDGET_EXHAUSTED, str(error)) from error
+    except LedgerConflict as error:
+        raise Declined(Reason.PLAN_CHANGED, str(error)) from error
     return Charge(
         reservations=tuple(each.id for each in reserved),
+        release=release,
         answered=_answered(before[0], release) if before else None,
     )
 
@@ -208,19 +199,18 @@ def _answered(recorded: RecordedEntry, release: bytes) -> bool | None:
         raise Declined(
             Reason.PLAN_CHANGED,
             f"Expected round {recorded.entry.index} of run {recorded.entry.run_id!r} to start "
-            "from the model it was answered for, got another.",
+            f"from the model it was answered for, release {recorded.outcome.get('release')}; got "
+            f"release {release.hex()}.",
         )
     return recorded.outcome.get("answered") is True
 
 
-def settle(path: Path, charge: Charge, *, answered: bool, release: bytes) -> None:
+def settle(ledger: Ledger, charge: Charge, *, answered: bool) -> None:
     """Commits a charge, with what it was for."""
-    outcome = {"answered": answered, "release": release.hex()}
-    with _opened(path) as ledger:
-        ledger.commit_together(charge.reservations, outcome=outcome)
+    outcome = {"answered": answered, "release": charge.release.hex()}
+    ledger.commit_together(charge.reservations, outcome=outcome)
 
 
-def void(path: Path, charge: Charge, reason: str) -> None:
+def void(ledger: Ledger, charge: Charge, reason: str) -> None:
     """Gives a charge back; only where nothing was computed and so nothing can have been sent."""
-    with _opened(path) as ledger:
-        ledger.void_together(charge.reservations, reason)
+    ledger.void_together(charge.reservations, reason)

@@ -9,8 +9,8 @@ one reason class.
     >>> consent = Consent.model_validate(
     ...     {"data": {"ward": {"prepared": "ward.npz", "epsilon": 2.0, "delta": 1e-5}}}
     ... )
-    >>> consent.data["ward"].job_epsilon, consent.min_survivors, consent.allow_seeded_noise
-    (2.0, 2, False)
+    >>> consent.data["ward"].totals[Unit.RECORD].epsilon_per_job, consent.min_survivors
+    (2.0, 2)
     >>> parse_consent(render_consent(consent), source="party.toml") == consent
     True
 """
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import difflib
 import tomllib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -38,9 +39,10 @@ from parley.client.contract.model_names import beside, public_name
 from parley.client.contract.protocol import Declined, Reason
 from parley.client.contract.toml_reading import parse_toml
 from parley.client.data.schema import toml_value
-from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint, Unit
 from parley.privacy.ledger.ledger import DatasetBudget
 from parley.privacy.mechanisms.dp_sgd import PartySteps
+from parley.privacy.mechanisms.sampled import SampledGaussian
 from parley.privacy.mechanisms.table import MECHANISMS
 
 __all__ = ["Consent", "ConsentError", "DataSet", "Declined"]
@@ -51,7 +53,7 @@ _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
 if TYPE_CHECKING:
     LawName = str
 else:
-    LawName = Literal[(*MECHANISMS, PartySteps.law)]
+    LawName = Literal[(*MECHANISMS, PartySteps.law, SampledGaussian.law)]
 
 
 class ConsentError(ValueError):
@@ -64,6 +66,23 @@ class _Part(BaseModel):
         frozen=True,
         alias_generator=lambda name: name.replace("_", "-"),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Total:
+    """What may be spent for one unit of privacy.
+
+    Attributes:
+        neighbouring: the relation that it is stated in.
+        epsilon: of everything ever released.
+        delta: at which ε is counted.
+        epsilon_per_job: the largest ε of one job, at the same δ.
+    """
+
+    neighbouring: Neighbouring
+    epsilon: float
+    delta: float
+    epsilon_per_job: float
 
 
 class DataSet(_Part):
@@ -106,6 +125,9 @@ class DataSet(_Part):
     party_delta: float | None = Field(
         None, gt=0, lt=1, description="The delta at which party-epsilon is counted."
     )
+    party_epsilon_per_job: _Positive | None = Field(
+        None, description="Largest epsilon of one job by party-delta; left out: the total."
+    )
 
     @model_validator(mode="after")
     def _check(self) -> DataSet:
@@ -117,43 +139,52 @@ class DataSet(_Part):
             raise ValueError("Expected classes >= 2, and only with prepared: a schema lists them.")
         if (self.party_epsilon is None) != (self.party_delta is None):
             raise ValueError("Expected party-epsilon and party-delta together, got one of them.")
+        if self.party_epsilon_per_job is not None and self.party_epsilon is None:
+            raise ValueError("Expected party-epsilon with party-epsilon-per-job, got none.")
         if self.party_epsilon is not None and self.unit is not Unit.RECORD:
             raise ValueError("Expected unit = record with party-epsilon, got party.")
         return self
 
     @property
-    def job_epsilon(self) -> float:
-        """Largest ε of one job."""
-        return self.epsilon if self.epsilon_per_job is None else self.epsilon_per_job
-
-    @property
-    def totals(self) -> dict[Unit, tuple[float, float]]:
-        """(ε, δ) of everything ever released from it, for each unit that has a total."""
-        totals = {self.unit: (self.epsilon, self.delta)}
+    def totals(self) -> dict[Unit, Total]:
+        """What everything ever released from it may spend, for each unit that has a total."""
+        totals = {
+            self.unit: Total(
+                neighbouring=self.neighbouring,
+                epsilon=self.epsilon,
+                delta=self.delta,
+                epsilon_per_job=self.epsilon_per_job or self.epsilon,
+            )
+        }
         if self.party_epsilon is not None and self.party_delta is not None:
-            totals[Unit.PARTY] = (self.party_epsilon, self.party_delta)
+            totals[Unit.PARTY] = Total(
+                neighbouring=Neighbouring.REPLACE_ONE,
+                epsilon=self.party_epsilon,
+                delta=self.party_delta,
+                epsilon_per_job=self.party_epsilon_per_job or self.party_epsilon,
+            )
         return totals
 
     def budgets(self, name: str, fingerprint: str, contents: str = "") -> tuple[DatasetBudget, ...]:
-        """What the party's ledger registers for it: its own unit's, and the party's if it has one.
+        """What the party's ledger registers for it: a budget for each unit that has a total.
 
         Args:
             name: of the data set.
             fingerprint: of its file.
             contents: of its rows.
         """
-        own = DatasetBudget(
-            name=name,
-            fingerprint=fingerprint,
-            contents=contents,
-            unit=self.unit,
-            neighbouring=self.neighbouring,
-            epsilon=self.epsilon,
-            delta=self.delta,
+        return tuple(
+            DatasetBudget(
+                name=name,
+                fingerprint=fingerprint,
+                contents=contents,
+                unit=unit,
+                neighbouring=total.neighbouring,
+                epsilon=total.epsilon,
+                delta=total.delta,
+            )
+            for unit, total in self.totals.items()
         )
-        if self.party_epsilon is None or self.party_delta is None:
-            return (own,)
-        return (own, own.of_parties(epsilon=self.party_epsilon, delta=self.party_delta))
 
 
 class Consent(_Part):
@@ -166,17 +197,24 @@ class Consent(_Part):
     min_degree: int = Field(
         1, ge=0, description="Least number of neighbours, in a run and in every round of it."
     )
-    corrupt: int | None = Field(
+    colluders_at_least: int | None = Field(
         None,
         ge=0,
-        description="Parties that may collude with the server; a run must assume as many. Left "
-        "out: a tenth of the parties, at least one of three or more. Degree, threshold and least "
-        "survivors follow from it and the number of parties; no server can propose them.",
+        description="Parties that may collude with the server: a run must assume at least as many, "
+        "for its masks and for noise in shares. Left out: a tenth of the parties, at least one of "
+        "three or more. Degree, threshold and least survivors follow from it and the number of "
+        "parties; no server can propose them.",
     )
     confirm_survivors: bool = Field(
         True,
         description="Only runs in which the parties confirm the survivors' list to each other: "
         "against a server that lies about who dropped out.",
+    )
+    key_exchange: Literal["hybrid", "x25519"] = Field(
+        "hybrid",
+        description="hybrid: only runs whose masks and sealed shares hold as long as X25519 or "
+        "ML-KEM-768 does, so that whoever keeps the traffic reads nothing of it with a quantum "
+        "computer later. x25519: either.",
     )
     insist_on_inner: bool = Field(
         True,
@@ -196,9 +234,22 @@ class Consent(_Part):
         "to the sensitivity: on a coarser one small contributions vanish and leave large ones "
         "alone. A job that sets secure-aggregation.scale-bits itself needs false.",
     )
+    noise_points: tuple[NoisePoint, ...] = Field(
+        tuple(NoisePoint),
+        description="Where noise may be added: share, a share by every party before it masks; "
+        "party, all of it inside; server, which trusts the server with the sum before its noise.",
+    )
     laws: tuple[LawName, ...] = Field(
-        ("gaussian", "discrete-gaussian", "l2-laplace", "laplace-l1", "dp-sgd"),
-        description="Accepted noise laws (dp-sgd: noise inside this party's own training).",
+        (
+            "gaussian",
+            "discrete-gaussian",
+            "l2-laplace",
+            "laplace-l1",
+            "dp-sgd",
+            "sampled-gaussian",
+        ),
+        description="Accepted noise laws (dp-sgd: noise inside this party's own training; "
+        "sampled-gaussian: on the sums of batches that parties draw).",
     )
     calibrations: tuple[Literal["exact", "zcdp", "cks20", "as-printed", "pld"], ...] = Field(
         ("exact", "zcdp", "cks20", "pld"),
@@ -224,6 +275,12 @@ class Consent(_Part):
     )
     allow_seeded_noise: bool = Field(
         False, description="Accept noise from a seed, which protects nobody: simulations only."
+    )
+    seed: int | None = Field(
+        None,
+        ge=0,
+        description="Of this party's own draws where a run's noise is seeded, never of others; "
+        "left out: the operating system's entropy.",
     )
     disclose_size: bool = Field(
         True,
@@ -275,6 +332,12 @@ class Consent(_Part):
         return names
 
     @model_validator(mode="after")
+    def _seed_where_it_is_used(self) -> Consent:
+        if self.seed is not None and not self.allow_seeded_noise:
+            raise ValueError("Expected allow-seeded-noise = true with a seed, got false.")
+        return self
+
+    @model_validator(mode="after")
     def _models_of_one_name(self) -> Consent:
         if len(self.accepted_models) != len(set(self.models)):
             raise ValueError("Expected models of different names, got two files of one name.")
@@ -323,11 +386,18 @@ def parse_consent(text: str, *, source: str) -> Consent:
         raise ConsentError("\n".join(dict.fromkeys(lines))) from None
 
 
+_RENAMED = {
+    "insist-on-confirmation": "confirm-survivors",
+    "corrupt": "colluders-at-least",
+}
+"""Keys of Parley 0.1.0, and what they are now."""
+
+
 def _explained(place: tuple[int | str, ...], fault: object) -> str:
     details = fault if isinstance(fault, dict) else {}
     where = ".".join(str(part) for part in place)
-    if where == "insist-on-confirmation":  # its name in Parley 0.1.0
-        return "insist-on-confirmation is now confirm-survivors."
+    if where in _RENAMED:
+        return f"{where} is now {_RENAMED[where]}."
     if details["type"] == "extra_forbidden":
         part: type[_Part] = DataSet if place[0] == "data" else Consent
         keys = [info.alias or name for name, info in part.model_fields.items()]

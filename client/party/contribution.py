@@ -9,10 +9,11 @@ for another, the difference of the two sums would be the contributions of a few.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Frame, Reason
 from parley.client.party import charging
 from parley.client.party.acceptance import Accepted
@@ -20,13 +21,15 @@ from parley.client.party.block_session import Answer, PartyPolicy, PartySession
 from parley.client.party.consent import Consent, Declined
 from parley.client.party.storage import Keeper
 from parley.privacy.accounting.guarantee import NoisePoint
+from parley.privacy.ledger.ledger import Ledger
+from parley.privacy.sampling.randomness import Randomness
 from parley.secure_agg.encoding import Ring
 
 __all__ = ["ComputationFailed", "Contribution", "contribution"]
 
 
 class ComputationFailed(Exception):
-    """Nothing was computed that may be released. Its charge stands: that it failed is seen."""
+    """Nothing was computed that may be released. The charge stands: the server sees the failure."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +39,8 @@ class Contribution:
     Attributes:
         encoded: `[d]` ring elements.
         keys: what the memory of openings knows it by; none where noise that this party added, in
-            this very release, is all that was charged for: that covers any number of sums.
+            this very release, is all that was charged for: that covers any number of sums. A share
+            of the noise does not: the difference of two sums would have that of one party alone.
     """
 
     encoded: Ring
@@ -44,39 +48,49 @@ class Contribution:
 
 
 def contribution(
-    keeper: Keeper, consent: Consent, *, party: str, accepted: Accepted
+    keeper: Keeper,
+    ledger: Ledger,
+    consent: Consent,
+    *,
+    party: str,
+    index: int,
+    accepted: Accepted,
 ) -> Contribution:
     """What a party gives to one round.
 
     Args:
         keeper: where it is kept.
+        ledger: the party's own.
         consent: the policy.
         party: the party's name in its ledger.
+        index: its own among all parties.
         accepted: the agreement for this round, and what follows from it.
 
     Raises:
         Declined: plan-changed, budget-exhausted, protocol (a round that is over).
         ComputationFailed: now, or when this release was first asked for.
     """
-    agreement, ledger = accepted.agreement, keeper.ledger
+    agreement = accepted.agreement
     plan, name, release = agreement.plan, agreement.dataset, agreement.content()
+    # A block of sums is charged once, for all of them: its release is named without a model.
+    charged = release if plan.steps == 1 else replace(agreement, state=b"").content()
     dataset = consent.dataset(name)
     charging.register(ledger, dataset, name=name, holding=accepted.holding)
-    charge = charging.reserve(ledger, dataset, plan, name=name, party=party, release=release)
+    charge = charging.reserve(ledger, dataset, plan, name=name, party=party, release=charged)
     if charge.answered is False:
         raise ComputationFailed("this release was tried before, and gave nothing")
     kept = keeper.contribution(agreement.run_id, name)
-    is_of = {"release": release.hex(), "round": plan.round_number}
+    is_of = {"release": release.hex(), "round": plan.round_number, "step": plan.step}
     if kept is not None and is_of.items() <= kept.head.items():
         given = Contribution(
             encoded=np.frombuffer(kept.blobs[0], plan.encoding.dtype),
             keys=tuple(bytes.fromhex(key) for key in kept.head["keys"]),
         )
-    elif charge.answered:
+    elif charge.answered and not _before(kept, plan):
         raise Declined(Reason.PROTOCOL, f"Round {plan.round_number} was answered and is over.")
     else:
-        answer = _computed(keeper, consent, accepted, charge)
-        given = Contribution(encoded=answer.encoded[0], keys=_keys(accepted, answer))
+        answer = _computed(ledger, consent, accepted, charge, index=index, release=release)
+        given = Contribution(encoded=answer.encoded[0], keys=_keys(plan, answer, release))
         content = Frame(
             kind="round",
             head={**is_of, "keys": [key.hex() for key in given.keys]},
@@ -84,49 +98,75 @@ def contribution(
         )
         keeper.keep_contribution(agreement.run_id, name, content, most=consent.max_sessions)
     if charge.answered is None:
-        charging.settle(ledger, charge, answered=True, release=release)
+        charging.settle(ledger, charge, answered=True)
     return given
 
 
-def _keys(accepted: Accepted, answer: Answer) -> tuple[bytes, ...]:
+def _before(kept: Frame | None, plan: ReleasePlan) -> bool:
+    """Whether what was contributed last is an earlier sum of the same release.
+
+    Each of its sums is contributed to once, in order, and paid for with the first.
+    """
+    if kept is None or kept.head["round"] != plan.round_number:
+        return False
+    return bool(kept.head.get("step", 1) < plan.step)
+
+
+def _keys(plan: ReleasePlan, answer: Answer, release: bytes) -> tuple[bytes, ...]:
     """What the contribution is known by in another round or run: its values, and what gave them.
 
-    The values alone would miss a computation that draws (batches) or rounds a little otherwise;
-    what gave them would miss another noise, another grid or another name for the same thing. Where
-    the party adds noise of its own, what gave them gives others next time.
+    Values alone would not recognise a computation that draws batches or rounds differently. What
+    gave them would not recognise the same values under another noise, grid or name. Where the
+    party adds all the noise itself, the same release gives other values next time. So do batches
+    that it draws: their values are no name (those of two empty batches are the same).
     """
-    plan = accepted.agreement.plan
+    if plan.sampled:
+        return (release,)
     if plan.primary.noise_point is not NoisePoint.PARTY:
-        return answer.digests[0], accepted.agreement.content()
+        return answer.digests[0], release
     return (answer.digests[0],) if plan.on_sum else ()
 
 
 def _computed(
-    keeper: Keeper, consent: Consent, accepted: Accepted, charge: charging.Charge
+    ledger: Ledger,
+    consent: Consent,
+    accepted: Accepted,
+    charge: charging.Charge,
+    *,
+    index: int,
+    release: bytes,
 ) -> Answer:
-    agreement, ledger = accepted.agreement, keeper.ledger
-    release, dataset = agreement.content(), consent.dataset(agreement.dataset)
+    agreement = accepted.agreement
+    dataset = consent.dataset(agreement.dataset)
+    first = charge.answered is None  # else an earlier sum of the release settled the charge
     try:
         session = PartySession(
             block=accepted.holding.block(accepted.algorithm),
             algorithm=accepted.algorithm,
             policy=PartyPolicy(
                 # The ledger has charged it already.
-                budgets=dict.fromkeys(dataset.totals, (math.inf, dataset.delta)),
+                budgets={unit: (math.inf, total.delta) for unit, total in dataset.totals.items()},
                 min_survivors=consent.min_survivors,
                 neighbouring=frozenset({dataset.neighbouring}),
+            ),
+            # The plan alone says whether a seed may be used, and the seed is this party's own.
+            randomness=Randomness(
+                seed=consent.seed if agreement.plan.seeded else None, party=index
             ),
             digesting=True,
         )
         given = session.answer(agreement.plan, accepted.state)
     except Exception as error:
-        # That it failed may depend on a record, and will be seen: the charge stands.
-        charging.settle(ledger, charge, answered=False, release=release)
+        # A failure may depend on a record, and the server sees it: the charge stands.
+        if first:
+            charging.settle(ledger, charge, answered=False)
         raise ComputationFailed(type(error).__name__) from error
     if given.refused:
-        charging.void(ledger, charge, "refused before anything was computed")
+        if first:
+            charging.void(ledger, charge, "refused before anything was computed")
         raise Declined(Reason.ERROR, f"Expected consent, got {given.refused[0]}.")
     if given.failed:
-        charging.settle(ledger, charge, answered=False, release=release)
+        if first:
+            charging.settle(ledger, charge, answered=False)
         raise ComputationFailed("the computation gave nothing that may be released")
     return given

@@ -92,7 +92,7 @@ class Holding:
         """
         model = algorithm.model
         if isinstance(model, LinearModel):
-            labels, known = model.kind.nearest(self.labels), model.kind.bounded(self.labels)
+            labels, known = model.loss.nearest(self.labels), model.loss.bounded(self.labels)
         elif self.classes:
             labels, known = Softmax(classes=self.classes).nearest(self.labels), self.labels
         else:

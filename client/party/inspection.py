@@ -49,7 +49,7 @@ def public_facts(
     if asked["sizes"] and (private or not consent.disclose_size):
         raise Declined(Reason.SIZES_NOT_DISCLOSED, "Expected no question about sizes.")
     if not isinstance(asked["label"], str):
-        raise Declined(Reason.PROTOCOL, "Expected a label's reading, got another value.")
+        raise Declined(Reason.PROTOCOL, f"Expected a label's reading, got {asked['label']!r:.40}.")
     holding = holding_of(asked["dataset"], asked["label"], asked["intercept"])
     return {
         "features": holding.features,

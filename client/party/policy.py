@@ -8,7 +8,7 @@ matters).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from parley.client.algorithms.base import FederatedAlgorithm
@@ -21,7 +21,7 @@ from parley.client.contract.protocol import Reason
 from parley.client.contract.roster import Deployment
 from parley.client.party.consent import Consent, Declined
 from parley.privacy.accounting.guarantee import Neighbouring
-from parley.secure_agg.interface import RemoteProtocolError
+from parley.secure_agg.interface import KeyExchange, RemoteProtocolError
 from parley.secure_agg.parameters import Policy, RunParameters
 
 __all__ = ["accepted_kind", "check_components", "check_plan", "check_run", "task_of"]
@@ -44,8 +44,9 @@ def check_run(consent: Consent, deployment: Deployment, run: RunParameters) -> P
         identities=deployment.identities,
         min_survivors=consent.min_survivors,
         minimum_degree=consent.min_degree,
-        corrupt=consent.corrupt,
+        corrupt=consent.colluders_at_least,
         confirm_survivors=consent.confirm_survivors,
+        key_exchange=KeyExchange(consent.key_exchange),
         deployment=bytes.fromhex(deployment.id),
     )
     try:
@@ -105,6 +106,13 @@ def check_plan(consent: Consent, agreement: Agreement) -> None:
         ),
         (Reason.MECHANISM, "noise law", ", ".join(accepted), laws <= set(accepted)),
         (
+            Reason.MECHANISM,
+            "noise points",
+            ", ".join(consent.noise_points),
+            {each.noise_point for each in plan.guarantees} <= set(consent.noise_points),
+        ),
+        *_of_shares(agreement),
+        (
             Reason.CALIBRATION,
             "calibration",
             ", ".join(consent.calibrations),
@@ -144,6 +152,24 @@ def check_plan(consent: Consent, agreement: Agreement) -> None:
             plan.facts(unit)
     except (ValueError, ArithmeticError) as error:
         raise Declined(Reason.MECHANISM, f"No event: {type(error).__name__}.") from error
+
+
+def _of_shares(agreement: Agreement) -> Iterator[tuple[Reason, str, object, bool]]:
+    """What noise in shares has to be of this run: its m, c and t, the very same numbers.
+
+    c is held against the policy with the run's parameters (`check_run`). What a share has to be by
+    itself stands in `parley.privacy.mechanisms.shares.Shares`, which no plan is without.
+    """
+    plan, run = agreement.plan, agreement.parameters
+    for each in plan.guarantees:
+        if each.shares is None:
+            continue
+        for what, expected, got in (
+            ("colluders of the shares", run.corrupt, each.shares.colluders),
+            ("parties of the shares", run.parties, each.shares.parties),
+            ("k + c of the shares", plan.min_survivors, each.shares.least),
+        ):
+            yield Reason.MECHANISM, what, expected, got == expected
 
 
 def task_of(consent: Consent, task: Mapping[str, Any]) -> FederatedAlgorithm:

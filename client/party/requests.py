@@ -29,8 +29,9 @@ _KEYS: dict[str, tuple[frozenset[str], int]] = {
         1,
     ),
     "roster": (frozenset({"session", "prepare"}), 2),
-    "prepare": (frozenset({"session", "prepare"}), 0),
-    "round": (frozenset({"session", "plan", "prepare"}), 2),
+    "prepare": (frozenset({"session", "prepare"}), 1),
+    "round": (frozenset({"session", "plan", "prepare"}), 3),
+    "prove": (frozenset({"session"}), 3),
     "survivors": (frozenset({"session"}), 1),
     "confirmations": (frozenset({"session"}), 1),
     "finish": (frozenset({"session"}), 0),
@@ -45,21 +46,24 @@ def request_from(data: bytes) -> Frame:
         Declined: version or protocol.
     """
     if len(data) > LARGEST_REQUEST:
-        raise Declined(Reason.PROTOCOL, f"Expected at most {LARGEST_REQUEST} bytes.")
+        raise Declined(
+            Reason.PROTOCOL, f"Expected at most {LARGEST_REQUEST} bytes, got {len(data)}."
+        )
     try:
         frame = decode_frame(data)
     except WireError as error:
         raise Declined(Reason.PROTOCOL, str(error)) from error
     if frame.kind not in _KEYS:
-        raise Declined(Reason.PROTOCOL, "Expected a request, got an answer.")
+        raise Declined(Reason.PROTOCOL, f"Expected a request, got {frame.kind!r:.40}.")
     version = frame.head.get("version")
     if type(version) is not int or version != WIRE_VERSION:
-        raise Declined(Reason.VERSION, f"Expected version {WIRE_VERSION}, got another.")
+        raise Declined(Reason.VERSION, f"Expected version {WIRE_VERSION}, got {version!r:.40}.")
     keys, blobs = _KEYS[frame.kind]
     if set(frame.head) != keys | {"version"} or len(frame.blobs) != blobs:
         raise Declined(
             Reason.PROTOCOL,
-            f"Expected {sorted(keys)} and {blobs} blobs with {frame.kind}, got others.",
+            f"Expected {sorted(keys | {'version'})} and {blobs} blobs with {frame.kind}, got "
+            f"{sorted(frame.head)!s:.200} and {len(frame.blobs)}.",
         )
     return frame
 
@@ -71,5 +75,5 @@ def round_or_none(value: Any) -> int | None:
         Declined: protocol.
     """
     if value is not None and type(value) is not int:
-        raise Declined(Reason.PROTOCOL, "Expected a round to prepare or null, got another.")
+        raise Declined(Reason.PROTOCOL, f"Expected a round to prepare or null, got {value!r:.40}.")
     return value

@@ -42,6 +42,7 @@ from parley.client.party.consent import Consent, Declined, load_consent
 from parley.client.party.contribution import ComputationFailed, contribution
 from parley.client.party.dataset import Holding, load_holding
 from parley.client.party.inspection import public_facts
+from parley.client.party.kept_ledger import KeptLedger
 from parley.client.party.openings import OpenedOtherwise, Openings, listed_parties
 from parley.client.party.policy import check_run
 from parley.client.party.requests import request_from, round_or_none
@@ -52,7 +53,7 @@ from parley.secure_agg.beacon import MOST_SETUPS, commitment, next_nonce, roster
 from parley.secure_agg.interface import ProtocolError, TooFewSurvivors
 from parley.secure_agg.messages import Survivors, decode
 from parley.secure_agg.pairwise_party import Party
-from parley.secure_agg.primitives import Entropy, signing_public
+from parley.secure_agg.primitives import AlgorithmMissing, Entropy, signing_public
 
 __all__ = ["PartyService"]
 
@@ -86,6 +87,7 @@ class PartyService:
         self.name = deployment.parties[self.index].name
         self._keeper, self._consent, self._deployment = keeper, consent, deployment
         self._identity, self._entropy, self._clock = identity, entropy, clock
+        self._ledger = KeptLedger(keeper.ledger)
         self._loaded: tuple[object, Holding] | None = None
         self._handlers: dict[str, Callable[[Frame], Frame]] = {
             "inspect": self._inspect,
@@ -94,6 +96,7 @@ class PartyService:
             "roster": self._roster,
             "prepare": self._prepare,
             "round": self._round,
+            "prove": self._prove,
             "survivors": self._survivors,
             "confirmations": self._confirmations,
             "finish": self._finish,
@@ -124,6 +127,10 @@ class PartyService:
             entropy=entropy,
             clock=clock,
         )
+
+    def close(self) -> None:
+        """Closes the party's ledger; the next request opens it again."""
+        self._ledger.close()
 
     def handle(self, request: bytes) -> bytes:
         """The answer to a request: an `answer` frame, whatever came."""
@@ -201,20 +208,17 @@ class PartyService:
         policy = check_run(self._consent, self._deployment, agreed.parameters)
         dataset = self._consent.dataset(agreed.dataset)
         accepted = self._accepted(agreed)
+        ledger = self._ledger.opened()
         charging.check_job(
             dataset,
             agreed.plan,
             releases=agreed.rounds,
-            spent=charging.spent_ahead(
-                self._keeper.ledger, run_id=agreed.run_id, name=agreed.dataset
-            ),
+            spent=charging.spent_before(ledger, agreed.plan, name=agreed.dataset),
         )
-        charging.check_ledger(self._keeper.ledger)
-        charging.register(
-            self._keeper.ledger, dataset, name=agreed.dataset, holding=accepted.holding
-        )
+        ledger.check()
+        charging.register(ledger, dataset, name=agreed.dataset, holding=accepted.holding)
         charging.check_room(
-            self._keeper.ledger,
+            ledger,
             agreed.plan,
             name=agreed.dataset,
             party=self.name,
@@ -230,7 +234,10 @@ class PartyService:
             entropy=self._entropy,
             nonce=self._next_nonce() if sparse else b"",
         )
-        advertised = party.advertise()
+        try:
+            advertised = party.advertise()
+        except AlgorithmMissing as error:
+            raise Declined(Reason.PROTOCOL, str(error)) from error
         if sparse:  # before the nonce leaves: it is for this set-up alone
             self._keeper.count_setup(policy.roster)
         self._keep(joined, party)
@@ -261,7 +268,6 @@ class PartyService:
         return accept(
             self._consent,
             agreement,
-            index=self.index,
             holding_of=lambda agreed: self._holding(agreed.dataset, agreed.label, agreed.intercept),
         )
 
@@ -313,8 +319,9 @@ class PartyService:
         number, message = round_or_none(frame.head["prepare"]), frame.blobs[0]
 
         def step(_: Joined, party: Party) -> tuple[bytes, ...]:
-            party.on_roster(*frame.blobs)
-            return () if number is None else (party.prepare(number),)
+            ciphertexts = party.on_roster(*frame.blobs)
+            said = (ciphertexts,) if ciphertexts else ()
+            return said if number is None else (*said, party.prepare(number))
 
         return self._stepped(frame, step, learned=lambda joined: joined.with_roster(message))
 
@@ -322,12 +329,22 @@ class PartyService:
         number = round_or_none(frame.head["prepare"])
         if number is None:
             raise Declined(Reason.PROTOCOL, "Expected a round to prepare, got none.")
-        return self._stepped(frame, lambda _, party: (party.prepare(number),))
+
+        def step(_: Joined, party: Party) -> tuple[bytes, ...]:
+            complaint = party.on_ciphertexts(frame.blobs[0]) if frame.blobs[0] else b""
+            return (complaint,) if complaint else (party.prepare(number),)
+
+        return self._stepped(frame, step)
+
+    def _prove(self, frame: Frame) -> Frame:
+        return self._stepped(frame, lambda _, party: (party.prove(*frame.blobs),))
 
     def _finish(self, frame: Frame) -> Frame:
         session = session_of(frame.head)
         self._keeper.session(session)
         self._keeper.end_session(session)
+        # Between runs the ledger is one whole file, which its owner may copy.
+        self._ledger.close()
         return answer()
 
     # One round.
@@ -335,8 +352,14 @@ class PartyService:
     def _round(self, frame: Frame) -> Frame:
         joined, party = self._opened(frame)
         number = round_or_none(frame.head["prepare"])
-        message, blob = frame.blobs
+        message, blob, ciphertexts = frame.blobs
         try:
+            if ciphertexts:
+                complaint = party.on_ciphertexts(ciphertexts)
+                if complaint:  # nothing is computed for a round whose masks would not cancel
+                    self._keep(joined, party)
+                    return answer(blobs=(complaint,))
+                joined = replace(joined, state=party.state.to_bytes())  # kept with the answer
             agreement = joined.at_round(plan_from(frame.head["plan"]), message=message, state=blob)
         except ProtocolError as error:
             raise Declined(Reason.PROTOCOL, str(error)) from error
@@ -349,7 +372,14 @@ class PartyService:
                 copy.prepare(number)
         except ProtocolError as error:
             raise Declined(Reason.PROTOCOL, str(error)) from error
-        given = contribution(self._keeper, self._consent, party=self.name, accepted=accepted)
+        given = contribution(
+            self._keeper,
+            self._ledger.opened(),
+            self._consent,
+            party=self.name,
+            index=self.index,
+            accepted=accepted,
+        )
         masked = bytes(party.on_plan(message, given.encoded, context=context))
         shares = () if number is None else (party.prepare(number),)
         self._keep(replace(joined, keys=given.keys), party)

@@ -101,8 +101,17 @@ class Joined:
             RemoteProtocolError: no such message.
         """
         agreed = self.agreement
-        if plan != agreed.plan.at_round(plan.round_number):
-            raise Declined(Reason.PLAN_CHANGED, "Expected the plan of the join, got another.")
+        if plan != agreed.plan.at_round(plan.round_number).at_step(plan.step):
+            told, asked = agreed.plan.to_json(), plan.to_json()
+            parts = [
+                name
+                for name, value in asked.items()
+                if name not in {"round_number", "step"} and told[name] != value
+            ]
+            raise Declined(
+                Reason.PLAN_CHANGED,
+                f"Expected the plan of the join, got one with another {' and '.join(parts)}.",
+            )
         serial = decode(agreed.parameters, message, RoundStart).round_number
         return replace(agreed, plan=plan, serial=serial, state=state)
 
@@ -119,7 +128,7 @@ def components_from(agreement: Agreement) -> NDArray[np.float64] | None:
     try:
         tensors = load(agreement.components)
         if set(tensors) != {"components"}:
-            raise ValueError("Expected the tensor `components` alone, got others.")
+            raise ValueError(f"Expected the tensor `components` alone, got {sorted(tensors)}.")
         check_components(tensors["components"])
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise Declined(Reason.PROTOCOL, f"No components: {type(error).__name__}.") from error
@@ -136,16 +145,23 @@ def state_from(blob: bytes, algorithm: FederatedAlgorithm) -> State:
     expected = {name: array.shape for name, array in algorithm.init().items()}
     most = sum(8 * int(np.prod(shape)) for shape in expected.values()) + _HEADER
     if len(blob) > most:
-        raise Declined(Reason.PROTOCOL, f"Expected a state of at most {most} bytes.")
+        raise Declined(
+            Reason.PROTOCOL, f"Expected a state of at most {most} bytes, got {len(blob)}."
+        )
     try:
         state = load(blob)
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise Declined(Reason.PROTOCOL, f"No safetensors: {type(error).__name__}.") from error
     if "theta" not in state or not set(state) <= set(expected):
-        raise Declined(Reason.PROTOCOL, f"Expected theta among {sorted(expected)}, no others.")
+        raise Declined(
+            Reason.PROTOCOL, f"Expected theta among {sorted(expected)}, got {sorted(state)!s:.200}."
+        )
     for name, array in state.items():
         if array.dtype != np.float64 or array.shape != expected[name]:
-            raise Declined(Reason.PROTOCOL, f"Expected {name} as float64 {expected[name]}.")
+            raise Declined(
+                Reason.PROTOCOL,
+                f"Expected {name} as float64 {expected[name]}, got {array.dtype} {array.shape}.",
+            )
         if not np.isfinite(array).all():
             raise Declined(Reason.PROTOCOL, f"Expected {name} to be finite.")
     return dict(state)

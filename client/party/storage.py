@@ -98,7 +98,7 @@ class Keeper:
         except ValueError:
             key = b""
         if len(key) != 32:
-            raise PartyFolderError(f"Expected 64 hex digits in {path}, got something else.")
+            raise PartyFolderError(f"Expected 64 hex digits in {path}, got {len(text)} characters.")
         return key
 
     @contextmanager

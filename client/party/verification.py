@@ -6,11 +6,14 @@ party's number of records, d the dimension of a contribution, s the grid's scale
 
 | the plan's | covers the claim where |
 |---|---|
-| unit, relation, noise point, weights, λ, κG, clip | they are the claim's |
+| unit, relation, weights, λ, κG, clip | they are the claim's |
+| noise point | inside the party where the claim's is, else on the sum: server's, or in shares |
 | G | ≥ the claim's |
 | Δ | ≥ the claim's, rounding in double precision included |
-| Δ of the noise (on the server) | ≥ 2^s·Δ + √d grid units |
+| Δ of the noise on the sum | ≥ 2^s·Δ + √d grid units (shares: 2^(s+h)·Δ + √d fine ones) |
+| shares of the noise | enough for the law, above their floor (`Shares.check`), and they fit |
 | noise inside the party | it is that of the task's own training |
+| noise on sampled sums | rate and steps are the task's, and the rate is 1 for unit party |
 | encoding | holds the party's largest contribution, and m of them do not wrap around |
 | grid | the finest that the ring holds, and fine enough (`parley.client.contract.grid`) |
 
@@ -21,15 +24,18 @@ cost more than it says. What an algorithm refuses beside its claim stands in its
 
 from __future__ import annotations
 
+import math
+
 from parley.client.algorithms.base import Claim, FederatedAlgorithm, PublicFacts
 from parley.client.algorithms.kind import Kind
-from parley.client.contract.grid import check_grid
+from parley.client.contract.grid import TAIL_PROBABILITY, check_grid
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Reason
 from parley.client.party.consent import Consent
-from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint, Unit
 from parley.privacy.mechanisms.dp_sgd import PartySteps
+from parley.privacy.mechanisms.sampled import SampledGaussian
 from parley.secure_agg.encoding import RingTooSmall
 
 __all__ = ["check_computation"]
@@ -87,8 +93,6 @@ def check_computation(
         raise Declined(Reason.MODEL, f"Expected {classes or 2} classes, got {claim.classes}.")
     if claim.work > consent.most_steps:
         raise Declined(Reason.ALGORITHM, f"Expected at most {consent.most_steps} steps.")
-    if getattr(algorithm, "seed", None) is not None and not consent.allow_seeded_noise:
-        raise Declined(Reason.SEEDED_NOISE, "Expected noise from entropy, got a seed.")
     _check_covers(plan, claim)
     weight = records / plan.mean_records if plan.weights == "size" else 1.0
     sufficient("the encoding's bound", claim.bound * weight, plan.encoding.bound * (1 + 1e-9))
@@ -148,7 +152,9 @@ def _check_covers(plan: ReleasePlan, claim: Claim) -> None:
             "noise at",
             claim.noise_point,
             plan.primary.noise_point,
-            plan.primary.noise_point is claim.noise_point and inside == (claim.steps is not None),
+            (plan.primary.noise_point is NoisePoint.PARTY)
+            == (claim.noise_point is NoisePoint.PARTY)
+            and inside == (claim.steps is not None),
         ),
         (Reason.ALGORITHM, "λ", claim.lambda_, plan.lambda_, plan.lambda_ == claim.lambda_),
         (Reason.SENSITIVITY, "weights", claim.weights, plan.weights, plan.weights == claim.weights),
@@ -162,33 +168,57 @@ def _check_covers(plan: ReleasePlan, claim: Claim) -> None:
         (
             Reason.ALGORITHM,
             "a tolerance",
-            claim.tolerance,
-            plan.tolerance,
-            (plan.tolerance is None) == (claim.tolerance is None),
+            claim.gradient_tolerance,
+            plan.gradient_tolerance,
+            (plan.gradient_tolerance is None) == (claim.gradient_tolerance is None),
         ),
     ):
         if not holds:
             raise Declined(reason, f"Expected {what} of the task: {expected}, got {got}.")
-    if claim.tolerance is not None and plan.tolerance is not None:
+    if claim.gradient_tolerance is not None and plan.gradient_tolerance is not None:
         # Nor tighter, however it is asked for: whether it can be certified is about the task's.
-        sufficient("the task's tolerance", plan.tolerance, claim.tolerance)
-        sufficient("the plan's tolerance", claim.tolerance, plan.tolerance)
+        sufficient("the task's tolerance", plan.gradient_tolerance, claim.gradient_tolerance)
+        sufficient("the plan's tolerance", claim.gradient_tolerance, plan.gradient_tolerance)
     sufficient("sensitivity", claim.covered, plan.primary.sensitivity)
     sufficient("lipschitz", claim.lipschitz, plan.lipschitz)
+    _check_sampling(plan, claim)
     if claim.steps is not None:
         _check_steps(plan, claim.steps)
     else:
-        grid = plan.encoding.grid_sensitivity(
-            max(claim.covered, plan.primary.sensitivity), plan.dimension
-        )
+        grid = _on_grid(plan, plan.primary, max(claim.covered, plan.primary.sensitivity))
         sufficient("the mechanism's sensitivity", grid, plan.primary.mechanism.sensitivity)
     if second is not None and claim.party_norm is not None:
         _check_second(plan, second, claim.party_norm)
     try:
-        # A sum that wraps around would move by 2^b where the noise covers Δ.
-        plan.encoding.check_capacity(plan.parties, 0.0)
+        # A sum that wraps around would move by 2^b where the noise covers Δ. Shares are within the
+        # ring, all m of them; the server's noise is added outside.
+        split = plan.shared
+        room = 0.0 if split is None else split.noise_tail(TAIL_PROBABILITY)
+        plan.encoding.check_capacity(plan.parties, room)
     except RingTooSmall as error:
         raise Declined(Reason.SENSITIVITY, str(error)) from error
+
+
+def _on_grid(plan: ReleasePlan, guarantee: Guarantee, sensitivity: float) -> float:
+    """Δ in the units that the noise is drawn in: scaled, and √d for rounding to them."""
+    return guarantee.units(plan.encoding.scale) * sensitivity + math.sqrt(plan.dimension)
+
+
+def _check_sampling(plan: ReleasePlan, claim: Claim) -> None:
+    """No amplification, and no number of sums, is charged but the task's own."""
+    for asked, guarantee in zip(claim.guarantees, plan.guarantees, strict=True):
+        mechanism, sums = guarantee.mechanism, asked.sums
+        if isinstance(mechanism, SampledGaussian) != (sums is not None):
+            raise Declined(Reason.MECHANISM, "Expected noise on sampled sums where the task has.")
+        if sums is None or not isinstance(mechanism, SampledGaussian):
+            continue
+        wanted = (sums.sampling_rate, sums.steps, str(asked.neighbouring))
+        got = (mechanism.sampling_rate, mechanism.steps, mechanism.neighbouring)
+        if got != wanted:
+            raise Declined(
+                Reason.MECHANISM,
+                f"Expected rate, steps and relation of the task: {wanted}, got {got}.",
+            )
 
 
 def _check_steps(plan: ReleasePlan, steps: PartySteps) -> None:
@@ -209,10 +239,14 @@ def _check_steps(plan: ReleasePlan, steps: PartySteps) -> None:
 def _check_second(plan: ReleasePlan, second: Guarantee, bound: float) -> None:
     """The noise on the sum covers any update of the task's norm: it may be what is charged."""
     if second.unit is not Unit.PARTY or second.neighbouring is not Neighbouring.REPLACE_ONE:
-        raise Declined(Reason.NEIGHBOURING, "Expected replace-one parties, got another relation.")
+        raise Declined(
+            Reason.NEIGHBOURING,
+            "Expected unit party and replace-one neighbours of the second guarantee, got "
+            f"{second.unit} and {second.neighbouring}.",
+        )
     if second not in plan.on_sum or isinstance(second.mechanism, PartySteps):
         raise Declined(Reason.MECHANISM, "Expected noise on a sum of clipped updates.")
     sufficient("the update's norm", bound, second.clip_norm or 0.0)
     sufficient("the party's sensitivity", 2 * bound, second.sensitivity)
-    grid = plan.encoding.grid_sensitivity(max(2 * bound, second.sensitivity), plan.dimension)
+    grid = _on_grid(plan, second, max(2 * bound, second.sensitivity))
     sufficient("the sensitivity of the noise on the sum", grid, second.mechanism.sensitivity)

@@ -11,7 +11,7 @@ from the records, at the θ that is returned, and that norm is the certificate. 
     >>> block = PartyBlock(
     ...     features=np.eye(2), labels=np.array([1.0, -1.0]), offsets=np.array([0, 1, 2])
     ... )
-    >>> optima = local_optima(LinearModel(kind=Logistic(), features=2), block, 0.1, 1e-9)
+    >>> optima = local_optima(LinearModel(loss=Logistic(), features=2), block, 0.1, 1e-9)
     >>> optima.theta.round(4).tolist(), optima.certified.tolist()
     ([[1.6335, 0.0], [0.0, -1.6335]], [True, True])
 """
@@ -68,7 +68,7 @@ class Optimum:
 
 
 def local_optima(
-    model: LinearModel, block: PartyBlock, lam: float, tolerance: float
+    model: LinearModel, block: PartyBlock, lambda_: float, gradient_tolerance: float
 ) -> LocalOptima:
     """Minimise every party's J_j; float64 inside whatever the records' precision.
 
@@ -79,13 +79,13 @@ def local_optima(
     Args:
         model: the model.
         block: B parties, rows prepared.
-        lam: λ > 0 of (λ/2)‖θ‖₂².
-        tolerance: τ > 0, on each party's gradient norm.
+        lambda_: λ > 0 of (λ/2)‖θ‖₂².
+        gradient_tolerance: τ > 0, on each party's gradient norm.
 
     Raises:
-        ValueError: λ or tolerance not positive and finite, or columns that disagree.
+        ValueError: λ or gradient_tolerance not positive and finite, or columns that disagree.
     """
-    _check(model, block.features, lam, tolerance)
+    _check(model, block.features, lambda_, gradient_tolerance)
     result = LocalOptima(
         theta=np.zeros((block.parties, model.dimension)),
         gradient_norm=np.full(block.parties, np.nan),
@@ -107,10 +107,15 @@ def local_optima(
         rows[~real] = 0
         weights = real / sizes[parties, None]
         theta, norm, steps = _solve(
-            model, rows, block.labels[source], weights, lam=lam, tolerance=tolerance
+            model,
+            rows,
+            block.labels[source],
+            weights,
+            lambda_=lambda_,
+            gradient_tolerance=gradient_tolerance,
         )
         result.theta[parties], result.gradient_norm[parties] = theta, norm
-        result.certified[parties], result.iterations[parties] = norm <= tolerance, steps
+        result.certified[parties], result.iterations[parties] = norm <= gradient_tolerance, steps
 
     with np.errstate(all="ignore"):  # a party's overflow ends up as its missing certificate
         for_each_chunk(solve, _batches(model, padded[order]))
@@ -121,9 +126,9 @@ def optimum(
     model: LinearModel,
     features: Array,
     labels: NDArray[Any],
-    lam: float,
+    lambda_: float,
     *,
-    tolerance: float = 1e-10,
+    gradient_tolerance: float = 1e-10,
     weights: Array | None = None,
 ) -> Optimum:
     """The optimum over all records together: the non-private baseline of a simulation.
@@ -132,15 +137,15 @@ def optimum(
         model: the model.
         features: `[N, p]` prepared rows.
         labels: `[N]`.
-        lam: λ > 0.
-        tolerance: on the gradient's norm.
+        lambda_: λ > 0.
+        gradient_tolerance: on the gradient's norm.
         weights: `[N]` ≥ 0, summing to 1; default 1/N each. `party_weights` gives those of the
             objective that weights every party alike.
 
     Raises:
         ValueError: as `local_optima`, or weights of another shape.
     """
-    _check(model, features, lam, tolerance)
+    _check(model, features, lambda_, gradient_tolerance)
     if weights is None:
         weights = np.full(len(features), 1 / len(features))
     if weights.shape != (len(features),):
@@ -148,16 +153,21 @@ def optimum(
     rows = np.ascontiguousarray(features, np.float64)[None]
     with np.errstate(all="ignore"):
         theta, norm, steps = _solve(
-            model, rows, labels[None], weights[None], lam=lam, tolerance=tolerance
+            model,
+            rows,
+            labels[None],
+            weights[None],
+            lambda_=lambda_,
+            gradient_tolerance=gradient_tolerance,
         )
     margins = model.margins(theta[0], rows[0])
-    loss = float(np.vdot(weights, model.kind.value_and_slope(margins, labels)[0]))
+    loss = float(np.vdot(weights, model.loss.value_and_slope(margins, labels)[0]))
     return Optimum(
         theta=theta[0],
         gradient_norm=float(norm[0]),
-        certified=bool(norm[0] <= tolerance),
+        certified=bool(norm[0] <= gradient_tolerance),
         iterations=int(steps[0]),
-        loss=loss + lam / 2 * float(np.vdot(theta[0], theta[0])),
+        loss=loss + lambda_ / 2 * float(np.vdot(theta[0], theta[0])),
     )
 
 
@@ -172,34 +182,38 @@ def _solve(
     labels: NDArray[Any],
     weights: Array,
     *,
-    lam: float,
-    tolerance: float,
+    lambda_: float,
+    gradient_tolerance: float,
 ) -> tuple[Array, Array, NDArray[np.int64]]:
     """Optima of c problems `[c, n, p]`: theta `[c, d]`, certificates `[c]`, steps `[c]`."""
-    labels = labels.astype(np.int64 if model.kind.outputs > 1 else np.float64, copy=False)
+    labels = labels.astype(np.int64 if model.loss.outputs > 1 else np.float64, copy=False)
     method = _method(model, rows.shape[1])
-    aim = _MARGIN * tolerance
+    aim = _MARGIN * gradient_tolerance
     if method is Dual:
         gram = np.matmul(rows, rows.swapaxes(-1, -2))
-        dual = Dual(model=model, rows=gram, labels=labels, weights=weights, lam=lam)
+        dual = Dual(model=model, rows=gram, labels=labels, weights=weights, lambda_=lambda_)
         unknown, steps = minimise(dual, np.zeros(rows.shape[:2]), aim, _MOST_STEPS)
         theta = model.pull_back(unknown, rows)
     else:
         start = np.zeros((len(rows), model.dimension))
-        primal = method(model=model, rows=rows, labels=labels, weights=weights, lam=lam)
+        primal = method(model=model, rows=rows, labels=labels, weights=weights, lambda_=lambda_)
         theta, steps = minimise(primal, start, aim, _MOST_STEPS)
-    system = ConjugateGradients(model=model, rows=rows, labels=labels, weights=weights, lam=lam)
+    system = ConjugateGradients(
+        model=model, rows=rows, labels=labels, weights=weights, lambda_=lambda_
+    )
     norm = _certificate(system, theta)
     # A Gram matrix squares the condition of its rows; a few steps from there mend what that cost.
-    if method is Dual and (weak := np.flatnonzero(~(norm <= tolerance))).size:
+    if method is Dual and (weak := np.flatnonzero(~(norm <= gradient_tolerance))).size:
         mended, more = minimise(system.take(weak), theta[weak], aim, _MOST_STEPS)
         theta[weak], norm[weak] = mended, _certificate(system.take(weak), mended)
         steps[weak] += more
-    radius = model.kind.theta_radius
+    radius = model.loss.theta_radius
     outside = np.flatnonzero(np.vecdot(theta, theta) > radius**2)
     if outside.size:
         own = system.take(outside)
-        theta[outside] = constrained_ridge(own.rows, own.labels, own.weights, lam, radius=radius)
+        theta[outside] = constrained_ridge(
+            own.rows, own.labels, own.weights, lambda_, radius=radius
+        )
         norm[outside] = _certificate(own, theta[outside])
     return theta, norm, steps
 
@@ -207,7 +221,7 @@ def _solve(
 def _certificate(system: System, theta: Array) -> Array:
     """‖∇J(θ)‖₂ from the records; on the sphere ‖θ‖₂ = R the distance to its normal cone."""
     gradient, norm = system.gradient(system.margins(theta), theta)
-    radius = system.model.kind.theta_radius
+    radius = system.model.loss.theta_radius
     if np.isinf(radius):
         return norm
     square = np.vecdot(theta, theta)
@@ -220,7 +234,7 @@ def _certificate(system: System, theta: Array) -> Array:
 def _method(model: LinearModel, records: int) -> type[Primal] | type[Dual]:
     """The fastest way to a Newton direction for n records and d parameters, as measured."""
     dimension = model.dimension
-    if model.kind.outputs > 1 or min(records, dimension) > _LARGEST_MATRIX:
+    if model.loss.outputs > 1 or min(records, dimension) > _LARGEST_MATRIX:
         return ConjugateGradients
     return Dual if 4 * records <= 5 * dimension else Primal
 
@@ -238,16 +252,16 @@ def _batches(model: LinearModel, padded: NDArray[np.int64]) -> list[tuple[int, i
     ranges: list[tuple[int, int]] = []
     for begin, end in zip(cuts, [*cuts[1:], len(padded)], strict=True):
         records = int(padded[begin])
-        matrix = min(records, model.dimension) ** 2 if model.kind.outputs == 1 else 0
+        matrix = min(records, model.dimension) ** 2 if model.loss.outputs == 1 else 0
         most = max(_CHUNK_BYTES // (8 * (records * model.features + matrix)), 1)
         ranges += [(first, min(first + most, end)) for first in range(begin, end, most)]
     return ranges
 
 
-def _check(model: LinearModel, features: Array, lam: float, tolerance: float) -> None:
-    if not 0 < lam < np.inf:
-        raise ValueError(f"Expected lambda > 0, got {lam}.")
-    if not 0 < tolerance < np.inf:
-        raise ValueError(f"Expected tolerance > 0, got {tolerance}.")
+def _check(model: LinearModel, features: Array, lambda_: float, gradient_tolerance: float) -> None:
+    if not 0 < lambda_ < np.inf:
+        raise ValueError(f"Expected lambda > 0, got {lambda_}.")
+    if not 0 < gradient_tolerance < np.inf:
+        raise ValueError(f"Expected gradient_tolerance > 0, got {gradient_tolerance}.")
     if features.ndim != 2 or features.shape[1] != model.features:
         raise ValueError(f"Expected rows of {model.features} features, got {features.shape}.")

@@ -45,14 +45,14 @@ class System(ABC):
         rows: `[c, n, p]` float64 (`Dual`: the Gram matrices `[c, n, n]`).
         labels: `[c, n]`.
         weights: `[c, n]` record weights w, 0 for padding; they sum to 1.
-        lam: λ > 0.
+        lambda_: λ > 0.
     """
 
     model: LinearModel
     rows: Array
     labels: NDArray[Any]
     weights: Array
-    lam: float
+    lambda_: float
 
     def take(self, chosen: NDArray[np.intp]) -> Self:
         """The system of the chosen problems."""
@@ -69,11 +69,11 @@ class System(ABC):
 
     def slope(self, margins: Array) -> Array:
         """Weighted slopes of the loss, shape of the margins."""
-        return self.weigh(self.model.kind.slope(margins, self.labels))
+        return self.weigh(self.model.loss.slope(margins, self.labels))
 
     def curvature(self, margins: Array) -> Array:
         """Weighted curvature `[c, n]` (one output)."""
-        return self.weigh(self.model.kind.curvature(margins, self.labels))
+        return self.weigh(self.model.loss.curvature(margins, self.labels))
 
     @abstractmethod
     def margins(self, unknown: Array) -> Array:
@@ -103,7 +103,7 @@ class Primal(System):
     def gradient(self, margins: Array, unknown: Array) -> tuple[Array, Array]:
         """Xᵀ r + λθ."""
         gradient = self.model.pull_back(self.slope(margins), self.rows)
-        gradient += self.lam * unknown
+        gradient += self.lambda_ * unknown
         return gradient, np.sqrt(np.vecdot(gradient, gradient))
 
     def direction(self, margins: Array, gradient: Array, norm: Array) -> Array:
@@ -114,7 +114,7 @@ class Primal(System):
             x = self.rows[:, begin : begin + _ROWS]
             weighted = x * curvature[:, begin : begin + _ROWS, None]
             hessian += np.matmul(weighted.swapaxes(-1, -2), x)
-        return _solve_shifted(hessian, self.lam, -gradient)
+        return _solve_shifted(hessian, self.lambda_, -gradient)
 
     def inner(self, unknown: Array, step: Array, step_margins: Array) -> Array:
         """θ·s."""
@@ -127,16 +127,16 @@ class ConjugateGradients(Primal):
 
     def direction(self, margins: Array, gradient: Array, norm: Array) -> Array:
         """−H⁻¹ g to a residual of min(.1, √‖g‖)·‖g‖: superlinear (Dembo et al. 1982)."""
-        curvature = self.model.kind.curvature(margins, self.labels)
+        curvature = self.model.loss.curvature(margins, self.labels)
         step, residual = np.zeros_like(gradient), -gradient
         target = norm * np.minimum(0.1, np.sqrt(norm))
         size, active = np.square(norm), np.arange(len(norm))
-        heading, rows, lam = residual.copy(), self.rows, self.lam
+        heading, rows, lambda_ = residual.copy(), self.rows, self.lambda_
         own = self
         for _ in range(2 * gradient.shape[1]):
             change = own.model.margins(heading, rows)
-            product = own.weigh(own.model.kind.curvature_times(curvature, change))
-            image = own.model.pull_back(product, rows) + lam * heading
+            product = own.weigh(own.model.loss.curvature_times(curvature, change))
+            image = own.model.pull_back(product, rows) + lambda_ * heading
             along = size / np.vecdot(heading, image)
             step[active] += along[:, None] * heading
             residual -= along[:, None] * image
@@ -164,13 +164,15 @@ class Dual(System):
 
     def gradient(self, margins: Array, unknown: Array) -> tuple[Array, Array]:
         """v = r + λa: the gradient in θ is Xᵀv, its squared norm vᵀ K v."""
-        gradient = self.slope(margins) + self.lam * unknown
+        gradient = self.slope(margins) + self.lambda_ * unknown
         square = np.vecdot(gradient, self.margins(gradient))
         return gradient, np.sqrt(np.maximum(square, 0))
 
     def direction(self, margins: Array, gradient: Array, norm: Array) -> Array:
         """−(D K + λI)⁻¹ v, of which Xᵀ gives −(Xᵀ D X + λI)⁻¹ Xᵀ v."""
-        return _solve_shifted(self.curvature(margins)[..., None] * self.rows, self.lam, -gradient)
+        return _solve_shifted(
+            self.curvature(margins)[..., None] * self.rows, self.lambda_, -gradient
+        )
 
     def inner(self, unknown: Array, step: Array, step_margins: Array) -> Array:
         """The inner product aᵀ K s."""
@@ -178,14 +180,14 @@ class Dual(System):
 
 
 def minimise(
-    system: System, start: Array, tolerance: float, most_steps: int
+    system: System, start: Array, gradient_tolerance: float, most_steps: int
 ) -> tuple[Array, NDArray[np.int64]]:
-    """Newton steps until ‖∇J‖₂ ≤ tolerance, for each problem by itself.
+    """Newton steps until ‖∇J‖₂ ≤ gradient_tolerance, for each problem by itself.
 
     Args:
         system: c problems.
         start: `[c, …]` unknowns to start from.
-        tolerance: on the gradient's norm in θ's coordinates.
+        gradient_tolerance: on the gradient's norm in θ's coordinates.
         most_steps: after which a problem is given up.
 
     Returns:
@@ -202,7 +204,9 @@ def minimise(
         best[active[better]], best_norm[active[better]] = unknown[better], norm[better]
         since[active] = np.where(better, 0, since[active] + 1)
         # NaN compares false: a problem that overflowed ends here.
-        going = (norm > tolerance) & (steps[active] < most_steps) & (since[active] < _STALLED)
+        going = (
+            (norm > gradient_tolerance) & (steps[active] < most_steps) & (since[active] < _STALLED)
+        )
         if not going.all():
             left = np.flatnonzero(going)
             system, active = system.take(left), active[left]
@@ -219,8 +223,8 @@ def minimise(
 def _length(system: System, unknown: Array, margins: Array, step: Array) -> Array:
     """A step length `[c]` with |φ′(t)| ≤ _SLACK·|φ′(0)|, by bracketing and the Illinois rule."""
     change = system.margins(step)
-    bend = system.lam * system.inner(step, step, change)
-    pull = system.lam * system.inner(unknown, step, change)
+    bend = system.lambda_ * system.inner(step, step, change)
+    pull = system.lambda_ * system.inner(unknown, step, change)
 
     def tilt(length: Array) -> Array:
         if margins.ndim == 3:
@@ -253,10 +257,10 @@ def _length(system: System, unknown: Array, margins: Array, step: Array) -> Arra
     return np.where(~(np.abs(tilt(length)) > goal), length, low)
 
 
-def _solve_shifted(matrix: Array, lam: float, right: Array) -> Array:
+def _solve_shifted(matrix: Array, lambda_: float, right: Array) -> Array:
     """(matrix + λI)⁻¹ right for each problem; NaN where LAPACK finds a singular one."""
     size = matrix.shape[-1]
-    matrix.reshape(len(matrix), -1)[:, :: size + 1] += lam
+    matrix.reshape(len(matrix), -1)[:, :: size + 1] += lambda_
     try:
         return np.asarray(np.linalg.solve(matrix, right[..., None])[..., 0])
     except np.linalg.LinAlgError:

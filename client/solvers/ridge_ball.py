@@ -18,7 +18,7 @@ _MOST_STEPS = 100
 
 
 def constrained_ridge(
-    rows: Array, labels: Array, weights: Array, lam: float, *, radius: float
+    rows: Array, labels: Array, weights: Array, lambda_: float, *, radius: float
 ) -> Array:
     """Minimisers on the sphere, for problems whose free minimiser lies outside the ball.
 
@@ -26,7 +26,7 @@ def constrained_ridge(
         rows: `[c, n, p]`, finite.
         labels: `[c, n]`.
         weights: `[c, n]` record weights w, 0 for padding.
-        lam: λ > 0.
+        lambda_: λ > 0.
         radius: R.
 
     Returns:
@@ -37,12 +37,12 @@ def constrained_ridge(
     if rows.shape[1] < rows.shape[2]:
         values, vectors = np.linalg.eigh(np.matmul(x, x.swapaxes(-1, -2)))
         target = _apply(vectors.swapaxes(-1, -2), y)
-        shift = _shift(values, np.maximum(values, 0) * target**2, lam, radius)
+        shift = _shift(values, np.maximum(values, 0) * target**2, lambda_, radius)
         theta = _apply(x.swapaxes(-1, -2), _apply(vectors, target / (values + shift[:, None])))
     else:
         values, vectors = np.linalg.eigh(np.matmul(x.swapaxes(-1, -2), x))
         target = _apply(vectors.swapaxes(-1, -2), _apply(x.swapaxes(-1, -2), y))
-        shift = _shift(values, target**2, lam, radius)
+        shift = _shift(values, target**2, lambda_, radius)
         theta = _apply(vectors, target / (values + shift[:, None]))
     norm = np.sqrt(np.vecdot(theta, theta))[:, None]
     return np.asarray(theta * np.minimum(1, radius / norm * (1 - 2.0**-52)))
@@ -52,9 +52,9 @@ def _apply(matrices: Array, vectors: Array) -> Array:
     return np.asarray(np.matmul(matrices, vectors[..., None])[..., 0])
 
 
-def _shift(values: Array, squares: Array, lam: float, radius: float) -> Array:
+def _shift(values: Array, squares: Array, lambda_: float, radius: float) -> Array:
     """The s `[c]` with Σ q/(e + s)² = R² for eigenvalues e and q = squares, `[c, k]`."""
-    shift = np.full(len(values), lam)
+    shift = np.full(len(values), lambda_)
     for _ in range(_MOST_STEPS):
         ratio = squares / (values + shift[:, None]) ** 2
         square = ratio.sum(axis=1)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from contextlib import suppress
+import os
+import signal
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -46,23 +46,32 @@ def deploy_init(
         list[str] | None, typer.Option("--party", help="A party by name. Repeatable.")
     ] = None,
     port: Annotated[int, typer.Option(min=1, max=65535, help="The server's one port.")] = 9092,
+    transport: Annotated[
+        str, typer.Option(help="grpc | flower: who carries the messages, for good.")
+    ] = "grpc",
 ) -> None:
     """Make a deployment: a certificate authority, a server, a folder and keys for every party.
 
     [bold]parley deploy init consortium --host fl.example.org --party north --party south
     --party east[/bold]
     """
-    from parley.deploy.folders import DeployError, make_deployment  # noqa: PLC0415 - start-up: for this command alone
+    from parley.deploy.folders import DeployError  # noqa: PLC0415 - start-up: for this command alone
+    from parley.deploy.making import make_deployment  # noqa: PLC0415 - start-up: for this command alone
 
     names = list(party or []) or [f"site-{index + 1}" for index in range(parties)]
     if len(names) < 2 or (party and parties):
         raise DeployError("Expected --parties N (2 or more), or --party NAME twice or more.")
-    deployment = make_deployment(folder, hosts=host, parties=names, port=port)
+    if transport not in {"grpc", "flower"}:
+        raise DeployError(f"Expected --transport grpc or flower, got {transport!r}.")
+    flower = transport == "flower"
+    deployment = make_deployment(folder, hosts=host, parties=names, port=port, flower=flower)
     typer.echo(f"Deployment made; the server is {deployment.server_address}. Its id:")
     typer.echo(f"  {deployment.spoken}")
     typer.echo(f"  {folder}/server → the server's machine:  parley server DIR")
     for name in names:
         typer.echo(f"  {folder}/parties/{name} → {name}, secretly:  parley party DIR")
+    if not flower:
+        typer.echo(f"  {folder}/operator → who submits from elsewhere:  parley submit --to DIR")
     typer.echo(f"  {folder}/authority → keep it offline: it can name another server.")
     typer.echo("Each party then writes its data sets and limits into its own party.toml.")
 
@@ -70,13 +79,18 @@ def deploy_init(
 @deploy_app.command("renew")
 def deploy_renew(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The deployment's folder.")],
-    host: Hosts,
+    host: Annotated[
+        list[str] | None,
+        typer.Option("--host", help="Other names of the server than now. Repeatable."),
+    ] = None,
 ) -> None:
-    """Make the server's certificate anew, before it expires (after 397 days)."""
-    from parley.deploy.folders import renew_certificate  # noqa: PLC0415 - start-up: for this command alone
+    """Make all certificates anew, before they expire (after 397 days); keys of parties stay."""
+    from parley.deploy.making import renew_certificates  # noqa: PLC0415 - start-up: for this command alone
 
-    renew_certificate(folder, hosts=host)
-    typer.echo(f"Copy {folder}/server/server.pem and server.key to the server and restart it.")
+    renewed = renew_certificates(folder, hosts=host or [])
+    typer.echo(f"Copy {folder}/server/*.pem and *.key to the server and restart it.")
+    for name in renewed:
+        typer.echo(f"Send {name} its new party.pem (public): {folder}/parties/{name}/party.pem")
 
 
 @deploy_app.command("rotate")
@@ -85,12 +99,41 @@ def deploy_rotate(
     name: Annotated[str, typer.Argument(metavar="PARTY", help="Whose keys are made anew.")],
 ) -> None:
     """Make a party's keys anew, say after one was lost; the old ones are then refused."""
-    from parley.deploy.folders import rotate_party  # noqa: PLC0415 - start-up: for this command alone
+    from parley.deploy.making import rotate_party  # noqa: PLC0415 - start-up: for this command alone
 
     deployment = rotate_party(folder, name)
-    typer.echo(f"Send {name} its new identity.key and supernode.key, secretly, and everyone the")
-    typer.echo("new deployment.toml. Runs that are going on end: their roster is the old one.")
-    typer.echo(f"The deployment's id is now:\n  {deployment.spoken}")
+    typer.echo(f"Send {name} its new keys from {folder}/parties/{name}, secretly.")
+    _tell_roster(deployment)
+
+
+@deploy_app.command("add-party")
+def deploy_add_party(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The deployment's folder.")],
+    name: Annotated[str, typer.Argument(metavar="PARTY", help="Who joins.")],
+) -> None:
+    """Make the folder and keys of one more party; the others keep theirs."""
+    from parley.deploy.making import add_party  # noqa: PLC0415 - start-up: for this command alone
+
+    deployment = add_party(folder, name)
+    typer.echo(f"{folder}/parties/{name} → {name}, secretly:  parley party DIR")
+    _tell_roster(deployment)
+
+
+@deploy_app.command("remove-party")
+def deploy_remove_party(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The deployment's folder.")],
+    name: Annotated[str, typer.Argument(metavar="PARTY", help="Who leaves.")],
+) -> None:
+    """Take a party out of the roster; the server then refuses its certificate."""
+    from parley.deploy.making import remove_party  # noqa: PLC0415 - start-up: for this command alone
+
+    _tell_roster(remove_party(folder, name))
+
+
+def _tell_roster(deployment: Any) -> None:
+    typer.echo("Send everyone the new deployment.toml and restart the server. Runs that are going")
+    typer.echo("on end: their roster is the old one. The deployment's id is now:")
+    typer.echo(f"  {deployment.spoken}")
 
 
 @deploy_app.command("own-keys")
@@ -98,7 +141,7 @@ def deploy_own_keys(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="This party's folder.")],
 ) -> None:
     """On the party's machine: make both keys anew, so that not even the operator had them."""
-    from parley.deploy.folders import make_own_keys  # noqa: PLC0415 - start-up: for this command alone
+    from parley.deploy.making import make_own_keys  # noqa: PLC0415 - start-up: for this command alone
 
     entry = make_own_keys(folder)
     typer.echo(f"Send {entry} (public) to the operator: parley deploy accept DIR {entry.name}")
@@ -115,13 +158,13 @@ def deploy_accept(
 
     Shows what changes, which is one party's keys and the deployment's id, and asks.
     """
-    from parley.deploy.folders import accept, propose_keys  # noqa: PLC0415 - start-up: for this command alone
+    from parley.deploy.making import accept, propose_keys  # noqa: PLC0415 - start-up: for this command alone
 
     proposed = propose_keys(folder, entry)
     typer.echo(f"{proposed.name}, and no other party, gets new keys:")
     for what, old, new in (
         ("identity", proposed.old.identity.hex(), proposed.new.identity.hex()),
-        ("node key", proposed.old.node, proposed.new.node),
+        ("node key", proposed.old.node or "by certificate", proposed.new.node or "by certificate"),
         ("the deployment's id", proposed.before.spoken, proposed.after.spoken),
     ):
         typer.echo(f"  {what}, before: {old}")
@@ -130,18 +173,19 @@ def deploy_accept(
         typer.confirm(f"Did {proposed.name} read this identity to you? Accept", abort=True)
     accept(folder, proposed)
     typer.echo("Send everyone the new deployment.toml and restart the server.")
+    if proposed.request:
+        pem = folder / "parties" / proposed.name / "party.pem"
+        typer.echo(f"Send {proposed.name} its certificate, too (public): {pem}")
 
 
 def server(folder: ServerDir) -> None:
     """Run a deployment's server in the foreground; Ctrl-C (or systemd) stops it.
 
     One port, TLS. Parties connect to it; nothing connects to them. It runs no code but this
-    installation's.
+    installation's. Runs that were going on when it ended go on when it starts.
     """
-    from parley.deploy.folders import check_server  # noqa: PLC0415 - start-up: for this command alone
-    from parley.deploy.keeping import Keeping  # noqa: PLC0415 - start-up: for this command alone
-    from parley.deploy.network import start_superlink  # noqa: PLC0415 - start-up: for this command alone
-    from parley.deploy.processes import ProcessError, Supervisor, check_port  # noqa: PLC0415 - start-up: for this command alone
+    from parley.deploy.folders import carried_by_flower, check_server  # noqa: PLC0415 - start-up: for this command alone
+    from parley.deploy.processes import check_port  # noqa: PLC0415 - start-up: for this command alone
 
     home = check_server(folder)
     check_port(
@@ -150,25 +194,14 @@ def server(folder: ServerDir) -> None:
         remedy=f"Set another port in {home.folder / 'server.toml'}; parties then start with "
         "--server HOST:PORT.",
     )
-    known = [party.name for party in home.deployment.parties]
-    with Supervisor() as supervisor:
-        link = start_superlink(supervisor, home.folder, port=home.port, host=home.listen)
-        control = link.control()
-        _tell(f"Listening on {home.listen}:{home.port} for {', '.join(known)}. The roster's id:")
-        _tell(f"  {home.deployment.spoken}")
-        keeping = Keeping(supervisor, say=_tell)
-        online: set[str] = set()
-        while True:
-            now = online
-            if keeping.look():
-                with suppress(ProcessError):  # it has just started, or is about to end
-                    now = control.online() & set(known)
-            for name in sorted(now - online):
-                _tell(f"+ {name} is online ({len(now)} of {len(known)}).")
-            for name in sorted(online - now):
-                _tell(f"- {name} is offline ({len(now)} of {len(known)}).")
-            online = now
-            time.sleep(2)
+    if carried_by_flower(home.deployment):
+        from parley.deploy.flower.serving import serve as serve_flower  # noqa: PLC0415 - start-up: Flower takes seconds
+
+        serve_flower(home, say=_tell)
+    else:
+        from parley.deploy.stream.server import serve  # noqa: PLC0415 - start-up: for this command alone
+
+        serve(home, say=_tell)
 
 
 def party(
@@ -186,11 +219,8 @@ def party(
     Only party.toml in this folder says what this party agrees to, and only its ledger what it has
     spent. Whatever code a server sends is left alone: this installation answers.
     """
-    from parley.deploy.folders import check_party  # noqa: PLC0415 - start-up: for this command alone
-    from parley.deploy.keeping import Keeping  # noqa: PLC0415 - start-up: for this command alone
-    from parley.deploy.network import start_supernode  # noqa: PLC0415 - start-up: for this command alone
+    from parley.deploy.folders import carried_by_flower, check_party  # noqa: PLC0415 - start-up: for this command alone
     from parley.deploy.party_check import check_items  # noqa: PLC0415 - start-up: for this command alone
-    from parley.deploy.processes import Supervisor, free_ports  # noqa: PLC0415 - start-up: for this command alone
 
     wrong = 0
     for item in check_items(folder, server=server_address):
@@ -204,31 +234,60 @@ def party(
         return
     home = check_party(folder)
     address = server_address or home.deployment.server_address
-
-    def explain(_process: object) -> str:
-        said = [item.said for item in check_items(folder, server=server_address) if item.status]
-        return " ".join(said)
-
     _tell(f"{home.name} is ready for {address}. The deployment's id:")
     _tell(f"  {home.deployment.spoken}")
-    with Supervisor() as supervisor:
-        start_supernode(
-            supervisor, home.folder, name=home.name, server=address, port=free_ports(1)[0]
+    if carried_by_flower(home.deployment):
+        from parley.deploy.flower.serving import attend as attend_flower  # noqa: PLC0415 - start-up: Flower takes seconds
+
+        attend_flower(
+            home,
+            address=address,
+            say=_tell,
+            explain=lambda: " ".join(
+                item.said for item in check_items(folder, server=server_address) if item.status
+            ),
         )
-        _tell(f"What it answers is in {home.folder / 'party.log'}.")
-        keeping = Keeping(supervisor, say=_tell, explain=explain)
-        while True:
-            keeping.look()
-            time.sleep(1)
+        return
+    from parley.deploy.stream.party import Attending, party_answers  # noqa: PLC0415 - start-up: for this command alone
+
+    # At once: what an answer relies on is on disk before it is returned, and an interrupt that is
+    # raised inside a library's callback may never be heard.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _end)
+    _tell(f"What it answers is in {home.folder / 'party.log'}.")
+    Attending(home.folder, address=address, answers=party_answers(home.folder), say=_tell).forever()
+
+
+def _end(_number: int, _frame: object) -> None:
+    _tell("parley: interrupted.")
+    os._exit(130)
 
 
 def _tell(line: str) -> None:
     typer.echo(line, err=True)
 
 
+def _submission(folder: Path) -> Any:
+    """What submits, describes and stops runs of the deployment of a folder."""
+    from parley.client.contract.roster import load_deployment  # noqa: PLC0415 - start-up: for these commands alone
+    from parley.deploy.folders import carried_by_flower  # noqa: PLC0415 - start-up: for these commands alone
+
+    inner = folder / "server" / "deployment.toml"
+    deployment = load_deployment(inner if inner.exists() else folder / "deployment.toml")
+    if carried_by_flower(deployment):
+        from parley.deploy.flower import submission as by_flower  # noqa: PLC0415 - start-up: Flower takes seconds
+
+        return by_flower
+    from parley.deploy.stream import submission  # noqa: PLC0415 - start-up: for these commands alone
+
+    return submission
+
+
 def submit(
     job: Annotated[Path | None, typer.Argument(metavar="[JOB]", help="Job file (TOML).")] = None,
-    to: Annotated[Path, typer.Option("--to", metavar="DIR", help="The server's folder.")] = Path(),
+    to: Annotated[
+        Path, typer.Option("--to", metavar="DIR", help="The server's folder, or an operator's.")
+    ] = Path(),
     sets: SetKeys = None,
     resume: Annotated[
         str | None, typer.Option(metavar="RUN", help="Go on with this run of DIR/runs.")
@@ -238,18 +297,18 @@ def submit(
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
-    """Run a job with the parties of a deployment, on the server's machine.
+    """Run a job with the parties of a deployment, from the server's folder or an operator's.
 
     Ctrl-C stops watching, not the run: [bold]parley status DIR[/bold] shows it, [bold]parley stop
     DIR[/bold] ends it.
     """
-    from parley.deploy.submission import submit_job  # noqa: PLC0415 - start-up: for this command alone
+    submission = _submission(to)
 
-    result = submit_job(job, to=to, sets=sets or [], resume=resume, quiet=quiet)
+    result = submission.submit_job(job, to=to, sets=sets or [], resume=resume, quiet=quiet)
     if as_json:
         typer.echo(json_text(result.summary.to_json()))
     else:
-        from parley.terminal.display import print_result  # noqa: PLC0415 - start-up: for this command alone
+        from parley.terminal.result import print_result  # noqa: PLC0415 - start-up: for this command alone
 
         print_result(result)
     ended = result.summary.status
@@ -259,9 +318,9 @@ def submit(
 
 def status(folder: ServerDir) -> None:
     """Show a deployment's parties and its runs, and in a run where every party stands."""
-    from parley.deploy.submission import describe  # noqa: PLC0415 - start-up: for this command alone
+    submission = _submission(folder)
 
-    for line in describe(folder):
+    for line in submission.describe(folder):
         typer.echo(line)
 
 
@@ -274,7 +333,7 @@ def stop(
     A round that is open then is asked for again: parties answer it with the same contributions,
     and nothing is paid for twice.
     """
-    from parley.deploy.submission import stop_runs  # noqa: PLC0415 - start-up: for this command alone
+    submission = _submission(folder)
 
-    for name in stop_runs(folder, run):
+    for name in submission.stop_runs(folder, run):
         typer.echo(f"{name}: stopping.")

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from parley.client.contract.plan import ReleasePlan
-from parley.deploy.control import Control
 from parley.deploy.processes import ProcessError
 from parley.errors import KNOWN_ERRORS
 from parley.server.jobs.job import Job
@@ -30,7 +29,7 @@ __all__ = ["STALE", "Follower", "RunStopped", "follow", "raise_remote"]
 STALE = ("started.json", "error.json", "summary.json", "parties.json")
 """What an earlier attempt left in a run folder, to be removed before the next."""
 
-_POLL_S, _STATUS_EVERY = 0.1, 5
+_POLL_S, _STATUS_EVERY = 0.05, 10
 _LAST_WORDS_S = 20.0
 
 
@@ -103,60 +102,59 @@ def follow(
     folder: Path,
     job: Job,
     *,
-    control: Control,
-    run: int,
+    ended: Callable[[], str | None],
     observer: Observer | None,
-    check: Callable[[], None] = lambda: None,
+    every: int = _STATUS_EVERY,
 ) -> RunSummary:
-    """Follows a Flower run to its end and returns its summary.
+    """Follows a run to its end and returns its summary.
+
+    Args:
+        folder: the run's.
+        job: what it runs.
+        ended: how the process that runs it ended it, None while it goes on; may raise.
+        observer: is told what comes.
+        every: at every so many looks into the folder `ended` is asked.
 
     Raises:
-        what ended the run there, as the class it was; ProcessError where Flower lost it.
+        what ended the run there, as the class it was; ProcessError where it was lost.
     """
     follower = Follower(folder, job, observer)
-    looks = 0
+    looks, how = 0, ""
     while True:
         follower.look()
         looks += 1
-        if looks % _STATUS_EVERY == 0:
-            check()
-            status = _status(control, run)
-            if status is not None:
-                break
-        time.sleep(_POLL_S)
-    # Flower says `stopped` at once; the coordinator still writes down how it ended.
-    until = time.monotonic() + (_LAST_WORDS_S if status == "stopped" else 0)
-    while not any((folder / name).exists() for name in ("error.json", "summary.json")):
-        if time.monotonic() >= until:
+        if looks % every == 0 and (said := ended()) is not None:
+            how = said
+            # It says `stopped` at once; the coordinator still writes down how it ended.
+            _last_words(folder, _LAST_WORDS_S if how == "stopped" else 0.0)
             break
         time.sleep(_POLL_S)
     follower.look()
     raise_remote(folder)
     summary = read_summary(folder)
-    if summary is None and status == "stopped":
+    if summary is not None:
+        return summary
+    if how == "stopped":
         raise RunStopped
-    if summary is None:
-        raise ProcessError(
-            f"The run ended ({status}) before its summary was written: the process that ran it was "
-            f"killed, or could not start. What it said last is in {_log_of(folder)}; to go on: "
-            f"--resume {folder.name}."
-        )
-    return summary
+    raise ProcessError(
+        f"The run ended ({how}) before its summary was written: the process that ran it was "
+        f"killed, or could not start. What it said last is in {_log_of(folder)}; to go on: "
+        f"--resume {folder.name}."
+    )
+
+
+def _last_words(folder: Path, seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while not any((folder / name).exists() for name in ("error.json", "summary.json")):
+        if time.monotonic() >= until:
+            return
+        time.sleep(_POLL_S)
 
 
 def _log_of(folder: Path) -> Path:
     """Where the process that runs the server's side writes: of an engine's run, of a server's."""
     own = folder / "logs" / "server.log"
     return own if own.exists() else folder.parent.parent / "logs" / "server.log"
-
-
-def _status(control: Control, run: int) -> str | None:
-    """How the run ended, None while it goes on (or while the SuperLink is restarting)."""
-    try:
-        found = control.runs(run)
-    except ProcessError:
-        return None
-    return found[0].outcome if found and found[0].finished else None
 
 
 def raise_remote(folder: Path) -> None:

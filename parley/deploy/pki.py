@@ -1,10 +1,12 @@
 """Keys and certificates of a deployment, and the checks before anything is started with them.
 
-Three kinds, each with one purpose:
+Four kinds, each with one purpose:
 
 - the certificate authority and the server's certificate (ECDSA P-256, X.509): TLS. Parties hold
   `ca.crt` and believe a server only on its word;
-- a SuperNode key of each party (ECDSA P-384, OpenSSH): Flower knows the node by it;
+- a certificate of each party and operator (ECDSA P-256, X.509): the server knows who calls. A
+  party's names the party and the fingerprint of its identity (`parley.deploy.peers`);
+- a SuperNode key of each party where Flower carries the messages (`node_keys`);
 - an identity of each party (Ed25519): it signs the masking protocol's keys, so that not even the
   server can put itself between two parties.
 
@@ -27,21 +29,21 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 __all__ = [
     "PkiError",
-    "check_node_key",
+    "certificate_days",
+    "certify",
+    "check_client_pair",
     "check_private",
     "check_server_certificate",
+    "client_request",
+    "common_subject",
     "make_authority",
     "make_identity",
-    "make_node_key",
     "make_server_certificate",
-    "node_key",
-    "node_line",
-    "signed_by_node",
-    "signs_as_node",
+    "names_in",
     "write_private",
 ]
 
-_AUTHORITY_DAYS, _SERVER_DAYS = 3650, 397
+_AUTHORITY_DAYS, _LEAF_DAYS = 3650, 397
 # A clock that is a little behind must not refuse a certificate made a moment ago.
 _BACKDATED = timedelta(minutes=5)
 
@@ -74,7 +76,7 @@ def check_private(path: Path) -> None:
 def make_authority(certificate: Path, key: Path, *, name: str) -> None:
     """Makes a certificate authority: `certificate` is public, `key` stays with who made it."""
     private = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    subject = _common_name(name)
     built = (
         _builder(subject, subject, private.public_key(), _AUTHORITY_DAYS)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -93,114 +95,169 @@ def make_server_certificate(
     authority: Path,
     authority_key: Path,
     hosts: Sequence[str],
-    days: int = _SERVER_DAYS,
+    days: int = _LEAF_DAYS,
 ) -> None:
     """Makes the server's key and its certificate for `hosts` (names and IP addresses)."""
     if not hosts:
         raise PkiError("Expected at least one host name for the server's certificate, got none.")
-    issuer = _certificate(authority)
-    check_private(authority_key)
-    signer = serialization.load_pem_private_key(authority_key.read_bytes(), None)
-    if not isinstance(signer, ec.EllipticCurvePrivateKey):
-        raise PkiError(f"Expected {authority_key} to hold an EC key, got another kind.")
+    issuer, signer = _authority(authority, authority_key)
     private = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0][:64])])
     built = (
-        _builder(subject, issuer.subject, private.public_key(), days)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        _leaf(_common_name(hosts[0][:64]), issuer, signer, private.public_key(), days)
         .add_extension(x509.SubjectAlternativeName([_host(host) for host in hosts]), False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False)
-        .add_extension(_usage(certificates=False), critical=True)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), False
-        )
         .sign(signer, hashes.SHA256())
     )
     write_private(key, _pem(private))
     certificate.write_bytes(built.public_bytes(serialization.Encoding.PEM))
 
 
-def make_node_key(path: Path, *, comment: str) -> str:
-    """Makes a SuperNode's key, `path` and `path.pub`, and returns the public line."""
-    private = ec.generate_private_key(ec.SECP384R1())
-    write_private(
-        path,
-        private.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.OpenSSH,
-            serialization.NoEncryption(),
-        ),
+def client_request(key: Path) -> bytes:
+    """Makes a client's key at `key` and returns what asks for its certificate (PKCS #10, PEM)."""
+    private = ec.generate_private_key(ec.SECP256R1())
+    write_private(key, _pem(private))
+    return (
+        x509.CertificateSigningRequestBuilder()
+        .subject_name(x509.Name([]))
+        .sign(private, hashes.SHA256())
+        .public_bytes(serialization.Encoding.PEM)
     )
-    public = private.public_key().public_bytes(
-        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-    )
-    line = f"{public.decode()} {comment}"
-    path.with_suffix(".pub").write_text(line + "\n", encoding="utf-8")
-    return line
 
 
-def check_node_key(line: str) -> None:
-    """Raises PkiError unless it is an OpenSSH line with a P-384 public key."""
+def certify(
+    asked: bytes,
+    *,
+    role: str,
+    name: str,
+    serial: str,
+    authority: Path,
+    authority_key: Path,
+    days: int = _LEAF_DAYS,
+) -> bytes:
+    """A client's certificate (PEM) for the key of a request, or of an older certificate.
+
+    Args:
+        asked: PEM. Of a request only the key is taken; what it calls itself is not read.
+        role: the subject's organizational unit.
+        name: its common name.
+        serial: its serial number attribute: of a party the fingerprint of its identity.
+        authority: the authority's certificate.
+        authority_key: its key.
+        days: how long it is valid.
+
+    Raises:
+        PkiError: no request, one that its own key did not sign, or another kind of key.
+    """
+    issuer, signer = _authority(authority, authority_key)
+    public = _asked_key(asked)
+    subject = x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, role),
+            x509.NameAttribute(NameOID.COMMON_NAME, name),
+            *([x509.NameAttribute(NameOID.SERIAL_NUMBER, serial)] if serial else []),
+        ]
+    )
+    built = (
+        _leaf(subject, issuer, signer, public, days)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), False)
+        .sign(signer, hashes.SHA256())
+    )
+    return built.public_bytes(serialization.Encoding.PEM)
+
+
+def _asked_key(asked: bytes) -> ec.EllipticCurvePublicKey:
     try:
-        key = serialization.load_ssh_public_key(line.encode())
+        if b"CERTIFICATE REQUEST" in asked:
+            request = x509.load_pem_x509_csr(asked)
+            if not request.is_signature_valid:
+                raise ValueError("a request that its key did not sign")
+            key = request.public_key()
+        else:
+            key = x509.load_pem_x509_certificate(asked).public_key()
     except (ValueError, UnsupportedAlgorithm) as error:
-        raise PkiError("Expected an OpenSSH public key, got something else.") from error
-    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP384R1):
-        raise PkiError("Expected an OpenSSH public key on P-384, got another kind.")
-
-
-def node_key(line: str) -> bytes:
-    """A party's OpenSSH public key as Flower writes it: PEM, with its last line's end."""
-    return _public(line).public_bytes(
-        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-    )
-
-
-def node_line(path: Path) -> str:
-    """The OpenSSH public key, without a comment, of the SuperNode's private key at `path`.
-
-    Raises:
-        PkiError: it is no private key on an elliptic curve.
-    """
-    public = _private(path).public_key()
-    return public.public_bytes(
-        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-    ).decode()
-
-
-def signed_by_node(path: Path, message: bytes) -> bytes:
-    """The ECDSA signature of a message with SHA-256, by the SuperNode's private key at `path`.
-
-    Raises:
-        PkiError: it is no private key on an elliptic curve.
-    """
-    return _private(path).sign(message, ec.ECDSA(hashes.SHA256()))
-
-
-def signs_as_node(line: str, signature: bytes, message: bytes) -> bool:
-    """Whether `signature` is that of `message` by a party's OpenSSH public key."""
-    try:
-        _public(line).verify(signature, message, ec.ECDSA(hashes.SHA256()))
-    except InvalidSignature:
-        return False
-    return True
-
-
-def _public(line: str) -> ec.EllipticCurvePublicKey:
-    key = serialization.load_ssh_public_key(line.encode())
-    if not isinstance(key, ec.EllipticCurvePublicKey):
-        raise TypeError(f"Expected an elliptic-curve key, got {type(key).__name__}.")
+        raise PkiError(f"Expected a certificate request, got something else: {error}.") from error
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise PkiError("Expected a certificate request with a key on P-256, got another kind.")
     return key
 
 
-def _private(path: Path) -> ec.EllipticCurvePrivateKey:
+def common_subject(pem: bytes) -> dict[str, str]:
+    """Role, name and serial number in a certificate's subject; what is not there once is missing.
+
+    Raises:
+        PkiError: it is no certificate.
+    """
     try:
-        key = serialization.load_ssh_private_key(path.read_bytes(), None)
-    except (ValueError, UnsupportedAlgorithm) as error:
-        raise PkiError(f"Expected a private key in {path}, got something else.") from error
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise PkiError(f"Expected an elliptic-curve key in {path}.")
-    return key
+        subject = x509.load_pem_x509_certificate(pem).subject
+    except ValueError as error:
+        raise PkiError("Expected a PEM certificate, got something else.") from error
+    found: dict[str, str] = {}
+    for word, oid in (
+        ("role", NameOID.ORGANIZATIONAL_UNIT_NAME),
+        ("name", NameOID.COMMON_NAME),
+        ("serial", NameOID.SERIAL_NUMBER),
+    ):
+        values = subject.get_attributes_for_oid(oid)
+        if len(values) == 1 and isinstance(values[0].value, str):
+            found[word] = values[0].value
+    return found
+
+
+def check_client_pair(
+    authority: Path, certificate: Path, key: Path, *, now: datetime | None = None
+) -> None:
+    """Checks a client's certificate: its dates, its issuer, and that `key` is its key.
+
+    Raises:
+        PkiError: expired or not valid yet, another authority's, or of another key.
+    """
+    leaf, issuer = _certificate(certificate), _certificate(authority)
+    _check_dates(certificate, leaf, now or datetime.now(UTC))
+    _check_issued(certificate, leaf, authority, issuer)
+    check_private(key)
+    try:
+        private = serialization.load_pem_private_key(key.read_bytes(), None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise PkiError(f"Expected a private key in {key}, got something else.") from error
+    if private.public_key() != leaf.public_key():
+        raise PkiError(f"Expected {key} to be the key of {certificate}, got another.")
+
+
+def _check_issued(
+    path: Path, leaf: x509.Certificate, authority: Path, issuer: x509.Certificate
+) -> None:
+    try:
+        leaf.verify_directly_issued_by(issuer)
+    except (ValueError, TypeError, InvalidSignature) as error:
+        raise PkiError(
+            f"Expected {path} to be issued by {authority}, got another authority's: it belongs to "
+            "another deployment."
+        ) from error
+
+
+def certificate_days(path: Path, *, now: datetime | None = None) -> float:
+    """Days until the certificate at `path` expires; below 0 where it has.
+
+    Raises:
+        PkiError: there is none.
+    """
+    moment = now or datetime.now(UTC)
+    return (_certificate(path).not_valid_after_utc - moment) / timedelta(days=1)
+
+
+def names_in(path: Path) -> list[str]:
+    """The host names and addresses in a server's certificate.
+
+    Raises:
+        PkiError: there is none, or it has no names.
+    """
+    try:
+        names = _certificate(path).extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except x509.ExtensionNotFound as error:
+        raise PkiError(f"Expected a server's certificate in {path}, got one without names.") from (
+            error
+        )
+    return [str(name.value) for name in names.value]
 
 
 def make_identity(path: Path) -> bytes:
@@ -230,13 +287,7 @@ def check_server_certificate(
         return
     leaf = _certificate(certificate)
     _check_dates(certificate, leaf, moment)
-    try:
-        leaf.verify_directly_issued_by(issuer)
-    except (ValueError, TypeError, InvalidSignature) as error:
-        raise PkiError(
-            f"Expected {certificate} to be issued by {authority}, got another authority's: it "
-            "belongs to another deployment."
-        ) from error
+    _check_issued(certificate, leaf, authority, issuer)
     names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     if host is not None and _host(host) not in set(names):
         known = ", ".join(str(name.value) for name in names)
@@ -281,6 +332,41 @@ def _builder(
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - _BACKDATED)
         .not_valid_after(now + timedelta(days=days))
+    )
+
+
+def _authority(certificate: Path, key: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    """Whoever signs: its certificate and its key."""
+    issuer = _certificate(certificate)
+    check_private(key)
+    try:
+        signer = serialization.load_pem_private_key(key.read_bytes(), None)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise PkiError(f"Expected the authority's key in {key}, got something else.") from error
+    if not isinstance(signer, ec.EllipticCurvePrivateKey):
+        raise PkiError(f"Expected {key} to hold an EC key, got another kind.")
+    return issuer, signer
+
+
+def _common_name(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _leaf(
+    subject: x509.Name,
+    issuer: x509.Certificate,
+    signer: ec.EllipticCurvePrivateKey,
+    key: ec.EllipticCurvePublicKey,
+    days: int,
+) -> x509.CertificateBuilder:
+    """What every certificate has that signs no other."""
+    return (
+        _builder(subject, issuer.subject, key, days)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(certificates=False), critical=True)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), False
+        )
     )
 
 

@@ -6,32 +6,49 @@ baseline (simulation only), the noise, the secure sum, the guarantee and what it
 has no script and asks for nothing over a network; its own content-security policy forbids both.
 """
 
+from __future__ import annotations
+
 import os
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from importlib import metadata, resources
+from importlib import metadata
 from pathlib import Path
+from typing import Any
 
-from parley.report import words
-from parley.report.dp_sgd import dp_sgd_section
 from parley.report.figures import figures
-from parley.report.parts import SIMULATION_ONLY, escape, prose
-from parley.report.record import ReportError, RunRecord, read_run
+from parley.report.judgement import judgement_tables
+from parley.report.parts import Card, Table, environment
+from parley.report.words import (
+    algorithm_name,
+    assumptions,
+    dp_sgd_words,
+    headline,
+    noise_words,
+    promise,
+    secure_sum_words,
+)
+from parley.server.records import words
+from parley.server.records.numerals import byte_text, duration, epsilon_text, number
+from parley.server.records.reading import RunContent, read_run
+from parley.server.records.run_folder import RunFolderError
+from parley.server.records.summary import DpSgd, GuaranteeSummary, RunSummary
+from parley.server.records.words import Fact
 
-__all__ = ["ReportError", "write_report"]
+__all__ = ["write_report"]
 
-_FILES = ("job.toml", "rounds.jsonl", "summary.json", "model.safetensors", "ledger.sqlite")
+_SHOWN = 50
 
 
 def write_report(run_dir: Path) -> Path:
     """Write `report.html` into the run folder, replacing an older one, and return its path.
 
-    A run that was interrupted gets a report of its rounds so far. Raises ReportError when the
-    folder doesn't hold a run, or can't be written to.
+    A run that was interrupted gets a report of its rounds so far.
+
+    Raises:
+        RunFolderError: the folder doesn't hold a run, or can't be written to.
     """
-    run = read_run(run_dir)
-    page = _page(run, [name for name in _FILES if (run_dir / name).exists()])
+    page = environment().get_template("report.html.j2").render(_context(read_run(run_dir)))
     target, draft = run_dir / "report.html", run_dir / ".report.html.part"
     try:
         # Written aside and moved into place: a reader never sees half a report.
@@ -39,320 +56,217 @@ def write_report(run_dir: Path) -> Path:
         os.replace(draft, target)
     except OSError as error:
         draft.unlink(missing_ok=True)
-        raise ReportError(f"Expected to write {target}, got: {error}.") from error
+        raise RunFolderError(f"Expected to write {target}, got: {error}.") from error
     return target
 
 
-def _page(run: RunRecord, files: Sequence[str]) -> str:
-    style = resources.files("parley.report").joinpath("report.css").read_text(encoding="utf-8")
-    drawn = figures(run)
-    sections = [
-        _section("Results", f'<div class="plots">{"".join(drawn)}</div>') if drawn else "",
-        _section("The guarantee", _guarantee(run)),
-        _section("The noise", _noises(run)),
-        _dp_sgd(run),
-        _section("Secure aggregation", _secure_sum(run)),
-        _section("What would improve it", _advice(run)) if run.advice else "",
-        _section("The job as run", _job(run)),
-    ]
-    title = escape(f"{words.headline(run)} · Parley")
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta http-equiv="Content-Security-Policy" '
-        "content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{title}</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
-        f"{_header(run)}\n<main>\n{''.join(sections)}</main>\n{_footer(run, files)}\n"
-        "</body>\n</html>\n"
-    )
+def _context(run: RunContent) -> dict[str, Any]:
+    """Every name that the template uses."""
+    summary = run.summary
+    simulated = summary.engine == "fast" or any(line.simulation_only for line in run.rounds)
+    return {
+        "run": run,
+        "summary": summary,
+        "headline": headline(summary),
+        "lede": _lede(summary),
+        "status": words.status(summary),
+        "notices": _notices(run),
+        "cards": _cards(run),
+        "figures": figures(run),
+        "judgement": judgement_tables(summary),
+        "guarantees": [_guarantee(summary, of) for of in summary.guarantees],
+        "assumptions": assumptions(summary, simulated=simulated),
+        "dp_sgd": None if summary.dp_sgd is None else _dp_sgd(summary, summary.dp_sgd),
+        "secure_sum_words": secure_sum_words(summary, simulated=simulated),
+        "secure_sum": _secure_sum(run),
+        "advice_scope": f"An ε here is {words.scope(summary)}.",
+        # A ledger may be named by a URL with a password in it, and a report is passed around.
+        "job_text": re.sub(r"(://[^:/@\s]*):[^@\s]*@", r"\1:…@", run.job_text),
+        "footer": _footer(run),
+    }
 
 
-def _header(run: RunRecord) -> str:
-    name = words.algorithm_name(run)
+def _lede(run: RunSummary) -> str:
+    name = algorithm_name(run)
     facts = [f"{name[:1].upper()}{name[1:]}"]
-    if run.rounds_planned > 1:
+    if run.rounds > 1:
         planned = "" if run.status == "complete" else " planned"
-        facts.append(f"{words.number(run.rounds_planned)} rounds{planned}")
-    lede = f"{', '.join(facts)}. "
-    if run.epsilon is not None:
-        lede += (
-            f"It cost ε = {words.epsilon_text(run.epsilon)} at δ = {words.cost(run.delta)}, "
-            f"{words.unit(run)}; {words.relation(run)}."
-        )
-        parties = run.of_parties()
-        if parties is not None:
-            lede += (
-                f" For everything that one party holds it cost ε = "
-                f"{words.epsilon_text(parties.epsilon)} at δ = {words.cost(parties.delta)}, "
-                f"{words.unit(parties)}; {words.relation(parties)}."
-            )
-    else:
-        lede += "Nothing was charged."
-    halted = "" if run.status == "complete" else " halted"
-    return (
-        f'<header>\n<p class="overline">Parley run {escape(run.name)}</p>\n'
-        f"<h1>{_unbroken(words.headline(run))}</h1>\n"
-        f'<p class="lede">{escape(lede)}</p>\n'
-        f'<p class="status{halted}">{prose(words.status_words(run))}</p>\n'
-        f"{_notices(run)}{_cards(run)}</header>"
-    )
+        facts.append(f"{number(run.rounds)} rounds{planned}")
+    costs = " ".join(f"It cost {words.stated(of)}." for of in run.guarantees)
+    return f"{', '.join(facts)}. {costs}"
 
 
-def _unbroken(text: str) -> str:
-    """Escaped text in which short names with a hyphen, such as a data set's, stay on one line."""
-    return re.sub(r"(?<!\S)(\S{1,20}-\S{1,20})(?!\S)", r'<span class="one">\1</span>', escape(text))
-
-
-def _notices(run: RunRecord) -> str:
-    notices = list(run.notes)
-    if run.status == "interrupted":
+def _notices(run: RunContent) -> list[str]:
+    notices, summary = list(run.remarks), run.summary
+    if summary.status == "interrupted":
         notices.append(
             "This run isn't finished. Its ledger may hold one charge more than the rounds below "
             "show: a round that was reserved and never logged. What the ledger says counts."
         )
-    if run.seeded:
+    if summary.noise.seeded:
         notices.append(
             "This run's noise came from a seed: it shows what a real run would give, and protects "
             "nobody."
         )
-    if run.simulation_only and any(run.figures[name] is not None for name in run.figures):
+    if summary.simulation_only and words.measured(summary):
         notices.append(
             "Figures marked simulation only were computed from records without noise, and no "
             "budget covers them. If the records are real, keep this page as closed as the records."
         )
-    if not notices:
-        return ""
-    return f'<div class="notice">{"".join(f"<p>{prose(text)}</p>" for text in notices)}</div>\n'
+    return notices
 
 
-def _cards(run: RunRecord) -> str:
-    parties = run.of_parties()
-    cards = [_privacy_card(run), *([] if parties is None else [_privacy_card(parties)])]
-    shown = run.figures
-    if shown["accuracy"] is not None:
-        beside = [("non-private", "baseline_accuracy"), ("commonest class", "majority_accuracy")]
-        cards.append(_figure_card(run, words.metric_title(run), "accuracy", beside))
-    if shown["loss"] is not None:
-        beside = [("non-private", "baseline_loss"), ("excess", "excess_loss")]
-        cards.append(_figure_card(run, "Loss", "loss", beside))
-    if run.noise_norm is not None:
-        each = " in every round" if run.rounds_planned > 1 else ""
-        each = " in every step" if run.law == "dp-sgd" else each
+def _cards(run: RunContent) -> list[Card]:
+    summary = run.summary
+    cards = [_privacy_card(of) for of in summary.guarantees]
+    name, commonest = words.metric(summary), summary.majority_accuracy
+    shown: list[tuple[str, str, dict[str, float | None]]] = [
+        (
+            f"{name[:1].upper()}{name[1:]}",
+            "accuracy",
+            {"non-private": summary.baseline_accuracy, "commonest class": commonest},
+        ),
+        (
+            "Loss",
+            "loss",
+            {"non-private": summary.baseline_loss, "excess": summary.excess_loss},
+        ),
+    ]
+    cards += [
+        _figure_card(summary, *each) for each in shown if getattr(summary, each[1]) is not None
+    ]
+    length, batch = summary.noise.expected_norm, words.on_batches(summary)
+    if length is not None:
+        often = "step" if batch else "round"
+        each = f" in every {often}" if batch or summary.rounds > 1 else ""
         cards.append(
-            _card(
-                "Noise on a batch's sum" if run.law == "dp-sgd" else "Noise on the average",
-                words.number(run.noise_norm),
-                f"expected length (root mean square){each}",
+            Card(
+                title="Noise on a batch's sum" if batch else "Noise on the average",
+                value=number(length),
+                note=f"expected length (root mean square){each}",
             )
         )
-    cards.append(_parties_card(run))
-    up, down = _traffic(run)
-    moved = up + down
-    if moved:
-        note = f"{words.byte_text(up)} up, {words.byte_text(moved - up)} down, all parties"
-        cards.append(_card("Traffic", words.byte_text(moved), note))
-    if run.seconds is not None:
-        each_round = run.seconds_per_round
-        note = f"{words.duration(each_round)} a round" if each_round is not None else ""
-        cards.append(_card("Time", words.duration(run.seconds), note))
-    return f'<div class="cards">{"".join(cards)}</div>\n'
+    cards.append(_parties_card(summary))
+    sums = summary.secure_aggregation
+    if moved := sums.bytes_up + sums.bytes_down:
+        note = f"{byte_text(sums.bytes_up)} up, {byte_text(sums.bytes_down)} down, all parties"
+        cards.append(Card(title="Traffic", value=byte_text(moved), note=note))
+    if summary.seconds is not None:
+        each_round = summary.seconds_per_round
+        note = f"{duration(each_round)} a round" if each_round is not None else ""
+        cards.append(Card(title="Time", value=duration(summary.seconds), note=note))
+    return cards
 
 
-def _traffic(run: RunRecord) -> tuple[float, float]:
-    """Bytes up and down: of the rounds, and of a release ahead of them."""
-    ahead = run.components
-    return (
-        sum(line.bytes_up for line in run.rounds) + (ahead.get("bytes_up") or 0),
-        sum(line.bytes_down for line in run.rounds) + (ahead.get("bytes_down") or 0),
-    )
-
-
-def _privacy_card(run: RunRecord) -> str:
-    if run.epsilon is None:
-        return _card("Privacy spent", "none", "No release was charged.", wide=True)
-    scope = f"{words.unit(run)}; {words.relation(run)}"
-    meter, budget = "", ""
-    if run.epsilon_budget:
-        share = min(max(run.epsilon / run.epsilon_budget, 0.0), 1.0)
-        meter = f'<div class="meter"><span style="width:{share:.1%}"></span></div>'
-        at = f" at δ = {words.cost(run.delta_budget)}" if run.delta_budget is not None else ""
-        budget = f" Budget: ε = {words.epsilon_text(run.epsilon_budget)}{at}."
-    return _card(
-        "Privacy spent",
-        f"ε = {words.epsilon_text(run.epsilon)}, δ = {words.cost(run.delta)}",
-        f"{scope[:1].upper()}{scope[1:]}.{budget}",
+def _privacy_card(of: GuaranteeSummary) -> Card:
+    scope = words.scope(of)
+    share = min(max(of.epsilon / of.epsilon_budget, 0.0), 1.0) if of.epsilon_budget else None
+    return Card(
+        title="Privacy spent",
+        value=words.spent(of),
+        note=f"{scope[:1].upper()}{scope[1:]}. Budget: {words.budget(of)}.",
         wide=True,
-        meter=meter,
+        share=share,
     )
 
 
-def _figure_card(run: RunRecord, title: str, name: str, beside: Sequence[tuple[str, str]]) -> str:
-    known = [(label, run.figures[key]) for label, key in beside if run.figures[key] is not None]
-    note = ", ".join(
-        f"{label} {words.number(value, 3 if label == 'excess' else 4)}" for label, value in known
+def _figure_card(run: RunSummary, title: str, name: str, beside: dict[str, float | None]) -> Card:
+    return Card(
+        title=title,
+        value=number(getattr(run, name), 4),
+        note=", ".join(
+            f"{label} {number(known, 3 if label == 'excess' else 4)}"
+            for label, known in beside.items()
+            if known is not None
+        ),
+        simulated=name in run.simulation_only,
     )
-    value = words.number(run.figures[name], 4)
-    badge = f" {SIMULATION_ONLY}" if name in run.simulation_only else ""
-    return _card(title, value, note, badge=badge)
 
 
-def _parties_card(run: RunRecord) -> str:
+def _parties_card(run: RunSummary) -> Card:
     sizes, least = run.records_by_party, run.min_records
     if not sizes:
-        note = f"at least {words.number(least)} records each" if least else ""
-        return _card("Parties", words.number(run.parties), note)
-    spread = words.number(min(sizes))
+        note = f"at least {number(least)} records each" if least else ""
+        return Card(title="Parties", value=number(run.parties), note=note)
+    spread = number(min(sizes))
     if min(sizes) < max(sizes):
-        spread += f" to {words.number(max(sizes))}"
-    who = "one party" if run.parties == 1 else f"{words.number(run.parties)} parties, {spread} each"
-    badge = f" {SIMULATION_ONLY}" if "records_by_party" in run.simulation_only else ""
-    return _card("Records", words.number(sum(sizes)), who, badge=badge)
+        spread += f" to {number(max(sizes))}"
+    who = "one party" if run.parties == 1 else f"{number(run.parties)} parties, {spread} each"
+    simulated = "records_by_party" in run.simulation_only
+    return Card(title="Records", value=number(sum(sizes)), note=who, simulated=simulated)
 
 
-def _card(
-    title: str, value: str, note: str, *, badge: str = "", wide: bool = False, meter: str = ""
-) -> str:
-    return (
-        f'<div class="card{" wide" if wide else ""}"><h2>{escape(title)}{badge}</h2>'
-        f'<p class="figure">{escape(value)}</p>{meter}<p class="note">{escape(note)}</p></div>'
-    )
+def _guarantee(run: RunSummary, of: GuaranteeSummary) -> dict[str, Any]:
+    """One guarantee's promise, against whom it holds, and its noise."""
+    several = len(of.accounts) > 1
+    where = "in the parties" if of.noise.point == "party" else "on the sum"
+    return {
+        "promise": f"{promise(run, of)}{'' if several else f' It holds {words.against(of)}.'}",
+        "accounts": Table(
+            caption=f"Against whom, {words.scope(of)}",
+            head=["adversary", "ε and δ"],
+            rows=[[fact.name, fact.value] for fact in words.accounts(of)],
+        )
+        if several
+        else None,
+        "noise_title": f"{words.unit(of).capitalize()}: {where}",
+        "noise_words": noise_words(run, of),
+        "noise": words.noise(run, of),
+    }
 
 
-def _section(title: str, body: str) -> str:
-    return f'<section class="section"><h2>{escape(title)}</h2><div>{body}</div></section>\n'
+def _dp_sgd(run: RunSummary, told: DpSgd) -> dict[str, Any]:
+    names = [name for name in ("rdp", "pld", "exact") if name in told.largest]
+    # Few lines say it where many parties have the same account: those with most steps first.
+    order = sorted(told.parties, key=lambda party: (-party.steps, party.party))
+    caption = "Every party's account"
+    if len(order) > _SHOWN:
+        caption = f"The {_SHOWN} largest accounts of {number(len(order))} parties"
+    return {
+        "told": dp_sgd_words(run),
+        "facts": words.dp_sgd(told),
+        "accounts": Table(
+            caption=f"{caption}, ε {words.scope(run)}",
+            head=["party", "records", "steps", *(f"ε by {words.conversion(n)}" for n in names)],
+            rows=[
+                [
+                    str(party.party),
+                    number(party.records),
+                    number(party.steps),
+                    *(epsilon_text(party.epsilon.get(name)) for name in names),
+                ]
+                for party in order[:_SHOWN]
+            ],
+        ),
+    }
 
 
-def _guarantee(run: RunRecord) -> str:
-    views = [run, *([] if (parties := run.of_parties()) is None else [parties])]
-    # What both guarantees rest on is said once.
-    rests = dict.fromkeys(item for view in views for item in words.assumptions(view))
-    items = "".join(f"<li>{prose(item)}</li>" for item in rests)
-    told = "".join(f"<p>{prose(words.adversary(view))}</p>" for view in views)
-    return f'{told}<p>It rests on this:</p><ul class="plain">{items}</ul>'
-
-
-def _noises(run: RunRecord) -> str:
-    parties = run.of_parties()
-    if parties is None:
-        return _noise(run)
-    return (
-        f"<h3>Per record: in the parties</h3>{_noise(run)}"
-        f"<h3>Per party: on the sum of their updates</h3>{_noise(parties)}"
-    )
-
-
-def _noise(run: RunRecord) -> str:
-    letter = words.symbol(run)
-    on, each = ("the average", "the average")
-    if run.law == "dp-sgd":
-        on, each = "a batch's sum", "a batch's noise"
+def _secure_sum(run: RunContent) -> Sequence[Fact]:
+    sums = run.summary.secure_aggregation
     facts = [
-        ("Law", run.law),
-        ("Calibration", run.calibration),
-        (f"Scale on {on}, {letter}", words.number(run.noise_scale)),
-        (
-            f"Scale on the sum, {letter}",
-            "" if run.law == "dp-sgd" else words.number(run.noise_scale_of_sum),
-        ),
-        (
-            f"Expected length of {each}" if run.law == "dp-sgd" else f"Expected length on {each}",
-            words.number(run.noise_norm),
-        ),
-        (f"Sensitivity of {on}", words.number(run.sensitivity)),
-        (
-            "Added by",
-            {"server": "the server", "share": "parties, in shares", "party": "each party"}.get(
-                run.noise_point, run.noise_point
-            ),
-        ),
-        ("Drawn from", {True: "a seed", False: "system entropy", None: ""}[run.seeded]),
-        ("ρ spent (zCDP)", words.cost(run.rho)),
+        *words.secure_sum(run.summary),
+        Fact("sent by the parties", byte_text(sums.bytes_up)),
+        Fact("sent to the parties", byte_text(sums.bytes_down)),
     ]
-    return f"<p>{prose(' '.join(words.noise_words(run)))}</p>{_facts(facts)}"
+    if ahead := words.components(run.summary):
+        facts.append(Fact("principal components", ahead))
+    return facts
 
 
-def _dp_sgd(run: RunRecord) -> str:
-    if not run.dp_sgd:
-        return ""
-    body = dp_sgd_section(
-        run.dp_sgd,
-        delta=run.delta,
-        relation=words.relation(run),
-        lower_outside=run.record_bounds.get("charged") == "outer",
-    )
-    return _section("DP-SGD in the parties", body)
-
-
-def _secure_sum(run: RunRecord) -> str:
-    told = run.secure_sum
-
-    def whole(key: str) -> str:
-        value = told.get(key)
-        return f"{value}" if isinstance(value, int | float) else ""
-
-    inflation = told.get("inflation")
-    ring, scale = whole("ring_bits"), whole("scale_bits")
-    facts = [
-        ("Functionality", str(told.get("mode") or "")),
-        ("Ring", f"integers modulo 2^{ring}" if ring else ""),
-        ("Grid", f"steps of 2^−{scale}" if scale else ""),
-        (
-            "Sensitivity added by the grid",
-            f"{words.number(float(inflation) * 100)} %"
-            if isinstance(inflation, int | float)
-            else "",
-        ),
-        ("Least number of survivors", whole("min_survivors")),
-        ("Sent by the parties", words.byte_text(_traffic(run)[0])),
-        ("Sent to the parties", words.byte_text(_traffic(run)[1])),
-        ("Principal components, summed over", _ahead(run)),
-    ]
-    return f"<p>{prose(' '.join(words.secure_sum_words(run)))}</p>{_facts(facts)}"
-
-
-def _ahead(run: RunRecord) -> str:
-    counts = run.components.get("parties")
-    if not isinstance(counts, dict):
-        return ""
-    return f"{counts.get('summed')} of {counts.get('asked')} parties"
-
-
-def _facts(facts: Sequence[tuple[str, str]]) -> str:
-    rows = "".join(
-        f"<div><dt>{escape(name)}</dt><dd>{prose(value)}</dd></div>"
-        for name, value in facts
-        if value and value != "–"
-    )
-    return f"<dl>{rows}</dl>" if rows else ""
-
-
-def _advice(run: RunRecord) -> str:
-    items = "".join(f"<li>{prose(item)}</li>" for item in run.advice)
-    fine = f'<p class="fine">An ε here is {words.unit(run)}; {words.relation(run)}.</p>'
-    return f'<ul class="plain">{items}</ul>{fine if "ε" in items else ""}'
-
-
-def _job(run: RunRecord) -> str:
-    # A ledger may be named by a URL with a password in it, and a report is passed around.
-    text = re.sub(r"(://[^:/@\s]*):[^@\s]*@", r"\1:…@", run.job_text)
-    return f"<details><summary>job.toml</summary><pre><code>{escape(text)}</code></pre></details>"
-
-
-def _footer(run: RunRecord, files: Sequence[str]) -> str:
-    facts = []
-    if run.created:
-        facts.append(f"Run of {_date(run.created)}")
-    if run.parley_version:
-        facts.append(f"made with Parley {run.parley_version}")
+def _footer(run: RunContent) -> str:
+    summary, facts = run.summary, []
+    if summary.created:
+        facts.append(f"Run of {_date(summary.created)}")
+    if summary.parley_version:
+        facts.append(f"made with Parley {summary.parley_version}")
     now = datetime.now(UTC)
     facts.append(f"report written {now:%Y-%m-%d %H:%M} UTC by Parley {_own_version()}")
-    told = f"{', '.join(facts)}. Beside it in the folder: {', '.join(files)}. "
+    told = f"{', '.join(facts)}. Beside it in the folder: {', '.join(run.files)}. "
     told = told[:1].upper() + told[1:]
     told += "A figure of privacy spent is rounded up, others to the nearest."
-    if run.run_id and run.run_id != run.name:
-        told += f" In the ledger this run is {run.run_id}."
-    return f"<footer><p>{escape(told)}</p></footer>"
+    if summary.run_id and summary.run_id != run.name:
+        told += f" In the ledger this run is {summary.run_id}."
+    return told
 
 
 def _own_version() -> str:

@@ -1,79 +1,156 @@
-"""The pieces of HTML a report is put together from: escaped text, a mark, a table, a figure."""
+"""What the report's page is put together from, and how its templates set text.
 
-import html
+Templates escape every value by themselves (Jinja2's autoescape); a filter here escapes first and
+then marks up what its own patterns find. A name that a template doesn't know is an error, never
+an empty place.
+"""
+
+from __future__ import annotations
+
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from parley.report.plots import Bars, Curve, Level, Palette
 
-__all__ = ["SIMULATION_ONLY", "escape", "figure", "key", "prose", "shades", "table"]
-
-SIMULATION_ONLY = '<span class="sim">simulation only</span>'
+__all__ = ["Card", "Figure", "Key", "Table", "environment", "keys_of", "prose", "text"]
 
 
-def escape(text: object) -> str:
-    """Text made safe for HTML; "ε = 2" stays on one line.
+NOTHING = Markup("")
+"""No plot: words and a table are enough."""
 
-    >>> escape("<b>")
-    '&lt;b&gt;'
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """A figure at the page's head; `share` of a budget is drawn as a meter."""
+
+    title: str
+    value: str
+    note: str
+    simulated: bool = False
+    wide: bool = False
+    share: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Plain texts under a caption."""
+
+    caption: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Key:
+    """An entry of a plot's key: a line, or with a `depth` in [0, 1] a shade of a map."""
+
+    name: str
+    colour: Palette = Palette.ACCENT
+    width: float = 6.0
+    dash: tuple[int, ...] = ()
+    depth: float | None = None
+    charged: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """A heading, what it shows in a sentence, a plot (inline SVG) and the same as a table."""
+
+    title: str
+    finding: str
+    data: Table
+    plot: Markup = NOTHING
+    keys: Sequence[Key] = ()
+    simulated: bool = False
+
+
+def keys_of(entries: Sequence[Curve | Level | Bars], charged: str = "") -> tuple[Key, ...]:
+    """The key of a plot, in order; the entry named `charged` stands out."""
+    return tuple(
+        Key(name=entry.name, colour=entry.colour, charged=entry.name == charged)
+        if isinstance(entry, Bars)
+        else Key(
+            name=entry.name,
+            colour=entry.colour,
+            width=entry.width,
+            dash=entry.dash,
+            charged=entry.name == charged,
+        )
+        for entry in entries
+    )
+
+
+_SUPERSCRIPTS = str.maketrans("-+0123456789", "⁻ ⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+_SMALL = r"(?<![\w.])(?:\d(?:\.\d+)?e[-+]\d+|0\.000\d+)(?!\w)"
+"""A number that is set as a power of ten: 1e-05, 0.00015."""
+
+
+def _power(found: re.Match[str]) -> str:
+    mantissa, exponent = f"{Decimal(found[0]).normalize():e}".split("e")
+    power = f"10{str(int(exponent)).translate(_SUPERSCRIPTS)}"
+    return power if mantissa == "1" else f"{mantissa} × {power}"
+
+
+def text(value: object) -> Markup:
+    """Escaped text; "ε = 2" stays on one line, 1e-05 is a power.
+
+    >>> text("<b> δ = 1e-05")
+    Markup('&lt;b&gt; δ\xa0=\xa010⁻⁵')
     """
-    return re.sub(r"([εδσρb]) (=|≈) ", "\\1\u00a0\\2\u00a0", html.escape(str(text)))
+    # Whatever came, the patterns see it escaped: what they add is all the markup there is.
+    safe = str(escape(str(value)))
+    safe = re.sub(_SMALL, _power, safe)
+    return Markup(re.sub(r"([εδσρbqC]′?) (=|≈) ", "\\1\u00a0\\2\u00a0", safe))  # noqa: S704
 
 
-def prose(text: object) -> str:
-    """Escaped text; commands between backticks are set as code, e^ε and 2^32 as powers.
+def prose(value: object) -> Markup:
+    """`text`; commands between backticks are set as code, e^ε and 2^32 as powers.
 
     >>> prose("`parley plan` at e^ε < 2^−3")
-    '<code>parley plan</code> at e<sup>ε</sup> &lt; 2<sup>−3</sup>'
+    Markup('<code>parley plan</code> at e<sup>ε</sup> &lt; 2<sup>−3</sup>')
     """
-    marked = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
-    return re.sub(r"\b([e2])\^(ε|b\b|−?\d+)", r"\1<sup>\2</sup>", marked)
+    marked = re.sub(r"`([^`]+)`", r"<code>\1</code>", str(text(value)))
+    return Markup(re.sub(r"\b([e2])\^(ε|b\b|−?\d+)", r"\1<sup>\2</sup>", marked))  # noqa: S704
 
 
-def table(caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table of plain texts under a caption."""
-    cells = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
+def unbroken(value: object) -> Markup:
+    """`text` in which short names with a hyphen, such as a data set's, stay on one line."""
+    names = r"(?<!\S)([^\s;&]{1,20}-[^\s;&]{1,20})(?!\S)"
+    return Markup(re.sub(names, r'<span class="one">\1</span>', str(text(value))))  # noqa: S704
+
+
+def _name_of_fact(name: str) -> str:
+    """A fact's name as a heading: "scale σ =" is "Scale σ"."""
+    first = name[:1].upper() if name[:1].isascii() else name[:1]
+    return f"{first}{name[1:]}".removesuffix(" =")
+
+
+_FILTERS: dict[str, Callable[[Any], str]] = {
+    "text": text,
+    "prose": prose,
+    "unbroken": unbroken,
+    "name_of_fact": _name_of_fact,
+}
+
+
+def environment() -> Environment:
+    """The templates, with every value escaped and every name known."""
+    made = Environment(
+        loader=PackageLoader("parley.report", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    return (
-        f'<div class="scroll"><table><caption>{escape(caption)}</caption>'
-        f"<thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
-
-
-def figure(
-    title: str, finding: str, *, plot: str, data: str, keys: str = "", simulated: bool = False
-) -> str:
-    """A figure: heading, what it shows in a sentence, key, plot, the same as a table."""
-    badge = f" {SIMULATION_ONLY}" if simulated else ""
-    return (
-        f"<figure><figcaption><h3>{escape(title)}{badge}</h3><p>{escape(finding)}</p></figcaption>"
-        f"{keys}<div>{plot}<details><summary>As a table</summary>{data}</details></div></figure>\n"
-    )
-
-
-def key(entries: Sequence[Curve | Level | Bars], charged: str = "") -> str:
-    """The key of a plot, a swatch an entry, in order; the one named ``charged`` stands out."""
-    items = []
-    for entry in entries:
-        width, dash = (6.0, ()) if isinstance(entry, Bars) else (entry.width, entry.dash)
-        pattern = f' stroke-dasharray="{" ".join(map(str, dash))}"' if dash else ""
-        swatch = (
-            '<svg viewBox="0 0 24 8" aria-hidden="true"><path d="M0 4H24" '
-            f'stroke="{Palette(entry.colour)}" stroke-width="{width:g}"{pattern}/></svg>'
-        )
-        emphasis = ' class="charged"' if entry.name == charged else ""
-        items.append(f"<li{emphasis}>{swatch}{escape(entry.name)}</li>")
-    return f'<ul class="key">{"".join(items)}</ul>'
-
-
-def shades(entries: Sequence[tuple[float, str]]) -> str:
-    """The key of a map: depths of colour in [0, 1] with what they stand for."""
-    items = [
-        '<li><svg viewBox="0 0 24 8" aria-hidden="true"><path d="M0 4H24" '
-        f'stroke="{Palette.GRID}" stroke-width="8"/><path d="M0 4H24" stroke="{Palette.ACCENT}" '
-        f'stroke-width="6" stroke-opacity="{depth:g}"/></svg>{escape(name)}</li>'
-        for depth, name in entries
-    ]
-    return f'<ul class="key">{"".join(items)}</ul>'
+    for name, made_of in _FILTERS.items():
+        made.filters[name] = made_of
+    made.globals["palette"] = Palette
+    return made

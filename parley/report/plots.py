@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from markupsafe import Markup
+
 __all__ = ["Bars", "Curve", "Level", "Palette", "bars", "curves", "heat", "ranges", "ranking"]
 
 _WIDTH, _HEIGHT = 424, 232
@@ -70,7 +72,7 @@ def curves(
     title: str,
     description: str,
     zero: bool = False,
-) -> str:
+) -> Markup:
     """Lines by round, with levels across them. Lines are drawn in order, the last on top."""
     import altair as alt  # noqa: PLC0415 - start-up: a report without plots needs neither
 
@@ -107,7 +109,7 @@ def bars(
     description: str,
     x_title: str,
     y_title: str,
-) -> str:
+) -> Markup:
     """Upright bars over intervals of x, layers stacked: party sizes, a histogram, losses."""
     import altair as alt  # noqa: PLC0415 - start-up: a report without plots needs neither
 
@@ -140,7 +142,7 @@ def bars(
 
 def ranking(
     rows: Sequence[tuple[str, float, str, Palette]], *, title: str, description: str
-) -> str:
+) -> Markup:
     """Horizontal bars from zero, one a row ``(name, value, value as text, colour)``, in order."""
     import altair as alt  # noqa: PLC0415 - start-up: a report without plots needs neither
 
@@ -171,7 +173,7 @@ def heat(
     description: str,
     x_title: str,
     y_title: str,
-) -> str:
+) -> Markup:
     """A map of squares ``(column from 1, row, depth of colour in [0, 1])``, rows in order."""
     import altair as alt  # noqa: PLC0415 - start-up: a report without plots needs neither
 
@@ -199,7 +201,7 @@ def ranges(
     description: str,
     x_title: str,
     y_title: str,
-) -> str:
+) -> Markup:
     """A row each ``(name, low, lower, middle, upper, high)``: a thin bar, a thick one, a tick."""
     import altair as alt  # noqa: PLC0415 - start-up: a report without plots needs neither
 
@@ -236,7 +238,7 @@ def _thinned(points: Sequence[Point]) -> list[Point]:
     return [points[round(index * step)] for index in range(_MOST_POINTS)]
 
 
-def _svg(chart: Any, *, title: str, description: str, height: int = _HEIGHT) -> str:
+def _svg(chart: Any, *, title: str, description: str, height: int = _HEIGHT) -> Markup:
     import vl_convert  # noqa: PLC0415 - start-up: a report without plots needs neither
 
     font = "system-ui, sans-serif"
@@ -272,7 +274,7 @@ def _svg(chart: Any, *, title: str, description: str, height: int = _HEIGHT) -> 
     return _inline(drawn, title, description)
 
 
-def _inline(svg: str, title: str, description: str) -> str:
+def _inline(svg: str, title: str, description: str) -> Markup:
     """The SVG as it stands inside HTML: labelled as one image, without addresses or fixed size."""
     found = re.search(r'viewBox="([^"]*)"', svg)
     box = found.group(1) if found else f"0 0 {_WIDTH} {_HEIGHT}"
@@ -281,7 +283,8 @@ def _inline(svg: str, title: str, description: str) -> str:
         r' (?:(?:aria-\w+|role|class|pointer-events|font-family)="[^"]*"|opacity="1")', "", body
     )
     body = re.sub(r'="[^"]*"', lambda found: re.sub(r"(\.\d\d)\d+", r"\1", found[0]), body)
-    return (
+    # vl-convert escapes the text that it draws; ours is escaped here.
+    return Markup(  # noqa: S704
         f'<svg class="plot" viewBox="{box}" role="img" aria-label="{html.escape(title)}. '
         f'{html.escape(description)}"><title>{html.escape(title)}</title>'
         f"<desc>{html.escape(description)}</desc>{body}</svg>"

@@ -4,13 +4,12 @@ Few parties are shown one by one: stacked bars where there are up to three label
 are seen too, else a map of shares. Of many parties each label's quantiles over them are shown.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from parley.report.parts import figure, key, shades, table
+from parley.report.parts import Figure, Key, Table, keys_of
 from parley.report.plots import Bars, Palette, bars, heat, ranges
-from parley.report.record import RunRecord
-from parley.report.words import number
+from parley.server.records.numerals import number
+from parley.server.records.summary import Partition, RunSummary
 
 __all__ = ["label_figure"]
 
@@ -18,66 +17,58 @@ _STACK = (Palette.ACCENT, Palette.QUIET, Palette.LIMIT)
 _TITLE = "Labels by party"
 
 
-def label_figure(run: RunRecord) -> str:
-    """HTML of the figure; empty where the folder doesn't tell, or there is one label or party."""
+def label_figure(run: RunSummary) -> Figure | None:
+    """The figure; None where the folder doesn't tell, or there is one label or party."""
     told = run.partition
-    names = list(told.get("labels") or ())
-    counts, shares = told.get("counts") or (), told.get("shares") or ()
-    whole = {"commonest", "skew", "overall", "quantiles"} <= told.keys()
-    if not whole or len(names) < 2 or run.parties < 2 or not (counts or shares):
-        return ""
-    finding = _finding(told)
-    if not counts:
-        return _of_many(told, names, shares, finding)
-    if len(names) <= len(_STACK):
-        return _stacked(names, counts, finding)
-    return _mapped(names, counts, finding)
+    if told is None or len(told.labels) < 2 or run.parties < 2:
+        return None
+    if told.counts:
+        stacked = len(told.labels) <= len(_STACK)
+        return (_stacked if stacked else _mapped)(told, told.counts)
+    return _of_many(told, told.shares) if told.shares else None
 
 
-def _finding(told: Mapping[str, Any]) -> str:
+def _finding(told: Partition) -> str:
     kind = {
         "iid": "Records were dealt out at random",
-        "dirichlet": f"Every party's labels are a Dirichlet mixture, α = {told.get('alpha', '–')}",
-        "column": f"Every value of the column {told.get('column')} is a party",
+        "dirichlet": f"Every party's labels are a Dirichlet mixture, α = {told.alpha}",
+        "column": f"Every value of the column {told.column} is a party",
         "sizes": "Records were dealt out at random, in given sizes",
         "files": "Every party has its own file",
-    }.get(str(told.get("kind")), "Records were split among the parties")
-    commonest, skew = told["commonest"], told["skew"]
-    what = "fifth of the labels" if told.get("numeric") else "label"
+    }.get(told.kind, "Records were split among the parties")
+    commonest, skew = told.commonest, told.skew
+    what = "fifth of the labels" if told.numeric else "label"
     return (
         f"{kind}. A party's commonest {what} is {_percent(commonest[3])} of its records in the "
         f"middle party, from {_percent(commonest[0])} to {_percent(commonest[-1])}; over all "
-        f"parties the commonest is {_percent(max(told['overall']))}. Total variation distance "
-        f"from all records' shares: {number(skew['mean'])} on average, {number(skew['largest'])} "
+        f"parties the commonest is {_percent(max(told.overall))}. Total variation distance "
+        f"from all records' shares: {number(skew.mean)} on average, {number(skew.largest)} "
         "at most."
     )
 
 
-def _stacked(names: Sequence[str], counts: Sequence[Sequence[int]], finding: str) -> str:
+def _stacked(told: Partition, counts: Sequence[Sequence[int]]) -> Figure:
+    finding = _finding(told)
     layers = [
         Bars(
             name=f"label {name}",
             bars=[(party + 0.5, party + 1.5, float(row[at])) for party, row in enumerate(counts)],
             colour=colour,
         )
-        for at, (name, colour) in enumerate(zip(names, _STACK, strict=False))
+        for at, (name, colour) in enumerate(zip(told.labels, _STACK, strict=False))
     ]
     plot = bars(layers, title=_TITLE, description=finding, x_title="party", y_title="records")
-    return figure(
-        _TITLE,
-        finding,
-        plot=plot,
-        data=_by_party(names, counts),
-        keys=key(layers),
-        simulated=True,
-    )
+    data = _by_party(told.labels, counts)
+    keys = keys_of(layers)
+    return Figure(title=_TITLE, finding=finding, plot=plot, data=data, keys=keys, simulated=True)
 
 
-def _mapped(names: Sequence[str], counts: Sequence[Sequence[int]], finding: str) -> str:
+def _mapped(told: Partition, counts: Sequence[Sequence[int]]) -> Figure:
+    finding = _finding(told)
     cells = [
         (party, name, row[at] / max(sum(row), 1))
         for party, row in enumerate(counts, start=1)
-        for at, name in enumerate(names)
+        for at, name in enumerate(told.labels)
     ]
     most = max(share for _, _, share in cells) or 1.0
     plot = heat(
@@ -87,53 +78,48 @@ def _mapped(names: Sequence[str], counts: Sequence[Sequence[int]], finding: str)
         x_title="party",
         y_title="label",
     )
-    keys = shades(
-        [(0.0, "none"), (0.5, _percent(most / 2)), (1.0, f"{_percent(most)} of a party's records")]
+    keys = (
+        Key(name="none", depth=0.0),
+        Key(name=_percent(most / 2), depth=0.5),
+        Key(name=f"{_percent(most)} of a party's records", depth=1.0),
     )
-    return figure(
-        _TITLE, finding, plot=plot, data=_by_party(names, counts), keys=keys, simulated=True
-    )
+    data = _by_party(told.labels, counts)
+    return Figure(title=_TITLE, finding=finding, plot=plot, data=data, keys=keys, simulated=True)
 
 
-def _of_many(
-    told: Mapping[str, Any],
-    names: Sequence[str],
-    shares: Sequence[Sequence[float]],
-    finding: str,
-) -> str:
-    rows = [
-        (name, row[1], row[2], row[3], row[4], row[5])
-        for name, row in zip(names, shares, strict=True)
-    ]
-    title = "Labels over the parties"
+def _of_many(told: Partition, shares: Sequence[Sequence[float]]) -> Figure:
+    finding, title = _finding(told), "Labels over the parties"
     plot = ranges(
-        rows,
+        [
+            (name, row[1], row[2], row[3], row[4], row[5])
+            for name, row in zip(told.labels, shares, strict=True)
+        ],
         title=title,
         description=finding,
         x_title="share of a party's records",
         y_title="label",
     )
-    keys = key(
-        [
-            Bars(name="middle 80 % of the parties", bars=(), colour=Palette.QUIET),
-            Bars(name="middle half", bars=(), colour=Palette.ACCENT),
-            Bars(name="median", bars=(), colour=Palette.LIMIT),
-        ]
+    keys = (
+        Key(name="middle 80 % of the parties", colour=Palette.QUIET),
+        Key(name="middle half", colour=Palette.ACCENT),
+        Key(name="median", colour=Palette.LIMIT),
     )
-    head = ["label", "all records", *(_percent(at) for at in told["quantiles"])]
-    cells = [
-        [name, _percent(share), *(_percent(value) for value in row)]
-        for name, share, row in zip(names, told["overall"], shares, strict=True)
-    ]
-    data = table("Share of a party's records, by quantile over the parties", head, cells)
-    return figure(title, finding, plot=plot, data=data, keys=keys, simulated=True)
+    data = Table(
+        caption="Share of a party's records, by quantile over the parties",
+        head=["label", "all records", *(_percent(at) for at in told.quantiles)],
+        rows=[
+            [name, _percent(share), *(_percent(value) for value in row)]
+            for name, share, row in zip(told.labels, told.overall, shares, strict=True)
+        ],
+    )
+    return Figure(title=title, finding=finding, plot=plot, data=data, keys=keys, simulated=True)
 
 
-def _by_party(names: Sequence[str], counts: Sequence[Sequence[int]]) -> str:
+def _by_party(names: Sequence[str], counts: Sequence[Sequence[int]]) -> Table:
     rows = [
         [str(party), *(number(count) for count in row)] for party, row in enumerate(counts, start=1)
     ]
-    return table("Records", ["party", *names], rows)
+    return Table(caption="Records", head=["party", *names], rows=rows)
 
 
 def _percent(share: float) -> str:

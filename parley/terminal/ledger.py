@@ -1,15 +1,48 @@
-"""Reading ledgers for the command line: by file, run folder or URL."""
+"""Ledgers at the command line, by file, run folder or URL: shown, checked, freed."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from parley.privacy.accounting.rounding import round_up, shown_down, shown_up
+from parley.privacy.ledger.budget import DatasetTotals
 from parley.privacy.ledger.ledger import Head, Ledger, LedgerConflict, LedgerError
+from parley.privacy.ledger.replay import RecordedEntry
+from parley.server.records import words
+from parley.server.records.numerals import epsilon_text
 from parley.server.records.reading import read_summary
 from parley.server.records.run_folder import RunFolderError
 
-__all__ = ["free_ledger", "read_ledger", "verify_ledger"]
+__all__ = ["LedgerContent", "free_ledger", "print_ledger", "read_ledger", "verify_ledger"]
+
+_LAST_ENTRIES = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerContent:
+    """What a ledger holds.
+
+    Attributes:
+        datasets: every data set's budget, what is spent of it, and what is left.
+        entries: all releases, in order.
+    """
+
+    datasets: tuple[DatasetTotals, ...]
+    entries: tuple[RecordedEntry, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {
+            "datasets": [totals.to_json() for totals in self.datasets],
+            "entries": [entry.to_json() for entry in self.entries],
+        }
 
 
 def _locate(where: str) -> str | Path:
@@ -34,17 +67,52 @@ def _anchor(where: str) -> Head | None:
     return None if head is None else Head(records=head.records, hash=head.hash)
 
 
-def read_ledger(where: str) -> dict[str, Any]:
-    """A ledger's data sets and entries as plain values.
+def read_ledger(where: str) -> LedgerContent:
+    """A ledger's data sets and entries.
 
     Raises:
         NotALedger: there is none at `where`.
     """
     with Ledger.open(_locate(where), create=False, read_only=True) as ledger:
-        return {
-            "datasets": [totals.to_json() for totals in ledger.totals()],
-            "entries": [entry.to_json() for entry in ledger.entries()],
-        }
+        return LedgerContent(datasets=tuple(ledger.totals()), entries=tuple(ledger.entries()))
+
+
+def print_ledger(content: LedgerContent) -> None:
+    """A ledger: data sets with what is left, then the entries."""
+    # Names are shown as they are: nothing in a ledger is markup.
+    console = Console(highlight=False, markup=False)
+    for totals in content.datasets:
+        budget, spent = totals.budget, totals.spent
+        lowest = min(spent.epsilons(budget.delta).values(), default=math.inf)
+        console.print(
+            Text(budget.name, style="bold"),
+            f": {spent.releases} releases, spent ε = {epsilon_text(lowest)} of "
+            f"{words.allowed(budget.epsilon, budget.delta)}, {words.scope(budget)}; "
+            f"left ε = {shown_down(totals.remaining.epsilon)}",
+            sep="",
+        )
+        for run, releases in totals.holders.items():
+            console.print(f"  {run} holds {releases} releases to come; they are not left to others")
+    table = Table(box=None)
+    for name in ("run", "party", "release", "unit", "state", "law", "ρ", "survivors"):
+        table.add_column(name)
+    for recorded in content.entries[-_LAST_ENTRIES:]:
+        entry = recorded.entry
+        table.add_row(
+            entry.run_id,
+            entry.party,
+            str(entry.index),
+            entry.facts["unit"],
+            str(recorded.state),
+            entry.facts["noise_law"],
+            shown_up(round_up(entry.event.exact_rho), 4),
+            str((recorded.outcome or {}).get("survivors", "–")),
+        )
+    if len(content.entries) > _LAST_ENTRIES:
+        console.print(
+            f"The last {_LAST_ENTRIES} of {len(content.entries)} entries; --json shows all of them."
+        )
+    console.print(table)
 
 
 def verify_ledger(where: str) -> tuple[list[str], int]:
@@ -60,7 +128,7 @@ def verify_ledger(where: str) -> tuple[list[str], int]:
 
 
 def free_ledger(where: str, run_id: str) -> dict[str, int]:
-    """Gives back what a run that is gone still holds: data set → releases.
+    """Gives back what a run that is gone still holds: budget → releases.
 
     It is safe for one that isn't: its further releases are checked against the budget one by one.
 
@@ -70,7 +138,7 @@ def free_ledger(where: str, run_id: str) -> dict[str, int]:
     """
     with Ledger.open(_locate(where), create=False) as ledger:
         totals = ledger.totals()
-        held = {t.budget.name: t.holders[run_id] for t in totals if run_id in t.holders}
+        held = {str(t.budget.key): t.holders[run_id] for t in totals if run_id in t.holders}
         if not held:
             runs = sorted({run for t in totals for run in t.holders})
             raise LedgerConflict(

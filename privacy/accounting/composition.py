@@ -108,7 +108,7 @@ class Composition:
         for leaf, times in event.leaves():
             counts[leaf] = counts.get(leaf, 0) - times
         if min(counts.values(), default=0) < 0 or self.releases < 1:
-            raise ValueError("Expected a release among those composed, got another.")
+            raise ValueError(f"Expected a release among those composed, got {event!r}.")
         return Composition(
             counts=MappingProxyType({leaf: n for leaf, n in counts.items() if n}),
             slack=self.slack - event.slack,
@@ -178,11 +178,13 @@ class Composition:
     def from_json(cls, values: Mapping[str, Any]) -> Composition:
         """The composition that `to_json` wrote. Raises ValueError on anything else."""
         if not isinstance(values, Mapping) or set(values) != {"events", "slack", "releases"}:
-            raise ValueError("Expected events, slack and releases of a composition, got others.")
+            came: object = sorted(values) if isinstance(values, Mapping) else type(values).__name__
+            raise ValueError(f"Expected events, slack and releases of a composition, got {came}.")
         counts: dict[Event, int] = {}
         for item in values["events"]:
             if not isinstance(item, Mapping) or set(item) != {"event", "count"}:
-                raise ValueError("Expected the keys event and count of an item, got others.")
+                came = sorted(item) if isinstance(item, Mapping) else type(item).__name__
+                raise ValueError(f"Expected the keys event and count of an item, got {came}.")
             counts[parse_event(item["event"])] = _check_count(item["count"], 1)
         if len(counts) != len(values["events"]):
             raise ValueError("Expected every event once in a composition, got one twice.")

@@ -50,11 +50,11 @@ class NoisePoint(StrEnum):
 class Adversary(StrEnum):
     """Whom a guarantee holds against; each is stronger than the one before."""
 
-    ANALYST = "analyst"
-    """Whoever sees what is released, and not the sum before the server's noise."""
+    READERS = "readers"
+    """Whoever sees what is released, everyone else honest: the server, if it adds the noise."""
 
-    SERVER = "server"
-    """The server too, that follows the protocol or doesn't."""
+    COLLUDERS = "server-and-colluders"
+    """The server, and as many parties as are assumed to collude with it: their shares are known."""
 
-    COALITION = "server-and-parties"
-    """The server together with other parties: all of them, or as many as the mechanism assumes."""
+    OTHERS = "all-others"
+    """The server and all other parties: what is left is a party's own noise."""

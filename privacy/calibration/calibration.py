@@ -16,10 +16,11 @@ and found within (ε, δ).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.rounding import as_written, exact, shown_up
 from parley.privacy.calibration.gaussian import (
     GAUSSIAN_CALIBRATIONS,
@@ -71,6 +72,7 @@ def calibrate(
     sensitivity: float,
     dimension: int,
     accepted: Sequence[str] = tuple(MECHANISMS),
+    cost: Callable[[Mechanism], Event] = lambda mechanism: mechanism.event(),
 ) -> Mechanism:
     """The mechanism of one round, such that `rounds` of them are (ε, δ)-DP together.
 
@@ -87,6 +89,8 @@ def calibrate(
         sensitivity: Δ₂ > 0 of one round, replace-one; the scale has its unit.
         dimension: d ≥ 1.
         accepted: laws that the caller could take instead: advice names no other.
+        cost: what a release with a mechanism's noise is charged, where its shares' samplers take
+            more than the law's own; its distance from the ideal must not depend on the scale.
 
     Raises:
         CalibrationError: no such mechanism; the message says which number is in the way.
@@ -99,7 +103,7 @@ def calibrate(
             f"Expected calibration one of {', '.join(GAUSSIAN_CALIBRATIONS)}, got {calibration!r}."
         )
 
-    need = _Need(epsilon, delta, rounds, sensitivity, dimension, tuple(accepted))
+    need = _Need(epsilon, delta, rounds, sensitivity, dimension, tuple(accepted), cost)
 
     def one(name: str) -> Mechanism:
         kind = MECHANISMS[name]
@@ -142,6 +146,7 @@ class _Need:
     sensitivity: float
     dimension: int
     accepted: tuple[str, ...]
+    cost: Callable[[Mechanism], Event]
 
     def sigma(self, calibration: str, delta: float) -> float:
         """σ of an ideal Gaussian at what is left of δ."""
@@ -161,8 +166,8 @@ def _by_sigma(kind: type[GaussianLaw], calibration: str, need: _Need) -> Gaussia
             f"got {calibration}: it is not proved for this law."
         )
     # The slack of an event does not depend on σ, so any σ tells it.
-    probe = kind(sensitivity=1.0, sigma=1.0, dimension=need.dimension).event()
-    taken = Composition.empty().add(probe, need.rounds).slack_delta(need.epsilon)
+    probe = kind(sensitivity=1.0, sigma=1.0, dimension=need.dimension)
+    taken = Composition.empty().add(need.cost(probe), need.rounds).slack_delta(need.epsilon)
     if 0 < need.delta <= taken:
         raise CalibrationError(
             f"Expected delta > {shown_up(min(taken, 1.0), 3)}, got {as_written(need.delta)}: at "
@@ -190,7 +195,7 @@ def _verified(mechanism: GaussianLaw, conversion: str, need: _Need) -> GaussianL
     """The mechanism, its σ raised by the few ulp by which T events may miss ε."""
     wider = 1e-14
     while True:
-        spent = Composition.empty().add(mechanism.event(), need.rounds).epsilons(need.delta)
+        spent = Composition.empty().add(need.cost(mechanism), need.rounds).epsilons(need.delta)
         if spent.get(conversion, math.inf) <= need.epsilon:
             return mechanism
         if wider > 1e-3:
@@ -211,7 +216,7 @@ def _by_epsilon(kind: type[LaplaceLaw], need: _Need) -> LaplaceLaw:
             f"Expected a finite scale, got {mechanism.scale} from sensitivity "
             f"{need.sensitivity:g} and epsilon {shown_up(share)} a round."
         )
-    taken = Composition.empty().add(mechanism.event(), need.rounds).slack_delta(need.epsilon)
+    taken = Composition.empty().add(need.cost(mechanism), need.rounds).slack_delta(need.epsilon)
     stated = stated_delta(kind.law, need.delta)
     if taken > stated:
         raise CalibrationError(

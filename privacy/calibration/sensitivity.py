@@ -11,7 +11,7 @@ are. Noise goes on the sum, so that its scale does not depend on how many partie
 
     >>> gradient_sensitivity(lipschitz=1.0, parties=100, min_records=500)
     Sensitivity(total=0.004, average=4e-05)
-    >>> output_sensitivity(lipschitz=1.0, lam=0.01, parties=100, min_records=500)
+    >>> output_sensitivity(lipschitz=1.0, lambda_=0.01, parties=100, min_records=500)
     Sensitivity(total=0.4, average=0.004)
 """
 
@@ -70,7 +70,7 @@ def gradient_sensitivity(
 def output_sensitivity(
     *,
     lipschitz: float,
-    lam: float,
+    lambda_: float,
     parties: int,
     min_records: int,
     total_records: int | None = None,
@@ -85,7 +85,7 @@ def output_sensitivity(
 
     Args:
         lipschitz: G.
-        lam: λ > 0.
+        lambda_: λ > 0.
         parties: m.
         min_records: n₍₁₎, public.
         total_records: N, public; needed for "size" weights.
@@ -100,7 +100,7 @@ def output_sensitivity(
     """
     records = _records(parties, min_records, total_records, weights)
     check_positive("lipschitz", lipschitz)
-    check_positive("lam", lam)
+    check_positive("lambda_", lambda_)
     _check_tolerance("relative_tolerance", relative_tolerance)
     _check_tolerance("tolerance", tolerance)
     if relative_tolerance and tolerance:
@@ -108,7 +108,7 @@ def output_sensitivity(
             f"Expected one of relative_tolerance and tolerance, got {relative_tolerance} "
             f"and {tolerance}."
         )
-    ideal = 2 * exact(lipschitz) / (records * exact(lam)) * (1 + exact(relative_tolerance))
+    ideal = 2 * exact(lipschitz) / (records * exact(lambda_)) * (1 + exact(relative_tolerance))
     heaviest = Fraction(1)
     if tolerance and weights == "size":
         if max_records is None or max_records < records:
@@ -117,10 +117,12 @@ def output_sensitivity(
                 f"common tolerance, got {max_records}."
             )
         heaviest = max_records / records
-    return _both(ideal + heaviest * 2 * exact(tolerance) / exact(lam), parties)
+    return _both(ideal + heaviest * 2 * exact(tolerance) / exact(lambda_), parties)
 
 
-def step_certificate(*, lam: float, smoothness: float, learning_rate: float, steps: int) -> float:
+def step_certificate(
+    *, lambda_: float, smoothness: float, learning_rate: float, steps: int
+) -> float:
     """The factor 1 − (1−ηλ)^T that exactly T full-batch gradient steps put on Δ₂ of the optimum.
 
     From a public start; no convergence is needed, since a step with η ≤ 1/(L_s+λ) contracts by
@@ -129,17 +131,17 @@ def step_certificate(*, lam: float, smoothness: float, learning_rate: float, ste
     Raises:
         ValueError: η > 1/(L_s+λ), T < 1, or a value that is not positive.
     """
-    check_positive("lam", lam)
+    check_positive("lambda_", lambda_)
     check_non_negative("smoothness", smoothness)
     check_positive("learning_rate", learning_rate)
     _check_count("steps", steps)
-    largest = 1 / (smoothness + lam)
+    largest = 1 / (smoothness + lambda_)
     if learning_rate > largest * (1 + 1e-15):
         raise ValueError(
             f"Expected learning_rate ≤ 1/(L_s + λ) = {largest:g} for the certificate, "
             f"got {learning_rate:g}."
         )
-    contraction = min(1.0, learning_rate * lam)
+    contraction = min(1.0, learning_rate * lambda_)
     if contraction == 1:
         return 1.0
     return min(1.0, -math.expm1(steps * math.log1p(-contraction)) * (1 + 1e-15))

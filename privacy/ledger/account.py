@@ -1,7 +1,7 @@
-"""The account of one data set: its budget, what is spent, what running runs hold of the rest.
+"""The account of one budget: the budget, what is spent, what running runs hold of the rest.
 
 An account changes only by the steps here, which the ledger takes when it writes a record and
-takes again when it replays the log. Its row in the table of data sets is a copy: `digest` of all
+takes again when it replays the log. Its row in the table of accounts is a copy: `digest` of all
 rows is part of every record's hashed content, so that a row is believed only if the end of the
 chain vouches for it.
 
@@ -27,7 +27,7 @@ against the budget by itself.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from types import MappingProxyType
@@ -35,7 +35,7 @@ from typing import Self, TypeAlias
 
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event, parse_event
-from parley.privacy.ledger.budget import DatasetBudget
+from parley.privacy.ledger.budget import BudgetKey, DatasetBudget
 from parley.privacy.ledger.chain import canonical_json
 
 __all__ = ["Account", "Claims", "claims_from_json", "claims_to_json", "digest"]
@@ -43,24 +43,31 @@ __all__ = ["Account", "Claims", "claims_from_json", "claims_to_json", "digest"]
 Claims: TypeAlias = tuple[tuple[Event, int], ...]
 """Releases to come: events, and how many of each."""
 
-_COLUMNS = ("name", "fingerprint", "budget", "spent", "held", "known")
+_COLUMNS = ("name", "unit", "fingerprint", "budget", "spent", "held", "known", "formerly")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Account:
-    """A registered data set.
+    """A registered budget.
 
     Attributes:
-        budget: its total (ε, δ).
+        budget: the total (ε, δ) of a data set for one unit.
         spent: the composition of all releases that were reserved and not voided.
         held: run → what it has set aside for releases that it has not reserved yet.
         known: other fingerprints that the same data were recognised by, sorted.
+        formerly: what records of version 2 of the schema call it; "" where there are none.
     """
 
     budget: DatasetBudget
     spent: Composition = field(default_factory=Composition.empty)
     held: Mapping[str, Claims] = field(default_factory=lambda: MappingProxyType({}))
     known: tuple[str, ...] = ()
+    formerly: str = ""
+
+    @property
+    def key(self) -> BudgetKey:
+        """What names it in the ledger."""
+        return self.budget.key
 
     @property
     def fingerprints(self) -> frozenset[str]:
@@ -129,28 +136,31 @@ class Account:
         held = {run: claims_to_json(claims) for run, claims in self.held.items()}
         return {
             "name": self.budget.name,
+            "unit": str(self.budget.unit),
             "fingerprint": self.budget.fingerprint,
             "budget": canonical_json(self.budget.to_json()),
             "spent": canonical_json(self.spent.to_json()),
             "held": canonical_json(held),
             "known": canonical_json(list(self.known)),
+            "formerly": self.formerly,
         }
 
     @classmethod
     def from_row(cls, row: Mapping[str, str]) -> Self:
         """The inverse of `row`; ValueError, KeyError or TypeError on anything else."""
-        held = json.loads(row.get("held", "{}"))
+        held = json.loads(row["held"])
         return cls(
             budget=DatasetBudget.from_json(json.loads(row["budget"])),
             spent=Composition.from_json(json.loads(row["spent"])),
             held=MappingProxyType({run: claims_from_json(own) for run, own in held.items()}),
-            known=tuple(json.loads(row.get("known", "[]"))),
+            known=tuple(json.loads(row["known"])),
+            formerly=row["formerly"],
         )
 
 
-def digest(rows: Iterable[Mapping[str, str]]) -> str:
-    """SHA-256 of the rows of all accounts, in the order of their names."""
-    ordered = sorted(([row[column] for column in _COLUMNS] for row in rows), key=lambda r: r[0])
+def digest(rows: Iterable[Mapping[str, str]], *, columns: Sequence[str] = _COLUMNS) -> str:
+    """SHA-256 of the rows of all accounts, in the order of their names and units."""
+    ordered = sorted([row[column] for column in columns] for row in rows)
     return sha256(canonical_json(ordered).encode("ascii")).hexdigest()
 
 

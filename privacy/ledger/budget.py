@@ -17,22 +17,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.accounting.rounding import as_written
 
-__all__ = ["BUDGET_TOLERANCE", "PARTY_MARK", "DatasetBudget", "DatasetTotals", "Remaining"]
+__all__ = ["BUDGET_TOLERANCE", "BudgetKey", "DatasetBudget", "DatasetTotals", "Remaining"]
 
 # Conversions to ε solve an equation in double precision, and ε/T added T times may end an ulp above
 # ε. Spending is compared as a total, so that this is the most a budget can ever be overrun by.
 BUDGET_TOLERANCE = 1e-9
 
 _LONGEST_NAME = 200
-
-PARTY_MARK = " (party)"
-"""Ends name and fingerprint of the second budget of data that has one for each unit."""
 
 
 def checked_name(value: str, what: str) -> str:
@@ -44,6 +41,20 @@ def checked_name(value: str, what: str) -> str:
             f"Expected {what} of at most {_LONGEST_NAME} characters, got {len(value)}."
         )
     return value
+
+
+class BudgetKey(NamedTuple):
+    """What names a budget in a ledger: the data, and the unit of privacy that it protects.
+
+    >>> print(BudgetKey("adult", Unit.PARTY))
+    'adult' (unit party)
+    """
+
+    dataset: str
+    unit: Unit
+
+    def __str__(self) -> str:
+        return f"{self.dataset!r} (unit {self.unit})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,14 +71,18 @@ class Remaining:
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetBudget:
-    """A data set and its total (ε, δ), fixed when it is first registered.
+    """The total (ε, δ) of a data set for one unit, fixed when it is first registered.
+
+    Data may have a budget for each unit; they share name and fingerprint. A ledger charges every
+    release on such data to all of their budgets, or to none (`steps.reserve`): a release without
+    a bound for one of the units would make that unit's ε untrue.
 
     Attributes:
-        name: what entries call it; one name is one data set in a ledger.
+        name: what entries call the data; one name is one data set in a ledger.
         fingerprint: says that it is the same data (a digest, or a chosen label).
         contents: says so too, of data saved in another way: a digest of the parsed rows. Empty
             where nothing of the kind is known. Not a part of the budget: the ledger notes it
-            beside (`ledger_account.Account.known`).
+            beside (`account.Account.known`).
         unit: what one neighbour differs by.
         neighbouring: in which way it differs.
         epsilon: total ε > 0 of everything ever released on it through this ledger.
@@ -100,6 +115,11 @@ class DatasetBudget:
             raise ValueError(f"Expected a budget with delta in [0, 1), got {self.delta}.")
 
     @property
+    def key(self) -> BudgetKey:
+        """What names it in a ledger."""
+        return BudgetKey(self.name, self.unit)
+
+    @property
     def guarantee(self) -> str:
         """The budget in words, with unit and neighbouring relation."""
         return (
@@ -111,24 +131,6 @@ class DatasetBudget:
     def description(self) -> str:
         """Everything about the data set in one phrase."""
         return f"{self.name!r} (fingerprint {self.fingerprint}) with {self.guarantee}"
-
-    def of_parties(self, *, epsilon: float, delta: float) -> DatasetBudget:
-        """The same data's second budget, of unit party, beside this one of unit record.
-
-        A ledger that holds both charges every release on the data in both, or not at all
-        (`ledger_steps.reserve`): one without a party-level bound would void the party's ε.
-        """
-        if self.unit is not Unit.RECORD:
-            raise ValueError(f"Expected a budget of unit record, got {self.unit}.")
-        return DatasetBudget(
-            name=self.name + PARTY_MARK,
-            fingerprint=self.fingerprint + PARTY_MARK,
-            unit=Unit.PARTY,
-            neighbouring=Neighbouring.REPLACE_ONE,
-            epsilon=epsilon,
-            delta=delta,
-            contents=self.contents and self.contents + PARTY_MARK,
-        )
 
     def admits(self, spent: Composition) -> bool:
         """Whether the composition is within the budget, to a relative 1e-9 of ε."""

@@ -19,7 +19,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from parley.privacy.ledger.budget import BudgetKey
 
 __all__ = ["GENESIS", "Head", "Record", "RecordKind", "canonical_json", "checked_json"]
 
@@ -58,6 +61,7 @@ class Record:
         position: 1, 2, 3, …
         kind: what happened, a `RecordKind`.
         dataset: the data set concerned.
+        unit: with it, names the budget concerned. `None` in what version 2 wrote (`version_2`).
         run_id: the run, `None` for a registration; so are the two below.
         index: the release of the run.
         reservation: the position of the reservation concerned (of this record, if it is one).
@@ -68,6 +72,7 @@ class Record:
     position: int
     kind: str
     dataset: str
+    unit: str | None
     run_id: str | None
     index: int | None
     reservation: int | None
@@ -77,6 +82,8 @@ class Record:
     def expected_hash(self, previous: str) -> str:
         """The hash this record must have behind a record with hash `previous`."""
         content = {name: value for name, value in vars(self).items() if name != "hash"}
+        if self.unit is None:  # as version 2 hashed it: the chain stands as it was written
+            del content["unit"]
         text = canonical_json(content | {"previous": previous})
         return hashlib.sha256(text.encode("ascii")).hexdigest()
 
@@ -98,7 +105,7 @@ def chained(
     head: Head,
     *,
     kind: RecordKind,
-    dataset: str,
+    key: BudgetKey,
     body: Mapping[str, Any],
     run_id: str | None = None,
     index: int | None = None,
@@ -109,7 +116,8 @@ def chained(
     record = Record(
         position=position,
         kind=str(kind),
-        dataset=dataset,
+        dataset=key.dataset,
+        unit=str(key.unit),
         run_id=run_id,
         index=index,
         reservation=position if kind is RecordKind.RESERVE else reservation,

@@ -17,7 +17,8 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from parley.privacy.accounting.events import Event, parse_event
-from parley.privacy.ledger.budget import checked_name
+from parley.privacy.accounting.guarantee import Adversary, Unit
+from parley.privacy.ledger.budget import BudgetKey, checked_name
 from parley.privacy.ledger.chain import canonical_json, checked_json
 
 __all__ = ["FACTS", "Entry", "Fact"]
@@ -61,6 +62,40 @@ def _object(value: object) -> bool:
     return isinstance(value, Mapping)
 
 
+def _unit(value: object) -> bool:
+    return isinstance(value, str) and value in set(Unit)
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _accounts(value: object) -> bool:
+    """Whether it lists accounts, one an adversary, of which one is charged unless it is empty."""
+    if not isinstance(value, list) or not all(_account(each) for each in value):
+        return False
+    adversaries = {each["adversary"] for each in value}
+    charged = [each["charged"] for each in value].count(True)
+    return len(adversaries) == len(value) and charged == min(1, len(value))
+
+
+def _account(value: object) -> bool:
+    if not isinstance(value, Mapping) or value.keys() != _ACCOUNT:
+        return False
+    adversary, epsilon, delta = value["adversary"], value["epsilon"], value["delta"]
+    return (
+        isinstance(adversary, str)
+        and adversary in set(Adversary)
+        and _flag(value["charged"])
+        and (_number(epsilon) or (epsilon is None and not value["charged"]))
+        and _number(delta)
+        and delta < 1
+    )
+
+
+_ACCOUNT = {"adversary", "charged", "epsilon", "delta"}
+
+
 _EXPECTED: dict[Callable[[object], bool], str] = {
     _text: "text",
     _number: "a number ≥ 0",
@@ -68,12 +103,18 @@ _EXPECTED: dict[Callable[[object], bool], str] = {
     _rate: "a number in (0, 1]",
     _flag: "true or false",
     _object: "an object",
+    _unit: " or ".join(Unit),
+    _whole: "a whole number ≥ 0",
+    _accounts: (
+        f"a list of objects with adversary ({', '.join(Adversary)}, each once), charged, epsilon "
+        "(or null: no bound) and delta, one of them charged"
+    ),
 }
 
 FACTS: Mapping[str, Fact] = MappingProxyType(
     {
         "mechanism": _fact("what was released", _text, required=True),
-        "unit": _fact("the unit of privacy", _text, required=True),
+        "unit": _fact("the unit of privacy", _unit, required=True),
         "neighbouring": _fact("the neighbouring relation", _text, required=True),
         "norm": _fact("the norm of the sensitivity", _text, required=True),
         "sensitivity": _fact(
@@ -84,6 +125,10 @@ FACTS: Mapping[str, Fact] = MappingProxyType(
         "accountant": _fact("what composed and converted", _text, required=True),
         "accountant_version": _fact("its version", _text, required=True),
         "noise_point": _fact("where the noise was added", _text),
+        "honest_shares": _fact("k, shares of the noise that are charged", _count),
+        "colluders": _fact("c, parties that may give their share to the server", _whole),
+        "share_parameter": _fact("of one share of the noise: σ, b or t", _number),
+        "summed_shares": _fact("r, shares in a sum of the least number of survivors", _count),
         "seeded": _fact("whether the noise came from a seed (simulation)", _flag),
         "calibration": _fact("how the noise was scaled to the budget", _text),
         "dimension": _fact("d", _count),
@@ -107,19 +152,22 @@ FACTS: Mapping[str, Fact] = MappingProxyType(
             "share of 1/σ² for a count of clipped gradients, released too", _rate
         ),
         "bound": _fact("which bound is charged, where more than one is proved", _text),
+        # Noise that parties add in shares: what each adversary can't subtract differs, and so do
+        # the accounts of the release. The entry's event is the charged one's.
+        "accounts": _fact("ε and δ of this one release, by adversary", _accounts),
     }
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One release to be charged. `(run_id, dataset, index)` names it.
+    """One release to be charged to one budget. Run, dataset, unit and index name it.
 
     Attributes:
         run_id: the run that releases.
-        dataset: the name of a registered data set.
+        dataset: the name of a data set that has a budget for the unit in `facts`.
         party: who releases: a party's name, or `"server"` for the sum.
-        index: which release of the run on this data set; rounds count from 1.
+        index: which release of the run; rounds count from 1.
         event: what it charges.
         facts: keys of `FACTS`, plain JSON values; the required ones must be there.
 
@@ -155,6 +203,11 @@ class Entry:
             raise ValueError(f"Expected the facts {', '.join(missing)}, which are missing.")
         frozen = json.loads(canonical_json(dict(self.facts)))
         object.__setattr__(self, "facts", MappingProxyType(frozen))
+
+    @property
+    def key(self) -> BudgetKey:
+        """The budget that is charged: the data's, for the unit that the facts name."""
+        return BudgetKey(self.dataset, Unit(self.facts["unit"]))
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; `from_json` gives the same entry back."""

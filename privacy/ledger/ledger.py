@@ -1,12 +1,12 @@
 """The ledger: every release is reserved before it is made, and refused beyond the budget.
 
-A ledger holds data sets, each with a total (ε, δ). A release is reserved (charged) first, made,
-then committed with what came of it; a reservation that led to no release may be voided. All
-releases on a data set, of all runs, are composed: that total is checked and changed in the same
-transaction, so that concurrent processes can't overspend together, and a kill at any point leaves
-either all of a step or nothing. A reserved release counts as spent until it is voided.
+A ledger holds budgets: a total (ε, δ) for a data set and a unit of privacy. A release is reserved
+(charged) first, made, then committed with what came of it; a reservation that led to no release may
+be voided. All releases on a data set, of all runs, are composed: that total is checked and changed
+in the same transaction, so that concurrent processes can't overspend together, and a kill at any
+point leaves either all of a step or nothing. A reserved release counts as spent until it is voided.
 
-Release `(run_id, dataset, index)` is charged once: the same entry reserved again, as after a
+Release `(run_id, dataset, unit, index)` is charged once: the same entry reserved again, as after a
 crash, is the same reservation; a different entry under that name is a `LedgerConflict`.
 
     >>> import tempfile
@@ -29,7 +29,7 @@ crash, is the same reservation; a different entry under that name is a `LedgerCo
     ...     _ = led.register(budget)
     ...     reservation = led.reserve(entry)
     ...     led.commit(reservation.id, outcome={"survivors": 5})
-    ...     led.remaining("adult").epsilon, led.verify()
+    ...     led.remaining("adult", Unit.RECORD).epsilon, led.verify()
     (0.25, [])
 """
 
@@ -40,7 +40,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.ledger.budget import DatasetBudget, DatasetTotals, Remaining
+from parley.privacy.ledger.budget import BudgetKey, DatasetBudget, DatasetTotals, Remaining
 from parley.privacy.ledger.chain import Head
 from parley.privacy.ledger.entry import Entry
 from parley.privacy.ledger.errors import (
@@ -51,12 +51,13 @@ from parley.privacy.ledger.errors import (
     LedgerUnavailable,
     NotALedger,
 )
-from parley.privacy.ledger.replay import EntryState, Problem, RecordedEntry, recorded_entries
+from parley.privacy.ledger.replay import EntryState, Problem, RecordedEntry
 from parley.privacy.ledger.steps import (
     Checkpoint,
     Reservation,
     check_room,
     commit,
+    found,
     give_back,
     hold,
     register,
@@ -66,12 +67,14 @@ from parley.privacy.ledger.steps import (
 from parley.privacy.ledger.verify import problems
 
 if TYPE_CHECKING:
+    from parley.privacy.accounting.guarantee import Unit
     from parley.privacy.ledger.account import Account, Claims
     from parley.privacy.ledger.place import Place
-    from parley.privacy.ledger.store import Reader
+    from parley.privacy.ledger.store import RunLog
 
 __all__ = [
     "BudgetExceeded",
+    "BudgetKey",
     "Checkpoint",
     "DatasetBudget",
     "DatasetTotals",
@@ -100,6 +103,7 @@ class Ledger:
 
     def __init__(self, place: Place) -> None:
         self._open: Place | None = place
+        self._seen: RunLog | None = None
         self._name = place.name
 
     @classmethod
@@ -123,10 +127,14 @@ class Ledger:
 
         return cls(Place(url_or_path, create=create, read_only=read_only))
 
-    def close(self) -> None:
-        """Closes the file or connection. The ledger can't be used any more."""
+    def close(self, *, forked: bool = False) -> None:
+        """Closes the file or connection. The ledger can't be used any more.
+
+        Args:
+            forked: it was opened by the process that this one was forked from, and is only let go.
+        """
         if self._open is not None:
-            self._open.close()
+            self._open.close(forked=forked)
             self._open = None
 
     def __enter__(self) -> Self:
@@ -144,10 +152,11 @@ class Ledger:
             raise LedgerError(f"Expected an open ledger, {self._name} was closed.")
         return self._open
 
-    def register(self, *datasets: DatasetBudget) -> tuple[DatasetBudget, ...]:
-        """Fixes data sets' budgets, or finds them fixed to the same; all of them or none.
+    def register(self, *budgets: DatasetBudget) -> tuple[DatasetBudget, ...]:
+        """Fixes the budgets of a data set, or finds them fixed to the same; all of them or none.
 
-        Data with a budget for each unit (`DatasetBudget.of_parties`) are registered with both.
+        Args:
+            budgets: one for each unit of privacy that has one.
 
         Returns:
             The budgets to charge. They are those given, unless `contents` are known under
@@ -155,13 +164,14 @@ class Ledger:
 
         Raises:
             LedgerConflict: name or fingerprint are registered with something else; the same
-                records are, with another budget; or data with a budget for each unit are named
-                with one alone.
+                records are, with another budget; data with a budget for each unit are named
+                with one alone; or one more is to be opened on data that released something.
+            ValueError: of several data sets, or two of one unit.
         """
         with self._place.writing() as writer:
-            return register(writer, *datasets)
+            return register(writer, *budgets)
 
-    def hold(self, run_id: str, claims: Mapping[str, Claims]) -> None:
+    def hold(self, run_id: str, claims: Mapping[BudgetKey, Claims]) -> None:
         """Sets aside what all releases of a run will need, or refuses the run at once.
 
         Its releases are drawn from that as they are reserved; nobody else can have it. Another
@@ -169,23 +179,24 @@ class Ledger:
 
         Args:
             run_id: the run.
-            claims: data set → events and how many of each; () gives the hold back.
+            claims: budget → events and how many of each; () gives the hold back.
 
         Raises:
             BudgetExceeded: not all of it fits; nothing was set aside.
-            LedgerConflict: a data set is unknown.
+            LedgerConflict: a budget is unknown.
         """
         with self._place.writing() as writer:
             hold(writer, run_id, claims)
 
-    def check_room(self, run_id: str, claims: Mapping[str, Claims]) -> None:
+    def check_room(self, run_id: str, claims: Mapping[BudgetKey, Claims]) -> None:
         """Whether `hold` would be granted now; nothing is set aside.
 
         Raises:
             BudgetExceeded, LedgerConflict: as `hold`.
         """
         with self._place.reading() as reader:
-            accounts = {name: _account_of(reader, name) for name in claims}
+            stored = reader.accounts()
+            accounts = {key: found(key, stored) for key in claims}
             check_room(accounts, run_id, claims)
 
     def give_back(self, run_id: str) -> None:
@@ -202,12 +213,13 @@ class Ledger:
         Raises:
             BudgetExceeded: the data set's total would exceed its budget; nothing was recorded.
             LedgerConflict: the name of the release is taken by another entry, the data set is
-                unknown, or its unit or neighbouring relation is not the entry's.
+                unknown, its unit or neighbouring relation is not the entry's, or it has budgets
+                of other units too.
         """
         return self.reserve_together((entry,))[0]
 
     def reserve_together(self, entries: Sequence[Entry]) -> tuple[Reservation, ...]:
-        """`reserve` of one release on several data sets, such as one for each unit.
+        """`reserve` of one release in several budgets, such as one for each unit.
 
         In one transaction: all are charged, or none.
         """
@@ -238,7 +250,7 @@ class Ledger:
         outcome: Mapping[str, Any],
         checkpoint: bytes | None = None,
     ) -> None:
-        """`commit` of one release on every data set it was charged to, in one transaction."""
+        """`commit` of one release in every budget it was charged to, in one transaction."""
         with self._place.writing() as writer:
             commit(writer, reservation_ids, outcome, checkpoint)
 
@@ -269,7 +281,7 @@ class Ledger:
         entries: Sequence[Entry],
         checkpoint: bytes | None = None,
     ) -> tuple[Reservation, ...]:
-        """`commit_and_reserve` of releases that are charged to several data sets.
+        """`commit_and_reserve` of releases that are charged to several budgets.
 
         Where one of the reservations is refused, none is made, and the commit is kept.
         """
@@ -292,7 +304,7 @@ class Ledger:
         self.void_together((reservation_id,), reason)
 
     def void_together(self, reservation_ids: Sequence[int], reason: str) -> None:
-        """`void` of one release on every data set it was charged to, in one transaction."""
+        """`void` of one release in every budget it was charged to, in one transaction."""
         with self._place.writing() as writer:
             for reservation_id in reservation_ids:
                 void(writer, reservation_id, reason)
@@ -300,10 +312,14 @@ class Ledger:
     def entries(self, run_id: str | None = None) -> tuple[RecordedEntry, ...]:
         """All entries, or those of a run, in the order they were reserved."""
         with self._place.reading() as reader:
-            return recorded_entries(reader.records(run_id=run_id))
+            if run_id is None:
+                return reader.entries()
+            # A run asks for its entries round after round: only the new ones are read.
+            self._seen = seen = reader.entries_of(run_id, self._seen)
+        return tuple(seen.entries.values())
 
     def totals(self) -> tuple[DatasetTotals, ...]:
-        """Every data set with its budget and what is spent of it, by name."""
+        """Every budget and what is spent of it, by data and unit."""
         with self._place.reading() as reader:
             return tuple(
                 DatasetTotals(
@@ -315,16 +331,22 @@ class Ledger:
                 for account in reader.accounts().values()
             )
 
-    def spent(self, dataset: str) -> Composition:
-        """The composition of all charged releases on a data set; `LedgerConflict` if unknown."""
-        with self._place.reading() as reader:
-            return _account_of(reader, dataset).spent
+    def spent(self, dataset: str, unit: Unit) -> Composition:
+        """All charged releases on a data set, for one unit; `LedgerConflict` if unknown."""
+        return self._account(dataset, unit).spent
 
-    def remaining(self, dataset: str) -> Remaining:
-        """What is left of a data set's budget, that no run holds; `LedgerConflict` if unknown."""
+    def remaining(self, dataset: str, unit: Unit) -> Remaining:
+        """What is left of a data set's budget for one unit, that no run holds.
+
+        Raises:
+            LedgerConflict: there is no such budget.
+        """
+        account = self._account(dataset, unit)
+        return account.budget.left(account.taken)
+
+    def _account(self, dataset: str, unit: Unit) -> Account:
         with self._place.reading() as reader:
-            account = _account_of(reader, dataset)
-            return account.budget.left(account.taken)
+            return found(BudgetKey(dataset, unit), reader.accounts())
 
     def checkpoint(self, run_id: str) -> Checkpoint | None:
         """The last checkpoint of a run, and the release it came from.
@@ -337,7 +359,10 @@ class Ledger:
         if stored is None:
             return None
         if not stored.sound:
-            raise LedgerCorrupt(f"Expected the checkpoint of {run_id!r} as committed, got another.")
+            raise LedgerCorrupt(
+                f"Expected the checkpoint of {run_id!r} with digest {stored.digest}, as it was "
+                "committed, got other bytes."
+            )
         return Checkpoint(stored.index, stored.data)
 
     def head(self) -> Head:
@@ -354,11 +379,11 @@ class Ledger:
         Raises:
             LedgerCorrupt: it doesn't, or something else was edited that a budget rests on.
         """
-        found = [each for each in self.verify() if not each.of_checkpoint]
-        if found:
+        wrong = [each for each in self.verify() if not each.of_checkpoint]
+        if wrong:
             raise LedgerCorrupt(
-                f"Expected a sound ledger at {self._name}, got: {found[0]} Nothing was charged; "
-                f"`parley ledger verify` lists all ({len(found)})."
+                f"Expected a sound ledger at {self._name}, got: {wrong[0]} Nothing was charged; "
+                f"`parley ledger verify` lists all ({len(wrong)})."
             )
 
     def verify(self, *, anchor: Head | None = None) -> list[Problem]:
@@ -374,11 +399,3 @@ class Ledger:
                 return problems(reader, anchor)
         except LedgerCorrupt as damage:
             return [Problem(position=0, message=str(damage))]
-
-
-def _account_of(reader: Reader, dataset: str) -> Account:
-    """A registered data set's account; `LedgerConflict` if it is unknown."""
-    account = reader.accounts().get(dataset)
-    if account is None:
-        raise LedgerConflict(f"Expected a registered data set, got {dataset!r}.")
-    return account

@@ -1,8 +1,9 @@
-"""A ledger of version 1 becomes one of version 2: checked whole, sealed, and only then believed.
+"""A ledger of version 1 or 2 becomes one of version 3: checked whole, sealed, only then believed.
 
-Version 1 kept running totals that nothing vouched for. Its log says what they must be: a ledger
-whose totals, or anything else, contradict its log is refused as it is; of a sound one, the record
-SEAL notes the digest of all accounts, and from there on every record does.
+Version 1 kept running totals that nothing vouched for, version 2 called the second budget of one
+data set by a name of its own. The log says what the totals must be: a ledger whose totals, or
+anything else, contradict its log is refused as it is. In a sound one no record is touched; the
+record SEAL notes the digest of all accounts, and from there on records name data and unit.
 """
 
 from __future__ import annotations
@@ -37,9 +38,8 @@ def migrate(connection: sa.Connection, place: str) -> None:
             f"Expected a sound ledger at {place}, to bring it to version {VERSION}, got: "
             f"{found[0]} `parley ledger verify` lists all ({len(found)}); nothing was changed."
         )
-    writer.upgrade()
-    account = next((writer.account(name) for name in writer.stored_accounts()), None)
-    if account is not None:  # Without a data set the chain is empty, and so is what it vouches for.
+    account = next(iter(writer.upgrade().values()), None)
+    if account is not None:  # Without a budget the chain is empty, and so is what it vouches for.
         body = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), "version": VERSION}
         writer.append(RecordKind.SEAL, account=account, body=body)
         writer.finish()

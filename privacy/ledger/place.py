@@ -60,9 +60,9 @@ class Place:
             self._engine.dispose()
             raise
 
-    def close(self) -> None:
-        """Lets go of the file or the connection."""
-        self._engine.dispose()
+    def close(self, *, forked: bool = False) -> None:
+        """Closes the file or the connection; one of the process that forked this stays open."""
+        self._engine.dispose(close=not forked)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Reader]:

@@ -6,17 +6,19 @@ chain or make no sense where they stand.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeAlias
 
+from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import shown_up
-from parley.privacy.ledger.account import Account, claims_from_json
-from parley.privacy.ledger.budget import PARTY_MARK, DatasetBudget
+from parley.privacy.ledger.account import Account, claims_from_json, digest
+from parley.privacy.ledger.budget import BudgetKey, DatasetBudget
 from parley.privacy.ledger.chain import GENESIS, Head, Record, RecordKind
 from parley.privacy.ledger.entry import Entry
 from parley.privacy.ledger.errors import LedgerCorrupt
+from parley.privacy.ledger.version_2 import digest_of_version_2, renamed
 
 __all__ = ["EntryState", "Problem", "RecordedEntry", "Replay", "recorded_entries", "replay"]
 
@@ -79,28 +81,61 @@ class RecordedEntry:
         )
 
 
-def reserved_entry(record: Record) -> RecordedEntry:
-    """The entry of a reserve record."""
+def entry_of(record: Record, called: Mapping[str, BudgetKey]) -> Entry:
+    """The entry of a reserve record, in today's names and events.
+
+    Args:
+        record: of a reservation.
+        called: what the names of version 2 stand for.
+
+    Raises:
+        ValueError, KeyError, TypeError: there is none, or of another budget than the record says.
+    """
+    entry = Entry.from_json(record.content()["entry"])
+    if entry.dataset != record.dataset:
+        raise ValueError(f"Expected an entry on {record.dataset!r}, got one on {entry.dataset!r}.")
+    if record.unit is None:
+        key = called[record.dataset]
+        entry = replace(entry, dataset=key.dataset)
+    else:
+        key = BudgetKey(record.dataset, Unit(record.unit))
+    if entry.key != key:
+        raise ValueError(f"Expected an entry of {key}, got one of {entry.key}.")
+    return entry
+
+
+def reserved_entry(record: Record, called: Mapping[str, BudgetKey]) -> RecordedEntry:
+    """The entry of a reserve record; see `entry_of`."""
     body = record.content()
     return RecordedEntry(
         reservation_id=record.position,
-        entry=Entry.from_json(body["entry"]),
+        entry=entry_of(record, called),
         state=EntryState.RESERVED,
         reserved_at=body["at"],
     )
 
 
-def recorded_entries(records: Iterable[Record]) -> tuple[RecordedEntry, ...]:
-    """All entries among the records, in the order of their reservation.
+def recorded_entries(
+    records: Iterable[Record],
+    called: Callable[[], Mapping[str, BudgetKey]],
+    before: Mapping[int | None, RecordedEntry] | None = None,
+) -> dict[int | None, RecordedEntry]:
+    """All entries among the records, by reservation, in their order.
+
+    Args:
+        records: of the log.
+        called: gives what the names of version 2 stand for, where they are met.
+        before: entries of the records that these follow.
 
     Raises:
         LedgerCorrupt: a record can't be read.
     """
-    entries: dict[int | None, RecordedEntry] = {}
+    entries = dict(before or {})
     for record in records:
         try:
             if record.kind == RecordKind.RESERVE:
-                entries[record.position] = reserved_entry(record)
+                older = called() if record.unit is None else {}
+                entries[record.position] = reserved_entry(record, older)
             elif record.kind in (RecordKind.COMMIT, RecordKind.VOID):
                 entries[record.reservation] = entries[record.reservation].settled(record)
         except (ValueError, KeyError, TypeError) as error:
@@ -108,7 +143,7 @@ def recorded_entries(records: Iterable[Record]) -> tuple[RecordedEntry, ...]:
                 f"Expected an entry in record {record.position}, it can't be read: "
                 "verify the ledger."
             ) from error
-    return tuple(entries.values())
+    return entries
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,17 +162,33 @@ class Problem:
         return self.message
 
 
+_Name: TypeAlias = str | BudgetKey
+"""Of a budget: data and unit, or what version 2 called it."""
+
+
 @dataclass(kw_only=True)
 class Replay:
-    """What a walk over the log established."""
+    """What a walk over the log established.
+
+    Attributes:
+        head: the end of the log.
+        problems: what is wrong with it.
+        accounts: every budget's, by its name.
+        vouched: the digest of all accounts that the last record holds; None in version 1.
+        digest: what it should be.
+        checkpoints: run → release and digest of its last checkpoint.
+        hashes: of every record.
+    """
 
     head: Head = field(default_factory=lambda: Head(records=0, hash=GENESIS))
     problems: list[Problem] = field(default_factory=list)
-    accounts: dict[str, Account] = field(default_factory=dict)
+    accounts: dict[BudgetKey, Account] = field(default_factory=dict)
     vouched: str | None = None
+    digest: str = ""
     checkpoints: dict[str, tuple[int, str]] = field(default_factory=dict)
     hashes: dict[int, str] = field(default_factory=dict)
-    _live: dict[tuple[Any, ...], RecordedEntry] = field(default_factory=dict)
+    _older: dict[str, Account] = field(default_factory=dict)
+    _live: dict[tuple[str | None, _Name, int | None], RecordedEntry] = field(default_factory=dict)
 
     def step(self, record: Record) -> None:
         """Takes the next record."""
@@ -165,43 +216,67 @@ class Replay:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             self._add(record.position, f"Record {record.position} makes no sense: {error}")
 
+    def _account(self, name: _Name) -> Account:
+        return self._older[name] if isinstance(name, str) else self.accounts[name]
+
     def _apply(self, record: Record) -> None:
-        key, body = (record.run_id, record.dataset, record.index), record.content()
+        body = record.content()
+        name: _Name = record.dataset
+        if record.unit is not None:
+            name = BudgetKey(record.dataset, Unit(record.unit))
+            if (record.kind == RecordKind.SEAL) != bool(self._older):
+                raise ValueError("Expected one seal between version 2 and what follows.")
+            if record.kind == RecordKind.SEAL:
+                self._rename()
+        elif self.accounts:
+            raise ValueError("Expected a unit of privacy, which version 3 has, got none.")
         if record.kind == RecordKind.REGISTER:
-            budget = DatasetBudget.from_json(body["dataset"])
-            if budget.name != record.dataset or budget.name in self.accounts:
-                raise ValueError(f"Expected a new data set, got {budget.name!r}.")
-            account = Account(budget=budget).recognising(body.get("known", ()))
+            account = self._registered(name, body)
         elif record.kind == RecordKind.RECOGNISE:
-            account = self.accounts[record.dataset].recognising(body["known"])
+            account = self._account(name).recognising(body["known"])
         elif record.kind == RecordKind.HOLD:
             claims = claims_from_json(body["claims"])
-            account = self.accounts[record.dataset].holding(str(record.run_id), claims)
+            account = self._account(name).holding(str(record.run_id), claims)
         elif record.kind == RecordKind.SEAL:
-            account = self.accounts[record.dataset]
+            account = self._account(name)
         elif record.kind == RecordKind.RESERVE:
-            account = self._reserved(record, key)
+            account = self._reserved(record, name)
         else:
-            account = self._settled(record, key)
-        self.accounts[record.dataset] = account
+            account = self._settled(record, name)
+        if isinstance(name, str):
+            self._older[name] = account
+        else:
+            self.accounts[name] = account
 
-    def _reserved(self, record: Record, key: tuple[Any, ...]) -> Account:
-        reserved = reserved_entry(record)
+    def _registered(self, name: _Name, body: Mapping[str, Any]) -> Account:
+        budget = DatasetBudget.from_json(body["dataset"])
+        given: _Name = budget.name if isinstance(name, str) else budget.key
+        if given != name or name in self.accounts or name in self._older:
+            raise ValueError(f"Expected a new budget, got {budget.key}.")
+        return Account(budget=budget).recognising(body.get("known", ()))
+
+    def _reserved(self, record: Record, name: _Name) -> Account:
+        # Until all of version 2 is renamed, its names stand for themselves.
+        older = (
+            {name: BudgetKey(name, self._older[name].budget.unit)} if isinstance(name, str) else {}
+        )
+        reserved = reserved_entry(record, older)
         entry = reserved.entry
-        if key != (entry.run_id, entry.dataset, entry.index):
+        key = (record.run_id, name, record.index)
+        if (entry.run_id, entry.index) != (record.run_id, record.index):
             raise ValueError("its columns are another entry's.")
         if key in self._live:
             raise ValueError(f"release {entry.index} of {entry.run_id!r} was reserved before.")
-        account = self.accounts[record.dataset]
         self._live[key] = reserved
-        return account.reserving(entry.run_id, entry.event)
+        return self._account(name).reserving(entry.run_id, entry.event)
 
-    def _settled(self, record: Record, key: tuple[Any, ...]) -> Account:
+    def _settled(self, record: Record, name: _Name) -> Account:
+        key = (record.run_id, name, record.index)
         before = self._live[key]
         if before.reservation_id != record.reservation or before.state is not EntryState.RESERVED:
             raise ValueError(f"Expected an open reservation {record.reservation}.")
         after = before.settled(record)
-        account = self.accounts[record.dataset]
+        account = self._account(name)
         self._live[key] = after
         if after.state is EntryState.VOIDED:
             self._within_budget(account)
@@ -210,6 +285,16 @@ class Replay:
         if after.checkpoint is not None:
             self.checkpoints[before.entry.run_id] = (before.entry.index, after.checkpoint)
         return account
+
+    def _rename(self) -> None:
+        """What version 2 knew by a name is known by data and unit from here on."""
+        self.accounts = renamed(self._older)
+        today = {account.formerly: key for key, account in self.accounts.items()}
+        self._live = {
+            (run, today[name] if isinstance(name, str) else name, index): entry
+            for (run, name, index), entry in self._live.items()
+        }
+        self._older = {}
 
     def _within_budget(self, account: Account) -> None:
         budget, spent = account.budget, account.spent
@@ -223,28 +308,33 @@ class Replay:
 
     def finish(self) -> None:
         """Checks the budgets; totals only grow between voids, so that here is enough."""
+        if self._older:  # a ledger of version 2 that nobody opened for writing since
+            self.digest = digest_of_version_2(each.row() for each in self._older.values())
+            try:
+                self._rename()
+            except ValueError as error:
+                self._add(0, str(error))
+        else:
+            self.digest = digest(each.row() for each in self.accounts.values())
         for account in self.accounts.values():
             self._within_budget(account)
-        for name, account in self.accounts.items():
-            for other in self.accounts.values():
-                if other.budget.fingerprint == account.budget.fingerprint + PARTY_MARK:
-                    self._charged_in_both(name, other.budget.name)
+        for dataset in dict.fromkeys(key.dataset for key in self.accounts):
+            self._charged_together([key for key in self.accounts if key.dataset == dataset])
 
-    def _charged_in_both(self, records: str, parties: str) -> None:
-        """Data with a budget for each unit: every release is charged in both, or in neither."""
-        charged = [
-            {(run_id, index) for run_id, dataset, index in self._live if dataset == name}
-            for name in (records, parties)
-        ]
-        for run_id, index in sorted(charged[0] ^ charged[1]):
-            alone, missing = (
-                (records, parties) if (run_id, index) in charged[0] else (parties, records)
-            )
-            self._add(
-                0,
-                f"Expected release {index} of run {run_id!r} to be charged to {missing!r} as to "
-                f"{alone!r}, it is not.",
-            )
+    def _charged_together(self, keys: list[BudgetKey]) -> None:
+        """Every release on data is charged to all of their budgets, or to none."""
+        charged = {
+            key: {(run_id, index) for run_id, name, index in self._live if name == key}
+            for key in keys
+        }
+        for run_id, index in sorted(set().union(*charged.values()), key=str):
+            missing = [str(key) for key in keys if (run_id, index) not in charged[key]]
+            if missing:
+                self._add(
+                    0,
+                    f"Expected release {index} of run {run_id!r} to be charged to every budget of "
+                    f"its data, it is not charged to {' and '.join(missing)}.",
+                )
 
     def _add(self, position: int, message: str) -> None:
         self.problems.append(Problem(position=position, message=message))

@@ -7,16 +7,15 @@ trace even inside a larger transaction.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.events import parse_event
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.account import Account, Claims, claims_to_json
-from parley.privacy.ledger.budget import PARTY_MARK, DatasetBudget, checked_name
+from parley.privacy.ledger.budget import BudgetKey, DatasetBudget, checked_name
 from parley.privacy.ledger.chain import Record, RecordKind, canonical_json, checked_json
 from parley.privacy.ledger.entry import Entry
 from parley.privacy.ledger.errors import BudgetExceeded, LedgerConflict, LedgerCorrupt
@@ -25,7 +24,7 @@ from parley.privacy.ledger.replay import STATES, EntryState
 if TYPE_CHECKING:
     from parley.privacy.ledger.store import Writer
 
-__all__ = ["Checkpoint", "Reservation", "account_of", "check_room", "commit", "give_back"]
+__all__ = ["Checkpoint", "Reservation", "check_room", "commit", "found", "give_back"]
 __all__ += ["hold", "register", "reserve", "void"]
 
 
@@ -55,70 +54,80 @@ class Reservation:
     spent: Composition
 
 
-def register(writer: Writer, *datasets: DatasetBudget) -> tuple[DatasetBudget, ...]:
+def register(writer: Writer, *budgets: DatasetBudget) -> tuple[DatasetBudget, ...]:
     """See `Ledger.register`."""
-    found = [_same_data(writer, each) for each in datasets]
-    known = {
-        dataset.fingerprint: account.budget
-        for account, dataset in zip(found, datasets, strict=True)
-        if account is not None
-    }
-    budgets = tuple(
-        account.budget if account is not None else _beside(dataset, known)
-        for account, dataset in zip(found, datasets, strict=True)
-    )
+    data, units = budgets[0], {each.unit for each in budgets}
+    same = {(each.name, each.fingerprint, each.contents) for each in budgets}
+    if len(same) > 1 or len(units) < len(budgets):
+        shown = "; ".join(each.description for each in budgets)
+        raise ValueError(f"Expected budgets of one data set, one a unit, got {shown}.")
+    known = _same_data(writer, data)
     for budget in budgets:
-        _check_both(writer, budget, {each.fingerprint for each in budgets})
-    for dataset, budget, account in zip(datasets, budgets, found, strict=True):
-        if account is None:
-            new = Account(budget=budget).recognising((dataset.fingerprint, dataset.contents))
-            body = {"at": _now(), "dataset": budget.to_json(), "known": list(new.known)}
-            writer.append(RecordKind.REGISTER, account=new, body=body)
-            continue
-        more = account.recognising((dataset.fingerprint, dataset.contents))
-        if more != account:
-            body = {"at": _now(), "known": list(more.known)}
-            writer.append(RecordKind.RECOGNISE, account=more, body=body)
-    return budgets
+        if budget.unit in known:
+            _check_terms(known[budget.unit], budget)
+    if known and not units & known.keys():
+        _conflict(next(iter(known.values())), data)
+    if known:
+        _check_units(data.name, charged=units, registered=known.keys())
+        data = next(iter(known.values())).budget
+    seen = {fingerprint for each in known.values() for fingerprint in each.fingerprints}
+    seen |= {budgets[0].fingerprint, budgets[0].contents}
+    for budget in budgets:
+        if budget.unit not in known:
+            _check_unreleased(known.values(), budget)
+    return tuple(
+        _opened(writer, replace(budget, name=data.name, fingerprint=data.fingerprint), seen)
+        if budget.unit not in known
+        else _recognised(writer, known[budget.unit], seen)
+        for budget in budgets
+    )
 
 
-def _beside(dataset: DatasetBudget, known: Mapping[str, DatasetBudget]) -> DatasetBudget:
-    """A new budget of parties under its records' name, from whichever file the records came.
-
-    Else the same records, saved in another way, would have a party's budget that nothing binds to
-    their own: what was released before would not be seen, nor what is released without it.
-    """
-    records = known.get(dataset.fingerprint.removesuffix(PARTY_MARK))
-    if records is None or records.fingerprint + PARTY_MARK == dataset.fingerprint:
-        return dataset
-    return records.of_parties(epsilon=dataset.epsilon, delta=dataset.delta)
+def _opened(writer: Writer, budget: DatasetBudget, seen: Iterable[str]) -> DatasetBudget:
+    new = Account(budget=budget).recognising(seen)
+    body = {"at": _now(), "dataset": budget.to_json(), "known": list(new.known)}
+    writer.append(RecordKind.REGISTER, account=new, body=body)
+    return budget
 
 
-def _same_data(writer: Writer, dataset: DatasetBudget) -> Account | None:
-    """The account of the same data: the same bytes, or the same records saved in another way.
+def _recognised(writer: Writer, account: Account, seen: Iterable[str]) -> DatasetBudget:
+    more = account.recognising(seen)
+    if more != account:
+        body = {"at": _now(), "known": list(more.known)}
+        writer.append(RecordKind.RECOGNISE, account=more, body=body)
+    return account.budget
+
+
+def _same_data(writer: Writer, asked: DatasetBudget) -> Mapping[Unit, Account]:
+    """The accounts of the same data: the same bytes, or the same records saved in another way.
 
     Raises:
-        LedgerConflict: name or bytes are registered as something else; or the data are, with
-            another budget.
+        LedgerConflict: name or bytes are registered as something else.
     """
-    named = writer.account(dataset.name)
-    account = writer.account_of_fingerprint(dataset.fingerprint, dataset.contents)
-    if named is not None and account is not None and named is not account:
-        _conflict(named, dataset)
-    account = account or named
-    if account is None:
-        return None
-    budget, hint = account.budget, ""
+    named = writer.of_dataset(asked.name)
+    name = writer.dataset_known_by(asked.fingerprint, asked.contents)
+    if name is None and named:  # the same name, other data
+        _conflict(next(iter(named.values())), asked)
+    if name is None:
+        return {}
+    if named and name != asked.name:
+        _conflict(next(iter(named.values())), asked)
+    known = writer.of_dataset(name)
+    first = next(iter(known.values()))
     # The same file under another name is refused: it is a slip, the first name is right.
-    same = dataset.fingerprint == budget.fingerprint
-    recognised = account.fingerprints & {dataset.fingerprint, dataset.contents}
-    if (same and dataset.name != budget.name) or not recognised:
-        _conflict(account, dataset)
-    terms = ("unit", "neighbouring", "epsilon", "delta")
-    if any(getattr(dataset, term) != getattr(budget, term) for term in terms):
-        hint = "" if same else " The records are the same, saved in another way."
-        _conflict(account, dataset, hint)
-    return account
+    if name != asked.name and asked.fingerprint == first.budget.fingerprint:
+        _conflict(first, asked)
+    return known
+
+
+def _check_terms(account: Account, asked: DatasetBudget) -> None:
+    budget = account.budget
+    terms = ("neighbouring", "epsilon", "delta")
+    if any(getattr(asked, term) != getattr(budget, term) for term in terms):
+        same = asked.fingerprint == budget.fingerprint
+        _conflict(
+            account, asked, "" if same else " The records are the same, saved in another way."
+        )
 
 
 def _conflict(account: Account, dataset: DatasetBudget, hint: str = "") -> NoReturn:
@@ -129,59 +138,54 @@ def _conflict(account: Account, dataset: DatasetBudget, hint: str = "") -> NoRet
     )
 
 
-def _check_both(writer: Writer, dataset: DatasetBudget, charged: set[str]) -> None:
-    """Data with a budget for each unit are charged in both, or not at all.
+def _check_units(name: str, *, charged: Collection[Unit], registered: Collection[Unit]) -> None:
+    """Data with a budget for each unit are charged in all of them, or not at all.
 
     A release that only the records' budget knows has no party-level bound, and would make the
     parties' ε untrue; one that only the parties' budget knows costs the records something too.
 
     Raises:
-        LedgerConflict: the other budget is not among those charged; or it is to be opened on
-            data of which something was released already, under the record's budget alone.
+        LedgerConflict: a registered unit is not among those charged.
     """
-    if dataset.unit is Unit.PARTY and dataset.fingerprint.endswith(PARTY_MARK):
-        records = writer.account_of_fingerprint(dataset.fingerprint.removesuffix(PARTY_MARK))
-        if records is None:
-            return
-        missing = records.budget.fingerprint not in charged
-        opened = writer.account_of_fingerprint(dataset.fingerprint) is not None
-        if not opened and records.spent.releases:
-            raise LedgerConflict(
-                f"Expected data of which nothing was released yet, to open {dataset.guarantee} "
-                f"for it, got {records.spent.releases} releases on {records.budget.name!r} that "
-                "no party-level bound covers."
-            )
-        other = records.budget
-    else:
-        parties = writer.account_of_fingerprint(dataset.fingerprint + PARTY_MARK)
-        if parties is None or parties.budget.unit is not Unit.PARTY:
-            return
-        missing, other = parties.budget.fingerprint not in charged, parties.budget
+    missing = [unit for unit in registered if unit not in charged]
     if missing:
         raise LedgerConflict(
-            f"Expected every release on data set {dataset.name!r} to be charged to {other.name!r} "
-            "too, got one for a single unit: these data have a budget for each "
-            "(privacy.unit = 'both')."
+            f"Expected every release on data set {name!r} to be charged to its budgets of unit "
+            f"{' and '.join(sorted(registered))}, got one for unit {' and '.join(sorted(charged))} "
+            "alone: a job on these data needs privacy.unit = 'both'."
         )
 
 
-def hold(writer: Writer, run_id: str, claims: Mapping[str, Claims]) -> None:
-    """See `Ledger.hold`. All data sets are examined before anything is appended."""
+def _check_unreleased(known: Iterable[Account], opened: DatasetBudget) -> None:
+    """Raises LedgerConflict for one more budget on data of which something was released."""
+    for account in known:
+        if account.spent.releases:
+            raise LedgerConflict(
+                f"Expected data of which nothing was released yet, to open {opened.guarantee} "
+                f"for it, got {account.spent.releases} releases on {account.key} that no "
+                f"{opened.unit}-level bound covers."
+            )
+
+
+def hold(writer: Writer, run_id: str, claims: Mapping[BudgetKey, Claims]) -> None:
+    """See `Ledger.hold`. All budgets are examined before anything is appended."""
     checked_name(run_id, "run_id")
-    accounts = {name: account_of(writer, name) for name in claims}
+    accounts = {key: account_of(writer, key) for key in claims}
     check_room(accounts, run_id, claims)
-    for name, own in claims.items():
-        after = accounts[name].holding(run_id, own)
-        if after != accounts[name]:
+    for key, own in claims.items():
+        after = accounts[key].holding(run_id, own)
+        if after != accounts[key]:
             body = {"at": _now(), "claims": claims_to_json(after.held.get(run_id, ()))}
             writer.append(RecordKind.HOLD, account=after, run_id=run_id, body=body)
 
 
-def check_room(accounts: Mapping[str, Account], run_id: str, claims: Mapping[str, Claims]) -> None:
+def check_room(
+    accounts: Mapping[BudgetKey, Account], run_id: str, claims: Mapping[BudgetKey, Claims]
+) -> None:
     """See `Ledger.check_room`."""
-    for name, own in claims.items():
-        if any(count for _, count in own) and not accounts[name].admits(own, run_id=run_id):
-            raise BudgetExceeded.of_run(accounts[name], own, run_id=run_id)
+    for key, own in claims.items():
+        if any(count for _, count in own) and not accounts[key].admits(own, run_id=run_id):
+            raise BudgetExceeded.of_run(accounts[key], own, run_id=run_id)
 
 
 def give_back(writer: Writer, run_id: str) -> None:
@@ -192,14 +196,14 @@ def give_back(writer: Writer, run_id: str) -> None:
 def reserve(writer: Writer, *entries: Entry) -> tuple[Reservation, ...]:
     """See `Ledger.reserve_together`. All entries are examined before the first is appended."""
     examined = [_examined(writer, entry) for entry in entries]
-    budgets = [account.budget for account, _ in examined]
-    names = {budget.name for budget in budgets}
-    if len(names) < len(entries):
+    keys = {entry.key for entry in entries}
+    if len(keys) < len(entries):
         raise LedgerConflict(
-            f"Expected one entry a data set in one step, got {len(entries)} for {len(names)}."
+            f"Expected one entry a budget in one step, got {len(entries)} for {len(keys)}."
         )
-    for budget in budgets:
-        _check_both(writer, budget, {each.fingerprint for each in budgets})
+    for name in {key.dataset for key in keys}:
+        charged = {key.unit for key in keys if key.dataset == name}
+        _check_units(name, charged=charged, registered=writer.of_dataset(name).keys())
     return tuple(
         _resumed(writer, account, latest, entry)
         if latest is not None
@@ -210,15 +214,14 @@ def reserve(writer: Writer, *entries: Entry) -> tuple[Reservation, ...]:
 
 def _examined(writer: Writer, entry: Entry) -> tuple[Account, Record | None]:
     """The account, and the record of the same release where it is held; refuses else."""
-    account = account_of(writer, entry.dataset)
-    for fact in ("unit", "neighbouring"):
-        expected = str(getattr(account.budget, fact))
-        if entry.facts[fact] != expected:
-            raise LedgerConflict(
-                f"Expected {fact} {expected!r}, which the budget of data set {entry.dataset!r} "
-                f"is stated in, got {entry.facts[fact]!r}."
-            )
-    latest = writer.latest(entry.run_id, entry.dataset, entry.index)
+    account = account_of(writer, entry.key)
+    expected = str(account.budget.neighbouring)
+    if entry.facts["neighbouring"] != expected:
+        raise LedgerConflict(
+            f"Expected neighbouring {expected!r}, which the budget of data set {entry.key} is "
+            f"stated in, got {entry.facts['neighbouring']!r}."
+        )
+    latest = writer.latest(account, entry.run_id, entry.index)
     if latest is not None and latest.kind != RecordKind.VOID:
         _resumed(writer, account, latest, entry)  # Raises where it is another entry.
         return account, latest
@@ -256,14 +259,16 @@ def _resumed(writer: Writer, account: Account, latest: Record, entry: Entry) -> 
     # Nothing is charged for what is found here, so the chain must vouch for it: for the
     # reservation, and that nothing after it gave it back.
     first, *later = writer.since(reservation_id)
-    release = (entry.run_id, entry.dataset, entry.index)
-    if first.kind != RecordKind.RESERVE or (first.run_id, first.dataset, first.index) != release:
-        raise LedgerCorrupt(f"Expected a reservation behind record {latest.position}, got another.")
+    if first.kind != RecordKind.RESERVE or not _same_release(first, latest):
+        raise LedgerCorrupt(
+            f"Expected a reservation behind record {latest.position}, got a record {first.kind!r} "
+            f"of release {first.index} of run {first.run_id!r}."
+        )
     settled = _settlement(first, later)
     if settled is not None and settled.kind == RecordKind.VOID:
         raise LedgerCorrupt(f"Expected reservation {reservation_id} to be open, it was given back.")
     # Through `Entry`, so that an event as 0.1.0 wrote it is the event it was.
-    held = Entry.from_json(first.content()["entry"]).to_json()
+    held = writer.entry_of(first).to_json()
     asked = entry.to_json()
     if canonical_json(held) != canonical_json(asked):
         # Which parts differ is said, their values are in the ledger.
@@ -272,7 +277,7 @@ def _resumed(writer: Writer, account: Account, latest: Record, entry: Entry) -> 
         ]
         raise LedgerConflict(
             f"Expected release {entry.index} of run {entry.run_id!r} on data set "
-            f"{entry.dataset!r} as it was reserved, got another {' and '.join(parts)}."
+            f"{entry.key} as it was reserved, got another {' and '.join(parts)}."
         )
     return Reservation(
         id=reservation_id,
@@ -317,8 +322,13 @@ def commit(
 def void(writer: Writer, reservation_id: int, reason: str) -> None:
     """See `Ledger.void`."""
     if not reason.strip():
-        raise ValueError("Expected a reason for voiding a reservation, got none.")
+        raise ValueError(f"Expected a reason for voiding a reservation, got {reason!r}.")
     _settle(writer, reservation_id, RecordKind.VOID, {"reason": reason})
+
+
+def _same_release(one: Record, other: Record) -> bool:
+    names = ("dataset", "unit", "run_id", "index")
+    return all(getattr(one, name) == getattr(other, name) for name in names)
 
 
 def _settlement(reserved: Record, later: Iterable[Record]) -> Record | None:
@@ -337,9 +347,9 @@ def _settle(
         raise LedgerConflict(f"Expected the id of a reservation, got {reservation_id}.")
     settled = _settlement(reserved, later)
     if settled is None:
-        account = account_of(writer, reserved.dataset)
+        account = account_of(writer, writer.key_of(reserved))
         if kind is RecordKind.VOID:
-            account = account.voiding(parse_event(reserved.content()["entry"]["event"]))
+            account = account.voiding(writer.entry_of(reserved).event)
         writer.append(
             kind,
             account=account,
@@ -360,12 +370,26 @@ def _settle(
     return None
 
 
-def account_of(writer: Writer, dataset: str) -> Account:
-    """A registered data set's account; `LedgerConflict` if it is unknown."""
-    account = writer.account(dataset)
-    if account is None:
-        raise LedgerConflict(f"Expected a registered data set, got {dataset!r}.")
-    return account
+def account_of(writer: Writer, key: BudgetKey) -> Account:
+    """A registered budget's account; `LedgerConflict` if it is unknown."""
+    return found(key, {account.key: account for account in writer.of_dataset(key.dataset).values()})
+
+
+def found(key: BudgetKey, accounts: Mapping[BudgetKey, Account]) -> Account:
+    """The account of a registered budget among `accounts`.
+
+    Raises:
+        LedgerConflict: there is none.
+    """
+    if key in accounts:
+        return accounts[key]
+    units = [str(each.unit) for each in accounts if each.dataset == key.dataset]
+    if units:
+        raise LedgerConflict(
+            f"Expected unit {' or '.join(units)}, in which the budgets of data set "
+            f"{key.dataset!r} are stated, got {key.unit}."
+        )
+    raise LedgerConflict(f"Expected a registered data set, got {key.dataset!r}.")
 
 
 def _now() -> str:

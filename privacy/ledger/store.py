@@ -11,7 +11,7 @@ hash by hash. Each costs the same however long the log is (the last: as much as 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -21,41 +21,72 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.account import Account, digest
+from parley.privacy.ledger.budget import BudgetKey
 from parley.privacy.ledger.chain import GENESIS, Head, Record, RecordKind, chained
+from parley.privacy.ledger.entry import Entry
 from parley.privacy.ledger.errors import LedgerConflict, LedgerCorrupt
-from parley.privacy.ledger.replay import Replay, replay
+from parley.privacy.ledger.replay import RecordedEntry, entry_of, recorded_entries, replay
 from parley.privacy.ledger.tables import (
+    ACCOUNTS,
     CHECKPOINTS,
     DATASETS,
     DATASETS_1,
     HEAD,
     RECORDS,
     VERSION,
-    add_columns,
+    records_of,
+    upgrade,
 )
 from parley.privacy.ledger.version_1 import spent_of_version_1
+from parley.privacy.ledger.version_2 import digest_of_version_2, renamed
 
-__all__ = ["Reader", "StoredCheckpoint", "Writer"]
+__all__ = ["Reader", "RunLog", "StoredCheckpoint", "Writer"]
 
 _HEAD = sa.select(HEAD).where(HEAD.c.id == 1)
 _LOCKED_HEAD = _HEAD.with_for_update()
-_SINCE = (
-    sa.select(RECORDS).where(RECORDS.c.position >= sa.bindparam("at")).order_by(RECORDS.c.position)
+_RECORDS = {
+    version: sa.select(*records_of(version)).order_by(RECORDS.c.position)
+    for version in (1, 2, VERSION)
+}
+_SINCE = {
+    version: query.where(RECORDS.c.position >= sa.bindparam("at"))
+    for version, query in _RECORDS.items()
+}
+_OF_RUN = {
+    version: query.where(
+        RECORDS.c.run_id == sa.bindparam("of_run"), RECORDS.c.position > sa.bindparam("after")
+    )
+    for version, query in _RECORDS.items()
+}
+_HASH = sa.select(RECORDS.c.hash).where(RECORDS.c.position == sa.bindparam("at"))
+_LATEST = (
+    sa.select(RECORDS)
+    .where(
+        RECORDS.c.run_id == sa.bindparam("of_run"),
+        RECORDS.c.index == sa.bindparam("of_index"),
+        sa.or_(
+            sa.and_(
+                RECORDS.c.dataset == sa.bindparam("of_dataset"),
+                RECORDS.c.unit == sa.bindparam("of_unit"),
+            ),
+            sa.and_(RECORDS.c.dataset == sa.bindparam("formerly"), RECORDS.c.unit.is_(None)),
+        ),
+    )
+    .order_by(RECORDS.c.position.desc())
+    .limit(1)
 )
-_RELEASE = sa.select(RECORDS).where(
-    RECORDS.c.run_id == sa.bindparam("of_run"),
-    RECORDS.c.dataset == sa.bindparam("of_dataset"),
-    RECORDS.c.index == sa.bindparam("of_index"),
-)
-_LATEST = _RELEASE.order_by(RECORDS.c.position.desc()).limit(1)
-_ACCOUNTS = sa.select(DATASETS).order_by(DATASETS.c.name)
-_ACCOUNTS_1 = sa.select(*DATASETS_1).order_by(DATASETS.c.name)
+_ACCOUNTS = sa.select(ACCOUNTS)
+_DATASETS = sa.select(DATASETS)
+_DATASETS_1 = sa.select(*DATASETS_1)
 _CHECKPOINT = sa.select(CHECKPOINTS).where(CHECKPOINTS.c.run_id == sa.bindparam("of_run"))
 _SET_HEAD = sa.update(HEAD).where(HEAD.c.id == 1)
-_SET_ACCOUNT = sa.update(DATASETS).where(DATASETS.c.name == sa.bindparam("called"))
+_SET_ACCOUNT = sa.update(ACCOUNTS).where(
+    ACCOUNTS.c.name == sa.bindparam("called"), ACCOUNTS.c.unit == sa.bindparam("of_unit")
+)
 _ADD_RECORD = sa.insert(RECORDS)
-_ADD_DATASET = sa.insert(DATASETS)
+_ADD_ACCOUNT = sa.insert(ACCOUNTS)
 _CHECKPOINT_SQLITE = sqlite.insert(CHECKPOINTS)
 _CHECKPOINT_POSTGRESQL = postgresql.insert(CHECKPOINTS)
 _UPSERTS = {
@@ -84,6 +115,15 @@ class StoredCheckpoint:
         return isinstance(self.data, bytes) and sha256(self.data).hexdigest() == self.digest
 
 
+@dataclass(frozen=True, kw_only=True)
+class RunLog:
+    """The entries of a run, by reservation, as the log had them when it ended with `head`."""
+
+    run_id: str
+    head: Head
+    entries: Mapping[int | None, RecordedEntry]
+
+
 class Reader:
     """One consistent view of a ledger, inside a transaction.
 
@@ -106,7 +146,7 @@ class Reader:
             LedgerCorrupt: they don't, or there is none: one was edited, removed or added.
         """
         # The one before is read for its hash.
-        found = self._connection.execute(_SINCE, {"at": position - 1})
+        found = self._connection.execute(_SINCE[self.version], {"at": position - 1})
         records = [_record(row) for row in found]
         head = Head(records=position - 1, hash=GENESIS)
         if position > 1 and records:
@@ -124,68 +164,117 @@ class Reader:
             )
         return records
 
-    def latest(self, run_id: str, dataset: str, index: int) -> Record | None:
-        """The last record about a release; its kind says in which state the release is."""
-        key = {"of_run": run_id, "of_dataset": dataset, "of_index": index}
-        row = self._connection.execute(_LATEST, key).one_or_none()
-        return None if row is None else _record(row)
-
-    def records(self, *, run_id: str | None = None, dataset: str | None = None) -> Iterator[Record]:
-        """All records in order, or only those of a run or a data set."""
-        query = sa.select(RECORDS).order_by(RECORDS.c.position)
-        if run_id is not None:
-            query = query.where(RECORDS.c.run_id == run_id)
-        if dataset is not None:
-            query = query.where(RECORDS.c.dataset == dataset)
-        for row in self._connection.execute(query):
+    def records(self) -> Iterator[Record]:
+        """All records in order."""
+        for row in self._connection.execute(_RECORDS[self.version]):
             yield _record(row)
 
-    def stored_accounts(self) -> dict[str, Account]:
-        """All data sets as their rows say it, by name. Nothing vouches for them."""
-        return {name: _account(row) for name, row in self._rows().items()}
+    def entries(self) -> tuple[RecordedEntry, ...]:
+        """All entries, in the order of their reservation."""
+        return tuple(recorded_entries(self.records(), lambda: self._formerly).values())
 
-    def accounts(self) -> dict[str, Account]:
-        """All data sets, by name, as the end of the chain vouches for them.
+    def entries_of(self, run_id: str, seen: RunLog | None) -> RunLog:
+        """The entries of a run; of those that were seen, only what came since is read.
+
+        Args:
+            run_id: the run.
+            seen: what this gave before. It counts if the log still has the head of that time.
+        """
+        if seen is None or seen.run_id != run_id or not self._contains(seen.head):
+            seen = RunLog(run_id=run_id, head=Head(records=0, hash=GENESIS), entries={})
+        wanted = {"of_run": run_id, "after": seen.head.records}
+        records = (_record(row) for row in self._connection.execute(_OF_RUN[self.version], wanted))
+        entries = recorded_entries(records, lambda: self._formerly, seen.entries)
+        return RunLog(run_id=run_id, head=self.head, entries=entries)
+
+    def _contains(self, head: Head) -> bool:
+        """Whether the log is that of `head`, or goes on from it."""
+        if head.records in (0, self.head.records):
+            return head.records == 0 or head == self.head
+        row = self._connection.execute(_HASH, {"at": head.records}).one_or_none()
+        return row is not None and row.hash == head.hash
+
+    def key_of(self, record: Record) -> BudgetKey:
+        """The budget that a record is about; ValueError or KeyError where there is none."""
+        if record.unit is None:
+            return self._formerly[record.dataset]
+        return BudgetKey(record.dataset, Unit(record.unit))
+
+    def entry_of(self, record: Record) -> Entry:
+        """The entry of a reserve record, in today's names and events.
+
+        Raises:
+            ValueError, KeyError, TypeError: there is none.
+        """
+        return entry_of(record, self._formerly if record.unit is None else {})
+
+    @cached_property
+    def _formerly(self) -> dict[str, BudgetKey]:
+        """What version 2 called the budgets → what they are called today."""
+        return {each.formerly: key for key, each in self.accounts().items() if each.formerly}
+
+    def stored_accounts(self) -> dict[BudgetKey, Account]:
+        """All accounts as their rows say it. Nothing vouches for them."""
+        return self._parsed(self._rows())
+
+    def accounts(self) -> dict[BudgetKey, Account]:
+        """All accounts as the end of the chain vouches for them, by data, then by unit.
 
         Raises:
             LedgerCorrupt: it doesn't: a row was edited. (Of version 1 it can't be told.)
         """
         rows = self._rows()
-        if self.version > 1:
-            self._vouched(rows)
-        return {name: _account(row) for name, row in rows.items()}
+        self._vouched(rows)
+        parsed, units = self._parsed(rows), list(Unit)
+        return dict(sorted(parsed.items(), key=lambda it: (it[0].dataset, units.index(it[0].unit))))
 
-    def _rows(self) -> dict[str, dict[str, str]]:
+    def _rows(self) -> list[dict[str, str]]:
+        if self.version == VERSION:
+            return [dict(row._mapping) for row in self._connection.execute(_ACCOUNTS)]
         if self.version > 1:
-            return {row.name: dict(row._mapping) for row in self._connection.execute(_ACCOUNTS)}
-        return {row.name: self._of_version_1(row) for row in self._connection.execute(_ACCOUNTS_1)}
+            return [dict(row._mapping) for row in self._connection.execute(_DATASETS)]
+        totals = {each.formerly: each.spent for each in replay(self.records()).accounts.values()}
+        return [
+            self._of_version_1(dict(row._mapping), totals)
+            for row in self._connection.execute(_DATASETS_1)
+        ]
 
-    def _of_version_1(self, row: Any) -> dict[str, str]:
-        logged = self._logged.accounts.get(row.name)
-        total = Composition.empty() if logged is None else logged.spent
+    def _of_version_1(
+        self, row: Mapping[str, str], logged: Mapping[str, Composition]
+    ) -> dict[str, str]:
         try:
-            spent = spent_of_version_1(row.spent, total)
+            total = logged.get(row["name"], Composition.empty())
+            spent = spent_of_version_1(row["spent"], total)
         except (ValueError, KeyError, TypeError, RecursionError):
-            spent = row.spent  # what can't be read is refused, with its name, where it is read
-        return dict(row._mapping) | {"spent": spent}
+            spent = row["spent"]  # what can't be read is refused, with its name, where it is read
+        return {**row, "spent": spent, "held": "{}", "known": "[]"}
 
-    @cached_property
-    def _logged(self) -> Replay:
-        return replay(self.records())
-
-    def _vouched(self, rows: Mapping[str, Mapping[str, str]]) -> str:
-        """The digest of the rows, which the last record holds."""
+    def _parsed(self, rows: Iterable[Mapping[str, str]]) -> dict[BudgetKey, Account]:
+        if self.version == VERSION:
+            return {_key(row): _account(row) for row in rows}
+        older = {row["name"]: _account({**row, "formerly": ""}) for row in rows}
         try:
-            found = digest(rows.values())
+            return renamed(older)
+        except ValueError as error:
+            raise LedgerCorrupt(str(error)) from error
+
+    def _digest(self, rows: Iterable[Mapping[str, str]]) -> str:
+        """Of the rows; "" where they hold what no ledger wrote."""
+        try:
+            return digest(rows) if self.version == VERSION else digest_of_version_2(rows)
         except TypeError:  # SQLite stores what it is given: an edited row may hold bytes.
-            found = ""
+            return ""
+
+    def _vouched(self, rows: Iterable[Mapping[str, str]]) -> None:
+        """Checks that the last record holds the digest of the rows."""
+        if self.version == 1:
+            return
         last = self.since(self.head.records)[0].content() if self.head.records else {}
-        if last.get("accounts", digest(())) != found:
+        if last.get("accounts", digest(())) != self._digest(rows):
             raise LedgerCorrupt(
-                "Expected the data sets' totals as the ledger's last record says, got others: the "
-                "table was edited. Nothing was recorded; `parley ledger verify` says which."
+                "Expected the totals of all budgets as the ledger's last record says, got others: "
+                "the table was edited. Nothing was recorded; `parley ledger verify` says which."
             )
-        return found
 
     def checkpoint(self, run_id: str) -> StoredCheckpoint | None:
         """The last checkpoint of a run."""
@@ -211,43 +300,61 @@ class Writer(Reader):
     def __init__(self, connection: sa.Connection, vouched: tuple[Head, str] | None = None) -> None:
         super().__init__(connection, lock=True)
         self._before = self.head
-        self._stored = self._rows()
-        self._read: dict[str, Account] = {}
-        if self.version > 1 and vouched != (self.head, _digest_or_none(self._stored)):
-            self._vouched(self._stored)
+        rows = self._rows()
+        if vouched != (self.head, self._digest(rows)):
+            self._vouched(rows)
+        self._stored = {_key(row): row for row in rows} if self.version == VERSION else {}
+        self._read: dict[BudgetKey, Account] = {}
 
     @property
     def vouched(self) -> tuple[Head, str]:
         """The head, and the digest of all accounts at it."""
         return self.head, digest(self._stored.values())
 
-    def account(self, name: str) -> Account | None:
-        """A data set and what is spent on it."""
-        if name not in self._read and name in self._stored:
-            self._read[name] = _account(self._stored[name])
-        return self._read.get(name)
+    def account(self, key: BudgetKey) -> Account | None:
+        """A budget and what is spent of it."""
+        if key not in self._read and key in self._stored:
+            self._read[key] = _account(self._stored[key])
+        return self._read.get(key)
 
-    def account_of_fingerprint(self, *fingerprints: str) -> Account | None:
-        """The data set known by one of these.
+    def of_dataset(self, name: str) -> dict[Unit, Account]:
+        """The accounts of a data set, by unit; empty where there is none of that name."""
+        found = {unit: self.account(BudgetKey(name, unit)) for unit in Unit}
+        return {unit: account for unit, account in found.items() if account is not None}
+
+    def dataset_known_by(self, *fingerprints: str) -> str | None:
+        """The name of the data set that is known by one of these.
 
         Raises:
             LedgerConflict: they are of several.
         """
         wanted = set(fingerprints) - {""}
-        accounts = (self.account(name) for name in self._stored)
-        found = [each for each in accounts if each is not None and wanted & each.fingerprints]
+        accounts = (self.account(key) for key in self._stored)
+        found = {each.key.dataset for each in accounts if each and wanted & each.fingerprints}
         if len(found) > 1:
-            names = " and ".join(repr(each.budget.name) for each in found)
+            names = " and ".join(repr(name) for name in sorted(found))
             raise LedgerConflict(
                 f"Expected data of one data set, got the file of one with the records of another: "
                 f"{names}."
             )
-        return found[0] if found else None
+        return found.pop() if found else None
 
-    def held_by(self, run_id: str) -> list[str]:
-        """The data sets of whose budgets a run holds something."""
-        accounts = ((name, self.account(name)) for name in self._stored)
-        return [name for name, each in accounts if each is not None and run_id in each.held]
+    def latest(self, account: Account, run_id: str, index: int) -> Record | None:
+        """The last record about a release; its kind says in which state the release is."""
+        release = {
+            "of_run": run_id,
+            "of_dataset": account.key.dataset,
+            "of_unit": str(account.key.unit),
+            "of_index": index,
+            "formerly": account.formerly,
+        }
+        row = self._connection.execute(_LATEST, release).one_or_none()
+        return None if row is None else _record(row)
+
+    def held_by(self, run_id: str) -> list[BudgetKey]:
+        """The budgets of which a run holds something."""
+        accounts = ((key, self.account(key)) for key in self._stored)
+        return [key for key, each in accounts if each is not None and run_id in each.held]
 
     def append(
         self,
@@ -261,15 +368,15 @@ class Writer(Reader):
     ) -> Record:
         """Appends the next record of the chain and stores the account that it leads to.
 
-        See `ledger_chain.Record`. The body gets the digest of all accounts after it.
+        See `chain.Record`. The body gets the digest of all accounts after it.
         """
-        name, row = account.budget.name, account.row()
-        stored = self._stored.get(name)
-        self._read[name], self._stored[name] = account, row
+        key, row = account.key, account.row()
+        stored = self._stored.get(key)
+        self._read[key], self._stored[key] = account, row
         record = chained(
             self.head,
             kind=kind,
-            dataset=name,
+            key=key,
             body={**body, "accounts": digest(self._stored.values())},
             run_id=run_id,
             index=index,
@@ -277,20 +384,27 @@ class Writer(Reader):
         )
         self._connection.execute(_ADD_RECORD, vars(record))
         if stored is None:
-            self._connection.execute(_ADD_DATASET, row)
+            self._connection.execute(_ADD_ACCOUNT, row)
         elif stored != row:
-            self._connection.execute(_SET_ACCOUNT, {"called": name, **row})
+            self._connection.execute(
+                _SET_ACCOUNT, {"called": key.dataset, "of_unit": str(key.unit), **row}
+            )
         self.head = Head(records=record.position, hash=record.hash)
         return record
 
-    def upgrade(self) -> None:
-        """Makes the tables of a version 1 ledger, whose log was found sound, those of version 2."""
-        rows = self._rows()
-        add_columns(self._connection)
-        for name, row in rows.items():
-            self._connection.execute(_SET_ACCOUNT, {"called": name, "spent": row["spent"]})
+    def upgrade(self) -> dict[BudgetKey, Account]:
+        """Makes the tables of an older ledger, whose log was found sound, those of version 3.
+
+        Returns:
+            Its accounts, under the names of today.
+        """
+        self._read = self.stored_accounts()
+        self._stored = {key: account.row() for key, account in self._read.items()}
+        upgrade(self._connection)
         self.version = VERSION
-        self._stored = self._rows()
+        if self._stored:
+            self._connection.execute(_ADD_ACCOUNT, list(self._stored.values()))
+        return self._read
 
     def set_checkpoint(self, row: Mapping[str, Any]) -> None:
         """Replaces the run's checkpoint: run_id, index, digest, data."""
@@ -308,11 +422,13 @@ def _record(row: sa.Row[Any]) -> Record:
     return Record(**row._mapping)
 
 
-def _digest_or_none(rows: Mapping[str, Mapping[str, str]]) -> str | None:
+def _key(row: Mapping[str, str]) -> BudgetKey:
     try:
-        return digest(rows.values())
-    except TypeError:
-        return None
+        return BudgetKey(row["name"], Unit(row["unit"]))
+    except ValueError as error:
+        raise LedgerCorrupt(
+            f"Expected a unit of privacy in the account of {row['name']!r}, got {row['unit']!r}."
+        ) from error
 
 
 def _account(row: Mapping[str, str]) -> Account:

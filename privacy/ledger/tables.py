@@ -1,39 +1,31 @@
 """The four tables of a ledger.
 
 `head` (one row: the end of the chain, and the lock every writer takes), `records` (the log),
-`datasets` (budget and running totals, so that a reservation costs the same however long the log
-is) and `checkpoints` (the last model of each run). All but the records follow from the log;
-`Ledger.verify` holds them to it, and a row of `datasets` is never believed unless the digest in the
-log's last record covers it.
+`accounts` (budget and running totals of data and unit, so that a reservation costs the same however
+long the log is) and `checkpoints` (the last model of each run). All but the records follow from the
+log; `Ledger.verify` holds them to it, and a row of `accounts` is never believed unless the digest
+in the log's last record covers it.
 
-Version 1 had neither `held` and `known` nor that digest. Such a ledger can be read; opened for
-writing it is brought to version 2 (`ledger_migration`).
+Versions 1 and 2 had a table of data sets in place of the accounts, and no unit in a record;
+version 1 (Parley 0.1.0) had neither `held` and `known` nor that digest. Such a ledger can be read;
+opened for writing it is brought to version 3 (`migration`).
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import sqlalchemy as sa
 
 from parley.privacy.ledger.chain import GENESIS
 from parley.privacy.ledger.errors import NotALedger
 
-__all__ = [
-    "CHECKPOINTS",
-    "DATASETS",
-    "DATASETS_1",
-    "FORMAT",
-    "HEAD",
-    "METADATA",
-    "RECORDS",
-    "VERSION",
-    "add_columns",
-    "create",
-    "version_of",
-]
+__all__ = ["ACCOUNTS", "CHECKPOINTS", "DATASETS", "DATASETS_1", "FORMAT", "HEAD", "METADATA"]
+__all__ += ["RECORDS", "VERSION", "create", "records_of", "upgrade", "version_of"]
 
 FORMAT = "parley-ledger"
-VERSION = 2
-_READABLE = (1, 2)
+VERSION = 3
+_READABLE = (1, 2, 3)
 
 METADATA = sa.MetaData()
 HEAD = sa.Table(
@@ -57,6 +49,7 @@ RECORDS = sa.Table(
     ),
     sa.Column("kind", sa.Text, nullable=False),
     sa.Column("dataset", sa.Text, nullable=False),
+    sa.Column("unit", sa.Text),
     sa.Column("run_id", sa.Text),
     sa.Column("index", sa.BigInteger),
     sa.Column("reservation", sa.BigInteger),
@@ -64,18 +57,19 @@ RECORDS = sa.Table(
     sa.Column("hash", sa.Text, nullable=False),
     sa.Index("parley_ledger_releases", "run_id", "dataset", "index", "position"),
 )
-DATASETS = sa.Table(
-    "parley_ledger_datasets",
+ACCOUNTS = sa.Table(
+    "parley_ledger_accounts",
     METADATA,
     sa.Column("name", sa.Text, primary_key=True),
-    sa.Column("fingerprint", sa.Text, nullable=False, unique=True),
+    sa.Column("unit", sa.Text, primary_key=True),
+    sa.Column("fingerprint", sa.Text, nullable=False),
     sa.Column("budget", sa.Text, nullable=False),
     sa.Column("spent", sa.Text, nullable=False),
-    sa.Column("held", sa.Text, nullable=False, server_default="{}"),
-    sa.Column("known", sa.Text, nullable=False, server_default="[]"),
+    sa.Column("held", sa.Text, nullable=False),
+    sa.Column("known", sa.Text, nullable=False),
+    sa.Column("formerly", sa.Text, nullable=False),
+    sa.UniqueConstraint("fingerprint", "unit"),
 )
-DATASETS_1 = (DATASETS.c.name, DATASETS.c.fingerprint, DATASETS.c.budget, DATASETS.c.spent)
-"""What the table of data sets had in version 1."""
 CHECKPOINTS = sa.Table(
     "parley_ledger_checkpoints",
     METADATA,
@@ -86,6 +80,23 @@ CHECKPOINTS = sa.Table(
 )
 
 
+_OLDER = sa.MetaData()
+DATASETS = sa.Table(
+    "parley_ledger_datasets",
+    _OLDER,
+    sa.Column("name", sa.Text, primary_key=True),
+    *(sa.Column(name, sa.Text) for name in ("fingerprint", "budget", "spent", "held", "known")),
+)
+"""What versions 1 (without the last two columns) and 2 had in place of `ACCOUNTS`."""
+DATASETS_1 = (DATASETS.c.name, DATASETS.c.fingerprint, DATASETS.c.budget, DATASETS.c.spent)
+
+
+def records_of(version: int) -> tuple[sa.ColumnElement[Any], ...]:
+    """The columns of a record; versions before 3 had no unit."""
+    unit: sa.ColumnElement[Any] = sa.null().label("unit")
+    return tuple(unit if c.name == "unit" and version < VERSION else c for c in RECORDS.c)
+
+
 def create(connection: sa.Connection) -> None:
     """Makes the tables and the head of an empty chain, in the running transaction."""
     METADATA.create_all(connection)
@@ -93,12 +104,11 @@ def create(connection: sa.Connection) -> None:
     connection.execute(sa.insert(HEAD), head)
 
 
-def add_columns(connection: sa.Connection) -> None:
-    """Makes the table of data sets of a version 1 ledger one of version 2."""
-    for column, default in (("held", "{}"), ("known", "[]")):
-        connection.exec_driver_sql(
-            f"ALTER TABLE {DATASETS.name} ADD COLUMN {column} TEXT NOT NULL DEFAULT '{default}'"
-        )
+def upgrade(connection: sa.Connection) -> None:
+    """Makes the tables of versions 1 and 2 those of version 3, without any account."""
+    connection.exec_driver_sql(f"ALTER TABLE {RECORDS.name} ADD COLUMN unit TEXT")
+    DATASETS.drop(connection)
+    ACCOUNTS.create(connection)
     connection.execute(sa.update(HEAD).where(HEAD.c.id == 1), {"version": VERSION})
 
 

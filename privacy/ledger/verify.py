@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from parley.privacy.accounting.rounding import shown_up
-from parley.privacy.ledger.account import digest
 from parley.privacy.ledger.chain import Head
 from parley.privacy.ledger.replay import Problem, Replay, replay
 
@@ -58,12 +57,12 @@ def _anchor_problems(anchor: Head | None, log: Replay) -> list[str]:
 def _account_problems(reader: Reader, log: Replay) -> list[str]:
     accounts = reader.stored_accounts()
     found = []
-    for name in sorted(accounts.keys() | log.accounts.keys()):
-        if name not in accounts or name not in log.accounts:
-            where = "log" if name not in log.accounts else "table of data sets"
-            found.append(f"Expected data set {name!r} in the {where}, it is missing.")
+    for key in sorted(accounts.keys() | log.accounts.keys()):
+        if key not in accounts or key not in log.accounts:
+            where = "log" if key not in log.accounts else "table of accounts"
+            found.append(f"Expected data set {key} in the {where}, it is missing.")
             continue
-        stored, logged = accounts[name], log.accounts[name]
+        stored, logged = accounts[key], log.accounts[key]
         if stored.budget != logged.budget:
             found.append(
                 f"Expected the budget {logged.budget.description} as in the log, "
@@ -76,18 +75,21 @@ def _account_problems(reader: Reader, log: Replay) -> list[str]:
             if own != told:
                 delta = logged.budget.delta
                 found.append(
-                    f"Expected the {what} of data set {name!r} to be "
+                    f"Expected the {what} of data set {key} to be "
                     f"ε = {shown_up(told.epsilon(delta)[1], 9)} as in the log, "
                     f"got ε = {shown_up(own.epsilon(delta)[1], 9)}."
                 )
                 break
         else:
             if stored != replace(logged, budget=stored.budget):
+                own_row, told_row = stored.row(), logged.row()
+                parts = [name for name, text in told_row.items() if own_row[name] != text]
                 found.append(
-                    f"Expected holders and fingerprints of data set {name!r} as in the log, "
-                    "got others."
+                    f"Expected {' and '.join(parts)} of data set {key} as in the log: "
+                    f"{', '.join(told_row[name] for name in parts)}; got "
+                    f"{', '.join(own_row[name] for name in parts)}."
                 )
-    if log.vouched not in (None, digest(each.row() for each in log.accounts.values())):
+    if log.vouched not in (None, log.digest):
         found.append("Expected the last record to vouch for the totals of the log, it doesn't.")
     return found
 

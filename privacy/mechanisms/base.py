@@ -51,9 +51,19 @@ class Mechanism(ABC):
             raise ValueError(f"Expected dimension ≥ 1, got {self.dimension}.")
 
     @property
+    def sums(self) -> int:
+        """Secure sums of one release, each with a draw of its own."""
+        return 1
+
+    @property
     @abstractmethod
     def scale(self) -> float:
         """σ of the Gaussians; the scale of a Laplace's coordinates, or of l2-laplace's length."""
+
+    @property
+    def drawn_scale(self) -> float:
+        """What the sampler's limits bound, 2⁻²⁰ to 2⁴⁰ grid units."""
+        return self.scale
 
     @abstractmethod
     def event(self) -> Event:
@@ -74,6 +84,16 @@ class Mechanism(ABC):
     @abstractmethod
     def draw(self, stream: NoiseStream) -> NDArray[np.int64]:
         """The noise, `[d]`, in grid units."""
+
+    def draw_many(self, count: int, stream: NoiseStream) -> NDArray[np.int64]:
+        """`[count, d]` independent draws, of the same law as `draw` to the last bit of it.
+
+        `draw` is the case of one. A law whose sampler takes a size draws them in one call.
+        """
+        import numpy as np  # noqa: PLC0415 - start-up: planning imports laws without drawing
+
+        drawn = [self.draw(stream) for _ in range(count)]
+        return np.stack(drawn) if drawn else np.empty((0, self.dimension), dtype=np.int64)
 
     @abstractmethod
     def describe(self) -> str:

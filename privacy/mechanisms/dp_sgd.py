@@ -17,16 +17,10 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from parley.privacy.accounting.clipped_count import count_deviation, gradient_multiplier
-from parley.privacy.accounting.events import (
-    Approximate,
-    Event,
-    Gaussian,
-    PoissonSampledGaussian,
-    Repeated,
-)
-from parley.privacy.accounting.rounding import check_positive, quotient_up
+from parley.privacy.accounting.events import Event, PoissonSampledGaussian
+from parley.privacy.accounting.rounding import check_positive
 from parley.privacy.mechanisms.base import Mechanism, check_probability
-from parley.privacy.sampling.samplers import rounded_gaussian_distance
+from parley.privacy.mechanisms.sampled import check_steps, steps_event
 
 if TYPE_CHECKING:
     import numpy as np
@@ -74,8 +68,7 @@ class PartySteps(Mechanism):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive("clip_norm", self.clip_norm)
-        if isinstance(self.steps, bool) or not isinstance(self.steps, int) or self.steps < 1:
-            raise ValueError(f"Expected steps ≥ 1, got {self.steps!r}.")
+        check_steps(self.steps)
         if self.sensitivity != self.step.sensitivity * self.clip_norm:
             raise ValueError(
                 f"Expected a sensitivity of {self.step.sensitivity} × {self.clip_norm} with "
@@ -112,17 +105,7 @@ class PartySteps(Mechanism):
 
     def event(self) -> Event:
         """The steps, or the one Gaussian they are at q = 1; the samplers' distance as δ."""
-
-        slack = rounded_gaussian_distance(self.dimension * self.steps)
-        if self.sampling_rate == 1:
-            # T Gaussians are one of √T·Δ/σ (Dong, Roth & Su 2022, Corollary 3.3), rounded up.
-            mu = math.nextafter(
-                quotient_up(self.step.sensitivity, self.noise_multiplier)
-                * math.nextafter(math.sqrt(self.steps), math.inf),
-                math.inf,
-            )
-            return Approximate(event=Gaussian(mu=mu), delta=slack)
-        return Approximate(event=Repeated(event=self.step, count=self.steps), delta=slack)
+        return steps_event(self.step, steps=self.steps, dimension=self.dimension)
 
     def expected_norm(self) -> float:
         """√d·σC, of one step's noise on its sum."""
@@ -139,6 +122,11 @@ class PartySteps(Mechanism):
 
         del stream
         return np.zeros(self.dimension, dtype=np.int64)
+
+    def draw_many(self, count: int, stream: NoiseStream) -> NDArray[np.int64]:
+        """`[count, d]` zeros."""
+        del stream
+        return np.zeros((count, self.dimension), dtype=np.int64)
 
     def describe(self) -> str:
         """One plain sentence."""

@@ -97,6 +97,12 @@ class Gaussian(GaussianLaw):
 
         return rounded_gaussian(self.sigma, self.dimension, stream)
 
+    def draw_many(self, count: int, stream: NoiseStream) -> NDArray[np.int64]:
+        """`[count, d]` independent draws, in one call of the sampler."""
+        return rounded_gaussian(self.sigma, count * self.dimension, stream).reshape(
+            count, self.dimension
+        )
+
     def describe(self) -> str:
         """One plain sentence."""
         return (
@@ -124,6 +130,12 @@ class DiscreteGaussian(GaussianLaw):
         """`[d]` discrete Gaussian values. Raises ValueError for a σ that the sampler refuses."""
 
         return discrete_gaussian(self.sigma, self.dimension, stream)
+
+    def draw_many(self, count: int, stream: NoiseStream) -> NDArray[np.int64]:
+        """`[count, d]` independent draws, in one call of the sampler."""
+        return discrete_gaussian(self.sigma, count * self.dimension, stream).reshape(
+            count, self.dimension
+        )
 
     def describe(self) -> str:
         """One plain sentence."""

@@ -31,6 +31,7 @@ from parley.privacy.sampling.samplers import (
     discrete_laplace,
     rounded_l2_laplace,
     rounded_l2_laplace_distance,
+    rounded_l2_laplace_vectors,
 )
 
 if TYPE_CHECKING:
@@ -74,6 +75,11 @@ class L2Laplace(LaplaceLaw):
         """b = Δ/ε, rounded up: the scale of the norm's Gamma(d, b) law."""
         return quotient_up(self.sensitivity, self.epsilon)
 
+    @property
+    def drawn_scale(self) -> float:
+        """√d·b, near the norm's mean over √d."""
+        return self.scale * math.sqrt(self.dimension)
+
     def event(self) -> Approximate:
         """Pure ε, up to the sampler's distance."""
 
@@ -105,6 +111,10 @@ class L2Laplace(LaplaceLaw):
 
         return rounded_l2_laplace(self.scale, self.dimension, stream)
 
+    def draw_many(self, count: int, stream: NoiseStream) -> NDArray[np.int64]:
+        """`[count, d]` independent draws, in one call of the sampler."""
+        return rounded_l2_laplace_vectors(self.scale, self.dimension, count, stream)
+
     def describe(self) -> str:
         """One plain sentence."""
         return (
@@ -135,6 +145,12 @@ class _CoordinatewiseLaplace(LaplaceLaw):
         """`[d]` discrete Laplace values. Raises ValueError for a scale the sampler refuses."""
 
         return discrete_laplace(self.scale, self.dimension, stream)
+
+    def draw_many(self, count: int, stream: NoiseStream) -> NDArray[np.int64]:
+        """`[count, d]` independent draws, in one call of the sampler."""
+        return discrete_laplace(self.scale, count * self.dimension, stream).reshape(
+            count, self.dimension
+        )
 
     def _sentence(self) -> str:
         return (

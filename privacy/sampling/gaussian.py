@@ -12,24 +12,27 @@ of the mass, and E|X| < 2⁴¹: `DISTANCE_PER_COORDINATE` = 2⁻⁸⁷.
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from fractions import Fraction
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
+from parley.privacy.sampling.gamma import Gamma, product
 from parley.privacy.sampling.inversion import (
     FLOAT_ERROR,
     LARGEST_SCALE,
+    MAGNITUDE_BITS,
     Enclosure,
     Survival,
     Uniform,
     check_scale,
     check_size,
     chunks,
+    context,
     invert,
     nearest,
     uniform_floats,
@@ -42,10 +45,12 @@ from parley.privacy.sampling.stream import NoiseStream
 __all__ = [
     "DISTANCE_PER_COORDINATE",
     "add_rounded_gaussian",
+    "add_rounded_mixture",
     "rounded_gaussian",
     "rounded_gaussian_distance",
     "rounded_l2_laplace",
     "rounded_l2_laplace_distance",
+    "rounded_l2_laplace_vectors",
 ]
 
 DISTANCE_PER_COORDINATE: Final = 2.0**-87
@@ -74,18 +79,54 @@ def rounded_gaussian(sigma: float, size: int, stream: NoiseStream) -> IntArray:
     return noise
 
 
-def add_rounded_gaussian(values: FloatArray, sigma: float, stream: NoiseStream) -> None:
+def add_rounded_gaussian(values: FloatArray | IntArray, sigma: float, stream: NoiseStream) -> None:
     """Add `rounded_gaussian(sigma, n, stream)` to integers `values` [n] in place.
 
-    Exact while the sums are below 2⁵³ in size. Raises as `rounded_gaussian` does.
+    Exact in int64, and in float64 while the sums are below 2⁵³. Raises as `rounded_gaussian` does.
 
     >>> values = np.array([1.0, 0.0, 0.0, 6.0])
     >>> add_rounded_gaussian(values, 1000.0, NoiseStream.from_seed(1))
     >>> values.tolist()
     [-452.0, 655.0, -600.0, 1000.0]
     """
-    for part, noise in _gaussian_parts(sigma, len(values), stream):
-        values[part] += noise
+    _add_parts(values, _gaussian_parts(sigma, len(values), stream))
+
+
+def add_rounded_mixture(
+    values: FloatArray | IntArray,
+    scale: float,
+    shape: Fraction,
+    jitter: float,
+    stream: NoiseStream,
+) -> None:
+    """Add round(√(2Vb² + w)·N(0, I)) to integers `values` [n] in place, V ~ Gamma(`shape`, 1).
+
+    One V for all of them: with `shape` (n + 1)/(2k) and without `jitter` w it is one of k shares
+    of the law ∝ exp(−‖z‖₂/b). `scale` is b, `jitter` a variance. V is enclosed by at least 200
+    bits. Raises ValueError unless b ≥ 2⁻²⁰, b·√n ≤ 2⁴⁰ and w ≥ 0.
+    """
+    scale = _check_l2_scale(scale, max(len(values), 1))
+    if not 0 <= jitter <= LARGEST_SCALE:
+        raise ValueError(f"Expected a jitter from 0 to 2⁴⁰, got {jitter:g}.")
+    mixing = Gamma(shape, stream)
+
+    def enclosure(mp: Any, bits: int) -> tuple[Any, Any]:
+        low, high = mixing.enclosure(mp, bits)
+        squared = 2 * mp.mpf(scale) ** 2
+        return widen(mp, mp.sqrt(squared * low + jitter), mp.sqrt(squared * high + jitter))
+
+    mp = context()
+    mp.prec = MAGNITUDE_BITS + 160
+    low, high = enclosure(mp, MAGNITUDE_BITS)
+    # Where V underflows without a jitter, a least σ stands for it, with an error without bound.
+    sigma = max(float(low), 2.0**-200)
+    error = float(high / low) - 1 + FLOAT_ERROR if low > sigma / 2 else math.inf
+    _add_parts(values, _parts(sigma, error, enclosure, len(values), stream))
+
+
+def _add_parts(values: FloatArray | IntArray, parts: _Parts) -> None:
+    for part, noise in parts:
+        values[part] += noise if noise.dtype == values.dtype else noise.astype(values.dtype)
 
 
 def rounded_gaussian_distance(coordinates: int) -> float:
@@ -103,6 +144,17 @@ def rounded_gaussian_distance(coordinates: int) -> float:
 def rounded_l2_laplace(scale: float, dimension: int, stream: NoiseStream) -> IntArray:
     """Return the rounding of z ∈ R^d, density ∝ exp(−‖z‖₂/b): int64 [dimension], in grid units.
 
+    The case of one vector of `rounded_l2_laplace_vectors`, which raises as this does.
+    """
+    alone: IntArray = rounded_l2_laplace_vectors(scale, dimension, 1, stream)[0]
+    return alone
+
+
+def rounded_l2_laplace_vectors(
+    scale: float, dimension: int, count: int, stream: NoiseStream
+) -> IntArray:
+    """Return `count` independent such vectors: int64 [count, dimension], in grid units.
+
     z = b·√(2V)·N(0, I_d) with V ~ Gamma((d+1)/2): its characteristic function is
     E exp(−b²V‖t‖²) = (1 + b²‖t‖²)^(−(d+1)/2), that of this law, whose norm is Gamma(d, b) and
     whose direction is uniform. So z is a Gaussian vector of random σ, and V is
@@ -110,20 +162,22 @@ def rounded_l2_laplace(scale: float, dimension: int, stream: NoiseStream) -> Int
 
     `scale` is b. Raises ValueError unless b ≥ 2⁻²⁰ and b·√d ≤ 2⁴⁰, and for a dimension < 1.
     """
+    check_size("count", count)
     check_size("dimension", dimension)
     if dimension < 1:
         raise ValueError(f"Expected dimension ≥ 1, got {dimension}.")
-    scale = check_scale("scale", scale)
-    if scale * dimension**0.5 > LARGEST_SCALE:
-        raise ValueError(
-            f"Expected scale·√dimension ≤ 2⁴⁰ grid units, got {scale:g}·√{dimension} "
-            f"= {scale * dimension**0.5:g}. Use a coarser grid."
-        )
-    mixing = _MixingScale(scale, dimension, stream)
-    noise = np.empty(dimension, dtype=np.int64)
-    for part, values in _parts(mixing.value, mixing.error, mixing.enclosure, dimension, stream):
-        noise[part] = values
-    return noise
+    scale = _check_l2_scale(scale, dimension)
+    mixing = _MixingScales(scale, dimension, count, stream)
+    noise = np.empty(count * dimension, dtype=np.int64)
+    for part in chunks(noise.size):
+        words = stream.words(part.stop - part.start)
+        rows = np.arange(part.start, part.stop) // dimension
+        if rows[0] == rows[-1]:  # one σ for all: no array of them
+            sigma, error = mixing.values[rows[0]], mixing.errors[rows[0]]
+        else:
+            sigma, error = mixing.values[rows], mixing.errors[rows]
+        noise[part] = _mixed(words, sigma, error, rows, mixing, stream)
+    return noise.reshape(count, dimension)
 
 
 def rounded_l2_laplace_distance(coordinates: int) -> float:
@@ -132,6 +186,16 @@ def rounded_l2_laplace_distance(coordinates: int) -> float:
     As for `rounded_gaussian_distance`: 2⁻⁸⁷ a coordinate.
     """
     return rounded_gaussian_distance(coordinates)
+
+
+def _check_l2_scale(scale: float, dimension: int) -> float:
+    scale = check_scale("scale", scale)
+    if scale * dimension**0.5 > LARGEST_SCALE:
+        raise ValueError(
+            f"Expected scale·√dimension ≤ 2⁴⁰ grid units, got {scale:g}·√{dimension} "
+            f"= {scale * dimension**0.5:g}. Use a coarser grid."
+        )
+    return scale
 
 
 def _gaussian_parts(sigma: float, size: int, stream: NoiseStream) -> _Parts:
@@ -157,22 +221,25 @@ def _parts(
     for part in chunks(size):
         words = stream.words(part.stop - part.start)
         if quick_error > 0.125:
-            yield part, with_signs(_careful(words, sigma, sigma_error, survival, stream), words)
+            yield (
+                part,
+                with_signs(_careful(words, sigma, sigma_error, lambda _: survival, stream), words),
+            )
             continue
         position = quick_half_normal(words)
         position *= sigma
         counts, left = nearest(position, quick_error)
         if left.size:
-            counts[left] = _careful(words[left], sigma, sigma_error, survival, stream)
+            counts[left] = _careful(words[left], sigma, sigma_error, lambda _: survival, stream)
         # The sign is a word's top bit, as it is a float's.
         yield part, np.copysign(counts, words.view(np.float64), out=counts)
 
 
 def _careful(
     words: npt.NDArray[np.uint64],
-    sigma: float,
-    sigma_error: float,
-    survival: Survival,
+    sigma: float | FloatArray,
+    sigma_error: float | FloatArray,
+    survival: Callable[[int], Survival],
     stream: NoiseStream,
 ) -> IntArray:
     """Return |round(σZ)| of every word by scipy's ndtri, or mpmath where that leaves it open."""
@@ -180,7 +247,7 @@ def _careful(
     uniforms, slack = uniform_floats(words)
     standard = -ndtri(0.5 * uniforms)  # |Z|: P[|Z| > z] = 2Φ(−z) = U, dz/du ≤ 1.26/u
     error = sigma * (slack + (FLOAT_ERROR + sigma_error) * standard)
-    return invert(words, sigma * standard + 0.5, error, lambda _: survival, stream)
+    return invert(words, sigma * standard + 0.5, error, survival, stream)
 
 
 def _half_normal_survival(enclosure: Enclosure) -> Survival:
@@ -196,27 +263,72 @@ def _half_normal_survival(enclosure: Enclosure) -> Survival:
     return survival
 
 
-class _MixingScale:
-    """σ = b·√(2V), V ~ Gamma((d+1)/2), as a float with its error and as enclosures ever closer."""
+def _mixed(
+    words: npt.NDArray[np.uint64],
+    sigma: Any,
+    sigma_error: Any,
+    rows: npt.NDArray[np.intp],
+    mixing: _MixingScales,
+    stream: NoiseStream,
+) -> IntArray | FloatArray:
+    """Return round(σZ) of every word; σ is a number or [n], each up to a relative error."""
+    position = quick_half_normal(words)
+    position *= sigma
+    # The last term is the rounding of the product.
+    error = sigma * (QUICK_ERROR + (sigma_error + FLOAT_ERROR) * LARGEST_QUICK)
+    counts, left = nearest(position, error)
+    if left.size:
+        own, own_error = (np.broadcast_to(each, words.shape)[left] for each in (sigma, sigma_error))
 
-    def __init__(self, scale: float, dimension: int, stream: NoiseStream) -> None:
-        self._scale = scale
-        self._even = dimension % 2 == 0
-        words = stream.words((dimension + 1) // 2 + 2 * self._even)
-        uniforms, slack = uniform_floats(words)
+        def survival(lane: int) -> Survival:
+            return _half_normal_survival(mixing.of(int(rows[left[lane]])).enclosure)
+
+        counts[left] = _careful(words[left], own, own_error, survival, stream)
+    # The sign is a word's top bit, as it is a float's.
+    return np.copysign(counts, words.view(np.float64), out=counts)
+
+
+class _MixingScales:
+    """σ = b·√(2V), V ~ Gamma((d+1)/2), of `count` vectors: floats `values` with relative `errors`.
+
+    `of(row)` encloses one of them ever closer, which is rarely needed.
+    """
+
+    def __init__(self, scale: float, dimension: int, count: int, stream: NoiseStream) -> None:
+        self._scale, self._even, self._stream = scale, dimension % 2 == 0, stream
+        width = (dimension + 1) // 2 + 2 * self._even
+        self._words = stream.words(count * width).reshape(count, width)
+        uniforms, slack = uniform_floats(self._words)
         terms = -np.log(uniforms)
         errors = slack + FLOAT_ERROR * terms
         if self._even:  # the last two are E and the angle of E·cos²(πU)
             # |d cos²(πu)/du| ≤ π, and u is right to 2⁻⁵²: 2⁻⁴⁹ covers it.
-            terms[-2] *= np.cos(np.pi * uniforms[-1]) ** 2
-            errors[-2] += 2.0**-49 * -np.log(uniforms[-2])
-            terms, errors = terms[:-1], errors[:-1]
-        total = max(float(terms.sum()), 2.0**-64)  # far below the least error, 2⁻⁵⁰
-        self.value = scale * (2 * total) ** 0.5
+            errors[:, -2] += 2.0**-49 * terms[:, -2]
+            terms[:, -2] *= np.cos(np.pi * uniforms[:, -1]) ** 2
+            terms, errors = terms[:, :-1], errors[:, :-1]
+        total = np.maximum(terms.sum(axis=1), 2.0**-64)  # far below the least error, 2⁻⁵⁰
+        self.values: FloatArray = scale * np.sqrt(2 * total)
         # That of V is no less than that of √V; FLOAT_ERROR covers the pairwise sum's.
-        self.error = float(errors.sum()) / total + FLOAT_ERROR
-        self._words, self._stream = words, stream
-        self._uniforms: list[Uniform] = []  # made when first needed, which is rare
+        self.errors: FloatArray = errors.sum(axis=1) / total + FLOAT_ERROR
+        self._opened: dict[int, _MixingScale] = {}
+
+    def of(self, row: int) -> _MixingScale:
+        """That of one vector, whose uniforms are extended by bits of the stream where needed."""
+        if row not in self._opened:
+            self._opened[row] = _MixingScale(
+                self._scale, self._words[row], even=self._even, stream=self._stream
+            )
+        return self._opened[row]
+
+
+class _MixingScale:
+    """One vector's σ, as enclosures ever closer."""
+
+    def __init__(
+        self, scale: float, words: npt.NDArray[np.uint64], *, even: bool, stream: NoiseStream
+    ) -> None:
+        self._scale, self._even = scale, even
+        self._uniforms = [Uniform(word, stream) for word in words.tolist()]
         self._bits = 0
         self._bounds: tuple[Any, Any] = (None, None)
 
@@ -227,8 +339,6 @@ class _MixingScale:
         return self._bounds
 
     def _enclose(self, mp: Any, bits: int) -> tuple[Any, Any]:
-        if not self._uniforms:
-            self._uniforms = [Uniform(word, self._stream) for word in self._words.tolist()]
         for uniform in self._uniforms:
             while uniform.bits < bits or not uniform.numerator:
                 uniform.extend()
@@ -242,16 +352,10 @@ class _MixingScale:
             reach = mp.pi * (right - left) + mp.ldexp(1, 64 - mp.prec)
             squared_low, squared_high = max(middle - reach, mp.zero), min(middle + reach, mp.one)
         shift = -sum(uniform.bits for uniform in logarithms)
-        product_left = mp.ldexp(_product(mp, [u.numerator for u in logarithms]), shift)
-        product_right = mp.ldexp(_product(mp, [u.numerator + 1 for u in logarithms]), shift)
+        product_left = mp.ldexp(product(mp, [u.numerator for u in logarithms]), shift)
+        product_right = mp.ldexp(product(mp, [u.numerator + 1 for u in logarithms]), shift)
         # −ln is decreasing: the right ends give the lower bound.
         low = -mp.log(product_right) - squared_low * mp.log(tail_right)
         high = -mp.log(product_left) - squared_high * mp.log(tail_left)
         scale = mp.mpf(self._scale)
         return widen(mp, scale * mp.sqrt(2 * max(low, mp.zero)), scale * mp.sqrt(2 * high))
-
-
-def _product(mp: Any, factors: list[int]) -> Any:
-    """Return the product of integers, rounded to the working precision after every 32 of them."""
-    groups = (math.prod(factors[i : i + 32]) for i in range(0, len(factors), 32))
-    return functools.reduce(lambda product, group: product * group, groups, mp.one)

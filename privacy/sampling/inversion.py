@@ -41,6 +41,7 @@ __all__ = [
     "check_scale",
     "check_size",
     "chunks",
+    "context",
     "invert",
     "nearest",
     "settle",
@@ -104,7 +105,7 @@ def with_signs(counts: IntArray, words: npt.NDArray[np.uint64]) -> IntArray:
     return counts
 
 
-def _context() -> Any:
+def context() -> Any:
     """Return this thread's own mpmath context, so that its precision is nobody else's."""
     if not hasattr(_LOCAL, "context"):
         from mpmath.ctx_mp import MPContext  # noqa: PLC0415 - start-up: mpmath takes .1 s
@@ -141,7 +142,7 @@ class Uniform:
 
     def at_most(self, threshold: Enclosure) -> bool:
         """Return whether U ≤ threshold, drawing bits until that is certain (ends almost surely)."""
-        mp = _context()
+        mp = context()
         while True:
             mp.prec = self.bits + _GUARD_BITS
             low, high = threshold(mp, self.bits)
@@ -192,7 +193,9 @@ def _undecided(distance: FloatArray, error: FloatArray | float) -> npt.NDArray[n
     return np.flatnonzero(~(distance > error))  # so written that NaN is undecided
 
 
-def nearest(position: FloatArray, error: float) -> tuple[FloatArray, npt.NDArray[np.intp]]:
+def nearest(
+    position: FloatArray, error: float | FloatArray
+) -> tuple[FloatArray, npt.NDArray[np.intp]]:
     """Return the integer nearest to every position [n], and the lanes that `error` could change.
 
     Overwrites `position`; a NaN is a lane that is left open.

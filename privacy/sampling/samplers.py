@@ -21,10 +21,12 @@ from parley.privacy.sampling.discrete import discrete_gaussian, discrete_laplace
 from parley.privacy.sampling.gaussian import (
     DISTANCE_PER_COORDINATE,
     add_rounded_gaussian,
+    add_rounded_mixture,
     rounded_gaussian,
     rounded_gaussian_distance,
     rounded_l2_laplace,
     rounded_l2_laplace_distance,
+    rounded_l2_laplace_vectors,
 )
 from parley.privacy.sampling.inversion import LARGEST_SCALE, SMALLEST_SCALE
 
@@ -33,10 +35,12 @@ __all__ = [
     "LARGEST_SCALE",
     "SMALLEST_SCALE",
     "add_rounded_gaussian",
+    "add_rounded_mixture",
     "discrete_gaussian",
     "discrete_laplace",
     "rounded_gaussian",
     "rounded_gaussian_distance",
     "rounded_l2_laplace",
     "rounded_l2_laplace_distance",
+    "rounded_l2_laplace_vectors",
 ]

@@ -9,7 +9,7 @@ its dotted name (`privacy.epsilon=2`).
     >>> load_job(overrides=["privacy.epsilom=2"])
     Traceback (most recent call last):
     ...
-    parley.server.jobs.job.JobError: Unknown key privacy.epsilom. Did you mean privacy.epsilon?
+    parley.server.jobs.section.JobError: Unknown key privacy.epsilom. Did you mean privacy.epsilon?
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
 
 from parley.client.contract.toml_reading import parse_toml
 from parley.client.contract.toml_text import literal
-from parley.server.jobs.job import Job, JobError, Section
+from parley.server.jobs.job import FORMS, Job, JobError
 
 __all__ = ["RENAMED", "load_job", "parse_override", "render_job"]
 
@@ -92,8 +93,9 @@ def _explain(error: ValidationError) -> str:
     alternatives: dict[str, str] = {}
     given: dict[str, Any] = {}
     for problem in error.errors():
+        place = _without_form(problem["loc"])
         # pydantic names the member of a union after the field: keep section.key alone.
-        keys = [str(part) for part in problem["loc"][:2]]
+        keys = [str(part) for part in place[:2]]
         name = ".".join(keys)
         if name in RENAMED:
             lines.append(f"{name} is now {RENAMED[name]}.")
@@ -102,7 +104,7 @@ def _explain(error: ValidationError) -> str:
         elif problem["type"] == "value_error":
             where = f"In [{name}]: " if name else ""
             lines.append(f"{where}{problem['ctx']['error']}")
-        elif problem["loc"][2:] == ("literal['auto']",) or problem["type"] == "literal_error":
+        elif place[2:] == ("literal['auto']",) or problem["type"] == "literal_error":
             # The other member of the union says what a number must be; this one adds a word.
             alternatives.setdefault(name, problem["ctx"]["expected"])
             given[name] = problem["input"]
@@ -117,10 +119,7 @@ def _explain(error: ValidationError) -> str:
 
 
 def _nearest(keys: Sequence[str]) -> str:
-    valid = {
-        _alias(section, Job): [_alias(key, model) for key in model.model_fields]
-        for section, model in _sections()
-    }
+    valid = {section: list(keys) for section, keys in _keys().items()}
     everything = [*valid, *(f"{section}.{key}" for section in valid for key in valid[section])]
     name = ".".join(keys)
     near = difflib.get_close_matches(name, everything, n=1, cutoff=0.5)
@@ -132,16 +131,29 @@ def _nearest(keys: Sequence[str]) -> str:
     return f"Expected one of: {', '.join(known)}."
 
 
-def _sections() -> list[tuple[str, type[Section]]]:
-    return [
-        (name, field.annotation)
-        for name, field in Job.model_fields.items()
-        if isinstance(field.annotation, type)
-    ]
+def _without_form(place: tuple[int | str, ...]) -> tuple[int | str, ...]:
+    """Where an error is, without the form that pydantic chose for the section."""
+    return (place[0], *place[2:]) if place and place[0] in FORMS else place
 
 
-def _alias(name: str, model: type[BaseModel]) -> str:
-    return model.model_fields[name].alias or name
+def _purpose(section: str) -> str:
+    """What a section says, in a line."""
+    if section in FORMS:
+        return FORMS[section].purpose
+    return type(getattr(Job(), section.replace("-", "_"))).__doc__ or ""
+
+
+def _keys() -> dict[str, dict[str, FieldInfo]]:
+    """Every section and key by its name in a file, those of all forms."""
+    return {
+        info.alias or name: FORMS[name].keys()
+        if name in FORMS
+        else {
+            key.alias or field: key
+            for field, key in type(getattr(Job(), name)).model_fields.items()
+        }
+        for name, info in Job.model_fields.items()
+    }
 
 
 def render_job(job: Job, *, comments: bool = True) -> str:
@@ -151,12 +163,12 @@ def render_job(job: Job, *, comments: bool = True) -> str:
     True
     """
     lines: list[str] = []
-    for name, model in _sections():
-        section = getattr(job, name)
-        lines.append(f"[{_alias(name, Job)}]" + (f"  # {model.__doc__}" if comments else ""))
-        for key, field in model.model_fields.items():
+    values = job.values()
+    for section, keys in _keys().items():
+        lines.append(f"[{section}]" + (f"  # {_purpose(section)}" if comments else ""))
+        for key, field in keys.items():
             if comments:
                 lines += [f"# {line}" for line in textwrap.wrap(field.description or "", 96)]
-            lines.append(f"{_alias(key, model)} = {literal(getattr(section, key))}")
+            lines.append(f"{key} = {literal(values[section][key])}")
         lines.append("")
     return "\n".join(lines)

@@ -37,7 +37,7 @@ RUN_KEYS = {
 _LARGEST = 2**63
 _LISTS = {
     f"{section}.{key}"
-    for section, content in Job().model_dump(by_alias=True).items()
+    for section, content in Job().values().items()
     for key, value in content.items()
     if isinstance(value, list | dict)
 }
@@ -46,7 +46,7 @@ _LISTS = {
 def to_run_config(job: Job) -> dict[str, bool | int | float | str]:
     """Every key of a job, dotted."""
     config: dict[str, bool | int | float | str] = {}
-    for section, content in job.model_dump(by_alias=True).items():
+    for section, content in job.values().items():
         for key, value in content.items():
             plain = isinstance(value, bool | float | str) or (
                 isinstance(value, int) and -_LARGEST <= value < _LARGEST

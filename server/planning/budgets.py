@@ -15,7 +15,13 @@ from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import as_written, shown_up
-from parley.privacy.ledger.ledger import DatasetBudget, EntryState, Ledger, LedgerError
+from parley.privacy.ledger.ledger import (
+    BudgetKey,
+    DatasetBudget,
+    EntryState,
+    Ledger,
+    LedgerError,
+)
 from parley.server.jobs.job import Job, JobError
 from parley.server.planning.stages import Stage, spent_before
 
@@ -36,7 +42,7 @@ def budgets_of(
         fingerprint: of the data's bytes, or their name.
         contents: digest of their parsed rows, where they are here.
     """
-    first, *others = (
+    return tuple(
         DatasetBudget(
             name=job.privacy.dataset or job.data.source,
             fingerprint=fingerprint,
@@ -48,7 +54,6 @@ def budgets_of(
         )
         for guarantee, asked in zip(plan.guarantees, job.budgets, strict=True)
     )
-    return (first, *(first.of_parties(epsilon=x.epsilon, delta=x.delta) for x in others))
 
 
 def check_affordable(job: Job, stages: Sequence[Stage], budgets: Sequence[DatasetBudget]) -> None:
@@ -136,17 +141,17 @@ def holding(ledger: Ledger, stages: Sequence[Stage], *, dataset: str) -> Iterato
     """
     run_id = stages[0].plan.run_id
     reserved = {
-        (each.entry.dataset, each.entry.index)
+        (each.entry.key, each.entry.index)
         for each in ledger.entries(run_id)
         if each.state is not EntryState.VOIDED
     }
-    claims: dict[str, list[tuple[Event, int]]] = {}
+    claims: dict[BudgetKey, list[tuple[Event, int]]] = {}
     for stage in stages:
         for entry in stage.plan.entries(dataset, party="server"):
-            begun = sum((entry.dataset, number) in reserved for number in stage.numbers)
+            begun = sum((entry.key, number) in reserved for number in stage.numbers)
             if stage.rounds > begun:
-                claims.setdefault(entry.dataset, []).append((entry.event, stage.rounds - begun))
-    ledger.hold(run_id, {name: tuple(own) for name, own in claims.items()})
+                claims.setdefault(entry.key, []).append((entry.event, stage.rounds - begun))
+    ledger.hold(run_id, {key: tuple(own) for key, own in claims.items()})
     try:
         yield
     except BaseException:

@@ -1,4 +1,4 @@
-"""What the server adds to an algorithm's row: from a job to its model, algorithm and plan.
+"""What the server adds to an algorithm's row: from a job to its model and algorithm.
 
 Keyed as `parley.client.algorithms.registry.ALGORITHMS` is. Second moments are no job's: they are a
 release ahead of another algorithm's rounds (`parley.server.planning.principal_components`).
@@ -8,53 +8,62 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation
 from parley.client.algorithms.output_perturbation import OutputPerturbation
 from parley.client.algorithms.own import AnyRows, OwnAlgorithmError, build_own, is_own
 from parley.client.models.linear import HuberSVM, LinearModel, Logistic, Loss, Softmax, SquaredLoss
+from parley.server.jobs import algorithm as jobs_algorithm
+from parley.server.jobs import model as jobs_model
 from parley.server.jobs.job import Job, JobError
-from parley.server.planning.claimed import plan_claimed
 from parley.server.planning.federation import Federation
 
-if TYPE_CHECKING:
-    from parley.client.contract.plan import ReleasePlan
-
 __all__ = ["PLANNERS", "Planner", "planner_of"]
+
+Parties = Federation | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Planner:
-    """How the server plans one kind of algorithm.
+    """How the server makes one kind of algorithm.
 
     Attributes:
         model: job, columns of the records, K → what is learned. Raises JobError.
-        algorithm: job, model, the parties' public facts → the algorithm. Raises JobError,
-            CalibrationError.
-        plan: job, algorithm, facts, the run's name → the plan of every round. Raises JobError,
-            CalibrationError, RingTooSmall.
+        algorithm: job, its `[algorithm]`, model, the parties' public facts → the algorithm.
+            Raises JobError, CalibrationError.
     """
 
     model: Callable[[Job, int, int], Any]
-    algorithm: Callable[[Job, Any, Federation | None], FederatedAlgorithm]
-    plan: Callable[[Job, Any, Federation, str], ReleasePlan]
+    algorithm: Callable[[Job, Any, Any, Parties], FederatedAlgorithm]
 
 
 def _linear_model(job: Job, features: int, classes: int) -> LinearModel:
-    settings = job.model
-    losses: dict[str, Callable[[], Loss]] = {
-        "logistic": Logistic,
-        "softmax": lambda: Softmax(classes=classes),
-        "ridge": lambda: SquaredLoss(radius=settings.radius, label_bound=settings.label_bound),
-        "huber-svm": lambda: HuberSVM(width=settings.huber_width),
-    }
-    return LinearModel(kind=losses[settings.kind](), features=features + settings.intercept)
+    settings = _linear(job)
+    loss = _LOSSES[settings.kind](settings, classes)
+    return LinearModel(loss=loss, features=features + settings.intercept)
 
 
-def _gradient(job: Job, model: LinearModel, _: Federation | None) -> FederatedAlgorithm:
-    settings, lambda_ = job.algorithm, job.model.lambda_
+def _linear(job: Job) -> jobs_model.Linear:
+    if not isinstance(job.model, jobs_model.Linear):
+        raise JobError(f"Expected a linear model.kind, got {job.model.kind!r}.")
+    return job.model
+
+
+_LOSSES: dict[str, Callable[[Any, int], Loss]] = {
+    "logistic": lambda _, classes: Logistic(),
+    "softmax": lambda _, classes: Softmax(classes=classes),
+    "ridge": lambda own, _: SquaredLoss(radius=own.radius, label_bound=own.label_bound),
+    "huber-svm": lambda own, _: HuberSVM(width=own.huber_width),
+}
+"""`model.kind` → the loss, of the section's settings and K."""
+
+
+def _gradient(
+    job: Job, settings: jobs_algorithm.GradientPerturbation, model: LinearModel, _: Parties
+) -> FederatedAlgorithm:
+    lambda_ = _linear(job).lambda_
     clip, rate = settings.clip_norm, settings.learning_rate
     return GradientPerturbation(
         model=model,
@@ -68,19 +77,15 @@ def _gradient(job: Job, model: LinearModel, _: Federation | None) -> FederatedAl
     )
 
 
-def _output(job: Job, model: LinearModel, _: Federation | None) -> FederatedAlgorithm:
-    clip = job.algorithm.clip_norm
-    if clip != "auto":
-        raise JobError(
-            "Expected algorithm.clip-norm = 'auto' with output-perturbation (its optimum is that "
-            f"of the unclipped loss), got {clip}."
-        )
+def _output(
+    job: Job, settings: jobs_algorithm.OutputPerturbation, model: LinearModel, _: Parties
+) -> FederatedAlgorithm:
     return OutputPerturbation(
         model=model,
-        lambda_=job.model.lambda_,
+        lambda_=_linear(job).lambda_,
         lipschitz=model.lipschitz,
         weights=job.parties.weights,
-        tolerance=job.algorithm.relative_tolerance,
+        relative_tolerance=settings.relative_tolerance,
     )
 
 
@@ -91,7 +96,7 @@ def _network(job: Job, features: int, classes: int) -> Any:
     return network_for(job, features=model_width(job, features), classes=classes or 2)
 
 
-def _averaging(job: Job, model: Any, federation: Federation | None) -> FederatedAlgorithm:
+def _averaging(job: Job, _: Any, model: Any, federation: Parties) -> FederatedAlgorithm:
     from parley.server.planning.federated_averaging import federated_algorithm  # noqa: PLC0415 - start-up: torch takes a second
 
     if federation is None:
@@ -99,17 +104,21 @@ def _averaging(job: Job, model: Any, federation: Federation | None) -> Federated
     return federated_algorithm(job, model, federation)
 
 
-def _plan_averaging(job: Job, algorithm: Any, federation: Federation, run_id: str) -> ReleasePlan:
-    from parley.server.planning.federated_averaging import plan_federated  # noqa: PLC0415 - start-up: torch takes a second
+def _distributed(job: Job, _: Any, model: Any, federation: Parties) -> FederatedAlgorithm:
+    from parley.server.planning.distributed_dp_sgd import distributed_algorithm  # noqa: PLC0415 - start-up: torch takes a second
 
-    return plan_federated(job, algorithm=algorithm, federation=federation, run_id=run_id)
+    if federation is None:
+        raise JobError("Expected the parties' sizes with distributed-dp-sgd, got none.")
+    return distributed_algorithm(job, model, federation)
 
 
-def _own(job: Job, model: AnyRows, _: Federation | None) -> FederatedAlgorithm:
+def _own(
+    job: Job, settings: jobs_algorithm.OwnAlgorithm, model: AnyRows, _: Parties
+) -> FederatedAlgorithm:
     try:
         algorithm: FederatedAlgorithm = build_own(
             job.algorithm.kind,
-            job.algorithm.settings,
+            settings.settings,
             features=model.features,
             classes=model.classes,
         )
@@ -119,15 +128,15 @@ def _own(job: Job, model: AnyRows, _: Federation | None) -> FederatedAlgorithm:
 
 
 PLANNERS: dict[str, Planner] = {
-    "gradient-perturbation": Planner(model=_linear_model, algorithm=_gradient, plan=plan_claimed),
-    "output-perturbation": Planner(model=_linear_model, algorithm=_output, plan=plan_claimed),
-    "fedavg": Planner(model=_network, algorithm=_averaging, plan=_plan_averaging),
+    "gradient-perturbation": Planner(model=_linear_model, algorithm=_gradient),
+    "output-perturbation": Planner(model=_linear_model, algorithm=_output),
+    "fedavg": Planner(model=_network, algorithm=_averaging),
+    "distributed-dp-sgd": Planner(model=_network, algorithm=_distributed),
 }
 
 _OWN = Planner(
     model=lambda _, features, classes: AnyRows(features=features, classes=classes or 2),
     algorithm=_own,
-    plan=plan_claimed,
 )
 
 

@@ -32,14 +32,14 @@ def model_width(job: Job, features: int) -> int:
     Raises:
         JobError: more components than columns.
     """
-    if job.model.kind != "pca-mlp":
+    count = job.model.projected
+    if count is None:
         return features
-    if job.model.components > features:
+    if count > features:
         raise JobError(
-            f"Expected model.components of at most {features}, the number of features, got "
-            f"{job.model.components}."
+            f"Expected model.components of at most {features}, the number of features, got {count}."
         )
-    return job.model.components
+    return count
 
 
 def with_components(
@@ -76,10 +76,9 @@ def public_components(job: Job, *, features: int) -> NDArray[np.float64] | None:
     Raises:
         JobError: no file is named, it is not there, has no such tensor or one for other rows.
     """
-
-    if job.model.kind != "pca-mlp" or job.model.pca == "private":
+    path, count = job.model.components_file, job.model.projected
+    if count is None or job.model.components_share:
         return None
-    path, count = job.model.pca_file, job.model.components
     if not path:
         raise JobError(
             "Expected model.pca-file with model.pca = 'public' and real parties, whose server has "

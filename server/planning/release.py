@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from parley.client.algorithms.base import FederatedAlgorithm
@@ -9,8 +10,8 @@ from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import NoisePoint
 from parley.privacy.mechanisms.table import Mechanism
-from parley.server.jobs.job import Job
-from parley.server.planning.claimed import mechanism_for
+from parley.server.jobs.job import Job, JobError
+from parley.server.planning.claimed import check_asked, mechanism_for, plan_claim
 from parley.server.planning.federation import Federation
 from parley.server.planning.kinds import planner_of
 
@@ -37,7 +38,7 @@ def algorithm_for(job: Job, model: Any, federation: Federation | None = None) ->
     Args:
         federation: the parties; federated averaging needs them for its rate and noise.
     """
-    return planner_of(job.algorithm.kind).algorithm(job, model, federation)
+    return planner_of(job.algorithm.kind).algorithm(job, job.algorithm, model, federation)
 
 
 def plan_release(
@@ -50,7 +51,12 @@ def plan_release(
         CalibrationError: the noise asked for cannot give the budget.
         RingTooSmall: no grid fits the ring, with the numbers.
     """
-    return planner_of(job.algorithm.kind).plan(job, algorithm, federation, run_id)
+    try:
+        claim = algorithm.claim(federation.facts(job.parties.weights))
+    except ValueError as error:
+        raise JobError(str(error)) from error
+    check_asked(job, claim)
+    return plan_claim(job, claim, algorithm=algorithm.kind, federation=federation, run_id=run_id)
 
 
 def epsilon_by_round(plan: ReleasePlan, *, rounds: int) -> list[dict[str, Any]]:
@@ -79,11 +85,14 @@ def averaged(job: Job, plan: ReleasePlan) -> Mechanism:
     """The run's mechanism in the unit of the average over all parties, the grid's share included.
 
     For tables and reports; the run itself draws integers (`ReleasePlan.draw`). Noise that is added
-    in the parties is stated as it is there.
+    in the parties is stated as it is there, and that on sampled sums as it is on one sum.
     """
+    if plan.sampled:
+        own, unit = plan.sampled[0], plan.primary.units(plan.encoding.scale)
+        return replace(own, sensitivity=own.sensitivity / unit, sigma=own.sigma / unit)
     if plan.primary.noise_point is NoisePoint.PARTY:
         return plan.primary.mechanism
-    grid_units = 2.0**plan.encoding.scale_bits * plan.parties
+    grid_units = plan.primary.units(plan.encoding.scale) * plan.parties
     return mechanism_for(
         job,
         sensitivity=plan.primary.mechanism.sensitivity / grid_units,

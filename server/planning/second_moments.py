@@ -8,22 +8,19 @@ decline are missing from the sum, which is noisier for it, never less private.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from parley.client.algorithms.second_moments import SCALE_BITS, SecondMoments, Triangle
-from parley.client.contract.grid import noise_tail
+from parley.client.algorithms.second_moments import SecondMoments, Triangle
 from parley.client.contract.plan import ReleasePlan
-from parley.privacy.accounting.guarantee import Adversary, Neighbouring, NoisePoint
+from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.accounting.rounding import quotient_up
 from parley.privacy.accounting.zcdp import gaussian_mu
 from parley.privacy.mechanisms.table import Gaussian
-from parley.secure_agg.encoding import FixedPoint
 from parley.server.jobs.job import Job
+from parley.server.planning.claimed import Noise, plan_claim
 from parley.server.planning.federation import Federation
 
 __all__ = ["ReleaseAhead", "components_mu", "release_ahead"]
-
-_RING_BITS = 64
 
 _MOST_RECORDS = 2.0**24
 """Records of a party beyond which its sum is clamped, where its own number of them is private."""
@@ -44,21 +41,21 @@ class ReleaseAhead:
 
 def components_mu(job: Job) -> float:
     """μ of the components' release; 0 where there is none."""
-    if job.model.kind != "pca-mlp" or job.model.pca != "private":
+    share = job.model.components_share
+    if not share:
         return 0.0
-    whole = gaussian_mu(job.privacy.epsilon, job.privacy.delta)
-    return math.sqrt(job.model.pca_share) * whole
+    return math.sqrt(share) * gaussian_mu(job.privacy.epsilon, job.privacy.delta)
 
 
 def release_ahead(
-    job: Job, *, features: int, federation: Federation, rounds: ReleasePlan
+    job: Job, *, features: int, federation: Federation, run_id: str = "plan"
 ) -> ReleaseAhead | None:
     """The release ahead of the first round; None where the job has none.
 
     Args:
         features: p, of the rows before they are projected.
         federation: the public facts about the parties.
-        rounds: the plan of the rounds, which it shares parties and relation with.
+        run_id: the run's name in the ledger.
 
     Raises:
         RingTooSmall: the largest sum does not fit.
@@ -66,26 +63,18 @@ def release_ahead(
     if not components_mu(job):
         return None
     moments = _moments(job, features, federation)
-    mechanism = _mechanism(job, moments)
-    encoding = FixedPoint(
-        scale_bits=SCALE_BITS, ring_bits=_RING_BITS, bound=moments.bound * (1 + 1e-9)
-    )
-    encoding.check_capacity(rounds.parties, noise_tail(mechanism))
-    plan = replace(
-        rounds.with_primary(
-            sensitivity=_sensitivity(moments),
-            mechanism=mechanism,
-            noise_point=NoisePoint.SERVER,
-            against=Adversary.ANALYST,
-            calibration="exact",
-            clip_norm=None,
-        ),
-        round_number=0,
+    plan = plan_claim(
+        job,
+        moments.claim(),
         algorithm=moments.kind,
-        dimension=moments.model.dimension,
-        lipschitz=moments.claim().lipschitz,
-        weights="uniform",
-        encoding=encoding,
+        federation=federation,
+        run_id=run_id,
+        round_number=0,
+        noise=Noise(
+            calibration="exact",
+            of=lambda sensitivity: _noise(job, moments, sensitivity),
+            delta=job.privacy.delta,
+        ),
     )
     return ReleaseAhead(moments=moments, plan=plan)
 
@@ -100,14 +89,8 @@ def _moments(job: Job, features: int, federation: Federation) -> SecondMoments:
     )
 
 
-def _sensitivity(moments: SecondMoments) -> float:
-    return moments.claim().covered
-
-
-def _mechanism(job: Job, moments: SecondMoments) -> Gaussian:
-    """The noise on the triangle, in grid units."""
-    dimension = moments.model.dimension
-    grid = 2.0**SCALE_BITS * _sensitivity(moments) + math.sqrt(dimension)
+def _noise(job: Job, moments: SecondMoments, sensitivity: float) -> Gaussian:
+    """The noise on the triangle, in grid units: its share of the budget, in μ²."""
     # Rounded so that Δ/σ is not above the μ that the steps' noise was calibrated beside.
-    sigma = quotient_up(grid, components_mu(job) * (1 - 1e-12))
-    return Gaussian(sensitivity=grid, sigma=sigma, dimension=dimension)
+    sigma = quotient_up(sensitivity, components_mu(job) * (1 - 1e-12))
+    return Gaussian(sensitivity=sensitivity, sigma=sigma, dimension=moments.model.dimension)

@@ -17,7 +17,6 @@ from parley.client.algorithms.base import FederatedAlgorithm, State
 from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Unit
-from parley.privacy.sampling.stream import NoiseStream
 from parley.server.jobs.job import Job, JobError
 from parley.server.planning.federation import Federation
 from parley.server.planning.principal_components import leading, with_components
@@ -44,7 +43,6 @@ class Stage:
         algorithm: what the run has so far → what is computed. At the start of a run that is
             empty, at the start of a stage the `result` of the one before, and after that the
             stage's own state.
-        noise: number of a release → stream of the server's noise.
         name: of what is released ahead of the rounds; empty: these are the rounds. A run cannot
             go on without what is ahead, so that a failure there is an error; a round that fails
             leaves the model of the round before.
@@ -55,7 +53,6 @@ class Stage:
     plan: ReleasePlan
     rounds: int
     algorithm: Callable[[State], FederatedAlgorithm]
-    noise: Callable[[int], NoiseStream]
     name: str = ""
     result: Callable[[State], State] = _as_it_is
 
@@ -96,9 +93,8 @@ def stages_of(
         plan=plan,
         rounds=job.rounds,
         algorithm=_unprojected(algorithm) if components is None else _public(algorithm, components),
-        noise=_rounds_noise(job),
     )
-    ahead = release_ahead(job, features=features, federation=federation, rounds=plan)
+    ahead = release_ahead(job, features=features, federation=federation, run_id=run_id)
     if ahead is None:
         return (rounds,)
     moments = ahead.moments
@@ -107,9 +103,8 @@ def stages_of(
         plan=ahead.plan,
         rounds=1,
         algorithm=lambda _: moments,
-        noise=_moments_noise(job),
         result=lambda state: {
-            "components": leading(moments.model.matrix(state["theta"]), job.model.components)
+            "components": leading(moments.model.matrix(state["theta"]), job.model.projected or 0)
         },
     )
     projected = replace(
@@ -144,20 +139,3 @@ def _public(
         return with_components(algorithm, components)
 
     return on
-
-
-def _rounds_noise(job: Job) -> Callable[[int], NoiseStream]:
-    """Of the operating system's entropy, or of the job's seed and the round's number."""
-    if job.seed is None:
-        entropy = NoiseStream.from_entropy()
-        return lambda _round: entropy
-    # Keyed by the round: a resumed run draws what the killed one would have drawn.
-    seed = job.seed
-    return lambda number: NoiseStream.from_seed(seed, "server-noise", number)
-
-
-def _moments_noise(job: Job) -> Callable[[int], NoiseStream]:
-    if job.seed is None:
-        return lambda _: NoiseStream.from_entropy()
-    seed = job.seed
-    return lambda _: NoiseStream.from_seed(seed, "components-noise")

@@ -7,12 +7,12 @@ parties has 1/√m of that (`parley.privacy.accounting.clipped_count`).
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.clipped_count import count_deviation
 from parley.privacy.mechanisms.dp_sgd import PartySteps
 from parley.server.records.progress import Progress
+from parley.server.records.summary import ClippedFraction
 
 __all__ = ["clipped_facts", "fraction_deviation"]
 
@@ -31,21 +31,23 @@ def fraction_deviation(plan: ReleasePlan, *, parties: int) -> float | None:
     return of_count / (2 * batches * math.sqrt(parties))
 
 
-def clipped_facts(plan: ReleasePlan, progress: Progress) -> dict[str, Any]:
-    """The last round's fraction and the mean over rounds, each with its noise; empty without one.
+def clipped_facts(plan: ReleasePlan, progress: Progress) -> ClippedFraction | None:
+    """The last round's fraction and the mean over rounds, each with its noise; None without one.
 
     Batches' own spread comes on top: at most ½√((1 − q)/(q·n·T)) a party and round.
     """
-    told = [line for line in progress.lines if line.clipped_fraction is not None]
-    noise = [fraction_deviation(plan, parties=line.parties.summed) for line in told]
-    known = [each for each in noise if each is not None]
-    if not known:
-        return {}
-    return {
-        "clipped_fraction": {
-            "last": told[-1].clipped_fraction,
-            "deviation": known[-1],
-            "mean": math.fsum(line.clipped_fraction or 0.0 for line in told) / len(told),
-            "mean_deviation": math.hypot(*known) / len(known),
-        }
-    }
+    told = [
+        (line.clipped_fraction, deviation)
+        for line in progress.lines
+        if line.clipped_fraction is not None
+        and (deviation := fraction_deviation(plan, parties=line.parties.summed)) is not None
+    ]
+    if not told:
+        return None
+    fractions, deviations = zip(*told, strict=True)
+    return ClippedFraction(
+        last=fractions[-1],
+        deviation=deviations[-1],
+        mean=math.fsum(fractions) / len(told),
+        mean_deviation=math.hypot(*deviations) / len(told),
+    )

@@ -60,7 +60,9 @@ class Facts(BaseModel):
         try:
             return cls.model_validate_json(text, strict=True)
         except ValidationError as error:
-            first = error.errors(include_url=False, include_context=False)[0]
+            wrong = error.errors(include_url=False, include_context=False)
+            # Another format explains whatever else is wrong.
+            first = next((each for each in wrong if each["loc"] == ("format",)), wrong[0])
             key = ".".join(map(str, first["loc"]))
             came = f", got {first['input']!r:.60}" if key and first["type"] != "missing" else ""
             raise FactsError(

@@ -1,19 +1,90 @@
-"""What a run folder says of its run, read and checked: the summary and the rounds so far.
+"""What a run folder says of its run, read and checked: job, rounds so far, summary.
 
-Folders of Parley 0.1.0 have no `format` in these files and the same keys, so they are read;
-anything else is refused, with the file and the key named.
+Anything else than what Parley writes is refused, with the file and the key named. Folders of
+Parley 0.1.0 are read too: their summaries have no `format`, and `_upgraded` gives them the keys of
+today.
 """
 
 from __future__ import annotations
 
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from parley.client.contract.toml_reading import parse_toml
+from parley.privacy.accounting.guarantee import Adversary
+from parley.privacy.ledger.ledger import LedgerError
+from parley.server.jobs.file import load_job
+from parley.server.jobs.job import JobError
 from parley.server.records.facts import FactsError
+from parley.server.records.plain_json import json_text
 from parley.server.records.round_line import RoundLine
 from parley.server.records.run_folder import RunFolderError
 from parley.server.records.summary import RunSummary
+from parley.server.records.unfinished import summary_so_far
 
-__all__ = ["read_rounds", "read_summary"]
+__all__ = ["RunContent", "read_rounds", "read_run", "read_summary"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunContent:
+    """A run as its folder tells it.
+
+    Attributes:
+        name: of the folder.
+        summary: of the run; of an interrupted one, the summary so far.
+        rounds: committed, in order.
+        remarks: what was left out of the reading, in sentences.
+        job_text: `job.toml`.
+        files: the folder's files that a reader may look for.
+    """
+
+    name: str
+    summary: RunSummary
+    rounds: tuple[RoundLine, ...]
+    remarks: tuple[str, ...]
+    job_text: str
+    files: tuple[str, ...]
+
+
+_FILES = ("job.toml", "rounds.jsonl", "summary.json", "model.safetensors", "ledger.sqlite")
+
+
+def read_run(folder: Path) -> RunContent:
+    """All that a folder tells of its run, finished or not.
+
+    Raises:
+        RunFolderError: it is no run's folder, a file can't be read, or no round was finished.
+    """
+    if not folder.is_dir():
+        raise RunFolderError(f"Expected a run folder, got {folder}, which is not a directory.")
+    job_text = _text(folder / "job.toml")
+    try:
+        parse_toml(job_text)
+    except tomllib.TOMLDecodeError as error:
+        raise RunFolderError(f"Expected TOML in {folder / 'job.toml'}, got: {error}.") from error
+    rounds, remarks = read_rounds(folder)
+    summary = read_summary(folder)
+    if summary is None and not rounds:
+        raise RunFolderError(
+            f"Expected summary.json, or a finished round in rounds.jsonl, in {folder}, got neither."
+        )
+    if summary is None:
+        try:
+            summary = summary_so_far(folder, load_job(folder / "job.toml"), rounds)
+        except (JobError, LedgerError) as error:
+            raise RunFolderError(f"Expected the folder of a run in {folder}: {error}") from error
+    return RunContent(
+        name=folder.resolve().name,
+        summary=summary,
+        rounds=rounds,
+        remarks=remarks,
+        job_text=job_text,
+        files=tuple(name for name in _FILES if (folder / name).exists()),
+    )
 
 
 def read_summary(folder: Path) -> RunSummary | None:
@@ -25,10 +96,40 @@ def read_summary(folder: Path) -> RunSummary | None:
     path = folder / "summary.json"
     if not path.exists():
         return None
+    text = _text(path)
     try:
-        return RunSummary.parse(_text(path), path)
+        told = json.loads(text)
+        if isinstance(told, dict) and "format" not in told:
+            text = json_text(_upgraded(told, folder / "job.toml"))
+    except (json.JSONDecodeError, RecursionError):
+        pass  # what is wrong is said below
+    try:
+        return RunSummary.parse(text, path)
     except FactsError as error:
         raise RunFolderError(str(error)) from error
+
+
+def _upgraded(told: Mapping[str, Any], job: Path) -> dict[str, Any]:
+    """A summary of Parley 0.1.0 with the keys of today; what doesn't fit is left as it is."""
+    new = dict(told)
+    parties = parse_toml(_text(job)).get("parties", {}) if job.exists() else {}
+    new["weights"] = parties.get("weights", "uniform")
+    sums = new.get("secure_aggregation")
+    if isinstance(sums, dict) and "mode" in sums:
+        new["secure_aggregation"] = {
+            "backend" if key == "mode" else key: value for key, value in sums.items()
+        }
+    new["accounts"] = _charged(new)
+    party = new.get("party_level")
+    if isinstance(party, dict):
+        new["party_level"] = {**party, "accounts": _charged(party)}
+    return new
+
+
+def _charged(told: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The charged account, against the weakest adversary: 0.1.0 didn't say against whom."""
+    figures = {key: told.get(key) for key in ("epsilon", "delta")}
+    return [{"adversary": str(Adversary.READERS), "charged": True, **figures}]
 
 
 def read_rounds(folder: Path) -> tuple[tuple[RoundLine, ...], tuple[str, ...]]:
@@ -63,5 +164,7 @@ def _in_order(rounds: dict[int, RoundLine]) -> tuple[RoundLine, ...]:
 def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise RunFolderError(f"Expected {path.name} in {path.parent}, got no such file.") from error
     except (OSError, UnicodeDecodeError) as error:
         raise RunFolderError(f"Expected to read {path}, got: {error}.") from error

@@ -1,13 +1,15 @@
 """The run folder: what a run leaves behind.
 
-`job.toml` as run, `rounds.jsonl` (one line a round), `model.safetensors` with the privacy
-statement in its metadata, `ledger.sqlite` unless the job names a shared one, `summary.json`, and
-the report that the front door writes.
+`job.toml` as run, `schema.toml`, `canaries.json` where a simulation hides some, `rounds.jsonl`
+(one line a round), `model.safetensors` with how rows are read and the privacy statement in its
+metadata, `ledger.sqlite` unless the job names a shared one, `summary.json`, and the report that the
+front door writes.
 """
 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import re
 import secrets
@@ -19,6 +21,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import safe_open
 from safetensors.numpy import save
 
 from parley.client.contract.model_names import beside, public_name
@@ -82,6 +85,43 @@ class RunFolder:
         """
         self._write("run-id", self.run_id + "\n")
 
+    def keep_schema(self, text: str) -> None:
+        """Notes what the columns of the data are, which is public: predictions need it."""
+        self._write("schema.toml", text)
+
+    @property
+    def schema(self) -> str:
+        """The schema's text; empty where the server was given none."""
+        path = self.path / "schema.toml"
+        return path.read_text(encoding="utf-8") if path.exists() else ""
+
+    def keep_coins(self, coins: Mapping[str, int]) -> None:
+        """Notes which canaries a simulation hid among its records, for it to go on with them."""
+        if coins:
+            self._write("canaries.json", json_text(dict(coins)) + "\n")
+
+    @property
+    def coins(self) -> dict[str, int]:
+        """What `keep_coins` noted; empty where the run has no canaries.
+
+        Raises:
+            RunFolderError: the file is something else.
+        """
+        path = self.path / "canaries.json"
+        if not path.exists():
+            return {}
+        try:
+            noted = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise RunFolderError(f"Expected JSON in {path}, got {error}.") from error
+        if (
+            not isinstance(noted, dict)
+            or set(noted) != {"canaries", "seed"}
+            or not all(type(value) is int and value >= 0 for value in noted.values())
+        ):
+            raise RunFolderError(f"Expected two whole numbers in {path}, got something else.")
+        return noted
+
     def keep_roster(self, deployment: str) -> None:
         """Notes the id of the deployment whose parties the run was begun with."""
         self._write("deployment-id", deployment + "\n")
@@ -127,7 +167,7 @@ class RunFolder:
             begun = rounds.exists() and rounds.stat().st_size > 0
             refused = isinstance(error, BudgetExceeded) and not begun
             if new and (not commissioned or refused):
-                for name in ("rounds.jsonl", "run-id", "job.toml"):
+                for name in ("rounds.jsonl", "run-id", "schema.toml", "job.toml"):
                     (self.path / name).unlink(missing_ok=True)
                 # The ledger itself goes too, if it is this run's own: it holds no charge.
                 for file in self.path.glob("ledger.sqlite*"):
@@ -192,6 +232,24 @@ class RunFolder:
         merged = [line.adding(simulation_only=known.get(line.round, {})) for line in lines]
         self._write("rounds.jsonl", "".join(map(_dump, merged)))
         return merged
+
+    def keep_step(self, release: int, step: int, state: Mapping[str, NDArray[Any]]) -> None:
+        """Keeps the state after one secure sum of a release that has several: parties answer each
+        once, so that a run that was killed has to go on after the last one."""
+        contiguous = {name: np.ascontiguousarray(array) for name, array in state.items()}
+        names = {"release": str(release), "step": str(step)}
+        self._write_bytes("step.safetensors", save(contiguous, metadata=names))
+
+    def kept_step(self, release: int) -> tuple[int, dict[str, NDArray[Any]]]:
+        """The last sum of a release whose state was kept, and that state; 0 and nothing."""
+        path = self.path / "step.safetensors"
+        if not path.exists():
+            return 0, {}
+        with safe_open(path, framework="numpy") as file:
+            if file.metadata().get("release") != str(release):
+                return 0, {}
+            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+            return int(file.metadata()["step"]), state
 
     def write_summary(self, summary: RunSummary) -> None:
         """Writes `summary.json`."""

@@ -1,4 +1,4 @@
-"""What `model.safetensors` says of itself: its tensors, and the promise in its metadata."""
+"""What `model.safetensors` says of itself: its tensors, how rows are read, and the promise."""
 
 from __future__ import annotations
 
@@ -6,9 +6,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import FederatedAlgorithm, State
+from parley.client.algorithms.registry import describe_task
+from parley.server.records import words
+from parley.server.records.plain_json import json_text
 from parley.server.records.summary import RunSummary
 
-__all__ = ["model_tensors", "privacy_statement"]
+__all__ = ["MODEL_VERSION", "model_description", "model_tensors", "privacy_statement"]
+
+MODEL_VERSION = 1
+"""Of the description in a model file; raised when an older reader would read it wrongly."""
 
 
 def model_tensors(algorithm: FederatedAlgorithm, state: State) -> dict[str, NDArray[np.float64]]:
@@ -17,84 +23,66 @@ def model_tensors(algorithm: FederatedAlgorithm, state: State) -> dict[str, NDAr
     return {"theta": algorithm.model_of(state), **kept}
 
 
+def model_description(
+    algorithm: FederatedAlgorithm, *, label: str, intercept: bool, schema: str
+) -> dict[str, str]:
+    """The metadata of `model.safetensors` that a prediction needs: values alone, no code.
+
+    Args:
+        algorithm: what was learned, and how.
+        label: how labels are read: logistic, softmax, ridge, huber-svm, or network.
+        intercept: whether rows end with a constant.
+        schema: the schema file's text; empty where the server was given none.
+    """
+    description = {
+        "version": MODEL_VERSION,
+        "task": describe_task(algorithm),
+        "label": label,
+        "intercept": intercept,
+        "schema": schema,
+    }
+    return {"parley.model": json_text(description)}
+
+
 def privacy_statement(summary: RunSummary) -> dict[str, str]:
-    """The metadata of `model.safetensors`: what was promised, as text."""
-    noise, party = summary.noise, summary.party_level
-    if noise.seeded:
-        return {
-            "parley.version": summary.parley_version,
-            "parley.run": summary.run_id,
-            "parley.epsilon": "none (seeded noise)",
-            "parley.delta": "none (seeded noise)",
-            "parley.unit": summary.unit,
-            "parley.neighbouring": summary.neighbouring,
-            **_party_budget(summary),
-            "parley.statement": (
-                "This model carries no privacy guarantee: its noise was drawn from a seed, to be "
-                "repeatable. With noise from the operating system's entropy the same run would "
-                f"cost epsilon {summary.epsilon!r} at delta {summary.delta!r}"
-                + (
-                    f" for one record, and epsilon {party.epsilon!r} at delta "
-                    f"{party.delta!r} for everything one party holds."
-                    if party
-                    else "."
-                )
-            ),
+    """The metadata of `model.safetensors`: what was promised, as text; exact where it is a key's.
+
+    A run with seeded noise promises nothing, and says so.
+    """
+    metadata = {"parley.version": summary.parley_version, "parley.run": summary.run_id}
+    for prefix, of in zip(("parley.", "parley.party-"), summary.guarantees, strict=False):
+        seeded = "none (seeded noise)" if summary.noise.seeded else ""
+        metadata |= {
+            f"{prefix}epsilon": seeded or repr(of.epsilon),
+            f"{prefix}delta": seeded or repr(of.delta),
+            f"{prefix}unit": of.unit,
+            f"{prefix}neighbouring": of.neighbouring,
         }
-    where = (
-        "on the sum of every batch's clipped gradients, drawn from the operating system's entropy "
-        "in each party. "
-        if noise.point == "party"
-        else f"on the average over {summary.parties} parties, drawn from the operating "
-        "system's entropy and added by the server, which is trusted to add it. "
-    )
-    statement = (
-        f"({summary.epsilon!r}, {summary.delta!r})-differential privacy of one "
-        f"{summary.unit}, {summary.neighbouring} neighbours, over "
-        f"{summary.rounds_done} releases of this run; {noise.law} noise of scale "
-        f"{noise.scale:.6g} {where}"
-    )
-    if summary.components is not None:
-        statement += (
-            "Before them, within the same bound, one release of the records' second moments "
-            "(principal components), whose noise was added by the server, which is trusted to "
-            "add it. "
-        )
-    if party is not None:
-        statement += (
-            f"And ({party.epsilon!r}, {party.delta!r})-differential privacy of everything "
-            f"that one {party.unit} holds, {party.neighbouring} neighbours: updates are "
-            f"clipped to L2 norm {party.clip_norm:g}, and {party.noise.law} noise of "
-            f"scale {party.noise.scale_of_sum:.6g} is added to their sum by the server, "
-            "which is trusted to add it. "
-        )
-        bounds = summary.record_bounds
-        if bounds is not None and bounds.charged == "outer":
-            statement += (
-                "The record's bound is that of the server's noise too; by the parties' own noise "
-                f"alone it is epsilon {bounds.inner.epsilon!r}. "
-            )
-    return {
-        "parley.version": summary.parley_version,
-        "parley.run": summary.run_id,
-        "parley.epsilon": repr(summary.epsilon),
-        "parley.delta": repr(summary.delta),
-        "parley.unit": summary.unit,
-        "parley.neighbouring": summary.neighbouring,
-        **_party_budget(summary),
-        "parley.statement": f"{statement}Other releases from the same records add to this.",
-    }
+    said = _seeded(summary) if summary.noise.seeded else _promised(summary)
+    return metadata | {"parley.statement": said}
 
 
-def _party_budget(summary: RunSummary) -> dict[str, str]:
-    """The second guarantee's figures, where there are two."""
-    party = summary.party_level
-    if party is None:
-        return {}
-    seeded = "none (seeded noise)" if summary.noise.seeded else ""
-    return {
-        "parley.party-epsilon": seeded or repr(party.epsilon),
-        "parley.party-delta": seeded or repr(party.delta),
-        "parley.party-unit": party.unit,
-        "parley.party-neighbouring": party.neighbouring,
-    }
+def _seeded(summary: RunSummary) -> str:
+    costs = ", and ".join(words.stated(of) for of in summary.guarantees)
+    return (
+        "This model carries no privacy guarantee: its noise was drawn from a seed, to be "
+        "repeatable. With noise from the operating system's entropy the same run would cost "
+        f"{costs}."
+    )
+
+
+def _promised(summary: RunSummary) -> str:
+    sentences = []
+    for of in summary.guarantees:
+        clip = "" if of is summary else f" Updates are clipped to L2 norm {of.clip_norm:g}."
+        sentences.append(
+            f"Differential privacy of {words.protected(of)} over {summary.rounds_done} releases "
+            f"of this run: {words.stated(of)}, {words.against(of)}.{clip} Noise: "
+            f"{words.join(words.noise(summary, of))}."
+        )
+    ahead = words.components(summary)
+    if ahead:
+        sentences.append(f"Before them, {ahead}.")
+    sentences.append(words.bounds(summary))
+    sentences.append("Other releases from the same records add to this.")
+    return " ".join(filter(None, sentences))

@@ -10,14 +10,19 @@ from typing import Any
 
 import numpy as np
 
+from parley.client.algorithms.registry import kind_of
 from parley.client.contract.plan import ReleasePlan
+from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.guarantee import Adversary
 from parley.server.jobs.job import Job
 from parley.server.planning.release import account, averaged
+from parley.server.records.accounts import accounts_of
 from parley.server.records.clipped_fraction import clipped_facts
-from parley.server.records.progress import Outcome
+from parley.server.records.noise_shares import shares_of
+from parley.server.records.progress import Outcome, Progress
 from parley.server.records.run_folder import RunFolder
 from parley.server.records.summary import RunSummary
-from parley.server.records.two_units import two_units_facts
+from parley.server.records.two_units import party_level, record_bounds
 
 __all__ = ["run_summary"]
 
@@ -30,6 +35,20 @@ _UNKNOWN = (
     "majority_accuracy",
 )
 """Figures that would each be a release of its own."""
+
+
+def _ahead(job: Job) -> Adversary:
+    """Whom the release of components holds against: its noise is on the sum."""
+    trusting = job.privacy.noise_point == "server"
+    return Adversary.READERS if trusting else Adversary.COLLUDERS
+
+
+def _before(plan: ReleasePlan, progress: Progress) -> Composition:
+    """What the primary unit was charged ahead of the rounds."""
+    spent, event = progress.spent[plan.primary.unit], plan.event(plan.primary.unit)
+    for _ in range(progress.done):
+        spent = spent.remove(event)
+    return spent
 
 
 def run_summary(
@@ -70,12 +89,14 @@ def run_summary(
         "status": outcome.status,
         "reason": outcome.reason,
         "algorithm": plan.algorithm,
+        "algorithm_title": kind_of(job.algorithm.kind).title,
         "model": job.model.kind,
-        "metric": "r2" if job.model.kind == "ridge" else "accuracy",
+        "metric": job.model.metric,
         "data": job.data.source,
         "parties": plan.parties,
         "records_by_party": (),
         "min_records": plan.min_records,
+        "weights": plan.weights,
         "dimension": plan.parameters,
         "rounds": job.rounds,
         "rounds_done": progress.done,
@@ -84,6 +105,15 @@ def run_summary(
         "epsilon_budget": job.privacy.epsilon,
         "delta_budget": job.privacy.delta,
         "rho": spent["rho"],
+        "accounts": accounts_of(
+            plan,
+            plan.primary.unit,
+            epsilon=spent["epsilon_charged"],
+            delta=plan.primary.delta,
+            summed=[line.parties.summed for line in progress.lines],
+            before=_before(plan, progress),
+            ahead=None if components is None else _ahead(job),
+        ),
         "epsilon_by_conversion": spent["epsilon"],
         "conversion": spent["conversion"],
         "unit": str(plan.primary.unit),
@@ -93,11 +123,12 @@ def run_summary(
             "law": plan.primary.mechanism.law,
             "scale": noise.scale,
             "scale_of_sum": noise.scale
-            * (plan.parties if plan.primary.noise_point == "server" else 1),
-            "expected_norm": noise.expected_norm(),
+            * (plan.parties if plan.primary in plan.on_sum and not plan.sampled else 1),
+            "expected_norm": noise.expected_norm() * plan.primary.noise_growth,
             "sensitivity": noise.sensitivity,
             "point": str(plan.primary.noise_point),
             "seeded": job.seed is not None,
+            "shares": shares_of(job, plan, plan.primary, engine=engine),
         },
         "secure_aggregation": {
             "ring_bits": plan.encoding.ring_bits,
@@ -114,11 +145,12 @@ def run_summary(
         "simulation_only": (),
         "advice": (),
         "deployment": deployment,
+        "party_level": party_level(job, plan, progress),
+        "record_bounds": record_bounds(plan, rounds=progress.done),
+        "clipped_fraction": clipped_facts(plan, progress),
     }
     if components:
         for way in ("bytes_up", "bytes_down"):
             facts["secure_aggregation"][way] += components.get(way, 0)
-        facts["components"] = components
-    return RunSummary.model_validate(
-        facts | two_units_facts(job, plan, progress) | clipped_facts(plan, progress)
-    )
+        facts["components"] = {**components, "noise_point": job.privacy.noise_point}
+    return RunSummary.model_validate(facts)

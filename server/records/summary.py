@@ -5,9 +5,18 @@ from __future__ import annotations
 from typing import Literal
 
 from parley.server.records.facts import Facts, Figure
+from parley.server.records.judgement import Judgement, TargetJudgement
 from parley.server.records.round_line import Counts
 
-__all__ = ["PartyLevel", "RecordBounds", "RunSummary", "SecureAggregation"]
+__all__ = [
+    "AdversaryAccount",
+    "GuaranteeSummary",
+    "Noise",
+    "NoiseShares",
+    "RecordBounds",
+    "RunSummary",
+    "SelfAudit",
+]
 
 
 class LedgerHead(Facts):
@@ -15,6 +24,25 @@ class LedgerHead(Facts):
 
     records: int
     hash: str
+
+
+class NoiseShares(Facts):
+    """How the noise on a sum is split among the parties.
+
+    Attributes:
+        parties: m.
+        honest, colluders: k and c; k shares are charged, of t = k + c survivors at least.
+        inflation: √(m/k), the noise of all m shares over what is charged.
+        scale: of one share, in the unit of the sum.
+        dealt: one draw stands for all shares after the first round: a simulation.
+    """
+
+    parties: int
+    honest: int
+    colluders: int
+    inflation: float
+    scale: float
+    dealt: bool
 
 
 class Noise(Facts):
@@ -25,6 +53,8 @@ class Noise(Facts):
         expected_norm: root of the mean squared length of the noise vector.
         point: who adds it; empty in an interrupted run, as figures are None.
         seeded: drawn from a seed, so that it protects nobody.
+        shares: how it is split, with point share; `scale` is then that of the k that are charged,
+            `expected_norm` that of all parties' together.
     """
 
     law: str
@@ -34,12 +64,14 @@ class Noise(Facts):
     sensitivity: Figure
     point: Literal["server", "share", "party", ""]
     seeded: bool | None = None
+    shares: NoiseShares | None = None
 
 
 class SecureAggregation(Facts):
     """The secure sum that ran.
 
     Attributes:
+        backend: ideal or masked; empty where an interrupted run doesn't say.
         inflation: share that the grid adds to the sensitivity; charged.
         masked_check: what was compared with the masked protocol, in words; empty: nothing.
     """
@@ -50,15 +82,34 @@ class SecureAggregation(Facts):
     min_survivors: int | None
     bytes_up: int
     bytes_down: int
-    mode: str
+    backend: str
     masked_check: str = ""
     setup_bytes_up: int | None = None
     setup_bytes_down: int | None = None
     setup_stage_seconds: tuple[float, ...] | None = None
 
 
-class PartyLevel(Facts):
-    """The second guarantee: everything that one party holds."""
+class AdversaryAccount(Facts):
+    """What a guarantee comes to against one adversary.
+
+    Attributes:
+        adversary: a key of `parley.server.records.words.ADVERSARIES`, or the words themselves.
+        charged: this is what the ledger was charged.
+    """
+
+    adversary: str
+    charged: bool
+    epsilon: Figure
+    delta: float
+
+
+class GuaranteeSummary(Facts):
+    """What one unit's guarantee came to. ε and δ were spent, by the lowest proved conversion.
+
+    Attributes:
+        accounts: the same against each adversary that is told of, the charged one first.
+        calibration, clip_norm: absent where the run doesn't say.
+    """
 
     unit: str
     neighbouring: str
@@ -69,7 +120,9 @@ class PartyLevel(Facts):
     rho: Figure
     epsilon_by_conversion: dict[str, Figure]
     conversion: str
-    clip_norm: Figure
+    accounts: tuple[AdversaryAccount, ...]
+    calibration: str | None = None
+    clip_norm: Figure = None
     noise: Noise
 
 
@@ -97,6 +150,7 @@ class Components(Facts):
     bytes_up: int
     bytes_down: int
     stages: int
+    noise_point: str | None = None
 
 
 class ClippedFraction(Facts):
@@ -158,16 +212,48 @@ class Partition(Facts):
     shares: tuple[tuple[float, ...], ...] | None = None
 
 
-class RunSummary(Facts):
-    """What a run came to. ε and δ are what was spent, by the lowest proved conversion.
+class SelfAudit(Facts):
+    """What a run's canaries showed: a lower bound on ε, by guesses of their coins.
 
     Attributes:
-        format: of this file; one without it is of Parley 0.1.0, which had the same keys.
+        canaries: K, extra records; coins decided which of two each is, or whether it is there.
+        guesses, right: of the bound; several numbers of guesses shared its α.
+        confidence: that the bounds hold with; not certainty.
+        epsilon_lower: assumes nothing.
+        epsilon_lower_on_gaussian_curve: Gaussian curve assumed.
+        ceiling: the most that so many canaries could have shown.
+    """
+
+    canaries: int
+    coins: Literal["in-out", "one-of-two"]
+    guesses: int
+    right: int
+    confidence: float
+    epsilon_lower: float
+    epsilon_lower_on_gaussian_curve: float
+    ceiling: float
+    method: Literal["one-run"]
+
+
+class RunSummary(GuaranteeSummary):
+    """What a run came to. It is the summary of its primary guarantee, too.
+
+    Attributes:
+        format: of this file; one without it is of Parley 0.1.0.
+        status: complete, budget-exhausted, too-few-survivors, party-failed; or interrupted, which
+            is never written: it is what is known before a run ends.
+        min_records, dimension: None where an interrupted run doesn't say.
+        weights: of the parties: uniform or size.
+        algorithm_title: what it is called; empty in a run of an earlier version.
         metric: what `accuracy` measures: accuracy or R² on held-out records.
         rounds: planned; `rounds_done` were committed.
         simulation_only: names of the figures that a real run could not know.
         loss, baseline_loss, excess_loss, accuracy, baseline_accuracy, majority_accuracy: would
             each be a release of its own; None in a real run, or where not finite.
+        components, clipped_fraction, party_level, record_bounds, dp_sgd, partition, deployment,
+            self_audit: absent where the run has none.
+        judgement, baseline_judgement: how good the model, and the non-private one, are on held-out
+            records; absent where there are none.
         components, clipped_fraction, party_level, record_bounds, dp_sgd, partition, deployment:
             absent where the run has none.
     """
@@ -183,26 +269,17 @@ class RunSummary(Facts):
     status: str
     reason: str
     algorithm: str
+    algorithm_title: str = ""
     model: str
     metric: Literal["accuracy", "r2"]
     data: str
     parties: int
     records_by_party: tuple[int, ...]
-    min_records: int
+    min_records: int | None
+    weights: str
     dimension: int | None
     rounds: int
     rounds_done: int
-    epsilon: float
-    delta: float
-    epsilon_budget: float
-    delta_budget: float
-    rho: Figure
-    epsilon_by_conversion: dict[str, Figure]
-    conversion: str
-    unit: str
-    neighbouring: str
-    calibration: str
-    noise: Noise
     secure_aggregation: SecureAggregation
     loss: Figure
     baseline_loss: Figure
@@ -215,9 +292,17 @@ class RunSummary(Facts):
     simulation_only: tuple[str, ...]
     advice: tuple[str, ...]
     deployment: str | None = None
-    party_level: PartyLevel | None = None
+    party_level: GuaranteeSummary | None = None
     record_bounds: RecordBounds | None = None
     components: Components | None = None
     clipped_fraction: ClippedFraction | None = None
     dp_sgd: DpSgd | None = None
     partition: Partition | None = None
+    self_audit: SelfAudit | None = None
+    judgement: Judgement | TargetJudgement | None = None
+    baseline_judgement: Judgement | TargetJudgement | None = None
+
+    @property
+    def guarantees(self) -> tuple[GuaranteeSummary, ...]:
+        """All guarantees of the run, the primary one first."""
+        return (self,) if self.party_level is None else (self, self.party_level)

@@ -15,7 +15,7 @@ from parley.client.contract.protocol import (
     decode_frame,
     encode_frame,
 )
-from parley.server.rounds.transport import Transport
+from parley.server.rounds.transport import LARGEST_REPLY, Transport
 
 __all__ = ["Reply", "Traffic", "ask"]
 
@@ -46,10 +46,12 @@ def ask(
     needed: Collection[int],
     timeout_s: float,
     traffic: Traffic,
+    largest: int = LARGEST_REPLY,
 ) -> Iterator[Reply]:
     """Sends frames and yields the parties' answers, until all of `needed` answered or the deadline.
 
-    A reply that is no answer is a refusal for breaking the protocol.
+    A reply of more than `largest` bytes is not read. One that is no answer is a refusal for
+    breaking the protocol.
     """
     if not frames:
         return
@@ -57,7 +59,7 @@ def ask(
     traffic.down += sum(len(request) for request in requests.values())
     waiting = set(needed)
     began = time.perf_counter()
-    replies = transport.exchange(requests, timeout_s=timeout_s)
+    replies = transport.exchange(requests, timeout_s=timeout_s, largest=largest)
     for index, data in replies:
         if index not in frames:
             continue

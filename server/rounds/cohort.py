@@ -7,7 +7,8 @@ processes reached by messages; `parley.server.rounds.loop` does not know which.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -54,6 +55,19 @@ class RoundSum:
     bytes_down: int
     stages: int
     stage_seconds: tuple[float, ...] = ()
+
+    @classmethod
+    def of_release(cls, sums: Sequence[RoundSum]) -> RoundSum:
+        """What the secure sums of one release come to: their traffic, and the parties of the one
+        that fewest were in."""
+        least = min(sums, key=lambda each: each.summed)
+        return replace(
+            least,
+            bytes_up=sum(each.bytes_up for each in sums),
+            bytes_down=sum(each.bytes_down for each in sums),
+            stages=sum(each.stages for each in sums),
+            stage_seconds=tuple(second for each in sums for second in each.stage_seconds),
+        )
 
     def counts(self) -> dict[str, int]:
         """Numbers of parties, as a release's record has them."""

@@ -22,7 +22,8 @@ from parley.client.algorithms.registry import describe_task
 from parley.client.contract.agreement import Agreement
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.roster import Deployment
-from parley.secure_agg.interface import DropoutPolicy
+from parley.client.contract.state import save_state
+from parley.secure_agg.interface import DropoutPolicy, KeyExchange
 from parley.secure_agg.pairwise_server import Server
 from parley.secure_agg.parameters import RunParameters
 from parley.server.jobs.job import Job, JobError
@@ -32,7 +33,11 @@ from parley.server.planning.release import algorithm_for, model_for
 from parley.server.planning.stages import COMPONENTS, Stage, stages_of
 from parley.server.records.progress import Progress
 from parley.server.records.run_folder import RunFolder
-from parley.server.records.statement import model_tensors, privacy_statement
+from parley.server.records.statement import (
+    model_description,
+    model_tensors,
+    privacy_statement,
+)
 from parley.server.records.summarising import run_summary
 from parley.server.records.summary import RunSummary
 from parley.server.rounds.asking import Traffic
@@ -44,7 +49,7 @@ from parley.server.rounds.inspection import (
     federation_of,
     inspect,
 )
-from parley.server.rounds.loop import ATTEMPTS, save_state
+from parley.server.rounds.loop import ATTEMPTS
 from parley.server.rounds.observer import Observer
 from parley.server.rounds.party_cohort import PartyCohort
 from parley.server.rounds.party_status import PartyBoard
@@ -160,7 +165,7 @@ def coordinate(
         plan=plan,
         outcome=outcome,
         secure_sum={
-            "mode": "masked",
+            "backend": "masked",
             "masked_check": "",
             "setup_bytes_up": setup.up,
             "setup_bytes_down": setup.down,
@@ -175,7 +180,14 @@ def coordinate(
         deployment=deployment.id,
     )
     tensors = model_tensors(finished.algorithm, outcome.progress.state)
-    folder.write_model(tensors, privacy_statement(summary))
+    named = data_head(job, folder.run_id)
+    described = model_description(
+        finished.algorithm,
+        label=named["label"],
+        intercept=named["intercept"],
+        schema=folder.schema,
+    )
+    folder.write_model(tensors, {**described, **privacy_statement(summary)})
     folder.write_summary(summary)
     return summary
 
@@ -237,10 +249,12 @@ def _parameters(job: Job, stage: Stage) -> RunParameters:
             parties=plan.parties,
             min_survivors=plan.min_survivors,
             run_id=secrets.token_bytes(16),
-            rounds=ATTEMPTS * stage.rounds + 1,  # the shares of one more travel with the last
+            # The shares of one more travel with the last.
+            rounds=ATTEMPTS * stage.rounds * plan.steps + 1,
             ring_bits=plan.encoding.ring_bits,
             dropouts=DropoutPolicy(job.secure_aggregation.dropouts),
             confirm_survivors=job.secure_aggregation.confirm_survivors,
+            key_exchange=KeyExchange(job.secure_aggregation.key_exchange),
             corrupt=job.corrupt,
         )
     except ValueError as error:

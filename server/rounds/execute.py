@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from parley.client.algorithms.base import FederatedAlgorithm, State
 from parley.privacy.ledger.ledger import DatasetBudget, Head, Ledger
+from parley.privacy.sampling.randomness import Randomness
 from parley.server.jobs.job import Job
 from parley.server.planning.budgets import holding, registered
 from parley.server.planning.stages import Stage
@@ -108,8 +109,10 @@ def execute(
                         algorithm=algorithm,
                         dataset=dataset,
                         cohort=cohort,
+                        randomness=Randomness(seed=job.seed, party=None),
                         ledger=ledger,
                         start=progress,
+                        folder=folder if roster else None,
                         hand_on=_start_of(stage, following),
                         observe=observe,
                     )

@@ -19,7 +19,7 @@ from parley.server.jobs.job import Job, JobError
 from parley.server.planning.release import Federation
 from parley.server.rounds.asking import Traffic, ask
 from parley.server.rounds.party_status import PartyBoard, PartyStatus
-from parley.server.rounds.transport import Transport
+from parley.server.rounds.transport import Transport, reply_bound
 
 __all__ = ["PartyFacts", "data_head", "dataset_name", "federation_of", "inspect", "served_name"]
 
@@ -57,12 +57,11 @@ def served_name(job: Job) -> str:
 
 def data_head(job: Job, run_id: str) -> dict[str, Any]:
     """Which data a request is about, and how it is read."""
-    linear = job.learns == "linear"
     return {
         "run": run_id,
         "dataset": served_name(job),
-        "label": job.model.kind if linear else "network",
-        "intercept": job.model.intercept and linear,
+        "label": job.model.label,
+        "intercept": job.model.has_intercept,
     }
 
 
@@ -97,7 +96,14 @@ def inspect(
             continue
         frames = {index: Frame(kind="inspect", head=head) for index in there}
         left = max(until - time.monotonic(), 1.0)
-        for reply in ask(transport, frames, needed=there, timeout_s=left, traffic=traffic):
+        for reply in ask(
+            transport,
+            frames,
+            needed=there,
+            timeout_s=left,
+            traffic=traffic,
+            largest=reply_bound(parties=len(everyone), dimension=0),
+        ):
             if reply.status is Status.OK and _own_facts(reply.frame, reply.party):
                 facts[reply.party] = _facts(reply.frame)
                 board.party(reply.party, PartyStatus.ONLINE)

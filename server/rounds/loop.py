@@ -15,11 +15,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-from safetensors.numpy import load, save
-
 from parley.client.algorithms.base import FederatedAlgorithm, State
+from parley.client.algorithms.registry import takes_sum
 from parley.client.contract.plan import ReleasePlan
+from parley.client.contract.state import load_state, save_state
 from parley.privacy.ledger.ledger import (
     BudgetExceeded,
     Entry,
@@ -28,6 +27,7 @@ from parley.privacy.ledger.ledger import (
     LedgerCorrupt,
     Reservation,
 )
+from parley.privacy.sampling.randomness import Randomness
 from parley.secure_agg.interface import TooFewSurvivors
 from parley.server.jobs.job import JobError
 from parley.server.planning.release import account
@@ -35,9 +35,10 @@ from parley.server.planning.stages import Stage, spent_before
 from parley.server.records.plain_json import json_text
 from parley.server.records.progress import Outcome, Progress
 from parley.server.records.round_line import RoundLine
+from parley.server.records.run_folder import RunFolder
 from parley.server.rounds.cohort import Cohort, PartyFailed, RoundSum
 
-__all__ = ["ATTEMPTS", "load_state", "resume_point", "run_stage", "save_state"]
+__all__ = ["ATTEMPTS", "resume_point", "run_stage"]
 
 ATTEMPTS = 3
 """How often a round is asked for again when too few parties survive it."""
@@ -49,8 +50,10 @@ def run_stage(  # noqa: PLR0912 - the states of a release, in one place
     algorithm: FederatedAlgorithm,
     dataset: str,
     cohort: Cohort,
+    randomness: Randomness,
     ledger: Ledger,
     start: Progress,
+    folder: RunFolder | None = None,
     hand_on: Callable[[State], State],
     observe: Callable[[RoundLine], None],
 ) -> Outcome:
@@ -60,17 +63,23 @@ def run_stage(  # noqa: PLR0912 - the states of a release, in one place
         stage: what is released.
         algorithm: what it computes.
         dataset: name of the data in the ledger.
+        randomness: of the server's noise.
         start: where it begins.
+        folder: where the state between two sums of one release is kept, for real parties, who
+            answer each once; None in a simulation, where a release that was not committed was shown
+            to nobody, and is made again from its first sum.
         hand_on: the state after the last release → the state that is kept.
         observe: is given every committed round's line.
 
     Raises:
         BudgetExceeded: the first release does not fit the ledger's budget; nothing was spent.
         LedgerCorrupt: the first release was made before.
+        ValueError: a seed, for a plan that is not seeded; nothing was spent.
         LedgerError, EncodingError: nothing of the release at hand was released.
         TooFewSurvivors, PartyFailed: too few bore a release ahead of the rounds, which is not
             charged; or a party computed nothing that it may release, and the charge stands.
     """
+    randomness.check(seeded=stage.plan.seeded)
     progress = replace(start, lines=list(start.lines))
     numbers = stage.numbers[progress.done :]
     if not numbers:
@@ -80,10 +89,19 @@ def run_stage(  # noqa: PLR0912 - the states of a release, in one place
     for number in numbers:
         began = time.perf_counter()
         plan = stage.plan.at_round(number)
+        state, sums = progress.state, list[RoundSum]()
+        opened, kept = (0, {}) if folder is None or plan.steps == 1 else folder.kept_step(number)
+        state = kept or state
         try:
-            total = _aggregate(cohort, plan, progress.state)
+            for step in range(opened + 1, plan.steps + 1):
+                state, total = _stepped(cohort, plan.at_step(step), state, algorithm, randomness)
+                sums.append(total)
+                opened = step
+                if folder is not None and step < plan.steps:
+                    folder.keep_step(number, step, state)
         except TooFewSurvivors as error:
-            ledger.void_together([each.id for each in held], str(error))
+            if not opened:  # else earlier sums of the release were opened: its charge stands
+                ledger.void_together([each.id for each in held], str(error))
             if stage.name:
                 raise TooFewSurvivors(f"The release of {stage.name}: {error}") from error
             return Outcome(status="too-few-survivors", reason=str(error), progress=progress)
@@ -92,9 +110,7 @@ def run_stage(  # noqa: PLR0912 - the states of a release, in one place
             if stage.name:
                 raise
             return Outcome(status="party-failed", reason=str(error), progress=progress)
-        # The noise is an integer vector, added outside the ring, where it cannot wrap.
-        noisy = plan.encoding.decode(total.total) + plan.draw(stage.noise(number))
-        state = algorithm.update(progress.state, plan.encoding.to_float(noisy) / total.weight)
+        total = RoundSum.of_release(sums) if len(sums) > 1 else sums[0]
         progress = _spending(progress, plan)
         line: RoundLine | None = None
         if stage.name:
@@ -132,6 +148,26 @@ def run_stage(  # noqa: PLR0912 - the states of a release, in one place
         if exhausted is not None:  # The run ends here with its model kept.
             return Outcome(status="budget-exhausted", reason=str(exhausted), progress=progress)
     return Outcome(status="complete", reason="", progress=progress)
+
+
+def _stepped(
+    cohort: Cohort,
+    plan: ReleasePlan,
+    state: State,
+    algorithm: FederatedAlgorithm,
+    randomness: Randomness,
+) -> tuple[State, RoundSum]:
+    """The state after one secure sum, with the server's noise if the plan has any.
+
+    Raises:
+        TooFewSurvivors, PartyFailed: see `_aggregate`.
+    """
+    total = _aggregate(cohort, plan, state)
+    # The noise is an integer vector, added outside the ring, where it cannot wrap.
+    noise = plan.draw(randomness.server(plan.round_number, plan.step))
+    noisy = plan.encoding.to_float(plan.encoding.decode(total.total) + noise)
+    divisor = 1.0 if takes_sum(algorithm) else total.weight
+    return algorithm.update(state, noisy / divisor), total
 
 
 def _aggregate(cohort: Cohort, plan: ReleasePlan, state: State) -> RoundSum:
@@ -191,9 +227,11 @@ def resume_point(ledger: Ledger, *, stages: Sequence[Stage], dataset: str) -> Pr
                 f"Expected the plan that round {recorded.entry.index} of run {run_id} was "
                 "released under, got another: its job.toml or its data were changed since."
             )
-        if recorded.entry.dataset == dataset and stage.name:
+        if recorded.entry.key.unit is not stage.plan.primary.unit:
+            continue  # The outcome is the same in every budget.
+        if stage.name:
             ahead[stage.name] = dict(recorded.outcome)
-        elif recorded.entry.dataset == dataset:
+        else:
             lines.append(RoundLine.model_validate(recorded.outcome["line"]))
     stored = ledger.checkpoint(run_id)
     if stored is None:
@@ -212,18 +250,6 @@ def resume_point(ledger: Ledger, *, stages: Sequence[Stage], dataset: str) -> Pr
         lines=lines,
         ahead=ahead,
     )
-
-
-def save_state(state: State) -> bytes:
-    """The state as a safetensors file."""
-
-    return save({name: np.ascontiguousarray(array) for name, array in state.items()})
-
-
-def load_state(blob: bytes) -> State:
-    """The state that `save_state` wrote."""
-
-    return dict(load(blob))
 
 
 def _entries(plan: ReleasePlan, dataset: str, number: int) -> tuple[Entry, ...]:

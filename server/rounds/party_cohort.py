@@ -1,8 +1,9 @@
 """A cohort of real parties: the masked protocol over messages, whoever carries them.
 
 Set-up is two exchanges once a run (join, roster), three where the graph is not complete (commit
-before them). A round is one (optimistic: vectors), two, or three (robust and confirmed: vectors,
-survivors, confirmations): shares of the next round travel with the vectors of this one. Who is
+before them); the last of a hybrid run's, the ciphertexts, travels with the first round. A round is
+one (optimistic: vectors), two, or three (robust and confirmed: vectors, survivors, confirmations):
+shares of the next round travel with the vectors of this one. Who is
 late, silent, declines or breaks the protocol is not in the sum, and the rest goes on as long as
 the thresholds hold.
 """
@@ -23,14 +24,14 @@ from parley.client.algorithms.base import State
 from parley.client.contract.agreement import Agreement
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import WIRE_VERSION, Frame, Reason, Status
+from parley.client.contract.state import save_state
 from parley.secure_agg.interface import DropoutPolicy, RemoteProtocolError, TooFewSurvivors
-from parley.secure_agg.messages import Roster, decode, sender_of
+from parley.secure_agg.messages import Complaint, Roster, decode, kind_of, sender_of
 from parley.secure_agg.pairwise_server import Server
 from parley.server.rounds.asking import Reply, Traffic, ask
 from parley.server.rounds.cohort import PartyFailed, RoundSum
-from parley.server.rounds.loop import save_state
 from parley.server.rounds.party_status import PartyBoard, PartyStatus
-from parley.server.rounds.transport import Transport
+from parley.server.rounds.transport import Transport, reply_bound
 
 __all__ = ["PartyCohort"]
 
@@ -104,7 +105,14 @@ class PartyCohort:
         expected = set(frames) if needed is None else set(needed)
         heard = set()
         for reply in ask(
-            self.transport, frames, needed=expected, timeout_s=self.timeout_s, traffic=traffic
+            self.transport,
+            frames,
+            needed=expected,
+            timeout_s=self.timeout_s,
+            traffic=traffic,
+            largest=reply_bound(
+                parties=self.server.run.parties, dimension=self.agreement.plan.dimension
+            ),
         ):
             heard.add(reply.party)
             if reply.status is Status.OK:
@@ -150,9 +158,16 @@ class PartyCohort:
         first = 1 if self._robust else None
         frames = {i: self._frame("roster", (r, nonces), prepare=first) for i, r in rosters.items()}
         answered: set[int] = set()
+        hybrid = self.server.run.hybrid
+        blobs = hybrid + self._robust
         for reply in self._ask(frames, self.setup):
+            if hybrid and not self._accept(
+                reply, self.server.on_encapsulated, answered, blobs=blobs
+            ):
+                continue
             if self._robust:
-                self._accept(reply, self._shares_of(1), self._ready(1))
+                take, ready = self._shares_of(1), self._ready(1)
+                self._accept(reply, take, ready, blob=int(hybrid), blobs=blobs)
             answered.add(reply.party)
         # Who did not take the roster has no pair secrets: it cannot come back in this run.
         self._joined &= answered
@@ -267,15 +282,40 @@ class PartyCohort:
         ready = self._ready(number) & asked
         if len(ready) >= self.server.run.min_survivors:
             return
-        frames = {i: self._frame("prepare", prepare=number) for i in asked - ready}
+        frames = self._to_prepare(asked - ready, number)
         for reply in self._ask(frames, traffic):
-            self._accept(reply, self._shares_of(number), self._ready(number))
+            if not self._complained(reply):
+                self._accept(reply, self._shares_of(number), self._ready(number))
+
+    def _to_prepare(self, parties: Collection[int], number: int | None) -> dict[int, Frame]:
+        """Requests for shares; who lacks its neighbours' ciphertexts gets them with it."""
+        given = {i: self.server.ciphertexts(i) for i in parties}
+        return {i: self._frame("prepare", (given[i],), prepare=number) for i in parties}
+
+    def _complained(self, reply: Reply) -> bool:
+        """Whether an answer is a complaint about ciphertexts, which is taken."""
+        blobs = reply.frame.blobs
+        if len(blobs) != 1 or kind_of(blobs[0]) != Complaint.kind:
+            return False
+        self._accept(reply, self.server.on_complaint, set())
+        self._fall_silent(reply.party)
+        return True
+
+    def _decide(self, traffic: Traffic) -> None:
+        """Who lied about a ciphertext: an exchange more, in a dispute alone."""
+        while self.server.to_prove:
+            asked, heard = set(self.server.to_prove), set[int]()
+            frames = {i: self._frame("prove", self.server.certificate) for i in asked}
+            for reply in self._ask(frames, traffic, lasting=False):
+                self._accept(reply, self.server.on_evidence, heard)
+            for silent in asked - heard:
+                self.server.unproven(silent)
 
     def _vectors(
         self, plan: ReleasePlan, state: State, number: int, asked: set[int], traffic: Traffic
     ) -> tuple[int, ...]:
         blob = save_state({"theta": state["theta"]})
-        proposed = self.agreement.plan.at_round(plan.round_number)
+        proposed = self.agreement.plan.at_round(plan.round_number).at_step(plan.step)
         if plan != proposed:
             raise ValueError("Expected the plan that the parties joined for, got another.")
         agreed = replace(self.agreement, plan=proposed, serial=number, state=blob)
@@ -288,15 +328,18 @@ class PartyCohort:
         following = number + 1 if self._robust else None
         frames = {}
         if self._robust:  # who is not in this round can be in the next; waited for by nobody
-            frames = {i: self._frame("prepare", prepare=following) for i in asked - set(plans)}
+            frames = self._to_prepare(asked - set(plans), following)
+        said = {"plan": proposed.to_json(), "prepare": following}
         frames |= {
-            i: self._frame("round", (message, blob), plan=proposed.to_json(), prepare=following)
+            i: self._frame("round", (message, blob, self.server.ciphertexts(i)), **said)
             for i, message in plans.items()
         }
         self.board.parties(plans, PartyStatus.COMPUTING)
         arrived: set[int] = set()
         blobs = 1 + bool(following)
         for reply in self._ask(frames, traffic, needed=set(plans)):
+            if self._complained(reply):
+                continue
             if reply.party not in plans:
                 self._accept(reply, self._shares_of(number + 1), self._ready(number + 1))
             elif self._accept(reply, self.server.on_vector, arrived, blobs=blobs):
@@ -335,6 +378,7 @@ class PartyCohort:
             heard = set()
             for reply in self._ask(frames, traffic, lasting=False):
                 self._accept(reply, self.server.on_reveal, heard)
+            self._decide(traffic)
         self.board.parties(heard, PartyStatus.UNMASKED)
         return self.server.finish()
 

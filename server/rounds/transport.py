@@ -5,7 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
-__all__ = ["Transport"]
+__all__ = ["LARGEST_REPLY", "Transport", "reply_bound"]
+
+LARGEST_REPLY = 1 << 30
+"""Bytes of a reply where nobody knows better."""
+
+_HEAD, _A_PARTY, _A_COORDINATE = 1 << 17, 1 << 10, 8
+
+
+def reply_bound(*, parties: int, dimension: int) -> int:
+    """Bytes that no honest reply exceeds.
+
+    A masked vector has at most 8 bytes a coordinate, shares and what opens them some hundred bytes
+    for each other party.
+
+    >>> reply_bound(parties=3, dimension=31)
+    134392
+    """
+    return _HEAD + _A_PARTY * parties + _A_COORDINATE * dimension
 
 
 class Transport(Protocol):
@@ -15,10 +32,11 @@ class Transport(Protocol):
         """Parties that can be asked now, ascending."""
 
     def exchange(
-        self, requests: Mapping[int, bytes], *, timeout_s: float
+        self, requests: Mapping[int, bytes], *, timeout_s: float, largest: int = LARGEST_REPLY
     ) -> Iterator[tuple[int, bytes]]:
         """Sends every request and yields (party, reply) as replies come.
 
         Ends when all have replied or the deadline is over; a party without a reply fell silent,
-        and a reply that comes later is never yielded. The caller may stop earlier.
+        and a reply that comes later is never yielded, nor one of more than `largest` bytes. The
+        caller may stop earlier.
         """

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +21,10 @@ from parley.client.data.records import (
     read_party_files,
     read_records,
 )
-from parley.client.data.schema import SchemaError, load_schema
+from parley.client.data.schema import Schema, SchemaError, load_schema
 from parley.client.models.linear import prepare_rows
 from parley.server.jobs.job import Job, JobError
+from parley.server.jobs.model import Linear
 from parley.server.planning.federation import Federation
 from parley.server.planning.release import model_for
 from parley.simulations.data.datasets import BUNDLED, bundled_schema, load_bundled
@@ -47,6 +50,7 @@ def load_experiment(job: Job) -> Experiment:
     rng = np.random.default_rng([job.data.seed, _SPLIT_STREAM])
     records, classes, files = _read(job, rng)
     contents = "" if records.contents is None else str(records.contents)
+    schema = _schema_of(job)
     parties, test = _split(job, records, files, rng)
     held = _read_test(job, classes) if job.data.test_source else None
     test_rows = (
@@ -63,57 +67,105 @@ def load_experiment(job: Job) -> Experiment:
         federation = replace(Federation.of_sizes(sizes), min_records=least)
     else:
         federation = Federation.of_sizes(sizes, None if least == "auto" else least)
-    if job.learns == "nothing":
-        labels, count = as_classes(records.labels, classes)
-        model = model_for(job, features=records.features.shape[1], classes=count)
-        return StatisticExperiment(
-            block=PartyBlock(
-                features=_prepared(job, records, order),
-                labels=labels[order],
-                offsets=np.concatenate([[0], np.cumsum(sizes)]),
-            ),
-            test_features=test_rows,
-            test_labels=test_labels,
-            model=model,
-            lambda_=0.0,
-            federation=federation,
-            fingerprint=_fingerprint(job),
-            size_weights=job.parties.weights == "size",
-            contents=contents,
-        )
-    if job.learns == "network":
-        # Imported here: networks need torch, linear models do not.
-        from parley.simulations.data.network_experiment import network_experiment
-
-        network = network_experiment(
-            job,
-            rows=_prepared(job, records, order),
-            labels=records.labels[order],
-            test_rows=test_rows,
-            test_labels=test_labels,
-            sizes=sizes,
-            classes=classes,
-            federation=federation,
-            fingerprint=_fingerprint(job),
-        )
-        return replace(network, contents=contents)
-    model = model_for(job, features=records.features.shape[1], classes=classes)
-    labels = model.kind.bounded(records.labels)
-    return Experiment(
-        block=PartyBlock(
-            features=_prepared(job, records, order),
-            labels=labels[order],
-            offsets=np.concatenate([[0], np.cumsum(sizes)]),
-        ),
-        test_features=test_rows,
-        test_labels=model.kind.bounded(test_labels),
-        model=model,
-        lambda_=job.model.lambda_,
+    world = _WORLDS[job.model.learns](
+        job,
+        rows=_prepared(job, records, order),
+        labels=records.labels[order],
+        test_rows=test_rows,
+        test_labels=test_labels,
+        sizes=sizes,
+        classes=classes,
         federation=federation,
         fingerprint=_fingerprint(job),
-        size_weights=job.parties.weights == "size",
-        contents=contents,
     )
+    return replace(
+        world,
+        contents=contents,
+        schema=schema.to_toml(),
+        label_names=schema.label.names(job.label_kind(classes)),
+    )
+
+
+def _of_linear_model(
+    job: Job,
+    *,
+    rows: NDArray[np.float64],
+    labels: NDArray[np.generic],
+    test_rows: NDArray[np.float64],
+    test_labels: NDArray[np.generic],
+    sizes: NDArray[np.int64],
+    classes: int,
+    federation: Federation,
+    fingerprint: str,
+) -> Experiment:
+    """The world of a linear model; `rows` are those of party after party."""
+    settings = job.model
+    if not isinstance(settings, Linear):
+        raise JobError(f"Expected a linear model.kind, got {settings.kind!r}.")
+    model = model_for(job, features=rows.shape[1] - settings.intercept, classes=classes)
+    return Experiment(
+        block=_block(rows, model.loss.bounded(labels), sizes),
+        test_features=test_rows,
+        test_labels=model.loss.bounded(test_labels),
+        model=model,
+        lambda_=settings.lambda_,
+        federation=federation,
+        fingerprint=fingerprint,
+        size_weights=job.parties.weights == "size",
+    )
+
+
+def _of_statistic(
+    job: Job,
+    *,
+    rows: NDArray[np.float64],
+    labels: NDArray[np.generic],
+    test_rows: NDArray[np.float64],
+    test_labels: NDArray[np.generic],
+    sizes: NDArray[np.int64],
+    classes: int,
+    federation: Federation,
+    fingerprint: str,
+) -> Experiment:
+    """The world in which nothing is learned; labels are class numbers."""
+    numbers, count = as_classes(labels, classes)
+    return StatisticExperiment(
+        block=_block(rows, numbers, sizes),
+        test_features=test_rows,
+        test_labels=test_labels,
+        model=model_for(job, features=rows.shape[1], classes=count),
+        lambda_=0.0,
+        federation=federation,
+        fingerprint=fingerprint,
+        size_weights=job.parties.weights == "size",
+    )
+
+
+def _of_network(job: Job, **read: Any) -> Experiment:
+    from parley.simulations.data.network_experiment import network_experiment
+
+    return network_experiment(job, **read)
+
+
+_WORLDS: dict[str, Callable[..., Experiment]] = {
+    "linear": _of_linear_model,
+    "network": _of_network,
+    "nothing": _of_statistic,
+}
+"""What a job's model learns → the world of its simulation."""
+
+
+def _block(
+    rows: NDArray[np.float64], labels: NDArray[np.generic], sizes: NDArray[np.int64]
+) -> PartyBlock:
+    return PartyBlock(features=rows, labels=labels, offsets=np.concatenate([[0], np.cumsum(sizes)]))
+
+
+def _schema_of(job: Job) -> Schema:
+    """What the columns of the job's data are."""
+    if job.data.source in BUNDLED:
+        return bundled_schema(job.data.source)
+    return load_schema(job.data.data_schema)
 
 
 def _fingerprint(job: Job) -> str:
@@ -139,8 +191,7 @@ def _fingerprint(job: Job) -> str:
 
 def _prepared(job: Job, records: Records, rows: NDArray[np.int64]) -> NDArray[np.float64]:
     """The chosen rows, ready to learn from; filled in pieces, without a copy on the way."""
-    # A network has biases of its own.
-    intercept = job.model.intercept and job.learns == "linear"
+    intercept = job.model.has_intercept
     width = records.features.shape[1] + intercept
     prepared = np.empty(
         (len(rows), width),

@@ -15,18 +15,20 @@ import torch
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import FederatedAlgorithm
+from parley.client.algorithms.distributed_dp_sgd import DistributedDPSGD
 from parley.client.algorithms.federated_averaging import FederatedAveraging
 from parley.client.algorithms.second_moments import projected
 from parley.client.data.block import PartyBlock
 from parley.client.data.records import as_classes
 from parley.client.dp_sgd.training import PartyData, train_party
+from parley.client.models.losses import softmax
 from parley.client.models.networks import Network
 from parley.privacy.sampling.stream import NoiseStream
 from parley.server.jobs.job import Job, JobError
 from parley.server.planning.federated_averaging import network_for
 from parley.server.planning.principal_components import leading, model_width, public_components
 from parley.server.planning.release import Federation
-from parley.simulations.data.world import Experiment
+from parley.simulations.data.world import Experiment, Predictions
 
 __all__ = ["NetworkExperiment", "network_experiment"]
 
@@ -47,7 +49,7 @@ class NetworkExperiment(Experiment):
 
     model: Any
     network: Network
-    algorithm: FederatedAveraging | None = None
+    algorithm: FederatedAveraging | DistributedDPSGD | None = None
     _kept: dict[str, NDArray[np.float64]] = field(default_factory=dict, compare=False)
 
     def loss(self, theta: NDArray[np.float64]) -> float:
@@ -88,9 +90,23 @@ class NetworkExperiment(Experiment):
             self._kept["theta"] = trained if np.isfinite(trained).all() else theta
         return self._kept["theta"]
 
+    def predictions(self, theta: NDArray[np.float64]) -> Predictions | None:
+        """What a network says of the held-out records; None where it says nothing finite."""
+        if not len(self.test_labels):
+            return None
+        scores = self.network.scores(theta, self.test_features).cpu().numpy().astype(np.float64)
+        if not np.isfinite(scores).all():
+            return None
+        return Predictions(
+            values=np.asarray(softmax(scores)),
+            truth=np.asarray(self.test_labels, np.int64),
+            names=self.label_names,
+            probabilities=True,
+        )
+
     def under(self, algorithm: FederatedAlgorithm) -> Self:
-        """With the baseline of this federated averaging, and every row on its components."""
-        if not isinstance(algorithm, FederatedAveraging):
+        """With the baseline of this training, and every row on its components."""
+        if not isinstance(algorithm, FederatedAveraging | DistributedDPSGD):
             return self
         world, components = replace(self, algorithm=algorithm), algorithm.components
         if components is None:
@@ -150,9 +166,9 @@ def network_experiment(
         fingerprint=fingerprint,
         size_weights=job.parties.weights == "size",
     )
-    if job.model.kind != "pca-mlp" or job.model.pca == "private":
+    if job.model.projected is None or job.model.components_share:
         return experiment
-    if job.model.pca_file:
+    if job.model.components_file:
         return replace(experiment, components=public_components(job, features=features))
     if len(test_rows) < width:
         raise JobError(

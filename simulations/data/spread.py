@@ -36,7 +36,7 @@ def partition_facts(
         facts["alpha"] = data.dirichlet_alpha
     if facts["kind"] == "column":
         facts["column"] = data.partition_column
-    numeric = job.model.kind == "ridge"
+    numeric = job.model.metric == "r2"
     return facts | spread(labels, offsets, numeric=numeric)
 
 

@@ -20,10 +20,27 @@ from parley.client.models.linear import LinearModel
 from parley.client.solvers.certified import optimum
 from parley.server.planning.federation import Federation
 
-__all__ = ["Experiment", "StatisticExperiment"]
+__all__ = ["Experiment", "Predictions", "StatisticExperiment"]
 
 _CHEAP = 500_000
 """Entries of the data matrix up to which every round is evaluated."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predictions:
+    """What a model says of records whose labels are known.
+
+    Attributes:
+        values: `[N, K]` probabilities, or `[N]` scores in [0, 1]; `[N]` values of targets.
+        truth: `[N]` classes 0..K−1, or targets.
+        names: of the labels; empty for targets.
+        probabilities: the values are, and don't only rank.
+    """
+
+    values: NDArray[np.float64]
+    truth: NDArray[Any]
+    names: tuple[str, ...] = ()
+    probabilities: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +58,8 @@ class Experiment:
         contents: digest of the rows of its files (`parley.client.data.contents`); empty for bundled
         data.
         components: `[p, k]` scaled principal directions that rows are, or will be, projected on.
+        schema: text of the schema that the records were read by.
+        label_names: of the labels, as the model counts them; none for targets.
     """
 
     block: PartyBlock
@@ -53,6 +72,8 @@ class Experiment:
     size_weights: bool
     contents: str = ""
     components: NDArray[np.float64] | None = None
+    schema: str = ""
+    label_names: tuple[str, ...] = ()
 
     @cached_property
     def party_weights(self) -> NDArray[np.float64]:
@@ -90,18 +111,41 @@ class Experiment:
             self.model,
             self.block.features,
             self.block.labels,
-            lam=self.lambda_,
+            lambda_=self.lambda_,
             weights=np.repeat(self.party_weights / self.block.sizes, self.block.sizes),
         ).theta
+
+    def predictions(self, theta: NDArray[np.float64]) -> Predictions | None:
+        """What a model says of the held-out records; None where it says nothing finite."""
+        margins = np.asarray(self.model.margins(theta, self.test_features), np.float64)
+        if not len(margins) or not np.isfinite(margins).all():
+            return None
+        loss = self.model.loss
+        if loss.metric_name != "accuracy":
+            return Predictions(values=margins, truth=np.asarray(self.test_labels, np.float64))
+        chances = loss.chances(margins)
+        ranking = np.arctan(margins) / np.pi + 0.5 if chances is None else chances
+        truth = np.asarray(self.test_labels, np.float64)
+        return Predictions(
+            values=np.asarray(ranking, np.float64),
+            truth=(truth if loss.outputs > 1 else truth > 0).astype(np.int64),
+            names=self.label_names,
+            probabilities=chances is not None,
+        )
 
     def under(self, algorithm: FederatedAlgorithm) -> Self:
         """The same data as an algorithm sees them."""
         del algorithm
         return self
 
-    def figures(self, theta: NDArray[np.float64]) -> dict[str, float | None]:
-        """What a summary says of a model, beside the non-private optimum."""
-        best = self.optimum()
+    def baseline(self) -> NDArray[np.float64] | None:
+        """The non-private model to compare with; None where nothing is learned."""
+        return self.optimum()
+
+    def figures(
+        self, theta: NDArray[np.float64], best: NDArray[np.float64]
+    ) -> dict[str, float | None]:
+        """What a summary says of a model, beside the non-private one."""
         loss, baseline_loss = self.loss(theta), self.loss(best)
         return {
             "loss": loss,
@@ -129,9 +173,11 @@ class StatisticExperiment(Experiment):
 
     model: Any
 
-    def figures(self, theta: NDArray[np.float64]) -> dict[str, float | None]:
-        """None of them."""
-        return {}
+    def predictions(self, theta: NDArray[np.float64]) -> None:
+        """None."""
+
+    def baseline(self) -> None:
+        """None."""
 
     def evaluate(self, theta: NDArray[np.float64]) -> dict[str, float | None]:
         """Nothing."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from numpy.typing import NDArray
 from parley.client.algorithms.base import State
 from parley.client.contract.plan import ReleasePlan
 from parley.client.party.block_session import PartySession
-from parley.secure_agg.interface import DropStage, SecureSum
+from parley.secure_agg.ideal import IdealSum
+from parley.secure_agg.interface import DropStage, SecureSum, SumResult
 from parley.server.rounds.cohort import PartyFailed, RoundSum
 from parley.server.rounds.loop import ATTEMPTS
 from parley.simulations.engine.faults import FaultScript
@@ -33,6 +35,8 @@ class BlockCohort:
         secure_sum: how their contributions are summed.
         faults: who drops out or declines, when.
         evaluate_model: simulation-only figures of a model after a round.
+        dealing: shares of noise are dealt as one draw of their sum, from the second release on:
+            the law of r shares, in the place of the draws.
         check: the masked protocol, to compare the first sum of a few parties with; None for none.
         checked: what the check found, once it ran.
     """
@@ -41,6 +45,7 @@ class BlockCohort:
     secure_sum: SecureSum
     faults: FaultScript
     evaluate_model: Evaluate
+    dealing: bool = False
     check: MaskedCheck | None = None
     checked: str = field(default="", init=False)
 
@@ -53,8 +58,18 @@ class BlockCohort:
             MaskedCheckFailed: the masked protocol's sum differs.
         """
         parties = self.session.block.parties
-        faults = self.faults.at(round_number=plan.round_number, attempt=attempt, parties=parties)
-        answer = self.session.answer(plan, state, declining=faults.declined)
+        # Of every sum by itself: a release may have several.
+        tried = (plan.step - 1) * ATTEMPTS + attempt
+        faults = self.faults.at(round_number=plan.round_number, attempt=tried, parties=parties)
+        dealt = self._dealt(plan)
+        # Masks are bound to this serial number: no two attempts ever share a key.
+        serial = plan.sum_number * ATTEMPTS + attempt + 1
+        if dealt and not faults.dropped and not len(faults.declined):
+            whole = self.session.whole(plan, state)
+            if whole is not None and isinstance(self.secure_sum, IdealSum):
+                result = self.secure_sum.of_all(whole, round_number=serial)
+                return self._outcome(plan, result, weight=float(parties), dealt=True)
+        answer = self.session.answer(plan, state, declining=faults.declined, dealt=dealt)
         if answer.failed:
             raise PartyFailed(
                 "A party could not certify its local optimum: the release is given up, nothing "
@@ -63,8 +78,6 @@ class BlockCohort:
             )
         absent = dict.fromkeys(answer.refused, DropStage.BEFORE_VECTOR)
         dropped = {p: stage for p, stage in faults.dropped.items() if p not in absent}
-        # Masks are bound to this serial number: no two attempts ever share a key.
-        serial = plan.round_number * ATTEMPTS + attempt + 1
         everyone_lost = absent | dropped
         result = self.secure_sum.sum(answer.encoded, round_number=serial, dropped=everyone_lost)
         if self.check is not None:
@@ -76,20 +89,44 @@ class BlockCohort:
             )
             if said is not None:
                 self.checked, self.check = said, None
-        survivors = np.asarray(result.survivors, dtype=np.int64)
+        weight = float(answer.weights[np.asarray(result.survivors, dtype=np.int64)].sum())
+        return self._outcome(
+            plan, result, weight=weight, dealt=dealt, refused=answer.refused, dropped=len(dropped)
+        )
+
+    def _outcome(
+        self,
+        plan: ReleasePlan,
+        result: SumResult,
+        *,
+        weight: float,
+        dealt: bool,
+        refused: Mapping[int, str] = MappingProxyType({}),
+        dropped: int = 0,
+    ) -> RoundSum:
+        """The sum with the noise that is dealt, and what became of the parties."""
+        total = result.total
+        if dealt:
+            stream = self.session.randomness.dealt(plan.round_number, plan.step)
+            total = total + plan.deal(len(result.survivors), stream)  # modulo 2^b
+        parties = self.session.block.parties
         return RoundSum(
-            total=result.total,
-            weight=float(answer.weights[survivors].sum()),
+            total=total,
+            weight=weight,
             asked=parties,
-            answered=parties - len(answer.refused) - len(dropped),
-            declined=len(answer.refused),
-            dropped=len(dropped),
-            summed=len(survivors),
-            reasons=dict(Counter(answer.refused.values())),
+            answered=parties - len(refused) - dropped,
+            declined=len(refused),
+            dropped=dropped,
+            summed=len(result.survivors),
+            reasons=dict(Counter(refused.values())),
             bytes_up=result.bytes_up,
             bytes_down=result.bytes_down,
             stages=result.stages,
         )
+
+    def _dealt(self, plan: ReleasePlan) -> bool:
+        """Whether this release's shares are dealt: the first is drawn in full, to be checked."""
+        return self.dealing and plan.shared is not None and plan.sum_number > 1
 
     def evaluate(self, theta: NDArray[np.float64], *, round_number: int) -> dict[str, Any]:
         """Simulation-only figures."""

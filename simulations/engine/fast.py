@@ -7,6 +7,7 @@ What it leaves behind is a run folder like any other engine's; what only a simul
 from __future__ import annotations
 
 import math
+import secrets
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -18,8 +19,9 @@ import numpy as np
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.contract.plan import ReleasePlan
 from parley.client.party.block_session import PartyPolicy, PartySession
+from parley.privacy.sampling.randomness import Randomness
 from parley.secure_agg.ideal import IdealSum, simulated_parameters
-from parley.secure_agg.interface import DropoutPolicy, SecureSum
+from parley.secure_agg.interface import DropoutPolicy, KeyExchange, SecureSum
 from parley.secure_agg.masked import MaskedSum
 from parley.server.jobs.job import Job, JobError
 from parley.server.planning.budgets import budgets_of, check_affordable
@@ -28,8 +30,14 @@ from parley.server.planning.stages import COMPONENTS, Stage, spent_before, stage
 from parley.server.records.progress import Progress
 from parley.server.records.run import Run
 from parley.server.records.run_folder import RunFolder
-from parley.server.records.statement import model_tensors, privacy_statement
+from parley.server.records.statement import (
+    model_description,
+    model_tensors,
+    privacy_statement,
+)
+from parley.server.records.summarising import run_summary
 from parley.server.rounds.execute import execute
+from parley.server.rounds.inspection import data_head
 from parley.server.rounds.observer import Observer
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.data.world import Experiment
@@ -37,7 +45,7 @@ from parley.simulations.engine.block_cohort import BlockCohort
 from parley.simulations.engine.faults import FaultScript, parse_faults
 from parley.simulations.engine.masked_check import MaskedCheck, checked_parties
 from parley.simulations.figures.dp_sgd_summary import dp_sgd_facts
-from parley.simulations.figures.summary import summarise
+from parley.simulations.figures.summary import with_simulated_figures
 
 __all__ = ["Observer", "simulate"]
 
@@ -49,8 +57,13 @@ def simulate(
     resume: Path | None = None,
     observer: Observer | None = None,
     version: str = "",
+    canaries: int = 0,
 ) -> Run:
-    """Runs a job, or continues the run in `resume`.
+    """Runs a job, or continues the run in `resume`, with its canaries if it had any.
+
+    Args:
+        canaries: extra records by which the run audits itself
+            (`parley.simulations.audit.self_audit`).
 
     Raises:
         JobError, DataError, CalibrationError, RingTooSmall, RunFolderError: the input is wrong;
@@ -68,6 +81,12 @@ def simulate(
         raise JobError("Expected a job or a run to resume, got neither.")
     faults = parse_faults(job.run.faults, seed=job.seed or 0)
     experiment = load_experiment(job)
+    coins = _coins(job, canaries) if folder is None else folder.coins
+    hidden = None
+    if coins:
+        from parley.simulations.audit.self_audit import planted  # noqa: PLC0415 - start-up: scipy, for such runs alone
+
+        experiment, hidden = planted(job, experiment, coins["canaries"], seed=coins["seed"])
     # The plans are made before the folder: a job that cannot run leaves nothing behind.
     drafts = stages_of(
         job,
@@ -82,6 +101,8 @@ def simulate(
     sums = [_secure_sum(job, each.plan, faults, masked=masked) for each in drafts]
     check = _masked_check(job, drafts[-1].plan, faults)
     folder = folder or RunFolder.create(job, out)
+    folder.keep_schema(experiment.schema)
+    folder.keep_coins(coins)
     stages = tuple(stage.for_run(folder.run_id) for stage in drafts)
     made: list[tuple[BlockCohort, Experiment]] = []
 
@@ -97,11 +118,13 @@ def simulate(
                     budgets={each.unit: (each.epsilon, each.delta) for each in budgets},
                     neighbouring=frozenset({budgets[0].neighbouring}),
                 ),
+                randomness=Randomness(seed=job.seed, party=None),
                 before=spent_before(stages, start.stage)[budgets[0].unit],
             ),
             secure_sum=sums[start.stage],
             faults=faults,
             evaluate_model=_evaluator(job, world),
+            dealing=job.run.deals and not masked,
             check=check if stage is stages[-1] else None,
         )
         cohort.session.answered += start.done
@@ -119,29 +142,51 @@ def simulate(
     )
     outcome, (cohort, world), plan = finished.outcome, made[-1], stages[-1].plan
     theta = finished.algorithm.model_of(outcome.progress.state)
-    summary = summarise(
+    summary = run_summary(
         job=job,
         plan=plan,
-        experiment=world,
         outcome=outcome,
-        theta=theta,
-        secure_sum={"mode": cohort.secure_sum.name, "masked_check": cohort.checked},
+        secure_sum={"backend": cohort.secure_sum.name, "masked_check": cohort.checked},
         folder=folder,
         ledger_head={"records": finished.head.records, "hash": finished.head.hash},
         version=version,
         seconds=time.perf_counter() - began,
-        dp_sgd=dp_sgd_facts(
-            plan,
-            answered=cohort.session.answered,
-            records=world.block.sizes,
-            before=cohort.session.before,
-        ),
+        engine="fast",
         components=outcome.progress.ahead.get(COMPONENTS),
     )
+    told = dp_sgd_facts(
+        plan,
+        answered=cohort.session.answered,
+        records=world.block.sizes,
+        before=cohort.session.before,
+        precision=job.dp_sgd.precision,
+        device=str(getattr(world.model, "device", "cpu")),
+    )
+    summary = with_simulated_figures(summary, job=job, experiment=world, theta=theta, dp_sgd=told)
+    if hidden is not None:
+        from parley.simulations.audit.self_audit import self_audit  # noqa: PLC0415 - start-up: scipy, for such runs alone
+
+        found = self_audit(hidden, world.model, theta, delta=summary.delta)
+        summary = summary.adding(self_audit=found)
     tensors = model_tensors(finished.algorithm, outcome.progress.state)
-    folder.write_model(tensors, privacy_statement(summary))
+    named = data_head(job, folder.run_id)
+    described = model_description(
+        finished.algorithm,
+        label=named["label"],
+        intercept=named["intercept"],
+        schema=folder.schema,
+    )
+    folder.write_model(tensors, {**described, **privacy_statement(summary)})
     folder.write_summary(summary)
     return Run(summary=summary, folder=folder.path, theta=theta)
+
+
+def _coins(job: Job, canaries: int) -> dict[str, int]:
+    """How many canaries, and the seed of their directions and coins: nothing of the noise's."""
+    if not canaries:
+        return {}
+    seed = secrets.randbits(64) if job.seed is None else job.seed
+    return {"canaries": canaries, "seed": seed}
 
 
 def _evaluator(
@@ -178,6 +223,7 @@ def _secure_sum(
         "ring_bits": plan.encoding.ring_bits,
         "dropouts": DropoutPolicy(job.secure_aggregation.dropouts),
         "confirm_survivors": job.secure_aggregation.confirm_survivors,
+        "key_exchange": KeyExchange(job.secure_aggregation.key_exchange),
         "corrupt": job.corrupt * count // plan.parties,
     }
     lost = math.ceil(faults.most * count)

@@ -7,10 +7,12 @@ does to them, so that dropouts can be rehearsed at any stage without waiting for
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from parley.client.contract.protocol import decode_frame
 from parley.client.party.service import PartyService
+from parley.server.rounds.transport import LARGEST_REPLY
 
 __all__ = ["InProcessTransport"]
 
@@ -36,7 +38,7 @@ class InProcessTransport:
         return tuple(i for i in range(len(self._folders)) if i not in self.offline)
 
     def exchange(
-        self, requests: Mapping[int, bytes], *, timeout_s: float
+        self, requests: Mapping[int, bytes], *, timeout_s: float, largest: int = LARGEST_REPLY
     ) -> Iterator[tuple[int, bytes]]:
         """Asks one party after the other; a lost reply is a deadline that passes at once.
 
@@ -52,4 +54,7 @@ class InProcessTransport:
         for index, request in requests.items():
             if index in self.offline or self._lost(kinds[index], index):
                 continue
-            yield index, PartyService.open(self._folders[index]).handle(request)
+            with closing(PartyService.open(self._folders[index])) as party:
+                reply = party.handle(request)
+            if len(reply) <= largest:
+                yield index, reply

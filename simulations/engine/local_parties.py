@@ -97,7 +97,7 @@ def _consent(job: Job, experiment: Experiment) -> Consent:
     own, *others = budgets_of(job, plan, experiment.fingerprint)
     facts: dict[str, Any] = {
         "prepared": "records.npz",
-        "classes": _classes(job, experiment.model),
+        "classes": int(experiment.model.classes),
         "epsilon": own.epsilon,
         "delta": own.delta,
         "unit": own.unit,
@@ -109,8 +109,10 @@ def _consent(job: Job, experiment: Experiment) -> Consent:
     return Consent.model_validate(
         {
             "min-survivors": plan.min_survivors,
-            "corrupt": job.corrupt,
+            "colluders-at-least": job.corrupt,
+            "noise-points": sorted({each.noise_point for each in guarantees}),
             "confirm-survivors": settings.dropouts == "robust" and settings.confirm_survivors,
+            "key-exchange": settings.key_exchange,
             "insist-on-inner": plan.charged_by(plan.primary.unit) is plan.primary,
             # A grid that the job sets by hand is its owner's, who is the parties', too.
             "insist-on-fine-grid": (settings.ring_bits, settings.scale_bits) == ("auto", "auto"),
@@ -120,14 +122,8 @@ def _consent(job: Job, experiment: Experiment) -> Consent:
             "models": [job.model.kind],
             "largest-model": max(each.dimension for each in plans),
             "allow-seeded-noise": plan.seeded,
+            "seed": job.seed,
             "device": job.run.device,
             "data": {served_name(job): dataset},
         }
     )
-
-
-def _classes(job: Job, model: Any) -> int:
-    """K of the labels as they are stored; 0 for −1/+1 and targets."""
-    if job.learns != "linear":
-        return int(model.classes)
-    return int(model.kind.classes) if job.model.kind == "softmax" else 0

@@ -10,7 +10,6 @@ and nowhere else.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.mechanisms.dp_sgd import PartySteps
+from parley.server.records.summary import DpSgd, PartyAccount
 
 __all__ = ["dp_sgd_facts"]
 
@@ -28,13 +28,16 @@ def dp_sgd_facts(
     answered: NDArray[np.int64],
     records: NDArray[np.int64],
     before: Composition,
-) -> dict[str, Any] | None:
+    precision: str,
+    device: str,
+) -> DpSgd | None:
     """Rate, noise, clip, steps and ε by RDP and PLD of every party; None for another mechanism.
 
     Args:
         answered: `[B]` releases that each party computed for and is charged.
         records: `[B]` its number of records, known to a simulation alone.
         before: what every party was charged before the first round.
+        precision, device: in which, and where, the parties trained.
     """
     mechanism = plan.primary.mechanism
     if not isinstance(mechanism, PartySteps):
@@ -43,24 +46,25 @@ def dp_sgd_facts(
         int(count): before.add(mechanism.event(), count=int(count)).epsilons(plan.primary.delta)
         for count in np.unique(answered)
     }
-    parties = [
-        {
-            "party": party,
-            "records": int(records[party]),
-            "releases": int(count),
-            "steps": int(count) * mechanism.steps,
-            "epsilon": accounts[int(count)],
-        }
-        for party, count in enumerate(answered)
-    ]
-    return {
-        "sampling_rate": mechanism.sampling_rate,
-        "noise_multiplier": mechanism.noise_multiplier,
-        "gradient_multiplier": mechanism.gradient_multiplier,
-        "clipped_share": mechanism.clipped_share,
-        "clip_norm": mechanism.clip_norm,
-        "steps_per_round": mechanism.steps,
-        "parties_by_releases": {str(n): k for n, k in sorted(Counter(answered.tolist()).items())},
-        "largest": accounts[int(answered.max())],
-        "parties": parties,
-    }
+    return DpSgd(
+        sampling_rate=mechanism.sampling_rate,
+        noise_multiplier=mechanism.noise_multiplier,
+        gradient_multiplier=mechanism.gradient_multiplier,
+        clipped_share=mechanism.clipped_share,
+        clip_norm=mechanism.clip_norm,
+        steps_per_round=mechanism.steps,
+        parties_by_releases={str(n): k for n, k in sorted(Counter(answered.tolist()).items())},
+        largest=accounts[int(answered.max())],
+        parties=tuple(
+            PartyAccount(
+                party=party,
+                records=int(records[party]),
+                releases=int(count),
+                steps=int(count) * mechanism.steps,
+                epsilon=accounts[int(count)],
+            )
+            for party, count in enumerate(answered)
+        ),
+        precision=precision,
+        device=device,
+    )

@@ -57,6 +57,8 @@ def local_summary(
         answered=np.array([_answered(home, summary.run_id) for home in parties]),
         records=experiment.block.sizes,
         before=spent_before(stages, len(stages) - 1)[rounds.plan.primary.unit],
+        precision=job.dp_sgd.precision,
+        device=str(getattr(experiment.model, "device", "cpu")),
     )
     experiment = experiment.under(rounds.algorithm(dict(model)))
     return with_simulated_figures(

@@ -1,24 +1,21 @@
-"""What a run comes to: the content of `summary.json`, and advice that its numbers support."""
+"""What only a simulation may add to a run's summary, and advice that its numbers support."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.rounding import as_written, shown_up
 from parley.server.jobs.job import Job
-from parley.server.records.progress import Outcome
-from parley.server.records.run_folder import RunFolder
-from parley.server.records.summarising import run_summary
-from parley.server.records.summary import RunSummary
+from parley.server.records.judgement import Judgement
+from parley.server.records.summary import DpSgd, RunSummary
 from parley.simulations.data.spread import partition_facts
 from parley.simulations.data.world import Experiment
+from parley.simulations.figures.judging import judged
 
-__all__ = ["summarise", "with_simulated_figures"]
+__all__ = ["with_simulated_figures"]
 
 SIMULATION_ONLY = (
     "loss",
@@ -29,48 +26,13 @@ SIMULATION_ONLY = (
     "majority_accuracy",
     "records_by_party",
     "partition",
+    "judgement",
+    "baseline_judgement",
     "advice",
 )
 
-
-def summarise(
-    *,
-    job: Job,
-    plan: ReleasePlan,
-    experiment: Experiment,
-    outcome: Outcome,
-    theta: NDArray[np.float64],
-    secure_sum: dict[str, Any],
-    folder: RunFolder,
-    ledger_head: dict[str, Any],
-    version: str,
-    seconds: float,
-    dp_sgd: dict[str, Any] | None = None,
-    components: dict[str, Any] | None = None,
-) -> RunSummary:
-    """The summary of a run that ended, complete or not.
-
-    Args:
-        dp_sgd: what DP-SGD came to, party by party.
-        components: parties and traffic of the private components' release.
-
-    ε and δ are what was spent, by the lowest proved conversion.
-    """
-    summary = run_summary(
-        job=job,
-        plan=plan,
-        outcome=outcome,
-        secure_sum=secure_sum,
-        folder=folder,
-        ledger_head=ledger_head,
-        version=version,
-        seconds=seconds,
-        engine="fast",
-        components=components,
-    )
-    return with_simulated_figures(
-        summary, job=job, experiment=experiment, theta=theta, dp_sgd=dp_sgd
-    )
+_RANKS, _CLEAR = 0.6, 0.1
+"""An AUC from which a model ranks at all, and how much better another one is beyond doubt."""
 
 
 def with_simulated_figures(
@@ -79,23 +41,23 @@ def with_simulated_figures(
     job: Job,
     experiment: Experiment,
     theta: NDArray[np.float64],
-    dp_sgd: dict[str, Any] | None,
+    dp_sgd: DpSgd | None,
 ) -> RunSummary:
     """A run's summary with what only a simulation may know, marked so.
 
     Loss is the federated training objective with its λ term, accuracy is measured on the
     held-out records, the baseline is the objective's non-private optimum.
     """
-    if dp_sgd is not None:
-        device = str(getattr(experiment.model, "device", "cpu"))
-        dp_sgd = {**dp_sgd, "precision": job.dp_sgd.precision, "device": device}
-    figures = experiment.figures(theta)
+    best = experiment.baseline()
+    figures = {} if best is None else experiment.figures(theta, best)
     summary = summary.adding(
         records_by_party=experiment.block.sizes.tolist(),
         **figures,
         partition=partition_facts(job, experiment.block.labels, experiment.block.offsets),
         simulation_only=SIMULATION_ONLY,
         dp_sgd=dp_sgd,
+        judgement=judged(experiment.predictions(theta)),
+        baseline_judgement=None if best is None else judged(experiment.predictions(best)),
     )
     diverged = not math.isfinite(figures.get("loss") or 0.0)
     return summary.adding(advice=_advice(summary, diverged=diverged))
@@ -119,9 +81,11 @@ def _advice(summary: RunSummary, *, diverged: bool) -> list[str]:
             "finite add zero, so that nothing tells of them. A smaller learning rate, or a model "
             "that is finite on every row, helps."
         )
+    advice += _doubts(summary)
     lost = (summary.baseline_accuracy or 0) - (summary.accuracy or 0)
-    if summary.dp_sgd is not None:
-        if summary.dp_sgd.precision == "float32":
+    trained = summary.dp_sgd is not None or summary.noise.law == "sampled-gaussian"
+    if trained:
+        if summary.dp_sgd is not None and summary.dp_sgd.precision == "float32":
             advice.append(
                 "Trained in float32, where it is measured, not proved, that rounding keeps every "
                 "clipped gradient's share within C: dp-sgd.precision = 'float64' is proved."
@@ -157,3 +121,39 @@ def _advice(summary: RunSummary, *, diverged: bool) -> list[str]:
     if summary.parties == 1:
         advice.append("One party: the centralised case, nobody hides in a sum of one.")
     return advice
+
+
+def _doubts(summary: RunSummary) -> list[str]:
+    """Where a model that looks good is not: said with the numbers, and what would help."""
+    found = summary.judgement
+    if not isinstance(found, Judgement):
+        return []
+    right = sum(row[at] for at, row in enumerate(found.confusion))
+    commonest = max(map(sum, found.confusion))
+    twin = summary.baseline_judgement
+    twin_auc = twin.auc if isinstance(twin, Judgement) else None
+    doubts = []
+    if right <= commonest:
+        line = (
+            f"The model is right on {right} of {found.records} held-out records; always answering "
+            f"the commonest label is right on {commonest}. Its accuracy says nothing about what "
+            "it learned."
+        )
+        if found.auc is not None and found.auc >= _RANKS:
+            line += (
+                f" It does rank (AUC {found.auc:.2f}): decide by a threshold on the probability "
+                "instead of by the likelier label."
+            )
+        doubts.append(line)
+    if found.auc is not None and found.auc < _RANKS:
+        cause = (
+            "the noise drowns what there is to learn: more records, more parties or a larger ε "
+            "make it smaller"
+            if twin_auc is not None and twin_auc >= _RANKS + _CLEAR
+            else "so does the non-private model: these columns don't tell the labels apart"
+        )
+        doubts.append(
+            f"The model ranks records hardly better than chance (AUC {found.auc:.2f}, "
+            f"non-private {'unknown' if twin_auc is None else f'{twin_auc:.2f}'}), and {cause}."
+        )
+    return doubts

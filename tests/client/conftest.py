@@ -28,6 +28,8 @@ NOW = 1_800_000_000.0
 FEATURES = 4
 SIZES = (40, 50, 60)
 
+NETWORKS = ("fedavg", "distributed-dp-sgd")
+
 
 def rows_of(party, records, features=FEATURES, intercept=True):
     """Prepared rows and labels of one party, as a launcher writes them."""
@@ -62,7 +64,7 @@ class World:
             identity.write_text(keys[i].hex())
             identity.chmod(0o600)
             (folder / "deployment.toml").write_text(render_deployment(self.deployment))
-            intercept = not any("fedavg" in text for text in overrides)
+            intercept = not any(kind in text for text in overrides for kind in NETWORKS)
             rows, labels = rows_of(i, sizes[i], intercept=intercept)
             np.savez(folder / "rows.npz", features=rows, labels=labels)
         self.consent(policy or {}, **data)
@@ -76,7 +78,7 @@ class World:
         """Writes party.toml, of all parties or of one."""
         given = {
             "lock-wait-s": 0.2,
-            "corrupt": 0,  # three parties, of which one may be lost
+            "colluders-at-least": 0,  # three parties, of which one may be lost
             **policy,
             "data": {"ward": {"prepared": "rows.npz", "epsilon": 50.0, "delta": 1e-5, **data}},
         }
@@ -94,12 +96,14 @@ class World:
                 "secure-aggregation.corrupt=0",
                 "algorithm.rounds=3",
                 "privacy.epsilon=3",
+                # Contributions are compared: shares of noise would make each of them new.
+                "privacy.noise-point=server",
                 *overrides,
             ]
         )
         self.federation = Federation.of_sizes(np.array(self.sizes))
-        self.fedavg = job.algorithm.kind == "fedavg"
-        if self.fedavg:
+        self.network = job.algorithm.kind in NETWORKS
+        if self.network:
             from parley.client.models.networks import Network
 
             model = Network.build("mlp", features=FEATURES, classes=2, hidden=(3,))
@@ -124,6 +128,7 @@ class World:
     def raw(self, party, request: bytes) -> Frame:
         """The answer to any bytes."""
         if self.reopen:
+            self.services[party].close()
             self.services[party] = self.open(party)
         return decode_frame(self.services[party].handle(request))
 
@@ -137,7 +142,7 @@ class World:
     def inspect(self, party=0, **changes):
         """The question what a run would learn from."""
         head = {"run": self.run, "dataset": "ward", "label": "logistic", "sizes": True}
-        head |= {"intercept": not self.fedavg, "clock": NOW}
+        head |= {"intercept": not self.network, "clock": NOW}
         return self.ask(party, "inspect", **{**head, **changes})
 
     def parameters(self, session="0a" * 16, **changes):
@@ -155,7 +160,7 @@ class World:
             "parameters": self.parameters(session).to_bytes().hex(),
             "dataset": "ward",
             "label": "logistic",
-            "intercept": not self.fedavg,
+            "intercept": not self.network,
             "schema": self.schema,
             "task": describe_task(self.algorithm),
             "plan": self.plan.to_json(),
@@ -187,7 +192,8 @@ class World:
         self.agree(rosters[0], session, **changes)
         for i, roster in rosters.items():
             reply = ok(self.ask(i, "roster", [roster, b""], session=session, prepare=1))
-            self.server.on_shares(reply.blobs[0])
+            self.server.on_encapsulated(reply.blobs[0])
+            self.server.on_shares(reply.blobs[1])
 
     def agree(self, roster, session="0a" * 16, **changes):
         """What the parties agreed to with a join request and a roster."""
@@ -211,7 +217,9 @@ class World:
         head = {"session": self.session, "plan": plan.to_json(), "prepare": prepare}
         return {
             i: Frame(
-                kind="round", head={"version": WIRE_VERSION, **head}, blobs=(bytes(message), state)
+                kind="round",
+                head={"version": WIRE_VERSION, **head},
+                blobs=(bytes(message), state, self.server.ciphertexts(i)),
             )
             for i, message in plans.items()
         }
@@ -231,7 +239,8 @@ class World:
     def prepare(self, serial):
         """Every party's shares of a round, asked for on their own."""
         for i in range(self.count):
-            reply = ok(self.ask(i, "prepare", session=self.session, prepare=serial))
+            given = [self.server.ciphertexts(i)]
+            reply = ok(self.ask(i, "prepare", given, session=self.session, prepare=serial))
             self.server.on_shares(reply.blobs[0], number=serial)
 
     def opened(self):

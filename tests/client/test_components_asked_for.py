@@ -26,13 +26,25 @@ def world(tmp_path_factory, wired):
 
 @pytest.fixture(scope="module")
 def ahead(world):
+    return asked(world, "server")
+
+
+@pytest.fixture(scope="module")
+def ahead_in_shares(world):
+    return asked(world, "share")
+
+
+def asked(world, point):
+    """The release of second moments before the training, with noise added there."""
     job = load_job(
         overrides=[
             *("algorithm.kind=fedavg", "model.kind=pca-mlp", "model.components=2"),
             *("parties.count=3", "run.seed=none", "privacy.epsilon=3"),
+            f"privacy.noise-point={point}",
+            *("secure-aggregation.min-survivors=2", "secure-aggregation.corrupt=0"),
         ]
     )
-    return release_ahead(job, features=FEATURES, federation=world.federation, rounds=world.plan)
+    return release_ahead(job, features=FEATURES, federation=world.federation, run_id=world.run)
 
 
 def joined(world, *, session="03" * 16, plan, task, blob=b"", rounds=1, bits=None):
@@ -47,10 +59,13 @@ def joined(world, *, session="03" * 16, plan, task, blob=b"", rounds=1, bits=Non
     return world.ask(0, "join", [blob], **head)
 
 
-def test_an_honest_release_is_accepted_and_its_task_travels(world, ahead, wired) -> None:
-    task = describe_task(ahead.moments)
-    assert task_from(task) == ahead.moments
-    wired.ok(joined(world, plan=ahead.plan, task=task))
+def test_an_honest_release_is_accepted_and_its_task_travels(
+    world, ahead, ahead_in_shares, wired
+) -> None:
+    for session, release in (("03" * 16, ahead), ("05" * 16, ahead_in_shares)):
+        task = describe_task(release.moments)
+        assert task_from(task) == release.moments
+        wired.ok(joined(world, session=session, plan=release.plan, task=task))
 
 
 def mechanism(plan, **changes):
@@ -81,7 +96,9 @@ CLAIMS = {
     "weights": (lambda p: replace(p, weights="size"), "sensitivity"),
     "a round": (lambda p: p.at_round(1), "wrong-run"),
     "noise elsewhere": (
-        lambda p: p.with_primary(noise_point=NoisePoint.PARTY, against=Adversary.COALITION),
+        lambda p: p.with_primary(
+            noise_point=NoisePoint.PARTY, against=Adversary.OTHERS, shares=None
+        ),
         "mechanism",
     ),
     "another unit": (lambda p: p.with_primary(unit=Unit.PARTY, charges=(Unit.PARTY,)), "unit"),
@@ -94,6 +111,16 @@ def test_a_plan_that_claims_less_than_it_costs_is_declined(world, ahead, wired, 
     change, expected = CLAIMS[claim]
     reply = joined(world, plan=change(ahead.plan), task=describe_task(ahead.moments))
     assert wired.reason(reply) == expected
+
+
+# In shares the noise is in before a contribution is rounded to the ring: its grid hides nothing.
+@pytest.mark.parametrize("claim", [each for each in CLAIMS if each != "a coarser grid"])
+def test_a_plan_in_shares_that_claims_less_than_it_costs_is_declined(
+    world, ahead_in_shares, wired, claim
+) -> None:
+    change, expected = CLAIMS[claim]
+    plan, task = change(ahead_in_shares.plan), describe_task(ahead_in_shares.moments)
+    assert wired.reason(joined(world, plan=plan, task=task)) == expected
 
 
 @pytest.mark.parametrize(

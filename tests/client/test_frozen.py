@@ -199,7 +199,6 @@ def _averaging(network: Network) -> FederatedAveraging:
         rounds=2,
         average=False,
         neighbouring=Neighbouring.REPLACE_ONE,
-        seed=None,
     )
 
 

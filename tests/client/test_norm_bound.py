@@ -105,7 +105,19 @@ def test_no_record_adds_more_than_the_clip_norm_where_its_terms_cancel(way, dtyp
     for module, x, y in hostile(dtype):
         for norm in own_norm(module, x, y, way):
             assert norm <= CLIP  # NaN is not
-        assert moved_by(module, x, y, way) <= CLIP * (1 + 1e-3 * (dtype == torch.float32))
+        if dtype == torch.float64:  # in float32 only batches of one shape keep it: below
+            assert moved_by(module, x, y, way) <= CLIP
+
+
+@pytest.mark.parametrize("dtype", PRECISIONS)
+@pytest.mark.parametrize("way", ["ghost", "vmap", "loop"])
+def test_no_record_moves_the_others_where_batches_are_padded_to_one_shape(way, dtype) -> None:
+    # Of two shapes a product may be rounded in two ways: what cancels is then another vector.
+    for module, x, y in hostile(dtype):
+        places, there = torch.tensor([1, 2, 3, 0]), torch.tensor([1, 1, 1, 0], dtype=dtype)
+        whole = WAYS[way](module, x, y, CLIP, torch.ones_like(there))[0]
+        rest = WAYS[way](module, x[places], y[places], CLIP, there)[0]
+        assert float((whole.double() - rest.double()).norm()) <= CLIP
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)

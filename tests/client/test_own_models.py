@@ -17,8 +17,8 @@ from parley.client.party.verification import check_computation
 from parley.deploy.refusals import refusals
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.server.jobs.file import load_job
-from parley.server.planning.federated_averaging import federated_algorithm, plan_federated
-from parley.server.planning.release import Federation
+from parley.server.planning.federated_averaging import federated_algorithm
+from parley.server.planning.release import Federation, plan_release
 from parley.server.records.run_folder import anchored
 
 SOURCE = """
@@ -58,7 +58,6 @@ def task(tmp_path: Path) -> dict:
         rounds=2,
         average=False,
         neighbouring=Neighbouring.REPLACE_ONE,
-        seed=None,
     )
     (home / "ran").unlink()
     return describe_task(averaging)
@@ -156,7 +155,7 @@ def test_a_party_declines_a_way_that_would_clip_its_places_and_not_its_records(t
     network = Network.build(job.model.kind, features=30, classes=3, precision="float64")
     honest = federated_algorithm(job, network, federation)
     assert honest.training.per_example_method == "vmap"
-    plan = plan_federated(job, algorithm=honest, federation=federation, run_id="r")
+    plan = plan_release(job, algorithm=honest, federation=federation, run_id="r")
 
     def examined(way: str) -> None:
         task = describe_task(honest)

@@ -54,7 +54,7 @@ def test_a_new_session_of_a_run_erases_the_one_before(tmp_path, wired):
     world.join("0b" * 16)
     (kept,) = (world.folders[0] / "state").glob("session-*")
     assert kept.name == "session-" + "0b" * 16
-    reply = world.ask(0, "prepare", session="0a" * 16, prepare=2)
+    reply = world.ask(0, "prepare", [b""], session="0a" * 16, prepare=2)
     assert wired.reason(reply) == "unknown-session"
 
 

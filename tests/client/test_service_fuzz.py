@@ -39,8 +39,11 @@ def recorded(tmp_path_factory, wired):
         ),
         world.round_requests(1, prepare=2)[0],
         Frame(
-            kind="prepare", head={"version": WIRE_VERSION, "session": world.session, "prepare": 2}
+            kind="prepare",
+            head={"version": WIRE_VERSION, "session": world.session, "prepare": 2},
+            blobs=(world.server.ciphertexts(0),),
         ),
+        Frame(kind="prove", head={"version": WIRE_VERSION, "session": world.session}),
     ]
     for kind in ("roster", "survivors", "confirmations"):
         head = {"version": WIRE_VERSION, "session": world.session}
@@ -199,7 +202,7 @@ def test_a_model_that_is_not_one_is_refused_before_anything_is_charged(recorded,
     reply = world.ask(
         0,
         "round",
-        [message, STATES[bad]],
+        [message, STATES[bad], b""],
         session=world.session,
         plan=plan.to_json(),
         prepare=None,

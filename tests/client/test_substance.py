@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parley.client.algorithms.registry import describe_task
-from parley.client.contract.grid import LARGEST_INFLATION, noise_tail
+from parley.client.contract.grid import LARGEST_INFLATION, TAIL_PROBABILITY, noise_tail
 from parley.client.data.block import PartyBlock
 from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.privacy.accounting.guarantee import Unit
+from parley.privacy.sampling.randomness import Randomness
 from parley.secure_agg.encoding import FixedPoint, RingTooSmall
 from parley.server.jobs.file import load_job
 from parley.server.planning.release import Federation, algorithm_for, model_for, plan_release
@@ -94,6 +95,7 @@ def test_a_grid_on_which_only_the_largest_party_shows_is_refused(worlds, wired):
             block=block,
             algorithm=world.algorithm,
             policy=PartyPolicy(budgets={Unit.RECORD: (50, 1e-5)}),
+            randomness=Randomness.from_entropy(),
         )
         vectors.append(session.answer(plan, world.algorithm.init()).encoded[0])
     # It is a sum of one: the others' contributions round to nothing.
@@ -141,13 +143,20 @@ LAWS = [
 ]
 
 
-@pytest.mark.parametrize("law", LAWS, ids=" ".join)
+POINTS = [
+    *((law, "server") for law in LAWS),
+    *((law, "share") for law in LAWS if "privacy.noise=discrete-gaussian" not in law),
+]
+
+
+@pytest.mark.parametrize(("law", "point"), POINTS, ids="".join)
 @pytest.mark.parametrize("ring", [(), ("secure-aggregation.ring-bits=64",)], ids=["auto", "64"])
-def test_the_rule_holds_for_the_noise_of_every_law(law, ring):
+def test_the_rule_holds_for_the_noise_of_every_law(law, point, ring):
     for parties, epsilon, weights in ((2, 0.1, "uniform"), (10, 1, "size"), (1000, 4, "uniform")):
         job = load_job(
             overrides=[
                 *(*law, *ring),
+                f"privacy.noise-point={point}",
                 f"parties.count={parties}",
                 f"privacy.epsilon={epsilon}",
                 f"parties.weights={weights}",
@@ -156,9 +165,10 @@ def test_the_rule_holds_for_the_noise_of_every_law(law, ring):
         federation = Federation.of_sizes(np.arange(50, 50 + parties))
         algorithm = algorithm_for(job, model_for(job, features=30, classes=0), federation)
         plan = plan_release(job, algorithm=algorithm, federation=federation)
-        assert plan.encoding.finest(parties, noise_tail(plan.primary.mechanism))
+        tail = plan.noise_tail(TAIL_PROBABILITY)
+        assert plan.encoding.finest(parties, tail)
         grid = replace(plan.encoding, scale_bits=plan.encoding.scale_bits - 2)
-        assert not grid.finest(parties, noise_tail(plan.primary.mechanism) / 4)
+        assert not grid.finest(parties, tail / 4)
 
 
 @settings(deadline=None, max_examples=200)
@@ -248,15 +258,15 @@ def test_a_task_that_says_nothing_is_refused(worlds, task):
 
 def test_an_optimum_that_is_certified_wherever_it_starts_is_refused(worlds):
     world = worlds["output"]
-    loose = replace(world.algorithm, tolerance=1e6)
-    wider = (1 + 1e6) / (1 + world.algorithm.tolerance)
+    loose = replace(world.algorithm, relative_tolerance=1e6)
+    wider = (1 + 1e6) / (1 + world.algorithm.relative_tolerance)
     plan = world.plan
     plan = replace(
         plan.with_primary(
             sensitivity=plan.primary.sensitivity * wider,
             mechanism=replace(plan.primary.mechanism, sensitivity=1e12),
         ),
-        tolerance=1e6 * loose.lipschitz,
+        gradient_tolerance=1e6 * loose.lipschitz,
         encoding=replace(plan.encoding, bound=loose.bound, scale_bits=0, ring_bits=64),
     )
     assert joins(world, plan=plan, task=describe_task(loose)) == "degenerate"

@@ -14,12 +14,14 @@ from parley.client.algorithms.second_moments import SecondMoments, Triangle
 from parley.client.contract.decoding import DecodingError
 from parley.client.data.block import PartyBlock
 from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint, Unit
+from parley.privacy.sampling.randomness import Randomness
 from parley.server.jobs.file import load_job
 from parley.server.planning.release import Federation, algorithm_for, model_for, plan_release
 
 SIZES = (90, 90, 92, 93, 95)
 FEDERATION = Federation(parties=5, min_records=90, total_records=460, max_records=95)
 FACTS = FEDERATION.facts("uniform")
+SEEDED = Randomness.from_seed(1)
 
 
 def block_of(labels, seed=0):
@@ -90,7 +92,7 @@ class AlgorithmConformance:
     def test_contributions_have_the_dimension_and_the_bound_that_are_claimed(self):
         algorithm, plan = self.made()
         claim = algorithm.claim(FACTS)
-        given = algorithm.local(algorithm.init(), block_of(self.labels), plan)
+        given = algorithm.local(algorithm.init(), block_of(self.labels), plan, SEEDED)
         assert given.failed == ()
         assert given.values.shape == (5, claim.dimension)
         assert np.abs(given.values).max() <= claim.bound * (1 + 1e-12)
@@ -106,7 +108,7 @@ class AlgorithmConformance:
         rows[:changed] *= -1
         labels[:changed] = self.labels[0]
         other = PartyBlock(features=rows, labels=labels, offsets=block.offsets)
-        one, two = (algorithm.local(state, b, plan).values for b in (block, other))
+        one, two = (algorithm.local(state, b, plan, SEEDED).values for b in (block, other))
         # The other parties' rows are theirs, and what they draw themselves.
         assert np.linalg.norm((one - two)[0]) <= claim.covered
 
@@ -114,7 +116,7 @@ class AlgorithmConformance:
         algorithm, plan = self.made()
         state = algorithm.init()
         before = {name: value.copy() for name, value in state.items()}
-        average = algorithm.local(state, block_of(self.labels), plan).values.mean(axis=0)
+        average = algorithm.local(state, block_of(self.labels), plan, SEEDED).values.mean(axis=0)
         after = algorithm.update(state, np.asarray(average, dtype=np.float64))
         assert all(np.array_equal(state[name], before[name]) for name in before)
         assert np.isfinite(algorithm.model_of(after)).all()
@@ -146,6 +148,28 @@ class TestFederatedAveraging(AlgorithmConformance):
         from parley.client.models.networks import Network
 
         return Network.build(job.model.kind, features=4, classes=3, hidden=(8, 5))
+
+
+class TestDistributedDPSGD(AlgorithmConformance):
+    kind = "distributed-dp-sgd"
+    job = (
+        "algorithm.kind=distributed-dp-sgd",
+        "model.kind=mlp",
+        "privacy.epsilon=8",
+        "dp-sgd.sampling-rate=0.1",
+        "dp-sgd.local-steps=3",
+        "algorithm.rounds=2",
+    )
+    labels = (0, 1, 2)
+    model = TestFederatedAveraging.model
+
+
+class TestDistributedDPSGDOfParties(TestDistributedDPSGD):
+    job = (*TestDistributedDPSGD.job, "privacy.unit=party")
+
+
+class TestDistributedDPSGDOfBoth(TestDistributedDPSGD):
+    job = (*TestDistributedDPSGD.job, "privacy.unit=both", "dp-sgd.optimiser=adam")
 
 
 class TestSecondMoments(AlgorithmConformance):

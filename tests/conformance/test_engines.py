@@ -41,6 +41,14 @@ JOBS = {
     ),
     "optimistic": ("secure-aggregation.dropouts=optimistic",),
     "laplace": ("privacy.noise=l2-laplace",),
+    "distributed DP-SGD": (
+        "algorithm.kind=distributed-dp-sgd",
+        "model.kind=mlp",
+        "model.hidden=[6]",
+        "dp-sgd.sampling-rate=0.2",
+        "dp-sgd.local-steps=3",
+        "privacy.epsilon=8",
+    ),
 }
 
 COMPONENTS = (
@@ -52,9 +60,9 @@ COMPONENTS = (
 )
 
 
-def conforming_job(name: str) -> Job:
+def conforming_job(name: str, *overrides: str) -> Job:
     """One of `JOBS`."""
-    return load_job(overrides=[*BASE, *JOBS[name]])
+    return load_job(overrides=[*BASE, *JOBS[name], *overrides])
 
 
 def theta_of(run: Path) -> np.ndarray:
@@ -93,9 +101,9 @@ class EngineConformance:
         """Runs the job; its run folder."""
         raise NotImplementedError
 
-    def check(self, name: str, folder: Path) -> None:
+    def check(self, name: str, folder: Path, *overrides: str) -> None:
         """The engine does with a job what the fast engine does."""
-        job = conforming_job(name)
+        job = conforming_job(name, *overrides)
         reference = simulate(job, out=folder / "fast").folder
         run = self.run(job, folder)
         assert np.array_equal(theta_of(run), theta_of(reference))
@@ -163,6 +171,9 @@ class TestProcesses(_RealProcesses):
     @pytest.mark.parametrize("pca", ["private", "public"])
     def test_rows_are_projected_on_the_same_components(self, ground, pca):
         self.check_components(pca, ground.root)
+
+    def test_flower_may_carry_its_messages(self, ground):
+        self.check("gradients", ground.root, "run.transport=flower")
 
 
 @pytest.mark.heavy

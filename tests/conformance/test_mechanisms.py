@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from scipy.stats import ks_2samp
 
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.mechanisms.gaussian import DiscreteGaussian, Gaussian, GaussianLaw
@@ -79,6 +80,20 @@ class MechanismConformance:
         first, again, other = (law.draw(NoiseStream.from_seed(seed)) for seed in (1, 1, 2))
         assert np.array_equal(first, again)
         assert not np.array_equal(first, other)
+
+    def test_many_draws_at_once_are_of_the_law_of_one(self):
+        law = self.law(sensitivity=GRID, size=1.5, dimension=3)
+        for seed in range(20):
+            one, first = law.draw, law.draw_many(1, NoiseStream.from_seed(seed))[0]
+            assert np.array_equal(one(NoiseStream.from_seed(seed)), first)
+        many = law.draw_many(30_000, NoiseStream.from_seed(3, law.law))
+        assert many.shape == (30_000, 3)
+        assert law.draw_many(0, NoiseStream.from_seed(3)).shape == (0, 3)
+        single = self.draws(3000, size=1.5, dimension=3)[1]
+        # Every coordinate, and the length, which tells a σ that rows share from one of their own.
+        for view in (lambda z: z[:, 0], lambda z: z[:, 2], lambda z: np.linalg.norm(z, axis=1)):
+            assert ks_2samp(view(many), view(single)).pvalue > 1e-6
+            assert ks_2samp(view(many), view(single) * 1.5).pvalue < 1e-6
 
     def test_two_neighbours_are_as_hard_to_tell_apart_as_the_event_says(self):
         """Thresholds on one coordinate, at δ = 0.1; half the noise fails the same check."""

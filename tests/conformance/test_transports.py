@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import ast
+import threading
 from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
+from attending import World, until
 from fake_grid import Clock, FakeGrid, frame, reply
 
 from parley.client.app import frame_content, frame_of
+from parley.deploy.stream.transport import StreamTransport
 from parley.server.app import GridTransport
 from parley.simulations.engine import in_process
 from parley.simulations.engine.in_process import InProcessTransport
@@ -73,6 +76,12 @@ class TransportConformance:
             party: answer(party, request) for party, request in requests.items()
         }
 
+    def test_a_reply_of_more_bytes_than_are_allowed_is_none(self, connect):
+        requests = {party: frame(blob=bytes(100 if party == 1 else 10)) for party in range(3)}
+        most = len(answer(0, requests[0]))
+        replies = connect().exchange(requests, timeout_s=self.timeout_s, largest=most)
+        assert {party for party, _ in replies} == {0, 2}
+
     def test_a_party_that_is_not_in_the_roster_is_our_mistake(self, connect):
         with pytest.raises(ValueError, match=r"Expected parties below 3, got \[3\]"):
             self.exchange(connect(), {3: frame()})
@@ -84,7 +93,9 @@ class TestInProcess(TransportConformance):
     @pytest.fixture
     def connect(self, monkeypatch):
         def opened(folder):
-            return SimpleNamespace(handle=lambda request: answer(int(folder.name), request))
+            return SimpleNamespace(
+                handle=lambda request: answer(int(folder.name), request), close=lambda: None
+            )
 
         def connect(offline=(), silent=()):
             monkeypatch.setattr(in_process, "PartyService", SimpleNamespace(open=opened))
@@ -115,6 +126,35 @@ class TestGrid(TransportConformance):
             return Clock().transport(FakeGrid(present, behave), deployment)
 
         return connect
+
+
+class TestStream(TransportConformance):
+    transport = StreamTransport
+    timeout_s = 3.0
+
+    @pytest.fixture
+    def connect(self, tmp_path):
+        worlds, over = [], threading.Event()
+
+        def connect(offline=(), silent=()):
+            def answers(party):
+                if party in silent:
+                    return lambda request: over.wait() and b""
+                return lambda request: answer(party, request)
+
+            world = World(tmp_path / str(len(worlds)))
+            worlds.append(world)
+            transport = world.open()
+            present = [party for party in range(3) if party not in offline]
+            for party in present:
+                world.attend(party, answers(party))
+            until(lambda: len(transport.online()) == len(present))
+            return transport
+
+        yield connect
+        over.set()
+        for world in worlds:
+            world.close()
 
 
 def test_every_transport_is_held_to_it():

@@ -54,6 +54,7 @@ def test_the_count_is_the_number_of_records_and_some_noise(counted):
         "federated_count.py:FederatedCount",
         "complete",
     )
+    assert summary.algorithm_title == "federated count"
     assert summary.noise.sensitivity == pytest.approx(1 / 4, rel=1e-3)
     assert summary.loss is None
     assert summary.accuracy is None
@@ -129,7 +130,7 @@ def test_real_processes_count_too(tmp_path):
     job = job_of("run.engine=processes", "run.stage-timeout=60")
     summary = run(job, out=tmp_path).summary
     assert summary.status == "complete"
-    assert summary.secure_aggregation.mode == "masked"
+    assert summary.secure_aggregation.backend == "masked"
 
 
 def test_the_page_on_extending_shows_the_file_as_it_is():

@@ -31,7 +31,7 @@ def parley(*arguments, cwd, **kwargs):
 def test_run_with_no_argument_learns_and_says_what_it_cost(tmp_path):
     done = parley("run", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    for words in ("ε = 1", "one record", "replace-one", "simulation only", "run folder"):
+    for words in ("ε = 1", "one record", "replacing one record", "simulation only", "run folder"):
         assert words in done.stdout
     (folder,) = (tmp_path / "runs").iterdir()
     assert {file.name for file in folder.iterdir()} == {
@@ -40,6 +40,7 @@ def test_run_with_no_argument_learns_and_says_what_it_cost(tmp_path):
         "model.safetensors",
         "report.html",
         "rounds.jsonl",
+        "schema.toml",
         "run-id",
         "summary.json",
     }
@@ -307,12 +308,12 @@ def test_what_a_killed_run_holds_is_shown_and_freed(tmp_path):
     )
     with Ledger.open(tmp_path / "all.sqlite") as ledger:
         ledger.register(budget)
-        ledger.hold("gone", {"adult": ((Pure(epsilon=0.15), 4),)})
+        ledger.hold("gone", {budget.key: ((Pure(epsilon=0.15), 4),)})
     shown = parley("ledger", "show", "all.sqlite", cwd=tmp_path)
-    assert "left 0.4 gone holds 4 releases" in " ".join(shown.stdout.split())
+    assert "left ε = 0.4 gone holds 4 releases" in " ".join(shown.stdout.split())
     refused = parley("ledger", "free", "all.sqlite", "another", cwd=tmp_path)
     assert (refused.returncode, "(gone), got 'another'" in refused.stderr) == (2, True)
     freed = parley("ledger", "free", "all.sqlite", "gone", cwd=tmp_path)
-    assert freed.stdout == "adult: 4 releases given back.\n"
-    assert "left 1" in parley("ledger", "show", "all.sqlite", cwd=tmp_path).stdout
+    assert freed.stdout == "'adult' (unit record): 4 releases given back.\n"
+    assert "left ε = 1" in parley("ledger", "show", "all.sqlite", cwd=tmp_path).stdout
     assert parley("ledger", "verify", "all.sqlite", cwd=tmp_path).returncode == 0

@@ -41,12 +41,12 @@ RECORDS = DatasetBudget(
     epsilon=1.0,
     delta=0.0,
 )
-PARTIES = RECORDS.of_parties(epsilon=0.5, delta=0.0)
+PARTIES = replace(RECORDS, unit=Unit.PARTY, epsilon=0.5)
 
 
 def both(index: int, run: str = "r") -> tuple[Entry, Entry]:
     own = Entry(run_id=run, dataset="adult", party="server", index=index, event=TENTH, facts=FACTS)
-    return own, replace(own, dataset="adult (party)", facts=FACTS | {"unit": "party"})
+    return own, replace(own, facts=FACTS | {"unit": "party"})
 
 
 @pytest.fixture
@@ -61,11 +61,26 @@ def counts(ledger: Ledger) -> list[int]:
     return [totals.spent.releases for totals in ledger.totals()]
 
 
-def test_the_second_budget_is_the_parties_of_the_same_data() -> None:
-    assert PARTIES.name == "adult (party)"
-    assert (PARTIES.unit, PARTIES.neighbouring) == (Unit.PARTY, Neighbouring.REPLACE_ONE)
-    with pytest.raises(ValueError, match="unit record"):
-        PARTIES.of_parties(epsilon=1, delta=0)
+def test_a_budget_is_named_by_data_and_unit_whatever_the_data_are_called(ledger: Ledger) -> None:
+    assert {totals.budget.key for totals in ledger.totals()} == {RECORDS.key, PARTIES.key}
+    like = replace(RECORDS, name="adult (party)", fingerprint="sha256:0c4a (party)")
+    ledger.register(like)  # Another data set, bound to nothing of the first.
+    ledger.reserve(replace(both(1)[0], dataset=like.name))
+    assert ledger.spent(like.name, Unit.RECORD).releases == 1
+    assert ledger.spent("adult", Unit.PARTY).releases == 0
+    assert ledger.verify() == []
+
+
+@pytest.mark.parametrize(
+    "budgets",
+    [(RECORDS, RECORDS), (RECORDS, replace(PARTIES, name="kdd", fingerprint="sha256:77"))],
+    ids=["one unit twice", "two data sets"],
+)
+def test_budgets_that_are_not_one_data_sets_are_not_registered(
+    ledger: Ledger, budgets: tuple[DatasetBudget, ...]
+) -> None:
+    with pytest.raises(ValueError, match="of one data set, one a unit"):
+        ledger.register(*budgets)
 
 
 def test_both_are_reserved_committed_and_voided_together(ledger: Ledger) -> None:
@@ -163,8 +178,8 @@ def test_another_budget_for_the_parties_is_a_conflict(ledger: Ledger) -> None:
         ledger.register(RECORDS, replace(PARTIES, epsilon=2.0))
 
 
-def test_one_step_has_one_entry_a_data_set(ledger: Ledger) -> None:
-    with pytest.raises(LedgerConflict, match="one entry a data set"):
+def test_one_step_has_one_entry_a_budget(ledger: Ledger) -> None:
+    with pytest.raises(LedgerConflict, match="one entry a budget"):
         ledger.reserve_together((*both(1), both(2)[0]))
     assert counts(ledger) == [0, 0]
 
@@ -174,7 +189,8 @@ def test_verify_finds_a_release_that_one_budget_alone_was_charged_for(
 ) -> None:
     ledger.reserve_together(both(1))
     with monkeypatch.context() as patch:
-        patch.setattr("parley.privacy.ledger.steps._check_both", lambda *_: None)
+        patch.setattr("parley.privacy.ledger.steps._check_units", lambda *_, **__: None)
         ledger.reserve(both(2)[0])
     (problem,) = ledger.verify()
-    assert "release 2 of run 'r' to be charged to 'adult (party)'" in str(problem)
+    assert "release 2 of run 'r'" in str(problem)
+    assert "not charged to 'adult' (unit party)" in str(problem)

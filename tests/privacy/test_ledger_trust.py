@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +22,6 @@ from parley.privacy.ledger.ledger import (
     LedgerCorrupt,
     LedgerError,
 )
-from parley.privacy.ledger.version_1 import _sums
 
 FACTS: dict[str, Any] = {
     "mechanism": "output-perturbation",
@@ -85,7 +82,7 @@ INSERTED = (
     "body, hash) SELECT {at}, kind, dataset, run_id, 11, {at}, body, hash "
     "FROM parley_ledger_records WHERE position = 2"
 )
-DATASETS = "parley_ledger_datasets"
+DATASETS = "parley_ledger_accounts"
 EDITS = {
     "the running total": [f"UPDATE {DATASETS} SET spent = '{EMPTY}'"],
     "the budget": [f"UPDATE {DATASETS} SET budget = replace(budget, '1.0', '9.0')"],
@@ -125,7 +122,7 @@ def test_an_edited_ledger_that_was_exhausted_grants_nothing(
                 with pytest.raises(LedgerError):
                     ledger.reserve(an_entry(index, run))
             with pytest.raises(LedgerError):
-                ledger.hold("run-2", {"adult": ((TENTH, 1),)})
+                ledger.hold("run-2", {ADULT.key: ((TENTH, 1),)})
     assert rows(ledger_url) == before
     with Ledger.open(ledger_url, create=False) as ledger:
         assert ledger.verify()
@@ -137,7 +134,7 @@ def rows(url: str) -> list[Any]:
     engine = sa.create_engine(url if "://" in url else f"sqlite:///{url}")
     with engine.connect() as connection:
         query = "SELECT * FROM {} ORDER BY 1"
-        names = ("records", "datasets", "head")
+        names = ("records", "accounts", "head")
         found = [
             connection.exec_driver_sql(query.format(f"parley_ledger_{name}")).all()
             for name in names
@@ -190,7 +187,11 @@ def test_a_given_back_release_whose_record_was_removed_is_not_taken_up_again(
 def test_what_is_shown_is_vouched_for_too(exhausted: Ledger, ledger_url: str) -> None:
     tamper(ledger_url, *EDITS["the running total"])
     with Ledger.open(ledger_url, read_only=True) as reader:
-        for show in (reader.totals, lambda: reader.spent("adult"), lambda: reader.remaining("x")):
+        for show in (
+            reader.totals,
+            lambda: reader.spent("adult", Unit.RECORD),
+            lambda: reader.remaining("x", Unit.RECORD),
+        ):
             with pytest.raises(LedgerCorrupt, match="the table was edited"):
                 show()
 
@@ -203,7 +204,7 @@ def test_a_release_costs_the_same_however_long_the_log_is(
     event = Pure(epsilon=0.001)
     with Ledger.open(ledger_url) as ledger:
         ledger.register(ADULT)
-        ledger.hold("run-1", {"adult": ((event, 200),)})
+        ledger.hold("run-1", {ADULT.key: ((event, 200),)})
         held = ledger.reserve(replace(an_entry(1), event=event))
         counted = [0]
         sa.event.listen(
@@ -227,78 +228,7 @@ def test_a_release_costs_the_same_however_long_the_log_is(
         assert len(set(statements[1:])) == 1
         assert max(read) <= 1
         assert ledger.totals()[0].holders == {}
-        assert ledger.spent("adult") == Composition.empty().add(event, 200)
-
-
-# --- ledgers of version 1 -----------------------------------------------------------------------
-
-
-def as_version_1(url: str) -> None:
-    """Makes a ledger what the version before wrote: no digest in any record, two columns less."""
-    import hashlib
-    import json
-
-    engine = sa.create_engine(url if "://" in url else f"sqlite:///{url}")
-    records = sa.Table("parley_ledger_records", sa.MetaData(), autoload_with=engine)
-    with engine.begin() as connection:
-        previous = "0" * 64
-        found = connection.execute(sa.select(records).order_by(records.c.position)).mappings()
-        for row in list(found):
-            body = json.loads(row["body"])
-            del body["accounts"]
-            body.pop("known", None)
-            content = {k: v for k, v in row.items() if k != "hash"} | {
-                "body": json.dumps(body, sort_keys=True, separators=(",", ":"))
-            }
-            text = json.dumps(
-                content | {"previous": previous}, sort_keys=True, separators=(",", ":")
-            )
-            previous = hashlib.sha256(text.encode()).hexdigest()
-            connection.execute(
-                sa.update(records).where(records.c.position == row["position"]),
-                {"body": content["body"], "hash": previous},
-            )
-        spent = json.dumps(_sums(Composition.empty().add(TENTH, 10)))
-        for edit in (
-            f"UPDATE parley_ledger_datasets SET spent = '{spent}'",
-            f"UPDATE parley_ledger_head SET version = 1, hash = '{previous}'",
-            "ALTER TABLE parley_ledger_datasets DROP COLUMN held",
-            "ALTER TABLE parley_ledger_datasets DROP COLUMN known",
-        ):
-            connection.exec_driver_sql(edit)
-    engine.dispose()
-
-
-def test_a_ledger_of_version_1_opens_and_goes_on(exhausted: Ledger, ledger_url: str) -> None:
-    exhausted.close()
-    as_version_1(ledger_url)
-    with Ledger.open(ledger_url, read_only=True) as reader:
-        assert reader.verify() == []
-        assert reader.spent("adult") == Composition.empty().add(TENTH, 10)
-    with Ledger.open(ledger_url) as ledger:
-        assert ledger.verify() == []
-        with pytest.raises(BudgetExceeded):
-            ledger.reserve(an_entry(11))
-        assert ledger.reserve(an_entry(10)).resumed
-        ledger.void(ledger.entries()[-1].reservation_id, "too few")
-        assert not ledger.reserve(an_entry(11)).resumed
-    with Ledger.open(ledger_url) as ledger:
-        assert ledger.register(ADULT) == (ADULT,)
-        assert ledger.verify() == []
-
-
-def test_an_edited_ledger_of_version_1_is_refused_and_left_alone(
-    exhausted: Ledger, ledger_url: str
-) -> None:
-    exhausted.close()
-    as_version_1(ledger_url)
-    tamper(ledger_url, *EDITS["the running total"])
-    before = rows(ledger_url)
-    with pytest.raises(LedgerCorrupt, match="to bring it to version 2, got: Expected the running"):
-        Ledger.open(ledger_url)
-    assert rows(ledger_url) == before
-    with Ledger.open(ledger_url, read_only=True) as reader:
-        assert len(reader.verify()) == 1
+        assert ledger.spent("adult", Unit.RECORD) == Composition.empty().add(event, 200)
 
 
 # --- the same records, saved in another way -------------------------------------------------------
@@ -328,7 +258,9 @@ def test_records_saved_in_another_way_get_no_larger_budget(ledger_url: str) -> N
             ledger.register(replace(RESAVED, epsilon=2.0))
 
 
-def test_a_data_set_of_version_1_learns_its_records_at_its_next_run(ledger_url: str) -> None:
+def test_a_data_set_of_which_no_rows_were_known_learns_its_records_at_its_next_run(
+    ledger_url: str,
+) -> None:
     with Ledger.open(ledger_url) as ledger:
         ledger.register(ADULT)
         ledger.register(replace(ADULT, contents="rows:1"))
@@ -348,9 +280,9 @@ def test_the_file_of_one_data_set_with_the_records_of_another_is_refused(ledger_
 def test_both_budgets_of_a_data_set_follow_its_records(tmp_path: Path) -> None:
     own = replace(ADULT, contents="rows:1")
     with Ledger.open(tmp_path / "l.sqlite") as ledger:
-        pair = (own, own.of_parties(epsilon=0.5, delta=0.0))
+        pair = (own, replace(own, unit=Unit.PARTY, epsilon=0.5))
         ledger.register(*pair)
-        again = (RESAVED, RESAVED.of_parties(epsilon=0.5, delta=0.0))
+        again = (RESAVED, replace(RESAVED, unit=Unit.PARTY, epsilon=0.5))
         assert ledger.register(*again) == pair
         with pytest.raises(LedgerConflict, match=r"privacy\.unit = 'both'"):
             ledger.register(RESAVED)
@@ -363,7 +295,7 @@ def test_a_partys_budget_is_not_opened_beside_releases_by_saving_the_file_anew(
         ledger.register(replace(ADULT, contents="rows:1"))
         ledger.reserve(an_entry(1))
         with pytest.raises(LedgerConflict, match="no party-level bound covers"):
-            ledger.register(RESAVED, RESAVED.of_parties(epsilon=0.5, delta=0.0))
+            ledger.register(RESAVED, replace(RESAVED, unit=Unit.PARTY, epsilon=0.5))
         assert len(ledger.totals()) == 1
 
 
@@ -372,70 +304,11 @@ def test_a_partys_budget_of_a_file_saved_anew_stands_beside_that_of_its_records(
 ) -> None:
     with Ledger.open(ledger_url) as ledger:
         ledger.register(replace(ADULT, contents="rows:1"))
-        pair = (RESAVED, RESAVED.of_parties(epsilon=0.5, delta=0.0))
+        pair = (RESAVED, replace(RESAVED, unit=Unit.PARTY, epsilon=0.5))
         found = ledger.register(*pair)
-        assert found == (ADULT, ADULT.of_parties(epsilon=0.5, delta=0.0))
+        assert found == (ADULT, replace(ADULT, unit=Unit.PARTY, epsilon=0.5))
         assert ledger.register(*pair) == found
         for alone in (ADULT, RESAVED):
             with pytest.raises(LedgerConflict, match=r"privacy\.unit = 'both'"):
                 ledger.register(alone)
         assert ledger.verify() == []
-
-
-def test_sqlite_is_what_these_edits_are_made_with() -> None:
-    assert sqlite3.sqlite_version_info >= (3, 35)  # DROP COLUMN
-
-
-LEDGERS = Path(__file__).parents[1] / "vectors" / "ledgers"
-
-
-@pytest.mark.parametrize(
-    ("name", "spent"),
-    [
-        ("linear", {"breast-cancer": ("mixed", 7, 3.3171457253982077)}),
-        ("dp-sgd", {"breast-cancer": ("pld", 1, 0.8103532915679417)}),
-        (
-            "two-units",
-            {
-                "breast-cancer": ("pld", 1, 0.8103532915679417),
-                "breast-cancer (party)": ("exact", 1, 3.4686675391556614),
-            },
-        ),
-    ],
-)
-def test_a_ledger_that_0_1_0_wrote_is_read_brought_up_to_date_and_added_to(name, spent, tmp_path):
-    """The files were written by Parley 0.1.0: its events, its totals, its hash chain."""
-    path = tmp_path / "ledger.sqlite"
-    shutil.copy(LEDGERS / f"{name}-0.1.0.sqlite", path)
-
-    def found(ledger):
-        return {
-            total.budget.name: (
-                total.spent.epsilon(total.budget.delta)[0],
-                total.spent.releases,
-                pytest.approx(total.spent.epsilon(total.budget.delta)[1], rel=1e-12),
-            )
-            for total in ledger.totals()
-        }
-
-    with Ledger.open(path, read_only=True) as old:
-        assert old.verify() == []
-        assert found(old) == spent
-        head = old.head()
-        entries = old.entries()
-    with Ledger.open(path) as ledger:
-        assert ledger.verify(anchor=head) == []
-        assert found(ledger) == spent
-        assert ledger.entries() == entries
-        first = [each.entry for each in entries if each.entry.run_id == entries[0].entry.run_id]
-        release = [entry for entry in first if entry.index == first[0].index]
-        assert all(each.resumed for each in ledger.reserve_together(release))
-
-
-def test_a_total_of_0_1_0_that_was_edited_is_refused(tmp_path):
-    path = tmp_path / "ledger.sqlite"
-    shutil.copy(LEDGERS / "linear-0.1.0.sqlite", path)
-    fewer = "replace(spent, '\"releases\":7', '\"releases\":6')"
-    tamper(str(path), f"UPDATE {DATASETS} SET spent = {fewer}")
-    with pytest.raises(LedgerCorrupt, match="Expected the running total"):
-        Ledger.open(path)

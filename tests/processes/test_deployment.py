@@ -3,99 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import signal
-import subprocess
-import sys
 
 import pytest
+from commands import NAMES
 
-from parley.deploy.processes import free_ports, wait_until
+from parley.deploy.processes import wait_until
 from parley.privacy.ledger.ledger import Ledger
-from parley.server.jobs.file import load_job, render_job
-from parley.simulations.engine.local_parties import prepare_parties
-
-NAMES = ("north", "south", "east")
-JOB = (
-    "parties.count=3",
-    "algorithm.rounds=2",
-    "data.records=150",
-    "run.stage-timeout=60",
-    "secure-aggregation.backend=masked",
-)
-
-
-class Commands:
-    def __init__(self, root):
-        self.root, self.running = root, []
-
-    def environment(self):
-        return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-
-    def command(self, *arguments):
-        return [sys.executable, "-P", "-m", "parley", *map(str, arguments)]
-
-    def __call__(self, *arguments, expect=0):
-        done = subprocess.run(
-            self.command(*arguments),
-            capture_output=True,
-            text=True,
-            cwd=self.root,
-            env=self.environment(),
-            timeout=250,
-            check=False,
-        )
-        assert done.returncode == expect, done.stderr
-        return done.stdout if expect == 0 else done.stderr
-
-    def start(self, *arguments):
-        log = (self.root / f"{len(self.running)}.out").open("w+")
-        process = subprocess.Popen(
-            self.command(*arguments),
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            cwd=self.root,
-            env=self.environment(),
-        )
-        self.running.append((process, log))
-        return len(self.running) - 1
-
-    def said(self, number):
-        return (self.root / f"{number}.out").read_text()
-
-    def end(self):
-        for process, _ in reversed(self.running):
-            process.send_signal(signal.SIGTERM)
-        statuses = [process.wait(30) for process, _ in self.running]
-        for _, log in self.running:
-            log.close()
-        return statuses
-
-
-@pytest.fixture
-def parley(tmp_path):
-    commands = Commands(tmp_path)
-    yield commands
-    for process, _ in commands.running:
-        process.kill()
-
-
-@pytest.fixture
-def consortium(parley, tmp_path):
-    """The folders that `parley deploy init` makes, with records and a policy in every party's."""
-    (port,) = free_ports(1)
-    home = tmp_path / "run"
-    chosen = [word for name in NAMES for word in ("--party", name)]
-    parley("deploy", "init", home, "--host", "127.0.0.1", "--port", port, *chosen)
-    job = load_job(overrides=list(JOB))
-    prepare_parties(job, tmp_path / "prepared")
-    for index, name in enumerate(NAMES):
-        for file in ("records.npz", "party.toml"):
-            shutil.copy(tmp_path / "prepared" / f"party-{index}" / file, home / "parties" / name)
-    shutil.rmtree(tmp_path / "prepared")
-    (tmp_path / "job.toml").write_text(render_job(job))
-    return home
 
 
 @pytest.mark.heavy
@@ -109,9 +22,9 @@ def test_a_consortium_trains_from_its_commands_alone(ground, parley, consortium,
         parley("submit", tmp_path / "job.toml", "--to", consortium, "--json", "-q")
     )
     assert summary["status"] == "complete"
-    assert summary["secure_aggregation"]["mode"] == "masked"
+    assert summary["secure_aggregation"]["backend"] == "masked"
     assert "north: online" in parley("status", consortium)
-    assert "completed" in parley("status", consortium)
+    assert "complete" in parley("status", consortium)
     assert parley("stop", consortium) == ""
     for name in NAMES:
         assert parley("ledger", "verify", consortium / "parties" / name / "ledger.sqlite")
@@ -129,7 +42,9 @@ def test_a_run_that_is_stopped_goes_on_when_it_is_submitted_again(ground, parley
         parley.start("party", consortium / "parties" / name)
     wait_until(lambda: "(3 of 3)" in parley.said(server), what="the parties", timeout_s=90)
     job = consortium.parent / "job.toml"
-    submitted = parley.start("submit", job, "--to", consortium, "-q", "--set", "algorithm.rounds=8")
+    submitted = parley.start(
+        "submit", job, "--to", consortium, "-q", "--set", "algorithm.rounds=100"
+    )
     runs = consortium / "server" / "runs"
     wait_until(
         lambda: any(path.stat().st_size for path in runs.glob("*/rounds.jsonl")),
@@ -140,12 +55,12 @@ def test_a_run_that_is_stopped_goes_on_when_it_is_submitted_again(ground, parley
     assert f"{run.name}: stopping." in parley("stop", consortium)
     assert parley.running[submitted][0].wait(60) == 130
     done = len((run / "rounds.jsonl").read_text().splitlines())
-    assert 1 <= done < 8
+    assert 1 <= done < 100
     summary = json.loads(parley("submit", "--to", consortium, "--resume", run.name, "--json", "-q"))
-    assert (summary["status"], summary["rounds_done"]) == ("complete", 8)
+    assert (summary["status"], summary["rounds_done"]) == ("complete", 100)
     for ledger in (run / "ledger.sqlite", consortium / "parties" / "south" / "ledger.sqlite"):
         with Ledger.open(ledger, read_only=True) as opened:
-            assert [entry.entry.index for entry in opened.entries()] == list(range(1, 9))
+            assert [entry.entry.index for entry in opened.entries()] == list(range(1, 101))
     parley.running.pop(submitted)[1].close()
     assert parley.end() == [130, 130, 130, 130]
 
@@ -168,38 +83,3 @@ def test_what_is_wrong_is_said_on_the_machine_where_it_is(ground, parley, consor
     (north / "records.npz").unlink()
     assert "there is no such file" in parley("party", north, expect=2)
     assert parley.end() == [130]
-
-
-@pytest.mark.heavy
-def test_what_is_killed_is_started_again_and_it_is_said(ground, parley, consortium):
-    server = parley.start("server", consortium / "server")
-    wait_until(lambda: "Listening on" in parley.said(server), what="the server", timeout_s=60)
-    north = parley.start("party", consortium / "parties" / "north")
-    wait_until(lambda: "(1 of 3)" in parley.said(server), what="north", timeout_s=90)
-    for word, says in (
-        ("superlink_process", (server, "the SuperLink ended with status -9")),
-        ("parley.deploy.executor", (server, "the server's executor ended with status -9")),
-        ("party_process", (north, "north's SuperNode ended with status -9")),
-    ):
-        ground.kill(word)
-        number, line = says
-        wait_until(lambda n=number, x=line: x in parley.said(n), what=line, timeout_s=30)
-        assert "it is started again in" in parley.said(number)
-        assert "Traceback" not in parley.said(number)
-
-    def back():
-        try:
-            shown = parley("status", consortium)
-        except AssertionError:
-            return False  # it is starting
-        return "north: online" in shown and all_run(ground)
-
-    wait_until(back, what="north to be back", timeout_s=120, poll_s=2)
-    assert parley.end() == [130, 130]
-
-
-def all_run(ground):
-    """Whether each of the three kinds of process runs."""
-    lines = " ".join(ground.running())
-    words = ("superlink_process", "parley.deploy.executor", "party_process")
-    return all(word in lines for word in words)

@@ -17,7 +17,7 @@ import pytest
 import typer.main
 
 from parley.cli import app
-from parley.deploy.folders import make_deployment
+from parley.deploy.making import make_deployment
 from parley.deploy.processes import free_ports
 from parley.server.jobs.file import load_job
 from parley.server.records.run_folder import RunFolder
@@ -173,6 +173,7 @@ def test_the_guides_commands_work_as_they_stand(ground):
                     assert "north, and no other party" in run(words, root, given="y\n")
                     for name in NAMES:
                         shutil.copy(root / "consortium/server/deployment.toml", root / name)
+                    shutil.copy(root / "consortium/parties/north/party.pem", root / "north")
                 case ["schema", "infer", *_]:
                     records(root / "north" / "diabetes.csv", 0)
                     run(words, root)
@@ -198,7 +199,7 @@ def test_the_guides_commands_work_as_they_stand(ground):
                 case ["submit", *_]:
                     assert "declined" not in run(words, root)
                 case ["status", *_]:
-                    assert "completed" in run(words, root)
+                    assert ": complete" in run(words, root)
                 case ["stop", *_]:
                     run(words, root)
                 case _:

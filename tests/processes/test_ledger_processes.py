@@ -89,7 +89,7 @@ def test_processes_that_race_spend_exactly_the_budget(ledger_url: str) -> None:
         assert child.exitcode == 0
     assert sum(got) == 40  # budget 4, releases of 1/10
     with Ledger.open(ledger_url, create=False) as ledger:
-        assert ledger.spent("adult") == Composition.empty().add(TENTH, 40)
+        assert ledger.spent("adult", Unit.RECORD) == Composition.empty().add(TENTH, 40)
         assert ledger.verify() == []
         assert {entry.state for entry in ledger.entries()} == {EntryState.COMMITTED}
 
@@ -133,7 +133,7 @@ def test_two_processes_that_resume_the_same_run_share_one_reservation(ledger_url
     for child in children:
         child.join(timeout=60)
     with Ledger.open(ledger_url) as ledger:
-        assert ledger.spent("adult").releases == 1
+        assert ledger.spent("adult", Unit.RECORD).releases == 1
 
 
 def open_and_register(url: str, gate: Any) -> None:
@@ -225,7 +225,7 @@ def check_after_kill(url: str, last: int) -> int:
         assert ledger.verify() == []
         entries = ledger.entries()
         assert [held.entry.index for held in entries] == list(range(1, len(entries) + 1))
-        assert ledger.spent("adult") == Composition.empty().add(TENTH, len(entries))
+        assert ledger.spent("adult", Unit.RECORD) == Composition.empty().add(TENTH, len(entries))
         states = [held.state for held in entries]
         committed = states.count(EntryState.COMMITTED)
         assert states == [EntryState.COMMITTED] * committed + [EntryState.RESERVED] * (

@@ -10,9 +10,9 @@ import pytest
 from flwr.proto.control_pb2 import ListNodesRequest, ListRunsRequest, StopRunRequest
 from flwr.supercore.control import ControlHttpClient
 
-from parley.deploy.control import Control, find_desk
-from parley.deploy.folders import make_deployment
-from parley.deploy.network import start_superlink
+from parley.deploy.flower.control import Control, find_desk
+from parley.deploy.flower.network import start_superlink
+from parley.deploy.making import make_deployment
 from parley.deploy.processes import ProcessError, Supervisor, free_ports
 
 
@@ -35,7 +35,9 @@ def refused_by(address, ca, call):
 
 def test_a_stranger_with_the_authoritys_certificate_gets_nothing_and_costs_nothing(ground):
     (port,) = free_ports(1)
-    make_deployment(ground.run, hosts=["127.0.0.1"], parties=["north", "south"], port=port)
+    make_deployment(
+        ground.run, hosts=["127.0.0.1"], parties=["north", "south"], port=port, flower=True
+    )
     server = ground.run / "server"
     ca = server / "ca.crt"
     with Supervisor() as supervisor:  # starting Flower's server takes seconds

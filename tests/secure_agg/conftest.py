@@ -41,6 +41,7 @@ def build(
         min_survivors=1,
         corrupt=corrupt,
         confirm_survivors=run.confirm_survivors,
+        key_exchange=run.key_exchange,
     )
     drawn = []
 
@@ -75,16 +76,34 @@ def joined(drill):
     """After set-up."""
     for party in drill.parties.values():
         drill.server.on_advertise(party.advertise())
-    for i, message in drill.server.roster().items():
-        drill.parties[i].on_roster(message)
+    rostered(drill)
     return drill
+
+
+def rostered(drill):
+    """After the roster: the adverts of some parties are with the server."""
+    for i, message in drill.server.roster().items():
+        answer = drill.parties[i].on_roster(message)
+        if answer:
+            drill.server.on_encapsulated(answer)
+
+
+def delivered(drill):
+    """The neighbours' ciphertexts, for whoever has none."""
+    for i, party in drill.parties.items():
+        message = drill.server.ciphertexts(i)
+        if message:
+            assert party.on_ciphertexts(message) == b""
 
 
 def planned(drill, number=1, participants=None):
     """After the plan: messages by party."""
     if drill.run.dropouts is DropoutPolicy.ROBUST:
+        if number > 1:
+            delivered(drill)
         for party in drill.parties.values():
             drill.server.on_shares(party.prepare(number), number=number)
+    delivered(drill)
     return drill.server.plan(
         number,
         dimension=drill.vectors.shape[1],
@@ -128,6 +147,8 @@ def drill():
     return SimpleNamespace(
         build=build,
         joined=joined,
+        rostered=rostered,
+        delivered=delivered,
         planned=planned,
         masked=masked,
         confirmed=confirmed,

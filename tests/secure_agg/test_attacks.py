@@ -131,6 +131,7 @@ def test_3_a_list_of_parties_that_never_took_part_is_refused(drill):
     d = drill.joined(drill.build(7))
     for i in range(6):
         d.server.on_shares(d.parties[i].prepare(1))
+    drill.delivered(d)
     plans = d.server.plan(1, dimension=6, context=d.context)
     party = d.parties[0]
     party.on_plan(plans[0], d.vectors[0], context=d.context)
@@ -370,6 +371,7 @@ def test_8_garbage_envelopes_and_tables_of_a_party_hurt_nobody_else(drill):
         if i == 1:
             shares = shares[:82] + bytes(len(shares) - 82)
         d.server.on_shares(shares)
+    drill.delivered(d)
     plans = d.server.plan(1, dimension=6, context=d.context)
     for i, plan in plans.items():
         d.server.on_vector(d.parties[i].on_plan(plan, d.vectors[i], context=d.context))
@@ -379,6 +381,9 @@ def test_8_garbage_envelopes_and_tables_of_a_party_hurt_nobody_else(drill):
     for i, message in d.server.confirmations().items():
         d.server.on_reveal(d.parties[i].on_confirmations(message))
     assert np.array_equal(d.server.finish(), np.add.reduce(d.vectors, axis=0, dtype=np.uint32))
+
+
+_SAID = ("roster", "ciphertexts", "plan", "close", "confirmations")
 
 
 # 9. Secrets stay in the state after the round: see test_pairwise. Here: nowhere else either.
@@ -399,10 +404,10 @@ def test_9_no_secret_is_in_a_message_a_log_an_error_or_a_repr(drill, caplog):
 
         return call
 
-    names = ("on_advertise", "on_shares", "on_vector", "on_confirm", "on_reveal")
+    names = ("on_advertise", "on_encapsulated", "on_shares", "on_vector", "on_confirm", "on_reveal")
     d.server = SimpleNamespace(
         **{name: tap(name) for name in names},
-        **{name: getattr(real, name) for name in ("roster", "plan", "close", "confirmations")},
+        **{name: getattr(real, name) for name in _SAID},
         finish=real.finish,
     )
     drill.joined(d)
@@ -460,7 +465,7 @@ def test_another_context_than_agreed_is_refused(drill):
 
 def test_two_plans_for_one_round_give_masks_that_do_not_cancel(drill):
     d = drill.joined(drill.build())
-    plans = drill.planned(d)
+    plans = drill.planned(d, 2)
     flags = np.ones(5, dtype=bool)
     flags[4] = False
     plan = decode(d.run, plans[0], RoundStart)

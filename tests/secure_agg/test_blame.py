@@ -28,14 +28,17 @@ def test_a_weak_or_copied_key_is_its_senders_alone(drill):
     d = drill.build(7)
     first = d.parties[0].advertise()
     d.server.on_advertise(first)
-    copied = decode(d.run, first, Advertise).key
-    for key in (bytes(32), b"\x01" + bytes(31), copied):
+    copied, own = decode(d.run, first, Advertise).key, d.parties[4].advertise()
+    key = decode(d.run, own, Advertise).key
+    lists = [bytes(32) + key[32:], b"\x01" + bytes(31) + key[32:], copied]
+    lists += [copied[:32] + key[32:], key[:32] + copied[32:]]  # one of the two is enough
+    for key in lists:
         with pytest.raises(RemoteProtocolError, match="a key of its own of party 3"):
             d.server.on_advertise(_advert(d, 3, key))
-    for i in (1, 2, 4, 5, 6):
+    d.server.on_advertise(own)
+    for i in (1, 2, 5, 6):
         d.server.on_advertise(d.parties[i].advertise())
-    for i, message in d.server.roster().items():
-        d.parties[i].on_roster(message)
+    drill.rostered(d)
     del d.parties[3]
     assert np.array_equal(drill.finished(d), _rows(d))
 
@@ -72,8 +75,9 @@ def test_shares_for_rounds_that_nobody_asked_for_are_refused_and_block_nobody(dr
 
 def _shares(d, party, number):
     near = len(d.parties[party].state.near)
+    entry = 64 if d.run.unpaired(number) else 32
     message = Shares(
-        sender=party, round_number=number, commitments=bytes(64), table=bytes(16 + 32 * near),
+        sender=party, round_number=number, commitments=bytes(64), table=bytes(16 + entry * near),
         digests=bytes(32 * near), envelopes=bytes(80 * near),
     )  # fmt: skip
     return encode(d.run, message)
@@ -93,6 +97,7 @@ def test_a_dealer_whose_shares_are_worthless_is_convicted_and_the_next_round_is_
                 changed["envelopes"] = bytes(len(message.envelopes))
             shares = encode(d.run, Shares(**changed))
         d.server.on_shares(shares)
+    drill.delivered(d)
     plans = d.server.plan(1, dimension=6, context=d.context)
     for i, plan in plans.items():
         d.server.on_vector(d.parties[i].on_plan(plan, d.vectors[i], context=d.context))

@@ -48,8 +48,10 @@ def _masked():
         server.on_advertise(party.advertise())
     rosters, message = server.roster(), server.nonces()
     for i, party in enumerate(parties):
-        party.on_roster(rosters[i], message)
+        server.on_encapsulated(party.on_roster(rosters[i], message))
         server.on_shares(party.prepare(1))
+    for i, party in enumerate(parties):
+        party.on_ciphertexts(server.ciphertexts(i))
     vectors = np.random.default_rng(0).integers(0, 2**32, (PARTIES, 4), dtype=np.uint32)
     plans = server.plan(1, dimension=4, context=CONTEXT)
     sent = {i: parties[i].on_plan(plan, vectors[i], context=CONTEXT) for i, plan in plans.items()}
@@ -112,7 +114,9 @@ def _open_arc(run, parties, vectors, sent, *, colluders):
     for i in arc:
         members = [parties[i].state.near[n] for n in parties[i].state.current.members]
         reveal = decode(run, parties[i].on_confirmations(everyone), Reveal)
-        total += np.frombuffer(sent[i][18:], dtype="<u4") - expand(reveal.seed, 4, total.dtype)
+        total += np.frombuffer(sent[i][18 : 18 + 16], dtype="<u4") - expand(
+            reveal.seed, 4, total.dtype
+        )
         at = 0
         for j in members:
             key = keys.get((j, i))

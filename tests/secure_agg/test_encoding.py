@@ -158,3 +158,20 @@ def test_a_thousand_vectors_of_120_are_encoded_in_well_under_a_millisecond():
         grid.encode(values)
         times.append(time.perf_counter() - start)
     assert min(times) < 2e-3  # 0.2 ms on a quiet core; the bound bears a loaded machine
+
+
+@pytest.mark.parametrize("ring_bits", [16, 32, 64])
+def test_fine_integers_without_further_bits_are_those_that_are_encoded(ring_bits):
+    grid = FixedPoint(scale_bits=9, ring_bits=ring_bits, bound=2.0)
+    values = np.random.default_rng(5).uniform(-2, 2, size=(3, 50_000))
+    assert np.array_equal(grid.wrapped(grid.fine(values, 0)), grid.encode(values))
+    assert np.array_equal(grid.fine(values, 7), np.rint(values * 2.0**16).astype(np.int64))
+
+
+def test_fine_integers_refuse_what_encoding_refuses():
+    grid = FixedPoint(scale_bits=9, ring_bits=16, bound=2.0)
+    for bad in (math.nan, math.inf, 2.1):
+        with pytest.raises(EncodingError, match="party 1, coordinate 2"):
+            grid.fine(np.array([[0.0] * 4, [0.0, 0.0, bad, 0.0]]), 3)
+    with pytest.raises(EncodingError, match="below 2\\^62"):
+        grid.fine(np.zeros((1, 1)), 53)

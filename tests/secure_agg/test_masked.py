@@ -14,6 +14,7 @@ from parley.secure_agg.ideal import IdealSum, simulated_parameters, with_simulat
 from parley.secure_agg.interface import (
     DropoutPolicy,
     DropStage,
+    KeyExchange,
     LocalProtocolError,
     TooFewSurvivors,
 )
@@ -57,6 +58,7 @@ def _cases(draw):
         "ring_bits": draw(st.sampled_from([16, 32, 64])),
         "dropouts": draw(st.sampled_from(list(DropoutPolicy))),
         "confirm_survivors": draw(st.booleans()),
+        "key_exchange": draw(st.sampled_from(list(KeyExchange))),
         "corrupt": 0,
         "dropped": 0,
     }

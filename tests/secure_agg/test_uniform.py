@@ -26,8 +26,9 @@ def _chi_square(samples, bits):
 LIMIT = BINS - 1 + 6 * (2 * (BINS - 1)) ** 0.5
 
 
-def _words(message, bits):
-    return np.frombuffer(bytes(message)[18:], dtype=f"<u{bits // 8}")
+def _words(message, bits, count):
+    """The masked words; behind them, in the first round, halves of masks."""
+    return np.frombuffer(bytes(message)[18:], dtype=f"<u{bits // 8}", count=count)
 
 
 @pytest.mark.parametrize("bits", [16, 32, 64])
@@ -42,7 +43,7 @@ def test_every_masked_vector_alone_is_uniform(drill, bits, dropouts):
     d.vectors[:] = 1  # the least uniform input there is
     plans = drill.planned(d)
     for i, plan in plans.items():
-        words = _words(d.parties[i].on_plan(plan, d.vectors[i], context=d.context), bits)
+        words = _words(d.parties[i].on_plan(plan, d.vectors[i], context=d.context), bits, 30_000)
         assert _chi_square(words, bits) < LIMIT
         low = (words & 63).astype(words.dtype) << (bits - 6)
         assert _chi_square(low.astype(words.dtype), bits) < LIMIT
@@ -76,7 +77,7 @@ def _coalition_view(drill, d, victim_input, other_input, number):
     }
     left = {}
     for i in (0, 1, 2, 3):
-        words = _words(messages[i], 16).copy()
+        words = _words(messages[i], 16, 40).copy()
         known = [keys[c, i] for c in colluders]  # honest parties have the lower index: they add
         add_masks(words, [], [reveals[i].seed, *known])
         left[i] = words
@@ -132,7 +133,7 @@ def test_a_party_that_dropped_stays_hidden_when_its_vector_arrives_late(drill):
         for i, message in d.server.confirmations().items():
             seen += d.parties[i].on_confirmations(message)
         assert all(key in seen for key in pair_keys)
-        words = _words(sent[3], 16).copy()
+        words = _words(sent[3], 16, 40).copy()
         near = d.parties[3].state.near
         add_masks(
             words,

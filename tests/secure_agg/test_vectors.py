@@ -1,5 +1,6 @@
 """The known answers in `tests/vectors/secure_agg`: another implementation could use them."""
 
+import hashlib
 import importlib.util
 import json
 from pathlib import Path
@@ -7,14 +8,27 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parley.secure_agg.edges import EdgeWork, mask_key, pair_salt
+from parley.secure_agg.edges import EdgeWork, mask_key
 from parley.secure_agg.encoding import EncodingError, FixedPoint
+from parley.secure_agg.hybrid import (
+    confirmation,
+    direction,
+    pair_base,
+    pair_chain,
+    place,
+    transcript,
+    under_pad,
+)
 from parley.secure_agg.interface import RemoteProtocolError
 from parley.secure_agg.masks import expand
 from parley.secure_agg.messages import (
     Advertise,
+    Ciphertexts,
+    Complaint,
     Confirm,
     Confirmations,
+    Encapsulated,
+    Evidence,
     Reveal,
     Roster,
     RoundStart,
@@ -25,14 +39,15 @@ from parley.secure_agg.messages import (
     encode,
 )
 from parley.secure_agg.parameters import RunParameters
-from parley.secure_agg.primitives import public_key
+from parley.secure_agg.primitives import agree, decapsulate, kem_public, public_key
 from parley.secure_agg.shamir import combine
 
 FOLDER = Path(__file__).parent.parent / "vectors" / "secure_agg"
 KINDS = {
     kind.__name__.lower(): kind
     for kind in (
-        Advertise, Roster, Shares, RoundStart, Vector, Survivors, Confirm, Confirmations, Reveal,
+        Advertise, Roster, Encapsulated, Ciphertexts, Complaint, Evidence, Shares, RoundStart,
+        Vector, Survivors, Confirm, Confirmations, Reveal,
     )
 }  # fmt: skip
 
@@ -91,8 +106,9 @@ def test_keys():
     one, other = (bytes.fromhex(k) for k in known["private"])
     publics = [public_key(one), public_key(other)]
     assert [p.hex() for p in publics] == known["public"]
-    salt = pair_salt(bytes.fromhex(known["fingerprint"]), *publics)
-    assert salt.hex() == known["salt"]
+    ends = (0, publics[0]), (1, publics[1])
+    salt = transcript(bytes.fromhex(known["fingerprint"]), bytes.fromhex(known["roster"]), *ends)
+    assert salt.hex() == known["transcript"]
     for private, peer in ((one, publics[1]), (other, publics[0])):
         (chain,) = EdgeWork().pair_secrets(private, [(peer, salt)])
         assert chain.hex() == known["chain_1"]
@@ -105,7 +121,62 @@ def test_keys():
         EdgeWork().pair_secrets(one, [(bytes.fromhex(known["bad"]["weak key"]), salt)])
 
 
-@pytest.mark.parametrize("name", ["run_robust.json", "run_optimistic.json"])
+def _rejected(seed, ciphertext):
+    return hashlib.shake_256(seed[32:] + ciphertext).digest(32)
+
+
+def test_the_secrets_of_a_hybrid_pair():
+    known = _load("hybrid.json")
+    private, seeds, publics, index = (
+        known["private_x25519"], known["seeds_ml_kem_768"], known["public"], known["index"],
+    )  # fmt: skip
+    private, seeds, publics = ([bytes.fromhex(x) for x in row] for row in (private, seeds, publics))
+    assert [public_key(x) + kem_public(s) for x, s in zip(private, seeds, strict=True)] == publics
+    ends = list(zip(index, publics, strict=True))
+    fingerprint, roster = (bytes.fromhex(known[name]) for name in ("fingerprint", "roster"))
+    for one, other in (ends, ends[::-1]):
+        assert transcript(fingerprint, roster, one, other).hex() == known["transcript"]
+    pair = bytes.fromhex(known["transcript"])
+    for mine, other in ((0, 1), (1, 0)):
+        assert agree(private[mine], [(publics[other][:32], pair)])[0].hex() == known["exchanged"]
+    made = {}
+    for sender, receiver, seed in ((*index, seeds[1]), (*index[::-1], seeds[0])):
+        way = known[f"{sender} to {receiver}"]
+        ciphertext = bytes.fromhex(way["ciphertext"])
+        (secret,) = decapsulate(seed, [ciphertext])
+        assert secret.hex() == way["secret"]
+        assert secret != _rejected(seed, ciphertext)  # it is a ciphertext for this key
+        where = place(pair, sender, receiver, ciphertext)
+        assert (where.hex(), confirmation(secret, where).hex()) == (way["place"], way["tag"])
+        made[sender] = direction(bytes.fromhex(known["exchanged"]), secret, where)
+        for name, value in made[sender]._asdict().items():
+            assert value.hex() == way[name]
+    low, high = made[index[0]], made[index[1]]
+    assert pair_base(low.half, high.half).hex() == known["base_1"]
+    assert pair_chain(low.root, high.root).hex() == known["chain_2"]
+    assert under_pad(high.half, low.pad).hex() == known["half of 8 as it is sent"]
+    assert under_pad(bytes.fromhex(known["half of 8 as it is sent"]), low.pad) == high.half
+
+
+def test_what_is_no_ciphertext_for_a_key_gives_another_secret_or_none():
+    known = _load("hybrid.json")
+    seed = bytes.fromhex(known["seeds_ml_kem_768"][1])
+    for why, bad in known["bad"].items():
+        ciphertext = bytes.fromhex(bad["ciphertext"])
+        if "secret" not in bad:
+            with pytest.raises(ValueError, match="ciphertext"):
+                decapsulate(seed, [ciphertext])
+            continue
+        (secret,) = decapsulate(seed, [ciphertext])
+        assert secret.hex() == bad["secret"], why
+        assert secret == _rejected(seed, ciphertext)
+        assert secret.hex() != known["3 to 8"]["secret"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["run_robust.json", "run_hybrid.json", "run_optimistic.json", "run_optimistic_hybrid.json"],
+)
 def test_every_message_of_a_known_run_decodes_and_encodes(name):
     known = _load(name)
     run = RunParameters.from_bytes(bytes.fromhex(known["parameters"]))

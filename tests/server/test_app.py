@@ -255,14 +255,15 @@ def test_what_ended_the_run_is_left_for_the_launcher(monkeypatch, tmp_path):
     def coordinate(*_, **__):
         raise JobError("Expected more.")
 
-    monkeypatch.setattr("parley.server.app.coordinate", coordinate)
+    monkeypatch.setattr("parley.server.conducting.coordinate", coordinate)
     monkeypatch.setattr(
         "parley.server.app.load_deployment", lambda _path: SimpleNamespace(parties=())
     )
     with pytest.raises(JobError):
         serve(FakeGrid([], echo), run_context(load_job()))
     said = json.loads((run / "error.json").read_text())
-    assert (said["error"], said["message"]) == ("parley.server.jobs.job.JobError", "Expected more.")
+    assert said["error"] == "parley.server.jobs.section.JobError"
+    assert said["message"] == "Expected more."
 
 
 def test_a_run_that_flower_starts_again_goes_on_in_its_folder(monkeypatch, tmp_path):
@@ -280,7 +281,7 @@ def test_a_run_that_flower_starts_again_goes_on_in_its_folder(monkeypatch, tmp_p
         calls.append((folder.path, resume))
         folder.commission()
 
-    monkeypatch.setattr("parley.server.app.coordinate", coordinate)
+    monkeypatch.setattr("parley.server.conducting.coordinate", coordinate)
     for _ in range(2):
         serve(FakeGrid([], echo), run_context(load_job(), **{"run-folder": "a"}))
     assert [resume for _, resume in calls] == [False, True]

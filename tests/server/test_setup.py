@@ -1,6 +1,8 @@
 """Set-up over the wire on a graph that is not complete, and answers in another's name."""
 
 import json
+import shutil
+from dataclasses import replace
 
 import pytest
 
@@ -38,8 +40,8 @@ def roster_of(deployment):
 
 
 class Setting:
-    def __init__(self, root, *, lost=(), tamper=None):
-        self.job, self.root = load_job(overrides=list(JOB)), root
+    def __init__(self, root, *, lost=(), tamper=None, overrides=()):
+        self.job, self.root = load_job(overrides=[*JOB, *overrides]), root
         self.deployment = prepare_parties(self.job, root / "parties")
         self.homes = party_folders(root / "parties", 12)
         self.asked, self.lost, self.tamper = {}, set(lost), tamper
@@ -52,8 +54,8 @@ class Setting:
     def online(self):
         return self.inner.online()
 
-    def exchange(self, requests, *, timeout_s):
-        replies = dict(self.inner.exchange(requests, timeout_s=timeout_s))
+    def exchange(self, requests, *, timeout_s, largest):
+        replies = dict(self.inner.exchange(requests, timeout_s=timeout_s, largest=largest))
         kind = decode_frame(next(iter(requests.values()))).kind
         yield from (self.tamper(kind, replies) if self.tamper else replies).items()
 
@@ -125,10 +127,46 @@ def test_a_default_party_declines_a_run_that_assumes_no_colluders(tmp_path):
     setting = Setting(tmp_path)
     for home in setting.homes:
         path = home / "party.toml"
-        consent = load_consent(path).model_copy(update={"corrupt": None})
+        consent = load_consent(path).model_copy(update={"colluders_at_least": None})
         path.write_text(render_consent(consent))
-    assert Consent().corrupt is None
+    assert Consent().colluders_at_least is None
     with pytest.raises(TooFewSurvivors):
         setting.run()
     log = (setting.homes[0] / "party.log").read_text()
     assert "Expected corrupt >= 1, got 0." in log
+
+
+def _with_false_ciphertext(kind, replies):
+    """Party 3 encapsulates something else to party 0: one bit of the first of its ciphertexts."""
+    if kind == "roster":
+        frame = decode_frame(replies[3])
+        false = bytearray(frame.blobs[0])
+        false[18] ^= 1
+        replies[3] = encode_frame(replace(frame, blobs=(bytes(false), *frame.blobs[1:])))
+    return replies
+
+
+def test_a_false_ciphertext_is_proved_and_its_sender_takes_no_further_part(tmp_path):
+    setting = Setting(tmp_path, tamper=_with_false_ciphertext)
+    summary = setting.run()
+    assert summary.status == "complete"
+    assert [setting.asked.get(("prove", i), 0) for i in range(12)] == [1, *[0] * 11]
+    lines = (setting.root / "run" / "rounds.jsonl").read_text().splitlines()
+    parties = [json.loads(line)["parties"] for line in lines]
+    assert [each["summed"] for each in parties] == [11, 10]  # without the accuser; without both
+    assert json.loads(lines[1])["reasons"]["protocol"] >= 1
+
+
+def test_a_default_party_declines_a_run_of_x25519_alone_with_both_names(tmp_path):
+    setting = Setting(tmp_path, overrides=("secure-aggregation.key-exchange=x25519",))
+    assert setting.run().status == "complete"  # these parties were made for that job
+    for home in setting.homes:
+        path = home / "party.toml"
+        path.write_text(path.read_text().replace('key-exchange = "x25519"', ""))
+    assert Consent().key_exchange == "hybrid"
+    shutil.rmtree(setting.root / "run")
+    with pytest.raises(TooFewSurvivors):
+        setting.run()
+    log = (setting.homes[0] / "party.log").read_text()
+    said = "Expected key-exchange hybrid (x25519+ml-kem-768), got x25519 (x25519)."
+    assert said in log

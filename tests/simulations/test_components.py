@@ -151,15 +151,19 @@ def test_a_resumed_run_tells_the_components_parties_and_bytes(tmp_path) -> None:
 
 
 def test_model_and_report_say_whom_the_components_noise_protects_from(tmp_path) -> None:
-    run(tmp_path / "r", "run.seed=none")
+    run(tmp_path / "r", "run.seed=none", "privacy.noise-point=server")
     with safe_open(tmp_path / "r" / "model.safetensors", framework="numpy") as model:
         statement = model.metadata()["parley.statement"]
-    assert "second moments (principal components), whose noise was added by the server" in statement
+    assert "one release of the parties' second moments before round 1" in statement
+    assert "added by a trusted server" in statement
+    assert "against whoever sees what the run released, if everyone else is honest" in statement
     page = render(tmp_path / "r")
     assert "the guarantee holds against the server too" in page
     assert "The principal components, released once before round 1, are the exception" in page
     run(tmp_path / "public", "model.pca=public")
     assert "are the exception" not in render(tmp_path / "public")
+    run(tmp_path / "shares", "run.seed=none")
+    assert "are the exception" not in render(tmp_path / "shares")
 
 
 def render(folder) -> str:

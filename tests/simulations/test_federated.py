@@ -12,6 +12,7 @@ from safetensors.numpy import load_file
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.calibration.calibration import CalibrationError
 from parley.privacy.ledger.ledger import BudgetExceeded, Ledger
+from parley.privacy.sampling.randomness import Randomness
 from parley.server.jobs.file import load_job
 from parley.server.jobs.job import JobError
 from parley.simulations.engine.fast import simulate
@@ -138,10 +139,11 @@ def test_a_party_refuses_beyond_its_own_budget() -> None:
         block=experiment.block,
         algorithm=algorithm,
         policy=PartyPolicy(budgets={Unit.RECORD: (0.6, 1e-5)}),
+        randomness=Randomness.from_entropy(),
     )
     state = algorithm.init()
     answered = 0
-    while not session.answer(plan, state).refused:
+    while not session.answer(plan.at_round(answered + 1), state).refused:
         answered += 1
         assert answered < 50
     assert answered >= 1
@@ -251,7 +253,10 @@ def test_own_models_run_by_file_and_a_missing_one_is_refused(tmp_path) -> None:
         ),
         (ADD_OR_REMOVE, "parties.min-records, a public number"),
         (["model.kind=logistic"], "model.kind"),
-        (["algorithm.kind=gradient-perturbation", "model.kind=logistic"], "fedavg"),
+        (
+            ["algorithm.kind=gradient-perturbation", "model.kind=logistic"],
+            "needs model.kind = 'mlp' or 'pca-mlp'",
+        ),
     ],
 )
 def test_keys_that_contradict_or_do_nothing_are_refused(overrides, message) -> None:

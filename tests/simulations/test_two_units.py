@@ -14,6 +14,7 @@ from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.ledger.ledger import BudgetExceeded, Ledger, LedgerConflict
+from parley.privacy.sampling.randomness import Randomness
 from parley.privacy.sampling.stream import NoiseStream
 from parley.server.jobs.file import load_job, render_job
 from parley.server.jobs.job import JobError
@@ -71,14 +72,14 @@ def test_each_unit_spends_its_own_budget_and_says_so_everywhere(tmp_path) -> Non
         assert ledger.verify() == []
         records, parties = ledger.totals()
         assert (records.budget.name, records.budget.unit) == ("breast-cancer", "record")
-        assert (parties.budget.name, parties.budget.unit) == ("breast-cancer (party)", "party")
+        assert (parties.budget.name, parties.budget.unit) == ("breast-cancer", "party")
         assert (parties.budget.epsilon, parties.budget.delta) == (5.0, 1e-4)
         assert records.spent.epsilon(1e-5)[1] == summary.epsilon
         assert parties.spent.epsilon(1e-4)[1] == party.epsilon
         first, second = ledger.entries()[:2]
         assert first.entry.facts["bound"] == "inner: DP-SGD in the party"
         assert first.entry.facts["noise_point"] == "party"
-        assert second.entry.facts["noise_point"] == "server"
+        assert second.entry.facts["noise_point"] == "share"
         assert second.entry.facts["clip_norm"] == 1.0
         assert second.entry.facts["sensitivity"] == 2.0
         assert second.outcome == first.outcome
@@ -114,7 +115,7 @@ def test_records_are_charged_by_the_lower_of_the_two_bounds(tmp_path, relation) 
     facts = plan.facts(Unit.RECORD)
     assert facts["bound"].startswith("outer")
     assert (facts["unit"], facts["neighbouring"]) == ("record", relation)
-    assert (facts["noise_point"], facts["noise_law"]) == ("server", "gaussian")
+    assert (facts["noise_point"], facts["noise_law"]) == ("share", "gaussian")
     summary = run(tmp_path / "r", *cheap).summary
     bounds = summary.record_bounds
     assert bounds.charged == "outer"
@@ -141,7 +142,9 @@ def test_the_outer_bound_is_one_gaussian_of_all_rounds() -> None:
 
 def test_no_update_is_longer_than_the_clip_and_none_is_left_unclipped() -> None:
     _, experiment, algorithm, plan = planned("dp-sgd.party-clip-norm=0.01")
-    values = algorithm.local(algorithm.init(), experiment.block, plan).values
+    values = algorithm.local(
+        algorithm.init(), experiment.block, plan, Randomness.from_seed(1)
+    ).values
     norms = np.linalg.norm(values, axis=1)
     assert norms == pytest.approx([0.01] * 3, rel=1e-6)
     assert (norms <= 0.01).all()
@@ -152,10 +155,12 @@ def test_both_noises_have_their_scale_and_no_other() -> None:
     more = ["dp-sgd.sampling-rate=1", "dp-sgd.local-steps=1", "dp-sgd.learning-rate=0.01"]
     more += ["dp-sgd.momentum=0", "dp-sgd.noise-multiplier=5", "algorithm.rounds=1"]
     more += ["parties.count=40", "dp-sgd.party-clip-norm=0.1", "privacy.party-epsilon=40"]
+    more += ["privacy.noise-point=server"]
     sums, kept = [], []
     for seed in range(8):
-        _, experiment, algorithm, plan = planned(*more, f"run.seed={seed}")
-        values = algorithm.local(algorithm.init(), experiment.block, plan).values
+        _, experiment, algorithm, plan = planned(*more)
+        drawn = Randomness.from_seed(seed)
+        values = algorithm.local(algorithm.init(), experiment.block, plan, drawn).values
         assert (np.linalg.norm(values, axis=1) < 0.099).all()  # the clip to S does nothing here
         drawn = plan.draw(NoiseStream.from_seed(seed, "test")) / 2.0**plan.encoding.scale_bits
         kept.append(values)
@@ -267,7 +272,7 @@ def test_a_release_that_one_of_the_budgets_cannot_bear_is_charged_to_neither(tmp
     shared = [f"privacy.ledger={tmp_path / 'shared.sqlite'}", "algorithm.rounds=4"]
     shared += ["privacy.dataset-epsilon=9", "privacy.dataset-party-epsilon=6"]
     assert run(tmp_path / "a", *shared).summary.status == "complete"
-    with pytest.raises(BudgetExceeded, match=r"\(party\)' .* 1 of the 4 would fit"):
+    with pytest.raises(BudgetExceeded, match=r"\(unit party, .* 1 of the 4 would fit"):
         run(tmp_path / "b", *shared, "run.seed=2")
     assert not (tmp_path / "b").exists()
     with Ledger.open(tmp_path / "shared.sqlite", read_only=True) as ledger:
@@ -305,9 +310,10 @@ def test_a_party_accepts_two_budgets_only_where_its_owner_set_both() -> None:
             block=experiment.block,
             algorithm=algorithm,
             policy=PartyPolicy(budgets={Unit.RECORD: (50.0, 1e-5), **others}),
+            randomness=Randomness.from_entropy(),
         )
         state, count = algorithm.init(), 0
-        while not session.answer(plan, state).refused:
+        while not session.answer(plan.at_round(count + 1), state).refused:
             count += 1
         return count
 
@@ -331,7 +337,11 @@ def test_a_party_accepts_two_budgets_only_where_its_owner_set_both() -> None:
         (["model.kind=pca-mlp", "model.pca=private"], "model.pca = 'public'"),
         (["privacy.neighbouring=add-or-remove-one"], "parties.min-records, a public number"),
         (["dp-sgd.party-clip-norm=0"], "party-clip-norm"),
-        (["algorithm.kind=gradient-perturbation", "model.kind=logistic"], "fedavg"),
+        (
+            # The default hidden layers: a logistic model has none, which would be said first.
+            ["algorithm.kind=gradient-perturbation", "model.kind=logistic", "model.hidden=[1000]"],
+            "fedavg",
+        ),
     ],
 )
 def test_keys_that_contradict_two_units_are_refused(overrides, message) -> None:

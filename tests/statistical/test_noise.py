@@ -11,12 +11,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from parley.privacy.mechanisms.shares import (
-    discrete_gaussian_share,
-    discrete_laplace_share,
-    gaussian_share,
-    l2_laplace_share,
-)
+from parley.privacy.mechanisms.base import Mechanism
+from parley.privacy.mechanisms.gaussian import Gaussian
+from parley.privacy.mechanisms.laplace import L2Laplace, LaplaceL1
+from parley.privacy.mechanisms.shares import Shares
 from parley.privacy.sampling.negative_binomial import negative_binomial
 from parley.privacy.sampling.samplers import (
     discrete_gaussian,
@@ -193,38 +191,44 @@ def test_the_negative_binomial_has_its_law(scale: float, divisor: int) -> None:
     assert chi_square(sample, wrong.pmf) < REJECT
 
 
-@pytest.mark.parametrize("survivors", [1, 4, 25])
-def test_discrete_laplace_shares_sum_to_discrete_laplace(survivors: int) -> None:
-    size, scale = 20_000, 3.0
-    total = sum(
-        discrete_laplace_share(scale, size, survivors, NoiseStream.from_seed(29, party))
-        for party in range(survivors)
-    )
-    assert chi_square(total, lambda x: discrete_laplace_pmf(x, scale)) > ACCEPT
-    assert chi_square(total, lambda x: discrete_laplace_pmf(x, scale * 2 / 3)) < REJECT
-    assert chi_square(total, lambda x: discrete_laplace_pmf(x, scale * 3 / 2)) < REJECT
+@pytest.mark.parametrize("honest", [1, 4, 25])
+@pytest.mark.parametrize(
+    ("noise", "pmf"),
+    [
+        (LaplaceL1(sensitivity=3.0, epsilon=1.0, dimension=1), discrete_laplace_pmf),
+        (Gaussian(sensitivity=1.0, sigma=31.0, dimension=1), None),
+    ],
+    ids=lambda each: getattr(each, "law", None),
+)
+def test_shares_sum_to_their_law(noise: Mechanism, pmf: Pmf | None, honest: int) -> None:
+    size = 20_000
+    shares = Shares.of(noise, parties=honest, least=honest, colluders=0)
+    rows = np.zeros((honest, size), dtype=np.int64)
+    shares.add(noise, rows, [NoiseStream.from_seed(29, party) for party in range(honest)])
+    total, scale = rows.sum(axis=0), noise.scale
+    if pmf is None:  # further roundings: (k − 1)/12 of variance, little beside 31²
+        assert stats.kstest((total + dither(size)) / scale, stats.norm.cdf).pvalue > ACCEPT
+        assert stats.kstest(total / scale * 3 / 2, stats.norm.cdf).pvalue < REJECT
+        assert stats.kstest(total / scale * 2 / 3, stats.norm.cdf).pvalue < REJECT
+        return
+    assert chi_square(total, lambda x: pmf(x, scale)) > ACCEPT
+    assert chi_square(total, lambda x: pmf(x, scale * 2 / 3)) < REJECT
+    assert chi_square(total, lambda x: pmf(x, scale * 3 / 2)) < REJECT
 
 
-@pytest.mark.parametrize("survivors", [1, 4, 25])
-def test_gaussian_shares_sum_to_the_gaussian(survivors: int) -> None:
-    size, sigma = 20_000, 31.0
-    streams = [NoiseStream.from_seed(30, party) for party in range(survivors)]
-    total = sum(gaussian_share(sigma, size, survivors, stream) for stream in streams)
-    assert stats.kstest(total / sigma, stats.norm.cdf).pvalue > ACCEPT
-    assert stats.kstest(total / sigma * 3 / 2, stats.norm.cdf).pvalue < REJECT
-    exact = sum(discrete_gaussian_share(sigma, size, survivors, stream) for stream in streams)
-    # From σ² = 4 a share, the sum is the discrete Gaussian as far as any sample shows.
-    assert chi_square(exact, lambda x: discrete_gaussian_pmf(x, sigma)) > ACCEPT
-    assert chi_square(exact, lambda x: discrete_gaussian_pmf(x, sigma * 2 / 3)) < REJECT
+def dither(size: int) -> np.ndarray:
+    """Uniform on ±½: integers that a continuous law can be compared with."""
+    return np.random.default_rng(3).random(size) - 0.5
 
 
-@pytest.mark.parametrize(("dimension", "survivors"), [(1, 1), (2, 5), (5, 3), (10, 20)])
-def test_l2_laplace_shares_sum_to_l2_laplace(dimension: int, survivors: int) -> None:
-    scale, stream = 7.0, NoiseStream.from_seed(31, dimension)
-    sample = np.array(
-        [
-            sum(l2_laplace_share(scale, dimension, survivors, stream) for _ in range(survivors))
-            for _ in range(1_500)
-        ]
-    )
-    check_l2_laplace(sample, scale)
+@pytest.mark.parametrize(("dimension", "honest"), [(1, 1), (2, 5), (5, 3), (10, 8)])
+def test_l2_laplace_shares_sum_to_l2_laplace(dimension: int, honest: int) -> None:
+    noise = L2Laplace(sensitivity=2.0**30, epsilon=1.0, dimension=dimension)
+    shares = Shares.of(noise, parties=honest, least=honest, colluders=0)
+    stream, count = NoiseStream.from_seed(31, dimension), 600
+    sample = np.zeros((count, dimension), dtype=np.int64)
+    for at in range(count):
+        rows = np.zeros((honest, dimension), dtype=np.int64)
+        shares.add(noise, rows, [stream] * honest)
+        sample[at] = rows.sum(axis=0)
+    check_l2_laplace(sample.astype(float), noise.scale)

@@ -2,11 +2,15 @@
 
 They say what another implementation must give and what it must refuse; everything is hexadecimal.
 Files change only with the protocol's version: `tests/secure_agg/test_vectors.py` compares.
+
+Encapsulation takes no seed, so ciphertexts are read from the files that are there, and the secrets
+are decapsulated again; one that was made for a key which is no longer there is made anew.
 """
 
 # ruff: noqa: E402
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 from pathlib import Path
@@ -17,14 +21,32 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))
 
 from parley.secure_agg.beacon import commitment, commitments_digest, next_nonce
-from parley.secure_agg.edges import EdgeWork, mask_key, pair_salt
+from parley.secure_agg.edges import EdgeWork, mask_key
 from parley.secure_agg.encoding import FixedPoint
-from parley.secure_agg.interface import DropoutPolicy, DropStage
+from parley.secure_agg.hybrid import (
+    confirmation,
+    direction,
+    pair_base,
+    pair_chain,
+    place,
+    transcript,
+    under_pad,
+)
+from parley.secure_agg.interface import DropoutPolicy, DropStage, KeyExchange
 from parley.secure_agg.masks import expand
+from parley.secure_agg.messages import kem_items
 from parley.secure_agg.pairwise_party import Party
 from parley.secure_agg.pairwise_server import Server
 from parley.secure_agg.parameters import Policy, RunParameters
-from parley.secure_agg.primitives import expand_seed, public_key, signing_public
+from parley.secure_agg.primitives import (
+    agree,
+    decapsulate,
+    encapsulate,
+    expand_seed,
+    kem_public,
+    public_key,
+    signing_public,
+)
 from parley.secure_agg.shamir import split
 
 KEY = bytes(range(32))
@@ -72,37 +94,127 @@ def sharing() -> dict:
 
 def keys() -> dict:
     one, other, fingerprint = KEY, bytes(range(32, 64)), bytes(range(64, 96))
-    salt = pair_salt(fingerprint, public_key(one), public_key(other))
+    salt = transcript(fingerprint, KEY, (0, public_key(one)), (1, public_key(other)))
     (chain,) = EdgeWork().pair_secrets(one, [(public_key(other), salt)])
     following, base, envelope = EdgeWork().edge_keys(chain, 1)
     return {
         "private": [one.hex(), other.hex()],
         "public": [public_key(one).hex(), public_key(other).hex()],
-        "fingerprint": fingerprint.hex(), "salt": salt.hex(), "chain_1": chain.hex(),
-        "chain_2": following.hex(), "base_1": base.hex(), "envelope_1": envelope.hex(),
+        "fingerprint": fingerprint.hex(), "roster": KEY.hex(), "transcript": salt.hex(),
+        "chain_1": chain.hex(), "chain_2": following.hex(),
+        "base_1": base.hex(), "envelope_1": envelope.hex(),
         "plan_digest": KEY.hex(),
         "mask_key_1": mask_key(base, KEY).hex(), "bad": {"weak key": bytes(32).hex()},
     }  # fmt: skip
 
 
-def transcript(dropouts: DropoutPolicy, absent: tuple[int, ...]) -> dict:
-    """A whole run of five parties: every message, in order, and what the server learns."""
+def rejected(seed: bytes, ciphertext: bytes) -> bytes:
+    """What ML-KEM-768 gives for a ciphertext that was not made for this key (FIPS 203, Alg. 18)."""
+    return hashlib.shake_256(seed[32:] + ciphertext).digest(32)
+
+
+class Recorded(EdgeWork):
+    """Takes the ciphertexts of an earlier run, in order, as far as they are for these keys."""
+
+    def __init__(self, ciphertexts: list[bytes]) -> None:
+        self.left = list(ciphertexts)
+        self.seeds: dict[bytes, bytes] = {}
+
+    def encapsulate(self, public: bytes) -> tuple[bytes, bytes]:
+        if self.left:
+            ciphertext, seed = self.left.pop(0), self.seeds[public]
+            (secret,) = decapsulate(seed, [ciphertext])
+            if secret != rejected(seed, ciphertext):
+                return secret, ciphertext
+        return encapsulate(public)
+
+
+def _known(name: str) -> dict:
+    path = HERE / "secure_agg" / name
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def hybrid() -> dict:
+    """One pair's secrets from both directions, and what must not give them."""
+    fingerprint, seeds = bytes(range(64, 96)), [bytes(range(64)), bytes(range(100, 164))]
+    private = [KEY, bytes(range(32, 64))]
+    keys = [public_key(x) + kem_public(s) for x, s in zip(private, seeds, strict=True)]
+    pair = transcript(fingerprint, KEY, (3, keys[0]), (8, keys[1]))
+    (exchanged,) = agree(private[0], [(keys[1][:32], pair)])
+    known = _known("hybrid.json")
+    work = Recorded([bytes.fromhex(known[way]["ciphertext"]) for way in ("3 to 8", "8 to 3")]
+                    if known else [])  # fmt: skip
+    work.seeds = {key[32:]: seed for key, seed in zip(keys, seeds, strict=True)}
+    made, ways = {}, {}
+    for sender, receiver, key in ((3, 8, keys[1]), (8, 3, keys[0])):
+        secret, ciphertext = work.encapsulate(key[32:])
+        where = place(pair, sender, receiver, ciphertext)
+        made[sender] = direction(exchanged, secret, where)
+        ways[f"{sender} to {receiver}"] = {
+            "ciphertext": ciphertext.hex(), "secret": secret.hex(), "place": where.hex(),
+            "tag": confirmation(secret, where).hex(),
+            **{name: value.hex() for name, value in made[sender]._asdict().items()},
+        }  # fmt: skip
+    low, high = made[3], made[8]
+    ciphertext = bytes.fromhex(ways["3 to 8"]["ciphertext"])
+    flipped = bytes([ciphertext[0] ^ 1]) + ciphertext[1:]
+    return {
+        "private_x25519": [x.hex() for x in private], "seeds_ml_kem_768": [s.hex() for s in seeds],
+        "public": [key.hex() for key in keys], "index": [3, 8],
+        "fingerprint": fingerprint.hex(), "roster": KEY.hex(), "transcript": pair.hex(),
+        "exchanged": exchanged.hex(), **ways,
+        "base_1": pair_base(low.half, high.half).hex(),
+        "chain_2": pair_chain(low.root, high.root).hex(),
+        "half of 8 as it is sent": under_pad(high.half, low.pad).hex(),
+        "bad": {
+            "one bit of the ciphertext flipped": {
+                "ciphertext": flipped.hex(), "secret": rejected(seeds[1], flipped).hex(),
+            },
+            "for the other key": {
+                "ciphertext": ways["8 to 3"]["ciphertext"],
+                "secret": rejected(seeds[1], bytes.fromhex(ways["8 to 3"]["ciphertext"])).hex(),
+            },
+            "truncated": {"ciphertext": ciphertext[:-1].hex()},
+            "extended": {"ciphertext": ciphertext.hex() + "00"},
+        },
+    }  # fmt: skip
+
+
+def whole_run(
+    name: str,
+    dropouts: DropoutPolicy,
+    exchange: KeyExchange,
+    *,
+    count: int = 5,
+    absent: tuple[int, ...] = (),
+    silent: tuple[int, ...] = (),
+) -> dict:
+    """A whole run: every message, in order, and what the server learns.
+
+    Who is absent sends no vector; who is silent confirms and does not reveal.
+    """
     run = RunParameters.choose(
-        parties=5, min_survivors=3, run_id=b"known answers ru", corrupt=0, rounds=9,
-        dropouts=dropouts,
+        parties=count, min_survivors=3, run_id=b"known answers ru", corrupt=0, rounds=9,
+        dropouts=dropouts, key_exchange=exchange,
     )  # fmt: skip
     entropy = expand_seed(b"known answers")
-    private = [entropy(32) for _ in range(5)]
+    private = [entropy(32) for _ in range(count)]
+    earlier = [
+        bytes.fromhex(m["bytes"]) for m in _known(name).get("messages", ())
+        if m["kind"] == "encapsulated"
+    ]  # fmt: skip
+    work = Recorded([c for message in earlier for c, _ in kem_items(message[18:])])
     identities = tuple(signing_public(key) for key in private)
     policy = Policy(
-        identities=identities, min_survivors=3, corrupt=0, confirm_survivors=run.confirm_survivors
-    )
+        identities=identities, min_survivors=3, corrupt=0,
+        confirm_survivors=run.confirm_survivors, key_exchange=exchange,
+    )  # fmt: skip
     parties = [
-        Party(run=run, policy=policy, index=i, identity=private[i], entropy=entropy)
-        for i in range(5)
+        Party(run=run, policy=policy, index=i, identity=private[i], entropy=entropy, work=work)
+        for i in range(count)
     ]
     server = Server(run=run, identities=identities)
-    vectors = np.arange(20, dtype=np.uint32).reshape(5, 4)
+    vectors = np.arange(4 * count, dtype=np.uint32).reshape(count, 4)
     messages: list[dict] = []
 
     def log(kind: str, who: int, data: bytes) -> bytes:
@@ -111,13 +223,19 @@ def transcript(dropouts: DropoutPolicy, absent: tuple[int, ...]) -> dict:
 
     for i, party in enumerate(parties):
         server.on_advertise(log("advertise", i, party.advertise()))
+    work.seeds = {kem_public(p.state.kem_seed): p.state.kem_seed for p in parties if run.hybrid}
     for i, message in server.roster().items():
-        parties[i].on_roster(log("roster", i, message))
+        answer = parties[i].on_roster(log("roster", i, message))
+        if answer:
+            server.on_encapsulated(log("encapsulated", i, answer))
     if dropouts is DropoutPolicy.ROBUST:
         for i, party in enumerate(parties):
             server.on_shares(log("shares", i, party.prepare(1)))
     plans = server.plan(1, dimension=4, context=b"c" * 32)
     for i, plan in plans.items():
+        ciphertexts = server.ciphertexts(i)
+        if ciphertexts:
+            parties[i].on_ciphertexts(log("ciphertexts", i, ciphertexts))
         log("roundstart", i, plan)
         if i not in absent:
             masked = parties[i].on_plan(plan, vectors[i], context=b"c" * 32)
@@ -129,12 +247,18 @@ def transcript(dropouts: DropoutPolicy, absent: tuple[int, ...]) -> dict:
                 log("confirm", i, parties[i].on_survivors(log("survivors", i, listed)))
             )
         for i, message in server.confirmations().items():
+            if i in silent:
+                continue
             answer = parties[i].on_confirmations(log("confirmations", i, message))
             server.on_reveal(log("reveal", i, answer))
     survivors = server.survivors
     return {
         "parameters": run.to_bytes().hex(), "entropy_seed": b"known answers".hex(),
-        "dropped": {str(i): DropStage.BEFORE_VECTOR.value for i in absent},
+        "key_exchange": exchange.value,
+        "dropped": {
+            **{str(i): DropStage.BEFORE_VECTOR.value for i in absent},
+            **{str(i): DropStage.BEFORE_UNMASK.value for i in silent},
+        },
         "vectors": vectors.tolist(), "messages": messages, "survivors": list(survivors),
         "total": server.finish().tolist(),
     }  # fmt: skip
@@ -143,6 +267,9 @@ def transcript(dropouts: DropoutPolicy, absent: tuple[int, ...]) -> dict:
 def bad_messages(good: dict) -> list[dict]:
     """By failure class, made from the transcript's own messages."""
     by_kind = {m["kind"]: bytes.fromhex(m["bytes"]) for m in good["messages"]}
+    of_party_0 = by_kind["shares"][:1], by_kind["shares"][2:10] + bytes(8)
+    by_kind["complaint"] = of_party_0[0] + b"\x0d" + of_party_0[1] + b"\x80"
+    by_kind["evidence"] = of_party_0[0] + b"\x0e" + of_party_0[1] + bytes(64)
     rows = []
     for kind, data in by_kind.items():
         for why, bad in {
@@ -150,7 +277,7 @@ def bad_messages(good: dict) -> list[dict]:
             "header only in part": data[:17],
             "extended": data + b"\x00",
             "another version": b"\x01" + data[1:],
-            "another kind": data[:1] + bytes([data[1] % 9 + 1]) + data[2:],
+            "another kind": data[:1] + bytes([data[1] % 14 + 1]) + data[2:],
             "another run": data[:2] + bytes(8) + data[10:],
             "another kind of sender": data[:10] + b"\x00\x00\x00\x07" + data[14:],
             "empty": b"",
@@ -178,17 +305,26 @@ def graph() -> dict:
 
 def build() -> dict[str, object]:
     """Contents by file name."""
-    robust = transcript(DropoutPolicy.ROBUST, (3,))
+    robust, optimistic = DropoutPolicy.ROBUST, DropoutPolicy.OPTIMISTIC
+    classical = whole_run("run_robust.json", robust, KeyExchange.X25519, absent=(3,))
+    both = whole_run(
+        "run_hybrid.json", robust, KeyExchange.HYBRID, count=4, absent=(3,), silent=(1,)
+    )
     return {
         "encoding.json": encoding(),
         "masks.json": masks(),
         "shamir.json": sharing(),
         "keys.json": keys(),
+        "hybrid.json": hybrid(),
         "graph.json": graph(),
-        "run_robust.json": robust,
-        "run_optimistic.json": transcript(DropoutPolicy.OPTIMISTIC, ()),
+        "run_robust.json": classical,
+        "run_hybrid.json": both,
+        "run_optimistic.json": whole_run("run_optimistic.json", optimistic, KeyExchange.X25519),
+        "run_optimistic_hybrid.json": whole_run(
+            "run_optimistic_hybrid.json", optimistic, KeyExchange.HYBRID, count=3
+        ),
         "bad_messages.json": {
-            "parameters": robust["parameters"], "messages": bad_messages(robust),
+            "parameters": both["parameters"], "messages": bad_messages(both),
         },
     }  # fmt: skip
 

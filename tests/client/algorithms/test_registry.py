@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parley.client.algorithms.registry import describe_task, for_party, task_from
+from parley.client.algorithms.registry import describe_task, task_from
 from parley.client.contract.decoding import DecodingError
 from parley.client.contract.plan import ReleasePlan
 from parley.client.data.block import PartyBlock
 from parley.privacy.mechanisms.table import DiscreteGaussian, Gaussian
+from parley.privacy.sampling.randomness import Randomness
 from parley.server.jobs.file import load_job
 from parley.server.planning.release import Federation, algorithm_for, model_for, plan_release
 
@@ -41,6 +42,7 @@ LINEAR = [
         "algorithm.clip-norm=0.5",
         "privacy.noise=discrete-gaussian",
         "privacy.calibration=zcdp",
+        "privacy.noise-point=server",  # a law without shares
     ),
     ("algorithm.kind=output-perturbation", "algorithm.rounds=1"),
     (
@@ -110,21 +112,22 @@ def test_a_task_cannot_make_a_party_import_code():
 
 
 def test_parties_alone_draw_from_one_seed_what_is_their_own():
-    algorithm, plan = made(*NETWORKS[0], "run.seed=1")
+    algorithm, plan = made(*NETWORKS[0])
     rows = np.random.default_rng(0).normal(size=(95, 4)) / 10
     block = PartyBlock(
         features=rows, labels=np.arange(95) % 3, offsets=np.array([0, 95], dtype=np.int64)
     )
     state = algorithm.init()
     first, again, second = (
-        for_party(algorithm, index).local(state, block, plan).values for index in (0, 0, 1)
+        algorithm.local(state, block, plan, Randomness.from_seed(1, party=index)).values
+        for index in (0, 0, 1)
     )
     assert np.array_equal(first, again)
     assert not np.array_equal(first, second)
 
 
 def test_the_digest_binds_the_noise_law():
-    _, plan = made()
+    _, plan = made("privacy.noise-point=server")  # where both laws may be
     gaussian = plan.primary.mechanism
     assert isinstance(gaussian, Gaussian)
     discrete = DiscreteGaussian(

@@ -19,6 +19,7 @@ from parley.client.algorithms.second_moments import (
 from parley.client.data.block import PartyBlock
 from parley.client.models.linear import prepare_rows
 from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.sampling.randomness import Randomness
 
 
 def summed(rows, *, neighbouring=Neighbouring.REPLACE_ONE, bound=1e6):
@@ -28,7 +29,7 @@ def summed(rows, *, neighbouring=Neighbouring.REPLACE_ONE, bound=1e6):
         model=Triangle(features=rows.shape[1]), neighbouring=neighbouring, bound=bound
     )
     block = PartyBlock(features=rows, labels=np.zeros(len(rows)), offsets=np.array([0, len(rows)]))
-    return moments.local(moments.init(), block, None).values[0], moments
+    return moments.local(moments.init(), block, None, Randomness.from_entropy()).values[0], moments
 
 
 def of_sum(moments):

@@ -20,6 +20,7 @@ from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.client.party.consent import Consent, Declined, render_consent
 from parley.client.party.requests import _KEYS
 from parley.privacy.accounting.guarantee import Unit
+from parley.privacy.sampling.randomness import Randomness
 from parley.secure_agg.messages import Roster, RoundStart, decode, encode
 
 NETWORK = ("algorithm.kind=fedavg", "model.kind=mlp", "model.hidden=[3]", "dp-sgd.local-steps=2")
@@ -112,8 +113,9 @@ def test_no_field_of_an_agreement_is_left_out_of_what_keys_the_masks(wired, tmp_
 def test_whatever_a_request_can_say_is_bound_or_refused(wired, tmp_path, kind):
     _, agreed = joined(wired, tmp_path, kind)
     assert set(_KEYS["join"][0]) == set(agreed.head())
-    # The rest of a round's request: its plan, and shares of another round, which are no part of it.
-    assert _KEYS["round"] == (frozenset({"session", "plan", "prepare"}), 2)
+    # The rest of a round's request: its plan, shares of another round, which are no part of it, and
+    # ciphertexts, which key the masks themselves.
+    assert _KEYS["round"] == (frozenset({"session", "plan", "prepare"}), 3)
     head = json.loads(json.dumps(agreed.head()))
     told = {"components": agreed.components, "identities": agreed.identities}
     honest = Agreement.proposed(head, **told).binding()
@@ -155,6 +157,7 @@ def test_values_that_are_alike_have_encodings_that_are_not():
 
 
 # What decides a value; names of rounds, runs and sessions do not.
+NAMES_OF_PLAN = tuple(("plan", name) for name in ("run_id", "round_number", "step"))
 NAMES = {"run_id", "identities", "parameters", "present", "rounds", "serial"}
 
 
@@ -162,7 +165,11 @@ def test_the_content_of_two_rounds_is_the_same_whatever_they_are_called(wired, t
     _, agreed = joined(wired, tmp_path, "gradients")
     for path, value in leaves(agreed):
         one = changed(agreed, path, other(value))
-        named = path[0] in NAMES or path in (("plan", "run_id"), ("plan", "round_number"))
+        named = path[0] in NAMES or path in (
+            ("plan", "run_id"),
+            ("plan", "round_number"),
+            ("plan", "step"),
+        )
         if path[:2] == ("plan", "guarantees") and path[3] in ("unit", "charges"):
             with pytest.raises(ValueError, match="each charged once"):
                 one.content()  # A plan that contradicts itself has none.
@@ -188,7 +195,8 @@ def told(world, wired, *, otherwise, target=0, state=None):
     rosters = server.roster()
     for i, roster in rosters.items():
         reply = wired.ok(world.ask(i, "roster", [roster, b""], session=session, prepare=1))
-        server.on_shares(reply.blobs[0])
+        server.on_encapsulated(reply.blobs[0])
+        server.on_shares(reply.blobs[1])
     present = decode(run, rosters[0], Roster).present
     agreements = []
     for i, head in enumerate(heads):
@@ -203,7 +211,8 @@ def told(world, wired, *, otherwise, target=0, state=None):
         agreed = agreements[i]
         expected = replace(decode(run, message, RoundStart), context=agreed.binding())
         head = {"session": session, "plan": agreed.plan.to_json(), "prepare": None}
-        reply = world.ask(i, "round", [encode(run, expected), agreed.state], **head)
+        blobs = [encode(run, expected), agreed.state, server.ciphertexts(i)]
+        reply = world.ask(i, "round", blobs, **head)
         if reply.head["status"] != "ok":
             return reply.head["reason"]
         server.on_vector(reply.blobs[0])
@@ -229,6 +238,7 @@ def contributions(world, wired):
             block=block,
             algorithm=world.algorithm,
             policy=PartyPolicy(budgets={Unit.RECORD: (50, 1e-5)}),
+            randomness=Randomness.from_entropy(),
         )
         vectors.append(session.answer(world.plan.at_round(1), world.algorithm.init()).encoded[0])
     return vectors
@@ -237,7 +247,7 @@ def contributions(world, wired):
 def two_names(world):
     """The same records under two names, as an owner may serve them."""
     given = {"prepared": "rows.npz", "epsilon": 50.0, "delta": 1e-5}
-    text = {"lock-wait-s": 0.2, "corrupt": 0, "data": {"ward": given, "ward-2": given}}
+    text = {"lock-wait-s": 0.2, "colluders-at-least": 0, "data": {"ward": given, "ward-2": given}}
     for folder in world.folders:
         (folder / "party.toml").write_text(render_consent(Consent.model_validate(text)))
     world.services = [world.open(i) for i in range(world.count)]
@@ -352,6 +362,34 @@ def test_the_same_model_in_two_rounds_is_not_summed_with_two_lists(tmp_path, wir
     np.testing.assert_array_equal(
         summed(world, wired, session=session, serial=3, number=3, join=False), first
     )
+
+
+@pytest.mark.parametrize("what", ["another round", "another run"])
+def test_a_share_is_opened_in_one_list_only(tmp_path, wired, what):
+    """The difference of two sums would have the noise of one party's share alone."""
+    shared = ("privacy.noise-point=share",)
+    world = wired.World(tmp_path, overrides=shared, sizes=FIVE, reopen=False)
+    assert world.plan.shared is not None
+    first = summed(world, wired, session="0a" * 16)
+    if what == "another run":
+        world.run = "r-2"
+        world.propose(*shared)
+        again = {"session": "0b" * 16}
+    else:
+        again = {"session": "0a" * 16, "serial": 2, "number": 2, "join": False}
+    assert summed(world, wired, without={4}, **again) == ["other-survivors"] * 4
+    # With the list of before it is a release of its own, under shares of its own.
+    again |= {"session": "0a" * 16, "serial": 3, "number": 3, "join": False}
+    if what == "another round":
+        other = summed(world, wired, **again)
+        assert not np.array_equal(other, first)
+
+
+def test_a_repeated_attempt_gets_the_very_same_vector_with_its_share(tmp_path, wired):
+    world = wired.World(tmp_path, overrides=("privacy.noise-point=share",), sizes=FIVE)
+    first = summed(world, wired, session="0a" * 16)
+    again = summed(world, wired, session="0a" * 16, serial=2, number=1, join=False)
+    np.testing.assert_array_equal(again, first)
 
 
 OUTPUT = ("algorithm.kind=output-perturbation",)

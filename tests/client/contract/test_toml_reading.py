@@ -14,9 +14,10 @@ from parley.client.contract.toml_reading import parse_toml
 from parley.client.data.schema import SchemaError, load_schema
 from parley.client.party.consent import ConsentError, load_consent
 from parley.deploy.folders import DeployError, check_server
-from parley.report.record import ReportError, read_run
 from parley.server.jobs.file import load_job
 from parley.server.jobs.job import JobError
+from parley.server.records.reading import read_run
+from parley.server.records.run_folder import RunFolderError
 
 NESTED = {
     "arrays": "a = " + "[" * 3000,
@@ -49,7 +50,7 @@ READERS: list[tuple[Callable[[Path], Any], type[Exception]]] = [
     (load_consent, ConsentError),
     (load_deployment, RosterError),
     (of_server, DeployError),
-    (of_run, ReportError),
+    (of_run, RunFolderError),
 ]
 
 

@@ -37,13 +37,17 @@ def test_a_rendered_file_is_read_back_the_same_and_explains_every_key(tmp_path):
     assert len(keys) > 25
     assert all(lines[at - 1].startswith("# ") for at in keys)
     assert consent.own_models == {"wards.models:small": "wards.models:small"}
-    assert (consent.data["ward"].job_epsilon, consent.data["x.y"].job_epsilon) == (0.5, 1)
+    jobs = [
+        [t.epsilon_per_job for t in consent.data[name].totals.values()] for name in consent.data
+    ]
+    assert jobs == [[0.5], [1]]
 
 
 def test_the_defaults_are_those_of_a_real_party():
     consent = parse_consent("", source="party.toml")
     assert consent.confirm_survivors
     assert not consent.allow_seeded_noise
+    assert consent.seed is None
     assert "laplace-as-printed" not in consent.laws
     assert "as-printed" not in consent.calibrations
     assert not consent.own_models
@@ -58,6 +62,7 @@ def test_the_defaults_are_those_of_a_real_party():
         ("min-survivors = 0", "Expected min-survivors to be greater than or equal to 1, got 0."),
         ("laws = ['none']", "Expected laws.0 to be"),
         ("version = 2", "Expected version to be 1, got 2."),
+        ("seed = 3", "Expected allow-seeded-noise = true with a seed, got false."),
         ("x = [", "Expected TOML"),
         ("[data.a]\nepsilon = 1\ndelta = 0", "Expected either path or prepared"),
         ("[data.a]\nepsilon = 1\ndelta = 0\npath = 'a.csv'", "Expected a schema with path"),

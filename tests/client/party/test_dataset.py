@@ -127,7 +127,7 @@ def test_no_label_makes_a_party_refuse_a_model_that_a_server_named(tmp_path, cap
         model = (
             Network.build("mlp", features=4, classes=classes or 2, hidden=(2,))
             if loss is None
-            else LinearModel(kind=loss, features=4)
+            else LinearModel(loss=loss, features=4)
         )
 
     rows = np.full((len(ODD_LABELS), 4), 0.5)

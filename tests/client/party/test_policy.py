@@ -9,7 +9,9 @@ import pytest
 from parley.client.algorithms.registry import describe_task
 from parley.client.contract.protocol import WIRE_VERSION
 from parley.privacy.accounting.guarantee import Adversary, Neighbouring, NoisePoint, Unit
-from parley.privacy.mechanisms.table import LaplaceAsPrinted
+from parley.privacy.mechanisms.shares import Shares
+from parley.privacy.mechanisms.table import Gaussian, LaplaceAsPrinted
+from parley.privacy.sampling.randomness import Randomness
 from parley.secure_agg.interface import DropoutPolicy
 
 
@@ -32,6 +34,13 @@ def counting_world(tmp_path_factory, wired):
     return wired.World(tmp_path_factory.mktemp("parties"), overrides=overrides, reopen=False)
 
 
+@pytest.fixture(scope="module")
+def sampled_world(tmp_path_factory, wired):
+    overrides = ("algorithm.kind=distributed-dp-sgd", "model.kind=mlp", "model.hidden=[3]")
+    overrides += ("dp-sgd.local-steps=2", "dp-sgd.sampling-rate=0.5", "privacy.noise=gaussian")
+    return wired.World(tmp_path_factory.mktemp("parties"), overrides=overrides, reopen=False)
+
+
 def refused(world, wired, *, plan=None, task=None, **head):
     plan = world.plan if plan is None else plan
     head = {"plan": plan.to_json(), **({"task": task} if task else {}), **head}
@@ -40,9 +49,21 @@ def refused(world, wired, *, plan=None, task=None, **head):
     return wired.reason(reply)
 
 
-def test_the_honest_proposals_are_accepted(world, network_world, counting_world, wired):
-    for each in (world, network_world, counting_world):
+def test_the_honest_proposals_are_accepted(
+    world, network_world, counting_world, sampled_world, wired
+):
+    for each in (world, network_world, counting_world, sampled_world):
         wired.ok(each.ask(0, "join", **each.join_head("01" * 16)))
+
+
+def in_shares(plan, **split):
+    """The plan with its noise in shares."""
+    own = plan.primary.mechanism
+    return plan.with_primary(
+        noise_point=NoisePoint.SHARE,
+        against=Adversary.COLLUDERS,
+        shares=Shares.of(own, **split),
+    )
 
 
 def mechanism(plan, **changes):
@@ -101,11 +122,19 @@ CLAIMS = {
         "mechanism",
     ),
     "noise inside the party": (
-        lambda p: p.with_primary(noise_point=NoisePoint.PARTY, against=Adversary.COALITION),
+        lambda p: p.with_primary(noise_point=NoisePoint.PARTY, against=Adversary.OTHERS),
         "mechanism",
     ),
-    "noise in shares": (
-        lambda p: p.with_primary(noise_point=NoisePoint.SHARE, against=Adversary.COALITION),
+    "noise in shares for more survivors than may be left": (
+        lambda p: in_shares(p, parties=3, least=3, colluders=0),
+        "mechanism",
+    ),
+    "noise in shares with other colluders than the run's": (
+        lambda p: in_shares(p, parties=3, least=2, colluders=1),
+        "mechanism",
+    ),
+    "noise in shares of another cohort": (
+        lambda p: in_shares(p, parties=4, least=2, colluders=0),
         "mechanism",
     ),
     "a calibration that is not accepted": (
@@ -182,7 +211,7 @@ def test_code_of_ones_own_runs_only_where_the_owner_lists_it(network_world, wire
         ("training", "per_example_method", "shortcut", "algorithm"),
         ("settings", "neighbouring", "add-or-remove-one", "neighbouring"),
         ("settings", "unit", "party", "unit"),
-        ("settings", "seed", 5, "seeded-noise"),
+        ("settings", "seed", 5, "protocol"),  # no server says what a party draws from
         ("settings", "update_bound", 1e9, "sensitivity"),
         ("network", "classes", 3, "model"),
     ],
@@ -323,7 +352,9 @@ def test_what_the_owner_does_not_disclose_or_serve(tmp_path, wired):
     assert refused(world, wired) == "cohort-too-small"
     world.consent({"min-degree": 3})
     assert refused(world, wired) == "protocol"
-    world.consent({"corrupt": None})  # of three parties one may be corrupt: the run assumes none
+    world.consent(
+        {"colluders-at-least": None}
+    )  # of three parties one may be corrupt: the run assumes none
     assert refused(world, wired) == "protocol"
     world.consent({}, epsilon=0.001)
     assert refused(world, wired) == "budget-exhausted"
@@ -349,10 +380,23 @@ def test_seeded_noise_is_for_who_says_so(tmp_path, wired):
     wired.ok(world.ask(0, "join", **world.join_head(plan=seeded.to_json())))
 
 
+@pytest.mark.parametrize(("seeded", "same"), [(True, True), (False, False)])
+def test_a_partys_seed_is_for_seeded_plans_alone(tmp_path, wired, monkeypatch, seeded, same):
+    drawn = []
+    monkeypatch.setattr(
+        Randomness, "check", lambda self, seeded: drawn.append((self.seed, self.party, seeded))
+    )
+    world = wired.World(tmp_path, policy={"allow-seeded-noise": True, "seed": 9})
+    world.plan = replace(world.plan, seeded=seeded)
+    world.join()
+    world.vectors(1)
+    assert drawn == [(9 if same else None, party, seeded) for party in range(world.count)]
+
+
 def test_a_model_outside_the_ball_that_ridge_is_bounded_on_is_declined(tmp_path, wired):
     world = wired.World(tmp_path, overrides=("model.kind=ridge",))
     world.join(label="ridge")
-    radius = world.algorithm.model.kind.theta_radius
+    radius = world.algorithm.model.loss.theta_radius
     inside = np.full(5, radius / np.sqrt(5))
     answers = world.vectors(1, state=world.state(inside * 1.0000001))
     assert {wired.reason(a) for a in answers.values()} == {"sensitivity"}
@@ -392,19 +436,73 @@ def test_a_model_of_other_classes_than_the_labels_is_declined(tmp_path, wired):
 
 def test_an_optimum_less_certain_than_the_noise_allows_for_is_declined(tmp_path, wired):
     world = wired.World(tmp_path, overrides=("algorithm.kind=output-perturbation",))
-    looser = replace(world.plan, tolerance=world.plan.tolerance * 2)
+    looser = replace(world.plan, gradient_tolerance=world.plan.gradient_tolerance * 2)
     assert refused(world, wired, plan=looser) == "sensitivity"
-    tighter = replace(world.plan, tolerance=world.plan.tolerance * 1e-9)
+    tighter = replace(world.plan, gradient_tolerance=world.plan.gradient_tolerance * 1e-9)
     assert refused(world, wired, plan=tighter) == "sensitivity"
-    assert refused(world, wired, plan=replace(world.plan, tolerance=None)) == "algorithm"
+    assert refused(world, wired, plan=replace(world.plan, gradient_tolerance=None)) == "algorithm"
     assert refused(world, wired, plan=world.plan.with_primary(clip_norm=0.5)) == "sensitivity"
-    for key, value in {"tolerance": 1e-12, "lambda_": 1e-12}.items():
+    for key, value in {"relative_tolerance": 1e-12, "lambda_": 1e-12}.items():
         # Problems whose certificate depends on what the records are.
         hard = replace(world.algorithm, **{key: value})
-        plan = replace(world.plan, lambda_=hard.lambda_, tolerance=hard.tolerance * hard.lipschitz)
+        plan = replace(
+            world.plan,
+            lambda_=hard.lambda_,
+            gradient_tolerance=hard.relative_tolerance * hard.lipschitz,
+        )
         assert refused(world, wired, task=describe_task(hard), plan=plan) == "algorithm"
     ball = describe_task(world.algorithm)
     loss = {"kind": "ridge", "radius": 1.0, "label_bound": 1.0}
     ball = {**ball, "model": {**ball["model"], "loss": loss}}
     assert refused(world, wired, task=ball) == "algorithm"
     wired.ok(world.ask(0, "join", **world.join_head()))
+
+
+def test_a_party_that_takes_no_servers_noise_declines_it(tmp_path, wired):
+    world = wired.World(tmp_path, policy={"noise-points": ["share", "party"]}, reopen=False)
+    assert world.plan.primary.noise_point is NoisePoint.SERVER
+    assert wired.reason(world.ask(0, "join", **world.join_head())) == "mechanism"
+    world.propose("privacy.noise-point=share")
+    wired.ok(world.ask(0, "join", **world.join_head("0b" * 16)))
+
+
+def test_a_run_that_assumes_fewer_colluders_than_the_party_is_declined_with_its_shares(
+    tmp_path, wired
+):
+    world = wired.World(
+        tmp_path,
+        policy={"colluders-at-least": 1},
+        overrides=("privacy.noise-point=share",),
+        reopen=False,
+    )
+    assert world.plan.shared.shares.colluders == 0
+    assert wired.reason(world.ask(0, "join", **world.join_head())) == "protocol"
+
+
+def test_shares_are_no_reason_to_take_rounds_that_confirm_nothing(tmp_path, wired):
+    """Optimistic rounds are for servers that follow the protocol: the default policy's is none."""
+    world = wired.World(tmp_path, overrides=("privacy.noise-point=share",), reopen=False)
+    run = world.parameters(dropouts=DropoutPolicy.OPTIMISTIC, confirm_survivors=False)
+    head = world.join_head(parameters=run.to_bytes().hex())
+    assert wired.reason(world.ask(0, "join", **head)) == "protocol"
+
+
+SAMPLED = {
+    "amplification by batches that the task does not draw": {"sampling_rate": 0.01},
+    "fewer sums than the task makes": {"steps": 1},
+    "another relation of the noise": {"neighbouring": "add-or-remove-one"},
+    "a record's share of a sum that is shorter than C": {"sensitivity": 1.0},
+}
+
+
+@pytest.mark.parametrize("changes", SAMPLED.values(), ids=SAMPLED)
+def test_a_plan_that_charges_sampled_sums_for_less_is_declined(sampled_world, wired, changes):
+    lying = mechanism(sampled_world.plan, **changes)
+    assert refused(sampled_world, wired, plan=lying) in {"mechanism", "sensitivity"}
+    one = Gaussian(
+        sensitivity=sampled_world.plan.primary.mechanism.sensitivity,
+        dimension=sampled_world.plan.dimension,
+        sigma=sampled_world.plan.primary.mechanism.sigma,
+    )
+    once = sampled_world.plan.with_primary(mechanism=one)
+    assert refused(sampled_world, wired, plan=once) == "mechanism"

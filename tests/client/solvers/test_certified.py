@@ -46,19 +46,19 @@ def make(kind, sizes, features, seed=0):
     else:
         labels = np.where(rows @ truth + rng.normal(size=count) > 0, 1.0, -1.0)
     block = PartyBlock(features=rows, labels=labels, offsets=np.r_[0, np.cumsum(sizes)])
-    return LinearModel(kind=kind, features=features), block
+    return LinearModel(loss=kind, features=features), block
 
 
-def full_gradient(model, block, theta, lam):
-    return model.gradients(theta, block) + lam * theta
+def full_gradient(model, block, theta, lambda_):
+    return model.gradients(theta, block) + lambda_ * theta
 
 
-def objective(model, block, party, lam):
+def objective(model, block, party, lambda_):
     own = block.take([party])
 
     def function(theta):
         gradient, loss = model.gradients_and_loss(theta, own)
-        return loss[0] + lam / 2 * theta @ theta, gradient[0] + lam * theta
+        return loss[0] + lambda_ / 2 * theta @ theta, gradient[0] + lambda_ * theta
 
     return function
 
@@ -70,12 +70,12 @@ def test_optima_equal_scipys_at_high_precision(name, shape):
 
     records, features = shape
     model, block = make(KINDS[name], [records] * 3, features)
-    lam = 1e-3
-    result = local_optima(model, block, lam, 1e-10)
+    lambda_ = 1e-3
+    result = local_optima(model, block, lambda_, 1e-10)
     assert result.certified.all()
-    radius = model.kind.theta_radius
+    radius = model.loss.theta_radius
     for party in range(3):
-        function = objective(model, block, party, lam)
+        function = objective(model, block, party, lambda_)
         inside = (
             [NonlinearConstraint(lambda t: t @ t, 0, radius**2, jac=lambda t: 2 * t)]
             if name == "ridge-on-sphere"
@@ -144,8 +144,8 @@ def test_the_three_ways_to_a_direction_agree(name, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["logistic", "huber-svm", "softmax"])
-@pytest.mark.parametrize("lam", [1e-1, 1e-4, 1e-8])
-def test_hard_parties_are_certified_down_to_tiny_lambda(name, lam):
+@pytest.mark.parametrize("lambda_", [1e-1, 1e-4, 1e-8])
+def test_hard_parties_are_certified_down_to_tiny_lambda(name, lambda_):
     kind = KINDS[name]
     low, high = (0, 2) if name == "softmax" else (-1.0, 1.0)
     rng = np.random.default_rng(0)
@@ -162,9 +162,9 @@ def test_hard_parties_are_certified_down_to_tiny_lambda(name, lam):
         labels=np.concatenate([np.asarray(y) for _, y in parties]),
         offsets=np.r_[0, np.cumsum([len(x) for x, _ in parties])],
     )
-    model = LinearModel(kind=kind, features=11)
-    result = local_optima(model, block, lam, TOLERANCE)
-    gradient = full_gradient(model, block, result.theta, lam)
+    model = LinearModel(loss=kind, features=11)
+    result = local_optima(model, block, lambda_, TOLERANCE)
+    gradient = full_gradient(model, block, result.theta, lambda_)
     assert result.certified.all(), (result.gradient_norm, result.iterations)
     assert (np.linalg.norm(gradient, axis=1) <= TOLERANCE * 1.01).all()
     assert (result.theta[3] == 0).all()
@@ -190,13 +190,15 @@ HARD_ROWS = {
 @settings(max_examples=40, deadline=None)
 @given(
     kind=st.sampled_from([Logistic(), HuberSVM(width=SMALLEST_WIDTH), Softmax(classes=3)]),
-    lam=st.sampled_from([SMALLEST_LAMBDA, 1e-6, 1e-4]),
+    lambda_=st.sampled_from([SMALLEST_LAMBDA, 1e-6, 1e-4]),
     made=st.sampled_from(sorted(HARD_ROWS)),
     one_class=st.booleans(),
     size=st.sampled_from([(1, 2), (5, 40), (60, 8), (60, 90)]),
     seed=st.integers(0, 2**20),
 )
-def test_no_records_are_found_that_prevent_a_certificate(kind, lam, made, one_class, size, seed):
+def test_no_records_are_found_that_prevent_a_certificate(
+    kind, lambda_, made, one_class, size, seed
+):
     """Failing is seen and not covered by noise: it must not depend on a record."""
     rng = np.random.default_rng(seed)
     x = prepare_rows(rng.normal(size=size) * 5, intercept=False)
@@ -208,8 +210,8 @@ def test_no_records_are_found_that_prevent_a_certificate(kind, lam, made, one_cl
     block = PartyBlock(
         features=HARD_ROWS[made](rng, x), labels=labels, offsets=np.array([0, len(x)])
     )
-    model = LinearModel(kind=kind, features=size[1])
-    result = local_optima(model, block, lam, SMALLEST_CERTIFICATE * model.lipschitz)
+    model = LinearModel(loss=kind, features=size[1])
+    result = local_optima(model, block, lambda_, SMALLEST_CERTIFICATE * model.lipschitz)
     assert result.certified.all()
 
 
@@ -243,27 +245,27 @@ def test_float32_records_are_solved_in_float64():
     assert result.certified.all()
 
 
-@pytest.mark.parametrize(("lam", "tolerance"), [(0.0, 1e-8), (-1, 1e-8), (np.nan, 1), (1, 0)])
-def test_lambda_and_tolerance_must_be_positive(lam, tolerance):
+@pytest.mark.parametrize(("lambda_", "tolerance"), [(0.0, 1e-8), (-1, 1e-8), (np.nan, 1), (1, 0)])
+def test_lambda_and_tolerance_must_be_positive(lambda_, tolerance):
     model, block = make(Logistic(), [3], 2)
     with pytest.raises(ValueError, match="Expected"):
-        local_optima(model, block, lam, tolerance)
+        local_optima(model, block, lambda_, tolerance)
 
 
 @EACH
 def test_the_pooled_optimum_has_no_gradient_under_either_weighting(name):
     model, block = make(KINDS[name], [40, 10, 25], 7)
-    lam = 1e-3
+    lambda_ = 1e-3
     for weights, parties in ((None, [0, 1, 2]), (party_weights(block), None)):
-        result = optimum(model, block.features, block.labels, lam, weights=weights)
+        result = optimum(model, block.features, block.labels, lambda_, weights=weights)
         assert result.certified
         gradients, losses = model.gradients_and_loss(result.theta, block)
         share = block.sizes / block.sizes.sum() if parties else np.full(3, 1 / 3)
-        gradient = share @ gradients + lam * result.theta
+        gradient = share @ gradients + lambda_ * result.theta
         if name == "ridge-on-sphere":
             gradient -= (gradient @ result.theta) / 0.3**2 * result.theta
         assert np.linalg.norm(gradient) <= 1.01e-10
-        expected = share @ losses + lam / 2 * result.theta @ result.theta
+        expected = share @ losses + lambda_ / 2 * result.theta @ result.theta
         assert result.loss == pytest.approx(expected, rel=1e-12)
 
 

@@ -10,15 +10,13 @@ from typer.testing import CliRunner
 from parley.cli import app
 from parley.client.contract.roster import RosterError, load_deployment, render_deployment
 from parley.client.party.consent import ConsentError
-from parley.deploy.folders import (
-    DeployError,
+from parley.deploy.folders import DeployError, check_party, check_server
+from parley.deploy.making import (
     accept,
-    check_party,
-    check_server,
     make_deployment,
     make_own_keys,
     propose_keys,
-    renew_certificate,
+    renew_certificates,
     rotate_party,
 )
 from parley.deploy.pki import PkiError
@@ -27,7 +25,8 @@ from parley.deploy.pki import PkiError
 @pytest.fixture
 def folder(tmp_path):
     home = tmp_path / "consortium"
-    make_deployment(home, hosts=["fl.example.org"], parties=["north", "south", "east"], port=9192)
+    parties = ["north", "south", "east"]
+    make_deployment(home, hosts=["fl.example.org"], parties=parties, port=9192, flower=True)
     return home
 
 
@@ -59,7 +58,7 @@ def test_a_deployment_is_never_made_over_another(folder):
 
 def test_a_party_folder_of_another_deployment_is_refused(folder, tmp_path):
     other = tmp_path / "other"
-    make_deployment(other, hosts=["a"], parties=["north", "south"])
+    make_deployment(other, hosts=["a"], parties=["north", "south"], flower=True)
     shutil.copy(other / "server" / "deployment.toml", folder / "parties" / "north")
     with pytest.raises(DeployError, match="belongs to another deployment"):
         check_party(folder / "parties" / "north")
@@ -120,7 +119,7 @@ def test_an_address_that_the_certificate_lacks_is_refused_on_the_server(folder):
     path.write_text(render_deployment(moved))
     with pytest.raises(PkiError, match=r"for new\.example\.org"):
         check_server(folder)
-    renew_certificate(folder, hosts=["new.example.org"])
+    renew_certificates(folder, hosts=["new.example.org"])
     check_server(folder)
 
 

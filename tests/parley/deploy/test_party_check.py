@@ -14,19 +14,21 @@ from typer.testing import CliRunner
 
 from parley.cli import app
 from parley.client.contract.roster import load_deployment
-from parley.deploy.folders import DeployError, make_deployment, rotate_party
-from parley.deploy.gate import Gate
-from parley.deploy.hello import check_known, check_reachable
+from parley.deploy.flower.gate import Gate
+from parley.deploy.flower.hello import check_known
+from parley.deploy.folders import DeployError
+from parley.deploy.making import make_deployment, rotate_party
 from parley.deploy.party_check import check_items
 from parley.deploy.pki import PkiError
 from parley.deploy.processes import ProcessError, free_ports
+from parley.deploy.reaching import check_reachable
 from parley.server.jobs.file import load_job
 from parley.simulations.engine.local_parties import prepare_parties
 
 
 @pytest.fixture
 def folder(tmp_path):
-    make_deployment(tmp_path / "made", hosts=["127.0.0.1"], parties=["north", "south"])
+    make_deployment(tmp_path / "made", hosts=["127.0.0.1"], parties=["north", "south"], flower=True)
     return tmp_path / "made"
 
 
@@ -34,7 +36,7 @@ def folder(tmp_path):
 def tls_server(tmp_path):
     """A TLS server on 127.0.0.1 with a deployment's certificate; yields (address, deployment)."""
     home = tmp_path / "tls"
-    make_deployment(home, hosts=["127.0.0.1"], parties=["a", "b"])
+    make_deployment(home, hosts=["127.0.0.1"], parties=["a", "b"], flower=True)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(home / "server" / "server.pem", home / "server" / "server.key")
     with socket.create_server(("127.0.0.1", 0)) as listener:

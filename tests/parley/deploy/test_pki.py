@@ -5,13 +5,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from parley.deploy.node_keys import make_node_key
 from parley.deploy.pki import (
     PkiError,
     check_private,
     check_server_certificate,
     make_authority,
     make_identity,
-    make_node_key,
     make_server_certificate,
     write_private,
 )

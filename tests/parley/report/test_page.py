@@ -11,10 +11,12 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from parley.report.page import ReportError, write_report
+from parley.report.page import write_report
 from parley.report.plots import Palette
-from parley.report.words import number as written
 from parley.server.jobs.file import load_job
+from parley.server.records.reading import read_run
+from parley.server.records.run_folder import RunFolderError
+from parley.server.records.summary import GuaranteeSummary, RunSummary
 from parley.simulations.engine.fast import simulate
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -99,7 +101,10 @@ unit = "record"\nneighbouring = "replace-one"\n
                     "answered": parties - 2 * lost,
                     "declined": int(lost),
                     "dropped": int(lost),
+                    "summed": parties - 2 * lost,
                 },
+                "reasons": {},
+                "stages": 5,
                 "bytes_up": parties * 124,
                 "bytes_down": parties * 248,
                 "seconds": 0.0064,
@@ -116,6 +121,15 @@ unit = "record"\nneighbouring = "replace-one"\n
         )
     (folder / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     summary = {
+        "format": 1,
+        "run_dir": str(folder),
+        "ledger": "",
+        "ledger_head": None,
+        "reason": "",
+        "metric": "accuracy",
+        "weights": "uniform",
+        "dimension": 31,
+        "epsilon_by_conversion": {},
         "run_id": f"{folder.name}-0123456789abcdef",
         "created": "2026-02-11T09:41:07+00:00",
         "parley_version": "0.1.0",
@@ -135,6 +149,9 @@ unit = "record"\nneighbouring = "replace-one"\n
         "delta_budget": delta,
         "rho": 0.0401,
         "conversion": "pure" if one else "exact",
+        "accounts": [
+            {"adversary": "readers", "charged": True, "epsilon": epsilon, "delta": delta},
+        ],
         "unit": "record",
         "neighbouring": "replace-one",
         "calibration": "exact",
@@ -148,7 +165,10 @@ unit = "record"\nneighbouring = "replace-one"\n
             "seeded": True,
         },
         "secure_aggregation": {
-            "mode": "ideal",
+            "backend": "ideal",
+            "min_survivors": 4,
+            "bytes_up": parties * 124 * rounds,
+            "bytes_down": parties * 248 * rounds,
             "ring_bits": 32,
             "scale_bits": 20,
             "inflation": 2.43e-5,
@@ -304,20 +324,19 @@ def test_a_released_fraction_of_clipped_gradients_is_told_with_its_noise(tmp_pat
     told = summary["clipped_fraction"]
     assert "Fraction of clipped gradients by round Released, and charged" in text
     for value, spread in (("mean", "mean_deviation"), ("last", "deviation")):
-        noise = f"(standard deviation of the noise: {written(told[spread], 2)})"
-        assert f"{written(told[value])} {noise}" in text
+        noise = f"(standard deviation of the noise: {told[spread]:.2g})"
+        assert f"{told[value]:.3g} {noise}" in text
     assert "one number for all parties" in text
     assert "A share of 0.05 of every step's privacy" in text
-    of_sums = written(summary["dp_sgd"]["gradient_multiplier"], 4)
-    assert f"σ′ = {of_sums}" in text.replace("\xa0", " ")
-    assert "isn't told" not in text
+    assert f"gradients σ′{summary['dp_sgd']['gradient_multiplier']:.4g}" in text
+    assert "doesn't tell how many gradients" not in text
     (tmp_path / "run" / "summary.json").unlink()  # as an interrupted run is
-    assert f"{written(told['last'])} in the last one" in read(tmp_path / "run").text
+    assert f"{told['last']:.3g} in the last round" in read(tmp_path / "run").text
 
 
 def test_without_a_release_the_report_names_the_key_that_makes_it(tmp_path):
     _, text = dp_sgd_run(tmp_path / "run")
-    assert "isn't told: it would be a release too" in text
+    assert "The run doesn't tell how many gradients it clipped" in text
     assert "dp-sgd.clipped-fraction-share makes it" in text
     assert "Fraction of clipped" not in text
 
@@ -330,14 +349,31 @@ def test_a_run_of_one_round_has_bars_and_no_curves(tmp_path):
     assert "plus at most δ" not in page.text
 
 
-def test_an_interrupted_run_is_reported_from_its_rounds(tmp_path):
-    page = read(interrupted(tmp_path / "run", rounds=7))
-    assert "Interrupted after 7 of 7 rounds" in page.text
+def test_an_interrupted_run_is_reported_from_its_rounds_and_its_ledger(tmp_path):
+    folder = tmp_path / "run"
+    job = load_job(overrides=["algorithm.rounds=7", "run.seed=1"])
+    ended = simulate(job, out=folder).summary
+    (folder / "summary.json").unlink()
+    lines = (folder / "rounds.jsonl").read_text().splitlines()
+    (folder / "rounds.jsonl").write_text("\n".join(lines[:5]) + "\n")
+    page = read(folder)
+    assert "Interrupted after 5 of 7 rounds" in page.text
     assert "parley run --resume" in page.text
     assert "ledger may hold one charge more" in page.text
     assert "Rounded Gaussian noise" in page.text
     assert "Seeded noise protects nobody" in page.text
     assert "ε by round" in page.text
+    so_far = read_run(folder).summary
+    assert (so_far.status, so_far.rounds_done, so_far.rounds) == ("interrupted", 5, 7)
+    assert so_far.epsilon == json.loads(lines[4])["epsilon_charged"] < ended.epsilon
+    for name in ("law", "point", "seeded"):
+        assert getattr(so_far.noise, name) == getattr(ended.noise, name)
+    assert so_far.noise.scale == pytest.approx(ended.noise.scale)
+    assert so_far.noise.scale_of_sum == pytest.approx(ended.noise.scale_of_sum)
+    for name in ("unit", "neighbouring", "calibration", "run_id", "min_records", "weights"):
+        assert getattr(so_far, name) == getattr(ended, name)
+    assert so_far.secure_aggregation.scale_bits == ended.secure_aggregation.scale_bits
+    assert so_far.accounts[0].epsilon == so_far.epsilon
 
 
 def test_a_torn_last_line_is_left_out_and_said(tmp_path):
@@ -372,31 +408,82 @@ def test_losses_of_parties_are_shown_when_there_were_any(tmp_path):
     assert "Parties lost" not in read(make_run(tmp_path / "quiet")).text
 
 
-def test_names_cannot_inject_markup(tmp_path):
-    evil = '"><script>alert(1)</script><img src=x onerror=alert(1)>'
-    folder = make_run(
-        tmp_path / "<b>run",
-        data=evil,
-        model=evil,
-        algorithm=evil,
-        calibration=evil,
-        conversion=evil,
-        unit=evil,
-        neighbouring=evil,
-        status=evil,
-        created=evil,
-        parley_version=evil,
-        run_id=evil,
-        advice=[evil],
-        noise={"law": evil, "point": evil, "seeded": True},
-        secure_aggregation={"mode": evil, "masked_check": {evil: evil}},
-        job="# " + evil + "\n",
-    )
-    line = (folder / "rounds.jsonl").read_text().replace('"cks20"', json.dumps(evil))
-    (folder / "rounds.jsonl").write_text(line)
-    page = read(folder)
+EVIL = '"><script>alert(1)</script><img src=x onerror=alert(1)>{{ run }}{% raw %}<b>'
+
+
+def test_no_text_that_a_run_leaves_behind_becomes_markup(tmp_path):
+    """Names of data sets, columns, labels, laws, parties in a reason, notes: all of them."""
+    folder = make_run(tmp_path / "<b>run", job="# " + EVIL + "\n", reason=f"party {EVIL} failed")
+    path = folder / "summary.json"
+    known = RunSummary.parse(path.read_text(), path)
+    party = known.adding(unit=EVIL, neighbouring=EVIL).to_json()
+    facts = known.to_json() | {
+        "party_level": {key: party[key] for key in GUARANTEE},
+        "partition": {
+            "kind": "column",
+            "column": EVIL,
+            "labels": [EVIL, "1"],
+            "numeric": False,
+            "overall": [0.5, 0.5],
+            "skew": {"mean": 0.1, "largest": 0.2},
+            "quantiles": [0, 0.5, 1],
+            "commonest": [0.5, 0.5, 0.5, 0.5, 0.6],
+            "sizes": [91, 91, 91],
+            "counts": [[40, 51]] * 5,
+        },
+        "noise": facts_of(known.noise, law=EVIL),
+        "secure_aggregation": facts_of(known.secure_aggregation, backend=EVIL, masked_check=EVIL),
+        "accounts": [
+            {"adversary": EVIL, "charged": charged, "epsilon": 1.0, "delta": 1e-5}
+            for charged in (True, False)
+        ],
+    }
+    texts = {key for key, value in facts.items() if isinstance(value, str)}
+    facts |= dict.fromkeys(texts - {"metric", "run_dir"}, EVIL) | {"advice": [EVIL]}
+    path.write_text(json.dumps(facts))
+    lines = (folder / "rounds.jsonl").read_text().replace('"cks20"', json.dumps(EVIL))
+    (folder / "rounds.jsonl").write_text(lines + '{"round": 13, "par')
+    text = write_report(folder).read_text(encoding="utf-8")
+    page = Page(text)
     assert not {"script", "img", "b"} & set(page.tags)
     assert not [name for _, name, _ in page.attributes if name.startswith("on")]
+    assert text.count("&lt;script&gt;") > 20
+    assert "{{ run }}{% raw %}" in page.text  # data is never a template
+    assert "line 13" in page.all("header")[0]
+
+
+GUARANTEE = GuaranteeSummary.model_fields.keys() - {"clip_norm"}
+
+
+def facts_of(part, **changes):
+    return part.adding(**changes).to_json()
+
+
+def test_a_name_that_a_template_does_not_know_is_an_error():
+    from jinja2 import UndefinedError
+
+    from parley.report.parts import environment
+
+    page = environment()
+    assert page.autoescape is True
+    with pytest.raises(UndefinedError, match="nobody"):
+        page.from_string("{{ nobody }}").render()
+    assert page.from_string("{{ name }}").render(name="<script>") == "&lt;script&gt;"
+    assert page.from_string("{{ name|prose }}").render(name="`<b>`") == "<code>&lt;b&gt;</code>"
+
+
+def test_several_accounts_of_one_guarantee_are_shown_side_by_side(tmp_path):
+    rows = [
+        {"adversary": "the server and 3 parties", "charged": True, "epsilon": 2.0, "delta": 1e-5},
+        {"adversary": "readers", "charged": False, "epsilon": 1.23401, "delta": 1e-5},
+    ]
+    page = read(make_run(tmp_path / "run", accounts=rows))
+    table = next(text for text in page.all("table") if text.startswith("Against whom"))
+    assert "per record; neighbours differ by replacing one record" in table
+    table = table.replace("\u00a0", " ")
+    assert "against the server and 3 parties ε = 2 at δ = 10⁻⁵ (charged)" in table
+    readers = "against whoever sees what the run released, if everyone else is honest"
+    assert f"{readers} ε = 1.235 at δ = 10⁻⁵" in table
 
 
 def test_a_password_in_the_job_is_not_shown(tmp_path):
@@ -415,12 +502,12 @@ def test_a_real_run_without_simulated_figures_has_no_marks(tmp_path):
     folder = make_run(tmp_path / "run", simulation_only=[], engine="flower", records_by_party=[])
     lines = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
     for line in lines:
-        del line["simulation_only"]
+        line["simulation_only"] = {}
     (folder / "rounds.jsonl").write_text("\n".join(map(json.dumps, lines)))
     summary = json.loads((folder / "summary.json").read_text())
     for name in list(summary):
         if "loss" in name or "accuracy" in name:
-            del summary[name]
+            summary[name] = None
     (folder / "summary.json").write_text(json.dumps(summary))
     page = read(folder)
     assert "simulation only" not in page.text
@@ -433,11 +520,9 @@ def test_a_real_run_without_simulated_figures_has_no_marks(tmp_path):
         (lambda f: (f / "job.toml").unlink(), "Expected job.toml"),
         (lambda f: (f / "job.toml").write_text("= ="), "Expected TOML"),
         (lambda f: (f / "job.toml").write_bytes(b"\xff\xfe"), "Expected to read"),
-        (lambda f: (f / "summary.json").write_text('{"loss": 1'), "Expected JSON"),
-        (lambda f: (f / "summary.json").write_text("[1]"), "Expected a JSON object"),
-        (lambda f: (f / "summary.json").write_text('{"epsilon": "2"}'), "epsilon to be a number"),
-        (lambda f: (f / "summary.json").write_text('{"noise": 3}'), "noise to be an object"),
-        (lambda f: (f / "summary.json").write_text('{"records_by_party": ["x"]}'), "numbers"),
+        (lambda f: (f / "summary.json").write_text('{"loss": 1'), "Expected RunSummary as JSON"),
+        (lambda f: (f / "summary.json").write_text("[1]"), "Expected RunSummary as JSON"),
+        (lambda f: (f / "summary.json").write_text('{"format": 1}'), "summary.json"),
         (lambda f: (f / "rounds.jsonl").write_text('nonsense\n{"round": 1}\n'), "line 1"),
         (lambda f: (f / "rounds.jsonl").write_text('{"round": "x"}\n{"round": 1}\n'), "line 1"),
     ],
@@ -445,20 +530,20 @@ def test_a_real_run_without_simulated_figures_has_no_marks(tmp_path):
 def test_a_folder_that_is_no_run_is_refused_with_the_file_named(tmp_path, break_it, message):
     folder = make_run(tmp_path / "run")
     break_it(folder)
-    with pytest.raises(ReportError, match=re.escape(message)):
+    with pytest.raises(RunFolderError, match=re.escape(message)):
         write_report(folder)
     assert not (folder / "report.html").exists()
 
 
 def test_no_folder_and_no_finished_round_are_refused(tmp_path):
-    with pytest.raises(ReportError, match="not a directory"):
+    with pytest.raises(RunFolderError, match="not a directory"):
         write_report(tmp_path / "nowhere")
     folder = interrupted(tmp_path / "run")
     (folder / "rounds.jsonl").write_text("")
-    with pytest.raises(ReportError, match="got neither"):
+    with pytest.raises(RunFolderError, match="got neither"):
         write_report(folder)
     (folder / "rounds.jsonl").unlink()
-    with pytest.raises(ReportError, match=re.escape("Expected rounds.jsonl")):
+    with pytest.raises(RunFolderError, match="got neither"):
         write_report(folder)
 
 
@@ -477,7 +562,7 @@ def test_a_report_is_replaced_whole_and_leaves_nothing_beside_it(tmp_path):
 def test_importing_the_report_loads_nothing_heavy():
     code = (
         "import sys, parley.report.page; "
-        "print(sorted({'altair', 'vl_convert', 'torch', 'polars', 'numpy'} & set(sys.modules)))"
+        "print(sorted({'altair', 'vl_convert', 'torch', 'polars'} & set(sys.modules)))"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
@@ -523,9 +608,18 @@ def test_two_guarantees_are_told_with_unit_and_relation_each(tmp_path):
                 "epsilon_budget": 4.5,
                 "delta_budget": 1e-4,
                 "rho": 0.4,
+                "epsilon_by_conversion": {"exact": 4.0},
                 "conversion": "exact",
+                "accounts": [],
                 "clip_norm": 0.5,
-                "noise": {"law": "gaussian", "scale": 0.6, "scale_of_sum": 3.0, "sensitivity": 0.3},
+                "noise": {
+                    "law": "gaussian",
+                    "scale": 0.6,
+                    "scale_of_sum": 3.0,
+                    "expected_norm": None,
+                    "sensitivity": 0.3,
+                    "point": "server",
+                },
             },
             record_bounds={
                 "charged": charged,
@@ -538,7 +632,7 @@ def test_two_guarantees_are_told_with_unit_and_relation_each(tmp_path):
         assert "per record; neighbours differ by replacing one record" in text
         assert "per party; neighbours differ by replacing one party" in text
         assert "ε = 4 at δ = 10⁻⁴" in text
-        assert ("lower of two that are proved" in text) == (charged == "outer")
+        assert ("the bound by the noise on the sum" in text) == (charged == "outer")
         if charged == "outer":
             assert "Per record: The noise is added where the sum is" in text
-            assert "a record's ε is 7" in text
+            assert "a record's ε is 7;" in text

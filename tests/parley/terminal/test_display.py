@@ -5,10 +5,28 @@ from dataclasses import replace
 import pytest
 
 from parley.planning import plan
-from parley.privacy.accounting.events import Approximate, Gaussian
+from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.events import Approximate, Gaussian, Pure
+from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.ledger.budget import DatasetBudget, DatasetTotals
+from parley.privacy.ledger.entry import Entry
+from parley.privacy.ledger.replay import EntryState, RecordedEntry
 from parley.server.jobs.file import load_job
 from parley.simulations.engine.fast import simulate
-from parley.terminal.display import print_ledger, print_outlook, print_result
+from parley.terminal.ledger import LedgerContent, print_ledger
+from parley.terminal.outlook import print_outlook
+from parley.terminal.result import print_result
+
+GAUSSIAN = {
+    "mechanism": "gradient-perturbation",
+    "neighbouring": "replace-one",
+    "norm": "L2",
+    "sensitivity": 1.0,
+    "accountant": "a",
+    "accountant_version": "1",
+    "noise_law": "gaussian",
+    "noise_parameter": 1.0,
+}
 
 
 def test_plan_and_run_tell_the_clipped_fraction_with_its_noise(tmp_path, capsys):
@@ -24,38 +42,66 @@ def test_plan_and_run_tell_the_clipped_fraction_with_its_noise(tmp_path, capsys)
         ]
     )
     outlook = plan(job)
-    steps = outlook["dp_sgd"]
-    larger = steps["gradient_multiplier"] / steps["noise_multiplier"]
+    steps = outlook.dp_sgd
+    larger = steps.gradient_multiplier / steps.noise_multiplier
     assert larger == pytest.approx(0.96**-0.5)
     print_outlook(outlook)
     assert "0.04 of every step's privacy for the fraction of" in capsys.readouterr().out
     result = simulate(job, out=tmp_path / "r")
     told = result.summary.clipped_fraction
-    assert told.deviation == pytest.approx(steps["clipped_fraction_deviation"])
+    assert told.deviation == pytest.approx(steps.clipped_fraction_deviation)
     print_result(result)
     shown = " ".join(capsys.readouterr().out.split())
-    assert f"in the last {told.last:.3f} (noise {told.deviation:.2g})" in shown
+    assert (
+        f"{told.last:.3g} (standard deviation of the noise: {told.deviation:.2g}) in the last round"
+        in shown
+    )
     # A deployment's server does not know what its parties came to; the noise is theirs too.
     served = result.summary.adding(dp_sgd=None)
     print_result(replace(result, summary=served))
-    assert "a step" in " ".join(capsys.readouterr().out.split())
+    assert "in every step" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_long_ledger_shows_its_last_entries_and_says_how_many_there_are(capsys) -> None:
-    entry = {
-        "run_id": "r",
-        "party": "server",
-        "index": 1,
-        "facts": {"unit": "record", "noise_law": "gaussian"},
-        "event": Approximate(event=Gaussian(mu=1.0), delta=1e-20).to_json(),
-    }
-    recorded = [
-        {"entry": {**entry, "index": index}, "state": "committed", "outcome": {"survivors": 3}}
+    entry = Entry(
+        run_id="r",
+        dataset="d",
+        party="server",
+        index=1,
+        event=Approximate(event=Gaussian(mu=1.0), delta=1e-20),
+        facts={"unit": "record", **GAUSSIAN},
+    )
+    recorded = tuple(
+        RecordedEntry(
+            reservation_id=index,
+            entry=replace(entry, index=index),
+            state=EntryState.COMMITTED,
+            reserved_at="",
+            outcome={"survivors": 3},
+        )
         for index in range(1, 1001)
-    ]
-    print_ledger({"datasets": [], "entries": recorded})
+    )
+    print_ledger(LedgerContent(datasets=(), entries=recorded))
     shown = capsys.readouterr().out
     assert "The last 200 of 1000 entries; --json shows all of them." in shown
     assert " 1000 " in shown
     assert " gaussian  0.5 " in shown
     assert " 800 " not in shown
+
+
+def test_a_budget_is_shown_with_what_is_left_rounded_down(capsys) -> None:
+    budget = DatasetBudget(
+        name="[/b] adult",  # a name is no markup
+        fingerprint="f",
+        unit=Unit.RECORD,
+        neighbouring=Neighbouring.REPLACE_ONE,
+        epsilon=1.0,
+        delta=0.0,
+    )
+    third = Composition.empty().add(Pure(epsilon=1 / 3))
+    totals = DatasetTotals(budget=budget, spent=third, taken=third, holders={"r2": 4})
+    print_ledger(LedgerContent(datasets=(totals,), entries=()))
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "[/b] adult: 1 releases, spent ε = 0.3334 of ε = 1 at δ = 0, per record; " in shown
+    assert "neighbours differ by replacing one record; left ε = 0.6666" in shown
+    assert "r2 holds 4 releases to come" in shown

@@ -24,22 +24,22 @@ def test_gradient_sensitivity_is_2g_over_mn():
 
 
 def test_output_sensitivity_is_2g_over_mn_lambda():
-    plain = output_sensitivity(lipschitz=1.0, lam=0.01, **SHAPE)
+    plain = output_sensitivity(lipschitz=1.0, lambda_=0.01, **SHAPE)
     assert plain.average == 0.004
     assert plain.total == 0.4
     by_size = output_sensitivity(
-        lipschitz=1.0, lam=0.01, weights="size", total_records=80_000, **SHAPE
+        lipschitz=1.0, lambda_=0.01, weights="size", total_records=80_000, **SHAPE
     )
     assert by_size.average == 0.0025
     # Double regularisation, λ‖θ‖²: half the sensitivity.
-    assert output_sensitivity(lipschitz=1.0, lam=0.02, **SHAPE).total == 0.2
+    assert output_sensitivity(lipschitz=1.0, lambda_=0.02, **SHAPE).total == 0.2
 
 
 def test_solver_tolerance_is_paid():
-    kappa = output_sensitivity(lipschitz=1.0, lam=0.01, relative_tolerance=1e-3, **SHAPE)
+    kappa = output_sensitivity(lipschitz=1.0, lambda_=0.01, relative_tolerance=1e-3, **SHAPE)
     assert kappa.total == pytest.approx(0.4 * 1.001)
     tau = 1e-3 * 1.0 / 500
-    common = output_sensitivity(lipschitz=1.0, lam=0.01, tolerance=tau, **SHAPE)
+    common = output_sensitivity(lipschitz=1.0, lambda_=0.01, tolerance=tau, **SHAPE)
     assert common.total == pytest.approx(0.4 + 2 * tau / 0.01)
     assert common.average == pytest.approx(0.004 + 2 * tau / (100 * 0.01))
     assert common.total == pytest.approx(kappa.total)
@@ -48,37 +48,37 @@ def test_solver_tolerance_is_paid():
 def test_a_common_tolerance_weighs_most_in_the_largest_party():
     sizes = {"weights": "size", "total_records": 80_000, **SHAPE}
     weighted = output_sensitivity(
-        lipschitz=1.0, lam=0.01, tolerance=1e-6, max_records=1600, **sizes
+        lipschitz=1.0, lambda_=0.01, tolerance=1e-6, max_records=1600, **sizes
     )
     assert weighted.total == pytest.approx(0.25 + 2 * 2e-4)
     with pytest.raises(ValueError, match="Expected max_records ≥ N/m = 800"):
-        output_sensitivity(lipschitz=1.0, lam=0.01, tolerance=1e-6, **sizes)
+        output_sensitivity(lipschitz=1.0, lambda_=0.01, tolerance=1e-6, **sizes)
 
 
 def test_step_certificate_is_one_minus_the_contraction():
-    factor = step_certificate(lam=0.01, smoothness=0.25, learning_rate=1 / 0.26, steps=50)
+    factor = step_certificate(lambda_=0.01, smoothness=0.25, learning_rate=1 / 0.26, steps=50)
     assert factor == pytest.approx(1 - (1 - 0.01 / 0.26) ** 50, rel=1e-12)
-    assert step_certificate(lam=1.0, smoothness=0.0, learning_rate=1.0, steps=1) == 1.0
+    assert step_certificate(lambda_=1.0, smoothness=0.0, learning_rate=1.0, steps=1) == 1.0
     with pytest.raises(ValueError, match=r"Expected learning_rate ≤ 1/\(L_s \+ λ\) = 3.84615"):
-        step_certificate(lam=0.01, smoothness=0.25, learning_rate=4.0, steps=50)
+        step_certificate(lambda_=0.01, smoothness=0.25, learning_rate=4.0, steps=50)
 
 
 def test_step_certificate_bounds_real_gradient_descent():
     """One-dimensional logistic regression, one label flipped: the worst replacement."""
-    lam, records, steps = 0.05, 20, 30
-    rate = 1 / (0.25 + lam)
+    lambda_, records, steps = 0.05, 20, 30
+    rate = 1 / (0.25 + lambda_)
 
     def descend(labels: list[float]) -> float:
         theta = 0.0
         for _ in range(steps):
             slope = -sum(y / (1 + math.exp(y * theta)) for y in labels) / records
-            theta -= rate * (slope + lam * theta)
+            theta -= rate * (slope + lambda_ * theta)
         return theta
 
     labels = [1.0] * 10 + [-1.0] * 10
     moved = abs(descend(labels) - descend([-1.0, *labels[1:]]))
-    bound = output_sensitivity(lipschitz=1.0, lam=lam, parties=1, min_records=records).total
-    factor = step_certificate(lam=lam, smoothness=0.25, learning_rate=rate, steps=steps)
+    bound = output_sensitivity(lipschitz=1.0, lambda_=lambda_, parties=1, min_records=records).total
+    factor = step_certificate(lambda_=lambda_, smoothness=0.25, learning_rate=rate, steps=steps)
     assert 0 < moved <= bound * factor
 
 
@@ -86,16 +86,18 @@ def test_step_certificate_bounds_real_gradient_descent():
     parties=st.integers(1, 10_000),
     records=st.integers(1, 10_000),
     extra=st.integers(0, 10**6),
-    lam=st.floats(1e-6, 10.0),
+    lambda_=st.floats(1e-6, 10.0),
 )
-def test_weights_by_size_are_never_worse(parties, records, extra, lam):
+def test_weights_by_size_are_never_worse(parties, records, extra, lambda_):
     shape = {"parties": parties, "min_records": records, "lipschitz": 1.0}
     sized = {"weights": "size", "total_records": parties * records + extra}
     assert gradient_sensitivity(**shape, **sized).total <= gradient_sensitivity(**shape).total * (
         1 + 1e-15
     )
-    uniform = output_sensitivity(lam=lam, **shape)
-    assert output_sensitivity(lam=lam, **shape, **sized).average <= uniform.average * (1 + 1e-15)
+    uniform = output_sensitivity(lambda_=lambda_, **shape)
+    assert output_sensitivity(lambda_=lambda_, **shape, **sized).average <= uniform.average * (
+        1 + 1e-15
+    )
     assert uniform.average * parties == pytest.approx(uniform.total)
 
 
@@ -105,7 +107,7 @@ def test_weights_by_size_are_never_worse(parties, records, extra, lam):
         ({"parties": 0}, "integer parties ≥ 1, got 0"),
         ({"min_records": 0}, "integer min_records ≥ 1, got 0"),
         ({"lipschitz": 0.0}, "lipschitz > 0, got 0"),
-        ({"lam": -1.0}, "lam > 0, got -1"),
+        ({"lambda_": -1.0}, "lambda_ > 0, got -1"),
         ({"weights": "size"}, "total_records for weights by size, got none"),
         ({"weights": "size", "total_records": 49_999}, "= 50000, got 49999"),
         ({"weights": "equal"}, "weights uniform or size, got 'equal'"),
@@ -115,4 +117,4 @@ def test_weights_by_size_are_never_worse(parties, records, extra, lam):
 )
 def test_bad_shapes_are_refused(change, message):
     with pytest.raises(ValueError, match=message):
-        output_sensitivity(**({"lipschitz": 1.0, "lam": 0.01} | SHAPE | change))
+        output_sensitivity(**({"lipschitz": 1.0, "lambda_": 0.01} | SHAPE | change))

@@ -90,10 +90,10 @@ def test_a_release_is_charged_when_reserved_and_stays_charged_when_committed(
     reservation = ledger.reserve(an_entry())
     assert not reservation.resumed
     assert reservation.state is EntryState.RESERVED
-    assert reservation.spent == ledger.spent("adult") == Composition.empty().add(TENTH)
+    assert reservation.spent == ledger.spent("adult", Unit.RECORD) == Composition.empty().add(TENTH)
     ledger.commit(reservation.id, outcome={"survivors": 5})
-    assert ledger.spent("adult") == Composition.empty().add(TENTH)
-    assert ledger.remaining("adult").epsilon == pytest.approx(0.9)
+    assert ledger.spent("adult", Unit.RECORD) == Composition.empty().add(TENTH)
+    assert ledger.remaining("adult", Unit.RECORD).epsilon == pytest.approx(0.9)
     (held,) = ledger.entries()
     assert held.entry == an_entry()
     assert (held.state, held.outcome) == (EntryState.COMMITTED, {"survivors": 5})
@@ -146,7 +146,7 @@ def test_gaussian_rounds_are_composed_by_their_exact_curve(ledger: Ledger) -> No
     name, epsilon = reservation.spent.epsilon(1e-5)
     assert name == "exact"
     assert epsilon == pytest.approx(1.99309, abs=1e-5)  # 100 of μ = .05 are one of μ = .5
-    assert ledger.spent("kdd") == Composition.empty().add(GAUSSIAN, 100)
+    assert ledger.spent("kdd", Unit.RECORD) == Composition.empty().add(GAUSSIAN, 100)
 
 
 def test_runs_on_the_same_data_share_its_budget(ledger: Ledger) -> None:
@@ -173,7 +173,7 @@ def test_the_totals_outlive_the_process(ledger_url: str) -> None:
         first.register(ADULT)
         first.reserve(an_entry())
     with Ledger.open(ledger_url, create=False) as second:
-        assert second.spent("adult") == Composition.empty().add(TENTH)
+        assert second.spent("adult", Unit.RECORD) == Composition.empty().add(TENTH)
         assert second.entries()[0].entry == an_entry()
 
 
@@ -223,8 +223,8 @@ def test_a_budget_that_makes_no_sense_is_refused(change: dict[str, Any], message
 
 def test_an_unregistered_data_set_is_refused(ledger: Ledger) -> None:
     for step in (
-        ledger.spent,
-        ledger.remaining,
+        lambda name: ledger.spent(name, Unit.RECORD),
+        lambda name: ledger.remaining(name, Unit.RECORD),
         lambda name: ledger.reserve(an_entry(dataset=name)),
     ):
         with pytest.raises(LedgerConflict, match="registered data set, got 'nowhere'"):
@@ -262,6 +262,87 @@ def test_facts_are_checked_by_key_and_type(facts: dict[str, Any], message: str) 
         an_entry(facts=facts)
 
 
+SHARED: dict[str, Any] = {
+    "accounts": [
+        {"adversary": "server-and-colluders", "charged": True, "epsilon": 1.0, "delta": 1e-5},
+        {"adversary": "readers", "charged": False, "epsilon": 0.9, "delta": 1e-5},
+        {"adversary": "all-others", "charged": False, "epsilon": None, "delta": 1e-5},
+    ],
+    "honest_shares": 8,
+    "colluders": 1,
+    "min_survivors": 9,
+    "summed_shares": 9,
+    "share_parameter": 0.25,
+}
+
+
+def test_an_entry_holds_several_accounts_of_one_release(ledger: Ledger) -> None:
+    entry = an_entry(facts=FACTS | SHARED)
+    reserved = ledger.reserve(entry)
+    ledger.reserve(an_entry(2, facts=FACTS | {"accounts": []}))
+    assert Entry.from_json(entry.to_json()) == entry
+    assert ledger.entries()[0].entry == entry
+    another = [{**SHARED["accounts"][0], "epsilon": 0.5}, *SHARED["accounts"][1:]]
+    with pytest.raises(LedgerConflict, match="got another facts"):
+        ledger.reserve(an_entry(facts=FACTS | SHARED | {"accounts": another}))
+    assert ledger.reserve(entry).id == reserved.id
+    assert ledger.verify() == []
+
+
+@pytest.mark.parametrize(
+    "accounts",
+    [
+        {},
+        "none",
+        [None],
+        [{**SHARED["accounts"][0], "unit": "record"}],
+        [{k: v for k, v in SHARED["accounts"][0].items() if k != "delta"}],
+        [{**SHARED["accounts"][0], "adversary": "everybody"}],
+        [{**SHARED["accounts"][0], "adversary": ["server"]}],
+        [{**SHARED["accounts"][0], "charged": 1}],
+        [{**SHARED["accounts"][0], "epsilon": -1.0}],
+        [{**SHARED["accounts"][0], "epsilon": None}],
+        [{**SHARED["accounts"][0], "epsilon": "1"}],
+        [{**SHARED["accounts"][0], "delta": 1.0}],
+        [{**SHARED["accounts"][0], "delta": True}],
+        [SHARED["accounts"][0], SHARED["accounts"][0]],
+        [SHARED["accounts"][1]],
+        [*SHARED["accounts"], {**SHARED["accounts"][1], "epsilon": 0.8}],
+    ],
+)
+def test_accounts_that_are_none_are_refused(accounts: Any) -> None:
+    with pytest.raises(ValueError, match=r"Expected facts\.accounts to be a list"):
+        an_entry(facts=FACTS | {"accounts": accounts})
+
+
+def test_a_runs_entries_are_read_once_and_again_where_the_log_is_another(
+    ledger: Ledger, ledger_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from parley.privacy.ledger import replay
+
+    parsed, original = [0], replay.reserved_entry
+
+    def counted(*arguments: Any) -> Any:
+        parsed[0] += 1
+        return original(*arguments)
+
+    monkeypatch.setattr(replay, "reserved_entry", counted)
+    with Ledger.open(ledger_url) as other:  # another process, for all that matters
+        for index in range(1, 6):
+            held = (ledger, other)[index % 2].reserve(an_entry(index))
+            assert len(ledger.entries("run-1")) == index
+            ledger.commit(held.id, outcome={"survivors": index})
+            assert ledger.entries("run-1")[-1].outcome == {"survivors": index}
+        assert parsed[0] == 5
+        assert ledger.entries("run-1") == other.entries("run-1") == other.entries()
+        assert ledger.entries("run-2") == ()
+    with ledger._place.reading() as reader:
+        seen = reader.entries_of("run-1", None)
+        for head in (Head(records=3, hash="x"), Head(records=99, hash=seen.head.hash)):
+            of_another_log = replace(seen, head=head, entries={})
+            assert reader.entries_of("run-1", of_another_log) == seen
+
+
 def test_an_entry_survives_json_and_does_not_follow_its_callers_dictionary() -> None:
     facts = FACTS | {"step_certificate": {"steps": [1, 2]}}
     entry = an_entry(facts=facts)
@@ -283,7 +364,7 @@ def test_the_same_entry_again_is_the_same_reservation(ledger: Ledger) -> None:
     ledger.commit(first.id, outcome={})
     done = ledger.reserve(an_entry())
     assert (done.id, done.resumed, done.state) == (first.id, True, EntryState.COMMITTED)
-    assert ledger.spent("adult").releases == 1
+    assert ledger.spent("adult", Unit.RECORD).releases == 1
 
 
 def test_a_reserved_release_can_be_resumed_when_the_budget_is_gone(ledger: Ledger) -> None:
@@ -307,7 +388,7 @@ def test_another_entry_under_the_name_of_a_release_is_a_conflict(
     ledger.reserve(an_entry())
     with pytest.raises(LedgerConflict, match=f"got another {next(iter(change))}"):
         ledger.reserve(an_entry(**change))
-    assert ledger.spent("adult").releases == 1
+    assert ledger.spent("adult", Unit.RECORD).releases == 1
 
 
 def test_the_same_commit_again_changes_nothing_and_another_is_a_conflict(ledger: Ledger) -> None:
@@ -342,7 +423,7 @@ def test_a_voided_reservation_gives_its_charge_back_and_stays_on_record(ledger: 
     void = ledger.reserve(an_entry(2))
     ledger.void(void.id, "too few survivors")
     ledger.void(void.id, "too few survivors")
-    assert ledger.spent("adult").releases == 1
+    assert ledger.spent("adult", Unit.RECORD).releases == 1
     assert [held.state for held in ledger.entries()] == [EntryState.RESERVED, EntryState.VOIDED]
     assert ledger.entries()[1].reason == "too few survivors"
     with pytest.raises(LedgerConflict, match="it is voided"):
@@ -354,7 +435,7 @@ def test_a_voided_reservation_gives_its_charge_back_and_stays_on_record(ledger: 
     again = ledger.reserve(an_entry(2, party="other"))
     assert (again.resumed, again.id > void.id) == (False, True)
     ledger.commit(again.id, outcome={})
-    assert ledger.spent("adult").releases == 2
+    assert ledger.spent("adult", Unit.RECORD).releases == 2
     assert ledger.verify() == []
 
 
@@ -453,17 +534,17 @@ SWAP = [
         (["DELETE FROM parley_ledger_head"], "head record"),
         (
             [
-                "UPDATE parley_ledger_datasets "
+                "UPDATE parley_ledger_accounts "
                 "SET spent = replace(spent, '\"count\":3', '\"count\":1')"
             ],
             "ε = 0.3 as in the log, got ε = 0.1",
         ),
-        (["UPDATE parley_ledger_datasets SET spent = '{}'"], "can't be read"),
+        (["UPDATE parley_ledger_accounts SET spent = '{}'"], "can't be read"),
         (
-            ["UPDATE parley_ledger_datasets SET budget = replace(budget, '1.0', '9.0')"],
+            ["UPDATE parley_ledger_accounts SET budget = replace(budget, '1.0', '9.0')"],
             "Expected the budget",
         ),
-        (["DELETE FROM parley_ledger_datasets"], "in the table of data sets, it is missing"),
+        (["DELETE FROM parley_ledger_accounts"], "in the table of accounts, it is missing"),
         (["UPDATE parley_ledger_checkpoints SET data = 'xx'"], "checkpoint of run 'run-1'"),
         (["DELETE FROM parley_ledger_checkpoints"], "it is missing"),
     ],
@@ -492,7 +573,7 @@ def test_a_log_that_was_rewritten_from_its_end_is_found_by_an_older_head(
         ledger_url,
         f"UPDATE parley_ledger_head SET records = 5, hash = {hash_}",
         "DELETE FROM parley_ledger_records WHERE position = 6",
-        "UPDATE parley_ledger_datasets SET spent = replace(replace(replace(spent, "
+        "UPDATE parley_ledger_accounts SET spent = replace(replace(replace(spent, "
         "'3/10', '1/5'), '3/200', '1/100'), ':3', ':2')",
     )
     assert messages(ledger) == []  # sound in itself: only something kept elsewhere tells
@@ -531,7 +612,7 @@ def test_a_ledger_opened_to_read_refuses_changes(ledger: Ledger, ledger_url: str
     ledger.reserve(an_entry())
     with Ledger.open(ledger_url, read_only=True) as reader:
         assert reader.verify() == []
-        assert reader.spent("adult").releases == 1
+        assert reader.spent("adult", Unit.RECORD).releases == 1
         with pytest.raises(LedgerError, match="read-only"):
             reader.reserve(an_entry(2))
 
@@ -546,8 +627,8 @@ def test_where_there_is_no_ledger_none_is_made_unless_asked(
 
 
 def test_another_schema_version_is_refused(ledger: Ledger, ledger_url: str) -> None:
-    tamper(ledger_url, "UPDATE parley_ledger_head SET version = 3")
-    with pytest.raises(NotALedger, match=r"version 2 at .*, got parley-ledger version 3"):
+    tamper(ledger_url, "UPDATE parley_ledger_head SET version = 4")
+    with pytest.raises(NotALedger, match=r"version 3 at .*, got parley-ledger version 4"):
         Ledger.open(ledger_url)
 
 
@@ -695,12 +776,12 @@ def test_a_full_disk_spends_nothing_and_room_again_lets_the_run_go_on(small_disk
                 )
             assert "nothing is spent" in str(e.value)
         assert ledger.head() == head
-        assert ledger.spent("adult").releases == 1
+        assert ledger.spent("adult", Unit.RECORD).releases == 1
         ballast.unlink()
         ledger.commit_and_reserve(reservation.id, outcome={}, checkpoint=b"m", entry=an_entry(2))
         assert ledger.verify() == []
     with Ledger.open(path) as ledger:
-        assert ledger.spent("adult").releases == 2
+        assert ledger.spent("adult", Unit.RECORD).releases == 2
         assert ledger.verify() == []
 
 
@@ -811,7 +892,7 @@ class AgainstAModel(RuleBasedStateMachine):
     @invariant()
     def the_totals_are_the_models(self) -> None:
         for name in self.budgets:
-            assert self.ledger.spent(name) == self.spent(name)
+            assert self.ledger.spent(name, Unit.RECORD) == self.spent(name)
         held = [e for e in self.ledger.entries() if e.state is not EntryState.VOIDED]
         assert {(e.reservation_id, str(e.state)) for e in held} == {
             (reservation, state) for _, reservation, state in self.live.values()

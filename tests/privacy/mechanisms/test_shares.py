@@ -1,87 +1,422 @@
-"""Shares of noise: the published bounds, the right scale for each share, the refusals."""
+"""Shares of noise: the theorem by convolution, known answers, and the faults that it finds."""
 
 import math
+from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
+from scipy import stats
 
-from parley.privacy.mechanisms.shares import (
-    discrete_gaussian_share,
-    discrete_gaussian_sum_epsilon,
-    discrete_gaussian_sum_tau,
-    discrete_laplace_share,
-    gaussian_share,
-    l2_laplace_share,
-    skellam_rdp,
-)
+from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.events import Gaussian as GaussianEvent
+from parley.privacy.accounting.gaussian_curve import gaussian_delta
+from parley.privacy.mechanisms.gaussian import DiscreteGaussian, Gaussian
+from parley.privacy.mechanisms.laplace import L2Laplace, LaplaceL1
+from parley.privacy.mechanisms.shares import JITTER, LEAST_SHARE, Shares, tau
+from parley.privacy.sampling.gamma import Gamma
 from parley.privacy.sampling.stream import NoiseStream
 
-SHARES = [gaussian_share, l2_laplace_share, discrete_gaussian_share, discrete_laplace_share]
+REACH = 60
 
 
-def test_tau_of_a_hundred_unit_shares_is_the_published_one() -> None:
-    assert discrete_gaussian_sum_tau(100, 1.0) == pytest.approx(5.47789e-4, rel=1e-5)
+def masses(variance, x):
+    """P[round(x + N(0, v)) = n] for |n| ≤ 60, from whichever tail keeps its digits."""
+    n, s = np.arange(-REACH, REACH + 1), math.sqrt(variance)
+    low, high = (n - 0.5 - x) / s, (n + 0.5 - x) / s
+    right = stats.norm.sf(low) - stats.norm.sf(high)
+    return np.where(n > x, right, stats.norm.cdf(high) - stats.norm.cdf(low))
 
 
-def test_one_share_is_the_discrete_gaussian_itself() -> None:
-    assert discrete_gaussian_sum_tau(1, 4.0) == 0
-    epsilon = discrete_gaussian_sum_epsilon(
-        sensitivity=3.0, survivors=1, variance=9.0, dimension=50
+def of_sum(variances, xs):
+    """Masses of Σ round(x_j + N(0, v_j)), by convolution."""
+    total = np.ones(1)
+    for variance, x in zip(variances, xs, strict=True):
+        total = np.convolve(total, masses(variance, x))
+    return np.arange(-(total.size // 2), total.size // 2 + 1), total
+
+
+def reference(variance, shares, centre, n):
+    """P[round(N(centre, kv) + U_1 + … + U_{k−1}) = n], by Fourier inversion."""
+    t = np.linspace(0, min(60.0, 9.5 / math.sqrt(shares * variance)), 100_001)
+    weight = np.full_like(t, t[1])
+    weight[[0, -1]] /= 2
+    phi = np.exp(-shares * variance * t * t / 2) * np.sinc(t / 2 / math.pi) ** shares * weight
+    return np.array([(phi * np.cos(t * (each - centre))).sum() / math.pi for each in n])
+
+
+def delta_at_one(variances, *, moved=0):
+    """The largest δ(1) of the integer sum when one real input moves by 1, over 21 offsets."""
+    worst = 0.0
+    for x in np.linspace(0, 1, 21):
+        at = [float(x) if place == moved else 0.0 for place in range(len(variances))]
+        _, one = of_sum(variances, at)
+        at[moved] += 1
+        _, two = of_sum(variances, at)
+        for a, b in ((one, two), (two, one)):
+            worst = max(worst, float(np.maximum(a - math.e * b, 0).sum()))
+    return worst
+
+
+@pytest.mark.parametrize(
+    ("variance", "shares", "known"),
+    [
+        (1.0, 2, 1.034517e-4),
+        (1.0, 3, 1.07306e-4),
+        (4.0, 10, 1.431436e-17),
+        (2.0, 5, 5.358319e-9),
+        (16.0, 1000, 5.248006e-69),
+    ],
+)
+def test_tau_has_its_known_values(variance: float, shares: int, known: float) -> None:
+    assert tau(variance, shares) == pytest.approx(known, rel=1e-6)
+
+
+def test_tau_is_the_same_by_the_theta_function_and_bounded_for_a_million_shares() -> None:
+    theta = math.fsum(
+        -math.log1p(-2 * math.fsum(math.exp(-2 * math.pi**2 * 2 * j / (j + 1) * i * i)
+                                   for i in range(1, 9)))
+        for j in range(1, 400)
+    )  # fmt: skip
+    assert theta <= tau(2.0, 400) <= theta * (1 + 1e-2)
+    assert tau(16.0, 2**20) < 5.3e-69
+    assert tau(0.01, 3) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("variance", "xs", "n", "known"),
+    [
+        (0.25, (0, 0, 0), 3, 0.105783),
+        (0.49, (0, 0), 6, 0.0121733),
+        (0.49, (0, 0, 0, 0), 6, 0.00219259),
+        (1.0, (0, 0), 8, 6.70029e-5),
+        (1.0, (0.3, 0.45), -4, 4.70691e-5),
+    ],
+)
+def test_the_sum_differs_from_its_reference_by_the_known_ratio(variance, xs, n, known) -> None:
+    at, total = of_sum([variance] * len(xs), xs)
+    (wanted,) = reference(variance, len(xs), sum(xs), [n])
+    assert abs(math.log(total[at == n][0] / wanted)) == pytest.approx(known, rel=1e-4)
+
+
+def test_the_mass_of_zero_is_the_known_one() -> None:
+    at, total = of_sum([0.49] * 4, [0] * 4)
+    assert total[at == 0][0] == pytest.approx(0.2635395852, rel=1e-9)
+    assert reference(0.49, 4, 0, [0])[0] == pytest.approx(0.2632215342, rel=1e-9)
+
+
+@pytest.mark.parametrize("xs", [(0, 0, 0), (0.3, 0.45, -0.2), (0.5, 0.5, 0.5)])
+@pytest.mark.parametrize("scale", [0.5, 0.7, 1.0])
+def test_the_theorem_holds_at_every_mass_that_doubles_resolve(scale: float, xs) -> None:
+    variance = scale**2
+    at, total = of_sum([variance] * 3, xs)
+    seen = total > 1e-9
+    ratio = np.abs(np.log(total[seen] / reference(variance, 3, sum(xs), at[seen])))
+    bound = tau(variance, 3)
+    assert ratio.max() <= bound
+    # It is no empty promise: two thirds of the scale are told apart.
+    few = total > 1e-4
+    off = np.abs(np.log(total[few] / reference(variance * 4 / 9, 3, sum(xs), at[few])))
+    assert off.max() > bound
+
+
+@pytest.mark.parametrize(
+    ("scale", "shares", "known", "claimed"),
+    [
+        (0.2, 10, 0.790576, 0.352518),
+        (0.2, 100, 0.0828846, 0.00682959),
+        (0.5, 10, 0.0126130, 0.0244210),
+    ],
+)
+def test_without_a_floor_the_claim_is_false(scale, shares, known, claimed) -> None:
+    assert delta_at_one([scale**2] * shares) == pytest.approx(known, rel=1e-5)
+    curve = gaussian_delta(1 / (scale * math.sqrt(shares)), 1.0)
+    assert curve == pytest.approx(claimed, rel=1e-5)
+    assert (known > curve) == (scale < 0.5)
+
+
+def test_shares_below_four_ring_units_are_refused_with_the_grid_that_gives_them() -> None:
+    noise = Gaussian(sensitivity=1.0, sigma=3.99 * 3, dimension=2)
+    with pytest.raises(ValueError, match=r"at least 4 ring units, got 3\.99.* 2\^1 times as fine"):
+        Shares.of(noise, parties=10, least=10, colluders=1)
+    enough = replace(noise, sigma=LEAST_SHARE * 3)
+    assert Shares.of(enough, parties=10, least=10, colluders=1).scale == LEAST_SHARE
+    # The floor is on ring units: 2^6 fine units to one of them need 2^6 times as much.
+    with pytest.raises(ValueError, match=r"got 0\.0625: .* 2\^6 times as fine"):
+        Shares.of(enough, parties=10, least=10, colluders=1, fine_bits=6)
+
+
+EXACT_SIGMA = 0.5 * math.sqrt(8)
+"""Of 8 honest shares of half a unit each, where the faults below are computed exactly."""
+
+
+@pytest.mark.parametrize(
+    ("fault", "variances"),
+    [
+        ("k = t: the colluders' shares are counted", [0.25 * 8 / 10] * 8),
+        ("one share is missing", [0.25] * 7),
+        ("a share is scaled by two thirds", [0.25 * 4 / 9] * 8),
+        ("shares are divided by the survivors that were expected", [0.25 * 8 / 12] * 8),
+    ],
+)
+def test_a_planted_fault_has_less_noise_than_is_claimed(fault, variances) -> None:
+    """By exact masses: the honest sum is within its claim, each fault's is beyond it."""
+    del fault
+    distance = tau(0.25, 8)  # (ε + 2τ, δe^τ) of one coordinate
+    claimed = gaussian_delta(1 / EXACT_SIGMA, 1 - 2 * distance) * math.exp(distance)
+    honest = delta_at_one([0.25] * 8)
+    assert honest <= claimed
+    # What the fault releases costs more than what was asked for does.
+    assert delta_at_one(variances) > honest * 1.1
+
+
+def test_a_plan_with_a_smaller_share_than_its_law_claims_is_refused() -> None:
+    noise = Gaussian(sensitivity=1.0, sigma=1000.0, dimension=3)
+    shares = Shares.of(noise, parties=10, least=9, colluders=1)
+    assert shares.honest == 8
+    assert Fraction(shares.scale) ** 2 * 8 >= Fraction(1000) ** 2
+    assert Fraction(math.nextafter(shares.scale, 0)) ** 2 * 8 < Fraction(1000) ** 2 * (1 + 1e-12)
+    for fault in (
+        replace(shares, scale=math.nextafter(shares.scale, 0)),
+        replace(shares, scale=shares.scale * 2 / 3),
+        replace(shares, honest=7),
+    ):
+        with pytest.raises(ValueError, match=r"Expected shares of at least .* make up gaussian"):
+            fault.check(noise)
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"least": 3, "colluders": 3}, "fewer colluders than the 3 survivors"),
+        ({"least": 3, "colluders": 4}, "fewer colluders than the 3 survivors"),
+        ({"least": 11, "colluders": 1}, "k [+] c ≤ m"),
+        ({"colluders": -1}, "fewer colluders"),
+        ({"parties": 2**20 + 1}, "parties, got"),
+    ],
+)
+def test_bad_splits_are_refused(facts, said) -> None:
+    noise = Gaussian(sensitivity=1.0, sigma=1000.0, dimension=3)
+    with pytest.raises(ValueError, match=said):
+        Shares.of(noise, **{"parties": 10, "least": 9, "colluders": 1} | facts)
+
+
+def test_a_law_whose_shares_do_not_add_up_is_refused_with_what_to_choose() -> None:
+    noise = DiscreteGaussian(sensitivity=1.0, sigma=1000.0, dimension=3)
+    with pytest.raises(ValueError, match=r"split into shares, of gaussian, .*noise-point = 'serv"):
+        Shares.of(noise, parties=10, least=9, colluders=1)
+    exact = LaplaceL1(sensitivity=1.0, epsilon=0.1, dimension=3)
+    with pytest.raises(ValueError, match="not proved for it, got 3 bits"):
+        Shares.of(exact, parties=10, least=9, colluders=1, fine_bits=3)
+
+
+def test_rounding_after_the_noise_has_the_known_masses() -> None:
+    # Coarse cells of 16 fine units, moved by half of one: u = 37, s = 96.
+    noise = Gaussian(sensitivity=1.0, sigma=96.0, dimension=400_000)
+    shares = Shares.of(noise, parties=1, least=1, colluders=0, fine_bits=4)
+    vectors = np.full((1, noise.dimension), 37, dtype=np.int64)
+    shares.add(noise, vectors, [NoiseStream.from_seed(5)])
+    rounded = shares.rounded(vectors)[0]
+    for cell, known in ((0, 0.0615458790), (2, 0.0663048491)):
+        low, high = 16 * cell - 8.5 - 37, 16 * cell + 7.5 - 37
+        assert stats.norm.cdf(high / 96) - stats.norm.cdf(low / 96) == pytest.approx(
+            known, abs=1e-10
+        )
+        error = 5 * math.sqrt(known / noise.dimension)
+        assert (rounded == cell).mean() == pytest.approx(known, abs=error)
+
+
+@pytest.mark.parametrize(
+    ("dimension", "honest", "norm", "kurtosis", "characteristic"),
+    [(10, 9, 12.2222, 7.90909, 0.654692288), (104, 80, 136.5, 7.57143, 0.634525479)],
+)
+def test_l2_laplace_shares_have_the_known_moments(
+    dimension, honest, norm, kurtosis, characteristic
+) -> None:
+    shape = (dimension + 1) / (2 * honest)
+    assert 2 * shape * dimension == pytest.approx(norm, rel=1e-5)  # E‖z‖²/b²
+    assert 3 * (1 + 1 / shape) == pytest.approx(kurtosis, rel=1e-5)  # of one coordinate
+    assert 2.0**-shape == pytest.approx(characteristic, rel=1e-8)
+    # And what is drawn has them: E V = shape, E V² = shape(shape + 1), E e^{−V} = 2^−shape.
+    stream = NoiseStream.from_seed(8, dimension)
+    drawn = np.array(
+        [
+            float(Gamma(Fraction(dimension + 1, 2 * honest), stream).bounds(63)[0])
+            for _ in range(1500)
+        ]
     )
-    assert epsilon == pytest.approx(1.0)  # ρ = ε²/2 = Δ²/(2σ²)
+    assert stats.kstest(drawn, stats.gamma(shape).cdf).pvalue > 1e-3
+    assert stats.kstest(drawn * 1.5, stats.gamma(shape).cdf).pvalue < 1e-9
+    seen = np.exp(-drawn)
+    assert seen.mean() == pytest.approx(characteristic, abs=5 * seen.std() / math.sqrt(1500))
 
 
-def test_from_a_share_variance_of_four_the_sum_costs_nothing_that_shows() -> None:
-    whole = 2.0 / math.sqrt(1000 * 4.0)
-    epsilon = discrete_gaussian_sum_epsilon(
-        sensitivity=2.0, survivors=1000, variance=4.0, dimension=10**6
-    )
-    tau = discrete_gaussian_sum_tau(1000, 4.0)
-    assert whole <= epsilon <= whole + tau * 1000
-    assert tau < 1e-14
+@pytest.mark.parametrize("shape", [Fraction(1, 40), Fraction(7, 6), Fraction(3), Fraction(101, 2)])
+def test_the_mixing_variable_is_enclosed_by_two_hundred_bits(shape) -> None:
+    drawn = Gamma(shape, NoiseStream.from_seed(6, str(shape)))
+    low, high = drawn.bounds(63)
+    closer_low, closer_high = drawn.bounds(260)
+    assert low <= closer_low <= closer_high <= high
+    assert closer_high - closer_low <= closer_high * 2.0**-200
+    with pytest.raises(ValueError, match="Expected shape > 0"):
+        Gamma(Fraction(0), NoiseStream.from_seed(6))
 
 
-def test_the_skellam_bound_is_the_gaussian_one_plus_what_it_says() -> None:
-    # αΔ²/(2μ) = 2·4/200 and min{(3·4 + 6·2)/40000, 3·2/200} = 6e-4.
-    bound = skellam_rdp(2.0, l2_sensitivity=2.0, l1_sensitivity=2.0, variance=100.0)
-    assert bound == pytest.approx(0.04 + 6e-4)
-    bound = skellam_rdp(2.0, l2_sensitivity=2.0, l1_sensitivity=2.0, variance=1.0)
-    assert bound == pytest.approx(4.0 + 3.0)
+@pytest.mark.parametrize(
+    ("scale", "honest", "variance", "zero"),
+    [(2.0, 9, 0.870600, 0.817003), (1.0, 10, 0.184135, 0.913636)],
+)
+def test_discrete_laplace_shares_have_the_known_masses(scale, honest, variance, zero) -> None:
+    p = math.exp(-1 / scale)
+    law = stats.nbinom(1 / honest, 1 - p).pmf(np.arange(400))
+    assert (law**2).sum() == pytest.approx(zero, rel=1e-5)
+    assert 2 / honest * p / (1 - p) ** 2 == pytest.approx(variance, rel=1e-5)
+    noise = LaplaceL1(sensitivity=scale, epsilon=1.0, dimension=1)
+    shares = Shares.of(noise, parties=honest, least=honest, colluders=0)
+    size = 60_000
+    vectors = np.zeros((1, size), dtype=np.int64)
+    shares.add(noise, vectors, [NoiseStream.from_seed(9)])
+    assert (vectors == 0).mean() == pytest.approx(zero, abs=5 * math.sqrt(0.25 / size))
+    squares = vectors.astype(float) ** 2
+    assert squares.mean() == pytest.approx(variance, abs=5 * squares.std() / math.sqrt(size))
 
 
-@pytest.mark.parametrize("share", SHARES)
-def test_shares_have_the_size_asked_for_and_repeat_with_their_seed(share) -> None:
-    for size in (0, 1, 7):
-        one = share(10.0, size, 3, NoiseStream.from_seed(1))
-        assert one.shape == (size,)
-        np.testing.assert_array_equal(one, share(10.0, size, 3, NoiseStream.from_seed(1)))
-    integer = share in (discrete_gaussian_share, discrete_laplace_share)
-    assert one.dtype == (np.int64 if integer else np.float64)
+LAWS = [
+    Gaussian(sensitivity=100.0, sigma=900.0, dimension=40),
+    L2Laplace(sensitivity=100.0, epsilon=0.5, dimension=40),
+    LaplaceL1(sensitivity=100.0, epsilon=2.0, dimension=40),
+]
 
 
-@pytest.mark.parametrize("share", SHARES)
-def test_shares_of_no_party_or_no_scale_are_refused(share) -> None:
-    with pytest.raises(ValueError, match="Expected survivors ≥ 1, got 0"):
-        share(10.0, 3, 0, NoiseStream.from_seed(1))
-    with pytest.raises(ValueError, match="Expected size ≥ 0, got -1"):
-        share(10.0, -1, 1, NoiseStream.from_seed(1))
-    for scale in (0.0, -1.0, math.nan, math.inf):
-        with pytest.raises(ValueError, match=r"Expected a finite (sigma|scale) > 0"):
-            share(scale, 3, 1, NoiseStream.from_seed(1))
+def drawn(noise, shares, rows, seed=11, dealt=0):
+    """`[rows, d]` sums of `dealt` shares in one draw, or of a share of each of k parties."""
+    sums = np.zeros((rows, noise.dimension), dtype=np.int64)
+    for at in range(rows):
+        stream = NoiseStream.from_seed(seed, noise.law, at)
+        if dealt:
+            shares.add_dealt(noise, sums[at], dealt, stream)
+        else:
+            vectors = np.zeros((shares.honest, noise.dimension), dtype=np.int64)
+            shares.add(noise, vectors, [stream] * shares.honest)
+            sums[at] = vectors.sum(axis=0)
+    return sums
 
 
-def test_discrete_gaussian_shares_of_variance_below_four_are_refused() -> None:
-    assert discrete_gaussian_share(20.0, 3, 100, NoiseStream.from_seed(1)).size == 3
-    with pytest.raises(ValueError, match=r"Expected a variance per share ≥ 4 .* got 3\.9"):
-        discrete_gaussian_share(math.sqrt(3.99 * 100), 3, 100, NoiseStream.from_seed(1))
-    with pytest.raises(ValueError, match=r"Expected a variance per share ≥ 4 .* got 1"):
-        discrete_gaussian_sum_epsilon(sensitivity=1.0, survivors=100, variance=1.0, dimension=1)
+@pytest.mark.parametrize("noise", LAWS, ids=lambda noise: noise.law)
+def test_shares_add_up_to_the_law_and_not_to_two_thirds_or_three_halves_of_it(noise) -> None:
+    shares = Shares.of(noise, parties=10, least=8, colluders=2)
+    extra = JITTER * 6 if noise.law == "l2-laplace" else 0.0
+
+    def size(sums):
+        return math.sqrt((sums.astype(float) ** 2).sum(axis=1).mean())
+
+    expected = math.sqrt(noise.expected_norm() ** 2 + noise.dimension * extra)
+    for sums in (drawn(noise, shares, 150), drawn(noise, shares, 150, dealt=6)):
+        assert abs(size(sums) / expected - 1) < 0.08
+        assert abs(size(sums) / (expected * 2 / 3) - 1) > 0.08
+        assert abs(size(sums) / (expected * 3 / 2) - 1) > 0.08
+        assert np.abs(sums).max() <= shares.tail(noise, 1e-6)
 
 
-def test_bad_bounds_are_refused() -> None:
-    with pytest.raises(ValueError, match="Expected alpha > 1, got 1"):
-        skellam_rdp(1.0, l2_sensitivity=1.0, l1_sensitivity=1.0, variance=1.0)
-    with pytest.raises(ValueError, match="Expected a finite variance > 0, got 0"):
-        skellam_rdp(2.0, l2_sensitivity=1.0, l1_sensitivity=1.0, variance=0.0)
-    with pytest.raises(ValueError, match="Expected survivors ≥ 1, got 0"):
-        discrete_gaussian_sum_tau(0, 4.0)
+@pytest.mark.parametrize("noise", LAWS, ids=lambda noise: noise.law)
+def test_the_tail_of_all_shares_holds_and_is_not_loose(noise) -> None:
+    shares = Shares.of(noise, parties=10, least=8, colluders=2)
+    largest = np.abs(drawn(noise, shares, 300, dealt=10)).max(axis=1)
+    assert (largest > shares.tail(noise, 0.2)).mean() < 0.26
+    assert shares.tail(noise, 0.01) < 3 * np.quantile(largest, 0.99)
+
+
+def test_shares_are_sized_for_the_survivors_of_any_drop_and_never_less() -> None:
+    """1,000 patterns of who drops: χ² of r shares' variance, over all of them and each r."""
+    noise = Gaussian(sensitivity=100.0, sigma=900.0, dimension=64)
+    shares = Shares.of(noise, parties=10, least=7, colluders=1)
+    rng = np.random.default_rng(4)
+    stream = NoiseStream.from_seed(12)
+    seen, wrong = 0.0, 0.0
+    for _ in range(1000):
+        survivors = rng.permutation(10)[: rng.integers(7, 11)]
+        vectors = np.zeros((10, 64), dtype=np.int64)
+        shares.add(noise, vectors, [stream] * 10)
+        square = float((vectors[survivors].sum(axis=0).astype(float) ** 2).sum())
+        seen += square / (len(survivors) * shares.scale**2)
+        wrong += square / (10 * shares.scale**2)
+    law = stats.chi2(64_000)
+    assert 1e-3 < law.cdf(seen) < 1 - 1e-3
+    assert law.cdf(wrong) < 1e-9
+    assert law.cdf(seen * 4 / 9) < 1e-9
+    # Without the one that colludes, k = 6 shares at least: never less than is charged.
+    assert shares.scale**2 * 6 >= 900.0**2
+
+
+def test_the_charge_has_every_samplers_distance_and_the_theorems() -> None:
+    noise = Gaussian(sensitivity=3.0, sigma=900.0, dimension=1000)
+    shares = Shares.of(noise, parties=10, least=9, colluders=1)
+    event = shares.event(noise)
+    assert event.event == noise.event().event
+    assert float(event.slack) == pytest.approx(10 * float(noise.event().slack), rel=1e-9)
+    # On the floor the theorem's part is 1000·5.2e-69; with shares of 1 ring unit it would show.
+    assert math.expm1(1000 * tau(16.0, 10)) < 1e-60
+    exact = LaplaceL1(sensitivity=1.0, epsilon=0.1, dimension=3)
+    assert Shares.of(exact, parties=3, least=3, colluders=1).event(exact) == exact.event()
+
+
+def test_accounts_of_more_and_of_fewer_shares_are_the_known_ones() -> None:
+    """ε of one release by the exact curve: k = 8 charged, all 10, all but one, one alone."""
+    noise = Gaussian(sensitivity=1000.0, sigma=8000.0, dimension=4)
+    shares = Shares.of(noise, parties=10, least=9, colluders=1)
+
+    def mu(count):
+        event = shares.event_of(noise, count).event
+        assert isinstance(event, GaussianEvent)
+        return event.mu
+
+    assert mu(8) == pytest.approx(0.125, rel=1e-12)
+    assert mu(8) >= 0.125 * (1 - 1e-14)
+    assert mu(10) == pytest.approx(0.125 * math.sqrt(0.8), rel=1e-12)
+    assert mu(1) == pytest.approx(0.125 * math.sqrt(8), rel=1e-12)
+    pure = L2Laplace(sensitivity=100.0, epsilon=0.5, dimension=40)
+    split = Shares.of(pure, parties=10, least=9, colluders=1)
+    assert Composition.of([split.event_of(pure, 10)]).epsilon(1e-6)[1] == pytest.approx(0.5)
+    assert split.event_of(pure, 1) is None  # nothing is proved of a part of it
+
+
+@pytest.mark.parametrize(
+    ("parties", "colluders", "dropped", "known"),
+    [
+        (10, 1, 0, 1.054093),
+        (10, 1, 1, 1.118034),
+        (100, 10, 10, 1.118034),
+        (100, 1, 0, 1.005038),
+        (5, 1, 1, 1.290994),
+        (3, 1, 0, 1.224745),
+        (1, 0, 0, 1.0),
+    ],
+)
+def test_inflation_is_the_root_of_parties_over_honest_shares(
+    parties, colluders, dropped, known
+) -> None:
+    noise = Gaussian(sensitivity=1.0, sigma=1000.0, dimension=1)
+    least = parties - dropped
+    shares = Shares.of(noise, parties=parties, least=least, colluders=colluders)
+    assert shares.inflation == pytest.approx(known, abs=1e-6)
+
+
+def test_one_party_alone_adds_the_whole_noise() -> None:
+    noise = Gaussian(sensitivity=1.0, sigma=1000.0, dimension=8)
+    shares = Shares.of(noise, parties=1, least=1, colluders=0)
+    assert shares.scale == 1000.0
+    own = np.zeros((1, 8), dtype=np.int64)
+    shares.add(noise, own, [NoiseStream.from_seed(3)])
+    assert np.array_equal(own[0], noise.draw(NoiseStream.from_seed(3)))
+
+
+def test_rows_that_share_a_stream_are_those_drawn_one_after_the_other() -> None:
+    for noise in LAWS:
+        shares = Shares.of(noise, parties=3, least=3, colluders=1)
+        together = np.zeros((3, 40), dtype=np.int64)
+        stream = NoiseStream.from_seed(2)
+        shares.add(noise, together, [stream] * 3)
+        apart, stream = np.zeros((3, 40), dtype=np.int64), NoiseStream.from_seed(2)
+        for row in apart:
+            shares.add(noise, row[None, :], [stream])
+        assert np.array_equal(together, apart)

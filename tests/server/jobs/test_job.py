@@ -43,6 +43,15 @@ def test_the_printed_job_reads_back_as_the_same_job():
         ("epsilon=1", "section.key=value"),
         ("privacy.epsilon", "section.key=value"),
         ("privacy=1", "section.key=value"),
+        ("model.radius=2", "model.radius = 1.0 (it needs model.kind = 'ridge'), got 2"),
+        ("model.hidden=[5]", "[1000] (it needs model.kind = 'mlp' or 'pca-mlp'), got [5]"),
+        ("algorithm.settings={a=1}", "{} (it needs algorithm.kind = 'file.py:Class'), got"),
+        ("algorithm.relative-tolerance=1", "needs algorithm.kind = 'output-perturbation')"),
+        ("algorithm.kind=tree", "'file.py:Class', 'gradient-perturbation', 'fedavg'"),
+        ("algorithm.kind=3", "'output-perturbation', got 3"),
+        ("dp-sgd.clip-norm=2", "dp-sgd.clip-norm = 1.0 (it needs algorithm.kind = 'fedavg')"),
+        ("model.radus=1", "Unknown key model.radus. Did you mean model.radius?"),
+        ("model.kind=mlp", "'huber-svm' with algorithm.kind = 'gradient-perturbation', got 'mlp'"),
     ],
 )
 def test_a_bad_value_is_refused_and_named(override, words):
@@ -57,8 +66,8 @@ def test_a_renamed_key_is_refused_with_its_new_name(old, new, value):
     with pytest.raises(JobError, match=f"^{old} is now {new}.$"):
         load_job(overrides=[f"{old}={value}"])
     section, key = new.split(".")
-    assert key in Job().model_dump(by_alias=True)[section]
-    assert old.split(".")[1] not in Job().model_dump(by_alias=True)[section]
+    assert key in Job().values()[section]
+    assert old.split(".")[1] not in Job().values()[section]
 
 
 def test_a_missing_or_broken_file_is_named(tmp_path):
@@ -75,6 +84,48 @@ def test_overrides_win_over_the_file(tmp_path):
     path.write_text("[privacy]\nepsilon = 3\ndelta = 1e-6\n")
     job = load_job(path, overrides=["privacy.epsilon=2"])
     assert (job.privacy.epsilon, job.privacy.delta) == (2.0, 1e-6)
+
+
+def test_a_key_of_the_chosen_form_is_named_without_the_form():
+    with pytest.raises(JobError, match=r"^Expected model.radius to be greater than 0, got -1.$"):
+        load_job(overrides=["model.kind=ridge", "model.radius=-1"])
+    with pytest.raises(JobError, match=r"^Expected algorithm.clip-norm to be .*, or 'auto', got "):
+        load_job(overrides=["algorithm.clip-norm=small"])
+    with pytest.raises(JobError, match=r"model.pca-file = '' \(it needs model.pca = 'public'\)"):
+        load_job(overrides=["algorithm.kind=fedavg", "model.kind=pca-mlp", "model.pca-file=a.st"])
+
+
+def test_a_section_that_is_none_is_refused(tmp_path):
+    path = tmp_path / "job.toml"
+    path.write_text("model = 3\n")
+    with pytest.raises(JobError, match=r"^Expected \[model\] to be a section, got 3.$"):
+        load_job(path)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["algorithm.kind=output-perturbation", "model.kind=huber-svm", "model.huber-width=0.2"],
+        ["algorithm.kind=fedavg", "model.kind=pca-mlp", "model.components=7"],
+        ["algorithm.kind=fedavg", "model.kind=wards.models:net", "privacy.unit=both"],
+        ["algorithm.kind=a.py:A", "model.kind=none", "algorithm.settings.most=3"],
+    ],
+)
+def test_every_form_is_printed_whole_and_reads_back(overrides):
+    job = load_job(overrides=overrides)
+    tree = tomllib.loads(render_job(job))
+    assert load_job(values=tree) == job
+    assert {section: set(keys) for section, keys in tree.items()} == {
+        section: set(keys) for section, keys in tomllib.loads(render_job(load_job())).items()
+    }
+
+
+def test_a_job_with_steps_can_be_run_by_output_perturbation_too():
+    steps = ["algorithm.learning-rate=2", "algorithm.momentum=0.5", "algorithm.rounds=40"]
+    job = load_job(overrides=[*steps, "algorithm.kind=output-perturbation"])
+    assert job.rounds == 1
+    with pytest.raises(JobError, match=r"clip-norm = 'auto' with output-perturbation .* got 0.5"):
+        load_job(overrides=["algorithm.clip-norm=0.5", "algorithm.kind=output-perturbation"])
 
 
 def test_ridge_output_perturbation_is_refused_with_the_way_out():

@@ -168,14 +168,14 @@ class KilledServer(InProcessTransport):
         super().__init__(folders)
         self.kind, self.left = kind, nth
 
-    def exchange(self, requests, *, timeout_s):
+    def exchange(self, requests, *, timeout_s, largest):
         kinds = {decode_frame(request).kind for request in requests.values()}
         self.left -= self.kind in kinds
         if self.left <= 0:
             if kinds == {"finish"}:
                 return  # who is dead says nothing
             raise Killed
-        yield from super().exchange(requests, timeout_s=timeout_s)
+        yield from super().exchange(requests, timeout_s=timeout_s, largest=largest)
 
 
 @pytest.mark.parametrize(

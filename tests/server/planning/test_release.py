@@ -105,3 +105,20 @@ def test_what_cannot_be_given_is_refused_with_the_numbers():
         planned("privacy.calibration=as-printed", "privacy.epsilon=9")
     with pytest.raises(JobError, match="party 1 holds 3"):
         Federation.of_sizes(np.array([5, 3, 9]), 4)
+
+
+@pytest.mark.parametrize("unit", ["party", "both"])
+def test_a_unit_that_the_algorithm_does_not_hide_is_refused(unit):
+    job = load_job(
+        overrides=[
+            "algorithm.kind=examples/federated_count.py:FederatedCount",
+            "model.kind=none",
+            "privacy.neighbouring=add-or-remove-one",
+            f"privacy.unit={unit}",
+        ]
+    )
+    federation = Federation.of_sizes(np.array([50, 60, 70]))
+    algorithm = algorithm_for(job, model_for(job, features=3, classes=2), federation)
+    words = r"privacy.unit = 'record', which .*FederatedCount is proved for, got"
+    with pytest.raises(JobError, match=words):
+        plan_release(job, algorithm=algorithm, federation=federation)

@@ -21,14 +21,19 @@ def folder(tmp_path) -> Path:
     return Path(shutil.copytree(OLD, tmp_path / "run"))
 
 
-def test_a_run_folder_of_0_1_0_is_read_and_only_its_format_is_added() -> None:
+def test_a_run_folder_of_0_1_0_is_read_with_the_keys_of_today() -> None:
     summary, (lines, remarks) = read_summary(OLD), read_rounds(OLD)
     assert summary is not None
     assert summary.party_level is not None
     assert summary.party_level.noise.scale_of_sum == pytest.approx(3.32, rel=1e-3)
     assert (len(lines), remarks) == (3, ())
     known = json.loads((OLD / "summary.json").read_text(encoding="utf-8"))
-    assert summary.to_json() == {"format": 1, **known}
+    known["secure_aggregation"]["backend"] = known["secure_aggregation"].pop("mode")
+    for of in (known, known["party_level"]):
+        figures = {key: of[key] for key in ("epsilon", "delta")}
+        of["accounts"] = [{"adversary": "readers", "charged": True, **figures}]
+    told = {"format": 1, "weights": "uniform", "algorithm_title": "", **known}
+    assert summary.to_json() == told
     texts = (OLD / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
     for line, text in zip(lines, texts, strict=True):
         assert line.to_json() == {"format": 1, **json.loads(text)}

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from parley.client.algorithms.registry import for_party
 from parley.client.contract.protocol import Frame, Reason, decode_frame, encode_frame, refusal
 from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.client.party.consent import load_consent, render_consent
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.ledger import Ledger
+from parley.privacy.sampling.randomness import Randomness
 from parley.server.jobs.file import load_job
 from parley.server.jobs.job import JobError
 from parley.server.planning.release import algorithm_for, plan_release
@@ -22,6 +22,7 @@ from parley.server.records.run_folder import RunFolder, RunFolderError
 from parley.server.rounds.coordinator import coordinate
 from parley.server.rounds.inspection import served_name
 from parley.simulations.data.experiment import load_experiment
+from parley.simulations.data.network_experiment import NetworkExperiment
 from parley.simulations.engine.fast import simulate
 from parley.simulations.engine.in_process import InProcessTransport
 from parley.simulations.engine.local_parties import party_folders, prepare_parties
@@ -266,7 +267,7 @@ class KilledServer(InProcessTransport):
         super().__init__(folders)
         self.fatal = [kind, nth]
 
-    def exchange(self, requests, *, timeout_s):
+    def exchange(self, requests, *, timeout_s, largest):
         kinds = {decode_frame(request).kind for request in requests.values()}
         if self.fatal[0] in kinds:
             self.fatal[1] -= 1
@@ -274,7 +275,7 @@ class KilledServer(InProcessTransport):
                 raise Killed
         if kinds == {"finish"} and self.fatal[1] <= 0:
             return  # who is dead says nothing
-        yield from super().exchange(requests, timeout_s=timeout_s)
+        yield from super().exchange(requests, timeout_s=timeout_s, largest=largest)
 
 
 OPTIMISTIC = ("secure-aggregation.dropouts=optimistic",)
@@ -312,9 +313,9 @@ class Tampering(InProcessTransport):
         super().__init__(folders)
         self.change = change
 
-    def exchange(self, requests, *, timeout_s):
+    def exchange(self, requests, *, timeout_s, largest):
         kinds = {index: decode_frame(request).kind for index, request in requests.items()}
-        for index, reply in super().exchange(requests, timeout_s=timeout_s):
+        for index, reply in super().exchange(requests, timeout_s=timeout_s, largest=largest):
             yield index, self.change(kinds[index], index, reply)
 
 
@@ -494,8 +495,9 @@ def test_real_parties_tell_the_clipped_fraction_that_their_own_steps_give(tmp_pa
     encoded = [
         PartySession(
             block=experiment.block.take(np.array([party])),
-            algorithm=for_party(algorithm, party),
+            algorithm=algorithm,
             policy=PartyPolicy(budgets={Unit.RECORD: (math.inf, 1e-5)}),
+            randomness=Randomness.from_seed(5, party=party),
         )
         .answer(plan, start)
         .encoded[0]
@@ -556,3 +558,76 @@ def test_a_run_goes_on_with_the_roster_it_was_begun_with_alone(tmp_path):
     scene.deployment = replace(scene.deployment, parties=(other, *scene.deployment.parties[1:]))
     with pytest.raises(RunFolderError, match=r"changed since. Submit the job anew"):
         scene.run(resume=True)
+
+
+# Blocks of steps.
+
+DISTRIBUTED = (
+    "algorithm.kind=distributed-dp-sgd",
+    "model.kind=mlp",
+    "model.hidden=[4]",
+    "parties.count=3",
+    "algorithm.rounds=2",
+    "dp-sgd.sampling-rate=0.3",
+    "dp-sgd.local-steps=3",
+    "privacy.epsilon=8",
+    "run.noise-shares=full",
+)
+
+
+@pytest.mark.parametrize(("kind", "nth"), [("round", 2), ("round", 5), ("confirmations", 2)])
+def test_a_server_killed_within_a_block_goes_on_after_its_last_sum(
+    tmp_path, monkeypatch, kind, nth
+):
+    scene = Scene(tmp_path, DISTRIBUTED)
+    with pytest.raises(Killed):
+        scene.run(transport=KilledServer(scene.homes, kind, nth))
+    summary = scene.run(resume=True)
+    assert (summary.status, summary.rounds_done) == ("complete", 2)
+    monkeypatch.setattr(NetworkExperiment, "optimum", lambda self: self.algorithm.model.start())
+    whole = simulate(scene.job, out=tmp_path / "fast")
+    assert np.array_equal(scene.theta(), whole.theta)
+    for party in range(3):
+        assert [e.entry.index for e in scene.party_entries(party)] == [1, 2]
+
+
+class Replaying(KilledServer):
+    """A server that asks for one sum of a block again, from another model."""
+
+    def __init__(self, folders, step):
+        super().__init__(folders, "never", 1)
+        self.step, self.reasons = step, []
+
+    def exchange(self, requests, *, timeout_s, **more):
+        frame = decode_frame(requests[0]) if 0 in requests else None
+        if frame is not None and frame.kind == "round" and frame.head["plan"]["step"] == 3:
+            head = {**frame.head, "plan": {**frame.head["plan"], "step": self.step}}
+            again = {0: encode_frame(replace(frame, head=head))}
+            for _, reply in super().exchange(again, timeout_s=timeout_s, **more):
+                self.reasons.append(decode_frame(reply).head.get("reason"))
+        yield from super().exchange(requests, timeout_s=timeout_s, **more)
+
+
+@pytest.mark.parametrize("step", [1, 4])
+def test_a_party_answers_no_sum_of_a_block_again_nor_more_than_it_paid_for(tmp_path, step):
+    scene = Scene(tmp_path, DISTRIBUTED)
+    transport = Replaying(scene.homes, step)
+    scene.run(transport=transport)
+    assert transport.reasons
+    assert all(transport.reasons)  # every one was refused, with a reason
+    assert [e.entry.index for e in scene.party_entries(0)] == [1, 2]
+
+
+def test_messages_are_as_long_whatever_a_party_drew(tmp_path):
+    scene, sizes = Scene(tmp_path, DISTRIBUTED), set()
+
+    class Measured(KilledServer):
+        def exchange(self, requests, *, timeout_s, **more):
+            kinds = {party: decode_frame(request).kind for party, request in requests.items()}
+            for party, reply in super().exchange(requests, timeout_s=timeout_s, **more):
+                if kinds[party] == "round":
+                    sizes.add(len(reply))
+                yield party, reply
+
+    scene.run(transport=Measured(scene.homes, "never", 1))
+    assert len(sizes) == 1

@@ -23,7 +23,7 @@ class Fake:
     def online(self):
         return tuple(range(len(self.facts)))
 
-    def exchange(self, requests, *, timeout_s):
+    def exchange(self, requests, *, timeout_s, largest):
         for i in requests:
             yield i, encode_frame(answer({"party": i, **self.facts[i]}))
 

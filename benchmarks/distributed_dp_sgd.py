@@ -1,0 +1,243 @@
+"""Distributed DP-SGD on MNIST: accuracy by noise point, parties and ε; and what a step costs.
+
+    python benchmarks/distributed_dp_sgd.py accuracy mnist.npz --parties 10 100 --epsilon 2
+    python benchmarks/distributed_dp_sgd.py steps mnist.npz
+    python benchmarks/distributed_dp_sgd.py union
+
+`accuracy` runs `examples/mnist-distributed.toml` in the fast engine, its noise dealt, and
+appends one line of JSON a run to --out: noise from the operating system's entropy, --seeds of data,
+split and the network's start. A tenth of the parties may collude, another tenth may drop out, and
+none does. `steps` times whole steps, side by side in one process: one party with all records and
+the server's noise, then 10 and 100 parties whose noise is dealt, and 100 with every share drawn.
+`union` times one pass for the union of 100 parties' batches against a loop over the parties.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from parley.client.dp_sgd.batches import party_batches
+from parley.client.dp_sgd.steps import party_sum, union_sums, union_total
+from parley.client.dp_sgd.training import LocalTraining
+from parley.client.models.networks import Network
+from parley.client.party.block_session import PartyPolicy, PartySession
+from parley.privacy.accounting.guarantee import Unit
+from parley.privacy.sampling.randomness import Randomness
+from parley.privacy.sampling.stream import NoiseStream
+from parley.secure_agg.ideal import IdealSum, simulated_parameters
+from parley.server.jobs.file import load_job
+from parley.server.jobs.job import Job
+from parley.server.planning.release import algorithm_for
+from parley.server.planning.stages import stages_of
+from parley.simulations.data.experiment import load_experiment
+from parley.simulations.data.network_experiment import NetworkExperiment
+from parley.simulations.engine.block_cohort import BlockCohort
+from parley.simulations.engine.fast import simulate
+from parley.simulations.engine.faults import parse_faults
+
+EXAMPLE = Path(__file__).parents[1] / "examples" / "mnist-distributed.toml"
+RECORDS = 60_000
+ROUNDS = {0.5: 25, 2.0: 50, 8.0: 70}
+RATES = {0.5: 0.5, 2.0: 0.5, 8.0: 1.0}
+"""Epochs, and learning rates, by ε: half those of one party, whose momentum begins anew a round."""
+
+
+def job_of(data: str, parties: int, *overrides: str) -> Job:
+    """The example's job for so many parties."""
+    survivors = parties - parties // 10
+    return load_job(
+        EXAMPLE,
+        overrides=[
+            f"data.source={data}",
+            f"data.test-source={data}",
+            f"parties.count={parties}",
+            f"parties.min-records={RECORDS // parties}",
+            f"secure-aggregation.min-survivors={survivors}",
+            "run.evaluate-every=0",
+            *overrides,
+        ],
+    )
+
+
+def accuracy(options: argparse.Namespace) -> None:
+    """Appends a line a run."""
+    NetworkExperiment.optimum = lambda self: self.algorithm.model.start()  # type: ignore[method-assign, union-attr]
+    for seed in range(options.first, options.first + options.seeds):
+        for epsilon in options.epsilon:
+            for parties in options.parties:
+                point = "server" if parties == 1 else options.noise_point
+                job = job_of(
+                    options.data,
+                    parties,
+                    f"privacy.epsilon={epsilon}",
+                    f"algorithm.rounds={ROUNDS[epsilon]}",
+                    f"dp-sgd.learning-rate={options.learning_rate or RATES[epsilon]}",
+                    f"privacy.noise-point={point}",
+                    f"data.seed={seed}",
+                )
+                with tempfile.TemporaryDirectory() as folder:
+                    began = time.perf_counter()
+                    summary = simulate(job, out=Path(folder) / "run").summary
+                line = {
+                    "parties": parties,
+                    "epsilon": epsilon,
+                    "charged": summary.epsilon,
+                    "noise_point": point,
+                    "seed": seed,
+                    "learning_rate": job.dp_sgd.learning_rate,
+                    "rounds": summary.rounds_done,
+                    "accuracy": summary.accuracy,
+                    "seconds": round(time.perf_counter() - began),
+                }
+                print(json.dumps(line, allow_nan=False), flush=True)
+                with options.out.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(line, allow_nan=False) + "\n")
+
+
+def interleaved(contenders: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """Median milliseconds of each, one after another again and again."""
+    for call in contenders.values():
+        call()
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(rounds):
+        for name, call in contenders.items():
+            begin = time.perf_counter()
+            call()
+            times[name].append(time.perf_counter() - begin)
+    return {name: 1e3 * statistics.median(values) for name, values in times.items()}
+
+
+def step_of(data: str, parties: int, point: str, *, dealing: bool) -> Callable[[], None]:
+    """One whole step of a run: batches, gradients, sum, noise, the server's step."""
+    job = job_of(
+        data, parties, f"privacy.noise-point={point}", "dp-sgd.noise-multiplier=3.2",
+        "model.pca=public", "privacy.dataset-epsilon=1e9",
+    )  # fmt: skip
+    world = load_experiment(job)
+    stage = stages_of(
+        job,
+        algorithm=algorithm_for(job, world.model, world.federation),
+        federation=world.federation,
+        features=world.block.features.shape[1],
+        components=world.components,
+    )[-1]
+    algorithm, plan, noise = stage.algorithm({}), stage.plan, Randomness.from_entropy()
+    cohort = BlockCohort(
+        session=PartySession(
+            block=world.under(algorithm).block,
+            algorithm=algorithm,
+            policy=PartyPolicy(
+                budgets={Unit.RECORD: (float("inf"), job.privacy.delta)},
+                neighbouring=frozenset({plan.primary.neighbouring}),
+            ),
+            randomness=noise,
+        ),
+        secure_sum=IdealSum(
+            simulated_parameters(
+                parties=parties,
+                min_survivors=plan.min_survivors,
+                ring_bits=plan.encoding.ring_bits,
+                corrupt=job.corrupt,
+            )
+        ),
+        faults=parse_faults(""),
+        evaluate_model=lambda theta, number: {},
+        dealing=dealing,
+    )
+    state, done = algorithm.init(), 1
+
+    def step() -> None:
+        nonlocal state, done
+        done += 1
+        now = plan.at_round(done)
+        total = plan.encoding.decode(cohort.aggregate(now, state, attempt=0).total)
+        total = total + now.draw(noise.server(done))
+        state = algorithm.update(state, plan.encoding.to_float(total))
+
+    return step
+
+
+def steps(options: argparse.Namespace) -> None:
+    """Whole steps, side by side."""
+    data = options.data
+    medians = interleaved(
+        {
+            "one party": step_of(data, 1, "server", dealing=False),
+            "10, dealt": step_of(data, 10, "share", dealing=True),
+            "100, dealt": step_of(data, 100, "share", dealing=True),
+            "100, every share": step_of(data, 100, "share", dealing=False),
+        },
+        options.rounds,
+    )
+    base = medians["one party"]
+    print(
+        ", ".join(
+            f"{name}: {value:.0f} ms ({value / base:.2f}×)" for name, value in medians.items()
+        )
+    )
+
+
+def union(options: argparse.Namespace) -> None:
+    """One pass for the union against a loop: 100 parties of 600 records, 60-1000-10, q = .05."""
+    network = Network.build("mlp", features=60, classes=10, hidden=(1000,))
+    rng = np.random.default_rng(0)
+    rows, labels = rng.normal(size=(RECORDS, 60)) / 8, rng.integers(0, 10, RECORDS)
+    offsets = np.arange(101) * 600
+    training = LocalTraining(
+        steps=1, sampling_rate=0.05, clip_norm=1.0, noise_multiplier=1.0, optimiser="sgd",
+        learning_rate=1.0, momentum=0.0, per_example_method="ghost", micro_batch=2048,
+    )  # fmt: skip
+    batches = party_batches(offsets, 0.05, NoiseStream.from_seed(1))
+    theta = network.start()
+
+    def loop() -> None:
+        for begin, batch in zip(offsets, batches, strict=False):
+            own = slice(begin, begin + 600)
+            party_sum(network, theta, rows[own], labels[own], batch - begin, training, pad=False)
+
+    medians = interleaved(
+        {
+            "loop over parties": loop,
+            "union, a sum a party": lambda: union_sums(
+                network, theta, rows, labels, batches, training
+            ),
+            "union, one sum": lambda: union_total(
+                network, theta, rows, labels, np.concatenate(batches), training
+            ),
+        },
+        options.rounds,
+    )
+    base = medians["loop over parties"]
+    print(
+        ", ".join(
+            f"{name}: {value:.0f} ms ({base / value:.1f}×)" for name, value in medians.items()
+        )
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=["accuracy", "steps", "union"])
+    parser.add_argument("data", nargs="?", default="mnist.npz")
+    parser.add_argument("--parties", type=int, nargs="+", default=[10, 100])
+    parser.add_argument("--epsilon", type=float, nargs="+", default=[2.0])
+    parser.add_argument("--noise-point", default="share")
+    parser.add_argument("--learning-rate", type=float, default=0.0, help="0: by epsilon")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first", type=int, default=0, help="first seed")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--out", type=Path, default=Path("distributed.jsonl"))
+    options = parser.parse_args()
+    {"accuracy": accuracy, "steps": steps, "union": union}[options.what](options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,241 @@
+"""Distributed DP-SGD: every step one secure sum of clipped gradients, with noise on the sum.
+
+A step from the public θ (Abadi et al. 2016, arXiv:1607.00133, Algorithm 1, across parties):
+
+1. Party j draws each of its records into a batch with probability q, by its own coins; its
+   contribution is g_j = Σ clip(∇ℓ_i(θ), C). An empty batch contributes zero.
+2. The secure sum gives Σ_j g_j with noise N(0, (σC)²I), on integers.
+3. The noisy sum is divided by the public q·N: never by how many records were drawn, nor by who
+   survived.
+4. The server's optimiser moves θ. Its moments live for the whole run, in the state; they, and the
+   mean of later iterates, are post-processing.
+
+**It is DP-SGD on all records in one place.** The union of independent Poisson samples at one rate
+is a Poisson sample of the union, and a record's share of the sum is at most C long, so that a step
+is the Poisson-subsampled Gaussian (`parley.privacy.accounting.subsampled`). The parties pay for one
+noise together, where DP-SGD inside each party (`fedavg`) pays for m.
+
+A round is a block of steps: they are reserved, charged and committed together.
+
+- unit record: as above. Amplification holds against everyone but the record's own party, whose
+  coins they are.
+- unit party: g_j is clipped to S in L2; replacing what a party holds moves the sum by at most 2S.
+  Batches amplify nothing: no party hides behind its records' coins.
+- both: records clipped to C, then g_j to S. The projection on a ball brings no two vectors further
+  apart, so C still bounds a record: one noise, two accounts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.algorithms.base import Claim, Contribution, PublicFacts, State, Sums
+from parley.client.contract.plan import ReleasePlan
+from parley.client.data.block import PartyBlock
+from parley.client.dp_sgd.batches import party_batches, poisson_batch
+from parley.client.dp_sgd.optimisers import stepped
+from parley.client.dp_sgd.steps import party_sum, union_sums, union_total
+from parley.client.dp_sgd.training import LocalTraining
+from parley.client.models.bounded import clamp, clip_rows
+from parley.client.models.networks import Network
+from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.sampling.randomness import Randomness
+
+__all__ = ["DistributedDPSGD"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistributedDPSGD:
+    """Distributed DP-SGD; see the module.
+
+    Attributes:
+        model: the network.
+        unit: record, or party.
+        training: rate, clip norm (None with unit party) and way of clipping; its `steps` are those
+            of a round, its optimiser is the server's, its noise is what the sum's is to be (0 with
+            unit party, where the budget alone says).
+        bound: largest |coordinate| of a contribution; beyond it one is clamped.
+        party_norm: S, with unit party or both; None with unit record.
+        expected_batch: q·N, public.
+        rounds: how many; the mean over the later half of all steps' iterates may be reported.
+        average: whether it is.
+        neighbouring: of the primary unit.
+        pad: a party by itself works on as many rows whatever it drew
+            (`parley.client.dp_sgd.steps.padded_width`).
+        components: `[p, k]` directions that rows are projected on beforehand; kept in the state.
+
+    Raises:
+        ValueError: a unit without its norm, or a value out of its range.
+    """
+
+    kind: ClassVar[str] = "distributed-dp-sgd"
+
+    model: Network
+    unit: Unit
+    training: LocalTraining
+    bound: float
+    party_norm: float | None
+    expected_batch: float
+    rounds: int
+    average: bool
+    neighbouring: Neighbouring
+    pad: bool
+    components: NDArray[np.float64] | None = None
+
+    def __post_init__(self) -> None:
+        record = self.unit is Unit.RECORD
+        if record != (self.training.clip_norm is not None) or not (record or self.party_norm):
+            raise ValueError(
+                "Expected a clip norm of records with unit record or both, and one of parties with "
+                f"unit party or both, got {self.training.clip_norm} and {self.party_norm}."
+            )
+        if self.training.clipped_share or bool(self.training.noise_multiplier) != record:
+            raise ValueError(
+                "Expected noise on clipped sums of records, and no share of it for a count, got "
+                f"{self.training.noise_multiplier}, {self.training.clipped_share}."
+            )
+        if min(self.expected_batch, self.bound) <= 0 or self.rounds < 1:
+            raise ValueError(
+                f"Expected q·N, a bound and rounds > 0, got {self.expected_batch}, {self.bound}, "
+                f"{self.rounds}."
+            )
+
+    @property
+    def dimension(self) -> int:
+        """The network's."""
+        return self.model.dimension
+
+    @property
+    def both(self) -> bool:
+        """Whether it has a guarantee of unit party beside that of unit record."""
+        return self.unit is Unit.RECORD and self.party_norm is not None
+
+    @property
+    def lipschitz(self) -> float:
+        """C (record) or S (party): no unit's share of a sum is longer."""
+        clip = self.training.clip_norm if self.unit is Unit.RECORD else self.party_norm
+        return float(clip or 0)
+
+    def init(self) -> State:
+        """The network's public start."""
+        theta = self.model.start()
+        zero, training = np.zeros_like(theta), self.training
+        adam = training.optimiser == "adam"
+        return {
+            "theta": theta,
+            **({"first": zero} if adam or training.momentum else {}),
+            **({"second": zero} if adam else {}),
+            **({"average": zero} if self.average else {}),
+            "round": np.zeros(1),
+            **({} if self.components is None else {"components": self.components}),
+        }
+
+    def local(
+        self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
+    ) -> Contribution:
+        """Every party's clipped sum at θ, bounded whatever the records hold; none fails.
+
+        A party by itself, and a simulation that repeats, take one party's batch after another's:
+        these agree to the last bit. Otherwise all batches go through one pass.
+        """
+        theta, rate = state["theta"], self.training.sampling_rate
+        if randomness.seeded or randomness.party is not None:
+            rows = []
+            for at, place in enumerate(block.rows):
+                begin, end = block.offsets[at], block.offsets[at + 1]
+                stream = randomness.batch(plan.round_number, plan.step, int(place))
+                rows.append(
+                    party_sum(
+                        self.model,
+                        theta,
+                        block.features[begin:end],
+                        block.labels[begin:end],
+                        poisson_batch(int(end - begin), rate, stream),
+                        self.training,
+                        pad=self.pad,
+                    )
+                )
+            values = np.stack(rows)
+        else:
+            stream = randomness.batch(plan.round_number, plan.step)
+            batches = party_batches(block.offsets, rate, stream)
+            values = union_sums(
+                self.model, theta, block.features, block.labels, batches, self.training
+            )
+        if self.party_norm is not None:
+            clip_rows(values, self.party_norm)
+        clamp(values, self.bound)
+        return Contribution(values=values, failed=())
+
+    def whole(
+        self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
+    ) -> NDArray[np.float64] | None:
+        """`[d]` the sum of what `local` gives every party of a block; None where each is needed.
+
+        For a simulation in which nobody sees a contribution: one product a layer for all parties.
+        """
+        clip = self.training.clip_norm
+        if self.party_norm is not None or clip is None or randomness.seeded:
+            return None
+        theta, rate = state["theta"], self.training.sampling_rate
+        stream = randomness.batch(plan.round_number, plan.step)
+        batches = party_batches(block.offsets, rate, stream)
+        if max(map(len, batches)) * clip > self.bound:  # one might be clamped
+            sums = union_sums(
+                self.model, theta, block.features, block.labels, batches, self.training
+            )
+            clamp(sums, self.bound)
+            return np.asarray(sums.sum(axis=0))
+        rows = np.concatenate(batches)
+        return union_total(self.model, theta, block.features, block.labels, rows, self.training)
+
+    def update(self, state: State, total: NDArray[np.float64]) -> State:
+        """The server's step along the noisy sum `[d]` over q·N, and the mean of later iterates."""
+        after = stepped(state, total / self.expected_batch, self.training)
+        if not self.average:
+            return after
+        later = max(float(after["round"][0]) - self.steps // 2, 1.0)
+        mean = state["average"] + (after["theta"] - state["average"]) / later
+        return {**after, "average": mean}
+
+    @property
+    def steps(self) -> int:
+        """T: of all rounds."""
+        return self.rounds * self.training.steps
+
+    def model_of(self, state: State) -> NDArray[np.float64]:
+        """The last iterate, or the mean of the later half (of those there are so far)."""
+        later = self.average and state["round"][0] > self.steps // 2
+        return state["average"] if later else state["theta"]
+
+    def released(self, state: State) -> dict[str, float]:
+        """Nothing beside the model."""
+        del state
+        return {}
+
+    def claim(self, facts: PublicFacts) -> Claim:
+        """C or 2C of every step's sum, on batches at rate q; 2S with unit party, at rate 1."""
+        del facts
+        private = self.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
+        return Claim(
+            dimension=self.dimension,
+            features=self.model.features,
+            bound=self.bound,
+            sensitivity=(1 if private else 2) * self.lipschitz,
+            unit=self.unit,
+            neighbouring=self.neighbouring,
+            party_norm=self.party_norm if self.both else None,
+            classes=self.model.classes,
+            lipschitz=self.lipschitz,
+            clip_norm=self.lipschitz,
+            sums=Sums(
+                steps=self.training.steps,
+                sampling_rate=self.training.sampling_rate if self.unit is Unit.RECORD else 1.0,
+                noise_multiplier=self.training.noise_multiplier,
+            ),
+            work=self.training.steps,
+        )

@@ -1,0 +1,1 @@
+"""The audit at the front door: its commands, its files, its page."""

@@ -1,0 +1,141 @@
+"""`parley audit`: measure a job, all of Parley (`--matrix`), or compute a bound from counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import click
+import typer
+from typer.core import TyperGroup
+
+from parley.audit.bound_commands import bound_app
+from parley.server.records.plain_json import json_text
+
+if TYPE_CHECKING:
+    from parley.simulations.audit.measure import Effort
+    from parley.simulations.audit.results import AuditReport
+
+__all__ = ["audit_app"]
+
+REFUTED = 4
+"""Exit status where a claim was refuted, and confirmed to be."""
+
+
+class _JobFirst(TyperGroup):
+    """A group whose first word is a job file unless it is the name of a command."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
+            args = ["job", *args]
+        return super().parse_args(ctx, args)
+
+
+audit_app = typer.Typer(
+    cls=_JobFirst,
+    suggest_commands=False,
+    help="Measure a lower bound on the ε that a job really costs, through Parley's own code.\n\n"
+    "[bold]parley audit job.toml[/bold] is short for [bold]parley audit job job.toml[/bold]. A "
+    "lower bound, not an estimate; it holds with the confidence asked for, not certainly; no bound "
+    "exceeds what so many trials can certify. Exit status 4: a claim was refuted.",
+)
+audit_app.add_typer(bound_app, name="bound")
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return () if text in (None, "auto") else tuple(str(text).split(","))
+
+
+@audit_app.command("job")
+def audit_job(
+    job: Annotated[
+        Path | None, typer.Argument(metavar="[JOB]", help="Job file (TOML); none: the defaults.")
+    ] = None,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Override one key. Repeatable."),
+    ] = None,
+    trials: Annotated[
+        str, typer.Option(help="Worlds with the canary, and as many without; auto: by the job.")
+    ] = "auto",
+    confidence: Annotated[
+        float, typer.Option(help="Of all bounds of one audit together; above ½ and below 1.")
+    ] = 0.95,
+    attack: Annotated[
+        str, typer.Option(help="auto, or names with commas: dirac, crowd, on-off, party.")
+    ] = "auto",
+    method: Annotated[
+        str, typer.Option(help="auto, or names with commas: pair, mu, profile, factor, white.")
+    ] = "auto",
+    features: Annotated[
+        int | None, typer.Option(min=1, help="Columns of a record of a world; the width of d.")
+    ] = None,
+    matrix: Annotated[
+        bool,
+        typer.Option("--matrix", help="Every law, algorithm, unit, relation and gradient way."),
+    ] = False,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Seed the worlds: the audit then repeats.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for audit.json and audit.html (made).")
+    ] = None,
+) -> None:
+    """Audit a job: neighbouring worlds by the thousand, and what an attacker makes of them."""
+    from parley.server.jobs.file import load_job  # noqa: PLC0415 - start-up: for this command alone
+    from parley.simulations.audit.matrix import CASES, trials_of  # noqa: PLC0415 - start-up: for this command alone
+    from parley.simulations.audit.measure import Effort, audit  # noqa: PLC0415 - start-up: for this command alone
+    from parley.simulations.audit.results import combined  # noqa: PLC0415 - start-up: for this command alone
+
+    if matrix and job is not None:
+        raise click.UsageError(f"Expected --matrix without a job file, got {job}.")
+
+    jobs = (
+        [load_job(None, overrides=[*case, *(sets or [])]) for case in CASES]
+        if matrix
+        else [load_job(job, overrides=list(sets or []))]
+    )
+    reports: list[AuditReport] = []
+    for each in jobs:
+        effort: Effort = Effort(
+            trials=_count(trials) or trials_of(each),
+            confidence=confidence,
+            attacks=_names(attack),
+            methods=_names(method),
+            seed=seed,
+        )
+        found = audit(each, effort, features=features)
+        reports += found
+        if not as_json:
+            for report in found:
+                _print(report)
+    verdict = combined([report.verdict for report in reports])
+    whole = {"verdict": verdict, "audits": [report.to_json() for report in reports]}
+    if out is not None:
+        from parley.audit.page import write_audit  # noqa: PLC0415 - start-up: altair takes .5 s
+
+        page = write_audit(reports, out)
+        if not as_json:
+            typer.echo(f"{page}")
+    if as_json:
+        typer.echo(json_text(whole))
+    else:
+        typer.echo(f"{verdict.replace('-', ' ')}. Simulation only: no ledger was opened.")
+    if verdict == "refuted":
+        raise typer.Exit(REFUTED)
+
+
+def _count(text: str) -> int | None:
+    if text == "auto":
+        return None
+    if not text.isascii() or not text.isdigit():
+        raise click.UsageError(f"Expected --trials as a whole number or auto, got {text!r}.")
+    return int(text)
+
+
+def _print(report: AuditReport) -> None:
+    from parley.audit.words import lines_of  # noqa: PLC0415 - start-up: for this command alone
+
+    for line in lines_of(report):
+        typer.echo(line)

@@ -1,0 +1,1 @@
+"""Flower as the carrier of messages: SuperLink, SuperNodes, and what guards them."""

@@ -1,0 +1,161 @@
+"""Jobs for a deployment that runs: submitted, watched and stopped on the server's machine."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from safetensors.numpy import load_file
+
+from parley.deploy.flower.app_bundle import job_app
+from parley.deploy.flower.control import Control, find_desk
+from parley.deploy.flower.watching import follow_flower
+from parley.deploy.folders import DeployError, ServerHome, check_server
+from parley.deploy.follow import STALE, RunStopped
+from parley.deploy.reaching import check_reachable
+from parley.deploy.refusals import board_of, refusals
+from parley.server.jobs.file import load_job
+from parley.server.jobs.job import JobError
+from parley.server.records.reading import read_summary
+from parley.server.records.run import Run
+from parley.server.records.run_folder import RunFolder, anchored
+from parley.terminal.progress import RunDisplay
+
+__all__ = ["describe", "stop_runs", "submit_job"]
+
+
+def submit_job(
+    job: Path | None, *, to: Path, sets: Sequence[str], resume: str | None, quiet: bool
+) -> Run:
+    """Submits a job, follows it to its end, writes its report, and returns what it came to.
+
+    Raises:
+        what `parley.simulations.engine.fast.simulate` raises; DeployError, PkiError, ProcessError.
+    """
+
+    from parley.report.page import write_report  # noqa: PLC0415 - start-up: altair takes .5 s
+
+    with _connected(to) as (home, control):
+        runs = home.folder / "runs"
+        if resume is not None:
+            if job is not None or sets:
+                raise DeployError("Expected --resume RUN alone: the run goes on with its own job.")
+            folder, loaded = RunFolder.open(runs / Path(resume).name)
+            _check_open(folder.path, control)
+        else:
+            loaded = anchored(load_job(job, overrides=sets))
+            folder = RunFolder.create(
+                loaded.model_copy(update={"run": loaded.run.model_copy(update={"out": str(runs)})})
+            )
+        for name in STALE:
+            (folder.path / name).unlink(missing_ok=True)
+        number = control.start(job_app(loaded, run_folder=folder.path.name))
+        (folder.path / "flower-run").write_text(f"{number}\n", encoding="utf-8")
+        path, server = folder.path, shlex.quote(str(to))
+
+        def farewell(error: KeyboardInterrupt) -> str:
+            if not isinstance(error, RunStopped):
+                return (
+                    f"No longer watching; the run goes on.\n  parley status {server}\n  parley "
+                    f"stop {server} {path.name}"
+                )
+            if not (path / "run-id").exists():
+                return "Stopped before its first round: submit the job again."
+            return f"Stopped. Continue with:\n  parley submit --to {server} --resume {path.name}"
+
+        try:
+            with RunDisplay(quiet=quiet, farewell=farewell) as display:
+                summary = follow_flower(path, loaded, control=control, run=number, observer=display)
+        finally:
+            for line in refusals(path, loaded):
+                print(line, file=sys.stderr)
+    write_report(folder.path)
+    theta = load_file(folder.path / "model.safetensors")["theta"]
+    return Run(summary=summary, folder=folder.path, theta=theta)
+
+
+def _check_open(run: Path, control: Control) -> None:
+    """Raises DeployError where there is nothing to go on with, or it goes on already."""
+    summary = read_summary(run)
+    if summary is not None and summary.status == "complete":
+        raise DeployError(f"{run.name} is complete. Its page: parley report {run}")
+    if any(one.run == _number(run) and not one.finished for one in control.runs()):
+        raise DeployError(f"{run.name} is going on. It ends with: parley stop DIR {run.name}")
+
+
+def describe(folder: Path) -> Iterator[str]:
+    """Lines about the deployment's parties and runs."""
+    with _connected(folder) as (home, control):
+        online = control.online()
+        yield f"Deployment at {home.deployment.server_address}, id {home.deployment.spoken}"
+        for party in home.deployment.parties:
+            yield f"  {party.name}: {'online' if party.name in online else 'offline'}"
+        numbers = {status.run: status for status in control.runs()}
+        for run in sorted((home.folder / "runs").iterdir()):
+            status = numbers.get(_number(run))
+            how = "unknown to the server" if status is None else status.outcome or status.status
+            yield f"{run.name}: {how}{_board(run) if status and not status.finished else ''}"
+            if not (run / "summary.json").exists():
+                for line in _refusals(run):
+                    yield f"  {line}"
+
+
+def stop_runs(folder: Path, run: str | None) -> list[str]:
+    """Stops the named run, or all that have not ended; their names.
+
+    Raises:
+        DeployError: there is no such run going on.
+    """
+    with _connected(folder) as (home, control):
+        going = {status.run for status in control.runs() if not status.finished}
+        chosen = [
+            path
+            for path in sorted((home.folder / "runs").iterdir())
+            if _number(path) in going and run in {None, path.name}
+        ]
+        if run is not None and not chosen:
+            raise DeployError(f"Expected a run that is going on, got {run}.")
+        for path in chosen:
+            control.stop(_number(path))
+        return [path.name for path in chosen]
+
+
+@contextmanager
+def _connected(folder: Path) -> Iterator[tuple[ServerHome, Control]]:
+    home = check_server(folder)
+    desk = find_desk(home.folder)
+    check_reachable(desk.address, home.folder / "ca.crt")
+    control = Control(desk)
+    try:
+        yield home, control
+    finally:
+        control.close()
+
+
+def _number(run: Path) -> int:
+    try:
+        return int((run / "flower-run").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return 0
+
+
+def _board(run: Path) -> str:
+    board = board_of(run)
+    if not board:
+        return ""
+    states = ", ".join(
+        f"{party['name']} {party['state']}" + (f" ({party['reason']})" if party["reason"] else "")
+        for party in board["parties"]
+    )
+    return f", round {board['round']}, {board['stage']}: {states}"
+
+
+def _refusals(run: Path) -> list[str]:
+
+    try:
+        return refusals(run, load_job(run / "job.toml"))
+    except JobError:
+        return []

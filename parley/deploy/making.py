@@ -1,0 +1,358 @@
+"""Making a deployment's folders, and changing them: parties come, go, and get other keys.
+
+All of it happens where the authority's key is; only `make_own_keys` runs at a party. What each
+folder holds: `parley.deploy.folders`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from parley.client.contract.roster import (
+    Deployment,
+    RosterParty,
+    load_deployment,
+    new_deployment,
+    render_deployment,
+)
+from parley.client.contract.toml_reading import parse_toml
+from parley.client.party.consent import Consent, render_consent
+from parley.deploy.folders import DEFAULT_PORT, DeployError, carried_by_flower, first_of, own_entry
+from parley.deploy.node_keys import check_node_key, make_node_key
+from parley.deploy.peers import certify_party, make_operator
+from parley.deploy.pki import (
+    PkiError,
+    client_request,
+    make_authority,
+    make_identity,
+    make_server_certificate,
+    names_in,
+)
+
+__all__ = [
+    "Acceptance",
+    "accept",
+    "add_party",
+    "make_deployment",
+    "make_own_keys",
+    "propose_keys",
+    "remove_party",
+    "renew_certificates",
+    "rotate_party",
+]
+
+_LARGEST_ENTRY = 1 << 14
+_EXAMPLE = """
+# A data set that you serve, under the name that jobs ask for (data.source or privacy.dataset).
+# [data.records]
+# path = "records.csv"
+# schema = "records.schema.toml"
+# epsilon = 1.0
+# delta = 1e-5
+"""
+
+
+class _PublicKeys(BaseModel):
+    """What a party sends of the keys that it made itself; `RosterParty` checks each."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    name: Annotated[str, Field(max_length=63)]
+    identity: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    node: Annotated[str, Field(max_length=1000)] = ""
+    request: Annotated[str, Field(max_length=4000)] = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Acceptance:
+    """One party's new keys in a roster that is otherwise the old one.
+
+    Attributes:
+        before, after: the rosters.
+        old, new: the party in them.
+        request: for the certificate of its key; empty where Flower carries the messages.
+    """
+
+    before: Deployment
+    after: Deployment
+    old: RosterParty
+    new: RosterParty
+    request: bytes = b""
+
+    @property
+    def name(self) -> str:
+        """Whose keys change."""
+        return self.old.name
+
+
+def make_deployment(
+    folder: Path,
+    *,
+    hosts: Sequence[str],
+    parties: Sequence[str],
+    port: int = DEFAULT_PORT,
+    flower: bool = False,
+) -> Deployment:
+    """Makes the folders of a new deployment; parties reach the server at the first of `hosts`.
+
+    `flower` makes the keys that Flower's processes need instead of certificates.
+
+    Raises:
+        DeployError: the folder is there and not empty.
+        RosterError: two parties with one name.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise DeployError(f"Expected a new folder for the deployment, {folder} is not empty.")
+    for name in parties:
+        RosterParty(name=name, identity=bytes(32))  # before it becomes a folder's name
+    authority, server = folder / "authority", folder / "server"
+    for made in (authority, server, server / "runs"):
+        made.mkdir(parents=True, mode=0o700)
+    make_authority(authority / "ca.crt", authority / "ca.key", name="Parley deployment")
+    shutil.copy(authority / "ca.crt", server)
+    names = [*dict.fromkeys([*hosts, "localhost", "127.0.0.1"])]
+    make_server_certificate(
+        server / "server.pem",
+        server / "server.key",
+        authority=authority / "ca.crt",
+        authority_key=authority / "ca.key",
+        hosts=names,
+    )
+    (server / "server.toml").write_text(
+        "# Where the server listens for parties: every interface, one port.\n"
+        + tomli_w.dumps({"listen": "0.0.0.0", "port": port}),  # noqa: S104
+        encoding="utf-8",
+    )
+    roster = [
+        _make_party(folder / "parties" / name, authority, name, flower=flower) for name in parties
+    ]
+    if not flower:
+        (folder / "operator").mkdir(mode=0o700)
+        shutil.copy(authority / "ca.crt", folder / "operator")
+        make_operator(folder / "operator", "operator", authority=authority)
+        make_operator(server, "server", authority=authority)
+    address = f"[{hosts[0]}]:{port}" if ":" in hosts[0] else f"{hosts[0]}:{port}"
+    deployment = new_deployment(server_address=address, parties=roster)
+    _publish(folder, deployment)
+    return deployment
+
+
+def _make_party(home: Path, authority: Path, name: str, *, flower: bool) -> RosterParty:
+    """A party's folder with fresh keys; a policy that is there stays."""
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    shutil.copy(authority / "ca.crt", home)
+    if not (home / "party.toml").exists():
+        text = render_consent(Consent()) + _EXAMPLE
+        (home / "party.toml").write_text(text, encoding="utf-8")
+    identity = make_identity(home / "identity.key")
+    if flower:
+        node = make_node_key(home / "supernode.key", comment=name)
+        return RosterParty(name=name, identity=identity, node=node)
+    party = RosterParty(name=name, identity=identity)
+    asked = client_request(home / "party.key")
+    (home / "party.pem").write_bytes(certify_party(asked, party, authority=authority))
+    return party
+
+
+def _publish(folder: Path, deployment: Deployment) -> None:
+    text = render_deployment(deployment)
+    homes = [folder / "parties" / party.name for party in deployment.parties]
+    for home in (folder / "server", folder / "operator", *homes):
+        if home.is_dir():
+            draft = home / ".deployment.toml.part"
+            draft.write_text(text, encoding="utf-8")
+            os.replace(draft, home / "deployment.toml")  # a server that starts reads a whole one
+
+
+def _with_keys(deployment: Deployment, fresh: RosterParty) -> Deployment:
+    """The same roster with one party's keys replaced.
+
+    Raises:
+        RosterError: one of the keys is another party's.
+    """
+    parties = (fresh if party.name == fresh.name else party for party in deployment.parties)
+    return replace(deployment, parties=tuple(parties))
+
+
+def rotate_party(folder: Path, name: str) -> Deployment:
+    """Makes a party's keys anew; everyone then needs the new deployment.toml.
+
+    Raises:
+        DeployError: there is no such party.
+    """
+    deployment = _with_party(folder, name)
+    flower = carried_by_flower(deployment)
+    fresh = _make_party(folder / "parties" / name, folder / "authority", name, flower=flower)
+    rotated = _with_keys(deployment, fresh)
+    _publish(folder, rotated)
+    return rotated
+
+
+def _with_party(folder: Path, name: str) -> Deployment:
+    deployment = load_deployment(folder / "server" / "deployment.toml")
+    if name not in {party.name for party in deployment.parties}:
+        known = ", ".join(party.name for party in deployment.parties)
+        raise DeployError(f"Expected one of {known}, got {name}.")
+    return deployment
+
+
+def add_party(folder: Path, name: str) -> Deployment:
+    """Makes the folder and keys of one more party; everyone then needs the new deployment.toml.
+
+    Raises:
+        DeployError: there is one of that name.
+        RosterError: it is no name.
+    """
+    deployment = load_deployment(folder / "server" / "deployment.toml")
+    if name in {party.name for party in deployment.parties}:
+        raise DeployError(
+            f"Expected a party that is not in the roster, got {name}. Its keys are made anew by: "
+            f"parley deploy rotate DIR {name}"
+        )
+    RosterParty(name=name, identity=bytes(32))  # before it becomes a folder's name
+    flower = carried_by_flower(deployment)
+    fresh = _make_party(folder / "parties" / name, folder / "authority", name, flower=flower)
+    grown = replace(deployment, parties=(*deployment.parties, fresh))
+    _publish(folder, grown)
+    return grown
+
+
+def remove_party(folder: Path, name: str) -> Deployment:
+    """Takes a party out of the roster; its certificate is then refused. Its folder stays.
+
+    Raises:
+        DeployError: there is no such party, or fewer than two would be left.
+    """
+    deployment = _with_party(folder, name)
+    left = tuple(party for party in deployment.parties if party.name != name)
+    if len(left) < 2:
+        raise DeployError(f"Expected 2 parties or more without {name}, got {len(left)}.")
+    smaller = replace(deployment, parties=left)
+    _publish(folder, smaller)
+    return smaller
+
+
+def make_own_keys(home: Path) -> Path:
+    """Makes a party's keys anew where the party is, so that nobody else ever had them.
+
+    Returns:
+        A file of the party's public keys, for the operator (`propose_keys`).
+
+    Raises:
+        DeployError, PkiError, RosterError: not a party's folder.
+    """
+    home = home.resolve()
+    deployment = load_deployment(home / "deployment.toml")
+    party = own_entry(home, deployment)
+    keys = {"name": party.name, "identity": make_identity(home / "identity.key").hex()}
+    if carried_by_flower(deployment):
+        keys["node"] = make_node_key(home / "supernode.key", comment=party.name)
+    else:
+        keys["request"] = client_request(home / "party.key").decode()
+        (home / "party.pem").unlink(missing_ok=True)  # of the old key
+    entry = home / f"{party.name}.public.toml"
+    entry.write_text(tomli_w.dumps(keys), encoding="utf-8")
+    return entry
+
+
+def propose_keys(folder: Path, entry: Path) -> Acceptance:
+    """The roster with the public keys that a party made itself; nothing is written (`accept`).
+
+    The file comes from outside: it can change the keys of one party that is in the roster, and
+    nothing else, neither a name nor a comment.
+
+    Raises:
+        DeployError: the file is not such keys, or of a party that is not in the roster.
+        RosterError: one of the keys is another party's.
+    """
+    before = load_deployment(folder / "server" / "deployment.toml")
+    known = {party.name: party for party in before.parties}
+    try:
+        with entry.open("rb") as file:
+            content = file.read(_LARGEST_ENTRY + 1)
+        if len(content) > _LARGEST_ENTRY:
+            raise ValueError(f"more than {_LARGEST_ENTRY} bytes")
+        keys = _PublicKeys.model_validate(parse_toml(content.decode()))
+        new = RosterParty(name=keys.name, identity=bytes.fromhex(keys.identity), node=keys.node)
+        flower = carried_by_flower(before)
+        if bool(keys.node) != flower or bool(keys.request) == flower:
+            raise ValueError("a node key where a certificate's request goes, or the reverse")
+        if flower:
+            check_node_key(new.node)
+    except (OSError, ValueError, TypeError, RecursionError, PkiError) as error:
+        said = first_of(error) if isinstance(error, ValidationError) else str(error)
+        raise DeployError(f"Expected a party's public keys in {entry}, got: {said}.") from error
+    if new.name not in known:
+        listed = ", ".join(known)
+        raise DeployError(f"Expected keys of one of {listed} in {entry}, got {new.name}'s.")
+    if new.node:  # the comment is ours: the party's name
+        new = replace(new, node=" ".join([*new.node.split()[:2], new.name]))
+    request = keys.request.encode()
+    return Acceptance(
+        before=before,
+        after=_with_keys(before, new),
+        old=known[new.name],
+        new=new,
+        request=request,
+    )
+
+
+def accept(folder: Path, acceptance: Acceptance) -> None:
+    """Publishes the roster of an acceptance; everyone needs it then.
+
+    Raises:
+        DeployError: the roster is another than when it was proposed.
+    """
+    if load_deployment(folder / "server" / "deployment.toml") != acceptance.before:
+        raise DeployError("Expected the roster that was shown, got another: accept it again.")
+    if acceptance.request:
+        signed = certify_party(acceptance.request, acceptance.new, authority=folder / "authority")
+        home = folder / "parties" / acceptance.name
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        (home / "party.pem").write_bytes(signed)
+    _publish(folder, acceptance.after)
+
+
+def renew_certificates(folder: Path, *, hosts: Sequence[str] = ()) -> list[str]:
+    """Makes every certificate anew, by the same authority; no key of a party changes.
+
+    Args:
+        folder: the deployment's.
+        hosts: by which parties reach the server; none for those of its certificate.
+
+    Returns:
+        The parties whose new `party.pem` is in their folder here; one whose old one is not here
+        has none.
+
+    Raises:
+        PkiError: the authority's key is not in this folder.
+    """
+    authority, server = folder / "authority", folder / "server"
+    names = [*(hosts or names_in(server / "server.pem")), "localhost", "127.0.0.1"]
+    make_server_certificate(
+        server / "server.pem",
+        server / "server.key",
+        authority=authority / "ca.crt",
+        authority_key=authority / "ca.key",
+        hosts=[*dict.fromkeys(names)],
+    )
+    deployment = load_deployment(server / "deployment.toml")
+    if carried_by_flower(deployment):
+        return []
+    make_operator(server, "server", authority=authority)
+    if (folder / "operator").is_dir():
+        make_operator(folder / "operator", "operator", authority=authority)
+    renewed = []
+    for party in deployment.parties:
+        pem = folder / "parties" / party.name / "party.pem"
+        if pem.exists():
+            pem.write_bytes(certify_party(pem.read_bytes(), party, authority=authority))
+            renewed.append(party.name)
+    return renewed

@@ -1,0 +1,194 @@
+"""Which parties attend, what each still has to answer, and its one connection.
+
+Everything here runs in the event loop of the server's port. A party has at most one line; a new one
+replaces the old. A request that is not answered when a line ends is written again to the next,
+as long as its time is not over. A reply is taken once, only for a request that was written to this
+very line, and only up to the length that was asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from parley.deploy.stream.envelope import EnvelopeError, Reader, chunks
+
+__all__ = ["Asked", "Attendance", "Dropped", "Line"]
+
+_log = logging.getLogger("parley.port")
+
+_MOST_WAITING = 16
+# A party that is slower to read than this beyond a request's time is not reading.
+_READS_S = 10.0
+
+
+class Dropped(Exception):
+    """A line that the server ends, and what the party is told."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """One request to one party.
+
+    Attributes:
+        number: names it on the wire; never used twice.
+        request: the frame.
+        largest: bytes of the longest reply that is read.
+        until: when its time is over, on `time.monotonic`.
+        deliver: takes the reply, from this thread, once.
+    """
+
+    number: int
+    request: bytes = field(repr=False)
+    largest: int
+    until: float
+    deliver: Callable[[bytes], None] = field(repr=False)
+
+
+class Line:
+    """A party's connection, from the check of its certificate to its end."""
+
+    def __init__(self, read: Callable[[], Awaitable[bytes | None]], write: _Write) -> None:
+        self._read, self._write = read, write
+        self._waiting: asyncio.Queue[Asked] = asyncio.Queue()
+        self._due: dict[int, int] = {}
+        self._ended: asyncio.Future[Dropped] = asyncio.get_running_loop().create_future()
+
+    def put(self, asked: Asked) -> None:
+        """Has it written, after what waits already."""
+        if self._waiting.qsize() >= _MOST_WAITING:
+            self.end(Dropped(f"Expected a party that reads, {_MOST_WAITING} requests wait."))
+        self._waiting.put_nowait(asked)
+
+    def end(self, why: Dropped) -> None:
+        """Has `serve` raise this."""
+        if not self._ended.done():
+            self._ended.set_result(why)
+
+    async def serve(self, answered: Callable[[int, bytes], None]) -> None:
+        """Writes what is put and hands on what is answered, until the party or `end` ends it.
+
+        Raises:
+            Dropped: by `end`, or because the party sent what it may not, or does not read.
+        """
+        tasks = [
+            asyncio.ensure_future(part) for part in (self._replies(answered), self._requests())
+        ]
+        try:
+            either: list[asyncio.Future[Any]] = [*tasks, self._ended]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if self._ended.done():
+                raise self._ended.result()
+            for task in tasks:
+                if task.done():
+                    task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _replies(self, answered: Callable[[int, bytes], None]) -> None:
+        reader = Reader(self._due.get)
+        while (message := await self._read()) is not None:
+            try:
+                whole = reader.take(message)
+            except EnvelopeError as error:
+                raise Dropped(str(error)) from error
+            if whole is not None:
+                del self._due[whole.number]  # a second one is not expected
+                answered(whole.number, whole.frame)
+
+    async def _requests(self) -> None:
+        while True:
+            asked = await self._waiting.get()
+            left = asked.until - time.monotonic()
+            if left <= 0:
+                continue
+            self._due[asked.number] = asked.largest
+            allowed = min(math.ceil(1000 * left), 2**32 - 1)
+            try:
+                async with asyncio.timeout(left + _READS_S):
+                    for chunk in chunks(asked.number, asked.request, allowed_ms=allowed):
+                        await self._write(chunk)
+            except TimeoutError:
+                raise Dropped("Expected a party that reads what it is sent.") from None
+
+
+_Write = Callable[[bytes], Awaitable[None]]
+
+
+class Attendance:
+    """The parties' lines and what they have to answer."""
+
+    def __init__(self, names: Mapping[int, str], *, say: Callable[[str], None]) -> None:
+        """`names` by index; `say` hears who comes and who goes."""
+        self._names, self._say = names, say
+        self._lines: dict[int, Line] = {}
+        self._left: dict[int, float] = {}
+        self._pending: dict[int, dict[int, Asked]] = {index: {} for index in names}
+        self.closed = False
+
+    def online(self, *, away_s: float = 0.0) -> frozenset[int]:
+        """Parties with a line, or that lost theirs less than `away_s` ago. From any thread."""
+        since = time.monotonic() - away_s
+        recent = {index for index, left in list(self._left.items()) if left > since}
+        return frozenset(recent | set(self._lines))
+
+    def ask(self, requests: Mapping[int, Asked]) -> None:
+        """Has the requests written, now or when their party is back."""
+        for index, asked in requests.items():
+            self._pending[index][asked.number] = asked
+            if index in self._lines:
+                self._lines[index].put(asked)
+
+    def withdraw(self, numbers: Mapping[int, int]) -> None:
+        """Nobody waits for these replies any more; what is on its way to a party stays so."""
+        for index, number in numbers.items():
+            self._pending[index].pop(number, None)
+
+    async def attend(self, index: int, line: Line) -> None:
+        """Serves a party's line, in place of another that it may have, until it ends.
+
+        Raises:
+            Dropped: it was ended here.
+        """
+        if self.closed:
+            raise Dropped("The server ends.")
+        before = self._lines.pop(index, None)
+        if before is not None:
+            before.end(Dropped("replaced: another connection of this party took its place."))
+        self._lines[index] = line
+        self._left.pop(index, None)
+        if before is None:
+            self._say(f"+ {self._names[index]} is online ({self._count}).")
+        for asked in list(self._pending[index].values()):
+            line.put(asked)
+        try:
+            await line.serve(lambda number, frame: self._answered(index, number, frame))
+        finally:
+            if self._lines.get(index) is line:
+                del self._lines[index]
+                self._left[index] = time.monotonic()
+                self._say(f"- {self._names[index]} is offline ({self._count}).")
+
+    def close(self) -> None:
+        """Ends every line; no other comes."""
+        self.closed = True
+        for line in self._lines.values():
+            line.end(Dropped("The server ends."))
+
+    @property
+    def _count(self) -> str:
+        return f"{len(self._lines)} of {len(self._names)}"
+
+    def _answered(self, index: int, number: int, frame: bytes) -> None:
+        asked = self._pending[index].pop(number, None)
+        if asked is not None:  # else its time was over, or nobody waits for it
+            with suppress(Exception):
+                asked.deliver(frame)

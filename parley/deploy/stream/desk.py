@@ -1,0 +1,196 @@
+"""What operators may ask of a server, on the port of its parties, with certificates of their own.
+
+    Ask    JSON in, JSON out: status, submit, resume, stop, look
+    Read   a file of a run's folder, in pieces
+
+Operators are trusted with the queue and with what the run folders show, which is what the server
+itself may know. A run's job may name files of the server's machine only if who submits it has the
+server's own folder.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from parley.deploy.peers import NotAdmitted, admit_operator
+from parley.deploy.refusals import board_of
+from parley.deploy.stream.attendance import Attendance
+from parley.deploy.stream.envelope import CHUNK
+from parley.deploy.stream.queue import OPEN, Queue
+from parley.deploy.stream.settings import peer_certificate
+from parley.errors import exit_status
+from parley.server.records.plain_json import json_text
+
+__all__ = ["ASK", "FILES", "READ", "SERVERS_OWN", "Desk"]
+
+_log = logging.getLogger("parley.desk")
+
+ASK, READ = "/parley.Operators/Ask", "/parley.Operators/Read"
+SERVERS_OWN = "server"
+"""The operator whose key lies in the server's folder."""
+
+FILES = (
+    "job.toml", "run-id", "deployment-id", "started.json", "rounds.jsonl", "parties.json",
+    "summary.json", "error.json", "model.safetensors", "ledger.sqlite", "schema.toml",
+)  # fmt: skip
+"""Files of a run's folder that an operator may read."""
+
+_LARGEST_ASK = 1 << 20
+_TRIES_NOT_SHOWN = 500
+
+
+class Desk:
+    """Answers operators.
+
+    Args:
+        queue: the server's runs.
+        names: the parties' names, by index.
+        about: what else `status` says.
+        stop: stops the run that is conducted, if it is this one.
+    """
+
+    def __init__(
+        self,
+        queue: Queue,
+        *,
+        names: Mapping[int, str],
+        about: Mapping[str, str],
+        stop: Callable[[str], None],
+    ) -> None:
+        self._queue, self._names, self._about, self._stop = queue, names, about, stop
+        self.attendance: Attendance | None = None
+        self._asks: dict[str, Callable[[Mapping[str, Any], str], dict[str, Any]]] = {
+            "status": self._status,
+            "submit": self._submit,
+            "resume": self._resume,
+            "stop": self._stopped,
+            "look": self._look,
+        }
+
+    def service(self) -> Any:
+        """As a service of gRPC."""
+        service, ask = ASK.strip("/").split("/")
+        return grpc.method_handlers_generic_handler(
+            service,
+            {
+                ask: grpc.unary_unary_rpc_method_handler(self._ask),
+                READ.rpartition("/")[2]: grpc.unary_stream_rpc_method_handler(self._read),
+            },
+        )
+
+    async def _ask(self, request: bytes, context: Any) -> bytes:
+        name = await self._admitted(context)
+        try:
+            asked = _plain(request)
+            answer = self._asks[str(asked["ask"])](asked, name)
+        except (KeyError, TypeError, ValueError) as error:
+            if exit_status(error) is None:
+                await context.abort(
+                    grpc.StatusCode.INVALID_ARGUMENT, "Expected a request of an operator."
+                )
+            answer = _refusal(error)
+        except Exception as error:
+            if exit_status(error) is None:
+                _log.exception("An operator's request could not be answered.")
+                await context.abort(grpc.StatusCode.INTERNAL, "The server's log says why.")
+            answer = _refusal(error)
+        return json_text(answer).encode()
+
+    async def _read(self, request: bytes, context: Any) -> AsyncIterator[bytes]:
+        await self._admitted(context)
+        try:
+            asked = _plain(request)
+            name, offset = str(asked["file"]), int(asked["offset"])
+            path = self._queue.folder(str(asked["run"])) / name
+            if name not in FILES or offset < 0:
+                raise ValueError("no such file")
+            with path.open("rb") as file:
+                file.seek(offset)
+                while part := file.read(CHUNK):
+                    yield part
+        except Exception:
+            await context.abort(grpc.StatusCode.NOT_FOUND, "There is no such file of a run.")
+
+    async def _admitted(self, context: Any) -> str:
+        try:
+            return admit_operator(peer_certificate(context))
+        except NotAdmitted as error:
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
+            raise
+
+    def _status(self, asked: Mapping[str, Any], by: str) -> dict[str, Any]:
+        del asked, by
+        online = frozenset() if self.attendance is None else self.attendance.online()
+        runs = self._queue.runs()
+        return {
+            **self._about,
+            "parties": [
+                {"name": name, "online": index in online} for index, name in self._names.items()
+            ],
+            "runs": [
+                {
+                    "name": run.name,
+                    "state": run.state,
+                    "at": run.at,
+                    "by": run.by,
+                    "board": board_of(self._queue.folder(run.name)) if run.state in OPEN else {},
+                }
+                for run in runs[-_TRIES_NOT_SHOWN:]
+            ],
+        }
+
+    def _submit(self, asked: Mapping[str, Any], by: str) -> dict[str, Any]:
+        text = asked["job"]
+        if not isinstance(text, str):
+            raise TypeError("Expected a job's text.")
+        return {"run": self._queue.submit(text, by=by, own_files=by == SERVERS_OWN)}
+
+    def _resume(self, asked: Mapping[str, Any], by: str) -> dict[str, Any]:
+        self._queue.resume(str(asked["run"]), by=by)
+        return {"run": str(asked["run"])}
+
+    def _stopped(self, asked: Mapping[str, Any], by: str) -> dict[str, Any]:
+        del by
+        wanted = asked["run"]
+        stopping = [
+            run.name
+            for run in self._queue.runs()
+            if run.state in OPEN and wanted in {None, run.name}
+        ]
+        for name in stopping:
+            if not self._queue.withdraw(name):
+                self._stop(name)
+        return {"stopping": stopping}
+
+    def _look(self, asked: Mapping[str, Any], by: str) -> dict[str, Any]:
+        del by
+        name = str(asked["run"])
+        path = self._queue.folder(name)
+        state = next((run.state for run in self._queue.runs() if run.name == name), "unknown")
+        files = {file: _stamp(path / file) for file in FILES if (path / file).exists()}
+        return {"state": state, "files": files}
+
+
+def _stamp(path: Path) -> list[int]:
+    known = path.stat()
+    return [known.st_size, known.st_mtime_ns]
+
+
+def _plain(request: bytes) -> dict[str, Any]:
+    if len(request) > _LARGEST_ASK:
+        raise ValueError("too long")
+    asked = json.loads(request)
+    if not isinstance(asked, dict):
+        raise TypeError("no object")
+    return asked
+
+
+def _refusal(error: Exception) -> dict[str, Any]:
+    kind = type(error)
+    return {"error": f"{kind.__module__}.{kind.__qualname__}", "message": str(error)}

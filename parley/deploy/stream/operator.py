@@ -1,0 +1,179 @@
+"""An operator's side of the desk: on the server's machine, or on any other with a certificate.
+
+On the server's machine a run's folder is where the server keeps it. Elsewhere a copy of it is kept
+up to date, so that whoever waits for the run reads the same files.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+
+from parley.client.contract.roster import load_deployment
+from parley.deploy.folders import DeployError, check_server
+from parley.deploy.pki import check_client_pair
+from parley.deploy.processes import ProcessError
+from parley.deploy.reaching import check_reachable
+from parley.deploy.stream.caller import explained
+from parley.deploy.stream.desk import ASK, FILES, READ
+from parley.deploy.stream.queue import OPEN
+from parley.deploy.stream.settings import channel_credentials, channel_options, host_of
+from parley.errors import KNOWN_ERRORS
+from parley.server.records.plain_json import json_text
+
+__all__ = ["Operator", "OperatorHome", "operator_home"]
+
+_ANSWER_S = 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorHome:
+    """A folder with an operator's key, and where its server is reached.
+
+    Attributes:
+        folder: ca.crt, operator.key and operator.pem.
+        address: host:port.
+        host: the name in the server's certificate.
+        runs: the server's run folders, on its own machine; None elsewhere.
+    """
+
+    folder: Path
+    address: str
+    host: str
+    runs: Path | None
+
+
+def operator_home(folder: Path) -> OperatorHome:
+    """The operator's folder, checked: the server's own, a deployment's, or one that was sent.
+
+    Raises:
+        DeployError, PkiError, RosterError: what is wrong with it.
+    """
+    if (folder / "server" / "server.toml").exists() or (folder / "server.toml").exists():
+        home = check_server(folder)
+        listen = "127.0.0.1" if home.listen in {"0.0.0.0", "::"} else home.listen  # noqa: S104
+        where = f"[{listen}]:{home.port}" if ":" in listen else f"{listen}:{home.port}"
+        host, _ = host_of(home.deployment.server_address)
+        own = OperatorHome(folder=home.folder, address=where, host=host, runs=home.folder / "runs")
+    else:
+        folder = folder.resolve()
+        if not (folder / "operator.pem").exists():
+            raise DeployError(
+                f"{folder} is neither a server's folder (it has no server.toml) nor an operator's "
+                "(it has no operator.pem). `parley deploy init` makes both."
+            )
+        address = load_deployment(folder / "deployment.toml").server_address
+        host, _ = host_of(address)
+        own = OperatorHome(folder=folder, address=address, host=host, runs=None)
+    check_client_pair(
+        own.folder / "ca.crt", own.folder / "operator.pem", own.folder / "operator.key"
+    )
+    return own
+
+
+class Operator:
+    """A connection to a server's desk; a context manager."""
+
+    def __init__(self, home: OperatorHome) -> None:
+        """Connects.
+
+        Raises:
+            ProcessError: nobody answers there.
+            PkiError: who answers is not the deployment's server.
+        """
+        self.home = home
+        check_reachable(home.address, home.folder / "ca.crt", host=home.host)
+        self._channel = grpc.secure_channel(
+            home.address,
+            channel_credentials(home.folder, "operator"),
+            (*channel_options(), ("grpc.ssl_target_name_override", home.host)),
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._channel.close()
+
+    def ask(self, what: str, **more: Any) -> dict[str, Any]:
+        """The server's answer.
+
+        Raises:
+            ProcessError: there is none; and what the server refused it with.
+        """
+        request = json_text({"ask": what, **more}).encode()
+        try:
+            answer = self._channel.unary_unary(ASK)(request, timeout=_ANSWER_S)
+        except grpc.RpcError as error:
+            raise ProcessError(
+                f"The server at {self.home.address} gave no answer: "
+                f"{explained(error, address=self.home.address)}."
+            ) from error
+        said: dict[str, Any] = json.loads(answer)
+        if "error" in said:
+            raise _error(str(said["error"]), str(said["message"]))
+        return said
+
+    def folder(self, run: str, *, at: Path) -> Path:
+        """Where a run's folder is read: the server's own, or a copy at `at`."""
+        return at if self.home.runs is None else self.home.runs / run
+
+    def ended(self, run: str, folder: Path, seen: dict[str, list[int]]) -> str | None:
+        """How a run ended, None while it goes on; a copy of its folder is brought up to date.
+
+        Args:
+            run: its name.
+            folder: where it is read.
+            seen: what the copy has, by file; empty at first.
+        """
+        looked = self.ask("look", run=run)
+        state = str(looked["state"])
+        if self.home.runs is None:
+            for name, stamp in looked["files"].items():
+                # The ledger is written while the run goes on: a copy of it then is none.
+                whole = name != "ledger.sqlite" or state not in OPEN
+                if name in FILES and seen.get(name) != stamp and whole:
+                    self._copy(run, name, folder)
+                    seen[name] = stamp
+        return None if state in OPEN else state
+
+    def _copy(self, run: str, name: str, folder: Path) -> None:
+        path = folder / name
+        # Lines are only added to it, but for a run that goes on after a crash.
+        offset = path.stat().st_size if name == "rounds.jsonl" and path.exists() else 0
+        asked: Mapping[str, Any] = {"run": run, "file": name, "offset": offset}
+        try:
+            parts = list(self._channel.unary_stream(READ)(json_text(asked).encode(), timeout=600))
+        except grpc.RpcError:
+            return  # it was replaced just now: the next look has it
+        if offset:
+            with path.open("ab") as file:
+                file.write(b"".join(parts))
+            return
+        draft = folder / f".{name}.part"
+        draft.write_bytes(b"".join(parts))
+        draft.replace(path)
+
+
+def _error(name: str, message: str) -> Exception:
+    """What the server refused with, as the class that it was there."""
+    if name not in KNOWN_ERRORS:
+        return ProcessError(message)
+    module, _, kind = name.rpartition(".")
+    known: type[Exception] = getattr(importlib.import_module(module), kind)
+    # Its own constructor may want other arguments than the message it made of them.
+    error = known.__new__(known)
+    Exception.__init__(error, message)
+    return error

@@ -1,0 +1,290 @@
+"""A party on its stream: it dials out, answers one request after another, and dials again.
+
+    python -m parley.deploy.stream.party FOLDER [--server HOST:PORT]
+
+One thread keeps the connection, another computes: a connection that is lost in a long computation
+is back before its end. A request whose time is over before its turn is not computed. An answer goes
+out on the connection that its request came on last; one that did not get there is kept, and given
+when the server repeats the request, so that nothing is computed twice or sent in two forms.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import queue
+import random
+import sys
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from parley.client.contract.protocol import Reason, encode_frame, refusal
+from parley.client.contract.roster import load_deployment
+from parley.client.party.requests import LARGEST_REQUEST
+from parley.client.party.service import PartyService
+from parley.deploy.processes import end_with_parent
+from parley.deploy.stream.caller import CallError, call_metadata, explained
+from parley.deploy.stream.envelope import Reader, Whole, chunks
+from parley.deploy.stream.settings import ATTEND, channel_credentials, channel_options
+
+__all__ = ["Answers", "Attending", "main", "party_answers"]
+
+_log = logging.getLogger("parley.party")
+
+_FIRST_S, _LONGEST_S = 0.1, 3.0
+_MOST_WAITING = 16
+_KEPT = 8
+# Beyond a request's own time, for a computation to end by itself.
+_GRACE_S = 5.0
+
+Answers = Callable[[bytes], bytes]
+
+
+def party_answers(folder: Path) -> Answers:
+    """What the party in a folder answers; its service is opened again when its files change."""
+    watched = [folder / name for name in ("party.toml", "deployment.toml", "identity.key")]
+    opened: list[tuple[object, PartyService]] = []
+
+    def answer(request: bytes) -> bytes:
+        try:
+            stamps = [(file.stat().st_mtime_ns, file.stat().st_ino) for file in watched]
+            if not opened or opened[0][0] != stamps:
+                for _, before in opened:
+                    before.close()
+                opened[:] = [(stamps, PartyService.open(folder))]
+            return opened[0][1].handle(request)
+        except Exception:
+            # To the party's own log, and no further: a dropout, not a failed computation.
+            _log.exception("A request could not be answered.")
+            return encode_frame(refusal(Reason.ERROR))
+
+    return answer
+
+
+def begin_anew() -> None:
+    """Replaces this process by itself, as it was started.
+
+    What an answer relies on is on disk before it is returned: an end at any point is safe.
+    """
+    _log.error("A request was not answered in its time; this process begins anew.")
+    logging.shutdown()
+    os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - this very command, no shell
+
+
+class _Late(threading.Thread):
+    """Calls `late` where a computation does not end in time."""
+
+    def __init__(self, late: Callable[[], None]) -> None:
+        super().__init__(daemon=True)
+        self._late = late
+        self._changed = threading.Condition()
+        self._until: float | None = None
+
+    def watch(self, until: float | None) -> None:
+        """Sets when the computation that begins now has to be over; None when it is."""
+        with self._changed:
+            self._until = until
+            self._changed.notify()
+
+    def run(self) -> None:
+        """Waits, and does what the class says."""
+        with self._changed:
+            while True:
+                left = None if self._until is None else self._until - time.monotonic()
+                if left is not None and left <= 0:
+                    break
+                self._changed.wait(left)
+        self._late()
+
+
+Outgoing = queue.SimpleQueue[Iterator[bytes] | None]
+
+
+@dataclass(kw_only=True)
+class _Request:
+    """A request that came, when its time is over, and where its answer goes."""
+
+    frame: bytes
+    until: float
+    outgoing: Outgoing
+    reply: bytes | None = None
+
+
+class _Requests:
+    """Requests in the order in which they came, and the last answers."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: OrderedDict[int, _Request] = OrderedDict()
+        self._turns: queue.Queue[int | CallError] = queue.Queue(_MOST_WAITING)
+
+    def take(self, whole: Whole, outgoing: Outgoing) -> None:
+        """Puts a request at the end; one that is known already only gets a new way back."""
+        with self._lock:
+            known = self._known.get(whole.number)
+            if known is not None and known.frame == whole.frame:
+                known.outgoing = outgoing
+                if known.reply is not None:
+                    outgoing.put(chunks(whole.number, known.reply))
+                return
+            until = time.monotonic() + whole.allowed_ms / 1000
+            fresh = _Request(frame=whole.frame, until=until, outgoing=outgoing)
+            self._known[whole.number] = fresh
+        self._turns.put(whole.number)
+
+    def give_up(self, error: CallError) -> None:
+        """Has `next` raise this."""
+        self._turns.put(error)
+
+    def next(self) -> tuple[int, _Request]:
+        """The next request whose time is not over.
+
+        Raises:
+            CallError: by `give_up`.
+        """
+        while True:
+            turn = self._turns.get()
+            if isinstance(turn, CallError):
+                raise turn
+            request = self._known[turn]
+            if time.monotonic() < request.until:
+                return turn, request
+            with self._lock:
+                del self._known[turn]
+
+    def answered(self, number: int, reply: bytes) -> None:
+        """Sends an answer and keeps it."""
+        with self._lock:
+            request = self._known[number]
+            request.reply = reply
+            request.outgoing.put(chunks(number, reply))
+            done = [each for each, known in self._known.items() if known.reply is not None]
+            for old in done[:-_KEPT]:
+                del self._known[old]
+
+
+class Attending:
+    """A party that attends a server until it is told to stop.
+
+    Args:
+        folder: ca.crt, party.key, party.pem and deployment.toml.
+        address: `host:port` of the server.
+        answers: what it answers.
+        say: is told what its owner wants to know.
+        late: is called where a computation outlives its request's time.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        address: str,
+        answers: Answers,
+        say: Callable[[str], None],
+        late: Callable[[], None] = begin_anew,
+    ) -> None:
+        self._folder, self._address = folder, address
+        self._answers, self._say = answers, say
+        self._late = _Late(late)
+        self._requests = _Requests()
+        self._attended = False
+
+    def forever(self) -> None:
+        """Attends, and dials again whenever the connection ends.
+
+        Raises:
+            CallError: the server will not have this party, whatever is tried.
+        """
+        self._late.start()
+        threading.Thread(target=self._dial, daemon=True).start()
+        while True:
+            number, request = self._requests.next()
+            self._late.watch(request.until + _GRACE_S)
+            reply = self._answers(request.frame)
+            self._late.watch(None)
+            self._requests.answered(number, reply)
+
+    def _dial(self) -> None:
+        wait, said = _FIRST_S, ""
+        while True:
+            self._attended = False
+            try:
+                self._connect()
+                reason = "the server ended it"
+            except grpc.RpcError as error:
+                refusal = explained(error, address=self._address)
+                if refusal.lasting:
+                    return self._requests.give_up(refusal)
+                reason = str(refusal)
+            except Exception as error:  # a file that its owner is changing, say
+                reason = str(error)
+            if self._attended or reason != said:
+                self._say(f"Not connected to {self._address}: {reason}. Trying again.")
+            said = reason
+            wait = _FIRST_S if self._attended else min(1.6 * wait, _LONGEST_S)
+            # Jitter, so that a server that is back is not met by everybody at once.
+            time.sleep(wait * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
+
+    def _connect(self) -> None:
+        """One connection, from its dial to its end.
+
+        Raises:
+            grpc.RpcError: how it ended, unless the server ended it in order.
+        """
+        deployment = load_deployment(self._folder / "deployment.toml")
+        credentials = channel_credentials(self._folder, "party")
+        outgoing: Outgoing = queue.SimpleQueue()
+        with grpc.secure_channel(self._address, credentials, channel_options()) as channel:
+            attend = channel.stream_stream(ATTEND)
+            call: Any = attend(_messages(outgoing), metadata=call_metadata(deployment.id))
+            try:
+                call.initial_metadata()  # the server's word that it has us
+                if call.is_active():
+                    self._attended = True
+                    self._say(f"Connected to {self._address}.")
+                reader = Reader(lambda _number: LARGEST_REQUEST)
+                for message in call:
+                    whole = reader.take(message)
+                    if whole is not None:
+                        self._requests.take(whole, outgoing)
+            finally:
+                outgoing.put(None)
+                call.cancel()
+
+
+def _messages(outgoing: Outgoing) -> Iterator[bytes]:
+    while (parts := outgoing.get()) is not None:
+        yield from parts
+
+
+def main() -> None:
+    """Entry point of a party's process that nobody watches but its launcher."""
+    parser = argparse.ArgumentParser(prog="parley.deploy.stream.party")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--server")
+    given = parser.parse_args()
+    end_with_parent()
+    logging.basicConfig(level=logging.WARNING)
+    address = given.server or load_deployment(given.folder / "deployment.toml").server_address
+    attending = Attending(
+        given.folder,
+        address=address,
+        answers=party_answers(given.folder),
+        say=lambda line: print(line, file=sys.stderr),
+    )
+    try:
+        attending.forever()
+    except CallError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,200 @@
+"""The server's one port: TLS, who is calling, and the parties' streams.
+
+An event loop in a thread of its own, so that the coordinator stays plain code. A call is looked at
+in this order, and the first thing that is wrong ends it: the certificate (TLS, before any byte of
+ours), whose it is in the roster, versions and roster of the caller; only then is a frame read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self
+
+import grpc
+import grpc.aio
+
+from parley.client.contract.protocol import WIRE_VERSION
+from parley.client.contract.roster import Deployment
+from parley.deploy.peers import NotAdmitted, admit_party
+from parley.deploy.processes import ProcessError
+from parley.deploy.stream import TLS_1_3_ALONE
+from parley.deploy.stream.attendance import Attendance, Dropped, Line
+from parley.deploy.stream.caller import parley_version
+from parley.deploy.stream.settings import (
+    ATTEND,
+    HELLO,
+    metadata_of,
+    peer_certificate,
+    port_options,
+    server_credentials,
+)
+
+__all__ = ["Port"]
+
+_log = logging.getLogger("parley.port")
+
+_STARTS_S, _ENDS_S = 20.0, 3.0
+_LOG_EVERY_S = 10.0
+
+
+class Port:
+    """A server's port that is open between `with` and its end.
+
+    Args:
+        folder: ca.crt, server.pem and server.key.
+        deployment: whom it admits.
+        listen: the interface.
+        port: 0 for a free one.
+        say: hears who comes and who goes.
+        services: other generic handlers on the same port.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        deployment: Deployment,
+        *,
+        listen: str,
+        port: int,
+        say: Callable[[str], None] = lambda _line: None,
+        services: Sequence[Any] = (),
+    ) -> None:
+        self._folder, self.deployment = folder, deployment
+        self._where = f"[{listen}]:{port}" if ":" in listen else f"{listen}:{port}"
+        self.port = port
+        names = {index: party.name for index, party in enumerate(deployment.parties)}
+        self.attendance = Attendance(names, say=say)
+        self._services = services
+        # A number names one request, also beyond the end of this process.
+        self._number = secrets.randbits(62)
+        self._noted = -_LOG_EVERY_S
+
+    def __enter__(self) -> Self:
+        """Opens it.
+
+        Raises:
+            ProcessError: somebody else listens there, or gRPC refuses the keys.
+        """
+        if not TLS_1_3_ALONE:
+            raise ProcessError(
+                "Cannot open a port: another library imported gRPC before Parley did, which would "
+                "then speak TLS 1.2. Import parley.deploy.stream first."
+            )
+        started: Future[None] = Future()
+        self._thread = threading.Thread(target=self._run, args=(started,), daemon=True)
+        self._thread.start()
+        started.result(_STARTS_S)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.loop.call_soon_threadsafe(self._end.set)
+        self._thread.join(2 * _ENDS_S)
+
+    def post(self, call: Callable[..., None], *arguments: object) -> None:
+        """Has the port's loop call that; nothing once the port is closed."""
+        with suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(call, *arguments)
+
+    def number(self) -> int:
+        """A number that no request had."""
+        self._number += 1
+        return self._number
+
+    def _run(self, started: Future[None]) -> None:
+        try:
+            asyncio.run(self._serve(started))
+        except Exception as error:
+            if started.done():
+                raise
+            started.set_exception(error)
+
+    async def _serve(self, started: Future[None]) -> None:
+        self.loop, self._end = asyncio.get_running_loop(), asyncio.Event()
+        server = grpc.aio.server(options=port_options(len(self.deployment.parties)))
+        attend = grpc.stream_stream_rpc_method_handler(self._attend)
+        service, method = ATTEND.strip("/").split("/")
+        hello = grpc.unary_unary_rpc_method_handler(self._hello)
+        own = grpc.method_handlers_generic_handler(
+            service, {method: attend, HELLO.rpartition("/")[2]: hello}
+        )
+        server.add_generic_rpc_handlers((own, *self._services))
+        try:
+            self.port = server.add_secure_port(self._where, server_credentials(self._folder))
+        except RuntimeError as error:
+            raise ProcessError(
+                f"Cannot listen on {self._where}: another process has that port, or it is not "
+                "this machine's address."
+            ) from error
+        await server.start()
+        started.set_result(None)
+        await self._end.wait()
+        self.attendance.close()
+        await asyncio.sleep(0)
+        await server.stop(_ENDS_S / 2)
+
+    async def _attend(self, _requests: Any, context: Any) -> None:
+        """One party's stream."""
+        index = await self._admitted(context)
+        await context.send_initial_metadata((("parley-version", parley_version()),))
+
+        async def read() -> bytes | None:
+            message = await context.read()
+            return message if isinstance(message, bytes) else None
+
+        try:
+            await self.attendance.attend(index, Line(read, context.write))
+        except Dropped as error:
+            self._note(f"{self.deployment.parties[index].name}: {error}", context)
+            await context.abort(grpc.StatusCode.ABORTED, str(error))
+
+    async def _hello(self, _request: bytes, context: Any) -> bytes:
+        """What a party asks that only wants to know whether it is known."""
+        return self.deployment.parties[await self._admitted(context)].name.encode()
+
+    async def _admitted(self, context: Any) -> int:
+        """The index of the party that calls; anybody else's call is ended."""
+        try:
+            index = admit_party(self.deployment, peer_certificate(context))
+            self._check_caller(metadata_of(context))
+        except NotAdmitted as error:
+            self._note(str(error), context)
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
+        except Dropped as error:
+            self._note(f"{self.deployment.parties[index].name}: {error}", context)
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        return index
+
+    def _check_caller(self, said: Mapping[str, str]) -> None:
+        """That both speak the same protocol about the same roster.
+
+        Raises:
+            Dropped: they do not.
+        """
+        if said.get("parley-wire") != str(WIRE_VERSION):
+            raise Dropped(
+                f"versions: the server runs Parley {parley_version()} (protocol {WIRE_VERSION}), "
+                f"this party Parley {said.get('parley-version', '?')} (protocol "
+                f"{said.get('parley-wire', '?')}): install the same version on both."
+            )
+        theirs = said.get("parley-deployment", "")
+        if theirs != self.deployment.id:
+            raise Dropped(
+                f"roster: the server's is {self.deployment.id[:16]}…, this party's "
+                f"{theirs[:16]}…: ask the operator for the present deployment.toml, or whether "
+                "the server was restarted with it."
+            )
+
+    def _note(self, what: str, context: Any) -> None:
+        # One line now and then: strangers must not fill the disk.
+        now = time.monotonic()
+        if now - self._noted >= _LOG_EVERY_S:
+            self._noted = now
+            _log.warning("Ended a connection from %s: %s", context.peer(), what)

@@ -1,0 +1,72 @@
+"""The server's process of one run on this machine (`parley run --engine processes`).
+
+    python -m parley.deploy.stream.run_process SERVER RUN
+
+Opens the port, waits until every party attends, and conducts the run in RUN.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import sys
+from pathlib import Path
+
+from parley.client.contract.roster import load_deployment
+from parley.deploy.processes import ProcessError, end_with_parent, wait_until
+from parley.deploy.stream.port import Port
+from parley.deploy.stream.settings import host_of
+from parley.deploy.stream.transport import StreamTransport
+from parley.server.conducting import conduct, open_run, telling
+
+__all__ = ["main"]
+
+_COME_S = 120.0
+# On one machine a party that is gone is gone: nobody starts it again.
+_AWAY_S = 1.0
+
+
+def _stop(_number: int, _frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def main() -> None:
+    """Entry point: ends with the run."""
+    parser = argparse.ArgumentParser(prog="parley.deploy.stream.run_process")
+    parser.add_argument("server", type=Path)
+    parser.add_argument("run", type=Path)
+    given = parser.parse_args()
+    end_with_parent()
+    # Either ends the run between two commits, like Ctrl-C.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _stop)
+    logging.basicConfig(level=logging.WARNING)
+    deployment = load_deployment(given.server / "deployment.toml")
+    host, port = host_of(deployment.server_address)
+    with (
+        telling(lambda: given.run),
+        Port(given.server, deployment, listen=host, port=port, say=_say) as opened,
+    ):
+        transport = StreamTransport(opened, away_s=_AWAY_S)
+        everyone = len(deployment.parties)
+        try:
+            wait_until(
+                lambda: len(transport.online()) == everyone,
+                what=f"{everyone} parties to come online",
+                timeout_s=_COME_S,
+                poll_s=0.01,
+            )
+        except ProcessError as error:
+            # A run that is resumed may have lost one for good; `coordinate` says if too many.
+            _say(str(error))
+        folder, job = open_run(given.run)
+        conduct(folder, job, transport=transport, deployment=deployment)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""A deployment's server: its port for parties and operators, and its runs, one after another."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from types import TracebackType
+from typing import Self
+
+from parley.deploy.folders import ServerHome
+from parley.deploy.stream.desk import Desk
+from parley.deploy.stream.port import Port
+from parley.deploy.stream.queue import Queue, QueuedRun
+from parley.deploy.stream.transport import StreamTransport
+from parley.server.conducting import conduct, open_run, telling
+
+__all__ = ["Serving", "serve"]
+
+_log = logging.getLogger("parley.server")
+
+# So long a party that is started again, or whose line was cut, is waited for in a round.
+_AWAY_S = 30.0
+
+
+class _Conducting:
+    """Which run is conducted now, so that it alone can be stopped."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._now: tuple[str, StreamTransport] | None = None
+        self._stopped = ""
+
+    def begin(self, name: str, transport: StreamTransport) -> None:
+        with self._lock:
+            self._now, self._stopped = (name, transport), ""
+
+    def end(self) -> bool:
+        """Whether it was stopped."""
+        with self._lock:
+            self._now = None
+            return bool(self._stopped)
+
+    def stop(self, name: str) -> None:
+        """Stops that run between two of its commits; nothing where another is conducted."""
+        with self._lock:
+            if self._now is not None and self._now[0] == name:
+                self._stopped = name
+                self._now[1].stop()
+
+
+class Serving:
+    """A server that is open between `with` and its end; `next` conducts one run.
+
+    Args:
+        home: its folder.
+        say: hears who comes and goes, and what begins and ends.
+        away_s: how long a party that is away is waited for.
+    """
+
+    def __init__(
+        self, home: ServerHome, *, say: Callable[[str], None], away_s: float = _AWAY_S
+    ) -> None:
+        self._home, self._say, self._away_s = home, say, away_s
+        self._queue, self._conducting = Queue(home.folder / "runs"), _Conducting()
+        parties = home.deployment.parties
+        desk = Desk(
+            self._queue,
+            names={index: party.name for index, party in enumerate(parties)},
+            about={"address": home.deployment.server_address, "id": home.deployment.spoken},
+            stop=self._conducting.stop,
+        )
+        self.port = Port(
+            home.folder,
+            home.deployment,
+            listen=home.listen,
+            port=home.port,
+            say=say,
+            services=[desk.service()],
+        )
+        desk.attendance = self.port.attendance
+
+    def __enter__(self) -> Self:
+        """Opens the port.
+
+        Raises:
+            ProcessError: somebody else listens there.
+        """
+        self.port.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.port.__exit__(kind, error, trace)
+
+    def next(self) -> QueuedRun:
+        """Waits for a run whose turn it is and conducts it to its end.
+
+        Raises:
+            KeyboardInterrupt: this process was interrupted; the run is taken up at the next start.
+        """
+        run = self._queue.take()
+        self._say(f"{run.name} begins.")
+        transport = StreamTransport(self.port, away_s=self._away_s)
+        self._conducting.begin(run.name, transport)
+        state = _conducted(self._home, run, transport, self._conducting)
+        self._queue.ended(run.name, state)
+        self._say(f"{run.name}: {state}.")
+        return replace(run, state=state)
+
+
+def serve(home: ServerHome, *, say: Callable[[str], None]) -> None:
+    """Serves a deployment until it is interrupted."""
+    with Serving(home, say=say) as serving:
+        known = ", ".join(party.name for party in home.deployment.parties)
+        say(f"Listening on {home.listen}:{home.port} for {known}. The roster's id:")
+        say(f"  {home.deployment.spoken}")
+        while True:
+            serving.next()
+
+
+def _conducted(
+    home: ServerHome, run: QueuedRun, transport: StreamTransport, conducting: _Conducting
+) -> str:
+    """How a run ended."""
+    path = home.folder / "runs" / run.name
+    try:
+        with telling(lambda: path if path.is_dir() else None):
+            folder, job = open_run(path)
+            summary = conduct(folder, job, transport=transport, deployment=home.deployment)
+    except KeyboardInterrupt:
+        if not conducting.end():
+            raise
+        return "stopped"
+    except Exception as error:
+        conducting.end()
+        _log.error("%s failed: %s (more in its error.json)", run.name, error)
+        return "failed"
+    conducting.end()
+    return summary.status

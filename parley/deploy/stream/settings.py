@@ -1,0 +1,119 @@
+"""gRPC as both sides use it: TLS on both sides, limits before anyone is known, who is calling.
+
+Everything that gRPC would decide by itself and that decides who may cost us what stands here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from parley.deploy.pki import check_private
+from parley.deploy.stream.envelope import LARGEST_MESSAGE
+
+__all__ = [
+    "ATTEND",
+    "HANDSHAKE_S",
+    "HELLO",
+    "channel_credentials",
+    "channel_options",
+    "host_of",
+    "metadata_of",
+    "peer_certificate",
+    "port_options",
+    "server_credentials",
+]
+
+Options = Sequence[tuple[str, Any]]
+
+ATTEND, HELLO = "/parley.Parties/Attend", "/parley.Parties/Hello"
+HANDSHAKE_S = 10.0
+_PING_MS = 10_000
+_OPERATORS = 8
+"""Connections beside the parties': operators' commands, whoever scrapes or checks health."""
+
+
+def port_options(parties: int) -> Options:
+    """Options of the server's port: what a stranger may cost, and how dead connections are found.
+
+    Connections are counted before their handshake. A frame longer than a chunk, headers beyond
+    16 KiB and a second stream of a connection beyond a few end the connection.
+    """
+    return (
+        ("grpc.max_allowed_incoming_connections", 2 * parties + _OPERATORS),
+        ("grpc.server_handshake_timeout_ms", int(1000 * HANDSHAKE_S)),
+        ("grpc.max_concurrent_streams", 8),
+        ("grpc.max_receive_message_length", LARGEST_MESSAGE),
+        ("grpc.max_send_message_length", LARGEST_MESSAGE),
+        ("grpc.max_metadata_size", 1 << 14),
+        ("grpc.absolute_max_metadata_size", 1 << 14),
+        ("grpc.so_reuseport", 0),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", _PING_MS // 2),
+        *_pings(),
+    )
+
+
+def channel_options() -> Options:
+    """Options of a party's or an operator's connection."""
+    return (
+        ("grpc.max_receive_message_length", LARGEST_MESSAGE),
+        ("grpc.max_send_message_length", LARGEST_MESSAGE),
+        # Reconnecting is ours: with jitter, and told to whoever reads the log.
+        ("grpc.enable_retries", 0),
+        ("grpc.use_local_subchannel_pool", 1),
+        # No proxy of the environment's: it would only see the end of a tunnel, or nothing.
+        ("grpc.enable_http_proxy", 0),
+        *_pings(),
+    )
+
+
+def _pings() -> Options:
+    return (
+        ("grpc.keepalive_time_ms", _PING_MS),
+        ("grpc.keepalive_timeout_ms", _PING_MS),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),
+    )
+
+
+def server_credentials(folder: Path) -> Any:
+    """TLS of the server in `folder`: only clients with a certificate of its authority."""
+    check_private(folder / "server.key")
+    pair = ((folder / "server.key").read_bytes(), (folder / "server.pem").read_bytes())
+    return grpc.ssl_server_credentials(
+        [pair], root_certificates=(folder / "ca.crt").read_bytes(), require_client_auth=True
+    )
+
+
+def channel_credentials(folder: Path, name: str) -> Any:
+    """TLS of whoever holds `name`.key and `name`.pem in `folder`."""
+    check_private(folder / f"{name}.key")
+    return grpc.ssl_channel_credentials(
+        root_certificates=(folder / "ca.crt").read_bytes(),
+        private_key=(folder / f"{name}.key").read_bytes(),
+        certificate_chain=(folder / f"{name}.pem").read_bytes(),
+    )
+
+
+def peer_certificate(context: Any) -> bytes:
+    """The certificate that a caller presented; empty where there is none."""
+    found = context.auth_context().get("x509_pem_cert", [])
+    return bytes(found[0]) if len(found) == 1 else b""
+
+
+def metadata_of(context: Any) -> Mapping[str, str]:
+    """What a call says beside its messages: text under the names that start with `parley-`."""
+    return {
+        str(key): value[:200]
+        for key, value in context.invocation_metadata() or ()
+        if str(key).startswith("parley-") and isinstance(value, str)
+    }
+
+
+def host_of(address: str) -> tuple[str, int]:
+    """Host and port of `host:port`; brackets of an IPv6 address are taken off."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)

@@ -1,0 +1,111 @@
+"""Jobs for a deployment that runs: submitted, watched and stopped, here or from another machine."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from safetensors.numpy import load_file
+
+from parley.deploy.folders import DeployError
+from parley.deploy.follow import RunStopped, follow
+from parley.deploy.processes import ProcessError
+from parley.deploy.refusals import refusals
+from parley.deploy.stream.operator import Operator, operator_home
+from parley.server.jobs.file import load_job, render_job
+from parley.server.records.run import Run
+from parley.server.records.run_folder import anchored
+from parley.terminal.progress import RunDisplay
+
+__all__ = ["describe", "stop_runs", "submit_job"]
+
+
+def submit_job(
+    job: Path | None, *, to: Path, sets: Sequence[str], resume: str | None, quiet: bool
+) -> Run:
+    """Submits a job, follows it to its end, writes its report, and returns what it came to.
+
+    Raises:
+        what `parley.simulations.engine.fast.simulate` raises; DeployError, PkiError, ProcessError.
+    """
+    from parley.report.page import write_report  # noqa: PLC0415 - start-up: altair takes .5 s
+
+    if resume is not None and (job is not None or sets):
+        raise DeployError("Expected --resume RUN alone: the run goes on with its own job.")
+    with Operator(operator_home(to)) as operator:
+        if resume is None:
+            own = anchored(load_job(job, overrides=sets))
+            name = str(operator.ask("submit", job=render_job(own))["run"])
+        else:
+            name = Path(resume).name
+            operator.ask("resume", run=name)
+        folder = operator.folder(name, at=Path("runs") / name)
+        seen: dict[str, list[int]] = {}
+        if operator.home.runs is None:
+            folder.mkdir(parents=True, exist_ok=True)
+            operator.ended(name, folder, seen)
+        loaded = load_job(folder / "job.toml")
+
+        def ended() -> str | None:
+            try:
+                return operator.ended(name, folder, seen)
+            except ProcessError:
+                return None  # the server is started again, or the line is cut: it is asked again
+
+        def farewell(error: KeyboardInterrupt) -> str:
+            server = shlex.quote(str(to))
+            if not isinstance(error, RunStopped):
+                return (
+                    f"No longer watching; the run goes on.\n  parley status {server}\n  parley "
+                    f"stop {server} {name}"
+                )
+            if not (folder / "run-id").exists():
+                return "Stopped before its first round: submit the job again."
+            return f"Stopped. Continue with:\n  parley submit --to {server} --resume {name}"
+
+        try:
+            with RunDisplay(quiet=quiet, farewell=farewell) as display:
+                summary = follow(folder, loaded, ended=ended, observer=display, every=3)
+        finally:
+            for line in refusals(folder, loaded):
+                print(line, file=sys.stderr)
+    write_report(folder)
+    theta = load_file(folder / "model.safetensors")["theta"]
+    return Run(summary=summary, folder=folder, theta=theta)
+
+
+def describe(folder: Path) -> Iterator[str]:
+    """Lines about the deployment's parties and runs."""
+    with Operator(operator_home(folder)) as operator:
+        said = operator.ask("status")
+    yield f"Deployment at {said['address']}, id {said['id']}"
+    for party in said["parties"]:
+        yield f"  {party['name']}: {'online' if party['online'] else 'offline'}"
+    for run in said["runs"]:
+        yield f"{run['name']}: {run['state']}{_board(run['board'])}"
+
+
+def _board(board: dict[str, Any]) -> str:
+    if not board:
+        return ""
+    states = ", ".join(
+        f"{party['name']} {party['state']}" + (f" ({party['reason']})" if party["reason"] else "")
+        for party in board["parties"]
+    )
+    return f", round {board['round']}, {board['stage']}: {states}"
+
+
+def stop_runs(folder: Path, run: str | None) -> list[str]:
+    """Stops the named run, or all that have not ended; their names.
+
+    Raises:
+        DeployError: there is no such run going on.
+    """
+    with Operator(operator_home(folder)) as operator:
+        stopping = [str(name) for name in operator.ask("stop", run=run)["stopping"]]
+    if run is not None and not stopping:
+        raise DeployError(f"Expected a run that is going on, got {run}.")
+    return stopping

@@ -1,0 +1,93 @@
+"""`parley predict` and `parley show`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+__all__ = ["add_prediction_commands"]
+
+ModelPath = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="A run's folder, or its model.safetensors.")
+]
+SchemaFile = Annotated[
+    Path | None,
+    typer.Option(help="The parties' schema file, for a model whose file holds none."),
+]
+OwnModels = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--own-model",
+        metavar="FILE:FUNCTION",
+        help="A network of your own code that may be built (repeatable). No file can name code.",
+    ),
+]
+
+
+def predict(
+    model: ModelPath,
+    rows: Annotated[
+        Path,
+        typer.Argument(
+            metavar="ROWS", help="CSV(.gz), Parquet or .npz with the model's columns; no label."
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="CSV to write.")] = Path("predictions.csv"),
+    keep: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="A column to copy: what names the rows.")
+    ] = None,
+    schema: SchemaFile = None,
+    own_models: OwnModels = None,
+) -> None:
+    """Predict a label for every row of a file, with its probability.
+
+    A row is read by the schema that the model was learned under: the same ranges, categories and
+    scaling. The label's column need not be there; if it is, it is not read.
+    """
+    from parley.prediction.files import predict_file  # noqa: PLC0415 - start-up: for this command alone
+    from parley.prediction.model import load_model  # noqa: PLC0415 - start-up: for this command alone
+
+    loaded = load_model(model, schema=schema, own_models=tuple(own_models or ()))
+    count, labels = predict_file(loaded, rows, out, keep=keep)
+    typer.echo(f"{count:,} predictions in {out}")
+    for name, times in labels.items():
+        typer.echo(f"  {name}: {times:,}")
+
+
+def show(
+    model: ModelPath,
+    schema: SchemaFile = None,
+    own_models: OwnModels = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object on stdout, all else on stderr.")
+    ] = False,
+) -> None:
+    """Show what a model is and what was promised of it: ε, δ, unit, relation, adversary."""
+    from parley.prediction.model import load_model  # noqa: PLC0415 - start-up: for this command alone
+    from parley.server.records.plain_json import json_text  # noqa: PLC0415 - start-up: for this command alone
+
+    loaded = load_model(model, schema=schema, own_models=tuple(own_models or ()))
+    facts: dict[str, Any] = {
+        "model": loaded.label,
+        "learned by": loaded.algorithm.kind,
+        "parameters": len(loaded.theta),
+        "columns": list(loaded.feature_names_in_),
+        "label": loaded.schema.label_column,
+        "labels": list(loaded.classes_),
+        **{key.removeprefix("parley."): text for key, text in sorted(loaded.statement.items())},
+    }
+    if as_json:
+        typer.echo(json_text(facts))
+        return
+    wide = max(map(len, facts))
+    for name, value in facts.items():
+        text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        typer.echo(f"{name:<{wide}}  {text}")
+
+
+def add_prediction_commands(app: typer.Typer) -> None:
+    """Adds both to the command line."""
+    app.command()(predict)
+    app.command()(show)

@@ -1,0 +1,76 @@
+"""From a file of rows to a file of predictions, batch by batch: any number of rows."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from parley.client.data.cells import plain_texts
+from parley.client.data.readers import read_tables
+from parley.client.data.table import DataError, Table
+from parley.prediction.model import Model, ModelFileError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["predict_file"]
+
+
+def predict_file(
+    model: Model, source: Path, out: Path, *, keep: str | None = None
+) -> tuple[int, dict[str, int]]:
+    """Writes a line of predictions for every row of a file, in its order.
+
+    Args:
+        model: what predicts.
+        source: CSV, .csv.gz, Parquet or .npz with the model's columns; other columns, the label
+            among them, may be there or not.
+        out: a CSV to make: `prediction`, and `probability of NAME` for each label, or `score`.
+        keep: a column of the source to write first: what names the rows.
+
+    Returns:
+        The number of rows, and how often each label was predicted (empty for ridge).
+
+    Raises:
+        DataError: the file is not what the schema says: line or row, column, expected, got.
+        ModelFileError: `out` exists.
+    """
+    if out.exists():
+        raise ModelFileError(f"Expected a new file for --out, {out} exists.")
+    rows, counts = 0, dict.fromkeys(model.classes_, 0)
+    # Whole or not at all: a reader never takes half a file for all of it.
+    draft = out.with_name(f".{out.name}.part")
+    try:
+        with draft.open("wb") as file:
+            for table in read_tables(source, model.schema, keep=keep, unlabelled=True):
+                frame = _predictions(model, table, keep)
+                frame.write_csv(file, include_header=not rows)
+                rows += table.rows
+                if counts:
+                    for name, count in frame["prediction"].value_counts().iter_rows():
+                        counts[name] += count
+        os.replace(draft, out)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    return rows, counts
+
+
+def _predictions(model: Model, table: Table, keep: str | None) -> pl.DataFrame:
+    import polars as pl  # noqa: PLC0415 - start-up: polars takes .14 s
+
+    scores = model.scores(model.rows_of(table))
+    columns: dict[str, Any] = {}
+    if keep is not None:
+        if keep in {"prediction", "score"}:
+            raise DataError("another name for the column to keep", repr(keep), path=table.path)
+        columns[keep] = plain_texts(table, keep)
+    columns["prediction"] = model.labels(scores)
+    chances = model.chances(scores)
+    if chances is not None:
+        for at, name in enumerate(model.classes_):
+            columns[f"probability of {name}"] = chances[:, at]
+    elif model.classes_:
+        columns["score"] = scores
+    return pl.DataFrame(columns)

@@ -1,0 +1,204 @@
+"""What the terminal shows of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from parley.privacy.accounting.rounding import shown_up
+from parley.server.records import words
+from parley.server.records.numerals import epsilon_text
+
+if TYPE_CHECKING:
+    from parley.server.records.outlook import AfterRound, Alternative, DpSgdOutlook, Offer, Outlook
+
+__all__ = ["print_outlook"]
+
+
+def print_outlook(outlook: Outlook) -> None:
+    """A plan, as tables."""
+    console = Console(highlight=False)
+    # Below this the tables' numbers would be cut; a narrow terminal wraps the lines instead.
+    console.width = max(console.width, 88)
+    title = escape(outlook.algorithm_title or outlook.algorithm)
+    console.print(
+        f"{title}, {outlook.model}: m = {outlook.parties} parties of at "
+        f"least n = {outlook.min_records} records ({outlook.min_records_from}), "
+        f"d = {outlook.dimension}, T = {outlook.rounds} rounds"
+    )
+    console.print(
+        f"budget {words.allowed(outlook.epsilon, outlook.delta)}; protects "
+        f"{words.protected(outlook)}, {words.relation(outlook)}"
+    )
+    party = outlook.party_level
+    if party is not None:
+        console.print(
+            f"budget {words.allowed(party.epsilon, party.delta)}; protects "
+            f"{words.protected(party)}, {words.relation(party)}"
+        )
+    if outlook.sensitivity is not None:
+        console.print(
+            f"Δ₂ of the average {outlook.sensitivity:.6g}  (G = {outlook.lipschitz:.4g}, "
+            f"λ = {outlook.lambda_:g})"
+        )
+    console.print(f"\n[bold]This job[/bold]: {outlook.chosen.description}")
+    if outlook.dp_sgd is None:
+        _print_noise_on_the_sum(console, outlook)
+    else:
+        _print_training(console, outlook, outlook.dp_sgd)
+    _print_accounts(console, outlook)
+    for title, offers in (
+        ("Gaussian, by calibration", outlook.calibrations),
+        ("Noise laws", outlook.noise_laws),
+    ):
+        if offers:
+            _print_offers(console, title, offers)
+    if party is None:
+        _print_rounds(console, outlook.epsilon_by_round)
+    else:
+        _print_rounds(console, outlook.epsilon_by_round, f" (one {outlook.unit})")
+        _print_rounds(console, party.epsilon_by_round, f" (one {party.unit})")
+    if outlook.alternatives is not None:
+        _print_alternatives(console, outlook.alternatives, (outlook.parties, outlook.min_records))
+
+
+def _print_accounts(console: Console, outlook: Outlook) -> None:
+    """Who adds the noise, how it is split, and ε against each adversary."""
+    if outlook.noise_point == "party":
+        return
+    console.print(f"  noise added by {words.added_by(outlook.noise_point)}")
+    if outlook.shares is not None:
+        console.print(f"  shares: {words.shares(outlook.shares)}")
+    if len(outlook.accounts) > 1:
+        for name, value, _ in words.accounts(outlook):
+            console.print(f"  {name}: {value}")
+    console.print()
+
+
+def _print_noise_on_the_sum(console: Console, outlook: Outlook) -> None:
+    chosen, grid = outlook.chosen, outlook.grid
+    console.print(
+        f"  charged ε = {epsilon_text(chosen.epsilon_charged)} by {chosen.conversion}; "
+        f"scale on the average {chosen.scale:.6g}, on the sum {chosen.scale_of_sum:.6g}"
+    )
+    console.print(
+        f"  ring 2^{grid.ring_bits}, grid 2^-{grid.scale_bits}: rounding adds "
+        f"{grid.inflation:.2g} to the sensitivity (charged)\n"
+    )
+
+
+def _print_training(console: Console, outlook: Outlook, steps: DpSgdOutlook) -> None:
+    console.print(
+        f"  {steps.steps_per_round} steps a round, q = {steps.sampling_rate:.4g} (expected "
+        f"batch {steps.expected_batch:.6g})"
+    )
+    if steps.party_clip_norm is not None:
+        console.print(f"  a party's update is clipped to S = {steps.party_clip_norm:g}")
+    if steps.noise_multiplier is not None:
+        console.print(
+            f"  σ = {steps.noise_multiplier:.5g}, C = {steps.clip_norm:g}, clipped sums by "
+            f"{steps.gradients}"
+        )
+    if steps.clipped_fraction_share:
+        console.print(
+            f"  {steps.clipped_fraction_share:g} of every step's privacy for the fraction of "
+            f"clipped gradients: noise of {steps.clipped_fraction_deviation:.3g} on it a round, "
+            f"and of {steps.gradient_multiplier:.5g}·C on sums"
+        )
+    if outlook.distributed is not None:
+        told = outlook.distributed
+        console.print(
+            f"  {told.steps:,} steps in all, each a secure sum ({told.vector_bytes:,} bytes a "
+            f"party and step); {told.optimiser} at the server"
+        )
+        advice = "; T <= 150 is advised there" if told.hours > 0.5 else ""
+        console.print(
+            f"  among real processes about {told.hours:.2g} h, at {told.seconds_a_step:g} s a step"
+            f"{advice}"
+        )
+    if steps.components_mu is not None:
+        console.print(f"  principal components: one release of μ = {steps.components_mu:.4g}")
+    console.print(
+        f"  charged for one {outlook.unit}: ε = {epsilon_text(outlook.chosen.epsilon_charged)} by "
+        f"{outlook.chosen.conversion}"
+    )
+    party, bounds = outlook.party_level, outlook.record_bounds
+    if bounds is not None:
+        console.print(
+            f"  (DP-SGD alone {epsilon_text(bounds.inner.epsilon)}, noise on the sum "
+            f"{epsilon_text(bounds.outer.epsilon)}: the lower is charged)"
+        )
+    if party is not None:
+        console.print(f"  {party.description}")
+        console.print(
+            f"  charged for one party: ε = {epsilon_text(party.epsilon_charged)} by "
+            f"{party.conversion}; scale on {'the average' if bounds else 'each sum'} "
+            f"{party.scale:.6g}"
+        )
+    console.print()
+
+
+def _print_offers(console: Console, title: str, offers: Mapping[str, Offer]) -> None:
+    table = _table(title, "", "scale", "E‖noise‖ a round", "ε charged", "by")
+    for name, offer in offers.items():
+        if offer.refused is not None:
+            table.add_row(name, "[dim]refused[/dim]", "", "", "")
+            continue
+        table.add_row(
+            name,
+            f"{offer.scale:.6g}",
+            f"{offer.expected_norm:.6g}",
+            epsilon_text(offer.epsilon_charged),
+            offer.conversion,
+        )
+    console.print(table)
+    for name, offer in offers.items():
+        if offer.refused is not None:
+            console.print(f"  {name}: {offer.refused}", style="dim")
+    console.print()
+
+
+def _print_rounds(console: Console, rounds: Sequence[AfterRound], scope: str = "") -> None:
+    conversions = list(rounds[-1].epsilon)
+    names = ("round", "ρ (zCDP)", *conversions, "charged")
+    table = _table(f"ε after each round{scope}", *names, left=0)
+    step = max(1, len(rounds) // 10)
+    shown = [row for row in rounds if row.round % step == 0 or row.round == 1]
+    if shown[-1] is not rounds[-1]:
+        shown.append(rounds[-1])
+    for row in shown:
+        table.add_row(
+            str(row.round),
+            "–" if row.rho is None else shown_up(row.rho, 4),
+            *(epsilon_text(row.epsilon[name]) for name in conversions),
+            epsilon_text(row.epsilon_charged),
+        )
+    console.print(table)
+    console.print()
+
+
+def _print_alternatives(
+    console: Console, rows: Iterable[Alternative], own: tuple[int, int]
+) -> None:
+    names = ("parties", "records each", "Δ₂", "scale", "E‖noise‖")
+    table = _table("Other federations (same job)", *names, left=0)
+    for row in rows:
+        table.add_row(
+            f"{row.parties:,}",
+            f"{row.min_records:,}",
+            *(f"{value:.4g}" for value in (row.sensitivity, row.scale, row.expected_norm)),
+            style="bold" if (row.parties, row.min_records) == own else None,
+        )
+    console.print(table)
+
+
+def _table(title: str, *names: str, left: int = 1) -> Table:
+    """A plain table; the first `left` columns hold words, the others numbers."""
+    table = Table(title=title, title_justify="left", box=None)
+    for at, name in enumerate(names):
+        table.add_column(name, justify="left" if at < left else "right")
+    return table

@@ -1,0 +1,163 @@
+"""What the terminal shows of a run while it runs: live progress."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Column
+
+from parley.client.algorithms.registry import kind_of
+from parley.privacy.accounting.rounding import as_written, shown_up
+from parley.server.records import words
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from parley.client.contract.plan import ReleasePlan
+    from parley.server.jobs.job import Job
+    from parley.server.records.round_line import RoundLine
+
+__all__ = ["RunDisplay"]
+
+_FEW = 5
+_LOST = {"declined", "dropped", "failed"}
+
+
+class RunDisplay:
+    """Live progress on stderr; a context manager and an `Observer`."""
+
+    def __init__(
+        self, *, quiet: bool, farewell: Callable[[KeyboardInterrupt], str] | None = None
+    ) -> None:
+        """A display; `farewell` says how a run that was interrupted goes on."""
+        self._farewell = farewell
+        self._console = Console(stderr=True, quiet=quiet, highlight=False)
+        self._progress = Progress(
+            TextColumn("[bold]{task.description}", table_column=Column(min_width=9)),
+            BarColumn(bar_width=12),
+            MofNCompleteColumn(table_column=Column(min_width=7, no_wrap=True)),
+            TimeElapsedColumn(table_column=Column(min_width=7, no_wrap=True)),
+            # On a narrow terminal these are what is cut.
+            TextColumn(
+                "{task.fields[figures]}", table_column=Column(no_wrap=True, overflow="ellipsis")
+            ),
+            console=self._console,
+            transient=True,
+        )
+        self._folder: Path | None = None
+        self._figures = ""
+        self._scopes: list[str] = []
+        self._told: set[tuple[str, int]] = set()
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        self._task = self._progress.add_task("preparing", total=None, figures="")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+        if not isinstance(error, KeyboardInterrupt):
+            return
+        if self._farewell is not None:
+            # Whole lines: a command that is broken over two cannot be copied.
+            said = self._farewell(error)
+            self._console.print(said, style="yellow", soft_wrap=True, markup=False)
+        elif self._folder:
+            self._console.print(
+                f"Stopped after the last committed round. Continue with:\n"
+                f"  parley run --resume {shlex.quote(str(self._folder))}",
+                style="yellow",
+                soft_wrap=True,
+                markup=False,
+            )
+
+    def started(self, job: Job, plan: ReleasePlan, folder: Path, done: int) -> None:
+        """Shows what is about to happen."""
+        self._folder = folder
+        own, title = plan.primary, escape(kind_of(job.algorithm.kind).title)
+        self._scopes = [words.scope(of) for of in plan.guarantees]
+        seeded = " · seeded noise (simulation only, protects nobody)" if plan.seeded else ""
+        self._console.print(
+            f"{plan.parties} {'party' if plan.parties == 1 else 'parties'} · {title} · "
+            f"{job.model.kind} · d = {plan.parameters}{seeded}",
+            style="dim",
+        )
+        for of, asked in zip(plan.guarantees, job.budgets, strict=True):
+            clip = "" if of is own else f" on updates clipped to {of.clip_norm:g}"
+            self._console.print(
+                f"budget {words.allowed(asked.epsilon, asked.delta)}, {words.scope(of)} · "
+                f"{of.mechanism.law} noise{clip}",
+                style="dim",
+            )
+        if own.delta > job.privacy.delta:
+            self._console.print(
+                f"δ = {as_written(job.privacy.delta)} becomes δ = {shown_up(own.delta, 3)}: "
+                "the distance of the rounded l2-laplace sampler. laplace-l1 keeps δ = 0.",
+                style="yellow",
+            )
+        if plan.parties == 1:
+            self._console.print(
+                "One party is the centralised case: its own contribution is the sum, only the "
+                "noise protects its records.",
+                style="yellow",
+            )
+        if done:
+            self._console.print(f"Resuming after round {done}.", style="dim")
+        self._progress.update(self._task, description="training", total=job.rounds, completed=done)
+
+    def parties(self, board: dict[str, Any]) -> None:
+        """Shows where the parties of real processes stand: each of a few, else how many."""
+        parties = board["parties"]
+        if len(parties) <= _FEW:
+            shown = ", ".join(_standing(party) for party in parties)
+        else:
+            counts = Counter(party["state"] for party in parties)
+            shown = ", ".join(f"{count} {state}" for state, count in counts.items())
+        self._progress.update(self._task, description=board["stage"], figures=shown)
+        for party in parties:
+            if party["state"] in _LOST and (party["name"], board["round"]) not in self._told:
+                self._told.add((party["name"], board["round"]))
+                where = f"round {board['round']}" if board["round"] else "before the first round"
+                self._console.print(f"{_standing(party)}, {where}", style="yellow")
+
+    def round_done(self, line: RoundLine) -> None:
+        """Moves the bar; loss and accuracy are marked as the simulation's."""
+        figures = line.simulation_only
+        if figures:
+            accuracy = figures.get("accuracy")
+            shown = f" · accuracy {accuracy:.3f}" if accuracy is not None else ""
+            loss = "diverged" if figures["loss"] is None else f"{figures['loss']:.4f}"
+            self._figures = f"loss {loss}{shown} (simulation only)"
+        clipped = line.clipped_fraction
+        told = "" if clipped is None else f"clipped {clipped:.2f} · "
+        self._progress.update(
+            self._task,
+            completed=line.round,
+            figures=f"{self._spent(line)} · {told}{self._figures}",
+        )
+
+    def _spent(self, line: RoundLine) -> str:
+        """What each guarantee came to so far."""
+        accounts = (line, *([] if line.party_level is None else [line.party_level]))
+        return " · ".join(
+            f"{words.points(of.epsilon_charged, of.delta)} ({scope})"
+            for of, scope in zip(accounts, self._scopes, strict=False)
+        )
+
+
+def _standing(party: dict[str, str]) -> str:
+    """A party's name and state; why, where it declined."""
+    reason = f" ({party['reason']})" if party["reason"] else ""
+    return f"{party['name']} {party['state']}{reason}"

@@ -1,0 +1,90 @@
+"""What the terminal shows of a run that ended: the closing table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from parley.server.records import words
+from parley.server.records.numerals import number
+
+if TYPE_CHECKING:
+    from parley.server.records.run import Run
+    from parley.server.records.summary import GuaranteeSummary, RunSummary
+
+__all__ = ["print_result"]
+
+
+def print_result(result: Run) -> None:
+    """The closing table."""
+    # Names are shown as they are: nothing of a run is markup.
+    console, summary = Console(highlight=False, markup=False), result.summary
+    if summary.status != "complete":
+        console.print(words.status(summary), style="yellow")
+    _print_measured(console, summary)
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="dim")
+    table.add_column()
+    for name, value in (*_rows(summary), ("run folder", str(result.folder))):
+        table.add_row(name, Text(value, style="bold" if name == "spent" else ""))
+    console.print(table)
+    for line in summary.advice:
+        console.print(f"→ {line}")
+
+
+def _print_measured(console: Console, summary: RunSummary) -> None:
+    """What only a simulation may know."""
+    rows = words.measured(summary) + words.judged(summary)
+    if not rows:
+        return
+    table = Table(box=None, pad_edge=False, show_header=True, header_style="dim")
+    for title in ("", "private", "non-private"):
+        table.add_column(title, justify="left" if not title else "right")
+    for row in rows:
+        table.add_row(f"{row.name} *", row.private, row.non_private)
+    console.print(table)
+    console.print("* simulation only: a real run would have to release each figure, and pay for it")
+    if summary.majority_accuracy is not None:
+        console.print(
+            f"  always answering the commonest label: {number(summary.majority_accuracy, 4)}"
+        )
+
+
+def _rows(summary: RunSummary) -> Iterator[tuple[str, str]]:
+    for of in summary.guarantees:
+        yield from _of_guarantee(summary, of)
+    for name, value in (
+        ("bounds", words.bounds(summary)),
+        ("DP-SGD", words.join(words.dp_sgd(summary.dp_sgd)) if summary.dp_sgd else ""),
+        ("clipped", words.clipped(summary)),
+        ("components", words.components(summary)),
+    ):
+        if value:
+            yield name, value
+    yield (
+        "parties",
+        f"{summary.parties} of at least {summary.min_records} records, "
+        f"{summary.rounds_done} rounds, {summary.seconds:.1f} s",
+    )
+    yield (
+        "ledger",
+        f"shared: {summary.ledger}"
+        if summary.ledger
+        else "this run's own; other runs on the same records add to ε (share one: privacy.ledger)",
+    )
+    yield "sum", words.join(words.secure_sum(summary))
+
+
+def _of_guarantee(summary: RunSummary, of: GuaranteeSummary) -> Iterator[tuple[str, str]]:
+    yield (
+        "spent",
+        f"{words.spent(of)}, of a budget of {words.budget(of)}{words.charged_by(of)}",
+    )
+    yield "protects", f"{words.protected(of)}; {words.relation(of)}"
+    for name, value, _ in words.accounts(of):
+        yield "", f"{name}: {value}" if value else name
+    yield "noise", words.join(words.noise(summary, of))

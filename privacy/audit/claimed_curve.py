@@ -1,0 +1,152 @@
+"""A claim's whole curve: points (ε, δ(ε)) that the accountants charge, against counts.
+
+A release claims (ε(δ), δ) for every δ, not one. A claim is refuted where for one of its points the
+rates of a test are beyond it: TPR₋ > e^ε·FPR₊ + δ, or likewise of the two complements. The rates'
+limits are the same for all points, so that α is spent once.
+
+    >>> from parley.privacy.accounting.composition import Composition
+    >>> from parley.privacy.accounting.events import Pure
+    >>> from parley.privacy.audit.counts import Hits
+    >>> claim = ClaimedCurve.of(Composition.of([Pure(epsilon=1.0)]))
+    >>> rates = {"hits_in": Hits(hits=900, trials=1000), "hits_out": Hits(hits=100, trials=1000)}
+    >>> claim.refuted_by(**rates, alpha=0.05)
+    True
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from parley.privacy.accounting.composition import Composition
+from parley.privacy.audit.counts import Hits, check_alpha
+from parley.privacy.audit.events import Event, Scores, candidate_events, rate_limits
+
+__all__ = ["ClaimedCurve", "profile_event", "profile_multiplier"]
+
+
+_EXAGGERATED = (1.03, 1.06, 1.1, 1.15, 1.2, 1.3, 1.5, 2.0, 4.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClaimedCurve:
+    """Points of what a composition is charged.
+
+    Attributes:
+        points: (ε, δ), each claimed.
+    """
+
+    points: tuple[tuple[float, float], ...]
+
+    @classmethod
+    def of(cls, spent: Composition, *, delta: float = 0.0, points: int = 160) -> ClaimedCurve:
+        """By the accountants, at so many δ from 10⁻¹² to .99, at 0, and at the claim's own."""
+        deltas = (0.0, delta, *np.logspace(-12, math.log10(0.99), points).tolist())
+        found = [(spent.epsilon(each)[1], each) for each in deltas]
+        # An ε of 700 is near the logarithm of the largest float, and says nothing.
+        return cls(points=tuple(point for point in found if point[0] < 700))
+
+    def refuted_by(self, *, hits_in: Hits, hits_out: Hits, alpha: float) -> bool:
+        """Whether some point of the claim contradicts these rates."""
+        return self.excess(hits_in=hits_in, hits_out=hits_out, alpha=alpha) > 0
+
+    def excess(self, *, hits_in: Hits, hits_out: Hits, alpha: float) -> float:
+        """How far, at most, a rate is beyond what a point of the claim allows; ≤ 0: nowhere."""
+        check_alpha(alpha)
+        tpr, fpr = hits_in.lower(alpha / 2), hits_out.upper(alpha / 2)
+        # Of the complements: the same two limits, read from the other end.
+        tnr, fnr = 1 - fpr, 1 - tpr
+        return max(
+            max(tpr - math.exp(e) * fpr - d, tnr - math.exp(e) * fnr - d) for e, d in self.points
+        )
+
+    def worst_event(
+        self, scores_in: Scores, scores_out: Scores, *, trials: int, alpha: float
+    ) -> tuple[float, Event]:
+        """The event that would contradict the curve most, were the rates those of the pilot.
+
+        Args:
+            scores_in: `[n]` of pilot worlds with the canary.
+            scores_out: `[n]` without.
+            trials: a world, that the claim will be held against.
+            alpha: of that comparison.
+
+        Returns:
+            By how much it would (≤ 0: not at all), and the event.
+        """
+        epsilon, delta = np.array(self.points).T
+        best = (-math.inf, Event(threshold=0.0))
+        for event, hits_in, hits_out in candidate_events(scores_in, scores_out):
+            limits = rate_limits(hits_in, hits_out, trials=trials, alpha=alpha)
+            tpr, fpr = (each[:, None] for each in limits)
+            growth = np.exp(epsilon)
+            excess = np.maximum(tpr - growth * fpr, 1 - fpr - growth * (1 - tpr)) - delta
+            worst = excess.max(axis=1)
+            at = int(worst.argmax())
+            if worst[at] > best[0]:
+                best = (float(worst[at]), event(at))
+        return best
+
+
+def profile_event(
+    claimed: float,
+    curve_of: Callable[[float], ClaimedCurve],
+    scores_in: Scores,
+    scores_out: Scores,
+    *,
+    trials: int,
+    alpha: float,
+) -> Event:
+    """The event that refutes the least exaggerated claim, were the rates those of the pilot.
+
+    An honest claim is contradicted by no event, and nearly by every trivial one: what tells events
+    apart is which claims of more noise they contradict.
+
+    Args:
+        claimed: the noise multiplier.
+        curve_of: multiplier → its curve.
+    """
+    event = Event(threshold=0.0)
+    for more in _EXAGGERATED:
+        excess, event = curve_of(claimed * more).worst_event(
+            scores_in, scores_out, trials=trials, alpha=alpha
+        )
+        if excess > 0:
+            break
+    return event
+
+
+def profile_multiplier(
+    claimed: float,
+    curve_of: Callable[[float], ClaimedCurve],
+    *,
+    hits_in: Hits,
+    hits_out: Hits,
+    alpha: float,
+) -> float:
+    """The largest noise multiplier whose curve these rates do not refute, to half a percent.
+
+    What that multiplier is charged is a lower bound on ε, for a release that is Gaussian steps.
+
+    Args:
+        claimed: where the search begins.
+        curve_of: multiplier → its curve.
+    """
+
+    def refuted(multiplier: float) -> bool:
+        return curve_of(multiplier).refuted_by(hits_in=hits_in, hits_out=hits_out, alpha=alpha)
+
+    # More noise is a stronger claim: what is refuted is an interval up to ∞.
+    low = high = claimed
+    while refuted(low):
+        low /= 1.5
+    while not refuted(high) and high < 64 * claimed:
+        high *= 1.5
+    while high > low * 1.005:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if refuted(middle) else (middle, high)
+    # The upper end is refuted, so that the true one is below it: less noise, a larger ε.
+    return high

@@ -1,0 +1,188 @@
+"""One run, many canaries: what right guesses of independent coins say about ε.
+
+m fair coins decide which canaries a run contains (or which of two records each one is); an auditor
+guesses r of them from what is released, and v guesses are right. The bound is for the neighbouring
+relation of the coins: in or out is add-or-remove-one, one of two is replace-one.
+
+    >>> round(one_run_epsilon(canaries=1000, guesses=100, right=75, alpha=0.05, delta=1e-4), 6)
+    0.672985
+    >>> round(one_run_mu(canaries=100, guesses=100, right=95, alpha=0.05), 5)
+    1.08333
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import bdtr, ndtr, ndtri
+from scipy.stats import binom
+
+from parley.privacy.accounting.rounding import check_delta
+from parley.privacy.audit.counts import LowerBound, check_alpha, check_confidence
+from parley.privacy.audit.pair import gaussian_epsilon_lower
+
+__all__ = [
+    "estimated_mu",
+    "one_run_bound",
+    "one_run_epsilon",
+    "one_run_fdp_bound",
+    "one_run_mu",
+    "one_run_p",
+]
+
+_LARGEST_EPSILON = 200.0
+_LARGEST_MU = 30.0
+
+
+def one_run_p(epsilon: float, *, canaries: int, guesses: int, right: int, delta: float) -> float:
+    """P[so many right guesses | (ε, δ)-DP], at most (Steinke, Nasr & Jagielski 2023, App. D).
+
+    p = P[Bin(r, q) ≥ v] + 2mδ·max_{1≤i≤v} P[v > Bin(r, q) ≥ v − i]/i, q = e^ε/(1 + e^ε).
+
+    >>> round(one_run_p(0.5, canaries=1000, guesses=100, right=75, delta=1e-4), 7)
+    0.0145872
+    """
+    _check_guesses(canaries, guesses, right)
+    q = 1 / (1 + math.exp(-epsilon))
+    below = float(bdtr(right - 1, guesses, q)) if right else 0.0
+    tail = float(binom.sf(right - 1, guesses, q)) if right else 1.0
+    if not delta or not right:
+        return tail
+    i = np.arange(1, right + 1)
+    lower = np.where(right - i > 0, bdtr(np.maximum(right - i - 1, 0), guesses, q), 0.0)
+    worst = float(((below - lower) / i).max())
+    return tail + 2 * canaries * delta * worst
+
+
+def one_run_epsilon(
+    *, canaries: int, guesses: int, right: int, alpha: float, delta: float
+) -> float:
+    """The largest ε that so many right guesses refute: sup{ε : p(ε) ≤ α}; 0 for none.
+
+    Args:
+        canaries: m coins.
+        guesses: r, whose number was fixed beforehand.
+        right: v.
+        alpha: the chance that the bound is too high.
+        delta: δ of the claim.
+
+    Raises:
+        ValueError: not 0 ≤ v ≤ r ≤ m, or another value out of its range.
+    """
+    check_alpha(alpha)
+    check_delta(delta)
+    _check_guesses(canaries, guesses, right)
+
+    def refuted(epsilon: float) -> bool:
+        p = one_run_p(epsilon, canaries=canaries, guesses=guesses, right=right, delta=delta)
+        return p <= alpha
+
+    return _largest_refuted(refuted, _LARGEST_EPSILON)
+
+
+def one_run_bound(
+    *, canaries: int, guesses: int, right: int, confidence: float, delta: float
+) -> LowerBound:
+    """`one_run_epsilon` with its confidence; it assumes nothing of the noise.
+
+    Raises:
+        ValueError: a value out of its range.
+    """
+    check_confidence(confidence)
+    epsilon = one_run_epsilon(
+        canaries=canaries, guesses=guesses, right=right, alpha=1 - confidence, delta=delta
+    )
+    return LowerBound(
+        method="one-run", epsilon_lower=epsilon, mu_lower=None, confidence=confidence, delta=delta
+    )
+
+
+def one_run_mu(*, canaries: int, guesses: int, right: int, alpha: float) -> float:
+    """The largest μ whose Gaussian curve so many right guesses refute; 0 for none.
+
+    Mahloujifar, Melis & Chaudhuri 2024 (arXiv:2410.22235, Algorithm 3), with abstention and two
+    choices a canary.
+
+    Raises:
+        ValueError: as `one_run_epsilon`.
+    """
+    check_alpha(alpha)
+    _check_guesses(canaries, guesses, right)
+    m, r, v = canaries, guesses, right
+
+    def refuted(mu: float) -> bool:
+        reached, missed = alpha * v / m, alpha * (r - v) / m
+        for i in range(v - 1, -1, -1):
+            # g(x) = 1 − f(x) of the curve's inverse: Φ(Φ⁻¹(x) − μ).
+            more = max(missed, float(ndtr(ndtri(reached) - mu)))
+            if more == missed:
+                break
+            reached = min(reached + i / (r - i) * (more - missed), 1.0)
+            missed = more
+        return reached + missed > r / m
+
+    return _largest_refuted(refuted, _LARGEST_MU)
+
+
+def one_run_fdp_bound(
+    *, canaries: int, guesses: int, right: int, confidence: float, delta: float
+) -> LowerBound:
+    """`one_run_mu` and the ε of that curve at δ: Gaussian curve assumed.
+
+    Raises:
+        ValueError: a value out of its range.
+    """
+    check_confidence(confidence)
+    check_delta(delta)
+    mu = one_run_mu(canaries=canaries, guesses=guesses, right=right, alpha=1 - confidence)
+    return LowerBound(
+        method="one-run-fdp",
+        epsilon_lower=gaussian_epsilon_lower(mu, delta),
+        mu_lower=mu,
+        confidence=confidence,
+        delta=delta,
+    )
+
+
+def estimated_mu(cosines: NDArray[np.float64], dimension: int) -> float:
+    """An *estimate* of μ from canary parties, never a bound (Andrew et al. 2024, arXiv:2302.03098).
+
+    μ̂ = mean/√(½(s² + 1/d)), over the cosines of random directions with what was released.
+
+    Args:
+        cosines: `[k]` of canaries that took part.
+        dimension: d.
+
+    Raises:
+        ValueError: fewer than two canaries.
+    """
+    if cosines.size < 2:
+        raise ValueError(f"Expected two canaries or more, got {cosines.size}.")
+    spread = (float(cosines.var(ddof=1)) + 1 / dimension) / 2
+    return float(cosines.mean()) / math.sqrt(spread)
+
+
+def _check_guesses(canaries: int, guesses: int, right: int) -> None:
+    if not 0 <= right <= guesses <= canaries or canaries < 1:
+        raise ValueError(
+            f"Expected right <= guesses <= canaries, got {right} of {guesses} guesses for "
+            f"{canaries} canaries."
+        )
+
+
+def _largest_refuted(refuted: Callable[[float], bool], most: float) -> float:
+    """By bisection: what is refuted is an interval from 0 on."""
+    if not refuted(0.0):
+        return 0.0
+    low, high = 0.0, 1.0
+    while refuted(high):
+        low, high = high, 2 * high
+        if high > most:
+            return most
+    while high - low > 1e-12 * (1 + high):
+        middle = (low + high) / 2
+        low, high = (middle, high) if refuted(middle) else (low, middle)
+    return low

@@ -1,0 +1,161 @@
+"""Noise on the sums of Poisson batches, added outside the parties: the steps of distributed DP-SGD.
+
+>>> noise = SampledGaussian(
+...     sensitivity=2.0**20, dimension=10, sigma=3.2 * 2.0**20, sampling_rate=0.05, steps=1000,
+...     neighbouring="add-or-remove-one",
+... )
+>>> noise.multiplier, noise.event().event.count
+(3.2, 1000)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, ClassVar
+
+from parley.privacy.accounting.events import (
+    Approximate,
+    Event,
+    Gaussian,
+    PoissonSampledGaussian,
+    Repeated,
+)
+from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.accounting.rounding import check_positive, quotient_up
+from parley.privacy.mechanisms.base import Mechanism, check_probability
+from parley.privacy.sampling.samplers import rounded_gaussian, rounded_gaussian_distance
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from parley.privacy.sampling.stream import NoiseStream
+
+__all__ = ["SampledGaussian", "check_steps", "steps_event"]
+
+
+def check_steps(steps: object) -> None:
+    """Raise ValueError unless `steps` is a whole number ≥ 1."""
+    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
+        raise ValueError(f"Expected steps ≥ 1, got {steps!r}.")
+
+
+def steps_event(step: PoissonSampledGaussian, *, steps: int, dimension: int) -> Event:
+    """`steps` such steps, or the one Gaussian they are at q = 1; the samplers' distance as δ.
+
+    Args:
+        step: one of them.
+        steps: how many.
+        dimension: d, coordinates that one step draws noise for.
+    """
+    slack = rounded_gaussian_distance(dimension * steps)
+    if step.sampling_rate == 1:
+        # T Gaussians are one of √T·Δ/σ (Dong, Roth & Su 2022, Corollary 3.3), rounded up.
+        root = math.nextafter(math.sqrt(steps), math.inf)
+        mu = quotient_up(step.sensitivity, step.noise_multiplier) * root
+        return Approximate(event=Gaussian(mu=math.nextafter(mu, math.inf)), delta=slack)
+    return Approximate(event=Repeated(event=step, count=steps), delta=slack)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampledGaussian(Mechanism):
+    """round(N(0, σ²I)) on each of `steps` integer sums over batches at rate q, one after another.
+
+    Every party draws its records into the batch by its own coins; a record's share of a sum is at
+    most C long, so that `sensitivity` Δ is C under add-or-remove-one and 2C under replace-one, both
+    with what rounding to the grid adds. Post-processing of the continuous mechanism: a step is the
+    Poisson-subsampled Gaussian of noise multiplier σ/C (Abadi et al. 2016, arXiv:1607.00133;
+    `parley.privacy.accounting.subsampled`), and steps compose adaptively. The union of the parties'
+    batches is a Poisson sample of the union of their records.
+
+    Amplification needs each record's own coin to be hidden: it holds for records, against everyone
+    but the record's party. A party's coins do not hide the party, so for unit party q = 1.
+
+    Attributes:
+        sigma: > 0, in grid units, of every coordinate of one sum.
+        sampling_rate: q that is charged.
+        steps: sums in one release.
+        neighbouring: the relation that `sensitivity` is for.
+
+    Raises:
+        ValueError: a value out of its range.
+    """
+
+    law: ClassVar[str] = "sampled-gaussian"
+    sampler_has_slack: ClassVar[bool] = True
+
+    sigma: float
+    sampling_rate: float
+    steps: int
+    neighbouring: str
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive("sigma", self.sigma)
+        check_steps(self.steps)
+        _ = self.step
+
+    @property
+    def scale(self) -> float:
+        """σ of every coordinate of one sum."""
+        return self.sigma
+
+    @property
+    def sums(self) -> int:
+        """Every step is one."""
+        return self.steps
+
+    @property
+    def multiplier(self) -> float:
+        """σ/C, rounded down: Δ is C or 2C."""
+        lengths = 2 if self.neighbouring == Neighbouring.REPLACE_ONE else 1
+        exactly = lengths * Fraction(self.sigma) / Fraction(self.sensitivity)
+        nearest = float(exactly)
+        return nearest if nearest <= exactly else math.nextafter(nearest, 0.0)
+
+    @property
+    def step(self) -> PoissonSampledGaussian:
+        """What one sum is to the accountant; checks rate, multiplier and relation."""
+        return PoissonSampledGaussian(
+            sampling_rate=self.sampling_rate,
+            noise_multiplier=self.multiplier,
+            neighbouring=self.neighbouring,
+        )
+
+    def event(self) -> Event:
+        """The steps of one release."""
+        return steps_event(self.step, steps=self.steps, dimension=self.dimension)
+
+    def expected_norm(self) -> float:
+        """√d·σ, of one sum's noise."""
+        return math.sqrt(self.dimension) * self.sigma
+
+    def noise_tail(self, probability: float) -> float:
+        """σ√(2·ln(2d/p)), of one sum's noise; rounding adds at most ½ grid unit to it."""
+        check_probability(probability)
+        log_odds = math.log(2 * self.dimension) - math.log(probability)
+        return self.sigma * math.sqrt(2 * log_odds)
+
+    def draw(self, stream: NoiseStream) -> NDArray[np.int64]:
+        """`[d]` rounded Gaussian values, for one sum."""
+        return rounded_gaussian(self.sigma, self.dimension, stream)
+
+    def draw_many(self, count: int, stream: NoiseStream) -> NDArray[np.int64]:
+        """`[count, d]` independent draws, in one call of the sampler."""
+        return rounded_gaussian(self.sigma, count * self.dimension, stream).reshape(
+            count, self.dimension
+        )
+
+    def describe(self) -> str:
+        """One plain sentence."""
+        batches = (
+            f"the sum over a Poisson batch of all parties' records (rate {self.sampling_rate:g})"
+            if self.sampling_rate < 1
+            else "the sum over all parties"
+        )
+        return (
+            f"Gaussian noise of standard deviation {self.sigma:.6g} in each of {self.dimension} "
+            f"coordinates of {batches}, in each of {self.steps} steps of a release."
+        )

@@ -1,0 +1,133 @@
+"""Where a run's randomness comes from: an argument, never a default and never a module's.
+
+One `Randomness` goes to everything that draws: the server's noise, a party's batches, its noise and
+its shares of noise. Each draw has a stream of its own, named by use, round and party. A real
+release takes every stream's key from the operating system. A seeded simulation derives it from the
+seed and those names, so that it repeats, and a run that was killed draws what it would have drawn:
+
+>>> Randomness.from_seed(7).server(1).words(1).tolist()
+[9491628809440065311]
+>>> block, alone = Randomness.from_seed(7), Randomness.from_seed(7, party=3)
+>>> int(block.share(1, 3).words(1)[0]) == int(alone.share(1).words(1)[0])
+True
+>>> Randomness.from_entropy().server(1).seeded
+False
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from parley.privacy.sampling.stream import NoiseStream
+
+__all__ = ["Randomness"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Randomness:
+    """The source of every draw of a server, of a block of parties, or of one party.
+
+    Prefer `from_entropy` and `from_seed`: which one is a decision, not a default.
+
+    Attributes:
+        seed: of a simulation; None for the operating system's entropy.
+        party: index among all parties of the one that draws for itself; None for the server and for
+            a block of all parties.
+    """
+
+    seed: int | None
+    party: int | None
+
+    @classmethod
+    def from_entropy(cls) -> Randomness:
+        """Every stream under a key of its own from the operating system: for real releases."""
+        return cls(seed=None, party=None)
+
+    @classmethod
+    def from_seed(cls, seed: int, *, party: int | None = None) -> Randomness:
+        """Every stream derived from a seed: for simulations, it protects nobody."""
+        return cls(seed=seed, party=party)
+
+    @property
+    def seeded(self) -> bool:
+        """Whether whoever knows the seed can draw the same."""
+        return self.seed is not None
+
+    def check(self, *, seeded: bool) -> None:
+        """Refuses a seed for a release whose plan does not say that it is seeded.
+
+        Args:
+            seeded: the plan's.
+
+        Raises:
+            ValueError: a real release would take its noise from a seed.
+        """
+        if self.seeded and not seeded:
+            raise ValueError(
+                "Expected randomness from entropy for a plan that is not seeded, got a seed: the "
+                "noise of a real release could be drawn again."
+            )
+
+    def server(self, round_number: int, step: int = 1) -> NoiseStream:
+        """The server's noise on one sum of a release; release 0 is ahead of the rounds.
+
+        Args:
+            round_number: of the release.
+            step: which of its sums, from 1.
+        """
+        later = (step,) if step > 1 else ()
+        return self._stream(*(("server-noise", round_number, *later) if round_number else _AHEAD))
+
+    def batch(self, round_number: int, step: int, row: int = 0) -> NoiseStream:
+        """Which records one party puts into the batch of one step: its own coins.
+
+        Keyed by the party alone, as `share` is.
+
+        Args:
+            round_number: of the release.
+            step: which of its sums, from 1.
+            row: the party's place among all parties; of no effect for a party that draws for
+                itself.
+        """
+        party = row if self.party is None else self.party
+        return self._stream("batch", round_number, step, party)
+
+    def batches(self, round_number: int, chunk: int = 0) -> NoiseStream:
+        """Which records one chunk of the block trains on; its parties draw from it in turn."""
+        return self._chunk("batches", round_number, chunk)
+
+    def party_noise(self, round_number: int, chunk: int = 0) -> NoiseStream:
+        """The noise inside the parties of one chunk; they draw from it in turn."""
+        return self._chunk("noise", round_number, chunk)
+
+    def share(self, round_number: int, row: int = 0, step: int = 1) -> NoiseStream:
+        """One party's share of the noise on one sum of a release.
+
+        Keyed by the party alone: a simulated block and the parties by themselves draw the same.
+
+        Args:
+            round_number: of the release; a repeated round gets the same share.
+            row: the party's place among all parties; of no effect for a party that draws for
+                itself.
+            step: which of the release's sums, from 1.
+        """
+        party = row if self.party is None else self.party
+        return self._stream("share", round_number, party, *((step,) if step > 1 else ()))
+
+    def dealt(self, round_number: int, step: int = 1) -> NoiseStream:
+        """The sum of the shares of a sum as one draw: in a simulation that deals them."""
+        return self._stream("share", round_number, "dealt", *((step,) if step > 1 else ()))
+
+    def _chunk(self, use: str, round_number: int, chunk: int) -> NoiseStream:
+        # The first chunk has the name that blocks had before there were chunks.
+        alone = () if self.party is None else ("party", self.party)
+        later = (chunk,) if chunk else ()
+        return self._stream("dp-sgd", use, round_number, *alone, *later)
+
+    def _stream(self, *names: str | int) -> NoiseStream:
+        if self.seed is None:
+            return NoiseStream.from_entropy()
+        return NoiseStream.from_seed(self.seed, *names)
+
+
+_AHEAD = ("components-noise",)

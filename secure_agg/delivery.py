@@ -1,0 +1,200 @@
+"""Ciphertexts on their way from party to party, and who is to blame where one does not match.
+
+The server keeps a ciphertext until its receiver has answered with it in hand. One that says that a
+neighbour's ciphertext does not give its tag accuses that neighbour, and one of the two lies:
+
+* more than c parties accuse the same one: it lies, for they cannot all;
+* one accuses more than c others: it lies itself, for they cannot all;
+* else accuser and accused are in no round together, and for each accuser that is left out one of
+  the accused is, too: nobody can shut out more than it costs. On a complete graph, once a list was
+  confirmed, the accuser is asked for the seed of its ML-KEM key, which must give the key that it
+  signed. Anyone can then decapsulate the ciphertext and hold the tag against it: a false tag
+  convicts the sender, a true one the accuser. Who will not prove takes no further part.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from parley.secure_agg.hybrid import confirmation, place, transcript
+from parley.secure_agg.interface import LocalProtocolError, RemoteProtocolError
+from parley.secure_agg.messages import (
+    SERVER,
+    Advertise,
+    Ciphertexts,
+    Complaint,
+    Encapsulated,
+    Evidence,
+    encode,
+    kem_items,
+    pack_mask,
+    unpack_mask,
+)
+from parley.secure_agg.parameters import RunParameters
+from parley.secure_agg.primitives import KEY_BYTES, decapsulate, kem_public
+
+__all__ = ["Delivery"]
+
+
+@dataclass(kw_only=True, repr=False)
+class Delivery:
+    """The ciphertexts of one hybrid run, as the server sees them.
+
+    Attributes:
+        run: parameters, with their beacon.
+        roster: digest of the roster that keys were signed for.
+        adverts: signed keys by party.
+        near: present neighbours by party, ascending.
+        sent: parties whose ciphertexts are here.
+        blamed: parties that lied about a ciphertext.
+        left: parties that proved what they said, or would not, and are in no further round.
+    """
+
+    run: RunParameters
+    roster: bytes
+    adverts: dict[int, Advertise]
+    near: list[list[int]]
+    sent: set[int] = field(default_factory=set)
+    blamed: set[int] = field(default_factory=set)
+    left: set[int] = field(default_factory=set)
+    _waiting: dict[int, dict[int, tuple[bytes, bytes]]] = field(default_factory=dict)
+    _accusing: dict[int, set[int]] = field(default_factory=dict)
+    _closed: bool = False
+
+    def take(self, message: Encapsulated) -> None:
+        """Keeps a party's ciphertexts, one for each of its present neighbours.
+
+        Raises:
+            RemoteProtocolError: too late, a second time, or not one for each.
+        """
+        sender, items = message.sender, kem_items(message.items)
+        if sender not in self.adverts or sender in self.sent or self._closed:
+            raise RemoteProtocolError(
+                f"Expected the ciphertexts of party {sender} once, after the roster and before the "
+                "first round, got them another time."
+            )
+        if len(items) != len(self.near[sender]):
+            raise RemoteProtocolError(
+                f"Expected {len(self.near[sender])} ciphertexts of party {sender}, got "
+                f"{len(items)}."
+            )
+        self.sent.add(sender)
+        for j, item in zip(self.near[sender], items, strict=True):
+            self._waiting.setdefault(j, {})[sender] = item
+
+    def of(self, receiver: int) -> bytes:
+        """The Ciphertexts for a party; empty once it has them. No party's come after this."""
+        self._closed = True
+        if receiver not in self.sent or receiver not in self._waiting:
+            return b""
+        items, near = self._waiting[receiver], self.near[receiver]
+        flags = np.zeros(self.run.degree, dtype=bool)
+        flags[[n for n, j in enumerate(near) if j in items and j in self.sent]] = True
+        message = Ciphertexts(
+            sender=SERVER,
+            round_number=0,
+            sent=pack_mask(flags),
+            items=b"".join(b"".join(items[j]) for j in near if j in items),
+        )
+        return encode(self.run, message)
+
+    def arrived(self, receiver: int) -> None:
+        """A party answered with whole pair secrets: its ciphertexts are done with."""
+        if receiver not in self._accusing:
+            self._waiting.pop(receiver, None)
+
+    def accuse(self, message: Complaint) -> None:
+        """A party says whose ciphertexts do not match.
+
+        Raises:
+            RemoteProtocolError: not about ciphertexts that it was given, of nobody, or a second
+                time.
+        """
+        sender = message.sender
+        near, items = self.near[sender], self._waiting.get(sender, {})
+        places = np.flatnonzero(unpack_mask(message.accused, self.run.degree)).tolist()
+        accused = {near[n] for n in places if n < len(near)}
+        if not self._closed or sender in self._accusing or sender not in self.sent:
+            raise RemoteProtocolError(
+                f"Expected one complaint of party {sender}, about the ciphertexts that it was "
+                "given, got another."
+            )
+        if len(accused) != len(places) or not accused or not accused <= set(items):
+            raise RemoteProtocolError(
+                f"Expected party {sender} to complain of neighbours whose ciphertexts it was "
+                "given, got others or none."
+            )
+        self._accusing[sender] = accused
+        self._count()
+
+    def _count(self) -> None:
+        """Convicts whom, or who, more than c others cannot all have made wrong."""
+        most = max(1, self.run.corrupt)
+        for accuser, accused in self._accusing.items():
+            if len(accused) > most:
+                self.blamed.add(accuser)
+        for j in set().union(*self._accusing.values()):
+            if len([i for i, accused in self._accusing.items() if j in accused]) > most:
+                self.blamed.add(j)
+
+    @property
+    def undecided(self) -> dict[int, set[int]]:
+        """Accusers, by whom they accuse, where nobody is convicted yet."""
+        gone = self.blamed | self.left
+        open_cases = {i: a - self.blamed for i, a in self._accusing.items() if i not in gone}
+        return {i: accused for i, accused in sorted(open_cases.items()) if accused}
+
+    @property
+    def apart(self) -> set[int]:
+        """Who is in no round as things stand: who left, and both of as few pairs as will do."""
+        out = set[int]()
+        for accuser, accused in self.undecided.items():
+            here = accused - out
+            if accuser not in out and here:
+                out |= {accuser, min(here)}
+        return out | self.left
+
+    @property
+    def to_prove(self) -> tuple[int, ...]:
+        """Whom to ask for evidence: the fewest accusers in order who speak of all accused."""
+        asked, heard = [], set[int]()
+        for accuser, accused in self.undecided.items():
+            if not accused <= heard:
+                asked.append(accuser)
+                heard |= accused
+        return tuple(asked)
+
+    def unproven(self, accuser: int) -> None:
+        """An accuser gave no evidence: it is in no further round, and whom it accused is clear.
+
+        Raises:
+            LocalProtocolError: it was not to be asked.
+        """
+        if accuser not in self.undecided:
+            raise LocalProtocolError(f"Expected an accuser to give up, got party {accuser}.")
+        self.left.add(accuser)
+
+    def judge(self, message: Evidence) -> None:
+        """Decapsulates what was disputed, and convicts the one of each two who lied.
+
+        Raises:
+            RemoteProtocolError: nothing to prove, or not the seed of the key that it signed.
+        """
+        sender = message.sender
+        if sender not in self.undecided:
+            raise RemoteProtocolError(f"Expected nothing to prove of party {sender}, got evidence.")
+        if kem_public(message.seed) != self.adverts[sender].key[KEY_BYTES:]:
+            raise RemoteProtocolError(
+                f"Expected the seed of the ML-KEM-768 key that party {sender} signed, got another."
+            )
+        for j in sorted(self.undecided[sender]):
+            ciphertext, tag = self._waiting[sender][j]
+            (secret,) = decapsulate(message.seed, [ciphertext])
+            ends = (sender, self.adverts[sender].key), (j, self.adverts[j].key)
+            pair = transcript(self.run.fingerprint, self.roster, *ends)
+            matches = confirmation(secret, place(pair, j, sender, ciphertext)) == tag
+            self.blamed.add(sender if matches else j)
+        self.left.add(sender)
+        self._waiting.pop(sender)

@@ -1,0 +1,121 @@
+"""A run from its folder: the coordinator, with what the launcher finds of it there.
+
+The folder is the interface between who runs a job and who waits for it: `started.json` at the
+start, `rounds.jsonl` and `parties.json` on the way, `summary.json` or `error.json` at the end.
+"""
+
+from __future__ import annotations
+
+import secrets
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from safetensors.numpy import load_file
+
+from parley.server.jobs.file import load_job
+from parley.server.records.plain_json import json_text
+from parley.server.records.run_folder import RunFolder
+from parley.server.rounds.coordinator import coordinate
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from parley.client.contract.plan import ReleasePlan
+    from parley.client.contract.roster import Deployment
+    from parley.server.jobs.job import Job
+    from parley.server.records.round_line import RoundLine
+    from parley.server.records.summary import RunSummary
+    from parley.server.rounds.transport import Transport
+
+__all__ = ["conduct", "open_run", "telling"]
+
+
+def conduct(
+    folder: RunFolder, job: Job, *, transport: Transport, deployment: Deployment
+) -> RunSummary:
+    """Runs the job of a folder, or goes on with it; raises what `coordinate` raises."""
+    return coordinate(
+        job,
+        transport=transport,
+        deployment=deployment,
+        folder=folder,
+        # A folder that was commissioned holds releases: this run was begun before.
+        resume=(folder.path / "run-id").exists(),
+        observer=_Started(),
+        version=_version(),
+        fingerprint=_fingerprint(folder.path),
+        components=_components(folder.path),
+    )
+
+
+@contextmanager
+def telling(place: Callable[[], Path | None]) -> Iterator[None]:
+    """Writes what ends its block by an exception to the folder's `error.json`, if it has one."""
+    try:
+        yield
+    except BaseException as error:
+        folder = place()
+        if folder is not None:
+            trace = traceback.format_exc()
+            said = {"error": _name(error), "message": str(error), "trace": trace}
+            _write(folder / "error.json", said)
+        raise
+
+
+def open_run(path: Path) -> tuple[RunFolder, Job]:
+    """A folder that was made before this run began: commissioned, or still without a ledger."""
+
+    if (path / "run-id").exists():
+        return RunFolder.open(path)
+    job = load_job(path / "job.toml")
+    return RunFolder(path, f"{path.resolve().name}-{secrets.token_hex(8)}"), job
+
+
+class _Started:
+    """Leaves the plan where the launcher's display finds it; rounds are in `rounds.jsonl`."""
+
+    def started(self, job: Job, plan: ReleasePlan, folder: Path, done: int) -> None:
+        """Writes `started.json`."""
+        _write(folder / "started.json", {"plan": plan.to_json(), "done": done})
+
+    def round_done(self, line: RoundLine) -> None:
+        """Nothing: the coordinator wrote the line."""
+
+
+def _fingerprint(run: Path) -> str:
+    """The data's name in the ledger where the launcher prepared them; else the coordinator's."""
+    try:
+        return (run / "parties" / "fingerprint").read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
+
+
+def _components(run: Path) -> NDArray[np.float64] | None:
+    """Public components where the launcher prepared them; else the job's own file has them."""
+
+    path = run / "parties" / "components.safetensors"
+    return load_file(path)["components"] if path.exists() else None
+
+
+def _version() -> str:
+
+    try:
+        return version("parley")
+    except PackageNotFoundError:
+        return ""
+
+
+def _name(error: BaseException) -> str:
+    return f"{type(error).__module__}.{type(error).__qualname__}"
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    # Whole or not at all: the launcher reads it while the run goes on.
+    draft = path.with_name(f".{path.name}.part")
+    draft.write_text(json_text(content), encoding="utf-8")
+    draft.replace(path)

@@ -1,0 +1,282 @@
+"""How they learn: `[algorithm]`, a section of another form for each `kind`.
+
+A form holds its own keys, and is the row of its kind: which models and noise laws it takes, which
+keys of other sections would do nothing, and what contradicts it. One's own algorithm has one form,
+whose `settings` are the fields of its class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from parley.privacy.mechanisms.table import MECHANISMS
+from parley.server.jobs.section import Auto, Positive, Section, check_unchanged
+
+if TYPE_CHECKING:
+    from parley.server.jobs.job import Job
+
+__all__ = [
+    "ALGORITHM_SECTIONS",
+    "Algorithm",
+    "AlgorithmSection",
+    "DistributedDPSGD",
+    "FederatedAveraging",
+    "GradientPerturbation",
+    "OutputPerturbation",
+    "OwnAlgorithm",
+]
+
+_KIND = (
+    "gradient-perturbation: noise on the average gradient, every round; output-perturbation: noise "
+    "once, on the average of certified local optima; fedavg: federated averaging of networks, "
+    "private by [dp-sgd]; distributed-dp-sgd: networks by DP-SGD across all parties, every step a "
+    "secure sum; or your own, 'count.py:Count' or 'module:Class' (docs/extending.md)."
+)
+_ROUNDS = "Rounds T (output-perturbation has one)."
+_AVERAGE = "Report the mean of the later half of the iterates (post-processing, free)."
+_BOTH_KEYS = ("party_epsilon", "party_delta", "dataset_party_epsilon", "dataset_party_delta")
+_RECORD_KEYS = ("clip_norm", "noise_multiplier", "per_example_method")
+
+Idle = Mapping[str, tuple[str, ...]]
+_LINEAR_IDLE: Idle = MappingProxyType(
+    {"dp_sgd": (), "run": ("device",), "privacy": ("unit", "neighbouring", *_BOTH_KEYS)}
+)
+
+
+class AlgorithmSection(Section):
+    """How they learn.
+
+    Attributes:
+        models: keys of `parley.server.jobs.model.MODELS` that it takes.
+        noise: the law that `privacy.noise = 'default'` means.
+        laws: of `privacy.noise`, resolved.
+        releases: how many there are, whatever `rounds` says; None: as many as rounds.
+        idle: keys of other sections that would do nothing; none stands for all of a section's.
+        idle_needs: what those need.
+    """
+
+    models: ClassVar[tuple[str, ...]]
+    noise: ClassVar[str] = "gaussian"
+    laws: ClassVar[tuple[str, ...]] = (*MECHANISMS, "auto")
+    releases: ClassVar[int | None] = None
+    idle: ClassVar[Idle] = MappingProxyType({})
+    idle_needs: ClassVar[str] = "algorithm.kind = 'fedavg'"
+
+    kind: str = Field("gradient-perturbation", description=_KIND)
+
+    def check(self, job: Job) -> None:
+        """Refuses keys that contradict each other, or would have no effect.
+
+        Raises:
+            ValueError: the key, what was expected, and what came.
+        """
+        if job.model_form not in self.models:
+            names = ", ".join(f"'{name}'" for name in self.models)
+            raise ValueError(
+                f"Expected model.kind to be one of {names} with algorithm.kind = '{self.kind}', "
+                f"got {job.model.kind!r}."
+            )
+        for section, keys in self.idle.items():
+            check_unchanged(job, section, keys, self.idle_needs)
+        if job.noise not in self.laws:
+            laws = " or ".join(f"'{law}'" for law in self.laws)
+            raise ValueError(f"Expected privacy.noise = {laws} with {self.kind}, got {job.noise}.")
+
+
+class OwnAlgorithm(AlgorithmSection):
+    """One's own, 'file.py:Class' or 'module:Class'."""
+
+    models: ClassVar[tuple[str, ...]] = ("none",)
+    idle: ClassVar[Idle] = MappingProxyType(
+        {"dp_sgd": (), "privacy": _BOTH_KEYS, "run": ("device",)}
+    )
+    idle_needs: ClassVar[str] = "an algorithm of Parley's; your own has algorithm.settings"
+
+    settings: dict[str, Any] = Field(
+        {}, description="Settings of your own algorithm, by the names that its class gives them."
+    )
+    rounds: int = Field(10, ge=1, le=1_000_000, description=_ROUNDS)
+
+
+class _OfLinearModel(AlgorithmSection):
+    models: ClassVar[tuple[str, ...]] = ("logistic", "softmax", "ridge", "huber-svm")
+    idle: ClassVar[Idle] = _LINEAR_IDLE
+
+    rounds: int = Field(10, ge=1, le=1_000_000, description=_ROUNDS)
+    learning_rate: Positive | Auto = Field("auto", description="auto: 1/(L_s + λ).")
+    momentum: float = Field(
+        0.0, ge=0, lt=1, description="Heavy-ball momentum on the server (post-processing)."
+    )
+    clip_norm: Annotated[float, Field(ge=1e-9, le=1e9)] | Auto = Field(
+        "auto",
+        description="Clip every record's gradient to this norm; auto: the loss's own Lipschitz "
+        "constant G, where nothing needs clipping.",
+    )
+    average: bool = Field(True, description=_AVERAGE)
+
+
+class GradientPerturbation(_OfLinearModel):
+    """Noise on the average gradient, every round."""
+
+    kind: Literal["gradient-perturbation"] = Field("gradient-perturbation", description=_KIND)
+
+
+class OutputPerturbation(_OfLinearModel):
+    """Noise once, on the average of certified local optima.
+
+    It makes no steps on the server; their keys may stand there, so that a job can be run both ways.
+    """
+
+    noise: ClassVar[str] = "l2-laplace"
+    releases: ClassVar[int | None] = 1
+
+    kind: Literal["output-perturbation"] = Field("output-perturbation", description=_KIND)
+    relative_tolerance: float = Field(
+        1e-3,
+        gt=0,
+        le=1,
+        description="output-perturbation: κ; every local optimum is certified to a gradient norm "
+        "≤ κG/n, which adds the factor 1+κ to the sensitivity.",
+    )
+
+    def check(self, job: Job) -> None:
+        """And a loss whose gradient is bounded everywhere, unclipped."""
+        super().check(job)
+        if self.clip_norm != "auto":
+            raise ValueError(
+                "Expected algorithm.clip-norm = 'auto' with output-perturbation (its optimum is "
+                f"that of the unclipped loss), got {self.clip_norm}."
+            )
+        if not job.model.bounded_everywhere:
+            raise ValueError(
+                "Expected model.kind logistic, softmax or huber-svm with output-perturbation, got "
+                f"{job.model.kind}: its gradient is only bounded on the ball ‖θ‖ ≤ radius. Use "
+                "gradient-perturbation."
+            )
+
+
+class _OfNetwork(AlgorithmSection):
+    models: ClassVar[tuple[str, ...]] = ("mlp", "pca-mlp", "cnn", "module:function")
+    laws: ClassVar[tuple[str, ...]] = ("gaussian",)
+
+    rounds: int = Field(10, ge=1, le=1_000_000, description=_ROUNDS)
+    average: bool = Field(True, description=_AVERAGE)
+
+    def check(self, job: Job) -> None:
+        """And what each unit needs."""
+        super().check(job)
+        for section, keys, needed in _IDLE_OF_UNIT[job.privacy.unit]:
+            check_unchanged(job, section, keys, needed)
+        for check in _CHECKS_OF_UNIT[job.privacy.unit]:
+            check(job)
+
+
+class FederatedAveraging(_OfNetwork):
+    """Federated averaging of networks, private by `[dp-sgd]`, by noise on the sum, or by both."""
+
+    idle: ClassVar[Idle] = MappingProxyType({"dp_sgd": ("pad_batches",)})
+    idle_needs: ClassVar[str] = "algorithm.kind = 'distributed-dp-sgd'"
+
+    kind: Literal["fedavg"] = Field("fedavg", description=_KIND)
+
+
+class DistributedDPSGD(_OfNetwork):
+    """DP-SGD across all parties: a round is a block of steps, each a secure sum with its noise."""
+
+    idle: ClassVar[Idle] = MappingProxyType(
+        {
+            "dp_sgd": (
+                "server_optimiser",
+                "server_learning_rate",
+                "server_momentum",
+                "clipped_fraction_share",
+            ),
+            "privacy": ("record_bound",),
+            "parties": ("weights",),
+        }
+    )
+
+    kind: Literal["distributed-dp-sgd"] = Field("distributed-dp-sgd", description=_KIND)
+
+
+def _check_private_sizes(job: Job) -> None:
+    """What a record-level guarantee needs, alone or beside a party-level one."""
+    if job.privacy.neighbouring == "replace-one":
+        return
+    if job.parties.min_records == "auto":
+        raise ValueError(
+            "Expected parties.min-records, a public number that batches' sums are divided "
+            "by, with add-or-remove-one neighbours, got 'auto': every party's own size is "
+            "private then."
+        )
+    if job.parties.weights == "size":
+        raise ValueError(
+            "Expected parties.weights = 'uniform' with add-or-remove-one neighbours, got "
+            "'size': a weight would tell a party's number of records, which is then private."
+        )
+
+
+def _check_replaced_parties(job: Job) -> None:
+    """What a party-level guarantee alone needs: there is no record to add or remove."""
+    if job.privacy.neighbouring != "replace-one":
+        raise ValueError(
+            f"Expected replace-one neighbours with privacy.unit = '{job.privacy.unit}', got "
+            f"{job.privacy.neighbouring}."
+        )
+
+
+def _check_parties(job: Job) -> None:
+    """What a party-level guarantee needs, alone or beside a record-level one."""
+    unit = f"privacy.unit = '{job.privacy.unit}'"
+    if job.parties.weights != "uniform":
+        raise ValueError(
+            f"Expected parties.weights = 'uniform' with {unit}, got {job.parties.weights!r}."
+        )
+    if job.model.components_share:
+        raise ValueError(
+            f"Expected model.pca = 'public' with {unit}, got 'private': the components' noise "
+            "hides one record, not a party."
+        )
+    if job.parties.count < 2:
+        raise ValueError(f"Expected at least 2 parties with {unit}, got {job.parties.count}.")
+
+
+_OF_RECORDS = ("dp_sgd", ("clipped_fraction_share",), "privacy.unit = 'record'")
+_OF_BOTH = ("privacy", _BOTH_KEYS, "privacy.unit = 'both'")
+_IDLE_OF_UNIT = {
+    "record": (
+        _OF_BOTH,
+        ("dp_sgd", ("party_clip_norm",), "privacy.unit = 'party' or 'both'"),
+        ("privacy", ("calibration",), "another algorithm (DP-SGD is accounted by PLD)"),
+    ),
+    "party": (
+        _OF_RECORDS,
+        _OF_BOTH,
+        ("dp_sgd", _RECORD_KEYS, "privacy.unit = 'record' or 'both'"),
+    ),
+    "both": (_OF_RECORDS,),
+}
+"""`privacy.unit` → keys that do nothing, and what they need."""
+
+_CHECKS_OF_UNIT = {
+    "record": (_check_private_sizes,),
+    "party": (_check_replaced_parties, _check_parties),
+    "both": (_check_private_sizes, _check_parties),
+}
+
+Algorithm = (
+    OwnAlgorithm | GradientPerturbation | FederatedAveraging | DistributedDPSGD | OutputPerturbation
+)
+
+ALGORITHM_SECTIONS: dict[str, type[AlgorithmSection]] = {
+    "file.py:Class": OwnAlgorithm,
+    "gradient-perturbation": GradientPerturbation,
+    "fedavg": FederatedAveraging,
+    "distributed-dp-sgd": DistributedDPSGD,
+    "output-perturbation": OutputPerturbation,
+}
+"""`algorithm.kind` → its form of the section; keys are printed in this order."""

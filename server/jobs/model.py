@@ -1,0 +1,248 @@
+"""What is learned: `[model]`, a section of another form for each `kind`.
+
+A linear model has a strongly convex objective; a network learns by federated averaging; an
+algorithm of one's own may learn nothing. What else a run wants to know of a model is a property
+here, so that nobody asks for its name.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from parley.server.jobs.section import Positive, Section
+
+__all__ = [
+    "MODELS",
+    "Cnn",
+    "HuberSvm",
+    "Linear",
+    "Logistic",
+    "Mlp",
+    "Model",
+    "ModelSection",
+    "NoModel",
+    "OwnNetwork",
+    "PcaMlp",
+    "Ridge",
+    "Softmax",
+]
+
+_KIND = (
+    "logistic | softmax | ridge | huber-svm; with algorithm.kind = 'fedavg': mlp | pca-mlp | cnn, "
+    "or your own, 'module:function' or 'file.py:function', where function(features, classes) gives "
+    "a torch.nn.Module; none with an algorithm of your own."
+)
+
+
+class ModelSection(Section):
+    """What they learn.
+
+    Attributes:
+        learns: in which world its simulation runs.
+        metric: of held-out records.
+        bounded_everywhere: whether a record's gradient is bounded at every θ.
+    """
+
+    learns: ClassVar[Literal["linear", "network", "nothing"]] = "network"
+    metric: ClassVar[str] = "accuracy"
+    bounded_everywhere: ClassVar[bool] = True
+
+    kind: str = Field("logistic", description=_KIND)
+
+    @property
+    def label(self) -> str:
+        """How a party reads its labels: as a linear model wants them, or as a network's classes."""
+        return "network"
+
+    def label_kind(self, classes: int) -> str:
+        """The linear model whose labels they are read as, K given; of a network: class numbers."""
+        return "softmax" if classes else "logistic"
+
+    @property
+    def has_intercept(self) -> bool:
+        """Whether rows get a constant; a network has biases of its own."""
+        return False
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Units of each hidden layer."""
+        return ()
+
+    @property
+    def projected(self) -> int | None:
+        """Principal components that rows are projected on; None: they are not."""
+        return None
+
+    @property
+    def components_share(self) -> float:
+        """Of μ² of the budget, for the components' own release; 0 where there is none."""
+        return 0.0
+
+    @property
+    def components_file(self) -> str:
+        """Where public components are; empty: nowhere."""
+        return ""
+
+
+class _Layers(ModelSection):
+    hidden: list[Annotated[int, Field(ge=1)]] = Field(
+        [1000], description="mlp, pca-mlp: units of each hidden layer."
+    )
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Units of each hidden layer."""
+        return tuple(self.hidden)
+
+
+class Mlp(_Layers):
+    """A network of plain layers."""
+
+    kind: Literal["mlp"] = Field("mlp", description=_KIND)
+
+
+class PcaMlp(_Layers):
+    """A network of plain layers on principal components."""
+
+    kind: Literal["pca-mlp"] = Field("pca-mlp", description=_KIND)
+    components: int = Field(60, ge=1, description="pca-mlp: principal components kept.")
+    pca: Literal["public", "private"] = Field(
+        "private",
+        description="pca-mlp: private computes the components from the parties' records, by one "
+        "noisy release that is charged; public takes them from pca-file or from the held-out "
+        "records (data.test-fraction, data.test-source), which you thereby declare public, and "
+        "charges nothing.",
+    )
+    pca_file: str = Field(
+        "",
+        description="pca-mlp, pca = 'public': a .safetensors file with the components as a float64 "
+        "tensor `components` [features, components]: computed from public records, or the "
+        "model.safetensors of an earlier run. Real parties with pca = 'public' need it.",
+    )
+    pca_share: float = Field(
+        0.05,
+        gt=0,
+        lt=1,
+        description="pca-mlp, pca = 'private': that share of μ² of the budget goes to the "
+        "components.",
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> PcaMlp:
+        if self.pca == "private" and self.pca_file:
+            raise ValueError(
+                f"Expected model.pca-file = '' (it needs model.pca = 'public'), got "
+                f"{self.pca_file!r}."
+            )
+        return self
+
+    @property
+    def projected(self) -> int | None:
+        """Principal components that rows are projected on."""
+        return self.components
+
+    @property
+    def components_share(self) -> float:
+        """Of μ² of the budget, for the components' own release; 0 where they are public."""
+        return self.pca_share if self.pca == "private" else 0.0
+
+    @property
+    def components_file(self) -> str:
+        """Where public components are; empty: nowhere."""
+        return self.pca_file
+
+
+class Cnn(ModelSection):
+    """A small convolutional network."""
+
+    kind: Literal["cnn"] = Field("cnn", description=_KIND)
+
+
+class OwnNetwork(ModelSection):
+    """A network of one's own, 'module:function' or 'file.py:function'."""
+
+
+class NoModel(ModelSection):
+    """Nothing is learned."""
+
+    learns: ClassVar[Literal["linear", "network", "nothing"]] = "nothing"
+
+    kind: Literal["none"] = Field("none", description=_KIND)
+
+
+class Linear(ModelSection):
+    """A linear model with a strongly convex objective."""
+
+    learns: ClassVar[Literal["linear", "network", "nothing"]] = "linear"
+
+    lambda_: Positive = Field(
+        0.01, alias="lambda", description="Regularisation (λ/2)‖θ‖²; note the ½."
+    )
+    intercept: bool = Field(
+        True,
+        description="Append a constant to every record, rescale to norm ≤ 1 and regularise it "
+        "too (an unregularised intercept would void the sensitivity).",
+    )
+
+    @property
+    def label(self) -> str:
+        """As this model wants them."""
+        return self.kind
+
+    def label_kind(self, classes: int) -> str:
+        """This one's."""
+        del classes
+        return self.kind
+
+    @property
+    def has_intercept(self) -> bool:
+        """Whether rows get a constant."""
+        return self.intercept
+
+
+class Logistic(Linear):
+    """Logistic regression."""
+
+    kind: Literal["logistic"] = Field("logistic", description=_KIND)
+
+
+class Softmax(Linear):
+    """Softmax regression."""
+
+    kind: Literal["softmax"] = Field("softmax", description=_KIND)
+
+
+class Ridge(Linear):
+    """Ridge regression in a ball."""
+
+    metric: ClassVar[str] = "r2"
+    bounded_everywhere: ClassVar[bool] = False
+
+    kind: Literal["ridge"] = Field("ridge", description=_KIND)
+    radius: Positive = Field(1.0, description="ridge: θ is kept in the ball ‖θ‖ ≤ radius.")
+    label_bound: Positive = Field(1.0, description="ridge: |y| ≤ label-bound after scaling.")
+
+
+class HuberSvm(Linear):
+    """A support vector machine with a smooth hinge."""
+
+    kind: Literal["huber-svm"] = Field("huber-svm", description=_KIND)
+    huber_width: Positive = Field(0.5, description="huber-svm: half-width h of the smooth part.")
+
+
+Model = Mlp | PcaMlp | Cnn | OwnNetwork | NoModel | Logistic | Softmax | Ridge | HuberSvm
+
+MODELS: dict[str, type[ModelSection]] = {
+    "mlp": Mlp,
+    "pca-mlp": PcaMlp,
+    "cnn": Cnn,
+    "module:function": OwnNetwork,
+    "none": NoModel,
+    "logistic": Logistic,
+    "softmax": Softmax,
+    "ridge": Ridge,
+    "huber-svm": HuberSvm,
+}
+"""`model.kind` → its form of the section; keys are printed in this order."""

@@ -1,0 +1,81 @@
+"""Who takes part in a run, and what they hold: `[parties]` and `[data]`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from parley.server.jobs.section import Auto, Positive, Section
+
+__all__ = ["Data", "Parties"]
+
+
+class Parties(Section):
+    """Who takes part."""
+
+    count: int = Field(5, ge=1, le=1_000_000, description="Number of parties, m.")
+    min_records: int | Auto = Field(
+        "auto",
+        description="Public lower bound on every party's number of records; it sets the noise. "
+        "A smaller party is refused. auto: the smallest party of this simulation.",
+    )
+    weights: Literal["uniform", "size"] = Field(
+        "uniform",
+        description="uniform: every party counts the same; size: by its number of records, "
+        "which is then public and never needs more noise.",
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Parties:
+        if isinstance(self.min_records, int) and self.min_records < 1:
+            raise ValueError(f"Expected min-records >= 1, got {self.min_records}.")
+        return self
+
+
+class Data(Section):
+    """What they hold."""
+
+    source: str = Field(
+        "breast-cancer",
+        min_length=1,
+        description="A bundled name (breast-cancer, digits, synthetic), a file (.csv, .csv.gz, "
+        ".parquet, .npz), or a glob with one file a party.",
+    )
+    data_schema: str = Field(
+        "",
+        alias="schema",
+        description="Schema file: ranges, categories and label, public knowledge. Needed for "
+        "files; `parley schema infer FILE` writes a first one to review.",
+    )
+    partition: Literal["iid", "column", "dirichlet", "sizes"] = Field(
+        "iid", description="How one file is split among the parties."
+    )
+    partition_column: str = Field("", description="Column that names the party (partition column).")
+    dirichlet_alpha: Positive = Field(
+        0.5, description="Label skew: small is extreme (partition dirichlet)."
+    )
+    sizes: list[int] = Field([], description="Records of each party (partition sizes).")
+    records: int = Field(0, ge=0, description="Draw this many records first; 0 takes all.")
+    test_source: str = Field(
+        "", description="A file of held-out records, instead of test-fraction (which is then 0)."
+    )
+    test_schema: str = Field("", description="Its schema, where it is not data.schema.")
+    test_fraction: float = Field(
+        0.2, ge=0, lt=1, description="Held out before the split, for the simulation's figures."
+    )
+    seed: int = Field(0, ge=0, description="Seed of the draw and the split (never of the noise).")
+
+    @model_validator(mode="after")
+    def _check(self) -> Data:
+        if self.partition == "column" and not self.partition_column:
+            raise ValueError("Expected partition-column with partition = 'column', got none.")
+        if self.partition == "sizes" and not self.sizes:
+            raise ValueError("Expected sizes = [n1, n2, …] with partition = 'sizes', got none.")
+        if self.test_source and self.test_fraction:
+            raise ValueError(
+                f"Expected test-fraction = 0 with a test-source, got {self.test_fraction}."
+            )
+        if self.test_schema and not self.test_source:
+            raise ValueError("Expected a test-source with a test-schema, got none.")
+        return self

@@ -1,0 +1,164 @@
+"""What a run may cost: `[privacy]`, and the budget of each unit that follows from it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from parley.privacy.accounting.guarantee import Unit
+from parley.privacy.mechanisms.table import MECHANISMS
+from parley.server.jobs.section import Auto, Positive, Section, unless_auto
+
+__all__ = ["Privacy", "UnitBudget"]
+
+if TYPE_CHECKING:
+    NoiseName = str
+else:
+    NoiseName = Literal[("default", *MECHANISMS, "auto")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnitBudget:
+    """What a job asks for one unit of privacy.
+
+    Attributes:
+        unit: record or party.
+        epsilon, delta: of this job.
+        dataset_epsilon: total of the unit's data, fixed at their first release.
+        dataset_delta: the δ of that total; None for the one that the plan states.
+        keys: what the job's keys for it have before "epsilon" and "delta".
+    """
+
+    unit: Unit
+    epsilon: float
+    delta: float
+    dataset_epsilon: float
+    dataset_delta: float | None
+    keys: str = ""
+
+
+class Privacy(Section):
+    """What it may cost."""
+
+    epsilon: Positive = Field(
+        1.0, description="Budget ε of this job: record-level, replace-one neighbours."
+    )
+    delta: float = Field(
+        1e-5,
+        ge=0,
+        lt=1,
+        description="Budget δ, well below 1 over the number of records (of parties, where they are "
+        "protected). 0 needs laplace-l1, exact to the last bit, or l2-laplace, which is pure but "
+        "for its sampler's distance, stated as δ = 2^-40.",
+    )
+    calibration: Literal["exact", "zcdp", "cks20", "as-printed"] = Field(
+        "exact",
+        description="Gaussian noise: exact (analytic), zcdp, cks20 (tighter zCDP conversion), "
+        "as-printed (σ² = 8G²T·ln(1/δ)/(m²n²ε²)).",
+    )
+    noise: NoiseName = Field(
+        "default",
+        description="default: gaussian for gradients, l2-laplace for models; auto: whichever "
+        "proved law has the lower expected norm. laplace-as-printed reproduces the paper and is "
+        "charged what it costs, √d·ε.",
+    )
+    noise_point: Literal["share", "server"] = Field(
+        "share",
+        description="Who adds the noise on a sum. share: every party a share of it, before it "
+        "masks, so that nobody ever holds the bare sum; server: a trusted server, which sees that "
+        "sum before it adds the noise. Noise of DP-SGD inside the parties (fedavg, unit record) is "
+        "neither.",
+    )
+    unit: Literal["record", "party", "both"] = Field(
+        "record",
+        description="What is protected: one record, or (fedavg) everything that one party holds, "
+        "or both, each with a budget of its own: DP-SGD in the parties and, on the sum of their "
+        "clipped updates, the server's noise.",
+    )
+    party_epsilon: Positive | Auto = Field(
+        "auto",
+        description="unit both: budget ε of this job for everything that one party holds, "
+        "replace-one neighbours; auto: privacy.epsilon, which is then the record's.",
+    )
+    party_delta: Annotated[float, Field(gt=0, lt=1)] | Auto = Field(
+        "auto", description="unit both: δ of that budget; auto: privacy.delta."
+    )
+    record_bound: Literal["lower", "inner"] = Field(
+        "lower",
+        description="unit both: what a record is charged by. inner: the noise of its party's own "
+        "training, which holds against the server too; lower: that or the server's noise on the "
+        "sum, whichever costs less, which real parties decline unless insist-on-inner is false.",
+    )
+    neighbouring: Literal["replace-one", "add-or-remove-one"] = Field(
+        "replace-one",
+        description="Neighbours differ by replacing one record (party), or (fedavg, unit record or "
+        "both) by adding or removing one record, which needs about half the noise and promises "
+        "less; parties are replaced all the same.",
+    )
+    ledger: str = Field(
+        "",
+        description="Ledger file or postgresql:// URL that several runs share: each holds what its "
+        "rounds need, or is refused; empty: the run folder's own ledger.sqlite.",
+    )
+    dataset: str = Field("", description="Name of the data in the ledger; empty: data.source.")
+    dataset_epsilon: Positive | Auto = Field(
+        "auto", description="Budget of the data over all runs; auto: this job's epsilon."
+    )
+    dataset_delta: float | Auto = Field("auto", description="Likewise δ; auto: this job's delta.")
+    dataset_party_epsilon: Positive | Auto = Field(
+        "auto",
+        description="unit both: budget of the data over all runs for everything that one party "
+        "holds; auto: this job's party-epsilon.",
+    )
+    dataset_party_delta: Annotated[float, Field(gt=0, lt=1)] | Auto = Field(
+        "auto", description="Likewise δ; auto: this job's party-delta."
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Privacy:
+        if re.search(r"://[^/@]*:[^/@]*@", self.ledger):
+            raise ValueError(
+                "Expected a privacy.ledger URL without a password (the job is kept in the run "
+                "folder). Give it by PGPASSWORD or ~/.pgpass."
+            )
+        delta = self.dataset_delta
+        if isinstance(delta, float) and not 0 <= delta < 1:
+            raise ValueError(f"Expected privacy.dataset-delta in [0, 1), got {delta}.")
+        return self
+
+    @property
+    def units(self) -> tuple[Unit, ...]:
+        """What is protected; the one that ε and δ are named for is first."""
+        return _UNITS[self.unit]
+
+    @property
+    def budgets(self) -> tuple[UnitBudget, ...]:
+        """What is asked for each of the units, in their order."""
+        first = UnitBudget(
+            unit=self.units[0],
+            epsilon=self.epsilon,
+            delta=self.delta,
+            dataset_epsilon=unless_auto(self.dataset_epsilon, self.epsilon),
+            dataset_delta=None if self.dataset_delta == "auto" else self.dataset_delta,
+        )
+        epsilon = unless_auto(self.party_epsilon, self.epsilon)
+        delta = unless_auto(self.party_delta, self.delta)
+        second = UnitBudget(
+            unit=Unit.PARTY,
+            epsilon=epsilon,
+            delta=delta,
+            dataset_epsilon=unless_auto(self.dataset_party_epsilon, epsilon),
+            dataset_delta=unless_auto(self.dataset_party_delta, delta),
+            keys="party-",
+        )
+        return (first, second)[: len(self.units)]
+
+
+_UNITS = {
+    "record": (Unit.RECORD,),
+    "party": (Unit.PARTY,),
+    "both": (Unit.RECORD, Unit.PARTY),
+}

@@ -1,0 +1,68 @@
+"""How a job is run: `[run]`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from parley.server.jobs.section import Auto, Section
+
+__all__ = ["Run"]
+
+
+class Run(Section):
+    """How it is run."""
+
+    engine: Literal["fast", "flower", "processes"] = Field(
+        "fast",
+        description="fast: all parties in this process; flower: Flower's simulation (parley[ray]); "
+        "processes: a real server and one real process a party on this machine, with TLS, node "
+        "authentication and the masked protocol.",
+    )
+    transport: Literal["grpc", "flower"] = Field(
+        "grpc",
+        description="Who carries the messages of the engine processes: Parley's own stream over "
+        "gRPC, or Flower's SuperLink and SuperNodes (30 to 130 times slower).",
+    )
+    stage_timeout: float = Field(
+        120.0,
+        ge=1,
+        le=86_400,
+        description="Seconds that a party has to answer one request; then it counts as dropped "
+        "(engines flower and processes, and deployments).",
+    )
+    seed: Annotated[int, Field(ge=0)] | Literal["none"] = Field(
+        "none",
+        description="none: noise from the operating system's entropy; a number: reproducible, "
+        "and the noise then protects nobody.",
+    )
+    noise_shares: Literal["auto", "deal", "full"] = Field(
+        "auto",
+        description="noise-point = 'share', fast engine with backend = 'ideal'. deal: after the "
+        "first round the sum of the shares is one draw, of the same law; full: every party's share "
+        "is drawn, equal to real parties' to the last bit with a seed. auto: deal without a seed, "
+        "full with one.",
+    )
+    out: str = Field("runs", description="Folder that run folders are made in.")
+    faults: str = Field(
+        "",
+        description="Simulated faults, e.g. 'drop:0.2' (fraction lost each round at any stage), "
+        "'decline:0.1', 'drop:0.1@before-vector'; comma-separated. Private components are a "
+        "release like a round's, named @0.",
+    )
+    evaluate_every: Annotated[int, Field(ge=0)] | Auto = Field(
+        "auto",
+        description="Rounds between the simulation's evaluations; 0: only the last; auto: every "
+        "round where that is cheap, else every tenth.",
+    )
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto", description="Where networks train (fedavg); auto: cuda where present."
+    )
+
+    @property
+    def deals(self) -> bool:
+        """Whether a simulation may draw the sum of shares instead of each."""
+        if self.noise_shares == "auto":
+            return self.seed == "none"
+        return self.noise_shares == "deal"

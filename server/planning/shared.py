@@ -1,0 +1,120 @@
+"""Noise on a sum in shares: what it costs, and the shares of a release on a ring's grid.
+
+With the server's noise a contribution is rounded to the ring's grid first, and Δ grows by √d grid
+units. In shares it is rounded to a grid at least 2¹²√d/Δ fine, where that growth is below 2⁻¹², the
+share is added, and what is sent is rounded to the ring's grid after it: post-processing. So the
+ring needs no more bits than the noise and m contributions ask for. The exact laws on integers are
+not rounded again: their grid is the ring's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from parley.client.contract.grid import TAIL_PROBABILITY, noise_tail
+from parley.privacy.accounting.events import Event
+from parley.privacy.accounting.guarantee import NoisePoint
+from parley.privacy.mechanisms.shares import SHARED_LAWS, Shares, event_of_shares
+from parley.privacy.mechanisms.table import Mechanism
+from parley.server.jobs.job import Job, JobError
+
+__all__ = ["Drawn", "cost_of", "drawn_in_shares", "point_of", "samplers"]
+
+_FINE_BITS = 12
+_MOST_FINE_BITS = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawn:
+    """The noise of one guarantee on a ring's grid.
+
+    Attributes:
+        mechanism: in grid units, or in the shares' fine units.
+        shares: how it is split; None where it is not.
+    """
+
+    mechanism: Mechanism
+    shares: Shares | None = None
+
+    @property
+    def tail(self) -> float:
+        """Grid units that the ring keeps free for it."""
+        if self.shares is None:
+            return noise_tail(self.mechanism)
+        return self.shares.tail(self.mechanism, TAIL_PROBABILITY)
+
+    @property
+    def rounds_after(self) -> bool:
+        """Whether rounding to the ring follows the noise, and costs no sensitivity."""
+        return self.shares is not None and SHARED_LAWS[self.mechanism.law].rounded_after
+
+    @property
+    def drawn_scale(self) -> float:
+        """The largest deviation of what is drawn, in units of the mechanism."""
+        if self.shares is None:
+            return self.mechanism.drawn_scale
+        return self.mechanism.drawn_scale * self.shares.inflation
+
+
+def point_of(job: Job, asked: NoisePoint) -> NoisePoint:
+    """Where noise is added that an algorithm asks for: on the sum, by whom the job says."""
+    return NoisePoint(job.privacy.noise_point) if asked is NoisePoint.SERVER else asked
+
+
+def cost_of(job: Job) -> Callable[[Mechanism], Event]:
+    """What a release with a mechanism's noise on the sum costs, by the job's noise point."""
+
+    def cost(mechanism: Mechanism) -> Event:
+        if job.privacy.noise_point == "server":
+            return mechanism.event()
+        try:
+            return event_of_shares(mechanism, job.parties.count)
+        except ValueError as error:
+            raise JobError(str(error)) from error
+
+    return cost
+
+
+def samplers(job: Job) -> int:
+    """How many samplers one release's noise on the sum comes from."""
+    return job.parties.count if job.privacy.noise_point == "share" else 1
+
+
+def drawn_in_shares(
+    job: Job,
+    mechanism_at: Callable[[int], Mechanism],
+    *,
+    scale_bits: int,
+    parties: int,
+    fineness: float | None,
+) -> Drawn:
+    """The shares of a release's noise on a ring grid of 2^−scale_bits, whatever their size.
+
+    Args:
+        mechanism_at: bits of a grid → the noise for it, in its units.
+        parties: m.
+        fineness: √d/Δ, what rounding before the noise is small against; None: the ring's grid is
+            the algorithm's own.
+
+    Raises:
+        JobError: no shares of that law, or as many colluders as survivors.
+    """
+    mechanism, more = mechanism_at(scale_bits), 0
+    law = SHARED_LAWS.get(mechanism.law)
+    if law is not None and law.rounded_after and fineness is not None:
+        finer = math.ceil(_FINE_BITS + math.log2(fineness)) - scale_bits
+        more = min(max(0, finer), _MOST_FINE_BITS)  # a grid so coarse will not be kept
+        mechanism = mechanism_at(scale_bits + more)
+    try:
+        shares = Shares.split(
+            mechanism,
+            parties=parties,
+            least=job.min_survivors,
+            colluders=job.corrupt,
+            fine_bits=more,
+        )
+    except ValueError as error:
+        raise JobError(str(error)) from error
+    return Drawn(mechanism=mechanism, shares=shares)

@@ -1,0 +1,67 @@
+"""Against whom a run's guarantees hold: the rows of `accounts` in `summary.json` and in a plan.
+
+This is the one place where a row is made; terminal, report and model metadata show every row that
+is there, in the words of `parley.server.records.words.ADVERSARIES`. Noise in shares has three: the
+server and its colluders, who know all but k shares, are charged; readers of the models know none;
+and all others together know all but one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+from parley.client.contract.plan import ReleasePlan
+from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.guarantee import Adversary, Unit
+from parley.server.records.summary import AdversaryAccount
+
+__all__ = ["accounts_of"]
+
+_BY_STRENGTH = tuple(Adversary)
+
+
+def accounts_of(
+    plan: ReleasePlan,
+    unit: Unit,
+    *,
+    epsilon: float,
+    delta: float,
+    summed: Sequence[int],
+    before: Composition | None = None,
+    ahead: Adversary | None = None,
+) -> tuple[AdversaryAccount, ...]:
+    """What a unit's guarantee comes to against each adversary, the charged account first.
+
+    Args:
+        plan: of the rounds.
+        unit: of the guarantee.
+        epsilon, delta: what was charged.
+        summed: contributions in the sum of each round that was released.
+        before: what a release ahead of the rounds was charged, if there was one.
+        ahead: whom that release's guarantee holds against. All releases together hold against those
+            alone whom each of them holds against.
+    """
+    by = plan.charged_by(unit)
+    charged = by.against if ahead is None else min(by.against, ahead, key=_BY_STRENGTH.index)
+    rows = [AdversaryAccount(adversary=str(charged), charged=True, epsilon=epsilon, delta=delta)]
+    if by.shares is None:
+        return tuple(rows)
+    for adversary in (Adversary.READERS, Adversary.OTHERS):
+        # What was charged of a release ahead bounds it for readers too, never for stronger ones.
+        known = adversary is Adversary.READERS or ahead is None
+        spent = (before or Composition.empty()) if known else None
+        for survivors, count in Counter(summed).items():
+            event = by.event_against(adversary, survivors=survivors)
+            spent = None if spent is None or event is None else spent.add(event, count=count)
+        proved = math.inf if spent is None else spent.epsilon(delta)[1]
+        rows.append(
+            AdversaryAccount(
+                adversary=str(adversary),
+                charged=False,
+                epsilon=proved if math.isfinite(proved) else None,
+                delta=delta,
+            )
+        )
+    return tuple(rows)

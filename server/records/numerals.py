@@ -1,0 +1,86 @@
+"""Numbers as terminal and report show them: costs rounded up, sizes and times with a unit."""
+
+from __future__ import annotations
+
+import math
+
+from parley.privacy.accounting.rounding import shown_up
+
+__all__ = ["byte_text", "cost", "duration", "epsilon_text", "number"]
+
+_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """``value`` for a reader, to ``digits`` significant digits.
+
+    >>> number(0.0839047), number(1e-05), number(2.43e-05), number(-70000), number(None)
+    ('0.0839', '10⁻⁵', '2.43 × 10⁻⁵', '−70,000', '–')
+    """
+    if value is None or math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    if value == 0:
+        return "0"
+    if 1e-3 <= abs(value) < 1e7:
+        if abs(value) >= 10**digits or float(value).is_integer():
+            return f"{value:,.0f}".replace("-", "−")
+        places = digits - 1 - math.floor(math.log10(abs(value)))
+        return f"{value:.{places}f}".replace("-", "−")
+    mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
+    power = f"10{str(int(exponent)).translate(_SUPERSCRIPTS)}"
+    mantissa = mantissa.rstrip("0").rstrip(".").replace("-", "−")
+    return power if mantissa == "1" else f"{mantissa} × {power}"
+
+
+def epsilon_text(value: float | None) -> str:
+    """ε to four significant digits, rounded up: never less than what was charged.
+
+    >>> epsilon_text(1.98441), epsilon_text(2.0), epsilon_text(0.1 + 0.2), epsilon_text(None)
+    ('1.985', '2', '0.3', '–')
+    """
+    if value is None or not math.isfinite(value):
+        return number(value)
+    return shown_up(value, 4)
+
+
+def cost(value: float | None, digits: int = 3) -> str:
+    """`number`, rounded up: δ, ρ, and whatever else says how much may be learned.
+
+    >>> cost(1.2341e-05), cost(1e-05), cost(2.7182), cost(None)
+    ('1.24 × 10⁻⁵', '10⁻⁵', '2.72', '–')
+    """
+    if value is None or not math.isfinite(value):
+        return number(value, digits)
+    return number(float(shown_up(value, digits)), digits)
+
+
+def duration(seconds: float | None) -> str:
+    """A time span.
+
+    >>> duration(0.0074), duration(4.2), duration(192), duration(7300)
+    ('7.4 ms', '4.2 s', '3 min 12 s', '2 h 1 min')
+    """
+    if seconds is None:
+        return "–"
+    if seconds < 1:
+        return f"{seconds * 1e3:.2g} ms" if seconds < 0.1 else f"{seconds * 1e3:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def byte_text(count: float) -> str:
+    """A size in powers of ten.
+
+    >>> byte_text(812), byte_text(41_600), byte_text(8_320_000)
+    ('812 B', '41.6 kB', '8.32 MB')
+    """
+    for unit_name, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{number(count / size)} {unit_name}"
+    return f"{count:.0f} B"

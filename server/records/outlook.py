@@ -1,0 +1,183 @@
+"""What a budget buys, before any data is touched: what `parley plan` says of a job.
+
+Figures are for the *average* over the parties, in the model's own units and without the grid,
+unless a name says otherwise; the grid's share is in `grid.inflation` and is charged by the run.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from parley.server.records.facts import Facts, Figure
+from parley.server.records.round_line import Account
+from parley.server.records.summary import AdversaryAccount, NoiseShares, RecordBounds
+
+__all__ = ["AfterRound", "Alternative", "DpSgdOutlook", "Offer", "Outlook", "PartyOutlook"]
+
+
+class AfterRound(Account):
+    """What the releases up to a round come to."""
+
+    round: int
+
+
+class Chosen(Facts):
+    """The noise of the job as it stands; in the parties, as a batch has it.
+
+    Attributes:
+        conversion: the one that `epsilon_charged` comes from.
+        description: the noise in a sentence.
+    """
+
+    law: str
+    calibration: str
+    scale: float
+    scale_of_sum: float
+    expected_norm: float
+    epsilon_charged: Figure
+    conversion: str
+    description: str
+
+
+class Offer(Facts):
+    """What another law or calibration would give; `refused` says why it cannot, and stands alone.
+
+    Attributes:
+        sigma: the scale, of a Gaussian.
+        epsilon_charged: for all rounds; None where no finite ε is proved.
+    """
+
+    scale: float | None = None
+    expected_norm: float | None = None
+    sigma: float | None = None
+    epsilon_charged: Figure = None
+    conversion: str | None = None
+    refused: str | None = None
+
+
+class Grid(Facts):
+    """The integers that are summed.
+
+    Attributes:
+        inflation: share that the grid adds to the sensitivity; charged.
+        largest_sum: of the parties' contributions, in grid units.
+        noise_tail: of the primary noise, in the units that it is drawn in: beyond it with
+            probability below 2⁻⁵⁰.
+    """
+
+    ring_bits: int
+    scale_bits: int
+    inflation: float
+    largest_sum: int
+    noise_tail: float
+
+
+class Alternative(Facts):
+    """The job's noise for another number of parties, or of records each."""
+
+    parties: int
+    min_records: int
+    sensitivity: float
+    scale: float
+    expected_norm: float
+
+
+class DpSgdOutlook(Facts):
+    """Training in the parties; what belongs to a guarantee that the job doesn't ask for is None."""
+
+    sampling_rate: float
+    expected_batch: float
+    steps_per_round: int
+    gradients: str
+    noise_multiplier: float | None
+    gradient_multiplier: float | None
+    clipped_fraction_share: float
+    clipped_fraction_deviation: float | None
+    clip_norm: float | None
+    party_clip_norm: float | None
+    components_mu: float | None
+
+
+class DistributedOutlook(Facts):
+    """Steps that are secure sums: how many, and what they take among real parties.
+
+    Attributes:
+        steps: T, of all rounds.
+        optimiser: the server's.
+        vector_bytes: of one party's masked vector, in every step.
+        seconds_a_step: that `hours` are for.
+    """
+
+    steps: int
+    optimiser: str
+    vector_bytes: int
+    hours: float
+    seconds_a_step: float
+
+
+class PartyOutlook(Facts):
+    """The second guarantee: everything that one party holds."""
+
+    unit: str
+    neighbouring: str
+    epsilon: float
+    delta: float
+    clip_norm: float | None
+    law: str
+    scale: float
+    scale_of_sum: float
+    description: str
+    epsilon_charged: Figure
+    conversion: str
+    epsilon_by_round: tuple[AfterRound, ...]
+
+
+class Outlook(Facts):
+    """The outlook of a job. ε, δ are its budget for one `unit`; spent is `epsilon_by_round`.
+
+    Attributes:
+        format: of this JSON.
+        algorithm_title: what the algorithm is called.
+        min_records_from: where that number comes from, in words.
+        accounts: ε of the whole job by adversary, if all parties survive every round.
+        shares: how noise in shares is split.
+        lipschitz, lambda_, sensitivity: G, λ and Δ₂ of the average; absent where no objective is
+            solved under noise on the sum, as `calibrations`, `noise_laws` and `alternatives` are.
+        calibrations, noise_laws: what each would give instead.
+        alternatives: other numbers of parties and records.
+        dp_sgd: training in the parties, where the algorithm trains there.
+        distributed: the steps of distributed DP-SGD.
+        party_level, record_bounds: the second guarantee, and both bounds of a record's ε.
+    """
+
+    format: Literal[1] = 1
+    algorithm: str
+    algorithm_title: str = ""
+    model: str
+    dimension: int
+    parties: int
+    min_records: int
+    min_records_from: str
+    rounds: int
+    epsilon: float
+    delta: float
+    unit: str
+    neighbouring: str
+    noise_point: str
+    accounts: tuple[AdversaryAccount, ...]
+    shares: NoiseShares | None = None
+    lipschitz: float | None = None
+    lambda_: float | None = Field(default=None, alias="lambda")
+    sensitivity: float | None = None
+    dp_sgd: DpSgdOutlook | None = None
+    distributed: DistributedOutlook | None = None
+    chosen: Chosen
+    calibrations: dict[str, Offer] | None = None
+    noise_laws: dict[str, Offer] | None = None
+    grid: Grid
+    epsilon_by_round: tuple[AfterRound, ...]
+    alternatives: tuple[Alternative, ...] | None = None
+    party_level: PartyOutlook | None = None
+    record_bounds: RecordBounds | None = None

@@ -1,0 +1,144 @@
+"""The summary so far of a run that was interrupted: from its job, its rounds and its ledger.
+
+A run writes `summary.json` when it ends. Before that its rounds say what has been spent, its job
+what was planned, and its ledger's entries which noise was drawn; what none of them says is None.
+The ledger may hold one charge more than the rounds: a round that was reserved and never logged.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from parley.privacy.accounting.guarantee import Adversary
+from parley.privacy.ledger.ledger import Ledger
+from parley.server.jobs.job import Job
+from parley.server.records.round_line import Account, RoundLine
+from parley.server.records.summary import AdversaryAccount, RunSummary
+
+__all__ = ["summary_so_far"]
+
+_FIGURES = ("loss", "accuracy")
+
+
+def summary_so_far(folder: Path, job: Job, lines: Sequence[RoundLine]) -> RunSummary:
+    """What a run came to by its last round, with status `interrupted`.
+
+    Args:
+        folder: of the run.
+        job: of the run.
+        lines: its rounds, at least one.
+
+    Raises:
+        LedgerError: the run's ledger can't be read.
+    """
+    last, run_id = lines[-1], _run_id(folder)
+    noise_of = _drawn(folder, job, run_id)
+    shown = {name: value for line in lines for name, value in line.simulation_only.items()}
+    first, *others = [
+        _guarantee(job, at, account, noise_of)
+        for at, account in enumerate((last, last.party_level))
+        if account is not None
+    ]
+    drawn = noise_of.get(first["unit"], {})
+    grid = drawn.get("grid_scale")
+    least = job.parties.min_records
+    facts: dict[str, Any] = {
+        **first,
+        "run_dir": str(folder),
+        "run_id": run_id,
+        "ledger": job.privacy.ledger,
+        "ledger_head": None,
+        "created": "",
+        "parley_version": "",
+        "engine": job.run.engine,
+        "status": "interrupted",
+        "reason": "",
+        "algorithm": job.algorithm.kind,
+        "model": job.model.kind,
+        "metric": job.model.metric,
+        "data": job.data.source,
+        "parties": job.parties.count,
+        "records_by_party": (),
+        "min_records": drawn.get("public_n") if least == "auto" else least,
+        "weights": job.parties.weights,
+        "dimension": None,
+        "rounds": job.rounds,
+        "rounds_done": last.round,
+        "secure_aggregation": {
+            "ring_bits": None,
+            "scale_bits": None if grid is None else round(math.log2(grid)),
+            "inflation": drawn.get("grid_inflation"),
+            "min_survivors": drawn.get("min_survivors"),
+            "bytes_up": sum(line.bytes_up for line in lines),
+            "bytes_down": sum(line.bytes_down for line in lines),
+            "backend": job.secure_aggregation.backend,
+        },
+        **{name: shown.get(name) for name in _FIGURES},
+        # The baseline is computed when a run ends.
+        **dict.fromkeys(("baseline_loss", "excess_loss", "baseline_accuracy", "majority_accuracy")),
+        "seconds": sum(line.seconds for line in lines),
+        "seconds_per_round": None,
+        "simulation_only": _FIGURES,
+        "advice": (),
+        "party_level": next(iter(others), None),
+    }
+    return RunSummary.model_validate(facts)
+
+
+def _run_id(folder: Path) -> str:
+    path = folder / "run-id"
+    return path.read_text(encoding="utf-8").strip() if path.exists() else folder.resolve().name
+
+
+def _drawn(folder: Path, job: Job, run_id: str) -> dict[str, Mapping[str, Any]]:
+    """Unit → facts of the run's last entry; empty where its ledger is not a file here."""
+    path = Path(job.privacy.ledger) if job.privacy.ledger else folder / "ledger.sqlite"
+    if not path.is_file():
+        return {}
+    with Ledger.open(path, read_only=True) as ledger:
+        entries = [recorded.entry for recorded in ledger.entries(run_id)]
+    # Entries of number 0 are ahead of the rounds, with a noise of their own.
+    return {str(each.facts["unit"]): each.facts for each in entries if each.index}
+
+
+def _guarantee(
+    job: Job, at: int, account: Account, noise_of: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """What one guarantee came to; `at` of the job's budgets."""
+    asked = job.budgets[at]
+    drawn = noise_of.get(str(asked.unit), {})
+    point, scale = drawn.get("noise_point", ""), drawn.get("noise_parameter")
+    return {
+        "unit": str(asked.unit),
+        "neighbouring": drawn.get("neighbouring", job.privacy.neighbouring),
+        "epsilon": account.epsilon_charged,
+        "delta": account.delta,
+        "epsilon_budget": asked.epsilon,
+        "delta_budget": asked.delta,
+        "rho": account.rho,
+        "epsilon_by_conversion": account.epsilon,
+        "conversion": account.conversion,
+        # Against the weakest adversary: which releases were ahead of the rounds isn't told here.
+        "accounts": (
+            AdversaryAccount(
+                adversary=str(Adversary.READERS),
+                charged=True,
+                epsilon=account.epsilon_charged,
+                delta=account.delta,
+            ),
+        ),
+        "calibration": drawn.get("calibration", job.privacy.calibration),
+        "clip_norm": drawn.get("clip_norm"),
+        "noise": {
+            "law": drawn.get("noise_law", ""),
+            "scale": scale / job.parties.count if scale and point != "party" else scale,
+            "scale_of_sum": scale,
+            "expected_norm": None,
+            "sensitivity": None,
+            "point": point,
+            "seeded": job.seed is not None,
+        },
+    }

@@ -1,0 +1,422 @@
+"""A run's figures in words: what terminal, report and model metadata say, said in one place.
+
+Plain text comes out, never markup. A sentence with an ε in it says δ, unit and neighbouring
+relation too. What was spent is rounded up, so that no figure promises too much.
+
+    >>> join((Fact("scale", "0.05"), Fact("calibration", "exact", brief=False)))
+    'scale 0.05'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from parley.privacy.accounting.rounding import as_written, shown_up
+from parley.server.records.numerals import epsilon_text, number
+from parley.server.records.summary import (
+    AdversaryAccount,
+    DpSgd,
+    GuaranteeSummary,
+    NoiseShares,
+    RunSummary,
+)
+
+__all__ = [
+    "ADVERSARIES",
+    "Fact",
+    "Measured",
+    "accounts",
+    "added_by",
+    "against",
+    "allowed",
+    "bounds",
+    "budget",
+    "charged_by",
+    "clipped",
+    "components",
+    "conversion",
+    "dp_sgd",
+    "join",
+    "measured",
+    "metric",
+    "noise",
+    "on_batches",
+    "points",
+    "protected",
+    "relation",
+    "scope",
+    "secure_sum",
+    "shares",
+    "spent",
+    "stated",
+    "status",
+    "symbol",
+    "unit",
+]
+
+
+class Fact(NamedTuple):
+    """A named figure; "name value" reads as a phrase. `brief`: said where there is little room."""
+
+    name: str
+    value: str
+    brief: bool = True
+
+
+def join(facts: Iterable[Fact]) -> str:
+    """The brief facts in one line."""
+    return "; ".join(f"{fact.name} {fact.value}" for fact in facts if fact.brief)
+
+
+def _told(*facts: Fact | None) -> tuple[Fact, ...]:
+    return tuple(fact for fact in facts if fact is not None and fact.value)
+
+
+# What a guarantee came to.
+
+_RELATIONS = {
+    "replace-one": "neighbours differ by replacing one {unit}",
+    "add-or-remove-one": "neighbours differ by adding or removing one {unit}",
+}
+_UNITS = {
+    "record": "one record",
+    "party": "everything that one party holds",
+}
+_CONVERSIONS = {"cks20": "CKS20", "zcdp": "zCDP", "rdp": "RDP", "pld": "PLD"}
+
+ADVERSARIES = {
+    "readers": "whoever sees what the run released, if everyone else is honest",
+    "server-and-colluders": "the server and the parties that may collude with it",
+    "all-others": "the server and all other parties",
+}
+"""Whom an account holds against (`AdversaryAccount.adversary`); others are called by their name."""
+
+
+class Scoped(Protocol):
+    """What says its unit and neighbouring relation: a guarantee, its summary, an outlook."""
+
+    @property
+    def unit(self) -> str:
+        """What one neighbour differs by."""
+
+    @property
+    def neighbouring(self) -> str:
+        """In which way."""
+
+
+class Accounted(Protocol):
+    """What has accounts: a guarantee's summary, an outlook."""
+
+    @property
+    def accounts(self) -> tuple[AdversaryAccount, ...]:
+        """By adversary."""
+
+
+def unit(of: Scoped) -> str:
+    """The unit of privacy beside an ε: "per record"."""
+    return f"per {of.unit}"
+
+
+def relation(of: Scoped) -> str:
+    """The neighbouring relation beside an ε."""
+    known = _RELATIONS.get(of.neighbouring)
+    return known.format(unit=of.unit) if known else f"neighbouring relation: {of.neighbouring}"
+
+
+def scope(of: Scoped) -> str:
+    """Unit and relation."""
+    return f"{unit(of)}; {relation(of)}"
+
+
+def protected(of: Scoped) -> str:
+    """What the guarantee protects."""
+    return _UNITS.get(of.unit, f"one {of.unit}")
+
+
+def points(epsilon: float | None, delta: float) -> str:
+    """A pair (ε, δ) that was spent, rounded up."""
+    return f"ε = {epsilon_text(epsilon)} at δ = {shown_up(delta, 3)}"
+
+
+def spent(of: GuaranteeSummary) -> str:
+    """What was charged."""
+    return points(of.epsilon, of.delta)
+
+
+def stated(of: GuaranteeSummary) -> str:
+    """What was charged, with unit and relation."""
+    return f"{spent(of)}, {scope(of)}"
+
+
+def allowed(epsilon: float, delta: float) -> str:
+    """What a person allowed, with all digits."""
+    return f"ε = {as_written(epsilon)} at δ = {as_written(delta)}"
+
+
+def budget(of: GuaranteeSummary) -> str:
+    """What was allowed."""
+    return allowed(of.epsilon_budget, of.delta_budget)
+
+
+def conversion(name: str) -> str:
+    """A conversion as its paper calls it."""
+    return _CONVERSIONS.get(name, name)
+
+
+def charged_by(of: GuaranteeSummary) -> str:
+    """Which conversion was charged: " by the exact conversion"; empty if the run doesn't say."""
+    return f" by the {conversion(of.conversion)} conversion" if of.conversion else ""
+
+
+def accounts(of: Accounted) -> tuple[Fact, ...]:
+    """Against whom the guarantee holds, and what it comes to against each.
+
+    One account alone has no value: it is what was charged.
+    """
+    return tuple(
+        Fact(
+            f"against {ADVERSARIES.get(row.adversary, row.adversary)}",
+            f"{points(row.epsilon, row.delta)}{' (charged)' if row.charged else ''}"
+            if len(of.accounts) > 1
+            else "",
+        )
+        for row in of.accounts
+    )
+
+
+def against(of: GuaranteeSummary) -> str:
+    """Against whom the guarantee holds, in one line."""
+    return "; ".join(f"{name}: {value}" if value else name for name, value, _ in accounts(of))
+
+
+def bounds(run: RunSummary) -> str:
+    """Both bounds of a record's ε, where two are proved; else empty."""
+    told = run.record_bounds
+    if told is None:
+        return ""
+    charged = "the noise on the sum" if told.charged == "outer" else "DP-SGD"
+    return (
+        f"By DP-SGD in its party alone, which holds against the server too, a record's ε is "
+        f"{epsilon_text(told.inner.epsilon)}; by the noise on the sum it is "
+        f"{epsilon_text(told.outer.epsilon)} (δ = {shown_up(run.delta, 3)}, {scope(run)}). "
+        f"The run charged the bound by {charged}."
+    )
+
+
+# The noise.
+
+_ADDED = {
+    "server": "a trusted server, which sees the sum before it adds it",
+    "share": "the parties, each a share of it before it masks",
+    "party": "each party",
+}
+
+
+def added_by(point: str) -> str:
+    """Who adds noise at a noise point."""
+    return _ADDED.get(point, point)
+
+
+def noise(run: RunSummary, of: GuaranteeSummary) -> tuple[Fact, ...]:
+    """The noise of one guarantee."""
+    told, batch = of.noise, on_batches(of)
+    on = "a batch's sum" if batch else "the average"
+    letter = symbol(run, of)
+    often = "step" if batch else "round"
+    each = f" in every {often}" if batch or run.rounds > 1 else ""
+    length = of.noise.expected_norm
+    return _told(
+        Fact("law", told.law),
+        Fact("calibration", of.calibration or "", brief=False),
+        _number(f"scale on {on}, {letter} =", told.scale),
+        None if batch else _number("scale on the sum", told.scale_of_sum, brief=False),
+        Fact("expected length", "" if length is None else f"{length:.4g}{each}"),
+        _number(f"sensitivity of {on}", told.sensitivity, brief=False),
+        Fact("added by", added_by(told.point)),
+        Fact("shares", "" if told.shares is None else shares(told.shares)),
+        Fact("drawn from", _SOURCES[run.noise.seeded]),
+        Fact("ρ spent (zCDP)", "" if of.rho is None else shown_up(of.rho, 3), brief=False),
+    )
+
+
+def shares(told: NoiseShares) -> str:
+    """How the noise is split, and whether a simulation dealt it."""
+    split = (
+        f"{told.honest} of {told.parties} are charged ({told.colluders} may collude with the "
+        f"server); all together are √({told.parties}/{told.honest}) = {told.inflation:.4g} times "
+        "as large"
+    )
+    if not told.dealt:
+        return split
+    return f"{split}; noise dealt as one draw: the law of r shares; simulation only"
+
+
+_SOURCES = {
+    True: "a seed: it protects nobody",
+    False: "the operating system's entropy",
+    None: "",
+}
+
+
+def on_batches(of: GuaranteeSummary) -> bool:
+    """Whether the noise is on sums over batches, several a round, and not on an average."""
+    return of.noise.law in {"dp-sgd", "sampled-gaussian"}
+
+
+def symbol(run: RunSummary, of: GuaranteeSummary) -> str:
+    """The letter of the noise's scale: σ for Gaussians, b for Laplace laws."""
+    if of.noise.law == "dp-sgd":
+        return "σC" if run.clipped_fraction is None else "σ′C"
+    return "σ" if "gaussian" in of.noise.law else "b"
+
+
+def _number(name: str, value: float | None, *, brief: bool = True) -> Fact | None:
+    return None if value is None else Fact(name, f"{value:.4g}", brief)
+
+
+def dp_sgd(told: DpSgd) -> tuple[Fact, ...]:
+    """How the parties trained, and the largest of their accounts."""
+    largest = " and ".join(
+        f"ε = {epsilon_text(told.largest[name])} by {conversion(name)}"
+        for name in ("rdp", "pld", "exact")
+        if name in told.largest
+    )
+    return _told(
+        _number("sampling rate q =", told.sampling_rate),
+        _number("noise multiplier σ =", told.noise_multiplier),
+        _number("noise multiplier of the gradients σ′ =", told.gradient_multiplier)
+        if told.clipped_share
+        else None,
+        _number("clip norm C =", told.clip_norm),
+        Fact("steps", f"{told.steps_per_round} a round"),
+        Fact("a party's largest account", largest),
+    )
+
+
+def clipped(run: RunSummary) -> str:
+    """The released fraction of clipped gradients with its noise; empty where there is none."""
+    told = run.clipped_fraction
+    if told is None:
+        return ""
+    last = f"{_noisy(told.last, told.deviation)} in the last round"
+    if run.rounds_done < 2:
+        return last
+    mean = _noisy(told.mean, told.mean_deviation)
+    return f"{mean} on average over {run.rounds_done} rounds, {last}"
+
+
+def _noisy(value: float, deviation: float) -> str:
+    return f"{value:.3g} (standard deviation of the noise: {deviation:.2g})"
+
+
+def components(run: RunSummary) -> str:
+    """The release ahead of the rounds; empty where there is none."""
+    told = run.components
+    if told is None:
+        return ""
+    return (
+        "one release of the parties' second moments before round 1, within the same ε, summed "
+        f"over {told.parties.summed} of {told.parties.asked} parties"
+        + (f", with noise added by {added_by(told.noise_point)}" if told.noise_point else "")
+    )
+
+
+# The sum, the result, the end.
+
+
+def secure_sum(run: RunSummary) -> tuple[Fact, ...]:
+    """Which secure sum ran, on which integers."""
+    told = run.secure_aggregation
+    grown = None if told.inflation is None else f"{100 * told.inflation:.3g} % (charged)"
+    return _told(
+        Fact("backend", told.backend),
+        Fact("ring", f"integers modulo 2^{told.ring_bits}" if told.ring_bits else ""),
+        Fact("grid", "" if told.scale_bits is None else f"steps of 2^−{told.scale_bits}"),
+        Fact("sensitivity added by the grid", grown or "", brief=False),
+        Fact("least number of survivors", f"{told.min_survivors or ''}", brief=False),
+        Fact("masked check", told.masked_check),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """A figure that only a simulation may know, beside the non-private model's."""
+
+    name: str
+    private: str
+    non_private: str
+
+
+def metric(run: RunSummary) -> str:
+    """What the figure called accuracy measures."""
+    return "R²" if run.metric == "r2" else "accuracy"
+
+
+def measured(run: RunSummary) -> tuple[Measured, ...]:
+    """Accuracy and loss, where the run has them; a loss that is not finite has diverged."""
+    rows: list[tuple[str, float | None, float | None]] = []
+    if run.accuracy is not None:
+        rows.append((f"{metric(run)}, held-out records", run.accuracy, run.baseline_accuracy))
+    if run.loss is not None or run.baseline_loss is not None:
+        rows.append(("training loss", run.loss, run.baseline_loss))
+    return tuple(
+        Measured(
+            name=name,
+            private="diverged" if value is None else number(value, 4),
+            non_private=number(baseline, 4),
+        )
+        for name, value, baseline in rows
+    )
+
+
+_JUDGED = {
+    "auc": "area under the ROC curve",
+    "average_precision": "average precision",
+    "recall": "recall",
+    "precision": "precision",
+    "log_loss": "log loss",
+    "brier": "Brier score",
+    "rmse": "root of the mean squared error",
+}
+"""What a judgement measures, in its order."""
+
+
+def judged(run: RunSummary) -> tuple[Measured, ...]:
+    """How good the model is on held-out records, beside the non-private one."""
+    found, twin = run.judgement, run.baseline_judgement
+    if found is None:
+        return ()
+    return tuple(
+        Measured(
+            name=name,
+            private=number(getattr(found, key), 4),
+            non_private=number(getattr(twin, key, None), 4),
+        )
+        for key, name in _JUDGED.items()
+        if getattr(found, key, None) is not None
+    )
+
+
+_ENDS = {
+    "interrupted": "Interrupted after {rounds}. `parley run --resume` with this run's folder "
+    "continues it: nothing is released or paid for twice.",
+    "budget-exhausted": "Budget exhausted after {rounds}: the run ended there and kept its last "
+    "model.{reason}",
+    "too-few-survivors": "Stopped after {rounds}: too few parties survived the next one.{reason}",
+}
+
+
+def status(run: RunSummary) -> str:
+    """How the run ended, in a sentence."""
+    if run.status == "complete":
+        every = "its one round" if run.rounds <= 1 else f"all {run.rounds:,} rounds"
+        return f"Complete: {every} ran."
+    rounds = "its one round"
+    if run.rounds > 1 or run.rounds_done != run.rounds:
+        rounds = f"{run.rounds_done:,} of {run.rounds:,} rounds"
+    reason = f" {run.reason}" if run.reason else ""
+    if run.status in _ENDS:
+        return _ENDS[run.status].format(rounds=rounds, reason=reason)
+    return f"{run.status.replace('-', ' ').capitalize()} after {rounds}.{reason}"

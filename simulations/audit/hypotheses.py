@@ -1,0 +1,82 @@
+"""The noise-free sums of two neighbouring worlds, by the product's own code without its noise."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.data.block import PartyBlock
+from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.mechanisms.dp_sgd import PartySteps
+from parley.privacy.sampling.randomness import Randomness
+from parley.simulations.audit.audited import Audited
+from parley.simulations.audit.neighbours import Neighbours
+from parley.simulations.audit.scores import Hypotheses
+
+__all__ = ["hypotheses", "reach", "unit_scale"]
+
+
+def hypotheses(audited: Audited, worlds: Neighbours) -> Hypotheses:
+    """What an attacker who knows every other record expects of either world."""
+    inside, outside = (
+        _noise_free(audited, worlds, world) for world in (worlds.inside, worlds.outside)
+    )
+    apart = audited.guarantee.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
+    shown = int(np.argmax(worlds.weights))
+    apart_by = inside - outside
+    return Hypotheses(
+        inside=inside,
+        outside=outside,
+        base=outside if apart and audited.unit is Unit.RECORD else (inside + outside) / 2,
+        # In a round that hides the canary, the way that it would have pulled.
+        towards=np.where(worlds.weights[:, None] < 0, apart_by[shown], apart_by),
+        scale=audited.charged.mechanism.scale * unit_scale(audited),
+        mechanism=audited.charged.mechanism,
+        weights=worlds.weights,
+    )
+
+
+def reach(audited: Audited, given: Hypotheses) -> float:
+    """‖f(D) − f(D′)‖/Δ: how much of the sensitivity the canaries use, the grid's share included."""
+    mechanism = audited.charged.mechanism
+    scale = unit_scale(audited)
+    if isinstance(mechanism, PartySteps):
+        # All records were taken, in each of the steps, and a contribution is divided by q.
+        taken = mechanism.sampling_rate * mechanism.steps
+        return given.distance / (mechanism.sensitivity * scale * taken)
+    return given.distance / (mechanism.sensitivity * scale)
+
+
+def unit_scale(audited: Audited) -> float:
+    """One unit of the mechanism's scale, in that of a contribution."""
+    mechanism: Any = audited.charged.mechanism
+    if isinstance(mechanism, PartySteps):
+        training: Any = getattr(audited.algorithm, "training")  # noqa: B009 - a network's alone
+        # v = −η·(sum)/(q·n); here for all records, q is left to the score.
+        records = audited.shape.records
+        return float(training.learning_rate / (mechanism.sampling_rate * records))
+    return 1 / audited.charged.units(2.0**audited.plan.encoding.scale_bits)
+
+
+def _noise_free(audited: Audited, worlds: Neighbours, world: PartyBlock) -> NDArray[np.float64]:
+    """`[T, d]`: sums of what the parties contribute, without noise, at the state of each round."""
+    algorithm: Any = audited.algorithm
+    if hasattr(algorithm, "training"):
+        quiet = replace(
+            algorithm.training, noise_multiplier=0.0, clipped_share=0.0, sampling_rate=1.0
+        )
+        algorithm = replace(algorithm, training=quiet, clipped_reach=0.0)
+    sums = []
+    for number in range(1, audited.rounds + 1):
+        state = worlds.start if worlds.sent is None else worlds.sent(number)
+        plan = audited.plan.at_round(number)
+        values = algorithm.local(state, world, plan, Randomness.from_entropy()).values
+        if plan.weights == "size":
+            values = values * (world.sizes / plan.mean_records)[:, None]
+        total = values[: audited.summed].sum(axis=0)
+        # A released count of clipped gradients is left to the noise.
+        sums.append(np.pad(total, (0, plan.dimension - total.size)))
+    return np.stack(sums)

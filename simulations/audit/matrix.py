@@ -1,0 +1,87 @@
+"""What `parley audit --matrix` runs: each law, algorithm, unit, relation and gradient way."""
+
+from __future__ import annotations
+
+from parley.server.jobs.job import Job
+
+__all__ = ["CASES", "trials_of"]
+
+_GRADIENT = ("algorithm.rounds=4", "algorithm.clip-norm=0.4", "privacy.noise-point=server")
+_OUTPUT = (
+    "algorithm.kind=output-perturbation",
+    "model.kind=huber-svm",
+    "model.lambda=1",
+    "privacy.noise-point=server",
+)
+_DP_SGD = (
+    "algorithm.kind=fedavg",
+    "model.kind=mlp",
+    "parties.min-records=100",
+    "privacy.epsilon=4",
+    "algorithm.rounds=3",
+    "dp-sgd.local-steps=1",
+)
+_SHARES = ("privacy.noise-point=share", "parties.count=5")
+_FULL = "dp-sgd.sampling-rate=1"
+_ADD = "privacy.neighbouring=add-or-remove-one"
+
+CASES: tuple[tuple[str, ...], ...] = (
+    # Gradient perturbation: each law, loss and weighting.
+    (*_GRADIENT, "privacy.noise=gaussian"),
+    (*_GRADIENT, "privacy.noise=discrete-gaussian", "privacy.calibration=cks20"),
+    (*_GRADIENT, "privacy.noise=l2-laplace"),
+    (*_GRADIENT, "privacy.noise=laplace-l1"),
+    (*_GRADIENT, "privacy.noise=laplace-as-printed"),
+    ("algorithm.rounds=4", "privacy.epsilon=4", "privacy.noise-point=server"),
+    (
+        "algorithm.rounds=2",
+        "model.kind=softmax",
+        "data.source=digits",
+        "privacy.noise-point=server",
+    ),
+    (
+        "algorithm.rounds=2",
+        "model.kind=huber-svm",
+        "parties.weights=size",
+        "privacy.noise-point=server",
+    ),
+    (*_GRADIENT, "privacy.calibration=as-printed"),
+    # Noise in shares: the sum that a server with its colluders sees, and the one readers see.
+    (*_GRADIENT, *_SHARES, "privacy.noise=gaussian"),
+    (*_SHARES, "algorithm.rounds=1", "privacy.noise=laplace-l1"),
+    (*_SHARES, "algorithm.rounds=1", "privacy.noise=l2-laplace"),
+    # Output perturbation: each law.
+    (*_OUTPUT, "privacy.noise=l2-laplace"),
+    (*_OUTPUT, "privacy.noise=laplace-l1"),
+    (*_OUTPUT, "privacy.noise=laplace-as-printed"),
+    (*_OUTPUT, "privacy.noise=gaussian"),
+    (*_OUTPUT, "privacy.noise=discrete-gaussian", "privacy.calibration=cks20"),
+    # DP-SGD: relations, sampling, units, and each way of per-record gradients.
+    (*_DP_SGD, _FULL),
+    (*_DP_SGD, _FULL, _ADD),
+    (*_DP_SGD, "dp-sgd.sampling-rate=0.25"),
+    (*_DP_SGD, "dp-sgd.sampling-rate=0.25", _ADD),
+    (*_DP_SGD, _FULL, "dp-sgd.clipped-fraction-share=0.05"),
+    (*_DP_SGD, _FULL, "dp-sgd.precision=float32"),
+    (*_DP_SGD, _FULL, "dp-sgd.per-example-method=vmap"),
+    (*_DP_SGD, _FULL, "dp-sgd.per-example-method=opacus"),
+    (*_DP_SGD, _FULL, "dp-sgd.per-example-method=loop"),
+    (*_DP_SGD, "privacy.unit=party", "privacy.noise-point=server"),
+    (*_DP_SGD, "privacy.unit=both", "dp-sgd.sampling-rate=0.5", "privacy.noise-point=server"),
+)
+
+
+def trials_of(job: Job, *, short: bool = False) -> int:
+    """As many worlds as are cheap: networks cost more, and ways without a batch most."""
+    if job.privacy.noise_point == "share" and job.model.learns == "linear":
+        if job.noise != "gaussian":
+            return 40 if short else 300  # A share of theirs is settled in many digits.
+        if short:
+            return 300  # Seeded shares have a stream for each party of each world.
+    if job.model.learns == "linear":
+        return 5_000 if short else 100_000
+    if job.privacy.unit == "party":
+        return 3_000 if short else 20_000
+    if job.dp_sgd.per_example_method in {"vmap", "opacus", "loop"}:
+        return 40 if short else 200
+    return 400 if short else 5_000

@@ -1,0 +1,303 @@
+"""An audit: attacks on many worlds, bounds from what they saw, and a second look at what refutes.
+
+The event of a bound is chosen on a tenth of the worlds and counted on the rest. α is shared by all
+comparisons of an audit. What refutes a claim at the asked confidence is looked at once more, alone,
+at 1 − 10⁻⁶ on four times as many fresh worlds, with the same event: at 95 % one honest audit in
+twenty would refute.
+"""
+
+from __future__ import annotations
+
+import platform
+import resource
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from parley.privacy.accounting.guarantee import Adversary, Unit
+from parley.privacy.audit.claimed_curve import ClaimedCurve
+from parley.privacy.audit.counts import check_confidence
+from parley.privacy.audit.events import pilot_size
+from parley.privacy.audit.pair import pair_ceiling
+from parley.server.jobs.job import Job
+from parley.simulations.audit.audited import Audited, AuditError, audited
+from parley.simulations.audit.hypotheses import hypotheses, reach
+from parley.simulations.audit.methods import METHODS, Pilot, choose_events, fitting_methods
+from parley.simulations.audit.neighbours import ATTACKS, Neighbours, neighbours
+from parley.simulations.audit.observed import Observed, observe
+from parley.simulations.audit.results import AuditReport, AuditResult, Claim
+from parley.simulations.audit.scores import Hypotheses
+from parley.simulations.audit.worlds import Source
+
+__all__ = ["CONFIRMED", "Effort", "audit", "audit_guarantee"]
+
+CONFIRMED = 1e-6
+"""α of the second look."""
+
+_LEAST_TRIALS = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """How much an audit asks for.
+
+    Attributes:
+        trials: worlds with the canary, and as many without.
+        confidence: 1 − α, of all bounds of one audit together.
+        attacks: names of attacks; empty: those that fit.
+        methods: names of methods; empty: those that fit.
+        seed: of worlds; None for the operating system's entropy.
+    """
+
+    trials: int = 100_000
+    confidence: float = 0.95
+    attacks: tuple[str, ...] = ()
+    methods: tuple[str, ...] = ()
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            check_confidence(self.confidence)
+        except ValueError as error:
+            raise AuditError(str(error)) from error
+        if self.trials < _LEAST_TRIALS:
+            raise AuditError(f"Expected trials >= {_LEAST_TRIALS}, got {self.trials}.")
+        for kind, asked, known in (
+            ("attacks", self.attacks, ATTACKS),
+            ("methods", self.methods, METHODS),
+        ):
+            unknown = [name for name in asked if name not in known]
+            if unknown:
+                raise AuditError(f"Expected {kind} of {', '.join(known)}, got {unknown[0]!r}.")
+
+
+def audit(
+    job: Job,
+    effort: Effort,
+    *,
+    observe_result: Callable[[AuditReport], None] | None = None,
+    **shape: Any,
+) -> list[AuditReport]:
+    """Every guarantee of a job, each by its own audit.
+
+    Args:
+        shape: of the worlds; see `parley.simulations.audit.audited.audited`.
+
+    Raises:
+        AuditError: an attack or a method that does not fit.
+        JobError, CalibrationError, RingTooSmall: as planning the job would.
+    """
+    reports = []
+    for budget in job.budgets:
+        unit = Unit(budget.unit)
+        own = audited(job, unit, seed=effort.seed, **shape)
+        views = [own]
+        if own.charged.shares is not None:
+            # Of shares: also what readers of the whole sum are told.
+            views.append(replace(own, against=Adversary.READERS))
+        for each in views:
+            reports.append(audit_guarantee(each, effort))
+            if observe_result:
+                observe_result(reports[-1])
+    return reports
+
+
+def audit_guarantee(given: Audited, effort: Effort) -> AuditReport:
+    """One guarantee, by all attacks and methods that are asked for and fit.
+
+    Raises:
+        AuditError: one that does not fit.
+    """
+    attacks = effort.attacks or _usual_attacks(given)
+    methods = _methods(given, effort.methods)
+    comparisons = len(attacks) * len(methods)
+    alpha = (1 - effort.confidence) / comparisons
+    source = Source(seed=effort.seed, names=("audit", str(given.unit), str(given.against)))
+    results: list[AuditResult] = []
+    roc: dict[str, tuple[tuple[float, float], ...]] = {}
+    for name in attacks:
+        attack = _Attack(
+            given=given, worlds=neighbours(given, name), name=name, source=source.of(name)
+        )
+        found, curve = attack.run(methods, effort.trials, alpha, comparisons)
+        results += found
+        roc[name] = curve
+    return AuditReport(
+        claim=_claim(given),
+        results=tuple(results),
+        environment=_environment(given, effort),
+        confidence=effort.confidence,
+        roc=roc,
+        claimed_curve=_claimed_rates(given),
+    )
+
+
+def _usual_attacks(given: Audited) -> tuple[str, ...]:
+    return tuple(name for name, attack in ATTACKS.items() if attack.fits(given))
+
+
+def _methods(given: Audited, asked: Sequence[str]) -> list[str]:
+    fitting = fitting_methods(given)
+    wrong = [name for name in asked if name not in fitting]
+    if wrong:
+        raise AuditError(
+            f"Expected a method that fits this claim ({', '.join(fitting)}), got {wrong[0]!r}."
+        )
+    return list(asked) or fitting
+
+
+class _Attack:
+    """One attack on one guarantee."""
+
+    def __init__(self, *, given: Audited, worlds: Neighbours, name: str, source: Source) -> None:
+        self._given, self._worlds, self._name, self._source = given, worlds, name, source
+        self._hypotheses: Hypotheses = hypotheses(given, worlds)
+        self._reach = reach(given, self._hypotheses)
+
+    def run(
+        self, methods: list[str], trials: int, alpha: float, comparisons: int
+    ) -> tuple[list[AuditResult], tuple[tuple[float, float], ...]]:
+        """What every method found, and the empirical error rates."""
+        began = time.perf_counter()
+        pilot_trials = pilot_size(trials)
+        first = self._both("pilot", pilot_trials)
+        pilot = choose_events(
+            self._given, methods, first[0].scores, first[1].scores, trials - pilot_trials, alpha
+        )
+        rest = self._both("count", trials - pilot_trials)
+        seconds = time.perf_counter() - began
+        rate = 2 * trials / max(seconds, 1e-9)
+        found = [
+            self._result(method, pilot, rest, alpha, comparisons, seconds, rate)
+            for method in methods
+        ]
+        doubtful = [each.method for each in found if each.refuted]
+        if doubtful:
+            again = self._both("confirm", 4 * trials)
+            sure = {
+                method: self._result(method, pilot, again, CONFIRMED, 1, seconds, rate).refuted
+                for method in doubtful
+            }
+            found = [
+                replace(each, confirmed=sure[each.method]) if each.refuted else each
+                for each in found
+            ]
+        return found, _rates(rest)
+
+    def _both(self, purpose: str, count: int) -> tuple[Observed, Observed]:
+        inside, outside = (
+            observe(
+                self._given,
+                self._worlds,
+                self._hypotheses,
+                inside=inside,
+                count=count,
+                source=self._source.of(purpose, "in" if inside else "out"),
+            )
+            for inside in (True, False)
+        )
+        return inside, outside
+
+    def _result(
+        self,
+        method: str,
+        pilot: Pilot,
+        seen: tuple[Observed, Observed],
+        alpha: float,
+        comparisons: int,
+        seconds: float,
+        rate: float,
+    ) -> AuditResult:
+        how = METHODS[method]
+        event = pilot.events.get(method)
+        finding = how.find(self._given, event, *seen, self._reach, alpha)
+        return AuditResult(
+            attack=self._name,
+            way=_way(self._given),
+            method=method,
+            assumption=how.assumption,
+            trials_in=seen[0].scores.size,
+            trials_out=seen[1].scores.size,
+            trials_threshold=pilot.trials,
+            hits_in=finding.hits[0],
+            hits_out=finding.hits[1],
+            threshold=finding.threshold,
+            alpha=alpha,
+            comparisons=comparisons,
+            epsilon_lower=finding.epsilon_lower,
+            ceiling=finding.ceiling,
+            mu_lower=finding.mu_lower,
+            fraction_of_claim=finding.fraction,
+            reach=self._reach,
+            noise_scale=finding.noise_scale,
+            refuted=finding.refuted,
+            note=finding.note,
+            seconds=seconds,
+            trials_per_second=rate,
+            peak_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        )
+
+
+def _way(given: Audited) -> str:
+    training: Any = getattr(given.algorithm, "training", None)
+    return "" if training is None or training.clip_norm is None else training.per_example_method
+
+
+def _claim(given: Audited) -> Claim:
+    return Claim(
+        epsilon=given.epsilon,
+        delta=given.delta,
+        unit=str(given.unit),
+        neighbouring=str(given.guarantee.neighbouring),
+        against=str(given.against),
+        law=given.charged.mechanism.law,
+        curve="gaussian" if given.mu is not None else given.accountant,
+        accountant=given.accountant,
+        rounds=given.rounds,
+        mu=given.mu,
+    )
+
+
+def _environment(given: Audited, effort: Effort) -> dict[str, Any]:
+    alpha = 1 - effort.confidence
+    return {
+        "changed": list(given.changed),
+        "parties": given.shape.parties,
+        "records": given.shape.records,
+        "features": given.shape.features,
+        "dimension": given.plan.dimension,
+        "algorithm": given.job.algorithm.kind,
+        "seed": effort.seed,
+        "trials": effort.trials,
+        "ceiling_of_trials": pair_ceiling(effort.trials, alpha=alpha, delta=given.delta),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "machine": platform.machine(),
+    }
+
+
+def _rates(seen: tuple[Observed, Observed]) -> tuple[tuple[float, float], ...]:
+    """(false positives, false negatives) at 60 thresholds, from 10⁻⁴ of either on."""
+    inside, outside = (np.sort(each.scores) for each in seen)
+    quantiles = 1 / (1 + np.exp(-np.linspace(-9, 9, 60)))
+    thresholds = np.quantile(np.concatenate([inside, outside]), quantiles)
+    positives = 1 - np.searchsorted(outside, thresholds) / outside.size
+    negatives = np.searchsorted(inside, thresholds) / inside.size
+    pairs = zip(positives.tolist(), negatives.tolist(), strict=True)
+    return tuple((float(a), float(b)) for a, b in pairs)
+
+
+def _claimed_rates(given: Audited) -> tuple[tuple[float, float], ...]:
+    """(false positives, least false negatives) of the claim: max of its points' lines."""
+    epsilon, delta = np.array(ClaimedCurve.of(given.spent, delta=given.delta, points=40).points).T
+    # Denser at both ends, for axes of logarithms.
+    positives = 1 / (1 + np.exp(-np.linspace(-12, 12, 80)))
+    lines = np.maximum(
+        1 - delta - np.exp(epsilon) * positives[:, None],
+        np.exp(-epsilon) * (1 - delta - positives[:, None]),
+    )
+    negatives = np.maximum(lines.max(axis=1), 0.0)
+    return tuple(zip(positives.tolist(), negatives.tolist(), strict=True))

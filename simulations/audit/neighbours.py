@@ -1,0 +1,242 @@
+"""Two neighbouring worlds whose releases are as far apart as the claim allows: the canary.
+
+Features 0 and 1 of a record are its own (`u`) and the model's state (`s`). The canaries
+
+    x₁ = cos φ·u + sin φ·s, label +1        x₂ = cos φ·u − sin φ·s, label −1
+
+have opposite gradients, of full length where the public state puts x₁ and x₂ on the wrong side,
+and of none on the right side. No other record has feature `u`. The public state is anybody's
+choice, the server's among them: ε holds for each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.algorithms.base import State
+from parley.client.data.block import PartyBlock
+from parley.client.models.losses import HuberSVM, Softmax, SquaredLoss
+from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.simulations.audit.audited import Audited, AuditError
+
+__all__ = ["ATTACKS", "Neighbours", "neighbours"]
+
+_ANGLE = 1e-3
+_SURE = 40.0
+"""A margin at which a loss's slope is full, to double precision."""
+
+_FAR = 500.0
+"""Of a network's weights along `s`: single precision still resolves a step beside it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Neighbours:
+    """Two data sets that differ by one unit, and what the server sends.
+
+    Attributes:
+        inside, outside: one world's parties each.
+        start: the public start.
+        sent: round → the public state of that round; None: the run's own goes on from `start`.
+        weights: `[T]` of the rounds in the score: +1, or −1 where a round only carries noise.
+    """
+
+    inside: PartyBlock
+    outside: PartyBlock
+    start: State
+    sent: Callable[[int], State] | None
+    weights: NDArray[np.float64]
+
+
+def neighbours(audited: Audited, attack: str) -> Neighbours:
+    """The neighbours of an attack.
+
+    Raises:
+        AuditError: an attack that does not fit, with those that do.
+    """
+    fitting = [name for name, each in ATTACKS.items() if each.fits(audited)]
+    if attack not in fitting:
+        raise AuditError(
+            f"Expected an attack that fits this job ({', '.join(fitting)}), got {attack!r}."
+        )
+    return ATTACKS[attack].build(audited)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Attack:
+    fits: Callable[[Audited], bool]
+    build: Callable[[Audited], Neighbours]
+
+
+def _dirac(audited: Audited) -> Neighbours:
+    return _record(audited, others=0.0)
+
+
+def _crowd(audited: Audited) -> Neighbours:
+    return _record(audited, others=1.0)
+
+
+def _on_off(audited: Audited) -> Neighbours:
+    """Rounds alternate between a state that shows the canary and one that hides it."""
+    rounds, shown = audited.rounds, _record(audited, others=0.0)
+    hiding = _state(audited, shows=False)
+    return replace(
+        shown,
+        start=_state(audited, shows=True),
+        sent=lambda number: _state(audited, shows=True) if number % 2 else hiding,
+        weights=np.array([1.0 if number % 2 else -1.0 for number in range(1, rounds + 1)]),
+    )
+
+
+def _party(audited: Audited) -> Neighbours:
+    """All that the first party holds pulls one way, or the other; the others hold nothing of it."""
+    shape = audited.shape
+    ours = np.zeros((shape.parties * shape.records, shape.features))
+    # Features nobody else has, and an update that the clip cuts.
+    ours[: shape.records, 0] = 1.0
+    ours[shape.records :, 2] = 1.0
+    labels = np.zeros(len(ours), dtype=np.int64)
+    inside = _block(audited, ours, labels)
+    turned = labels.copy()
+    turned[: shape.records] = 1
+    start = _with_theta(audited, np.zeros(audited.plan.parameters))
+    return Neighbours(
+        inside=inside,
+        outside=_block(audited, ours, turned),
+        start=start,
+        sent=lambda _: start,
+        weights=np.ones(audited.rounds),
+    )
+
+
+ATTACKS: dict[str, _Attack] = {
+    "dirac": _Attack(fits=lambda audited: audited.unit is Unit.RECORD, build=_dirac),
+    "crowd": _Attack(
+        fits=lambda audited: audited.unit is Unit.RECORD and audited.job.algorithm.kind == "fedavg",
+        build=_crowd,
+    ),
+    "on-off": _Attack(
+        fits=lambda audited: (
+            audited.unit is Unit.RECORD
+            and audited.rounds > 1
+            and audited.shape.features > 1
+            and audited.job.algorithm.kind != "output-perturbation"
+        ),
+        build=_on_off,
+    ),
+    "party": _Attack(fits=lambda audited: audited.unit is Unit.PARTY, build=_party),
+}
+
+
+def _record(audited: Audited, *, others: float) -> Neighbours:
+    shape, algorithm = audited.shape, audited.job.algorithm.kind
+    tilt = 0.0 if shape.features == 1 or algorithm == "output-perturbation" else _tilt(audited)
+    u, s = _directions(audited)
+    one, two = (
+        math.cos(tilt) * u + math.sin(tilt) * s,
+        math.cos(tilt) * u - math.sin(tilt) * s,
+    )
+    rows = np.zeros((shape.parties * shape.records, shape.features))
+    labels = _labels(audited, np.ones(len(rows)))
+    if others:
+        rows[:], labels[:] = two, _labels(audited, -np.ones(1))[0]
+    elif audited.job.model.learns == "network":
+        # On the side of their label: no gradient, not even of a bias.
+        rows[:], labels[:] = s, 0
+    first, second = _labels(audited, np.array([1.0, -1.0]))
+    inside_rows, inside_labels = rows.copy(), labels.copy()
+    inside_rows[0], inside_labels[0] = one, first
+    inside = _block(audited, inside_rows, inside_labels)
+    if audited.guarantee.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE:
+        outside = PartyBlock(
+            features=rows[1:],
+            labels=labels[1:],
+            offsets=np.concatenate([[0], inside.offsets[1:] - 1]),
+        )
+    else:
+        outside_rows, outside_labels = rows.copy(), labels.copy()
+        outside_rows[0], outside_labels[0] = two, second
+        outside = _block(audited, outside_rows, outside_labels)
+    start = _state(audited, shows=True)
+    return Neighbours(
+        inside=inside,
+        outside=outside,
+        start=start,
+        sent=(lambda _: start) if algorithm == "fedavg" else None,
+        weights=np.ones(audited.rounds),
+    )
+
+
+def _directions(audited: Audited) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """`u` and `s`; for a linear model u is the diagonal, the worst of a coordinatewise law."""
+    p = audited.shape.features
+    first, second = np.eye(p)[0], np.eye(p)[1 % p]
+    if audited.job.model.learns == "network" or p == 1:
+        return first, second
+    return np.full(p, 1 / math.sqrt(p)), (first - second) / math.sqrt(2)
+
+
+def _tilt(audited: Audited) -> float:
+    return 0.05 if audited.job.model.learns == "network" else _ANGLE
+
+
+def _labels(audited: Audited, signs: NDArray[np.float64]) -> NDArray[Any]:
+    """±1 as the model wants them: signs, targets, or classes 1 and 0."""
+    model: Any = audited.algorithm.model
+    if audited.job.model.learns == "network" or isinstance(model.loss, Softmax):
+        return (signs > 0).astype(np.int64)
+    if isinstance(model.loss, SquaredLoss):
+        return signs * float(model.loss.label_bound)
+    return signs
+
+
+def _block(audited: Audited, rows: NDArray[np.float64], labels: NDArray[Any]) -> PartyBlock:
+    offsets = np.arange(audited.shape.parties + 1) * audited.shape.records
+    return PartyBlock(features=rows, labels=labels, offsets=offsets)
+
+
+def _state(audited: Audited, *, shows: bool) -> State:
+    """A public state at which the canaries' gradients are full, or none.
+
+    x₁ has label +1 and is on the side of `s`, x₂ label −1 on the other: scores against `s` are
+    wrong for both.
+    """
+    sign = -1.0 if shows else 1.0
+    if audited.job.model.learns == "network":
+        return _with_theta(audited, _network_theta(audited, sign))
+    model: Any = audited.algorithm.model
+    kind, dimension = model.loss, model.dimension
+    _, s = _directions(audited)
+    if audited.job.algorithm.kind == "output-perturbation" or audited.shape.features == 1:
+        return _with_theta(audited, np.zeros(dimension))
+    far = min(_SURE / math.sin(_ANGLE), kind.theta_radius)
+    if isinstance(kind, HuberSVM) and shows and kind.width < 1:
+        far = 0.0  # its slope is full at 0
+    if isinstance(kind, Softmax):
+        # Class 1 is +1: half of the margin each.
+        theta = np.concatenate([-s, s]) * sign * far / 2
+        return _with_theta(audited, np.pad(theta, (0, dimension - theta.size)))
+    return _with_theta(audited, sign * far * s)
+
+
+def _network_theta(audited: Audited, sign: float) -> NDArray[np.float64]:
+    """Weights `[2, p]` along `s`, biases 0: of a network without hidden layers."""
+    p = audited.shape.features
+    _, s = _directions(audited)
+    weights = np.stack([-s, s]) * sign * _FAR
+    theta = np.concatenate([weights.ravel(), np.zeros(2)])
+    if theta.size != audited.plan.parameters:
+        raise AuditError(
+            f"Expected a network of {theta.size} parameters for {p} features, got "
+            f"{audited.plan.parameters}."
+        )
+    return theta
+
+
+def _with_theta(audited: Audited, theta: NDArray[np.float64]) -> State:
+    return {**audited.algorithm.init(), "theta": theta}

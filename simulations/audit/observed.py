@@ -1,0 +1,111 @@
+"""Worlds as an attacker sees them: a score each, and the size of the noise beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.privacy.audit.noise_scale import FactorLaw, Residuals
+from parley.privacy.mechanisms.dp_sgd import PartySteps
+from parley.simulations.audit.audited import Audited
+from parley.simulations.audit.hypotheses import unit_scale
+from parley.simulations.audit.neighbours import Neighbours
+from parley.simulations.audit.scores import Hypotheses, Scores, score
+from parley.simulations.audit.worlds import Source, releases
+
+__all__ = ["Observed", "bare_noise", "observe"]
+
+_KEPT = 1 << 18
+"""Residual values that are kept for tests of their shape."""
+
+_UNUSED = 2
+"""Features that a canary or the state uses: those beyond move with nothing but noise."""
+
+_FACTOR_LAW: dict[str, FactorLaw] = {
+    "gaussian": "gaussian",
+    "discrete-gaussian": "gaussian",
+    "dp-sgd": "gaussian",
+    "l2-laplace": "l2-laplace",
+    "laplace-l1": "laplace-l1",
+    "laplace-as-printed": "laplace-l1",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observed:
+    """What is kept of many worlds.
+
+    Attributes:
+        scores: `[n]`, of each.
+        residuals: the noise's size, in units of the claimed scale; None where none is bare.
+        kept: `[k, r]` the first residual vectors, in units of the claimed scale.
+    """
+
+    scores: Scores
+    residuals: Residuals | None
+    kept: NDArray[np.float64]
+
+
+def observe(
+    audited: Audited,
+    worlds: Neighbours,
+    given: Hypotheses,
+    *,
+    inside: bool,
+    count: int,
+    source: Source,
+) -> Observed:
+    """Runs `count` worlds and keeps what an attacker computes of them."""
+    scores: list[Scores] = []
+    kept: list[NDArray[np.float64]] = []
+    total: Residuals | None = None
+    values = 0
+    for released in releases(audited, worlds, inside=inside, count=count, source=source):
+        scores.append(score(released, given))
+        bare = _residuals(audited, given, released, inside=inside)
+        if bare is None:
+            continue
+        own = Residuals.of(_FACTOR_LAW[given.mechanism.law], bare)
+        total = own if total is None else total + own
+        if values < _KEPT:
+            kept.append(bare[: max(1, (_KEPT - values) // bare.shape[1])])
+            values += kept[-1].size
+    return Observed(
+        scores=np.concatenate(scores),
+        residuals=total,
+        kept=np.concatenate(kept) if kept else np.empty((0, 1)),
+    )
+
+
+def bare_noise(audited: Audited) -> bool:
+    """Whether what is seen has coordinates of the charged noise alone, at its own scale."""
+    mechanism = audited.charged.mechanism
+    if isinstance(mechanism, PartySteps):
+        return audited.shape.features > _UNUSED and not mechanism.clipped_share
+    # With shares of more parties than are charged for, there is more noise, of another shape.
+    return not audited.trains_with_draws and audited.against is audited.charged.against
+
+
+def _residuals(
+    audited: Audited, given: Hypotheses, released: NDArray[np.float64], *, inside: bool
+) -> NDArray[np.float64] | None:
+    """`[W·T, r]` noise alone, in units of the claimed scale.
+
+    Where batches are drawn, of the coordinates that no record moves: features that none has.
+    """
+    mechanism = given.mechanism
+    if not isinstance(mechanism, PartySteps):
+        if not bare_noise(audited):
+            return None
+        expected = given.inside if inside else given.outside
+        bare = (released - expected) / given.scale
+        return bare.reshape(-1, bare.shape[-1])
+    features = audited.shape.features
+    if not bare_noise(audited):
+        return None
+    columns = [row * features + at for row in range(2) for at in range(_UNUSED, features)]
+    deviation = mechanism.scale * unit_scale(audited) * mechanism.steps**0.5
+    bare = released[:, :, columns] / deviation
+    return np.asarray(bare.reshape(-1, len(columns)))

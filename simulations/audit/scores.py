@@ -1,0 +1,117 @@
+"""What an attacker computes of one world's releases: the exact log-ratio of the noise's law.
+
+| law | score of y, of two noise-free sums f₁ (with the canary) and f₀ |
+|---|---|
+| gaussian, discrete-gaussian | ⟨y − (f₁ + f₀)/2, f₁ − f₀⟩/σ² |
+| l2-laplace | (‖y − f₀‖₂ − ‖y − f₁‖₂)/b |
+| laplace-l1, laplace-as-printed | (‖y − f₀‖₁ − ‖y − f₁‖₁)/b |
+| DP-SGD, every step seen | ln(1 − q + q·e^{(2sc − c²)/2σ²}) along f₁ − f₀, less the same for f₀ |
+
+added up over the rounds, each with the round's weight of the attack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.privacy.mechanisms.dp_sgd import PartySteps
+from parley.privacy.mechanisms.table import Mechanism
+
+__all__ = ["Hypotheses", "Scores", "score"]
+
+Scores = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hypotheses:
+    """The two explanations of a release.
+
+    Attributes:
+        inside, outside: `[T, d]` noise-free sums with and without the canary, every record taken.
+        base: `[T, d]` of the records that both have.
+        towards: `[T, d]` f₁ − f₀ of a round that shows the canary. In one that hides it the score
+            looks the same way: for noise that it shares with the others.
+        scale: σ, b or t of the noise, in the same unit.
+        mechanism: the law.
+        weights: `[T]` of the rounds.
+    """
+
+    inside: NDArray[np.float64]
+    outside: NDArray[np.float64]
+    base: NDArray[np.float64]
+    towards: NDArray[np.float64]
+    scale: float
+    mechanism: Mechanism
+    weights: NDArray[np.float64]
+
+    @property
+    def middle(self) -> NDArray[np.float64]:
+        """`[T, d]` half-way between the two."""
+        return (self.inside + self.outside) / 2
+
+    @property
+    def distance(self) -> float:
+        """Largest ‖f₁ − f₀‖₂ of a round."""
+        difference = self.inside - self.outside
+        return float(np.sqrt(np.vecdot(difference, difference)).max())
+
+
+def score(released: NDArray[np.float64], hypotheses: Hypotheses) -> Scores:
+    """`[W]` of releases `[W, T, d]`: larger means more likely with the canary."""
+    mechanism = hypotheses.mechanism
+    if isinstance(mechanism, PartySteps) and mechanism.sampling_rate < 1 and mechanism.steps == 1:
+        by_round = _sampled(released, hypotheses, mechanism.sampling_rate)
+    else:
+        by_round = _RATIOS.get(mechanism.law, _gaussian)(released, hypotheses)
+    return np.asarray(by_round @ hypotheses.weights)
+
+
+def _gaussian(y: NDArray[np.float64], given: Hypotheses) -> Scores:
+    return np.asarray(np.vecdot(y - given.middle, given.towards) / given.scale**2)
+
+
+def _l2_laplace(y: NDArray[np.float64], given: Hypotheses) -> Scores:
+    far, near = _residuals(y, given)
+    lengths = np.sqrt(np.vecdot(far, far)) - np.sqrt(np.vecdot(near, near))
+    return np.asarray(lengths / given.scale)
+
+
+def _laplace(y: NDArray[np.float64], given: Hypotheses) -> Scores:
+    far, near = _residuals(y, given)
+    return np.asarray((np.abs(far) - np.abs(near)).sum(axis=-1) / given.scale)
+
+
+def _residuals(
+    y: NDArray[np.float64], given: Hypotheses
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """From f₀ and from f₁."""
+    centred = y - given.middle
+    return centred + given.towards / 2, centred - given.towards / 2
+
+
+def _sampled(y: NDArray[np.float64], given: Hypotheses, rate: float) -> Scores:
+    """Mixtures: in either world the canary is in a round's batch with probability q.
+
+    A contribution is divided by q, so that the others' mean is what all of them would give.
+    """
+    length = np.sqrt(np.vecdot(given.towards, given.towards))[:, None]
+    direction = given.towards / np.maximum(length, 1e-300)
+    along = np.vecdot(y - given.base, direction) / given.scale
+
+    def likelihood(world: NDArray[np.float64]) -> Scores:
+        shift = np.vecdot(world - given.base, direction) / (rate * given.scale)
+        taken = np.log(rate) + along * shift - shift**2 / 2
+        return np.asarray(np.logaddexp(np.log1p(-rate), taken))
+
+    return likelihood(given.inside) - likelihood(given.outside)
+
+
+_RATIOS: dict[str, Callable[[NDArray[np.float64], Hypotheses], Scores]] = {
+    "l2-laplace": _l2_laplace,
+    "laplace-l1": _laplace,
+    "laplace-as-printed": _laplace,
+}

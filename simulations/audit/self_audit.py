@@ -1,0 +1,183 @@
+"""One run that audits itself: canary records, whose coins are guessed from what the run released.
+
+K coins decide over K canaries: which of two opposite records each one is (replace-one), or whether
+it is there at all (add-or-remove-one). They are of norm 1, in turn in every party, and as far as
+there are columns in the directions that the records use least, where the model answers nothing
+else. The job's ε covers canaries as it covers any record; the public least number of records counts
+none. A score is how the released model answers a canary; guesses are the canaries with the largest
+scores, of both signs. The bounds are those of one run (`parley.privacy.audit.one_run`), for several
+numbers of guesses, each at its share of α. A weak check, against large faults.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.data.block import PartyBlock
+from parley.client.models.losses import Softmax, SquaredLoss
+from parley.privacy.audit.one_run import one_run_epsilon, one_run_mu
+from parley.privacy.audit.pair import gaussian_epsilon_lower
+from parley.server.jobs.job import Job, JobError
+from parley.server.records.summary import SelfAudit
+from parley.simulations.data.world import Experiment
+
+__all__ = ["Canaries", "planted", "self_audit"]
+
+CONFIDENCE = 0.95
+_STREAM = 0xCA9A
+_LARGEST_BASIS = 2000
+_PARTS = (1, 2, 4, 8)
+"""Guesses: all canaries, a half, a quarter, an eighth."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Canaries:
+    """What the auditor knows, and the coins.
+
+    Attributes:
+        rows: `[K, p]` of norm 1.
+        coins: `[K]` heads: the first of the two records, or there.
+        kind: what a coin decided.
+    """
+
+    rows: NDArray[np.float64]
+    coins: NDArray[np.bool_]
+    kind: Literal["in-out", "one-of-two"]
+
+
+def planted(
+    job: Job, experiment: Experiment, count: int, *, seed: int
+) -> tuple[Experiment, Canaries]:
+    """The experiment with canaries among its records.
+
+    Args:
+        count: K.
+        seed: of directions and coins; another use of the same number draws something else.
+
+    Raises:
+        JobError: a job whose canaries would not be covered, or more of them than records.
+    """
+    _check(job, experiment, count)
+    block = experiment.block
+    rng = np.random.default_rng([seed, _STREAM])
+    rows = _directions(block.features, count, rng)
+    coins = rng.random(count) < 0.5
+    in_out = job.privacy.neighbouring == "add-or-remove-one"
+    kept = np.flatnonzero(coins) if in_out else np.arange(count)
+    signs = np.where(coins, 1.0, -1.0)
+    parts = []
+    for party in range(block.parties):
+        own = kept[kept % block.parties == party]
+        first, last = block.offsets[party], block.offsets[party + 1]
+        parts.append(
+            (
+                np.concatenate([block.features[first:last], rows[own]]),
+                np.concatenate([block.labels[first:last], _labels(job, experiment, signs[own])]),
+            )
+        )
+    sizes = [len(labels) for _, labels in parts]
+    with_canaries = PartyBlock(
+        features=np.concatenate([features for features, _ in parts]),
+        labels=np.concatenate([labels for _, labels in parts]),
+        offsets=np.concatenate([[0], np.cumsum(sizes)]),
+    )
+    canaries = Canaries(rows=rows, coins=coins, kind="in-out" if in_out else "one-of-two")
+    # What the noise is made for counts no canary; only the bound on rounding does.
+    federation = replace(experiment.federation, max_records=max(sizes))
+    return replace(experiment, block=with_canaries, federation=federation), canaries
+
+
+def self_audit(
+    canaries: Canaries, model: Any, theta: NDArray[np.float64], *, delta: float
+) -> SelfAudit:
+    """What the coins' right guesses bound, from the released model alone."""
+    scores = _answers(model, theta, canaries.rows)
+    count = len(scores)
+    order = np.argsort(-np.abs(scores - np.median(scores)))
+    guesses = scores > np.median(scores) if canaries.kind == "in-out" else scores > 0
+    alpha = (1 - CONFIDENCE) / len(_PARTS)
+    best = (-1.0, 0, 0)
+    for part in _PARTS:
+        chosen = order[: max(1, count // part)]
+        right = int((guesses[chosen] == canaries.coins[chosen]).sum())
+        bound = one_run_epsilon(
+            canaries=count, guesses=len(chosen), right=right, alpha=alpha, delta=delta
+        )
+        best = max(best, (bound, len(chosen), right))
+    epsilon, made, right = best
+    mu = one_run_mu(canaries=count, guesses=made, right=right, alpha=alpha)
+    ceiling = one_run_epsilon(canaries=count, guesses=count, right=count, alpha=alpha, delta=delta)
+    return SelfAudit(
+        canaries=count,
+        coins=canaries.kind,
+        guesses=made,
+        right=right,
+        confidence=CONFIDENCE,
+        epsilon_lower=epsilon,
+        epsilon_lower_on_gaussian_curve=gaussian_epsilon_lower(mu, delta),
+        ceiling=ceiling,
+        method="one-run",
+    )
+
+
+def _directions(
+    features: NDArray[np.floating], count: int, rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """`[K, p]` of norm 1: the right singular vectors that records use least, or random ones."""
+    columns = features.shape[1]
+    if count <= columns <= _LARGEST_BASIS:
+        least: NDArray[np.float64] = np.linalg.eigh(features.T @ features)[1][:, :count]
+        return np.ascontiguousarray(least.T)
+    rows = rng.standard_normal((count, columns))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows
+
+
+def _check(job: Job, experiment: Experiment, count: int) -> None:
+    most = experiment.federation.min_records * experiment.federation.parties
+    if not 2 <= count <= most:
+        raise JobError(
+            f"Expected 2 to {most} canaries, no more in a party than its public "
+            f"{experiment.federation.min_records} records, got {count}."
+        )
+    for key, asked, fits in (
+        ("run.engine", job.run.engine, "fast"),
+        ("privacy.unit", job.privacy.unit, "record"),
+        ("parties.weights", job.parties.weights, "uniform"),
+    ):
+        if asked != fits:
+            raise JobError(f"Expected {key} = {fits!r} with canaries, got {asked!r}.")
+    if job.model.learns == "nothing" or job.model.kind == "pca-mlp":
+        raise JobError(
+            "Expected a linear model, or a network on the records themselves, with canaries, got "
+            f"{job.model.kind!r}."
+        )
+
+
+def _labels(job: Job, experiment: Experiment, signs: NDArray[np.float64]) -> NDArray[Any]:
+    """±1 as the model wants them: class 1 and class 0 of a classifier."""
+    if job.model.learns == "network":
+        return (signs > 0).astype(experiment.block.labels.dtype)
+    loss = experiment.model.loss
+    if isinstance(loss, Softmax):
+        return (signs > 0).astype(experiment.block.labels.dtype)
+    if isinstance(loss, SquaredLoss):
+        return signs * loss.label_bound
+    return signs.astype(experiment.block.labels.dtype)
+
+
+def _answers(model: Any, theta: NDArray[np.float64], rows: NDArray[np.float64]) -> Any:
+    """`[K]` the model's margin for the first record's label, less that of a row of zeros."""
+    if hasattr(model, "scores"):
+        both = np.concatenate([rows, np.zeros((1, rows.shape[1]))])
+        scores = model.scores(theta, both).detach().cpu().numpy().astype(np.float64)
+        margins = scores[:, 1] - scores[:, 0]
+        return np.nan_to_num(margins[:-1] - margins[-1])
+    if isinstance(model.loss, Softmax):
+        classes = theta.reshape(-1, rows.shape[1])
+        return rows @ (classes[1] - classes[0])
+    return rows @ theta

@@ -1,0 +1,172 @@
+"""Worlds by the thousand: W federations as one block, through the product's own round.
+
+A world is one federation of m parties; W worlds are one block of W·m parties, so that no algorithm
+is written twice: a party's session answers (checks, local computation, weights, encoding), the ring
+adds up each world's parties, the plan draws the server's noise, the algorithm updates `[W, d]`.
+
+A chunk of worlds is bounded by its bytes; only what an attacker computes is kept of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.algorithms.base import State
+from parley.client.data.block import PartyBlock
+from parley.client.party.block_session import PartyPolicy, PartySession
+from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.sampling.randomness import Randomness
+from parley.simulations.audit.audited import Audited, AuditError
+from parley.simulations.audit.neighbours import Neighbours
+
+__all__ = ["Source", "releases"]
+
+CHUNK_BYTES = 32 << 20
+_LARGEST_CHUNK = 20_000
+_ALIKE = 3
+_POLICY = PartyPolicy(
+    budgets=dict.fromkeys(Unit, (math.inf, 0.5)), neighbouring=frozenset(Neighbouring)
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Randomness of every chunk of worlds: the operating system's, or a seed's with its names.
+
+    Attributes:
+        seed: None for the operating system's entropy.
+        names: of the audit, the attack, the world and the purpose.
+    """
+
+    seed: int | None
+    names: tuple[str | int, ...] = ()
+
+    def of(self, *names: str | int) -> Source:
+        """With more names."""
+        return Source(seed=self.seed, names=(*self.names, *names))
+
+    def chunk(self, number: int) -> Randomness:
+        """That of one chunk; no two chunks share a stream."""
+        if self.seed is None:
+            return Randomness.from_entropy()
+        named = repr((self.seed, *self.names, number)).encode()
+        return Randomness.from_seed(int.from_bytes(hashlib.sha256(named).digest()[:8], "big"))
+
+
+def releases(
+    audited: Audited, worlds: Neighbours, *, inside: bool, count: int, source: Source
+) -> Iterator[NDArray[np.float64]]:
+    """Chunks `[W, T, d]` of what `count` worlds release: noisy sums, in the contribution's unit.
+
+    Of the parties that are not on the attacker's side; without the server's noise where the claim
+    holds against the server.
+
+    Raises:
+        AuditError: a party refused, or could compute nothing.
+    """
+    world = worlds.inside if inside else worlds.outside
+    size = _chunk_size(audited, world)
+    for number, first in enumerate(range(0, count, size)):
+        among = min(size, count - first)
+        yield _chunk(audited, worlds, world, among, source.chunk(number))
+
+
+def _chunk_size(audited: Audited, world: PartyBlock) -> int:
+    own = world.features.nbytes + 64 * audited.plan.dimension * world.parties
+    own += 8 * audited.plan.dimension * (audited.rounds + 8)
+    if audited.job.model.learns == "network":
+        own *= 2  # tensors beside arrays
+    return max(1, min(CHUNK_BYTES // own, _LARGEST_CHUNK))
+
+
+def _chunk(
+    audited: Audited,
+    worlds: Neighbours,
+    world: PartyBlock,
+    count: int,
+    randomness: Randomness,
+) -> NDArray[np.float64]:
+    algorithm, plan = audited.algorithm, audited.plan
+    round_of = _Round(audited=audited, world=world, count=count, randomness=randomness)
+    released = np.empty((count, audited.rounds, plan.dimension))
+    state = worlds.start
+    for number in range(1, audited.rounds + 1):
+        sent = state if worlds.sent is None else worlds.sent(number)
+        answered, weight = round_of.answers(number, sent)
+        seen = plan.encoding.decode(
+            np.add.reduce(answered[:, : audited.summed], axis=1, dtype=plan.encoding.dtype)
+        )
+        if not audited.before_server:
+            seen = seen + plan.draw_many(count, randomness.server(number))
+        released[:, number - 1] = plan.encoding.to_float(seen)
+        if worlds.sent is None:
+            state = algorithm.update(state, plan.encoding.to_float(seen) / weight)
+    return released
+
+
+class _Round:
+    """The parties of `count` worlds, asked round after round."""
+
+    def __init__(
+        self, *, audited: Audited, world: PartyBlock, count: int, randomness: Randomness
+    ) -> None:
+        self._audited, self._world, self._count = audited, world, count
+        self._randomness = randomness
+        self._sessions: dict[int, PartySession] = {}
+
+    def answers(self, number: int, state: State) -> tuple[NDArray[np.unsignedinteger[Any]], float]:
+        """Ring elements `[W, m, d]`, and the weight of each world's sum.
+
+        Raises:
+            AuditError: a party refused, or could compute nothing.
+        """
+        if state["theta"].ndim == 1 and not self._audited.draws_in_party and self._count > _ALIKE:
+            # Parties that draw nothing, asked the same: a few worlds are computed and compared.
+            few, weight = self._asked(_ALIKE, number, state)
+            if (few == few[0]).all():
+                return np.repeat(few[:1], self._count, axis=0), weight
+        return self._asked(self._count, number, state)
+
+    def _asked(
+        self, count: int, number: int, state: State
+    ) -> tuple[NDArray[np.unsignedinteger[Any]], float]:
+        plan, parties = self._audited.plan.at_round(number), self._world.parties
+        answer = self._session(count).answer(plan, _for_parties(state, parties))
+        if answer.refused or answer.failed:
+            why = next(iter(answer.refused.values()), "no certificate")
+            raise AuditError(f"Expected every party of every world to answer, got: {why}.")
+        encoded = answer.encoded.reshape(count, parties, plan.dimension)
+        return encoded, float(answer.weights[:parties].sum())
+
+    def _session(self, count: int) -> PartySession:
+        if count not in self._sessions:
+            self._sessions[count] = PartySession(
+                block=_repeated(self._world, count),
+                algorithm=self._audited.algorithm,
+                policy=_POLICY,
+                randomness=self._randomness,
+            )
+        return self._sessions[count]
+
+
+def _repeated(world: PartyBlock, count: int) -> PartyBlock:
+    sizes = np.tile(world.sizes, count)
+    return PartyBlock(
+        features=np.tile(world.features, (count, 1)),
+        labels=np.tile(world.labels, count),
+        offsets=np.concatenate([[0], np.cumsum(sizes)]),
+    )
+
+
+def _for_parties(state: State, parties: int) -> State:
+    """Each world's θ `[W, d]` for each of its parties; a common one as it is."""
+    if state["theta"].ndim == 1:
+        return state
+    return {**state, "theta": np.repeat(state["theta"], parties, axis=0)}

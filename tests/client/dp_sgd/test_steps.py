@@ -1,0 +1,110 @@
+"""Clipped sums of a step: one pass for all parties, or a party by itself on padded rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from parley.client.dp_sgd.batches import party_batches
+from parley.client.dp_sgd.steps import padded_width, party_sum, union_sums
+from parley.client.dp_sgd.training import LocalTraining
+from parley.client.models.networks import Network
+from parley.privacy.sampling.stream import NoiseStream
+
+SIZES = (40, 3, 70, 55)
+OFFSETS = np.cumsum([0, *SIZES])
+
+
+def training(**changes) -> LocalTraining:
+    given = {
+        "steps": 3, "sampling_rate": 0.3, "clip_norm": 0.5, "noise_multiplier": 0.0,
+        "optimiser": "sgd", "learning_rate": 0.1, "momentum": 0.0, "per_example_method": "ghost",
+        "micro_batch": 2048,
+    }  # fmt: skip
+    return LocalTraining(**{**given, **changes})
+
+
+def world(kind="mlp", features=6):
+    rng = np.random.default_rng(2)
+    rows = rng.normal(size=(OFFSETS[-1], features))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    labels = rng.integers(0, 3, len(rows))
+    network = Network.build(
+        kind, features=features, classes=3, hidden=(5,) if kind == "mlp" else (),
+        precision="float64",
+    )  # fmt: skip
+    return network, rows, labels
+
+
+def alone(network, rows, labels, batches, config, *, pad):
+    theta = network.start()
+    return np.stack(
+        [
+            party_sum(
+                network, theta, rows[begin:end], labels[begin:end], batch - begin, config, pad=pad
+            )
+            for begin, end, batch in zip(OFFSETS, OFFSETS[1:], batches, strict=False)
+        ]
+    )
+
+
+@pytest.mark.parametrize("micro_batch", [2048, 7])
+@pytest.mark.parametrize(
+    ("kind", "way", "features"),
+    [("mlp", "ghost", 6), ("mlp", "vmap", 6), ("cnn", "ghost", 256), ("mlp", None, 6)],
+)
+def test_one_pass_for_all_parties_gives_every_partys_own_sum(kind, way, features, micro_batch):
+    network, rows, labels = world(kind, features)
+    config = training(
+        per_example_method=way or "ghost", clip_norm=0.5 if way else None, micro_batch=micro_batch
+    )
+    batches = party_batches(OFFSETS, 0.3, NoiseStream.from_seed(4))
+    together = union_sums(network, network.start(), rows, labels, batches, config)
+    for pad in (False, True):
+        single = alone(network, rows, labels, batches, config, pad=pad)
+        assert np.abs(together - single).max() < 1e-12
+    assert np.abs(together).max() > 0.01
+    if way:
+        assert (np.linalg.norm(together, axis=1) <= 0.5 * np.array([len(b) for b in batches])).all()
+
+
+def test_a_party_that_drew_nothing_gives_zero_and_a_record_that_is_not_finite_adds_none():
+    network, rows, labels = world()
+    nothing = np.zeros(0, dtype=np.int64)
+    batches = [np.array([0, 1]), nothing, np.array([50, 51]), nothing]
+    before = union_sums(network, network.start(), rows, labels, batches, training())
+    assert not before[[1, 3]].any()
+    rows[1] = np.inf
+    after = union_sums(network, network.start(), rows, labels, batches, training())
+    without = [np.array([0]), nothing, np.array([50, 51]), nothing]
+    expected = union_sums(network, network.start(), rows, labels, without, training())
+    assert np.abs(after - expected).max() < 1e-12
+    padded = party_sum(
+        network, network.start(), rows[:40], labels[:40], batches[0], training(), pad=True
+    )
+    assert np.abs(padded - expected[0]).max() < 1e-12
+
+
+def test_a_partys_batches_are_its_own_records_each_at_the_rate():
+    stream, counts = NoiseStream.from_seed(9), np.zeros(OFFSETS[-1])
+    for _ in range(400):
+        for party, batch in enumerate(party_batches(OFFSETS, 0.3, stream)):
+            assert ((batch >= OFFSETS[party]) & (batch < OFFSETS[party + 1])).all()
+            counts[batch] += 1
+    assert abs(counts.mean() / 400 - 0.3) < 0.01
+    assert counts.std() == pytest.approx(np.sqrt(400 * 0.3 * 0.7), rel=0.25)
+
+
+def test_a_padded_batch_is_as_wide_whatever_was_drawn_and_a_larger_one_is_not_cut(monkeypatch):
+    network, rows, labels = world()
+    from parley.client.dp_sgd import steps
+
+    seen = []
+    whole = steps._chosen
+    monkeypatch.setattr(steps, "_chosen", lambda *a: seen.append(len(a[3])) or whole(*a))
+    config, theta = training(sampling_rate=0.1), network.start()
+    width = padded_width(70, 0.1)
+    assert width == 23
+    for drawn in (0, 1, 9, 23, 30):
+        party_sum(network, theta, rows[43:113], labels[43:113], np.arange(drawn), config, pad=True)
+    assert seen == [23, 23, 23, 23, 30]

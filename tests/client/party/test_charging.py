@@ -1,0 +1,59 @@
+"""What a party charges itself: in every unit that its owner set a total for."""
+
+import pytest
+
+from parley.client.party import charging
+from parley.client.party.consent import Declined
+from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.guarantee import Unit
+from parley.privacy.ledger.ledger import Ledger
+
+BOTH = ("algorithm.kind=fedavg", "model.kind=mlp", "model.hidden=[3]", "dp-sgd.local-steps=2")
+BOTH += ("privacy.noise=gaussian", "privacy.unit=both", "privacy.party-epsilon=3")
+BOTH += ("privacy.record-bound=inner", "privacy.party-delta=1e-5")
+
+
+def _totals(world, party):
+    path = world.folders[party] / "ledger.sqlite"
+    if not path.exists():
+        return ()
+    with Ledger.open(path, read_only=True) as ledger:
+        assert ledger.verify() == []
+        return ledger.totals()
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [{"epsilon-per-job": 2.0}, {"party-epsilon-per-job": 2.0}, {"party-epsilon": 2.0}],
+    ids=["record", "party", "party's total"],
+)
+def test_a_job_that_spends_too_much_of_one_unit_is_declined_before_its_first_round(
+    tmp_path, wired, limits
+):
+    """The job asks for ε = 3 of records and of parties: either limit of 2 refuses it."""
+    data = {"party-epsilon": 50.0, "party-delta": 1e-5, **limits}
+    world = wired.World(tmp_path, overrides=BOTH, **data)
+    assert wired.reason(world.ask(0, "join", **world.join_head())) == "budget-exhausted"
+    assert _totals(world, 0) == ()
+
+
+def test_every_unit_of_a_job_is_composed_with_what_the_job_spent_of_it(tmp_path, wired):
+    data = {"party-epsilon": 50.0, "party-delta": 1e-5, "party-epsilon-per-job": 3.0}
+    world = wired.World(tmp_path, overrides=BOTH, **data)
+    dataset, plan = world.services[0]._consent.dataset("ward"), world.plan
+    charging.check_job(dataset, plan, releases=3, spent={})
+    spent = {unit: Composition.empty().add(plan.event(unit), 1) for unit in plan.units}
+    charging.check_job(dataset, plan, releases=2, spent=spent)
+    spent[Unit.PARTY] = spent[Unit.PARTY].add(plan.event(Unit.PARTY), 1)
+    with pytest.raises(Declined, match=r"at most ε = 3 of one job \(unit party\), got 3\.\d"):
+        charging.check_job(dataset, plan, releases=2, spent=spent)
+
+
+def test_both_budgets_of_a_round_are_the_datas_own_by_unit(tmp_path, wired):
+    world = wired.World(tmp_path, overrides=BOTH, **{"party-epsilon": 50.0, "party-delta": 1e-5})
+    world.join()
+    world.vectors(1)
+    for party in range(world.count):
+        totals = _totals(world, party)
+        assert [total.budget.key for total in totals] == [("ward", "record"), ("ward", "party")]
+        assert [total.spent.releases for total in totals] == [1, 1]

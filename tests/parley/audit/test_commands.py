@@ -1,0 +1,92 @@
+"""`parley audit`: what it prints, writes and returns, and what it refuses."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from typer.testing import CliRunner
+
+from parley.cli import app
+from parley.privacy.mechanisms.gaussian import Gaussian
+
+QUICK = [
+    "--trials",
+    "600",
+    "--seed",
+    "4",
+    "--set",
+    "algorithm.rounds=1",
+    "--set",
+    "privacy.noise-point=server",
+]
+
+
+def call(*words):
+    return CliRunner().invoke(app, ["audit", *words])
+
+
+def test_an_audit_says_claim_bounds_and_verdict_and_opens_no_ledger(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = call(*QUICK, "--out", "found")
+    assert result.exit_code == 0, result.output
+    assert "ε = 1 at δ = 1e-05 (record, replace-one, against readers), gaussian" in result.output
+    assert "not refuted. Simulation only" in result.output
+    assert {path.name for path in tmp_path.iterdir()} == {"found"}
+    written = json.loads((tmp_path / "found/audit.json").read_text())
+    (audit,) = written["audits"]
+    assert written["verdict"] == audit["verdict"] == "not-refuted"
+    assert audit["simulation_only"] is True
+    assert {each["method"] for each in audit["results"]} == {"pair", "mu", "factor", "white"}
+    for each in audit["results"]:
+        if each["epsilon_lower"] is not None and each["ceiling"] is not None:
+            assert each["epsilon_lower"] <= each["ceiling"]
+    page = (tmp_path / "found/audit.html").read_text()
+    assert "<svg" in page
+    assert "<script" not in page
+    assert "default-src 'none'" in page
+    assert "ε = 1 at δ = 1e-05" in page
+
+
+def test_a_refuted_claim_is_exit_status_four(monkeypatch):
+    drawn = Gaussian.draw_many
+    monkeypatch.setattr(
+        Gaussian,
+        "draw_many",
+        lambda self, count, stream: drawn(replace(self, sigma=self.sigma / 5), count, stream),
+    )
+    result = call(*QUICK, "--json")
+    assert result.exit_code == 4
+    found = json.loads(result.stdout)
+    assert found["verdict"] == "refuted"
+    assert any(each["confirmed"] for each in found["audits"][0]["results"])
+
+
+def test_trials_too_few_to_refute_say_their_ceiling():
+    result = call(*QUICK[2:], "--trials", "40", "--set", "privacy.epsilon=8")
+    assert "cannot refute this claim. Ask for more --trials." in result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--trials", "many"], "'many'"),
+        (["--trials", "3"], "trials >= 20, got 3"),
+        (["--confidence", "0.4"], "(0.5, 1)"),
+        (["--attack", "party"], "fits this job (dirac)"),
+        (["--attack", "crowd,magic"], "'magic'"),
+        (["--method", "profile"], "'profile'"),
+        (["--set", "run.engine=processes"], "never part of a deployment"),
+        (["nowhere.toml"], "nowhere.toml"),
+        (["nowhere.toml", "--matrix"], "without a job file"),
+    ],
+)
+def test_what_says_nothing_is_refused(words, said):
+    result = call(*QUICK, *words) if words[0].startswith("--") else call(*words, *QUICK)
+    assert result.exit_code != 0
+    assert said in result.output + str(result.exception)
+
+
+def test_the_name_of_a_command_goes_before_a_job_file():
+    assert "pair" in call("bound", "--help").output
+    assert "--trials" in call("job", "--help").output
+    assert "bound" in call("--help").output

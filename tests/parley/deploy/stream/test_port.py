@@ -1,0 +1,407 @@
+"""The server's port against whoever comes: strangers, other parties, and parties that misbehave."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import struct
+import threading
+import time
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import grpc
+import pytest
+from attending import World, until
+
+from parley.client.contract.roster import render_deployment
+from parley.deploy import pki
+from parley.deploy.peers import certify_party
+from parley.deploy.pki import client_request
+from parley.deploy.processes import ProcessError
+from parley.deploy.stream import settings
+from parley.deploy.stream.caller import CallError, call_metadata
+from parley.deploy.stream.envelope import CHUNK, chunks
+from parley.deploy.stream.port import Port
+from parley.deploy.stream.settings import ATTEND, channel_credentials, channel_options
+
+
+@pytest.fixture
+def world(tmp_path):
+    made = World(tmp_path)
+    yield made
+    made.close()
+
+
+def echo(request):
+    return b"answer to " + request
+
+
+class Call:
+    """A party's stream by hand: `send` any bytes, read requests, see how it ends."""
+
+    def __init__(self, world, party=0, *, folder=None, metadata=None):
+        folder = folder or world.home(party)
+        self.channel = grpc.secure_channel(
+            world.address, channel_credentials(folder, "party"), channel_options()
+        )
+        self._out = []
+        self._more = threading.Condition()
+        said = call_metadata(world.deployment.id) if metadata is None else metadata
+        self.call = self.channel.stream_stream(ATTEND)(self._messages(), metadata=said)
+
+    def _messages(self):
+        while True:
+            with self._more:
+                self._more.wait_for(lambda: self._out)
+                message = self._out.pop(0)
+            if message is None:
+                return
+            yield message
+
+    def send(self, *messages):
+        with self._more:
+            self._out.extend(messages)
+            self._more.notify()
+
+    def end(self):
+        """Why the server ended it."""
+        with pytest.raises(grpc.RpcError):
+            for _ in self.call:
+                pass
+        self.send(None)
+        self.channel.close()
+        return self.call.code().name, self.call.details()
+
+    def close(self):
+        self.send(None)
+        self.call.cancel()
+        self.channel.close()
+
+
+def attended(world, transport, party=0, **more):
+    """A party's call that the server has taken."""
+    call = Call(world, party, **more)
+    until(lambda: party in transport.online())
+    return call
+
+
+def asked(transport, requests, timeout_s=5.0, **more):
+    """An exchange in a thread: the list that its replies come to."""
+    replies = []
+    threading.Thread(
+        target=lambda: replies.extend(transport.exchange(requests, timeout_s=timeout_s, **more)),
+        daemon=True,
+    ).start()
+    return replies
+
+
+def tls(world, folder=None, **change):
+    context = ssl.create_default_context(cafile=str(world.root / "server" / "ca.crt"))
+    if folder is not None:
+        context.load_cert_chain(folder / "party.pem", folder / "party.key")
+    for name, value in change.items():
+        setattr(context, name, value)
+    raw = socket.create_connection(("127.0.0.1", world.number), timeout=10)
+    return context.wrap_socket(raw, server_hostname="127.0.0.1")
+
+
+def closes(connection):
+    """Whether the server closes a connection without a byte of HTTP/2."""
+    try:
+        return b"HTTP" not in connection.recv(1000)
+    except OSError:
+        return True
+
+
+def test_garbage_plain_http_and_tls_without_a_certificate_get_nothing(world):
+    transport = world.open()
+    for spoken in (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", bytes(range(256)) * 50, b"\x16\x03\x01"):
+        with socket.create_connection(("127.0.0.1", world.number), timeout=10) as raw:
+            raw.sendall(spoken)
+            with contextlib.suppress(OSError):  # it may be closed by then
+                raw.shutdown(socket.SHUT_WR)
+            assert closes(raw)
+    with contextlib.suppress(ssl.SSLError, OSError), tls(world) as stranger:
+        stranger.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+        assert stranger.recv(1000) == b""
+    world.attend(0, echo)
+    until(lambda: transport.online() == (0,))
+    assert dict(transport.exchange({0: b"a"}, timeout_s=5)) == {0: b"answer to a"}
+
+
+def test_a_party_with_tls_1_2_gets_nothing_and_with_1_3_it_does(world):
+    world.open()
+    home = world.home(0)
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        tls(world, home, maximum_version=ssl.TLSVersion.TLSv1_2)
+    with tls(world, home) as one:
+        assert one.version() == "TLSv1.3"
+
+
+def signed_elsewhere(world, home, tmp_path):
+    other = World(tmp_path / "other")
+    for name in ("party.key", "party.pem"):
+        (home / name).write_bytes((other.home(0) / name).read_bytes())
+
+
+def expired(world, home, monkeypatch):
+    real = datetime.now(UTC)
+
+    class Past(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return real - timedelta(days=500)
+
+    monkeypatch.setattr(pki, "datetime", Past)
+    key = client_request(home / "party.key")
+    signed = certify_party(key, world.deployment.parties[0], authority=world.root / "authority")
+    (home / "party.pem").write_bytes(signed)
+    monkeypatch.undo()
+
+
+def test_a_certificate_of_another_authority_or_of_the_past_gets_nothing(
+    world, tmp_path, monkeypatch
+):
+    transport = world.open()
+    home = world.home(0)
+    signed_elsewhere(world, home, tmp_path)
+    assert Call(world).end()[0] == "UNAVAILABLE"
+    expired(world, home, monkeypatch)
+    assert Call(world).end()[0] == "UNAVAILABLE"
+    assert transport.online() == ()
+
+
+def test_who_is_not_in_the_roster_of_today_is_refused_before_a_frame_is_read(world):
+    without_north = replace(world.deployment, parties=world.deployment.parties[1:])
+    transport = world.open(deployment=without_north)
+    assert Call(world, 0).end() == (
+        "PERMISSION_DENIED",
+        f"The roster of {without_north.id[:16]}… has no party north.",
+    )
+    # A's certificate for B's identity, signed by the authority itself.
+    home, (_, south, east) = world.home(1), world.deployment.parties
+    mixed = replace(south, identity=east.identity)
+    asked_for = client_request(home / "party.key")
+    signed = certify_party(asked_for, mixed, authority=world.root / "authority")
+    (home / "party.pem").write_bytes(signed)
+    code, said = Call(world, 1).end()
+    assert (code, "for another identity than the roster's" in said) == ("PERMISSION_DENIED", True)
+    # An operator is no party.
+    home = world.home(2)
+    for kind in ("key", "pem"):
+        operator = (world.root / "operator" / f"operator.{kind}").read_bytes()
+        (home / f"party.{kind}").write_bytes(operator)
+    (home / "party.key").chmod(0o600)
+    assert Call(world, 2).end()[0] == "PERMISSION_DENIED"
+    assert transport.online() == ()
+
+
+def test_another_protocol_or_another_roster_is_refused_with_both_named(world, monkeypatch):
+    world.open()
+    ours = dict(call_metadata(world.deployment.id))
+    older = {**ours, "parley-wire": "3", "parley-version": "0.0.9"}
+    code, said = Call(world, metadata=tuple(older.items())).end()
+    assert code == "FAILED_PRECONDITION"
+    assert "Parley 0.0.9 (protocol 3)" in said
+    assert f"(protocol {ours['parley-wire']})" in said
+    assert Call(world, metadata=()).end()[0] == "FAILED_PRECONDITION"
+    other = {**ours, "parley-deployment": "ab" * 32}
+    code, said = Call(world, metadata=tuple(other.items())).end()
+    assert code == "FAILED_PRECONDITION"
+    assert world.deployment.id[:16] in said
+    assert "abababababababab" in said
+    # And a party's process ends with it, rather than trying for ever.
+    folder = world.home(0)
+    smaller = replace(world.deployment, parties=world.deployment.parties[:2])
+    (folder / "deployment.toml").write_text(render_deployment(smaller))
+    ended = world.attend(0, echo)
+    until(lambda: ended)
+    assert isinstance(ended[0], CallError)
+    assert "ask the operator for the present deployment.toml" in str(ended[0])
+
+
+def test_a_second_connection_of_a_party_takes_the_place_of_the_first(world):
+    transport = world.open()
+    first = attended(world, transport)
+    second = Call(world)
+    assert first.end() == ("ABORTED", "replaced: another connection of this party took its place.")
+    replies = asked(transport, {0: b"a"})
+    request = next(second.call)
+    second.send(*chunks(struct.unpack_from(">Q", request)[0], b"from the second"))
+    until(lambda: replies == [(0, b"from the second")])
+    # One that the check refuses takes nobody's place.
+    code, _ = Call(world, metadata=()).end()
+    assert code == "FAILED_PRECONDITION"
+    assert transport.online() == (0,)
+    second.close()
+    ended = world.attend(1, echo)
+    until(lambda: 1 in transport.online())
+    other = Call(world, 1)
+    until(lambda: ended)
+    assert "another process attends with the same certificate" in str(ended[0])
+    other.close()
+
+
+def number_of(request):
+    return struct.unpack_from(">Q", request)[0]
+
+
+def head(number, total, offset, allowed=0):
+    return struct.pack(">QQQI", number, total, offset, allowed)
+
+
+MISBEHAVES = {
+    "the same reply twice": lambda n: [*chunks(n, b"a"), *chunks(n, b"a")],
+    "a reply that was not asked for": lambda n: [*chunks(n + 1, b"a")],
+    "a chunk of another frame in between": lambda n: [
+        next(chunks(n, bytes(2 * CHUNK))),
+        *chunks(n + 1, b"a"),
+    ],
+    "chunks in another order": lambda n: list(chunks(n, bytes(2 * CHUNK)))[::-1],
+    "a chunk twice": lambda n: [next(chunks(n, bytes(2 * CHUNK)))] * 2,
+    "a chunk that is not full": lambda n: [head(n, CHUNK, 0) + bytes(10)],
+    "more than it said": lambda n: [head(n, 5, 0) + bytes(6)],
+    "no chunk": lambda n: [b"abc"],
+    "nothing": lambda n: [b""],
+    "ten gigabytes": lambda n: [head(n, 10**10, 0) + bytes(CHUNK)],
+    "a larger message than a chunk": lambda n: [head(n, CHUNK + 9, 0) + bytes(CHUNK + 9)],
+}
+
+
+@pytest.mark.parametrize("how", MISBEHAVES)
+def test_a_party_that_sends_what_it_may_not_loses_its_connection_and_nobody_else_does(world, how):
+    transport = world.open(away_s=0.0)
+    call = attended(world, transport)
+    world.attend(1, echo)
+    until(lambda: transport.online() == (0, 1))
+    replies = asked(transport, {0: b"x", 1: b"y"}, largest=3 * CHUNK)
+    number = number_of(next(call.call))
+    call.send(*MISBEHAVES[how](number))
+    code, _ = call.end()
+    assert code in {"ABORTED", "RESOURCE_EXHAUSTED", "CANCELLED"}
+    until(lambda: transport.online() == (1,))
+    until(lambda: (1, b"answer to y") in replies)
+    assert dict(transport.exchange({1: b"z"}, timeout_s=5)) == {1: b"answer to z"}
+
+
+def test_an_upload_beyond_what_was_asked_for_costs_no_memory(world):
+    transport = world.open(away_s=0.0)
+    call = attended(world, transport)
+    replies = asked(transport, {0: b"x"}, largest=2 * CHUNK)
+    number = number_of(next(call.call))
+    before = memory()
+    call.send(head(number, 10 << 30, 0) + bytes(CHUNK), *[bytes(CHUNK + 28)] * 64)
+    call.end()
+    assert memory() - before < 100 << 20  # what this process itself holds to send
+    assert replies == []
+
+
+def memory():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+
+def test_a_request_is_repeated_after_a_lost_connection_and_computed_once(world):
+    transport = world.open(away_s=10.0)
+    computed, go_on = [], threading.Event()
+
+    def slow(request):
+        computed.append(request)
+        go_on.wait(20)
+        return b"done"
+
+    said = []
+    world.attend(0, slow, said=said)
+    until(lambda: transport.online() == (0,))
+    replies = asked(transport, {0: b"work"}, timeout_s=20)
+    until(lambda: computed)
+    # The line is cut in the middle of the computation, at the server.
+    attendance = transport._port.attendance
+    line = attendance._lines[0]
+    from parley.deploy.stream.attendance import Dropped
+
+    transport._port.loop.call_soon_threadsafe(line.end, Dropped("cut"))
+    until(lambda: sum("Connected" in line for line in said) == 2)
+    go_on.set()
+    until(lambda: replies == [(0, b"done")])
+    assert computed == [b"work"]
+
+
+def test_a_request_whose_time_is_over_is_not_computed(world):
+    transport = world.open()
+    computed, go_on = [], threading.Event()
+
+    def slow(request):
+        computed.append(request)
+        go_on.wait(20)
+        return b""
+
+    world.attend(0, slow)
+    until(lambda: transport.online() == (0,))
+    for request in (b"1", b"2"):
+        assert dict(transport.exchange({0: request}, timeout_s=0.3)) == {}
+    time.sleep(0.3)
+    go_on.set()
+    assert dict(transport.exchange({0: b"3"}, timeout_s=10)) == {0: b""}
+    assert computed == [b"1", b"3"]
+
+
+def test_a_party_that_does_not_read_is_dropped_and_the_others_are_served(world, monkeypatch):
+    from parley.deploy.stream import attendance
+
+    monkeypatch.setattr(attendance, "_READS_S", 0.2)
+    transport = world.open(away_s=0.0)
+    call = attended(world, transport)
+    world.attend(1, echo)
+    until(lambda: transport.online() == (0, 1))
+    large = bytes(30 * CHUNK)
+    got = dict(transport.exchange({0: large, 1: b"y"}, timeout_s=1.0))
+    assert got == {1: b"answer to y"}
+    until(lambda: transport.online() == (1,))
+    call.close()
+
+
+def test_strangers_that_hold_connections_open_are_let_go_and_limited(world, monkeypatch):
+    monkeypatch.setattr(settings, "HANDSHAKE_S", 1.0)
+    transport = world.open()
+    idle = []
+    for _ in range(40):
+        with contextlib.suppress(OSError):
+            idle.append(socket.create_connection(("127.0.0.1", world.number), timeout=10))
+    ended = 0
+    for one in idle:
+        one.settimeout(10)
+        try:
+            ended += one.recv(100) == b""
+        except ConnectionError:
+            ended += 1
+    assert ended == len(idle)
+    world.attend(0, echo)
+    until(lambda: transport.online() == (0,))
+    for one in idle:
+        one.close()
+
+
+def test_a_port_that_is_taken_is_said(world):
+    world.open()
+    with (
+        pytest.raises(ProcessError, match=f"Cannot listen on 127.0.0.1:{world.number}"),
+        Port(world.root / "server", world.deployment, listen="127.0.0.1", port=world.number),
+    ):
+        pass
+
+
+def test_a_server_that_ends_and_comes_back_finds_its_parties_again(world):
+    transport = world.open()
+    said = []
+    world.attend(0, echo, said=said)
+    until(lambda: transport.online() == (0,))
+    world.close()
+    world.ports.clear()
+    until(lambda: any("Trying again" in line for line in said))
+    time.sleep(0.5)
+    again = world.open()
+    until(lambda: again.online() == (0,), timeout_s=10)
+    assert dict(again.exchange({0: b"a"}, timeout_s=5)) == {0: b"answer to a"}

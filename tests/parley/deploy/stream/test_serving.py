@@ -1,0 +1,245 @@
+"""A server with its queue, real parties on their streams, operators here and elsewhere."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import threading
+import time
+
+import numpy as np
+import pytest
+from attending import NAMES, World, until
+from safetensors.numpy import load_file
+
+from parley.client.contract.protocol import decode_frame
+from parley.deploy.folders import check_server
+from parley.deploy.processes import ProcessError
+from parley.deploy.stream import submission
+from parley.deploy.stream.attendance import Dropped
+from parley.deploy.stream.desk import FILES
+from parley.deploy.stream.operator import Operator, operator_home
+from parley.deploy.stream.party import party_answers
+from parley.deploy.stream.queue import Queue
+from parley.deploy.stream.server import Serving
+from parley.privacy.ledger.ledger import Ledger
+from parley.server.jobs.file import load_job, render_job
+from parley.server.jobs.job import JobError
+from parley.server.records.run_folder import RunFolderError
+from parley.simulations.engine.fast import simulate
+from parley.simulations.engine.local_parties import prepare_parties
+
+JOB = (
+    "parties.count=3",
+    "algorithm.rounds=3",
+    "data.records=150",
+    "secure-aggregation.backend=masked",
+    "run.stage-timeout=60",
+    "run.seed=5",
+)
+
+
+class Consortium(World):
+    """A world whose parties have records, and whose server has a queue."""
+
+    def __init__(self, root):
+        super().__init__(root)
+        self.job = load_job(overrides=JOB)
+        prepare_parties(self.job, root / "prepared")
+        for index in range(3):
+            for file in ("records.npz", "party.toml"):
+                shutil.copy(root / "prepared" / f"party-{index}" / file, self.home(index))
+            policy = self.home(index) / "party.toml"
+            text = policy.read_text().replace("\nepsilon = 1\n", "\nepsilon = 5\n")
+            policy.write_text(text.replace("\ndelta = 1e-05\n", "\ndelta = 1e-4\n"))
+
+    def serve(self, **more):
+        serving = Serving(check_server(self.root), say=self.said.append, **more)
+        serving.__enter__()
+        self.ports.append(serving.port)
+        return serving
+
+    def everybody(self, answers=party_answers):
+        for party in range(3):
+            self.attend(party, answers(self.home(party)))
+
+    def ledgers(self):
+        for name in NAMES:
+            with Ledger.open(self.home(name) / "ledger.sqlite", read_only=True) as ledger:
+                assert ledger.verify() == []
+                yield [(entry.entry.index, entry.state) for entry in ledger.entries()]
+
+
+@pytest.fixture
+def consortium(tmp_path):
+    made = Consortium(tmp_path)
+    yield made
+    made.close()
+
+
+def model(run):
+    return load_file(run / "model.safetensors")["theta"]
+
+
+def test_runs_queue_and_an_operator_elsewhere_gets_what_the_server_has(
+    consortium, tmp_path, monkeypatch
+):
+    serving = consortium.serve()
+    consortium.everybody()
+    until(lambda: any("(3 of 3)" in line for line in consortium.said))
+    (tmp_path / "job.toml").write_text(render_job(consortium.job))
+    monkeypatch.chdir(tmp_path)
+    ended = []
+
+    def conduct():
+        for _ in range(2):
+            ended.append(serving.next())
+
+    threading.Thread(target=conduct, daemon=True).start()
+    with Operator(operator_home(consortium.root)) as here:
+        first = here.ask("submit", job=render_job(consortium.job))["run"]
+    # From another machine: nothing but the operator's folder.
+    elsewhere = tmp_path / "laptop"
+    shutil.copytree(consortium.root / "operator", elsewhere)
+    run = submission.submit_job(
+        tmp_path / "job.toml", to=elsewhere, sets=[], resume=None, quiet=True
+    )
+    second = run.folder.name
+    assert run.folder.parent.resolve() == tmp_path / "runs"
+    until(lambda: len(ended) == 2)
+    assert [(one.name, one.state, one.by) for one in ended] == [
+        (first, "complete", "server"),
+        (second, "complete", "operator"),
+    ]
+    there = consortium.root / "server" / "runs" / second
+    for name in FILES:
+        assert (there / name).exists() == (run.folder / name).exists(), name
+        if (there / name).exists():
+            assert (there / name).read_bytes() == (run.folder / name).read_bytes(), name
+    fast = simulate(consortium.job, out=tmp_path / "fast").folder
+    assert np.array_equal(run.theta, model(fast))
+    assert np.array_equal(run.theta, model(consortium.root / "server" / "runs" / first))
+    lines = "\n".join(submission.describe(elsewhere))
+    assert all(f"{name}: online" in lines for name in NAMES)
+    assert f"{second}: complete" in lines
+    assert submission.stop_runs(elsewhere, None) == []
+    for entries in consortium.ledgers():
+        assert [index for index, _ in entries] == [1, 2, 3, 1, 2, 3]
+
+
+def test_lines_that_are_cut_at_any_moment_change_no_bit_and_cost_nothing(consortium, tmp_path):
+    serving = consortium.serve(away_s=20.0)
+    consortium.everybody()
+    until(lambda: any("(3 of 3)" in line for line in consortium.said))
+    with Operator(operator_home(consortium.root)) as here:
+        name = here.ask("submit", job=render_job(consortium.job))["run"]
+    over, cuts, rng = threading.Event(), [], random.Random(7)
+
+    def cut():
+        attendance = serving.port.attendance
+        while not over.is_set():
+            time.sleep(rng.uniform(0.0, 0.15))
+            lines = list(attendance._lines.values())
+            if lines:
+                cuts.append(1)
+                serving.port.post(rng.choice(lines).end, Dropped("cut"))
+
+    threading.Thread(target=cut, daemon=True).start()
+    assert serving.next().state == "complete"
+    over.set()
+    assert len(cuts) > 3
+    run = consortium.root / "server" / "runs" / name
+    fast = simulate(consortium.job, out=tmp_path / "fast").folder
+    assert np.array_equal(model(run), model(fast))
+    lines = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
+    assert [line["parties"]["answered"] for line in lines] == [3, 3, 3]
+    for entries in consortium.ledgers():
+        assert entries == [(1, "committed"), (2, "committed"), (3, "committed")]
+
+
+def test_a_server_that_was_killed_goes_on_with_its_run_and_then_with_those_that_waited(consortium):
+    queue = Queue(consortium.root / "server" / "runs")
+    text = render_job(consortium.job)
+    first, second, third = (queue.submit(text, by="operator", own_files=False) for _ in range(3))
+    assert queue.take().name == first
+    again = Queue(consortium.root / "server" / "runs")
+    assert again.take().name == first
+    again.ended(first, "complete")
+    assert again.withdraw(second)
+    assert not again.withdraw(first)
+    assert again.take().name == third
+    assert [run.state for run in again.runs()] == ["complete", "stopped", "running"]
+    for name, said in ((first, "complete"), (third, "is running"), (second, "never begun")):
+        with pytest.raises(RunFolderError, match=said):
+            again.resume(name, by="operator")
+    for name in ("..", "../runs", "a/b", ".x", "", "nobody"):
+        with pytest.raises(RunFolderError, match="Expected the name of a run"):
+            again.resume(name, by="operator")
+
+
+def test_a_run_is_stopped_between_two_commits_and_goes_on_to_the_same_model(consortium, tmp_path):
+    serving = consortium.serve()
+    reached = threading.Event()
+
+    def answers(folder):
+        own = party_answers(folder)
+
+        def answer(request):
+            if decode_frame(request).kind == "survivors":
+                reached.set()
+            return own(request)
+
+        return answer
+
+    consortium.everybody(answers)
+    until(lambda: any("(3 of 3)" in line for line in consortium.said))
+    with Operator(operator_home(consortium.root)) as here:
+        name = here.ask("submit", job=render_job(consortium.job))["run"]
+        threading.Thread(
+            target=lambda: (reached.wait(), here.ask("stop", run=name)), daemon=True
+        ).start()
+        state = serving.next().state
+        if state == "stopped":
+            here.ask("resume", run=name)
+            assert serving.next().state == "complete"
+    fast = simulate(consortium.job, out=tmp_path / "fast").folder
+    assert np.array_equal(model(consortium.root / "server" / "runs" / name), model(fast))
+    for entries in consortium.ledgers():
+        assert entries == [(1, "committed"), (2, "committed"), (3, "committed")]
+
+
+def test_a_job_from_elsewhere_names_no_file_of_the_server(consortium):
+    consortium.serve()
+    for overrides in (
+        ("algorithm.kind=fedavg", "model.kind=/tmp/evil.py:Model"),
+        ("algorithm.kind=/tmp/evil.py:Statistic", "model.kind=none"),
+        ("privacy.ledger=/tmp/other.sqlite",),
+        ("data.test-source=/etc/passwd", "data.test-fraction=0"),
+        ("algorithm.kind=fedavg", "model.kind=pca-mlp", "model.pca=public", "model.pca-file=/x"),
+    ):
+        text = render_job(load_job(overrides=[*JOB, *overrides]))
+        with (
+            Operator(operator_home(consortium.root / "operator")) as there,
+            pytest.raises(JobError, match="names no files of the server"),
+        ):
+            there.ask("submit", job=text)
+    with Operator(operator_home(consortium.root / "operator")) as there:
+        for bad in ({"job": 7}, {"job": "x = [["}, {"job": "a" * (2 << 20)}):
+            with pytest.raises((JobError, ProcessError)):
+                there.ask("submit", **bad)
+        with pytest.raises(ProcessError):
+            there.ask("sing")
+    assert list((consortium.root / "server" / "runs").iterdir()) == []
+
+
+def test_a_party_is_no_operator(consortium):
+    consortium.serve()
+    home = consortium.root / "operator"
+    for kind in ("key", "pem"):
+        shutil.copy(consortium.home(0) / f"party.{kind}", home / f"operator.{kind}")
+    with (
+        Operator(operator_home(home)) as party,
+        pytest.raises(ProcessError, match="Expected an operator's certificate, got one for party"),
+    ):
+        party.ask("status")

@@ -1,0 +1,182 @@
+"""A deployment's folders where certificates say who calls: made, renewed, and changed."""
+
+from __future__ import annotations
+
+import shutil
+import tomllib
+
+import pytest
+import tomli_w
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.x509.oid import NameOID
+
+from parley.client.contract.roster import RosterError, load_deployment
+from parley.deploy.folders import DeployError, check_party, check_server
+from parley.deploy.making import (
+    accept,
+    add_party,
+    make_deployment,
+    make_own_keys,
+    propose_keys,
+    remove_party,
+    renew_certificates,
+    rotate_party,
+)
+from parley.deploy.peers import NotAdmitted, admit_operator, admit_party
+from parley.deploy.pki import PkiError, certificate_days
+
+NAMES = ["north", "south", "east"]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    home = tmp_path / "consortium"
+    make_deployment(home, hosts=["fl.example.org"], parties=NAMES, port=9192)
+    return home
+
+
+def pem(folder, name):
+    return (folder / "parties" / name / "party.pem").read_bytes()
+
+
+def test_a_new_deployment_passes_its_own_checks_and_nobody_has_anothers_secret(folder):
+    assert check_server(folder).deployment.server_address == "fl.example.org:9192"
+    assert [check_party(folder / "parties" / name).name for name in NAMES] == NAMES
+    own = {path.name for path in (folder / "parties" / "north").iterdir()}
+    assert own == {
+        "ca.crt", "deployment.toml", "identity.key", "party.key", "party.pem", "party.toml",
+    }  # fmt: skip
+    server = {path.name for path in (folder / "server").iterdir()}
+    assert server == {
+        "ca.crt", "server.pem", "server.key", "server.toml", "deployment.toml", "runs",
+        "operator.key", "operator.pem",
+    }  # fmt: skip
+    for key in folder.rglob("*.key"):
+        assert key.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_certificate_admits_its_own_party_and_no_other_role(folder):
+    deployment = load_deployment(folder / "server" / "deployment.toml")
+    assert [admit_party(deployment, pem(folder, name)) for name in NAMES] == [0, 1, 2]
+    operator = (folder / "operator" / "operator.pem").read_bytes()
+    assert admit_operator(operator) == "operator"
+    with pytest.raises(NotAdmitted, match="got one for operator"):
+        admit_party(deployment, operator)
+    with pytest.raises(NotAdmitted, match="got one for party"):
+        admit_operator(pem(folder, "north"))
+    for nobody in ((folder / "server" / "server.pem").read_bytes(), b"", b"no certificate"):
+        with pytest.raises(NotAdmitted):
+            admit_party(deployment, nobody)
+        with pytest.raises(NotAdmitted):
+            admit_operator(nobody)
+
+
+def test_the_certificate_of_an_earlier_identity_admits_nobody(folder):
+    before = pem(folder, "north")
+    rotated = rotate_party(folder, "north")
+    assert admit_party(rotated, pem(folder, "north")) == 0
+    with pytest.raises(NotAdmitted, match="for another identity than the roster's"):
+        admit_party(rotated, before)
+    assert check_party(folder / "parties" / "north").deployment == rotated
+    with pytest.raises(DeployError, match="Expected one of north, south, east, got west"):
+        rotate_party(folder, "west")
+
+
+def test_a_party_that_is_removed_is_admitted_no_more_and_the_others_are(folder):
+    left = remove_party(folder, "south")
+    assert [party.name for party in left.parties] == ["north", "east"]
+    assert admit_party(left, pem(folder, "east")) == 1
+    with pytest.raises(NotAdmitted, match="has no party south"):
+        admit_party(left, pem(folder, "south"))
+    with pytest.raises(DeployError, match="Expected one of north, east, got south"):
+        remove_party(folder, "south")
+    with pytest.raises(DeployError, match="Expected 2 parties or more"):
+        remove_party(folder, "east")
+
+
+def test_a_party_that_is_added_is_the_last_and_the_others_keep_their_keys(folder):
+    before = [pem(folder, name) for name in NAMES]
+    grown = add_party(folder, "west")
+    assert [party.name for party in grown.parties] == [*NAMES, "west"]
+    assert check_party(folder / "parties" / "west").deployment == grown
+    assert [pem(folder, name) for name in NAMES] == before
+    assert check_party(folder / "parties" / "north").deployment == grown
+    with pytest.raises(DeployError, match=r"parley deploy rotate DIR west"):
+        add_party(folder, "west")
+    with pytest.raises(RosterError, match="Expected a party's name"):
+        add_party(folder, "../up")
+
+
+def test_renewed_certificates_are_of_the_same_keys_and_names(folder):
+    before = pem(folder, "north")
+    shutil.rmtree(folder / "parties" / "east")  # sent away
+    assert renew_certificates(folder) == ["north", "south"]
+    assert pem(folder, "north") != before
+    assert check_party(folder / "parties" / "north").name == "north"
+    assert certificate_days(folder / "parties" / "north" / "party.pem") > 396
+    assert check_server(folder).deployment.server_address == "fl.example.org:9192"
+
+
+def test_a_party_makes_its_own_keys_and_the_operator_never_has_them(folder, tmp_path):
+    home = tmp_path / "north's machine"
+    shutil.copytree(folder / "parties" / "north", home)
+    entry = make_own_keys(home)
+    for name in ("identity.key", "party.key"):
+        assert (home / name).read_text() != (folder / "parties" / "north" / name).read_text()
+    assert "PRIVATE" not in entry.read_text()
+    accept(folder, propose_keys(folder, entry))
+    shutil.copy(folder / "server" / "deployment.toml", home)
+    with pytest.raises(DeployError, match="parley deploy accept"):
+        check_party(home)  # its certificate is still to come
+    shutil.copy(folder / "parties" / "north" / "party.pem", home)
+    assert check_party(home).deployment == check_server(folder).deployment
+
+
+def test_what_a_request_calls_itself_is_not_read(folder, tmp_path):
+    home = tmp_path / "north's machine"
+    shutil.copytree(folder / "parties" / "north", home)
+    keys = tomllib.loads(make_own_keys(home).read_text())
+    private = serialization.load_pem_private_key((home / "party.key").read_bytes(), None)
+    mallory = x509.CertificateSigningRequestBuilder(
+        x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "south")])
+    ).add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    asked = mallory.sign(private, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    entry = tmp_path / "entry.toml"
+    entry.write_text(tomli_w.dumps(keys | {"request": asked.decode()}))
+    accept(folder, propose_keys(folder, entry))
+    deployment = load_deployment(folder / "server" / "deployment.toml")
+    made = x509.load_pem_x509_certificate(pem(folder, "north"))
+    assert admit_party(deployment, pem(folder, "north")) == 0
+    assert not made.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+
+
+@pytest.mark.parametrize("request_", ["", "-----BEGIN CERTIFICATE REQUEST-----\nabc", "x" * 5000])
+def test_a_request_that_is_none_is_not_signed(folder, tmp_path, request_):
+    home = tmp_path / "north's machine"
+    shutil.copytree(folder / "parties" / "north", home)
+    identity = "ab" * 32
+    make_own_keys(home)
+    entry = tmp_path / "entry.toml"
+    entry.write_text(tomli_w.dumps({"name": "north", "identity": identity, "request": request_}))
+    before = (folder / "server" / "deployment.toml").read_bytes()
+    with pytest.raises((DeployError, PkiError), match=r"Expected a (party's|certificate)"):
+        accept(folder, propose_keys(folder, entry))
+    assert (folder / "server" / "deployment.toml").read_bytes() == before
+
+
+def test_keys_that_do_not_go_together_are_found_before_anything_is_started(folder, tmp_path):
+    north, south = (folder / "parties" / name for name in ("north", "south"))
+    for name in ("party.key", "party.pem"):
+        kept = (north / name).read_bytes()
+        shutil.copy(south / name, north / name)
+        with pytest.raises(
+            (DeployError, PkiError), match=r"got (another|the certificate of south)"
+        ):
+            check_party(north)
+        (north / name).write_bytes(kept)
+    other = tmp_path / "other"
+    make_deployment(other, hosts=["a"], parties=["north", "south"])
+    shutil.copy(other / "server" / "deployment.toml", north)
+    with pytest.raises(DeployError, match="belongs to another deployment"):
+        check_party(north)

@@ -1,0 +1,237 @@
+"""A model file predicts what the run measured, names labels, and never runs code."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import parley
+from parley.client.data.records import DataError
+from parley.prediction.files import predict_file
+from parley.prediction.model import ModelFileError, load_model
+from parley.simulations.data.datasets import BUNDLED
+
+SCHEMA = """
+scaling = "record"
+[columns]
+age = { kind = "numeric", range = [0, 100] }
+ward = { kind = "categorical", categories = ["north", "south"] }
+id = { kind = "ignore" }
+sick = { kind = "label", positive = ["yes"], negative = "rest" }
+"""
+
+
+def _job(*overrides):
+    return parley.load_job(
+        overrides=[
+            "run.seed=3",
+            "parties.count=2",
+            "algorithm.rounds=2",
+            "privacy.epsilon=8",
+            "secure-aggregation.masked-check=false",
+            *overrides,
+        ]
+    )
+
+
+def _patients(rows=400):
+    rng = np.random.default_rng(5)
+    age = rng.integers(0, 100, rows)
+    ward = rng.choice(["north", "south"], rows)
+    sick = np.where(age + 30 * (ward == "south") + rng.normal(0, 10, rows) > 60, "yes", "no")
+    return pl.DataFrame({"id": np.arange(rows), "age": age, "ward": ward, "sick": sick})
+
+
+@pytest.fixture(scope="module")
+def patients(tmp_path_factory):
+    """A run on a file of patients, held-out rows in a file of their own."""
+    folder = tmp_path_factory.mktemp("patients")
+    (folder / "schema.toml").write_text(SCHEMA)
+    frame = _patients()
+    frame.head(300).write_csv(folder / "train.csv")
+    frame.tail(100).write_csv(folder / "test.csv")
+    result = parley.run(
+        _job(
+            f"data.source={folder / 'train.csv'}",
+            f"data.schema={folder / 'schema.toml'}",
+            f"data.test-source={folder / 'test.csv'}",
+            "data.test-fraction=0",
+        ),
+        out=folder / "run",
+    )
+    return folder, result
+
+
+def test_the_model_predicts_what_the_run_measured(patients):
+    folder, result = patients
+    frame = pl.read_csv(folder / "test.csv")
+    model = load_model(folder / "run")
+    right = model.predict(frame.drop("sick", "id")) == np.where(
+        frame["sick"].to_numpy() == "yes", "yes", "not yes"
+    )
+    assert right.mean() == pytest.approx(result.summary.accuracy)
+    chances = model.predict_proba(frame)
+    assert model.classes_ == ("not yes", "yes")
+    np.testing.assert_allclose(chances.sum(1), 1)
+    np.testing.assert_array_equal(chances[:, 1] >= 0.5, model.predict(frame) == "yes")
+    columns = {name: frame[name].to_numpy() for name in ("ward", "age")}
+    np.testing.assert_array_equal(model.predict(columns), model.predict(frame))
+
+
+@pytest.mark.parametrize("kind", ["softmax", "ridge", "huber-svm"])
+def test_every_loss_predicts_in_the_labels_own_terms(kind, tmp_path):
+    job = _job("data.source=synthetic", "data.records=3000", f"model.kind={kind}")
+    result = parley.run(job, out=tmp_path / "run")
+    model = load_model(result.folder)
+    columns = BUNDLED["synthetic"](kind, 3000, 20, 0)
+    predicted = model.predict({"x": columns["x"]})
+    truth = np.asarray(columns["y"], np.float64)
+    if kind == "ridge":
+        assert np.abs(predicted).max() <= 1
+        assert np.corrcoef(predicted, truth)[0, 1] > 0.3
+    else:
+        assert np.mean(predicted == truth.astype(np.int64).astype(str)) > 0.5
+    if kind == "softmax":
+        assert model.predict_proba({"x": columns["x"]}).shape == (3000, 3)
+    else:
+        with pytest.raises(ModelFileError, match="decision_function"):
+            model.predict_proba({"x": columns["x"]})
+
+
+@pytest.mark.parametrize("kind", ["mlp", "pca-mlp"])
+def test_networks_predict_on_their_components(kind, tmp_path):
+    job = _job(
+        "data.source=digits",
+        "algorithm.kind=fedavg",
+        f"model.kind={kind}",
+        "model.hidden=[16]",
+        *(["model.components=8"] if kind == "pca-mlp" else []),
+        "dp-sgd.local-steps=3",
+        "dp-sgd.batch-size=50",
+    )
+    result = parley.run(job, out=tmp_path / "run")
+    model = load_model(result.folder)
+    images = BUNDLED["digits"]("softmax", 0, 0, 0)["image"][:50]
+    assert model.predict_proba({"image": images}).shape == (50, 10)
+    assert set(model.predict({"image": images})) <= set("0123456789")
+
+
+def test_a_file_of_rows_needs_no_label_and_keeps_what_names_them(patients, tmp_path):
+    folder, _ = patients
+    model = load_model(folder / "run" / "model.safetensors")
+    rows = pl.read_csv(folder / "test.csv").drop("sick").with_columns(extra=pl.lit("x"))
+    rows.write_csv(tmp_path / "rows.csv")
+    count, labels = predict_file(model, tmp_path / "rows.csv", tmp_path / "out.csv", keep="id")
+    written = pl.read_csv(tmp_path / "out.csv")
+    assert count == sum(labels.values()) == len(written) == 100
+    assert written["id"].to_list() == rows["id"].to_list()
+    assert written["prediction"].to_list() == model.predict(rows).tolist()
+    assert list(written.columns) == [
+        "id",
+        "prediction",
+        "probability of not yes",
+        "probability of yes",
+    ]
+    with pytest.raises(ModelFileError, match="exists"):
+        predict_file(model, tmp_path / "rows.csv", tmp_path / "out.csv")
+
+
+def test_a_file_without_header_may_lack_the_label(patients, tmp_path):
+    folder, _ = patients
+    schema = SCHEMA.replace('"record"', '"record"\n[file]\nheader = false', 1)
+    (tmp_path / "schema.toml").write_text(schema)
+    model = load_model(folder / "run", schema=tmp_path / "schema.toml")
+    rows = pl.read_csv(folder / "test.csv").select("age", "ward", "id")
+    rows.write_csv(tmp_path / "rows.csv", include_header=False)
+    assert predict_file(model, tmp_path / "rows.csv", tmp_path / "out.csv")[0] == 100
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("ward\nnorth\n", r"no column \['age'\]"),
+        ("id\n1\n", r"no column \['age', 'ward'\]"),
+        ("age,ward\nold,north\n", "line 2, column 'age': Expected a number, got 'old'"),
+        ("age,ward\n3,west\n", "line 2, column 'ward': Expected one of the categories"),
+        ("age,ward,age\n3,north,4\n", "every column name once"),
+    ],
+)
+def test_rows_that_are_not_what_the_schema_says_are_named(patients, tmp_path, text, message):
+    folder, _ = patients
+    (tmp_path / "rows.csv").write_text(text)
+    model = load_model(folder / "run")
+    with pytest.raises(DataError, match=message):
+        predict_file(model, tmp_path / "rows.csv", tmp_path / "out.csv")
+    assert not list(tmp_path.glob("*out.csv*"))
+
+
+def _rewritten(folder, target, change=None, theta=None):
+    tensors = load_file(folder / "run" / "model.safetensors")
+    described = json.loads(_metadata(folder)["parley.model"])
+    metadata = {"parley.model": json.dumps({**described, **(change or {})}, allow_nan=False)}
+    save_file({**tensors, **({} if theta is None else {"theta": theta})}, target, metadata)
+    return target
+
+
+def _metadata(folder):
+    from safetensors import safe_open
+
+    with safe_open(folder / "run" / "model.safetensors", framework="np") as file:
+        return file.metadata()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"version": 2}, "version 1, got 2"),
+        ({"schema": ""}, "--schema FILE"),
+        ({"extra": 1}, "Expected the keys"),
+        ({"intercept": 1}, "Expected intercept as bool"),
+        ({"label": "oracle"}, "known kind"),
+        ({"task": {"kind": "gradient-perturbation"}}, "model and settings"),
+        ({"task": {"kind": "/tmp/evil.py:Evil"}}, "Expected a task of"),
+        ({"intercept": False}, "another schema"),
+    ],
+)
+def test_a_changed_description_is_refused(patients, tmp_path, change, message):
+    folder, _ = patients
+    with pytest.raises(ModelFileError, match=message):
+        load_model(_rewritten(folder, tmp_path / "m.safetensors", change))
+
+
+@pytest.mark.parametrize(
+    "theta", [np.zeros(2), np.full(4, np.nan), np.zeros(4, np.float32), np.zeros((2, 2))]
+)
+def test_parameters_that_are_not_the_tasks_are_refused(patients, tmp_path, theta):
+    folder, _ = patients
+    with pytest.raises(ModelFileError, match="finite float64 parameters"):
+        load_model(_rewritten(folder, tmp_path / "m.safetensors", theta=theta))
+
+
+def test_a_file_cannot_name_code_to_run(patients, tmp_path):
+    folder, _ = patients
+    marker = tmp_path / "ran"
+    (tmp_path / "evil.py").write_text(f"open({str(marker)!r}, 'w')\ndef build(f, c): ...\n")
+    network = {
+        "kind": f"{tmp_path / 'evil.py'}:build",
+        "features": 4,
+        "classes": 2,
+        "hidden": [],
+        "precision": "float64",
+        "frozen": "",
+    }
+    task = {"kind": "fedavg", "network": network, "training": {}, "server": {}, "settings": {}}
+    with pytest.raises(ModelFileError, match="allows by name"):
+        load_model(_rewritten(folder, tmp_path / "m.safetensors", {"task": task}))
+    assert not marker.exists()
+
+
+def test_a_model_without_description_and_other_files_are_refused(tmp_path):
+    save_file({"theta": np.zeros(3)}, tmp_path / "old.safetensors")
+    with pytest.raises(ModelFileError, match="Run its job again"):
+        load_model(tmp_path / "old.safetensors")
+    (tmp_path / "text.safetensors").write_text("no model")
+    with pytest.raises(ModelFileError, match="Expected a model at"):
+        load_model(tmp_path / "text.safetensors")

@@ -1,0 +1,41 @@
+"""What `parley.plan` gives: one typed object for every kind of algorithm, with a JSON form."""
+
+import pytest
+from pydantic import ValidationError
+
+import parley
+from parley.server.records.outlook import Outlook
+from parley.server.records.plain_json import json_text
+
+FEDAVG = ("algorithm.kind=fedavg", "model.kind=mlp", "model.hidden=[4]", "privacy.epsilon=8")
+JOBS = {
+    "gradients": (),
+    "optimum": ("algorithm.kind=output-perturbation", "privacy.delta=0"),
+    "network": FEDAVG,
+    "party": (*FEDAVG, "privacy.unit=party", "privacy.delta=1e-3"),
+    "both": (*FEDAVG, "privacy.unit=both"),
+}
+
+
+@pytest.mark.parametrize("overrides", JOBS.values(), ids=list(JOBS))
+def test_an_outlook_is_frozen_and_is_read_back_from_its_json(overrides) -> None:
+    outlook = parley.plan(parley.load_job(overrides=[*overrides, "algorithm.rounds=2"]))
+    assert Outlook.parse(json_text(outlook.to_json()), "here") == outlook
+    assert outlook.to_json()["format"] == 1
+    with pytest.raises(ValidationError, match="frozen"):
+        outlook.epsilon = 0.0
+    assert [row.round for row in outlook.epsilon_by_round] == list(range(1, outlook.rounds + 1))
+    assert outlook.chosen.epsilon_charged == outlook.epsilon_by_round[-1].epsilon_charged
+    assert outlook.chosen.epsilon_charged <= outlook.epsilon
+    assert (outlook.dp_sgd is None) == (outlook.alternatives is not None)
+    assert (outlook.party_level is None) == (outlook.record_bounds is None)
+
+
+def test_what_the_release_of_components_costs_is_in_every_rounds_figure() -> None:
+    job = ("model.kind=pca-mlp", "model.components=4", "model.pca-share=0.5", "algorithm.rounds=1")
+    outlook = parley.plan(parley.load_job(overrides=[*FEDAVG, *job]))
+    alone = parley.plan(parley.load_job(overrides=[*FEDAVG, "algorithm.rounds=1"]))
+    assert outlook.dp_sgd.components_mu > 0
+    # Half of μ² is the components': the steps must take more noise, and ε stays within the budget.
+    assert outlook.dp_sgd.noise_multiplier > alone.dp_sgd.noise_multiplier
+    assert outlook.epsilon * 0.9 < outlook.epsilon_by_round[0].epsilon_charged <= outlook.epsilon

@@ -1,0 +1,166 @@
+"""Processes that are killed or stopped at random moments of a run: the same bits, paid for once."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from contextlib import suppress
+
+import numpy as np
+import pytest
+from commands import NAMES
+from safetensors.numpy import load_file
+
+from parley.deploy.processes import ProcessError
+from parley.deploy.stream.operator import Operator, operator_home
+from parley.privacy.ledger.ledger import Ledger
+from parley.server.jobs.file import load_job, render_job
+from parley.simulations.engine.fast import simulate
+
+
+class Processes:
+    """A consortium's server and parties; who is killed is started again, as systemd would."""
+
+    def __init__(self, parley, home):
+        self.parley, self.home = parley, home
+        self.running = {}
+        for name in ("server", *NAMES):
+            self.start(name)
+
+    def start(self, name):
+        server = name == "server"
+        folder = self.home / "server" if server else self.home / "parties" / name
+        command = self.parley.command("server" if server else "party", folder)
+        with (self.parley.root / f"{name}.out").open("a") as log:
+            self.running[name] = subprocess.Popen(
+                command, stdout=log, stderr=log, env=self.parley.environment()
+            )
+
+    def mend(self):
+        """Starts again what ended."""
+        for name, process in list(self.running.items()):
+            if process.poll() is not None:
+                self.start(name)
+
+    def end(self):
+        for process in self.running.values():
+            process.kill()
+        for process in self.running.values():
+            process.wait()
+
+    def log(self, name):
+        return (self.parley.root / f"{name}.out").read_text()
+
+
+@pytest.fixture
+def processes(ground, parley, consortium):
+    for name in NAMES:  # room for what is asked of them here
+        policy = consortium / "parties" / name / "party.toml"
+        text = policy.read_text().replace("allow-seeded-noise = false", "allow-seeded-noise = true")
+        policy.write_text(text)
+    made = Processes(parley, consortium)
+    yield made
+    made.end()
+
+
+def submit(processes, rounds):
+    overrides = ["parties.count=3", f"algorithm.rounds={rounds}", "data.records=150"]
+    overrides += ["secure-aggregation.backend=masked", "run.stage-timeout=60", "run.seed=3"]
+    job = load_job(overrides=overrides)
+
+    def asked():
+        processes.mend()
+        try:
+            with Operator(operator_home(processes.home)) as operator:
+                return operator.ask("submit", job=render_job(job))["run"]
+        except Exception:
+            return ""
+
+    name = ""
+    until = time.monotonic() + 120
+    while not name:
+        assert time.monotonic() < until, processes.log("server")
+        name = asked()
+        time.sleep(0.2)
+    return job, processes.home / "server" / "runs" / name
+
+
+def rounds_of(run):
+    path = run / "rounds.jsonl"
+    return path.read_text().count("\n") if path.exists() else 0
+
+
+def status_of(run):
+    path = run / "summary.json"
+    return json.loads(path.read_text())["status"] if path.exists() else ""
+
+
+def harm(processes, run, how, *, times, seed):
+    """Harms a process shortly after a round, again and again, until the run is complete; how often.
+
+    A run that too many left at once ends, and goes on when an operator says so.
+    """
+    rng, done, seen = random.Random(seed), 0, 0
+    until = time.monotonic() + 300 + 60 * times
+    while (status := status_of(run)) != "complete":
+        assert time.monotonic() < until, processes.log("server")
+        assert status in {"", "too-few-survivors"}, status
+        processes.mend()
+        if status:
+            with suppress(ProcessError), Operator(operator_home(processes.home)) as operator:
+                operator.ask("resume", run=run.name)
+        if done < times and rounds_of(run) > seen:
+            time.sleep(rng.uniform(0.0, 0.4))
+            how(processes, rng.choice(list(processes.running)))
+            done, seen = done + 1, rounds_of(run)
+        time.sleep(0.05)
+    return done
+
+
+def kill(processes, name):
+    processes.running[name].kill()
+
+
+def freeze(processes, name):
+    process = processes.running[name]
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(2.0)
+    process.send_signal(signal.SIGCONT)
+
+
+def check(processes, job, run, tmp_path):
+    """The fast engine's model where everybody was in every sum; each round once in every ledger."""
+    fast = simulate(job, out=tmp_path / "fast").folder
+    theta, reference = (load_file(at / "model.safetensors")["theta"] for at in (run, fast))
+    lines = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
+    assert [line["round"] for line in lines] == list(range(1, job.rounds + 1))
+    if all(line["parties"]["answered"] == len(NAMES) for line in lines):
+        assert np.array_equal(theta, reference)
+    paths = [processes.home / "parties" / name / "ledger.sqlite" for name in NAMES]
+    for path in (run / "ledger.sqlite", *paths):
+        with Ledger.open(path, read_only=True) as ledger:
+            assert ledger.verify() == []
+            indices = [entry.entry.index for entry in ledger.entries()]
+            assert len(indices) == len(set(indices)), path
+            assert path.parent != run or indices == list(range(1, job.rounds + 1))
+
+
+@pytest.mark.heavy
+@pytest.mark.timeout(7200)
+def test_a_hundred_kills_change_no_bit_and_nothing_is_paid_twice(processes, tmp_path):
+    kills = int(os.environ.get("PARLEY_TEST_KILLS", "100"))
+    job, run = submit(processes, rounds=kills + 2)
+    assert harm(processes, run, kill, times=kills, seed=1) == kills
+    check(processes, job, run, tmp_path)
+
+
+@pytest.mark.heavy
+@pytest.mark.timeout(1200)
+def test_processes_that_stand_still_for_a_while_change_no_bit(processes, tmp_path):
+    job, run = submit(processes, rounds=8)
+    assert harm(processes, run, freeze, times=5, seed=2) == 5
+    check(processes, job, run, tmp_path)

@@ -1,0 +1,112 @@
+"""An honest job is not refuted, and its bounds are near its claim."""
+
+import pytest
+
+from parley.server.jobs.file import load_job
+from parley.simulations.audit.audited import AuditError
+from parley.simulations.audit.matrix import CASES, trials_of
+from parley.simulations.audit.measure import Effort, audit
+from parley.simulations.audit.results import combined
+
+OUTPUT = (
+    "algorithm.kind=output-perturbation",
+    "model.kind=huber-svm",
+    "model.lambda=1",
+    "privacy.noise-point=server",
+)
+NETWORK = (
+    "algorithm.kind=fedavg",
+    "model.kind=mlp",
+    "parties.min-records=100",
+    "privacy.epsilon=4",
+    "algorithm.rounds=8",
+    "dp-sgd.local-steps=1",
+)
+SAMPLED = (*NETWORK, "dp-sgd.sampling-rate=0.25", "privacy.neighbouring=add-or-remove-one")
+
+
+def of_claim(overrides, *, trials, method, **shape):
+    effort = Effort(trials=trials, seed=11, attacks=("dirac",), methods=(method,))
+    (report,) = audit(load_job(None, overrides=overrides), effort, **shape)
+    (result,) = report.results
+    assert report.verdict == "not-refuted"
+    assert not result.refuted
+    return result.fraction_of_claim
+
+
+def test_bounds_are_tight():
+    gradient = ("privacy.epsilon=4", "algorithm.rounds=1", "privacy.noise-point=server")
+    assert of_claim(gradient, trials=100_000, method="mu") > 0.97
+    pure = (*OUTPUT, "privacy.epsilon=4", "privacy.noise=laplace-l1")
+    assert of_claim(pure, trials=150_000, method="pair", features=1) > 0.95
+    assert of_claim(OUTPUT, trials=20_000, method="factor", features=10) > 0.98
+    assert of_claim(SAMPLED, trials=3_000, method="profile") > 0.4
+
+
+@pytest.mark.heavy
+def test_the_whole_curve_of_sampled_steps_is_tight():
+    assert of_claim(SAMPLED, trials=20_000, method="profile") >= 0.80
+
+
+def run_matrix(*, short):
+    seen = set()
+    for number, case in enumerate(CASES):
+        job = load_job(None, overrides=case)
+        effort = Effort(trials=trials_of(job, short=short), seed=1000 + number)
+        for report in audit(job, effort):
+            assert report.verdict == "not-refuted", (case, report.to_json())
+            seen.add(report.claim.law)
+    return seen
+
+
+def test_no_case_of_the_matrix_is_refuted():
+    assert run_matrix(short=True) == {
+        "gaussian", "discrete-gaussian", "l2-laplace", "laplace-l1", "laplace-as-printed", "dp-sgd",
+    }  # fmt: skip
+
+
+@pytest.mark.heavy
+@pytest.mark.timeout(3600)
+def test_no_case_of_the_matrix_is_refuted_by_many_trials():
+    run_matrix(short=False)
+
+
+@pytest.mark.heavy
+@pytest.mark.timeout(1800)
+def test_none_of_two_hundred_honest_audits_is_refuted():
+    job = load_job(
+        None, overrides=["privacy.epsilon=4", "algorithm.rounds=4", "privacy.noise-point=server"]
+    )
+    found = [audit(job, Effort(trials=20_000, seed=seed))[0].verdict for seed in range(200)]
+    assert combined(found) == "not-refuted"
+
+
+def test_the_same_seed_gives_the_same_audit():
+    job = load_job(None, overrides=["algorithm.rounds=2", "privacy.noise-point=server"])
+    first, again = (audit(job, Effort(trials=500, seed=3))[0].to_json() for _ in range(2))
+    for each in first["results"] + again["results"]:
+        for clock in ("seconds", "trials_per_second", "peak_mib"):
+            each.pop(clock)
+    assert first == again
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"confidence": 0.5}, "(0.5, 1)"),
+        ({"confidence": 1.0}, "(0.5, 1)"),
+        ({"trials": 3}, "trials >= 20, got 3"),
+        ({"attacks": ("magic",)}, "attacks of dirac"),
+        ({"methods": ("magic",)}, "methods of pair"),
+    ],
+)
+def test_an_effort_that_says_nothing_is_refused(wrong, said):
+    with pytest.raises(AuditError) as error:
+        Effort(**wrong)
+    assert said in str(error.value)
+
+
+def test_a_method_that_does_not_fit_the_claim_is_refused_with_those_that_do():
+    job = load_job(None, overrides=["privacy.noise=l2-laplace", "privacy.noise-point=server"])
+    with pytest.raises(AuditError, match=r"\(pair, factor, white\), got 'mu'"):
+        audit(job, Effort(trials=100, methods=("mu",)))

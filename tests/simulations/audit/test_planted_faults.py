@@ -1,0 +1,196 @@
+"""Faults planted in one function are refuted and confirmed; the code as it is never.
+
+Each fault replaces one function of the product for one test.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from parley.client.algorithms.gradient_perturbation import GradientPerturbation
+from parley.client.dp_sgd import batches, clipping, clipping_dense, clipping_many, training
+from parley.privacy.mechanisms.gaussian import Gaussian
+from parley.privacy.mechanisms.shares import Shares
+from parley.privacy.sampling.randomness import Randomness
+from parley.privacy.sampling.stream import NoiseStream
+from parley.server.jobs.file import load_job
+from parley.simulations.audit import measure
+from parley.simulations.audit.measure import Effort, audit
+
+GRADIENT = (
+    "privacy.noise-point=server",
+    "privacy.epsilon=4",
+    "algorithm.rounds=2",
+    "algorithm.clip-norm=0.4",
+)
+ONE_ROUND = (
+    "privacy.noise-point=server",
+    "privacy.epsilon=4",
+    "algorithm.rounds=1",
+    "algorithm.clip-norm=0.1",
+)
+DP_SGD = (
+    "algorithm.kind=fedavg",
+    "model.kind=mlp",
+    "parties.min-records=100",
+    "privacy.epsilon=4",
+    "algorithm.rounds=2",
+    "dp-sgd.local-steps=1",
+    "dp-sgd.sampling-rate=1",
+)
+
+
+def verdict(job, *, trials, method, attack="dirac", **shape):
+    effort = Effort(trials=trials, seed=21, methods=(method,), attacks=(attack,))
+    (report,) = audit(load_job(None, overrides=job), effort, **shape)
+    return report.verdict
+
+
+def noise_times(monkeypatch, factor):
+    drawn = Gaussian.draw_many
+
+    def other(self, count, stream):
+        return drawn(replace(self, sigma=self.sigma * factor), count, stream)
+
+    monkeypatch.setattr(Gaussian, "draw_many", other)
+
+
+@pytest.mark.parametrize(
+    ("factor", "trials", "method"),
+    [
+        (2 / 3, 20_000, "mu"),
+        (2 / 3, 300, "factor"),
+        (1 / 2, 4_000, "mu"),  # a sensitivity of half the truth
+        (5**-0.5, 2_700, "mu"),  # a share σ/k for σ/√k
+        (1 / 5, 300, "mu"),  # noise for the average put on the sum
+        (1 / 5, 2_000, "pair"),
+        (0.9, 3_000, "factor"),
+    ],
+)
+def test_too_little_noise_is_refuted(monkeypatch, factor, trials, method):
+    assert verdict(GRADIENT, trials=trials, method=method) == "not-refuted"
+    noise_times(monkeypatch, factor)
+    assert verdict(GRADIENT, trials=trials, method=method) == "refuted"
+
+
+def test_far_too_much_noise_is_loose(monkeypatch):
+    noise_times(monkeypatch, 1.2)
+    assert verdict(GRADIENT, trials=2_000, method="factor") == "loose"
+
+
+def test_a_seed_that_rounds_share_is_refuted_by_switching_the_canary_off(monkeypatch):
+    own = Randomness.server
+    monkeypatch.setattr(Randomness, "server", lambda self, number: own(self, 1))
+    job = ("privacy.noise-point=server", "privacy.epsilon=4", "algorithm.rounds=4")
+    assert verdict(job, trials=100, method="mu", attack="on-off") == "refuted"
+    # A canary that is always there cannot see it.
+    assert verdict(job, trials=100, method="mu") == "not-refuted"
+    assert verdict(job, trials=400, method="white") == "refuted"
+
+
+def test_a_keystream_that_repeats_inside_a_vector_is_not_white(monkeypatch):
+    words = NoiseStream.words
+
+    def half(self, count):
+        drawn = words(self, -(-count // 2))
+        return np.concatenate([drawn, drawn])[:count]
+
+    assert verdict(GRADIENT, trials=1_100, method="white") == "not-refuted"
+    monkeypatch.setattr(NoiseStream, "words", half)
+    assert verdict(GRADIENT, trials=1_100, method="white") == "refuted"
+
+
+def test_gradients_that_are_clipped_after_averaging_are_refuted(monkeypatch):
+    def averaged_first(self, state, block, plan, randomness):
+        unclipped = replace(self, lipschitz=self.model.lipschitz)
+        given = unclipped.local(state, block, plan, randomness)
+        norms = np.linalg.norm(given.values, axis=1, keepdims=True)
+        given.values[:] *= np.minimum(1, self.lipschitz / np.maximum(norms, 1e-300))
+        return given
+
+    own = GradientPerturbation.local
+    shape = {"records": 10, "trials": 200, "method": "mu"}
+    assert verdict(ONE_ROUND, **shape) == "not-refuted"
+    monkeypatch.setattr(
+        GradientPerturbation,
+        "local",
+        lambda self, *rest: (averaged_first if self.clip_norm else own)(self, *rest),
+    )
+    assert verdict(ONE_ROUND, **shape) == "refuted"
+
+
+def test_a_share_too_small_for_what_it_is_part_of_is_refuted_in_the_view_of_the_colluders(
+    monkeypatch,
+):
+    """σ/k for σ/√k, k = 3 of five parties; readers see five, and the noise of five."""
+    job = (*GRADIENT, "privacy.noise-point=share", "parties.count=5")
+    effort = Effort(trials=3_000, methods=("mu",), attacks=("dirac",))
+    assert [each.verdict for each in audit(load_job(None, overrides=job), effort)] == [
+        "not-refuted", "not-refuted",
+    ]  # fmt: skip
+    add = Shares.add
+
+    def less(self, mechanism, vectors, streams):
+        add(replace(self, scale=self.scale / self.honest**0.5), mechanism, vectors, streams)
+
+    monkeypatch.setattr(Shares, "add", less)
+    colluders, _ = audit(load_job(None, overrides=job), effort)
+    assert colluders.claim.against == "server-and-colluders"
+    assert colluders.verdict == "refuted"
+
+
+@pytest.mark.parametrize("way", ["ghost", "vmap", "opacus", "loop"])
+def test_a_way_that_does_not_clip_is_refuted_whichever_it_is(monkeypatch, way):
+    """Its own factors are 1; an audit of another way would not see it."""
+    trials = 300 if way == "ghost" else 60
+    job = (*DP_SGD, f"dp-sgd.per-example-method={way}", "dp-sgd.clip-norm=0.1")
+    for module in (clipping, clipping_many):
+        monkeypatch.setattr(module, "clip_factors", lambda norms, clip: torch.ones_like(norms))
+    monkeypatch.setattr(clipping_dense, "shrink", lambda clip: 1e9)
+    # The choice of a way compares it with a loop over records, and would refuse this one.
+    monkeypatch.setattr("parley.client.dp_sgd.ways.check_way", lambda *rest: None)
+    monkeypatch.setattr(
+        "parley.server.planning.federated_averaging.choose_way", lambda *rest, wanted: wanted
+    )
+    assert verdict(job, trials=trials, method="mu") == "refuted"
+
+
+def test_fixed_batches_charged_as_poisson_are_refuted_by_a_crowd(monkeypatch):
+    job = (*DP_SGD[:3], "privacy.epsilon=2", "algorithm.rounds=1", "dp-sgd.local-steps=1")
+    job = (*job, "dp-sgd.sampling-rate=0.25")
+    crowd = {"trials": 4_000, "method": "profile", "attack": "crowd", "records": 4}
+
+    def fixed(sizes, rate, streams):
+        size, width = sizes[0], round(rate * sizes[0])
+        keys = np.stack([stream.words(size) for stream in streams])
+        rows = np.argsort(keys, axis=1)[:, :width] + size * np.arange(len(sizes))[:, None]
+        return batches.PaddedBatches(rows=rows, there=np.ones(rows.shape, dtype=bool))
+
+    assert verdict(job, **crowd) == "not-refuted"
+    monkeypatch.setattr(training, "padded_batches", fixed)
+    assert verdict(job, **crowd) == "refuted"
+
+
+def test_the_second_look_has_fresh_trials_and_the_same_event(monkeypatch):
+    noise_times(monkeypatch, 1 / 5)
+    looked, counted = [], []
+    own, find = measure.observe, measure.METHODS["mu"].find
+
+    def watched(*rest, **more):
+        looked.append((*more["source"].names[-2:], more["count"]))
+        return own(*rest, **more)
+
+    def noted(audited, event, *rest):
+        counted.append(event)
+        return find(audited, event, *rest)
+
+    monkeypatch.setattr(measure, "observe", watched)
+    monkeypatch.setitem(measure.METHODS, "mu", replace(measure.METHODS["mu"], find=noted))
+    assert verdict(GRADIENT, trials=300, method="mu") == "refuted"
+    assert looked == [
+        ("pilot", "in", 150), ("pilot", "out", 150), ("count", "in", 150), ("count", "out", 150),
+        ("confirm", "in", 1200), ("confirm", "out", 1200),
+    ]  # fmt: skip
+    assert counted[0] is counted[1]

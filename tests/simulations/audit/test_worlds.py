@@ -1,0 +1,165 @@
+"""A world of an audit is a run of the product, to the last bit; and worlds differ by one unit."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from parley.client.party.block_session import PartyPolicy, PartySession
+from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.sampling.randomness import Randomness
+from parley.server.jobs.file import load_job
+from parley.simulations.audit.audited import AuditError, audited
+from parley.simulations.audit.hypotheses import hypotheses, reach
+from parley.simulations.audit.neighbours import ATTACKS, neighbours
+from parley.simulations.audit.worlds import Source, releases
+
+LINEAR = ("algorithm.rounds=3", "privacy.epsilon=4", "privacy.noise-point=server")
+OUTPUT = (
+    "algorithm.kind=output-perturbation",
+    "model.kind=huber-svm",
+    "model.lambda=1",
+    "privacy.noise-point=server",
+)
+NETWORK = (
+    "algorithm.kind=fedavg",
+    "model.kind=mlp",
+    "parties.min-records=100",
+    "privacy.epsilon=4",
+    "algorithm.rounds=2",
+    "dp-sgd.local-steps=1",
+    "dp-sgd.sampling-rate=0.5",
+)
+ADD = "privacy.neighbouring=add-or-remove-one"
+SOFTMAX = ("model.kind=softmax", "data.source=digits")
+
+
+def given(*overrides, seed=5, **shape):
+    return audited(load_job(None, overrides=overrides), seed=seed, **shape)
+
+
+def one_world(each, worlds, randomness):
+    """The releases of one world, as `server.rounds.loop` makes them."""
+    policy = PartyPolicy(budgets={each.unit: (np.inf, 0.5)}, neighbouring=frozenset(Neighbouring))
+    session = PartySession(
+        block=worlds.inside, algorithm=each.algorithm, policy=policy, randomness=randomness
+    )
+    state, released = worlds.start, []
+    for number in range(1, each.rounds + 1):
+        plan = each.plan.at_round(number)
+        state = worlds.sent(number) if worlds.sent else state
+        answer = session.answer(plan, state)
+        total = np.add.reduce(answer.encoded, axis=0, dtype=plan.encoding.dtype)
+        noisy = plan.encoding.decode(total) + plan.draw(randomness.server(number))
+        released.append(plan.encoding.to_float(noisy))
+        state = each.algorithm.update(state, released[-1] / answer.weights.sum())
+    return np.stack(released)
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        LINEAR,
+        (*LINEAR, "parties.weights=size"),
+        (*LINEAR, *SOFTMAX),
+        (*LINEAR, "privacy.noise=l2-laplace"),
+        OUTPUT,
+        NETWORK,
+        (*NETWORK, ADD),
+    ],
+)
+def test_a_world_is_what_the_rounds_make_of_its_parties_to_the_last_bit(job):
+    each = given(*job)
+    worlds = neighbours(each, "dirac")
+    source = Source(seed=5, names=("a",))
+    (block,) = releases(each, worlds, inside=True, count=1, source=source)
+    assert np.array_equal(block[0], one_world(each, worlds, source.chunk(0)))
+
+
+def test_worlds_are_independent_and_a_seed_repeats_them_all():
+    each = given(*LINEAR)
+    worlds = neighbours(each, "dirac")
+    first, again = (
+        np.concatenate(list(releases(each, worlds, inside=True, count=50, source=Source(seed=5))))
+        for _ in range(2)
+    )
+    assert np.array_equal(first, again)
+    assert len(np.unique(first[:, 0, 0])) == 50
+    other = Source(seed=5).of("other")
+    (block,) = releases(each, worlds, inside=True, count=50, source=other)
+    assert not np.array_equal(first, block)
+    sources = [Source(seed=seed, names=(name,)) for seed in (1, 2) for name in ("a", "b")]
+    assert len({source.chunk(number).seed for source in sources for number in (0, 1)}) == 8
+
+
+@pytest.mark.parametrize("job", [LINEAR, OUTPUT, NETWORK, (*NETWORK, ADD)])
+@pytest.mark.parametrize("attack", ["dirac", "crowd", "on-off"])
+def test_neighbours_differ_by_one_record(job, attack):
+    each = given(*job)
+    if not ATTACKS[attack].fits(each):
+        with pytest.raises(AuditError, match="an attack that fits"):
+            neighbours(each, attack)
+        return
+    worlds = neighbours(each, attack)
+    inside, outside = worlds.inside, worlds.outside
+    assert np.linalg.norm(inside.features, axis=1).max() <= 1 + 1e-12
+    if each.guarantee.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE:
+        assert np.array_equal(inside.features[1:], outside.features)
+        assert np.array_equal(inside.labels[1:], outside.labels)
+        return
+    same = (inside.features == outside.features).all(axis=1) & (inside.labels == outside.labels)
+    assert (~same).sum() == 1
+    assert np.array_equal(inside.offsets, outside.offsets)
+
+
+def test_neighbours_of_unit_party_differ_in_one_party_and_its_update_is_clipped():
+    each = given(*NETWORK, "privacy.unit=party")
+    worlds = neighbours(each, "party")
+    same, own = worlds.inside.labels == worlds.outside.labels, each.shape.records
+    assert not same[:own].any()
+    assert same[own:].all()
+    unclipped = replace(each.algorithm, update_bound=1e9)
+    update = unclipped.local(worlds.start, worlds.inside, each.plan, Randomness.from_entropy())
+    assert np.linalg.norm(update.values[0]) > 10 * each.guarantee.clip_norm
+    assert reach(each, hypotheses(each, worlds)) > 0.999
+
+
+@pytest.mark.parametrize(
+    ("job", "least"),
+    [
+        (LINEAR, 0.9999),
+        ((*LINEAR, "algorithm.clip-norm=0.4"), 0.9999),
+        ((*LINEAR, *SOFTMAX), 0.9999),
+        ((*LINEAR, "model.kind=huber-svm"), 0.9999),
+        (OUTPUT, 0.9989),
+        (NETWORK, 0.997),
+        ((*NETWORK, ADD), 0.998),
+    ],
+)
+def test_the_canaries_use_all_of_the_sensitivity_and_no_more(job, least):
+    each = given(*job)
+    used = reach(each, hypotheses(each, neighbours(each, "dirac")))
+    assert least < used <= 1 + 1e-9
+
+
+def test_an_audit_changes_what_epsilon_does_not_depend_on_and_says_so():
+    asked = load_job(None, overrides=[*LINEAR, "algorithm.momentum=0.5"])
+    each = audited(asked, seed=None)
+    assert each.job.privacy == asked.privacy
+    assert each.job.algorithm.clip_norm == asked.algorithm.clip_norm
+    assert each.rounds == asked.rounds
+    assert each.epsilon == pytest.approx(4, rel=1e-9)
+    assert "algorithm.learning-rate = 1e-09" in each.changed
+    assert not each.plan.seeded
+
+
+def test_what_cannot_be_audited_is_refused_with_what_can():
+    own = ("algorithm.kind=examples/federated_count.py:FederatedCount", "model.kind=none")
+    with pytest.raises(AuditError, match="gradient-perturbation, output-perturbation or fedavg"):
+        given(*own, "algorithm.rounds=1", "parties.min-records=5", ADD)
+    with pytest.raises(AuditError, match="never part of a deployment"):
+        given("run.engine=processes")
+    with pytest.raises(AuditError, match=r"fits this job \(dirac, on-off\), got 'party'"):
+        neighbours(given(*LINEAR), "party")
+    with pytest.raises(AuditError, match="a unit of record, got party"):
+        audited(load_job(None, overrides=LINEAR), Unit.PARTY)
