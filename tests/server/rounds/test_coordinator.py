@@ -15,6 +15,7 @@ from parley.client.party.consent import load_consent, render_consent
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.sampling.randomness import Randomness
+from parley.secure_agg.outcome import SECRET_BYTES
 from parley.server.jobs.file import load_job
 from parley.server.jobs.job import JobError
 from parley.server.planning.release import algorithm_for, plan_release
@@ -618,16 +619,28 @@ def test_a_party_answers_no_sum_of_a_block_again_nor_more_than_it_paid_for(tmp_p
     assert [e.entry.index for e in scene.party_entries(0)] == [1, 2]
 
 
+class Measured(KilledServer):
+    """Notes how long the answers to each plan are: by (round, step), one length a party."""
+
+    def __init__(self, folders):
+        super().__init__(folders, "never", 1)
+        self.lengths: dict[tuple[int, int], list[int]] = {}
+
+    def exchange(self, requests, *, timeout_s, **more):
+        asked = {party: decode_frame(request) for party, request in requests.items()}
+        for party, reply in super().exchange(requests, timeout_s=timeout_s, **more):
+            if asked[party].kind == "round":
+                plan = asked[party].head["plan"]
+                self.lengths.setdefault((plan["round_number"], plan["step"]), []).append(len(reply))
+            yield party, reply
+
+
 def test_messages_are_as_long_whatever_a_party_drew(tmp_path):
-    scene, sizes = Scene(tmp_path, DISTRIBUTED), set()
-
-    class Measured(KilledServer):
-        def exchange(self, requests, *, timeout_s, **more):
-            kinds = {party: decode_frame(request).kind for party, request in requests.items()}
-            for party, reply in super().exchange(requests, timeout_s=timeout_s, **more):
-                if kinds[party] == "round":
-                    sizes.add(len(reply))
-                yield party, reply
-
-    scene.run(transport=Measured(scene.homes, "never", 1))
-    assert len(sizes) == 1
+    scene = Scene(tmp_path, DISTRIBUTED)
+    measured = Measured(scene.homes)
+    scene.run(transport=measured)
+    first, *later = (measured.lengths[step] for step in sorted(measured.lengths))
+    assert [len(first), *map(len, later)] == [3] * 6  # two rounds of three steps, three parties
+    # Behind the first vector of a hybrid run come a party's halves, one for each neighbour.
+    assert len(set(first)) == 1
+    assert {size for sizes in later for size in sizes} == {first[0] - 2 * SECRET_BYTES}
