@@ -2,84 +2,34 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
 import signal
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-
-from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.events import Pure
-from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.ledger.ledger import (
-    BudgetExceeded,
-    DatasetBudget,
-    Entry,
-    EntryState,
-    Ledger,
-    NotALedger,
+from ledger_children import (
+    CHILDREN,
+    TENTH,
+    a_budget,
+    an_entry,
+    in_child,
+    model,
+    open_and_register,
+    race_for_the_last,
+    reserve_the_same,
+    resume_and_run,
+    spend_all,
 )
 
-# Forked, so that a child starts in milliseconds; each opens the ledger itself.
-PROCESSES = multiprocessing.get_context("fork")
-TENTH = Pure(epsilon=0.1)
-
-
-def a_budget(epsilon: float) -> DatasetBudget:
-    return DatasetBudget(
-        name="adult",
-        fingerprint="sha256:0c4a",
-        unit=Unit.RECORD,
-        neighbouring=Neighbouring.REPLACE_ONE,
-        epsilon=epsilon,
-        delta=0.0,
-    )
-
-
-def an_entry(index: int, run_id: str = "run-1") -> Entry:
-    facts: dict[str, Any] = {
-        "mechanism": "output-perturbation",
-        "unit": "record",
-        "neighbouring": "replace-one",
-        "norm": "l1",
-        "sensitivity": 0.1,
-        "noise_law": "laplace-l1",
-        "noise_parameter": 1.0,
-        "accountant": "parley",
-        "accountant_version": "0.1.0",
-    }
-    return Entry(
-        run_id=run_id, dataset="adult", party="server", index=index, event=TENTH, facts=facts
-    )
-
-
-def in_child(work: Callable[..., None], *arguments: Any) -> Any:
-    child = PROCESSES.Process(target=work, args=arguments, daemon=True)
-    child.start()
-    return child
-
-
-def spend_all(url: str, run_id: str, gate: Any, answers: Any) -> None:
-    """Reserves until refused; says how many reservations it got."""
-    with Ledger.open(url) as ledger:
-        ledger.register(a_budget(4.0))
-        gate.wait(timeout=60)
-        got = 0
-        try:
-            while True:
-                reservation = ledger.reserve(an_entry(got + 1, run_id))
-                ledger.commit(reservation.id, outcome={})
-                got += 1
-        except BudgetExceeded:
-            answers.put(got)
+from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.guarantee import Unit
+from parley.privacy.ledger.ledger import EntryState, Ledger, NotALedger
 
 
 def test_processes_that_race_spend_exactly_the_budget(ledger_url: str) -> None:
-    gate, answers = PROCESSES.Barrier(3), PROCESSES.Queue()
+    gate, answers = CHILDREN.Barrier(3), CHILDREN.Queue()
     children = [
         in_child(spend_all, ledger_url, f"run-{name}", gate, answers) for name in ("a", "b", "c")
     ]
@@ -94,23 +44,12 @@ def test_processes_that_race_spend_exactly_the_budget(ledger_url: str) -> None:
         assert {entry.state for entry in ledger.entries()} == {EntryState.COMMITTED}
 
 
-def race_for_the_last(url: str, run_id: str, gate: Any, answers: Any) -> None:
-    with Ledger.open(url) as ledger:
-        gate.wait(timeout=60)
-        try:
-            ledger.reserve(an_entry(1, run_id))
-        except BudgetExceeded:
-            answers.put(False)
-        else:
-            answers.put(True)
-
-
 def test_of_two_processes_one_gets_the_last_release(ledger_url: str) -> None:
     with Ledger.open(ledger_url) as ledger:
         ledger.register(a_budget(0.5))
         for index in range(1, 5):
             ledger.reserve(an_entry(index))
-    gate, answers = PROCESSES.Barrier(2), PROCESSES.Queue()
+    gate, answers = CHILDREN.Barrier(2), CHILDREN.Queue()
     children = [
         in_child(race_for_the_last, ledger_url, run, gate, answers) for run in ("run-a", "run-b")
     ]
@@ -119,15 +58,8 @@ def test_of_two_processes_one_gets_the_last_release(ledger_url: str) -> None:
         child.join(timeout=60)
 
 
-def reserve_the_same(url: str, gate: Any, answers: Any) -> None:
-    with Ledger.open(url) as ledger:
-        ledger.register(a_budget(1.0))
-        gate.wait(timeout=60)
-        answers.put(ledger.reserve(an_entry(1)).id)
-
-
 def test_two_processes_that_resume_the_same_run_share_one_reservation(ledger_url: str) -> None:
-    gate, answers = PROCESSES.Barrier(2), PROCESSES.Queue()
+    gate, answers = CHILDREN.Barrier(2), CHILDREN.Queue()
     children = [in_child(reserve_the_same, ledger_url, gate, answers) for _ in range(2)]
     assert len({answers.get(timeout=60) for _ in children}) == 1
     for child in children:
@@ -136,15 +68,9 @@ def test_two_processes_that_resume_the_same_run_share_one_reservation(ledger_url
         assert ledger.spent("adult", Unit.RECORD).releases == 1
 
 
-def open_and_register(url: str, gate: Any) -> None:
-    gate.wait(timeout=60)
-    with Ledger.open(url) as ledger:
-        ledger.register(a_budget(1.0))
-
-
 @pytest.mark.parametrize("attempt", range(5))
 def test_processes_that_open_a_new_ledger_at_once_make_one(ledger_url: str, attempt: int) -> None:
-    gate = PROCESSES.Barrier(4)
+    gate = CHILDREN.Barrier(4)
     children = [in_child(open_and_register, ledger_url, gate) for _ in range(4)]
     for child in children:
         child.join(timeout=60)
@@ -156,57 +82,29 @@ def test_processes_that_open_a_new_ledger_at_once_make_one(ledger_url: str, atte
 
 # --- kill -9 ----------------------------------------------------------------------------------
 
-ENDLESS = 10_000.0
 
-
-def model(index: int) -> bytes:
-    return index.to_bytes(8, "big") * 200
-
-
-def resume_and_run(url: str, report: int, rounds: int | None) -> None:
-    """A run as the server does it: resume, then commit a round and reserve the next, for ever.
-
-    Writes the number of each round to `report` once its commit was acknowledged.
-    """
-    with Ledger.open(url) as ledger:
-        ledger.register(a_budget(ENDLESS))
-        checkpoint = ledger.checkpoint("run-1")
-        index = 1 if checkpoint is None else checkpoint.release + 1
-        reservation = ledger.reserve(an_entry(index))
-        while rounds is None or index < rounds:
-            reservation = ledger.commit_and_reserve(
-                reservation.id,
-                outcome={"survivors": index},
-                checkpoint=model(index),
-                entry=an_entry(index + 1),
-            )
-            os.write(report, index.to_bytes(8, "big"))
-            index += 1
-        ledger.commit(reservation.id, outcome={"survivors": index}, checkpoint=model(index))
-        os.write(report, index.to_bytes(8, "big"))
-
-
-def acknowledged(report: int) -> int:
+def acknowledged(report: Any) -> int:
     """The last round in the pipe, 0 if none."""
-    words = b""
-    while chunk := os.read(report, 1 << 16):
-        words += chunk
-    return int.from_bytes(words[-8:], "big")
+    last = 0
+    try:
+        while True:
+            last = int.from_bytes(report.recv_bytes(), "big")
+    except EOFError:
+        return last
 
 
 def run_once(url: str, *, kill_after_s: float | None, rounds: int | None = None) -> int:
     """Runs a writer, kills it after some time, and gives the last round it acknowledged."""
-    out, into = os.pipe()
-    child = in_child(resume_and_run, url, into, rounds)
-    os.close(into)
-    try:
+    out, into = CHILDREN.Pipe(duplex=False)
+    with out:
+        with into:
+            child = in_child(resume_and_run, url, into, rounds)
+        out.recv_bytes()  # it begins
         if kill_after_s is not None:
             time.sleep(kill_after_s)
             os.kill(child.pid, signal.SIGKILL)
         last = acknowledged(out)
-    finally:
-        os.close(out)
-        child.join(timeout=60)
+    child.join(timeout=60)
     assert child.exitcode == (0 if kill_after_s is None else -signal.SIGKILL)
     return last
 

@@ -1,14 +1,14 @@
 """A party's ledger is opened once, and again where it is another file or another process."""
 
-import multiprocessing
 import shutil
 import stat
+
+from ledger_children import fork_while_it_is_open, in_child
 
 from parley.client.party.kept_ledger import KeptLedger
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.ledger.ledger import DatasetBudget, Ledger
 
-PROCESSES = multiprocessing.get_context("fork")
 WARD = DatasetBudget(
     name="ward",
     fingerprint="sha256:0c4a",
@@ -66,25 +66,10 @@ def test_a_ledger_that_was_removed_is_begun_anew_and_never_written_unseen(tmp_pa
     kept.close()
 
 
-def _registers(kept, answers):
-    answers.put(kept.opened() is not answers.parent)
-    kept.opened().register(WARD)
-    kept.close()
-
-
 def test_a_forked_process_opens_it_for_itself(tmp_path):
-    kept = KeptLedger(tmp_path / "ledger.sqlite")
-    kept.opened()
-    answers = PROCESSES.Queue()
-    answers.parent = kept.opened()
-    child = PROCESSES.Process(target=_registers, args=(kept, answers), daemon=True)
-    child.start()
-    assert answers.get(timeout=60) is True
+    child = in_child(fork_while_it_is_open, tmp_path / "ledger.sqlite")
     child.join(timeout=60)
     assert child.exitcode == 0
-    assert len(kept.opened().totals()) == 1
-    assert kept.opened().verify() == []
-    kept.close()
 
 
 def test_only_its_owner_reads_the_ledger_and_the_files_beside_it(tmp_path):

@@ -9,7 +9,6 @@ way, a release given back, and data with a budget of unit party alone.
 
 from __future__ import annotations
 
-import multiprocessing
 import re
 import shutil
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from ledger_children import CHILDREN, in_child, open_and_verify
 
 from parley.privacy.accounting.events import Pure
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
@@ -35,7 +35,6 @@ from parley.privacy.ledger.ledger import (
 from parley.privacy.ledger.version_2 import renamed
 
 LEDGERS = Path(__file__).parents[2] / "vectors" / "ledgers"
-PROCESSES = multiprocessing.get_context("fork")
 RECORDS = BudgetKey("breast-cancer", Unit.RECORD)
 PARTIES = BudgetKey("breast-cancer", Unit.PARTY)
 OPENED = Callable[[str], str]
@@ -272,12 +271,6 @@ def test_a_version_that_nobody_knows_is_refused_by_its_number(tmp_path: Path, ve
         Ledger.open(path)
 
 
-def _opened(url: str, gate: Any) -> None:
-    gate.wait(timeout=60)
-    with Ledger.open(url) as ledger:
-        assert ledger.verify() == []
-
-
 @pytest.mark.parametrize("name", ["two-units-0.1.0", "units-schema-2"])
 def test_processes_that_open_an_older_ledger_at_once_bring_it_up_to_date_once(
     placed: OPENED, name: str
@@ -285,10 +278,8 @@ def test_processes_that_open_an_older_ledger_at_once_bring_it_up_to_date_once(
     url = placed(name)
     with Ledger.open(url, read_only=True) as old:
         head = old.head()
-    gate = PROCESSES.Barrier(4)
-    children = [PROCESSES.Process(target=_opened, args=(url, gate), daemon=True) for _ in range(4)]
-    for child in children:
-        child.start()
+    gate = CHILDREN.Barrier(4)
+    children = [in_child(open_and_verify, url, gate) for _ in range(4)]
     for child in children:
         child.join(timeout=60)
         assert child.exitcode == 0
