@@ -7,26 +7,18 @@ not, and that says which one of its two secrets may be spoken about.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from parley.secure_agg.edges import EdgeWork
 from parley.secure_agg.interface import RemoteProtocolError, TooFewSurvivors
-from parley.secure_agg.messages import (
-    Bytes,
-    Confirmations,
-    Reveal,
-    RoundStart,
-    Survivors,
-    decode,
-    pack_mask,
-    unpack_mask,
-)
+from parley.secure_agg.messages import Confirmations, Reveal, pack_mask, unpack_mask
 from parley.secure_agg.outcome import ENVELOPE_BYTES, SECRET_BYTES, SIGNATURE_BYTES
 from parley.secure_agg.parameters import Policy, RunParameters
 from parley.secure_agg.primitives import unseal
 from parley.secure_agg.state import MaskingState, OpenRound
-from parley.secure_agg.statements import bound, confirmed, plan_digest
+from parley.secure_agg.statements import bound, confirmed
 
-__all__ = ["accept_survivors", "check_certificate", "check_confirmations", "make_reveal"]
+__all__ = ["accept_survivors", "check_confirmations", "make_reveal", "true_signers"]
 
 _NO_SHARE = bytes(SECRET_BYTES)
 
@@ -79,54 +71,42 @@ def check_confirmations(
     """Whether each party survived, once enough survivors are known to have signed that same list.
 
     More than (m + c)/2 of them: no other list of this round can be signed by as many, since an
-    honest party signs one. What doesn't hold is not counted and does no harm.
+    honest party signs one.
 
     Raises:
         RemoteProtocolError: claimed of a party that is not on the list, or not one signature each.
         TooFewSurvivors: fewer true signatures than the run asks for.
     """
     run = state.run
-    _check_signers(run, current.plan_digest, current.survivors, message, identities, work)
+    true_signers(run, current.plan_digest, current.survivors, message, identities, work)
     flags: list[bool] = unpack_mask(current.survivors, run.parties).tolist()
     return flags
 
 
-def check_certificate(
-    run: RunParameters,
-    plan: Bytes,
-    survivors: Bytes,
-    confirmations: Bytes,
-    identities: tuple[bytes, ...],
-    work: EdgeWork,
-) -> None:
-    """Whether enough parties confirmed some list of this run for a party to prove a dispute.
-
-    Who confirmed sent a vector, and has no ML-KEM key left to give away: so few others remain that
-    their keys and the colluders open no secret, on a complete graph.
-
-    Raises:
-        RemoteProtocolError: a graph that is not complete, a run that confirms nothing, or messages
-            that are malformed.
-        TooFewSurvivors: fewer true signatures than the run asks for.
-    """
-    if run.sparse or not run.confirm_survivors:
-        raise RemoteProtocolError(
-            "Expected a complete graph and confirmed lists to prove a dispute in, got "
-            f"{'another graph' if run.sparse else 'a run without confirmations'}."
-        )
-    start, listed = decode(run, plan, RoundStart), decode(run, survivors, Survivors)
-    message = decode(run, confirmations, Confirmations)
-    _check_signers(run, plan_digest(run, start), listed.survivors, message, identities, work)
-
-
-def _check_signers(
+def true_signers(
     run: RunParameters,
     plan: bytes,
     survivors: bytes,
     message: Confirmations,
     identities: tuple[bytes, ...],
     work: EdgeWork,
-) -> None:
+) -> NDArray[np.bool_]:
+    """`[m]` who signed that list of that plan, once they are as many as the run asks for.
+
+    What doesn't hold is not counted and does no harm.
+
+    Args:
+        run: parameters.
+        plan: digest of the plan.
+        survivors: bit mask over the parties: the list.
+        message: the claimed signatures.
+        identities: of all parties, pinned.
+        work: shared between parties of one process.
+
+    Raises:
+        RemoteProtocolError: claimed of a party that is not on the list, or not one signature each.
+        TooFewSurvivors: fewer true signatures than the run asks for.
+    """
     survived = unpack_mask(survivors, run.parties)
     claimed = unpack_mask(message.signers, run.parties)
     if (claimed & ~survived).any():
@@ -136,11 +116,13 @@ def _check_signers(
             f"Expected {int(claimed.sum())} signatures, got {len(message.signatures)} bytes."
         )
     statement = confirmed(plan, survivors)
-    count = work.signers(statement, identities, message.signers, message.signatures)
+    signers = work.signers(statement, identities, message.signers, message.signatures)
+    count = int(signers.sum())
     if count < run.confirmations:
         raise TooFewSurvivors(
             f"Expected >= {run.confirmations} parties to confirm this survivors' list, got {count}."
         )
+    return signers
 
 
 def make_reveal(state: MaskingState, current: OpenRound, survived: list[bool]) -> Reveal:

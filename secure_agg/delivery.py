@@ -6,10 +6,11 @@ neighbour's ciphertext does not give its tag accuses that neighbour, and one of 
 * more than c parties accuse the same one: it lies, for they cannot all;
 * one accuses more than c others: it lies itself, for they cannot all;
 * else accuser and accused are in no round together, and for each accuser that is left out one of
-  the accused is, too: nobody can shut out more than it costs. On a complete graph, once a list was
-  confirmed, the accuser is asked for the seed of its ML-KEM key, which must give the key that it
-  signed. Anyone can then decapsulate the ciphertext and hold the tag against it: a false tag
-  convicts the sender, a true one the accuser. Who will not prove takes no further part.
+  the accused is, too: nobody can shut out more than it costs. Once a list was confirmed, the
+  accuser is asked for the seed of its ML-KEM key (`disputes` says when it may give it), which must
+  give the key that it signed. Anyone can then decapsulate the ciphertext and hold the tag against
+  it: a false tag convicts the sender, a true one the accuser. Who will not prove takes no further
+  part.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
-from parley.secure_agg.hybrid import confirmation, place, transcript
+from parley.secure_agg.disputes import signers_near, signers_needed
+from parley.secure_agg.hybrid import confirms, place, transcript
 from parley.secure_agg.interface import LocalProtocolError, RemoteProtocolError
 from parley.secure_agg.messages import (
     SERVER,
@@ -87,7 +90,7 @@ class Delivery:
     def of(self, receiver: int) -> bytes:
         """The Ciphertexts for a party; empty once it has them. No party's come after this."""
         self._closed = True
-        if receiver not in self.sent or receiver not in self._waiting:
+        if receiver not in self.sent & self._waiting.keys() or receiver in self._accusing:
             return b""
         items, near = self._waiting[receiver], self.near[receiver]
         flags = np.zeros(self.run.degree, dtype=bool)
@@ -156,12 +159,17 @@ class Delivery:
                 out |= {accuser, min(here)}
         return out | self.left
 
-    @property
-    def to_prove(self) -> tuple[int, ...]:
-        """Whom to ask for evidence: the fewest accusers in order who speak of all accused."""
-        asked, heard = [], set[int]()
+    def to_prove(self, signers: NDArray[np.bool_]) -> tuple[int, ...]:
+        """Whom to ask for evidence: the fewest accusers in order who speak of all accused.
+
+        Args:
+            signers: `[m]` who signed the list that they are shown; who may not prove by it is not
+                asked, and stays apart from whom it accuses.
+        """
+        asked, heard, least = [], set[int](), signers_needed(self.run)
         for accuser, accused in self.undecided.items():
-            if not accused <= heard:
+            may = signers_near(self.run, self.near[accuser], signers) >= least
+            if may and not accused <= heard:
                 asked.append(accuser)
                 heard |= accused
         return tuple(asked)
@@ -194,7 +202,7 @@ class Delivery:
             (secret,) = decapsulate(message.seed, [ciphertext])
             ends = (sender, self.adverts[sender].key), (j, self.adverts[j].key)
             pair = transcript(self.run.fingerprint, self.roster, *ends)
-            matches = confirmation(secret, place(pair, j, sender, ciphertext)) == tag
+            matches = confirms(secret, place(pair, j, sender, ciphertext), tag)
             self.blamed.add(sender if matches else j)
         self.left.add(sender)
         self._waiting.pop(sender)

@@ -17,6 +17,7 @@ half the work.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from parley.secure_agg.beacon import commitment, commitments_digest
 from parley.secure_agg.hybrid import Direction, direction
@@ -58,14 +59,13 @@ class EdgeWork:
 
     def signers(
         self, statement: bytes, identities: tuple[bytes, ...], claimed: bytes, signatures: bytes
-    ) -> int:
-        """How many of the parties in the mask `claimed` signed `statement`, by `signatures`."""
-        places = np.flatnonzero(unpack_mask(claimed, len(identities))).tolist()
+    ) -> NDArray[np.bool_]:
+        """`[m]` who of the parties in the mask `claimed` signed `statement`, by `signatures`."""
+        signed = unpack_mask(claimed, len(identities)).copy()
         pieces = [signatures[at : at + 64] for at in range(0, len(signatures), 64)]
-        return sum(
-            verifies(identities[i], piece, statement)
-            for i, piece in zip(places, pieces, strict=True)
-        )
+        for i, piece in zip(np.flatnonzero(signed).tolist(), pieces, strict=True):
+            signed[i] = verifies(identities[i], piece, statement)
+        return signed
 
     def with_beacon(self, run: RunParameters, committed: bytes, nonces: bytes) -> RunParameters:
         """The parameters with the beacon of the nonces of the parties in a mask.
@@ -125,7 +125,7 @@ class SharedEdgeWork(EdgeWork):
 
     def __init__(self) -> None:
         self._verified: set[tuple[bytes, bytes, bytes]] = set()
-        self._signers: tuple[object, int] = (None, 0)
+        self._signers: tuple[object, NDArray[np.bool_]] = (None, np.empty(0, dtype=bool))
         self._beacon: tuple[object, RunParameters] | None = None
         self._pairs: dict[bytes, bytes] = {}
         self._edges: dict[bytes, EdgeKeys] = {}
@@ -144,7 +144,7 @@ class SharedEdgeWork(EdgeWork):
 
     def signers(
         self, statement: bytes, identities: tuple[bytes, ...], claimed: bytes, signatures: bytes
-    ) -> int:
+    ) -> NDArray[np.bool_]:
         """As in `EdgeWork`, once for parties that were sent the same."""
         asked = (statement, identities, claimed, signatures)
         if self._signers[0] != asked:

@@ -22,10 +22,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from parley.secure_agg.outcome import TAG_BYTES
-from parley.secure_agg.primitives import derive, digest, extract
+from parley.secure_agg.primitives import derive, digest, extract, same
 
-__all__ = ["Direction", "confirmation", "direction", "pair_base", "pair_chain", "place"]
-__all__ += ["transcript", "under_pad"]
+__all__ = ["Direction", "confirmation", "confirms", "direction", "pair_base", "pair_chain"]
+__all__ += ["place", "transcript", "under_pad"]
 
 
 class Direction(NamedTuple):
@@ -42,6 +42,9 @@ class Direction(NamedTuple):
     half: bytes
     pad: bytes
     root: bytes
+
+    def __repr__(self) -> str:
+        return "<Direction: four keys>"
 
 
 def transcript(
@@ -71,6 +74,11 @@ def confirmation(secret: bytes, where: bytes) -> bytes:
     Of the ML-KEM secret alone, so that its key can prove it false without any other secret.
     """
     return derive(secret, b"parley/kem confirm" + where)[:TAG_BYTES]
+
+
+def confirms(secret: bytes, where: bytes, tag: bytes) -> bool:
+    """Whether a tag is the one of that secret and place."""
+    return same(confirmation(secret, where), tag)
 
 
 def direction(exchanged: bytes, secret: bytes, where: bytes) -> Direction:

@@ -14,6 +14,7 @@ from parley.secure_agg.edges import EdgeWork
 from parley.secure_agg.hybrid import (
     Direction,
     confirmation,
+    confirms,
     pair_base,
     pair_chain,
     place,
@@ -98,7 +99,7 @@ def complete_pairs(
     own, matched = outgoing(pairing), dict[int, Direction]()
     for n, (ciphertext, tag), secret in zip(places, items, secrets, strict=True):
         where = place(pairing.transcripts[n], state.near[n], me, ciphertext)
-        if confirmation(secret, where) == tag:
+        if confirms(secret, where, tag):
             matched[n] = work.direction(pairing.exchanged[n], secret, where)
     chains, keys = [], _RoundOne()
     for n, j in enumerate(state.near):

@@ -14,11 +14,11 @@ import numpy as np
 
 from parley.secure_agg.answers import (
     accept_survivors,
-    check_certificate,
     check_confirmations,
     make_reveal,
 )
 from parley.secure_agg.beacon import NONCE_BYTES
+from parley.secure_agg.disputes import check_certificate
 from parley.secure_agg.edges import EdgeWork, next_chain
 from parley.secure_agg.encoding import Ring, ring_dtype
 from parley.secure_agg.interface import (
@@ -200,35 +200,35 @@ class Party:
     def on_ciphertexts(self, data: Bytes) -> bytes:
         """PAIRING → IDLE: the neighbours' ciphertexts; the pair secrets are whole from here.
 
-        In any later state nothing: a server that does not know whether they came sends them again.
+        In any later state they are not looked at: a server that does not know whether they came
+        sends them again, and is told the same.
 
         Returns:
             Empty; or a Complaint about neighbours whose ciphertext does not match, with whom this
-            party is in no round. It may be asked to prove it (`prove`).
+            party is in no round. It may be asked to prove it (`prove`) until it sends a vector.
 
         Raises:
             RemoteProtocolError: no roster yet, malformed, or too few.
         """
         state = self.state
-        if state.phase > Phase.PAIRING:
-            return b""
-        self._expect("ciphertexts", Phase.PAIRING)
-        disputed = complete_pairs(state, data, self._policy, self._work, self._entropy)
-        state.phase = Phase.IDLE
-        if not disputed:
-            state.kem_seed = b""
+        if state.phase <= Phase.PAIRING:
+            self._expect("ciphertexts", Phase.PAIRING)
+            if not complete_pairs(state, data, self._policy, self._work, self._entropy):
+                state.kem_seed = b""
+            state.phase = Phase.IDLE
+        if not state.kem_seed:  # nothing is disputed, or nothing can be proved any more
             return b""
         accused = np.zeros(state.run.degree, dtype=bool)
-        accused[[n for n, j in enumerate(state.near) if j in disputed]] = True
+        accused[[n for n, j in enumerate(state.near) if j in state.disputed]] = True
         complaint = Complaint(sender=state.index, round_number=0, accused=pack_mask(accused))
         return encode(state.run, complaint)
 
     def prove(self, plan: Bytes, survivors: Bytes, confirmations: Bytes) -> bytes:
         """IDLE → LEFT: Evidence of what the ciphertexts decapsulate to, the key itself.
 
-        Only before this party sent any vector, and once so many parties confirmed a list of this
-        run, that is sent vectors, that those who can prove anything are fewer than t with the
-        colluders: docs/protocol.md, "Ciphertexts that do not match".
+        Only before this party sent any vector, and once so many of its neighbours' neighbours
+        signed a list of this run, that is sent vectors, that those who can prove anything are
+        fewer than t with the colluders: `disputes`.
 
         Args:
             plan: the RoundStart of a round, without envelopes.
@@ -238,7 +238,7 @@ class Party:
         Raises:
             RemoteProtocolError: nothing is disputed, a vector was sent since, a run in which
                 nothing can be proved, or malformed messages.
-            TooFewSurvivors: fewer parties confirmed than the run asks for.
+            TooFewSurvivors: fewer parties signed than that takes.
         """
         state = self.state
         if state.phase is not Phase.IDLE or not state.disputed or not state.kem_seed:
@@ -247,7 +247,13 @@ class Party:
                 f"with {len(state.disputed)} disputed ciphertexts."
             )
         check_certificate(
-            state.run, plan, survivors, confirmations, self._policy.identities, self._work
+            state.run,
+            state.near,
+            plan,
+            survivors,
+            confirmations,
+            self._policy.identities,
+            self._work,
         )
         evidence = Evidence(sender=state.index, round_number=0, seed=state.kem_seed)
         state.phase, state.kem_seed, state.chains = Phase.LEFT, b"", []

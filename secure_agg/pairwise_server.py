@@ -44,6 +44,7 @@ from parley.secure_agg.messages import (
     decode,
     encode,
     pack_mask,
+    unpack_mask,
 )
 from parley.secure_agg.outcome import ENVELOPE_BYTES, SECRET_BYTES, eligible
 from parley.secure_agg.parameters import RunParameters
@@ -105,6 +106,7 @@ class Server:
         self._recovery: Recovery | None = None
         self._delivery: Delivery | None = None
         self._certificate: tuple[bytes, ...] = ()
+        self._signers = np.zeros(run.parties, dtype=bool)
         self._head = b""
         self._end_round()
 
@@ -254,15 +256,16 @@ class Server:
     def to_prove(self) -> tuple[int, ...]:
         """Whom to ask, with `certificate`, for Evidence of what counting does not decide.
 
-        Nobody before a list was confirmed, or on a sparse graph: nobody would answer.
+        Nobody before a list was confirmed, and nobody who could not answer by it.
         """
-        able = self._delivery is not None and self._certificate and not self.run.sparse
-        return self.delivery.to_prove if able else ()
+        if self._delivery is None or not self._certificate:
+            return ()
+        return self._delivery.to_prove(self._signers)
 
     @property
     def certificate(self) -> tuple[bytes, bytes, bytes]:
-        """Plan without envelopes, Survivors and Confirmations of the last round that had any: what
-        shows an accuser how many parties have no key to prove with any more.
+        """Plan without envelopes, Survivors and Confirmations, with all signatures, of the last
+        round that had any: what shows an accuser who has no key to prove with any more.
 
         Raises:
             LocalProtocolError: no list was confirmed yet.
@@ -478,20 +481,21 @@ class Server:
                 f"{got}."
             )
         self._open()
-        signers = sorted(self._confirmed)[: run.confirmations]
-        message = encode(
-            run,
-            Confirmations(
-                sender=SERVER,
-                round_number=self.round_number,
-                signers=self._mask(signers),
-                signatures=b"".join(self._confirmed[i] for i in signers),
-            ),
-        )
+        signers = sorted(self._confirmed)
         survivors = self._mask(self._arrived)
         listed = Survivors(sender=SERVER, round_number=self.round_number, survivors=survivors)
-        self._certificate = (self._head, encode(run, listed), message)
-        return dict.fromkeys(self._confirmed, message)
+        self._certificate = (self._head, encode(run, listed), self._signed(signers))
+        self._signers = unpack_mask(self._mask(signers), run.parties)
+        return dict.fromkeys(self._confirmed, self._signed(signers[: run.confirmations]))
+
+    def _signed(self, signers: list[int]) -> bytes:
+        message = Confirmations(
+            sender=SERVER,
+            round_number=self.round_number,
+            signers=self._mask(signers),
+            signatures=b"".join(self._confirmed[i] for i in signers),
+        )
+        return encode(self.run, message)
 
     def _open(self) -> None:
         self.phase = ServerPhase.UNMASKING

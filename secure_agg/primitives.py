@@ -24,7 +24,7 @@ except ImportError:  # older than the version that pyproject.toml asks for
 
 __all__ = ["KEY_BYTES", "Entropy", "agree", "derive", "digest", "expand_seed", "keystream_cipher"]
 __all__ += ["is_weak", "public_key", "seal", "share_digest", "sign", "signing_public"]
-__all__ += ["unseal", "verifies"]
+__all__ += ["same", "unseal", "verifies"]
 __all__ += ["KEM_CIPHERTEXT_BYTES", "KEM_PUBLIC_BYTES", "KEM_SEED_BYTES", "AlgorithmMissing"]
 __all__ += ["decapsulate", "encapsulate", "extract", "is_kem_public", "kem_public"]
 
@@ -56,6 +56,11 @@ def derive(key: bytes, info: bytes) -> bytes:
 def extract(salt: bytes, secret: bytes) -> bytes:
     """HKDF-Extract: HMAC(salt, secret). Uniform where either is secret and uniform (a dual PRF)."""
     return hmac.digest(salt, secret, "sha256")
+
+
+def same(one: bytes, other: bytes) -> bool:
+    """Whether two tags are equal, in a time that does not say where they differ."""
+    return hmac.compare_digest(one, other)
 
 
 def agree(private: bytes, exchanges: Iterable[tuple[bytes, bytes]]) -> list[bytes]:

@@ -28,7 +28,9 @@ from parley.secure_agg.messages import (
     decode,
     encode,
     pack_mask,
+    unpack_mask,
 )
+from parley.secure_agg.pairing import outgoing
 from parley.secure_agg.pairwise_party import Party
 from parley.secure_agg.parameters import Policy, RunParameters
 from parley.secure_agg.primitives import AlgorithmMissing, encapsulate, kem_public
@@ -479,12 +481,8 @@ def test_nothing_is_proved_before_most_parties_have_no_key_left_to_give_away(dri
         d.server.on_confirm(d.parties[i].on_survivors(listed))
     d.server.confirmations()
     start, survivors, confirmed = d.server.certificate
-    few = decode(d.run, confirmed, Confirmations)
-    flags = np.unpackbits(np.frombuffer(few.signers, dtype=np.uint8))
-    flags[np.flatnonzero(flags)[-1]] = 0
-    one_less = dataclasses.replace(
-        few, signers=np.packbits(flags).tobytes(), signatures=few.signatures[:-64]
-    )
+    few = _signed_by(d.run, confirmed, range(1, 8))
+    one_less = _signed_by(d.run, confirmed, range(1, 7))
     forged = dataclasses.replace(few, signatures=bytes(64) + few.signatures[64:])
     again = dataclasses.replace(few, signatures=few.signatures[64:128] + few.signatures[64:])
     for bad in (one_less, forged, again):
@@ -494,21 +492,28 @@ def test_nothing_is_proved_before_most_parties_have_no_key_left_to_give_away(dri
     with pytest.raises(TooFewSurvivors, match="got 0"):
         party.prove(encode(d.run, elsewhere), survivors, confirmed)
     assert len(party.state.kem_seed) == 64
-    assert party.prove(start, survivors, confirmed)[18:] != b""
+    assert party.prove(start, survivors, encode(d.run, few))[18:] != b""
 
 
-@pytest.mark.parametrize(
-    ("options", "match"),
-    [({"confirm_survivors": False}, "a run without confirmations"), ({}, "another graph")],
-)
-def test_where_no_list_bounds_who_can_prove_nobody_does(drill, monkeypatch, options, match):
-    d = drill.joined(drill.build(M, corrupt=2, **options))
+def _signed_by(run, confirmations, signers):
+    """The Confirmations of some of those who signed."""
+    given = decode(run, confirmations, Confirmations)
+    whole = np.flatnonzero(unpack_mask(given.signers, run.parties)).tolist()
+    pieces = {i: given.signatures[64 * n : 64 * n + 64] for n, i in enumerate(whole)}
+    return dataclasses.replace(
+        given,
+        signers=pack_mask(np.isin(np.arange(run.parties), signers)),
+        signatures=b"".join(pieces[i] for i in signers),
+    )
+
+
+def test_where_no_list_bounds_who_can_prove_nobody_does(drill):
+    d = drill.joined(drill.build(M, corrupt=2, confirm_survivors=False))
     party = d.parties[0]
     message = bytearray(d.server.ciphertexts(0))
     message[18 + 2] ^= 1
     assert party.on_ciphertexts(bytes(message)) != b""
-    monkeypatch.setattr(RunParameters, "sparse", not options)
-    with pytest.raises(RemoteProtocolError, match=match):
+    with pytest.raises(RemoteProtocolError, match="one without confirmations"):
         party.prove(b"", b"", b"")
     assert len(party.state.kem_seed) == 64
 
@@ -569,15 +574,27 @@ def test_ciphertexts_in_another_s_place_make_no_sum_with_a_server_that_lies(dril
     complaint = decode(d.run, d.parties[0].on_ciphertexts(swapped), Complaint)
     assert complaint.accused == b"\xc0"
     again = d.server.ciphertexts(0)
-    assert d.parties[0].on_ciphertexts(again) == b""  # what came first stands
+    repeated = decode(d.run, d.parties[0].on_ciphertexts(again), Complaint)
+    assert repeated == complaint  # what came first stands
     assert d.parties[0].state.disputed == [1, 2]
+
+
+def test_a_complaint_that_was_lost_is_made_again_and_no_ciphertexts_follow_one_that_came(drill):
+    d = _dealt(drill)
+    d.server._delivery._waiting[0][2] = (bytes(1088), bytes(16))
+    lost = d.parties[0].on_ciphertexts(d.server.ciphertexts(0))
+    party = d.parties[0]
+    party.state = MaskingState.from_bytes(party.state.to_bytes())
+    assert party.on_ciphertexts(d.server.ciphertexts(0)) == lost
+    d.server.on_complaint(lost)
+    assert d.server.ciphertexts(0) == b""
 
 
 def test_no_secret_of_a_dispute_is_in_an_error_or_a_repr(drill):
     d = drill.joined(drill.build())
     party = d.parties[0]
     seed = party.state.kem_seed
-    texts = [repr(party), repr(party.state)]
+    texts = [repr(party), repr(party.state), repr(outgoing(party.state.pairing))]
     items = Encapsulated(sender=1, round_number=0, items=bytes(ITEM))
     for call in (
         lambda: party.on_ciphertexts(encode(d.run, items)),
@@ -588,5 +605,5 @@ def test_no_secret_of_a_dispute_is_in_an_error_or_a_repr(drill):
             call()
         texts.append(str(caught.value))
     texts.append(repr(Evidence(sender=0, round_number=0, seed=seed)))
-    secrets = [seed, *party.state.pairing.exchanged, *party.state.pairing.outgoing]
+    secrets = [seed, *party.state.pairing.exchanged, *outgoing(party.state.pairing)[0]]
     assert not any(s.hex() in text or repr(s)[2:-1] in text for s in secrets for text in texts)
