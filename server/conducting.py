@@ -30,13 +30,19 @@ if TYPE_CHECKING:
     from parley.server.jobs.job import Job
     from parley.server.records.round_line import RoundLine
     from parley.server.records.summary import RunSummary
+    from parley.server.rounds.observer import Observer
     from parley.server.rounds.transport import Transport
 
 __all__ = ["conduct", "open_run", "telling"]
 
 
 def conduct(
-    folder: RunFolder, job: Job, *, transport: Transport, deployment: Deployment
+    folder: RunFolder,
+    job: Job,
+    *,
+    transport: Transport,
+    deployment: Deployment,
+    observer: Observer | None = None,
 ) -> RunSummary:
     """Runs the job of a folder, or goes on with it; raises what `coordinate` raises."""
     return coordinate(
@@ -46,7 +52,7 @@ def conduct(
         folder=folder,
         # A folder that was commissioned holds releases: this run was begun before.
         resume=(folder.path / "run-id").exists(),
-        observer=_Started(),
+        observer=_Started(observer),
         version=_version(),
         fingerprint=_fingerprint(folder.path),
         components=_components(folder.path),
@@ -77,14 +83,25 @@ def open_run(path: Path) -> tuple[RunFolder, Job]:
 
 
 class _Started:
-    """Leaves the plan where the launcher's display finds it; rounds are in `rounds.jsonl`."""
+    """Leaves the plan where the launcher's display finds it; rounds are in `rounds.jsonl`.
+
+    Args:
+        observer: is told the same, in this process.
+    """
+
+    def __init__(self, observer: Observer | None) -> None:
+        self._observer = observer
 
     def started(self, job: Job, plan: ReleasePlan, folder: Path, done: int) -> None:
         """Writes `started.json`."""
         _write(folder / "started.json", {"plan": plan.to_json(), "done": done})
+        if self._observer is not None:
+            self._observer.started(job, plan, folder, done)
 
     def round_done(self, line: RoundLine) -> None:
-        """Nothing: the coordinator wrote the line."""
+        """The coordinator wrote the line."""
+        if self._observer is not None:
+            self._observer.round_done(line)
 
 
 def _fingerprint(run: Path) -> str:

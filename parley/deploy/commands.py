@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +21,7 @@ deploy_app = typer.Typer(
     help="Make a deployment's folders and keys, renew and rotate them.",
 )
 
+DeploymentDir = Annotated[Path, typer.Argument(metavar="DIR", help="The deployment's folder.")]
 ServerDir = Annotated[Path, typer.Argument(metavar="DIR", help="The server's folder.")]
 Hosts = Annotated[
     list[str],
@@ -26,6 +29,11 @@ Hosts = Annotated[
 ]
 SetKeys = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a job's key.")
+]
+
+
+LogJson = Annotated[
+    bool, typer.Option("--log-json", help="Say what happens as one JSON object a line, on stderr.")
 ]
 
 
@@ -78,7 +86,7 @@ def deploy_init(
 
 @deploy_app.command("renew")
 def deploy_renew(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The deployment's folder.")],
+    folder: DeploymentDir,
     host: Annotated[
         list[str] | None,
         typer.Option("--host", help="Other names of the server than now. Repeatable."),
@@ -95,7 +103,7 @@ def deploy_renew(
 
 @deploy_app.command("rotate")
 def deploy_rotate(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The deployment's folder.")],
+    folder: DeploymentDir,
     name: Annotated[str, typer.Argument(metavar="PARTY", help="Whose keys are made anew.")],
 ) -> None:
     """Make a party's keys anew, say after one was lost; the old ones are then refused."""
@@ -108,7 +116,7 @@ def deploy_rotate(
 
 @deploy_app.command("add-party")
 def deploy_add_party(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The deployment's folder.")],
+    folder: DeploymentDir,
     name: Annotated[str, typer.Argument(metavar="PARTY", help="Who joins.")],
 ) -> None:
     """Make the folder and keys of one more party; the others keep theirs."""
@@ -121,7 +129,7 @@ def deploy_add_party(
 
 @deploy_app.command("remove-party")
 def deploy_remove_party(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The deployment's folder.")],
+    folder: DeploymentDir,
     name: Annotated[str, typer.Argument(metavar="PARTY", help="Who leaves.")],
 ) -> None:
     """Take a party out of the roster; the server then refuses its certificate."""
@@ -150,7 +158,7 @@ def deploy_own_keys(
 
 @deploy_app.command("accept")
 def deploy_accept(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The deployment's folder.")],
+    folder: DeploymentDir,
     entry: Annotated[Path, typer.Argument(metavar="FILE", help="NAME.public.toml of a party.")],
     yes: Annotated[bool, typer.Option("--yes", help="Accept without asking.")] = False,
 ) -> None:
@@ -178,16 +186,29 @@ def deploy_accept(
         typer.echo(f"Send {proposed.name} its certificate, too (public): {pem}")
 
 
-def server(folder: ServerDir) -> None:
+def server(
+    folder: ServerDir,
+    monitor: Annotated[
+        int | None,
+        typer.Option(
+            metavar="PORT",
+            min=0,
+            max=65535,
+            help="Show /metrics (Prometheus) and /healthz at this port of 127.0.0.1 (0: any).",
+        ),
+    ] = None,
+    log_json: LogJson = False,
+) -> None:
     """Run a deployment's server in the foreground; Ctrl-C (or systemd) stops it.
 
     One port, TLS. Parties connect to it; nothing connects to them. It runs no code but this
     installation's. Runs that were going on when it ended go on when it starts.
     """
-    from parley.deploy.folders import carried_by_flower, check_server  # noqa: PLC0415 - start-up: for this command alone
+    from parley.deploy.events import teller  # noqa: PLC0415 - start-up: for this command alone
+    from parley.deploy.folders import DeployError, carried_by_flower, check_server  # noqa: PLC0415 - start-up: for this command alone
     from parley.deploy.processes import check_port  # noqa: PLC0415 - start-up: for this command alone
 
-    home = check_server(folder)
+    home, tell = check_server(folder), teller(as_json=log_json)
     check_port(
         home.listen,
         home.port,
@@ -195,13 +216,18 @@ def server(folder: ServerDir) -> None:
         "--server HOST:PORT.",
     )
     if carried_by_flower(home.deployment):
+        if monitor is not None:
+            raise DeployError(
+                "Expected no --monitor where Flower carries the messages: its SuperLink has "
+                "metrics of its own."
+            )
         from parley.deploy.flower.serving import serve as serve_flower  # noqa: PLC0415 - start-up: Flower takes seconds
 
-        serve_flower(home, say=_tell)
+        serve_flower(home, say=tell)
     else:
         from parley.deploy.stream.server import serve  # noqa: PLC0415 - start-up: for this command alone
 
-        serve(home, say=_tell)
+        serve(home, say=tell, monitor=monitor)
 
 
 def party(
@@ -213,12 +239,14 @@ def party(
     check: Annotated[
         bool, typer.Option("--check", help="Only check, item by item, and say what is wrong.")
     ] = False,
+    log_json: LogJson = False,
 ) -> None:
     """Take part, in the foreground; Ctrl-C (or systemd) stops it.
 
     Only party.toml in this folder says what this party agrees to, and only its ledger what it has
     spent. Whatever code a server sends is left alone: this installation answers.
     """
+    from parley.deploy.events import Event, teller  # noqa: PLC0415 - start-up: for this command alone
     from parley.deploy.folders import carried_by_flower, check_party  # noqa: PLC0415 - start-up: for this command alone
     from parley.deploy.party_check import check_items  # noqa: PLC0415 - start-up: for this command alone
 
@@ -234,15 +262,23 @@ def party(
         return
     home = check_party(folder)
     address = server_address or home.deployment.server_address
-    _tell(f"{home.name} is ready for {address}. The deployment's id:")
-    _tell(f"  {home.deployment.spoken}")
+    tell = teller(as_json=log_json)
+    tell(
+        Event(
+            "ready",
+            f"{home.name} is ready for {address}. The deployment's id:\n  {home.deployment.spoken}",
+            party=home.name,
+            server=address,
+            deployment=home.deployment.id,
+        )
+    )
     if carried_by_flower(home.deployment):
         from parley.deploy.flower.serving import attend as attend_flower  # noqa: PLC0415 - start-up: Flower takes seconds
 
         attend_flower(
             home,
             address=address,
-            say=_tell,
+            say=tell,
             explain=lambda: " ".join(
                 item.said for item in check_items(folder, server=server_address) if item.status
             ),
@@ -253,18 +289,14 @@ def party(
     # At once: what an answer relies on is on disk before it is returned, and an interrupt that is
     # raised inside a library's callback may never be heard.
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _end)
-    _tell(f"What it answers is in {home.folder / 'party.log'}.")
-    Attending(home.folder, address=address, answers=party_answers(home.folder), say=_tell).forever()
+        signal.signal(number, partial(_end, tell))
+    tell(f"What it answers is in {home.folder / 'party.log'}.")
+    Attending(home.folder, address=address, answers=party_answers(home.folder), say=tell).forever()
 
 
-def _end(_number: int, _frame: object) -> None:
-    _tell("parley: interrupted.")
+def _end(tell: Callable[[str], None], _number: int, _frame: object) -> None:
+    tell("parley: interrupted.")
     os._exit(130)
-
-
-def _tell(line: str) -> None:
-    typer.echo(line, err=True)
 
 
 def _submission(folder: Path) -> Any:
@@ -316,11 +348,21 @@ def submit(
         raise typer.Exit(3 if ended == "budget-exhausted" else 1)
 
 
-def status(folder: ServerDir) -> None:
+def status(
+    folder: ServerDir,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show it as a table, over and over; Ctrl-C ends it.")
+    ] = False,
+) -> None:
     """Show a deployment's parties and its runs, and in a run where every party stands."""
     submission = _submission(folder)
 
-    for line in submission.describe(folder):
+    if watch:
+        from parley.deploy.processes import ProcessError  # noqa: PLC0415 - start-up: for this option alone
+        from parley.terminal.standing import watch as watch_it  # noqa: PLC0415 - start-up: for this option alone
+
+        watch_it(partial(submission.look, folder), lost=ProcessError)
+    for line in submission.look(folder).lines():
         typer.echo(line)
 
 

@@ -18,6 +18,7 @@ __all__ = [
     "OPERATOR",
     "PARTY",
     "NotAdmitted",
+    "admit_anyone",
     "admit_operator",
     "admit_party",
     "certify_operator",
@@ -108,6 +109,17 @@ def admit_operator(pem: bytes) -> str:
             f"Expected an operator's certificate, got one for {subject.role or 'none'}."
         )
     return subject.name
+
+
+def admit_anyone(deployment: Deployment, pem: bytes) -> str:
+    """The name of the operator, or of the party of the roster, whose certificate it is.
+
+    Raises:
+        NotAdmitted: it is nobody's of these.
+    """
+    if _subject(pem).role == OPERATOR:
+        return admit_operator(pem)
+    return deployment.parties[admit_party(deployment, pem)].name
 
 
 def _subject(pem: bytes) -> _Subject:

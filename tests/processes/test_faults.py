@@ -77,7 +77,7 @@ def submit(processes, rounds):
         try:
             with Operator(operator_home(processes.home)) as operator:
                 return operator.ask("submit", job=render_job(job))["run"]
-        except Exception:
+        except ProcessError:  # it is starting
             return ""
 
     name = ""

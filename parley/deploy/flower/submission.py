@@ -23,8 +23,9 @@ from parley.server.records.reading import read_summary
 from parley.server.records.run import Run
 from parley.server.records.run_folder import RunFolder, anchored
 from parley.terminal.progress import RunDisplay
+from parley.terminal.standing import RunStanding, Standing
 
-__all__ = ["describe", "stop_runs", "submit_job"]
+__all__ = ["look", "stop_runs", "submit_job"]
 
 
 def submit_job(
@@ -86,21 +87,29 @@ def _check_open(run: Path, control: Control) -> None:
         raise DeployError(f"{run.name} is going on. It ends with: parley stop DIR {run.name}")
 
 
-def describe(folder: Path) -> Iterator[str]:
-    """Lines about the deployment's parties and runs."""
+def look(folder: Path) -> Standing:
+    """How the deployment stands."""
     with _connected(folder) as (home, control):
         online = control.online()
-        yield f"Deployment at {home.deployment.server_address}, id {home.deployment.spoken}"
-        for party in home.deployment.parties:
-            yield f"  {party.name}: {'online' if party.name in online else 'offline'}"
         numbers = {status.run: status for status in control.runs()}
+        runs = []
         for run in sorted((home.folder / "runs").iterdir()):
             status = numbers.get(_number(run))
             how = "unknown to the server" if status is None else status.outcome or status.status
-            yield f"{run.name}: {how}{_board(run) if status and not status.finished else ''}"
-            if not (run / "summary.json").exists():
-                for line in _refusals(run):
-                    yield f"  {line}"
+            runs.append(
+                RunStanding(
+                    name=run.name,
+                    state=how,
+                    board=board_of(run) if status and not status.finished else {},
+                    notes=() if (run / "summary.json").exists() else tuple(_refusals(run)),
+                )
+            )
+        return Standing(
+            address=home.deployment.server_address,
+            spoken=home.deployment.spoken,
+            parties={party.name: party.name in online for party in home.deployment.parties},
+            runs=tuple(runs),
+        )
 
 
 def stop_runs(folder: Path, run: str | None) -> list[str]:
@@ -140,17 +149,6 @@ def _number(run: Path) -> int:
         return int((run / "flower-run").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return 0
-
-
-def _board(run: Path) -> str:
-    board = board_of(run)
-    if not board:
-        return ""
-    states = ", ".join(
-        f"{party['name']} {party['state']}" + (f" ({party['reason']})" if party["reason"] else "")
-        for party in board["parties"]
-    )
-    return f", round {board['round']}, {board['stage']}: {states}"
 
 
 def _refusals(run: Path) -> list[str]:

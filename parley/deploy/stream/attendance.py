@@ -13,10 +13,10 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from parley.deploy.events import Event, Say
 from parley.deploy.stream.envelope import EnvelopeError, Reader, chunks
 
 __all__ = ["Asked", "Attendance", "Dropped", "Line"]
@@ -126,7 +126,7 @@ _Write = Callable[[bytes], Awaitable[None]]
 class Attendance:
     """The parties' lines and what they have to answer."""
 
-    def __init__(self, names: Mapping[int, str], *, say: Callable[[str], None]) -> None:
+    def __init__(self, names: Mapping[int, str], *, say: Say) -> None:
         """`names` by index; `say` hears who comes and who goes."""
         self._names, self._say = names, say
         self._lines: dict[int, Line] = {}
@@ -166,7 +166,7 @@ class Attendance:
         self._lines[index] = line
         self._left.pop(index, None)
         if before is None:
-            self._say(f"+ {self._names[index]} is online ({self._count}).")
+            self._tell(index, "+", "online")
         for asked in list(self._pending[index].values()):
             line.put(asked)
         try:
@@ -175,7 +175,7 @@ class Attendance:
             if self._lines.get(index) is line:
                 del self._lines[index]
                 self._left[index] = time.monotonic()
-                self._say(f"- {self._names[index]} is offline ({self._count}).")
+                self._tell(index, "-", "offline")
 
     def close(self) -> None:
         """Ends every line; no other comes."""
@@ -183,12 +183,19 @@ class Attendance:
         for line in self._lines.values():
             line.end(Dropped("The server ends."))
 
-    @property
-    def _count(self) -> str:
-        return f"{len(self._lines)} of {len(self._names)}"
+    def _tell(self, index: int, sign: str, state: str) -> None:
+        name, here, all_ = self._names[index], len(self._lines), len(self._names)
+        self._say(
+            Event(
+                f"party-{state}",
+                f"{sign} {name} is {state} ({here} of {all_}).",
+                party=name,
+                online=here,
+                parties=all_,
+            )
+        )
 
     def _answered(self, index: int, number: int, frame: bytes) -> None:
         asked = self._pending[index].pop(number, None)
         if asked is not None:  # else its time was over, or nobody waits for it
-            with suppress(Exception):
-                asked.deliver(frame)
+            asked.deliver(frame)

@@ -26,6 +26,7 @@ from parley.deploy.stream.queue import OPEN, Queue
 from parley.deploy.stream.settings import peer_certificate
 from parley.errors import exit_status
 from parley.server.records.plain_json import json_text
+from parley.server.records.run_folder import RunFolderError
 
 __all__ = ["ASK", "FILES", "READ", "SERVERS_OWN", "Desk"]
 
@@ -40,6 +41,16 @@ FILES = (
     "summary.json", "error.json", "model.safetensors", "ledger.sqlite", "schema.toml",
 )  # fmt: skip
 """Files of a run's folder that an operator may read."""
+
+_WORDS: dict[str, dict[str, tuple[type, ...]]] = {
+    "status": {},
+    "submit": {"job": (str,)},
+    "resume": {"run": (str,)},
+    "stop": {"run": (str, type(None))},
+    "look": {"run": (str,)},
+    "read": {"run": (str,), "file": (str,), "offset": (int,)},
+}
+"""What may be asked, and with which words of which types."""
 
 _LARGEST_ASK = 1 << 20
 _TRIES_NOT_SHOWN = 500
@@ -87,16 +98,15 @@ class Desk:
     async def _ask(self, request: bytes, context: Any) -> bytes:
         name = await self._admitted(context)
         try:
-            asked = _plain(request)
-            answer = self._asks[str(asked["ask"])](asked, name)
-        except (KeyError, TypeError, ValueError) as error:
-            if exit_status(error) is None:
-                await context.abort(
-                    grpc.StatusCode.INVALID_ARGUMENT, "Expected a request of an operator."
-                )
-            answer = _refusal(error)
+            asked = _plain(request, {each: _WORDS[each] for each in self._asks})
+        except ValueError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            raise
+        try:
+            answer = self._asks[asked["ask"]](asked, name)
         except Exception as error:
             if exit_status(error) is None:
+                # A bug of ours. gRPC would send its text; that belongs into the server's log.
                 _log.exception("An operator's request could not be answered.")
                 await context.abort(grpc.StatusCode.INTERNAL, "The server's log says why.")
             answer = _refusal(error)
@@ -105,16 +115,15 @@ class Desk:
     async def _read(self, request: bytes, context: Any) -> AsyncIterator[bytes]:
         await self._admitted(context)
         try:
-            asked = _plain(request)
-            name, offset = str(asked["file"]), int(asked["offset"])
-            path = self._queue.folder(str(asked["run"])) / name
-            if name not in FILES or offset < 0:
+            asked = _plain(request, {"read": _WORDS["read"]})
+            if asked["file"] not in FILES or asked["offset"] < 0:
                 raise ValueError("no such file")
+            path = self._queue.folder(asked["run"]) / asked["file"]
             with path.open("rb") as file:
-                file.seek(offset)
+                file.seek(asked["offset"])
                 while part := file.read(CHUNK):
                     yield part
-        except Exception:
+        except (OSError, ValueError, RunFolderError):
             await context.abort(grpc.StatusCode.NOT_FOUND, "There is no such file of a run.")
 
     async def _admitted(self, context: Any) -> str:
@@ -146,14 +155,11 @@ class Desk:
         }
 
     def _submit(self, asked: Mapping[str, Any], by: str) -> dict[str, Any]:
-        text = asked["job"]
-        if not isinstance(text, str):
-            raise TypeError("Expected a job's text.")
-        return {"run": self._queue.submit(text, by=by, own_files=by == SERVERS_OWN)}
+        return {"run": self._queue.submit(asked["job"], by=by, own_files=by == SERVERS_OWN)}
 
     def _resume(self, asked: Mapping[str, Any], by: str) -> dict[str, Any]:
-        self._queue.resume(str(asked["run"]), by=by)
-        return {"run": str(asked["run"])}
+        self._queue.resume(asked["run"], by=by)
+        return {"run": asked["run"]}
 
     def _stopped(self, asked: Mapping[str, Any], by: str) -> dict[str, Any]:
         del by
@@ -170,7 +176,7 @@ class Desk:
 
     def _look(self, asked: Mapping[str, Any], by: str) -> dict[str, Any]:
         del by
-        name = str(asked["run"])
+        name = asked["run"]
         path = self._queue.folder(name)
         state = next((run.state for run in self._queue.runs() if run.name == name), "unknown")
         files = {file: _stamp(path / file) for file in FILES if (path / file).exists()}
@@ -182,13 +188,28 @@ def _stamp(path: Path) -> list[int]:
     return [known.st_size, known.st_mtime_ns]
 
 
-def _plain(request: bytes) -> dict[str, Any]:
+def _plain(request: bytes, known: Mapping[str, Mapping[str, tuple[type, ...]]]) -> dict[str, Any]:
+    """A request: which of the `known` ones it is, and exactly that one's words, of their types.
+
+    Raises:
+        ValueError: it is something else. Never carries content.
+    """
     if len(request) > _LARGEST_ASK:
-        raise ValueError("too long")
-    asked = json.loads(request)
-    if not isinstance(asked, dict):
-        raise TypeError("no object")
+        raise ValueError(f"Expected a request of at most {_LARGEST_ASK} bytes.")
+    try:
+        asked: dict[str, Any] = json.loads(request)
+    except (ValueError, RecursionError) as error:
+        raise ValueError("Expected a request in JSON.") from error
+    words = known.get(asked["ask"]) if isinstance(asked, dict) and _text(asked, "ask") else None
+    if words is None or set(asked) != {"ask", *words}:
+        raise ValueError("Expected a request of an operator.")
+    if any(type(asked[word]) not in kinds for word, kinds in words.items()):
+        raise ValueError("Expected a request of an operator, with words of their types.")
     return asked
+
+
+def _text(asked: Mapping[str, Any], word: str) -> bool:
+    return isinstance(asked.get(word), str)
 
 
 def _refusal(error: Exception) -> dict[str, Any]:

@@ -153,7 +153,7 @@ class Operator:
         path = folder / name
         # Lines are only added to it, but for a run that goes on after a crash.
         offset = path.stat().st_size if name == "rounds.jsonl" and path.exists() else 0
-        asked: Mapping[str, Any] = {"run": run, "file": name, "offset": offset}
+        asked: Mapping[str, Any] = {"ask": "read", "run": run, "file": name, "offset": offset}
         try:
             parts = list(self._channel.unary_stream(READ)(json_text(asked).encode(), timeout=600))
         except grpc.RpcError:

@@ -30,6 +30,8 @@ from parley.client.contract.protocol import Reason, encode_frame, refusal
 from parley.client.contract.roster import load_deployment
 from parley.client.party.requests import LARGEST_REQUEST
 from parley.client.party.service import PartyService
+from parley.deploy.events import Event, Say
+from parley.deploy.pki import PkiError
 from parley.deploy.processes import end_with_parent
 from parley.deploy.stream.caller import CallError, call_metadata, explained
 from parley.deploy.stream.envelope import Reader, Whole, chunks
@@ -62,7 +64,8 @@ def party_answers(folder: Path) -> Answers:
                 opened[:] = [(stamps, PartyService.open(folder))]
             return opened[0][1].handle(request)
         except Exception:
-            # To the party's own log, and no further: a dropout, not a failed computation.
+            # Whatever it is, of a library or of the owner's own file: to the party's own log, and
+            # no further. A dropout, not a failed computation; the next request may be answered.
             _log.exception("A request could not be answered.")
             return encode_frame(refusal(Reason.ERROR))
 
@@ -124,7 +127,7 @@ class _Requests:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._known: OrderedDict[int, _Request] = OrderedDict()
-        self._turns: queue.Queue[int | CallError] = queue.Queue(_MOST_WAITING)
+        self._turns: queue.Queue[int | Exception] = queue.Queue(_MOST_WAITING)
 
     def take(self, whole: Whole, outgoing: Outgoing) -> None:
         """Puts a request at the end; one that is known already only gets a new way back."""
@@ -140,7 +143,7 @@ class _Requests:
             self._known[whole.number] = fresh
         self._turns.put(whole.number)
 
-    def give_up(self, error: CallError) -> None:
+    def give_up(self, error: Exception) -> None:
         """Has `next` raise this."""
         self._turns.put(error)
 
@@ -148,11 +151,11 @@ class _Requests:
         """The next request whose time is not over.
 
         Raises:
-            CallError: by `give_up`.
+            CallError, or what else `give_up` was told.
         """
         while True:
             turn = self._turns.get()
-            if isinstance(turn, CallError):
+            if isinstance(turn, Exception):
                 raise turn
             request = self._known[turn]
             if time.monotonic() < request.until:
@@ -188,7 +191,7 @@ class Attending:
         *,
         address: str,
         answers: Answers,
-        say: Callable[[str], None],
+        say: Say,
         late: Callable[[], None] = begin_anew,
     ) -> None:
         self._folder, self._address = folder, address
@@ -204,13 +207,19 @@ class Attending:
             CallError: the server will not have this party, whatever is tried.
         """
         self._late.start()
-        threading.Thread(target=self._dial, daemon=True).start()
+        threading.Thread(target=self._keep_dialing, daemon=True).start()
         while True:
             number, request = self._requests.next()
             self._late.watch(request.until + _GRACE_S)
             reply = self._answers(request.frame)
             self._late.watch(None)
             self._requests.answered(number, reply)
+
+    def _keep_dialing(self) -> None:
+        try:
+            self._dial()
+        except Exception as error:  # a bug of ours: `forever` raises it, rather than wait for ever
+            self._requests.give_up(error)
 
     def _dial(self) -> None:
         wait, said = _FIRST_S, ""
@@ -224,10 +233,12 @@ class Attending:
                 if refusal.lasting:
                     return self._requests.give_up(refusal)
                 reason = str(refusal)
-            except Exception as error:  # a file that its owner is changing, say
+            except (OSError, ValueError, PkiError) as error:
+                # A file that its owner is changing, or a server that sends what is no chunk.
                 reason = str(error)
             if self._attended or reason != said:
-                self._say(f"Not connected to {self._address}: {reason}. Trying again.")
+                line = f"Not connected to {self._address}: {reason}. Trying again."
+                self._say(Event("disconnected", line, server=self._address, reason=reason))
             said = reason
             wait = _FIRST_S if self._attended else min(1.6 * wait, _LONGEST_S)
             # Jitter, so that a server that is back is not met by everybody at once.
@@ -249,7 +260,8 @@ class Attending:
                 call.initial_metadata()  # the server's word that it has us
                 if call.is_active():
                     self._attended = True
-                    self._say(f"Connected to {self._address}.")
+                    line = f"Connected to {self._address}."
+                    self._say(Event("connected", line, server=self._address))
                 reader = Reader(lambda _number: LARGEST_REQUEST)
                 for message in call:
                     whole = reader.take(message)

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,11 +24,12 @@ import grpc.aio
 
 from parley.client.contract.protocol import WIRE_VERSION
 from parley.client.contract.roster import Deployment
-from parley.deploy.peers import NotAdmitted, admit_party
+from parley.deploy.peers import NotAdmitted, admit_anyone, admit_party
 from parley.deploy.processes import ProcessError
 from parley.deploy.stream import TLS_1_3_ALONE
 from parley.deploy.stream.attendance import Attendance, Dropped, Line
 from parley.deploy.stream.caller import parley_version
+from parley.deploy.stream.health import Health
 from parley.deploy.stream.settings import (
     ATTEND,
     HELLO,
@@ -125,7 +127,8 @@ class Port:
         own = grpc.method_handlers_generic_handler(
             service, {method: attend, HELLO.rpartition("/")[2]: hello}
         )
-        server.add_generic_rpc_handlers((own, *self._services))
+        health = Health(partial(admit_anyone, self.deployment))
+        server.add_generic_rpc_handlers((own, health.service(), *self._services))
         try:
             self.port = server.add_secure_port(self._where, server_credentials(self._folder))
         except RuntimeError as error:
@@ -136,6 +139,7 @@ class Port:
         await server.start()
         started.set_result(None)
         await self._end.wait()
+        health.end()
         self.attendance.close()
         await asyncio.sleep(0)
         await server.stop(_ENDS_S / 2)

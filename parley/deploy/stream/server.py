@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
+from parley.deploy.events import Event, Say
 from parley.deploy.folders import ServerHome
 from parley.deploy.stream.desk import Desk
+from parley.deploy.stream.monitor import Monitor, Pages
 from parley.deploy.stream.port import Port
 from parley.deploy.stream.queue import Queue, QueuedRun
 from parley.deploy.stream.transport import StreamTransport
@@ -59,9 +61,7 @@ class Serving:
         away_s: how long a party that is away is waited for.
     """
 
-    def __init__(
-        self, home: ServerHome, *, say: Callable[[str], None], away_s: float = _AWAY_S
-    ) -> None:
+    def __init__(self, home: ServerHome, *, say: Say, away_s: float = _AWAY_S) -> None:
         self._home, self._say, self._away_s = home, say, away_s
         self._queue, self._conducting = Queue(home.folder / "runs"), _Conducting()
         parties = home.deployment.parties
@@ -80,6 +80,7 @@ class Serving:
             services=[desk.service()],
         )
         desk.attendance = self.port.attendance
+        self.monitor = Monitor(self.port, self._queue, say=say)
 
     def __enter__(self) -> Self:
         """Opens the port.
@@ -105,41 +106,65 @@ class Serving:
             KeyboardInterrupt: this process was interrupted; the run is taken up at the next start.
         """
         run = self._queue.take()
-        self._say(f"{run.name} begins.")
+        self._say(Event("run-began", f"{run.name} begins.", run=run.name, by=run.by))
         transport = StreamTransport(self.port, away_s=self._away_s)
         self._conducting.begin(run.name, transport)
-        state = _conducted(self._home, run, transport, self._conducting)
+        state = self._conducted(run, transport)
         self._queue.ended(run.name, state)
-        self._say(f"{run.name}: {state}.")
+        self._say(Event("run-ended", f"{run.name}: {state}.", run=run.name, state=state))
         return replace(run, state=state)
 
+    def _conducted(self, run: QueuedRun, transport: StreamTransport) -> str:
+        """How a run ended."""
+        path = self._home.folder / "runs" / run.name
+        try:
+            with telling(lambda: path if path.is_dir() else None):
+                folder, job = open_run(path)
+                summary = conduct(
+                    folder,
+                    job,
+                    transport=transport,
+                    deployment=self._home.deployment,
+                    observer=self.monitor,
+                )
+        except KeyboardInterrupt:
+            if not self._conducting.end():
+                raise
+            return "stopped"
+        except Exception as error:
+            # Whatever ends a run must not end the server: its cause is in error.json and the log.
+            self._conducting.end()
+            _log.error("%s failed: %s (more in its error.json)", run.name, error)
+            return "failed"
+        self._conducting.end()
+        return summary.status
 
-def serve(home: ServerHome, *, say: Callable[[str], None]) -> None:
-    """Serves a deployment until it is interrupted."""
-    with Serving(home, say=say) as serving:
+
+def serve(home: ServerHome, *, say: Say, monitor: int | None = None) -> None:
+    """Serves a deployment until it is interrupted.
+
+    Args:
+        home: its folder.
+        say: is told what happens.
+        monitor: a port of this machine for /metrics and /healthz; None for none.
+    """
+    with ExitStack() as open_:
+        serving = open_.enter_context(Serving(home, say=say))
         known = ", ".join(party.name for party in home.deployment.parties)
-        say(f"Listening on {home.listen}:{home.port} for {known}. The roster's id:")
-        say(f"  {home.deployment.spoken}")
+        say(
+            Event(
+                "listening",
+                f"Listening on {home.listen}:{home.port} for {known}. The roster's id:\n"
+                f"  {home.deployment.spoken}",
+                listen=home.listen,
+                port=home.port,
+                parties=len(home.deployment.parties),
+                deployment=home.deployment.id,
+            )
+        )
+        if monitor is not None:
+            pages = open_.enter_context(Pages(serving.monitor, port=monitor))
+            where = f"http://127.0.0.1:{pages.port}"
+            say(Event("monitored", f"Watch it at {where}/metrics and {where}/healthz.", at=where))
         while True:
             serving.next()
-
-
-def _conducted(
-    home: ServerHome, run: QueuedRun, transport: StreamTransport, conducting: _Conducting
-) -> str:
-    """How a run ended."""
-    path = home.folder / "runs" / run.name
-    try:
-        with telling(lambda: path if path.is_dir() else None):
-            folder, job = open_run(path)
-            summary = conduct(folder, job, transport=transport, deployment=home.deployment)
-    except KeyboardInterrupt:
-        if not conducting.end():
-            raise
-        return "stopped"
-    except Exception as error:
-        conducting.end()
-        _log.error("%s failed: %s (more in its error.json)", run.name, error)
-        return "failed"
-    conducting.end()
-    return summary.status

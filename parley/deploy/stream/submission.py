@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from safetensors.numpy import load_file
 
@@ -19,8 +18,9 @@ from parley.server.jobs.file import load_job, render_job
 from parley.server.records.run import Run
 from parley.server.records.run_folder import anchored
 from parley.terminal.progress import RunDisplay
+from parley.terminal.standing import RunStanding, Standing
 
-__all__ = ["describe", "stop_runs", "submit_job"]
+__all__ = ["look", "stop_runs", "submit_job"]
 
 
 def submit_job(
@@ -77,25 +77,19 @@ def submit_job(
     return Run(summary=summary, folder=folder, theta=theta)
 
 
-def describe(folder: Path) -> Iterator[str]:
-    """Lines about the deployment's parties and runs."""
+def look(folder: Path) -> Standing:
+    """How the deployment stands."""
     with Operator(operator_home(folder)) as operator:
         said = operator.ask("status")
-    yield f"Deployment at {said['address']}, id {said['id']}"
-    for party in said["parties"]:
-        yield f"  {party['name']}: {'online' if party['online'] else 'offline'}"
-    for run in said["runs"]:
-        yield f"{run['name']}: {run['state']}{_board(run['board'])}"
-
-
-def _board(board: dict[str, Any]) -> str:
-    if not board:
-        return ""
-    states = ", ".join(
-        f"{party['name']} {party['state']}" + (f" ({party['reason']})" if party["reason"] else "")
-        for party in board["parties"]
+    return Standing(
+        address=said["address"],
+        spoken=said["id"],
+        parties={party["name"]: party["online"] for party in said["parties"]},
+        runs=tuple(
+            RunStanding(name=run["name"], state=run["state"], board=run["board"])
+            for run in said["runs"]
+        ),
     )
-    return f", round {board['round']}, {board['stage']}: {states}"
 
 
 def stop_runs(folder: Path, run: str | None) -> list[str]:

@@ -10,11 +10,10 @@ import time
 
 import numpy as np
 import pytest
-from attending import NAMES, World, until
+from attending import JOB, NAMES, Consortium, until
 from safetensors.numpy import load_file
 
 from parley.client.contract.protocol import decode_frame
-from parley.deploy.folders import check_server
 from parley.deploy.processes import ProcessError
 from parley.deploy.stream import submission
 from parley.deploy.stream.attendance import Dropped
@@ -22,53 +21,10 @@ from parley.deploy.stream.desk import FILES
 from parley.deploy.stream.operator import Operator, operator_home
 from parley.deploy.stream.party import party_answers
 from parley.deploy.stream.queue import Queue
-from parley.deploy.stream.server import Serving
-from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.file import load_job, render_job
 from parley.server.jobs.job import JobError
 from parley.server.records.run_folder import RunFolderError
 from parley.simulations.engine.fast import simulate
-from parley.simulations.engine.local_parties import prepare_parties
-
-JOB = (
-    "parties.count=3",
-    "algorithm.rounds=3",
-    "data.records=150",
-    "secure-aggregation.backend=masked",
-    "run.stage-timeout=60",
-    "run.seed=5",
-)
-
-
-class Consortium(World):
-    """A world whose parties have records, and whose server has a queue."""
-
-    def __init__(self, root):
-        super().__init__(root)
-        self.job = load_job(overrides=JOB)
-        prepare_parties(self.job, root / "prepared")
-        for index in range(3):
-            for file in ("records.npz", "party.toml"):
-                shutil.copy(root / "prepared" / f"party-{index}" / file, self.home(index))
-            policy = self.home(index) / "party.toml"
-            text = policy.read_text().replace("\nepsilon = 1\n", "\nepsilon = 5\n")
-            policy.write_text(text.replace("\ndelta = 1e-05\n", "\ndelta = 1e-4\n"))
-
-    def serve(self, **more):
-        serving = Serving(check_server(self.root), say=self.said.append, **more)
-        serving.__enter__()
-        self.ports.append(serving.port)
-        return serving
-
-    def everybody(self, answers=party_answers):
-        for party in range(3):
-            self.attend(party, answers(self.home(party)))
-
-    def ledgers(self):
-        for name in NAMES:
-            with Ledger.open(self.home(name) / "ledger.sqlite", read_only=True) as ledger:
-                assert ledger.verify() == []
-                yield [(entry.entry.index, entry.state) for entry in ledger.entries()]
 
 
 @pytest.fixture
@@ -120,7 +76,7 @@ def test_runs_queue_and_an_operator_elsewhere_gets_what_the_server_has(
     fast = simulate(consortium.job, out=tmp_path / "fast").folder
     assert np.array_equal(run.theta, model(fast))
     assert np.array_equal(run.theta, model(consortium.root / "server" / "runs" / first))
-    lines = "\n".join(submission.describe(elsewhere))
+    lines = "\n".join(submission.look(elsewhere).lines())
     assert all(f"{name}: online" in lines for name in NAMES)
     assert f"{second}: complete" in lines
     assert submission.stop_runs(elsewhere, None) == []

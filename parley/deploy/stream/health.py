@@ -1,0 +1,94 @@
+"""The standard health service of gRPC, for load balancers and supervisors: Check and Watch.
+
+    grpc.health.v1.Health/Check, /Watch
+
+A request is one field, the name of a service; an answer one field, its state. Both are read and
+written here (https://github.com/grpc/grpc-proto, grpc/health/v1/health.proto), so that nothing else
+parses what comes. It is asked on the server's port, by a party or an operator of today.
+
+    >>> asked(b"") == "", asked(b"\\n\\x0eparley.Parties")
+    (True, 'parley.Parties')
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import grpc
+
+from parley.deploy.peers import NotAdmitted
+from parley.deploy.stream.settings import peer_certificate
+
+__all__ = ["CHECK", "WATCH", "Health", "asked"]
+
+CHECK, WATCH = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"
+_SERVICES = frozenset({"", "parley.Parties", "parley.Operators"})
+_NAME, _LONGEST = b"\x0a", 100
+_SERVING, _NOT_SERVING, _UNKNOWN = b"\x08\x01", b"\x08\x02", b"\x08\x03"
+
+
+def asked(request: bytes) -> str:
+    """The name that a HealthCheckRequest has.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    if not request:
+        return ""
+    length = len(request) - 2
+    if request[:1] != _NAME or not 0 <= length <= _LONGEST or request[1] != length:
+        raise ValueError("Expected one field, the name of a service.")
+    return request[2:].decode("ascii")
+
+
+class Health:
+    """Serving from the start until `end`, for as long as the port's loop turns.
+
+    Args:
+        admit: raises NotAdmitted on a certificate that is nobody's who may ask.
+    """
+
+    def __init__(self, admit: Callable[[bytes], object]) -> None:
+        self._admit = admit
+        self._ended = asyncio.Event()
+
+    def service(self) -> Any:
+        """As a service of gRPC."""
+        name, check = CHECK.strip("/").split("/")
+        return grpc.method_handlers_generic_handler(
+            name,
+            {
+                check: grpc.unary_unary_rpc_method_handler(self._check),
+                WATCH.rpartition("/")[2]: grpc.unary_stream_rpc_method_handler(self._watch),
+            },
+        )
+
+    def end(self) -> None:
+        """Has every answer from now on be that nothing is served."""
+        self._ended.set()
+
+    async def _named(self, request: bytes, context: Any) -> str:
+        try:
+            self._admit(peer_certificate(context))
+            return asked(request)
+        except NotAdmitted as error:
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
+            raise
+        except ValueError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            raise
+
+    async def _check(self, request: bytes, context: Any) -> bytes:
+        if await self._named(request, context) not in _SERVICES:
+            await context.abort(grpc.StatusCode.NOT_FOUND, "There is no such service here.")
+        return _NOT_SERVING if self._ended.is_set() else _SERVING
+
+    async def _watch(self, request: bytes, context: Any) -> AsyncIterator[bytes]:
+        if await self._named(request, context) not in _SERVICES:
+            yield _UNKNOWN
+        elif not self._ended.is_set():
+            yield _SERVING
+        await self._ended.wait()
+        yield _NOT_SERVING

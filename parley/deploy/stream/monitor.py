@@ -1,0 +1,291 @@
+"""What a server's operator can watch from outside: /metrics (Prometheus) and /healthz, over HTTP.
+
+On this machine alone (127.0.0.1), and only where the operator asks for it: who scrapes from
+elsewhere goes through a tunnel or a proxy of the operator's. Every figure is one that the protocol
+shows the server anyway: who attends, rounds, seconds, bytes, classes of reason, what is charged.
+None is computed from a record, and no sum, model or party's answer is in any of them.
+
+Prometheus' text format: https://prometheus.io/docs/instrumenting/exposition_formats/.
+
+    >>> print(exposition([Family("parley_parties", "gauge", "Parties.", [({}, "3")])]), end="")
+    # HELP parley_parties Parties.
+    # TYPE parley_parties gauge
+    parley_parties 3
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from parley.client.contract.plan import ReleasePlan
+from parley.deploy.events import Event, Say
+from parley.deploy.processes import ProcessError
+from parley.deploy.stream.caller import parley_version
+from parley.deploy.stream.port import Port
+from parley.deploy.stream.queue import Queue
+from parley.privacy.accounting.rounding import as_written, shown_up
+from parley.server.jobs.job import Job
+from parley.server.records.plain_json import json_text
+from parley.server.records.round_line import RoundLine
+
+__all__ = ["Family", "Monitor", "Pages", "exposition"]
+
+_TEXT = "text/plain; version=0.0.4; charset=utf-8"
+_AGAINST = "against whom, its summary says."
+_ANSWERS_S = 2.0
+_READS_S = 5.0
+
+
+class Family(NamedTuple):
+    """A metric: its name, gauge or counter, what it is, and (labels, value) pairs."""
+
+    name: str
+    kind: str
+    help: str
+    samples: list[tuple[Mapping[str, str], str]]
+
+
+def exposition(families: Iterable[Family]) -> str:
+    """The families in Prometheus' text format."""
+    lines = []
+    for family in families:
+        lines.append(f"# HELP {family.name} {family.help}")
+        lines.append(f"# TYPE {family.name} {family.kind}")
+        for labels, value in family.samples:
+            inner = ",".join(f'{name}="{_escaped(text)}"' for name, text in labels.items())
+            lines.append(f"{family.name}{f'{{{inner}}}' if inner else ''} {value}")
+    return "\n".join(lines) + "\n"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+def _number(shown: str) -> str:
+    return shown.replace("∞", "+Inf")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Spent:
+    """One unit's account in the run that was conducted last."""
+
+    labels: Mapping[str, str]
+    spent: str
+    budget: str
+
+
+_Samples = Sequence[tuple[Mapping[str, str], object]]
+
+
+class Monitor:
+    """Counts what happens at a server; an `Observer` of its runs.
+
+    Args:
+        port: the server's.
+        queue: its runs.
+        say: hears of every round, as an event.
+    """
+
+    def __init__(self, port: Port, queue: Queue, *, say: Say) -> None:
+        self._port, self._queue, self._say = port, queue, say
+        self._lock = threading.Lock()
+        self._totals: Counter[str] = Counter()
+        self._seconds: dict[int, float] = {}
+        self._refused: Counter[str] = Counter()
+        self._run, self._round, self._rounds = "", 0, 0
+        self._plan: ReleasePlan | None = None
+        self._job: Job | None = None
+        self._spent: tuple[_Spent, ...] = ()
+
+    def started(self, job: Job, plan: ReleasePlan, folder: Path, done: int) -> None:
+        """A run begins, or goes on."""
+        with self._lock:
+            self._run, self._round, self._rounds = folder.name, done, job.rounds
+            self._plan, self._job, self._spent = plan, job, ()
+
+    def round_done(self, line: RoundLine) -> None:
+        """A round was committed."""
+        with self._lock:
+            self._round = line.round
+            self._totals["rounds"] += 1
+            self._totals["up"] += line.bytes_up
+            self._totals["down"] += line.bytes_down
+            self._refused.update(line.reasons)
+            for number, seconds in enumerate(line.stage_seconds, start=1):
+                self._seconds[number] = self._seconds.get(number, 0.0) + seconds
+            self._spent = self._accounts(line)
+        self._say(
+            Event(
+                "round-committed",
+                f"{self._run}: round {line.round} of {self._rounds}.",
+                detail=True,
+                run=self._run,
+                round=line.round,
+                rounds=self._rounds,
+                answered=line.parties.answered,
+                asked=line.parties.asked,
+                seconds=round(line.seconds, 3),
+            )
+        )
+
+    def _accounts(self, line: RoundLine) -> tuple[_Spent, ...]:
+        if self._plan is None or self._job is None:
+            return ()
+        accounts = (line, *([] if line.party_level is None else [line.party_level]))
+        return tuple(
+            _Spent(
+                labels={
+                    "unit": str(of.unit),
+                    "neighbouring": str(of.neighbouring),
+                    "delta": shown_up(account.delta, 3),
+                },
+                spent=_number(shown_up(account.epsilon_charged)),
+                budget=_number(as_written(asked.epsilon)),
+            )
+            for account, of, asked in zip(
+                accounts, self._plan.guarantees, self._job.budgets, strict=False
+            )
+        )
+
+    def health(self) -> tuple[bool, dict[str, Any]]:
+        """Whether the port answers parties now; who attends and what runs."""
+        turned = threading.Event()
+        self._port.post(turned.set)
+        well = turned.wait(_ANSWERS_S)
+        online = self._port.attendance.online()
+        return well, {
+            "status": "ok" if well else "the port does not answer",
+            "parties": len(self._port.deployment.parties),
+            "online": len(online),
+            "run": self._run,
+            "round": self._round,
+        }
+
+    def families(self) -> list[Family]:
+        """All metrics, as they are now."""
+        online, parties = self._port.attendance.online(), self._port.deployment.parties
+        states = sorted(Counter(run.state for run in self._queue.runs()).items())
+        attends = [({"party": one.name}, int(i in online)) for i, one in enumerate(parties)]
+        with self._lock:
+            own = {"run": self._run}
+            run = [own] if self._run else []
+            seconds = [({"exchange": str(n)}, f"{s:.6f}") for n, s in sorted(self._seconds.items())]
+            refused = [({"reason": why}, count) for why, count in sorted(self._refused.items())]
+            moved = [({"direction": way}, self._totals[way]) for way in ("up", "down")]
+            spent = [({**own, **each.labels}, each.spent) for each in self._spent]
+            budget = [({**own, **each.labels}, each.budget) for each in self._spent]
+            total: _Samples = [({}, self._totals["rounds"])]
+            now = [(labels, self._round) for labels in run]
+            planned = [(labels, self._rounds) for labels in run]
+        return [
+            _gauge("info", "The server.", [({"version": parley_version()}, 1)]),
+            _gauge("parties", "Parties of the roster.", [({}, len(parties))]),
+            _gauge("party_online", "Whether a party attends.", attends),
+            _gauge(
+                "runs",
+                "Runs in the server's folder, by state.",
+                [({"state": s}, n) for s, n in states],
+            ),
+            _gauge("round", "Last committed round of the run that began last.", now),
+            _gauge("rounds_planned", "Rounds of that run.", planned),
+            _gauge("run_epsilon_spent", f"Epsilon charged by it, rounded up; {_AGAINST}", spent),
+            _gauge("run_epsilon_budget", f"Epsilon that its job asks for; {_AGAINST}", budget),
+            _counter("rounds_total", "Rounds committed since the server started.", total),
+            _counter(
+                "exchange_seconds_total", "Seconds in a round's exchanges, by order.", seconds
+            ),
+            _counter("bytes_total", "Bytes of all rounds' frames, of all parties.", moved),
+            _counter("refusals_total", "Parties that declined a round, by reason.", refused),
+        ]
+
+
+def _gauge(name: str, said: str, samples: _Samples) -> Family:
+    return Family(f"parley_{name}", "gauge", said, [(of, str(value)) for of, value in samples])
+
+
+def _counter(name: str, said: str, samples: _Samples) -> Family:
+    return _gauge(name, said, samples)._replace(kind="counter")
+
+
+class Pages:
+    """The two pages, served on a port of this machine between `with` and its end.
+
+    Args:
+        monitor: what they show.
+        port: 0 for a free one; `port` then says which.
+    """
+
+    def __init__(self, monitor: Monitor, *, port: int) -> None:
+        def metrics() -> tuple[HTTPStatus, str, str]:
+            return HTTPStatus.OK, _TEXT, exposition(monitor.families())
+
+        def healthz() -> tuple[HTTPStatus, str, str]:
+            well, said = monitor.health()
+            status = HTTPStatus.OK if well else HTTPStatus.SERVICE_UNAVAILABLE
+            return status, "application/json", json_text(said) + "\n"
+
+        self._handler = _handler({"/metrics": metrics, "/healthz": healthz})
+        self.port = port
+
+    def __enter__(self) -> Self:
+        """Opens the port.
+
+        Raises:
+            ProcessError: somebody else listens there.
+        """
+        try:
+            self._server = ThreadingHTTPServer(("127.0.0.1", self.port), self._handler)
+        except OSError as error:
+            raise ProcessError(
+                f"Cannot listen on 127.0.0.1:{self.port}: {error.strerror}. Choose another port "
+                "for what watches this server: --monitor PORT."
+            ) from error
+        self.port = self._server.server_address[1]
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+_Page = Callable[[], tuple[HTTPStatus, str, str]]
+
+
+def _handler(pages: Mapping[str, _Page]) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        """GET of a page that there is; nothing of a request is read but its head."""
+
+        timeout = _READS_S
+        server_version, sys_version = "parley", ""
+
+        def do_GET(self) -> None:
+            page = pages.get(self.path)
+            if page is None:
+                self.send_error(HTTPStatus.NOT_FOUND)
+                return
+            status, kind, text = page()
+            body = text.encode()
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            """Nothing: who scrapes every few seconds is not for a log."""
+
+    return Handler

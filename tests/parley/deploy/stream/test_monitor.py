@@ -1,0 +1,198 @@
+"""What can be watched of a server: metrics, health, events; and that no record moves any of it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+
+import grpc
+import numpy as np
+import pytest
+from attending import NAMES, Consortium, World, until
+
+from parley.deploy.events import json_line
+from parley.deploy.peers import certify_party
+from parley.deploy.pki import client_request
+from parley.deploy.processes import ProcessError
+from parley.deploy.stream.health import CHECK, asked
+from parley.deploy.stream.monitor import Family, Monitor, Pages, exposition
+from parley.deploy.stream.operator import Operator, operator_home
+from parley.deploy.stream.settings import channel_credentials, channel_options
+from parley.privacy.accounting.rounding import shown_up
+from parley.server.jobs.file import render_job
+
+SAMPLE = re.compile(r"([a-z_]+)(\{[^{}]*\})? (\+Inf|[0-9.e+-]+)")
+
+
+def get(port, path, method="GET"):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request(method, path)
+    answer = connection.getresponse()
+    return answer.status, answer.read().decode()
+
+
+def figures(text):
+    """Every sample by name and labels; each family is described once, before its samples."""
+    found, known = {}, set()
+    for line in text.splitlines():
+        if line.startswith("# "):
+            _, what, name, _ = line.split(" ", 3)
+            assert what == ("TYPE" if name in known else "HELP")
+            known.add(name)
+            continue
+        name, labels, value = SAMPLE.fullmatch(line).groups()
+        assert name in known
+        assert found.setdefault((name, labels or ""), value) is value
+    return found
+
+
+def watched(root, change=lambda records: records):
+    """A run of three parties: what was to be seen of it, with its own name taken out."""
+    world = Consortium(root)
+    for name in NAMES:
+        path = world.home(name) / "records.npz"
+        held = change(dict(np.load(path)))
+        np.savez(path, **held)
+    try:
+        serving = world.serve()
+        world.everybody()
+        until(lambda: any("(3 of 3)" in line for line in world.said))
+        with Pages(serving.monitor, port=0) as pages:
+            _, before = get(pages.port, "/metrics")
+            with Operator(operator_home(world.root)) as here:
+                run = here.ask("submit", job=render_job(world.job))["run"]
+            assert serving.next().state == "complete"
+            status, health = get(pages.port, "/healthz")
+            assert (status, json.loads(health)["status"]) == (200, "ok")
+            _, after = get(pages.port, "/metrics")
+            for path, method in (("/", "GET"), ("/metrics/", "GET"), ("/metrics", "POST")):
+                assert get(pages.port, path, method)[0] in {404, 501}
+            with (
+                pytest.raises(ProcessError, match=r"Choose another port .* --monitor PORT"),
+                Pages(serving.monitor, port=pages.port),
+            ):
+                pass
+        events = [json.loads(json_line(line)) for line in world.said]
+    finally:
+        world.close()
+    summary = json.loads((world.root / "server" / "runs" / run / "summary.json").read_text())
+    return (
+        figures(before),
+        figures(after.replace(run, "RUN")),
+        json.loads(json.dumps(events).replace(run, "RUN")),
+        summary,
+    )
+
+
+def without_seconds(seen):
+    before, after, events, _ = seen
+    keep = {key: value for key, value in after.items() if "seconds" not in key[0]}
+    online = [event for event in events if event["event"].startswith("party-")]
+    others = [
+        {name: said for name, said in event.items() if name not in {"time", "seconds"}}
+        for event in events
+        if event not in online
+    ]
+    return before, keep, others
+
+
+def other_records(held):
+    return {**held, "features": -held["features"] / 2, "labels": held["labels"][::-1]}
+
+
+def test_what_is_watched_is_what_the_protocol_shows_and_no_record_moves_it(tmp_path):
+    seen = watched(tmp_path / "one")
+    before, after, events, summary = seen
+    assert before[("parley_party_online", '{party="north"}')] == "1"
+    assert ("parley_round", '{run="RUN"}') not in before
+    assert after[("parley_round", '{run="RUN"}')] == "3"
+    assert after[("parley_rounds_total", "")] == "3"
+    assert after[("parley_runs", '{state="complete"}')] == "1"
+    assert float(after[("parley_exchange_seconds_total", '{exchange="3"}')]) > 0
+    assert int(after[("parley_bytes_total", '{direction="up"}')]) > 0
+    labels = '{run="RUN",unit="record",neighbouring="replace-one",delta="1e-05"}'
+    assert after[("parley_run_epsilon_spent", labels)] == shown_up(summary["epsilon"])
+    assert after[("parley_run_epsilon_budget", labels)] == "1"
+    rounds = [event for event in events if event["event"] == "round-committed"]
+    assert [(each["round"], each["answered"]) for each in rounds] == [(1, 3), (2, 3), (3, 3)]
+    assert events[-1]["event"] == "run-ended"
+    assert events[-1]["state"] == "complete"
+    assert without_seconds(watched(tmp_path / "other", other_records)) == without_seconds(seen)
+
+
+def test_a_label_of_any_text_stays_one_label():
+    family = Family("x", "gauge", "X.", [({"run": 'a"b\\c\nd'}, "1")])
+    assert exposition([family]).splitlines()[-1] == r'x{run="a\"b\\c\nd"} 1'
+
+
+def test_a_port_that_hangs_is_not_healthy(tmp_path, monkeypatch):
+    world = World(tmp_path)
+    transport = world.open()
+    try:
+        monkeypatch.setattr("parley.deploy.stream.monitor._ANSWERS_S", 0.1)
+        monitor = Monitor(transport._port, queue=None, say=None)
+        assert monitor.health()[0]
+        monkeypatch.setattr(transport._port, "post", lambda *_: None)
+        well, said = monitor.health()
+        assert (well, said["status"]) == (False, "the port does not answer")
+    finally:
+        monkeypatch.undo()
+        world.close()
+
+
+# --- gRPC's own health service ------------------------------------------------------------------
+
+
+@pytest.fixture
+def world(tmp_path):
+    made = World(tmp_path)
+    yield made
+    made.close()
+
+
+def channel(world, folder, name):
+    return grpc.secure_channel(world.address, channel_credentials(folder, name), channel_options())
+
+
+def test_the_health_service_speaks_as_grpcs_own_client_expects(world):
+    from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+    world.open()
+    serving, ended = 1, 2
+    with channel(world, world.root / "operator", "operator") as opened:
+        stub = health_pb2_grpc.HealthStub(opened)
+        for name in ("", "parley.Parties"):
+            request = health_pb2.HealthCheckRequest(service=name)
+            assert stub.Check(request, timeout=5).status == serving
+        with pytest.raises(grpc.RpcError) as refused:
+            stub.Check(health_pb2.HealthCheckRequest(service="x"), timeout=5)
+        assert refused.value.code() is grpc.StatusCode.NOT_FOUND
+        watching = stub.Watch(health_pb2.HealthCheckRequest(), timeout=20)
+        assert next(watching).status == serving
+        world.close()
+        world.ports.clear()
+        assert next(watching).status == ended
+
+
+def test_health_is_told_to_who_is_known_today_and_asked_in_one_way(world):
+    world.open()
+    home = world.home(0)
+    stranger = world.deployment.parties[0].__class__(name="west", identity=bytes(range(32)))
+    signed = certify_party(
+        client_request(home / "party.key"), stranger, authority=world.root / "authority"
+    )
+    (home / "party.pem").write_bytes(signed)
+    for folder, name, request, code in (
+        (home, "party", b"", grpc.StatusCode.PERMISSION_DENIED),
+        (world.home(1), "party", b"\x0a\x05ab", grpc.StatusCode.INVALID_ARGUMENT),
+        (world.home(1), "party", bytes(1000), grpc.StatusCode.INVALID_ARGUMENT),
+    ):
+        with channel(world, folder, name) as opened, pytest.raises(grpc.RpcError) as refused:
+            opened.unary_unary(CHECK)(request, timeout=5)
+        assert refused.value.code() is code
+    with channel(world, world.home(1), "party") as opened:
+        assert opened.unary_unary(CHECK)(b"", timeout=5) == b"\x08\x01"
+    for bad in (b"\x0a", b"\x12\x01a", b"\x0a\x01\xff", b"\x0a\x02a", b"\x0a\x01ab"):
+        with pytest.raises(ValueError):
+            asked(bad)
