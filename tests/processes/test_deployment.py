@@ -1,4 +1,4 @@
-"""A deployment from its commands alone: init, server, party, submit, status, stop."""
+"""A deployment from its commands alone, whoever carries its messages: init, server, party, …"""
 
 from __future__ import annotations
 
@@ -9,6 +9,14 @@ from commands import NAMES
 
 from parley.deploy.processes import wait_until
 from parley.privacy.ledger.ledger import Ledger
+
+ROUNDS = {"grpc": 100, "flower": 8}
+"""So many that a run can be stopped in between."""
+
+
+@pytest.fixture(params=["grpc", "flower"])
+def carrier(request):
+    return request.param
 
 
 @pytest.mark.heavy
@@ -35,7 +43,10 @@ def test_a_consortium_trains_from_its_commands_alone(ground, parley, consortium,
 
 
 @pytest.mark.heavy
-def test_a_run_that_is_stopped_goes_on_when_it_is_submitted_again(ground, parley, consortium):
+def test_a_run_that_is_stopped_goes_on_when_it_is_submitted_again(
+    ground, parley, consortium, carrier
+):
+    rounds = ROUNDS[carrier]
     server = parley.start("server", consortium / "server")
     wait_until(lambda: "Listening on" in parley.said(server), what="the server", timeout_s=60)
     for name in NAMES:
@@ -43,7 +54,7 @@ def test_a_run_that_is_stopped_goes_on_when_it_is_submitted_again(ground, parley
     wait_until(lambda: "(3 of 3)" in parley.said(server), what="the parties", timeout_s=90)
     job = consortium.parent / "job.toml"
     submitted = parley.start(
-        "submit", job, "--to", consortium, "-q", "--set", "algorithm.rounds=100"
+        "submit", job, "--to", consortium, "-q", "--set", f"algorithm.rounds={rounds}"
     )
     runs = consortium / "server" / "runs"
     wait_until(
@@ -55,18 +66,18 @@ def test_a_run_that_is_stopped_goes_on_when_it_is_submitted_again(ground, parley
     assert f"{run.name}: stopping." in parley("stop", consortium)
     assert parley.running[submitted][0].wait(60) == 130
     done = len((run / "rounds.jsonl").read_text().splitlines())
-    assert 1 <= done < 100
+    assert 1 <= done < rounds
     summary = json.loads(parley("submit", "--to", consortium, "--resume", run.name, "--json", "-q"))
-    assert (summary["status"], summary["rounds_done"]) == ("complete", 100)
+    assert (summary["status"], summary["rounds_done"]) == ("complete", rounds)
     for ledger in (run / "ledger.sqlite", consortium / "parties" / "south" / "ledger.sqlite"):
         with Ledger.open(ledger, read_only=True) as opened:
-            assert [entry.entry.index for entry in opened.entries()] == list(range(1, 101))
+            assert [entry.entry.index for entry in opened.entries()] == list(range(1, rounds + 1))
     parley.running.pop(submitted)[1].close()
     assert parley.end() == [130, 130, 130, 130]
 
 
 @pytest.mark.heavy
-def test_what_is_wrong_is_said_on_the_machine_where_it_is(ground, parley, consortium):
+def test_what_is_wrong_is_said_on_the_machine_where_it_is(ground, parley, consortium, carrier):
     north = consortium / "parties" / "north"
     assert "Cannot reach the server at 127.0.0.1" in parley("party", north, expect=1)
     assert "Cannot reach the server" in parley("submit", "--to", consortium, expect=1)
@@ -74,8 +85,11 @@ def test_what_is_wrong_is_said_on_the_machine_where_it_is(ground, parley, consor
     wait_until(lambda: "Listening on" in parley.said(server), what="the server", timeout_s=60)
     assert "Cannot listen on 0.0.0.0" in parley("server", consortium, expect=1)
     assert "NOT" not in parley("party", north, "--check")
-    parley("deploy", "init", consortium.parent / "other", "--host", "127.0.0.1", "--parties", 2)
-    stranger = consortium.parent / "other" / "parties" / "site-1"
+    other = consortium.parent / "other"
+    parley(
+        *("deploy", "init", other, "--host", "127.0.0.1", "--parties", 2, "--transport", carrier)
+    )
+    stranger = other / "parties" / "site-1"
     address = (consortium / "server" / "deployment.toml").read_text().split('server = "')[1]
     address = address.split('"')[0]
     refused = parley("party", stranger, "--server", address, expect=2)

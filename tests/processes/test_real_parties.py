@@ -1,4 +1,4 @@
-"""Real parties: processes that talk over TLS, and what may happen to them in a run."""
+"""Real parties: processes that talk over TLS, and what may happen to them, whoever carries it."""
 
 from __future__ import annotations
 
@@ -21,22 +21,34 @@ from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.file import load_job, render_job
 from parley.server.jobs.job import JobError
 
-SECRETS = ("identity.key", "party.key", "party.pem", "state")
+SECRETS = ("identity.key", "party.key", "party.pem", "supernode.key", "executor.secret", "state")
+SERVER = {"grpc": "run_process", "flower": "superlink_process"}
+"""A word in the command line of what a run cannot do without, by who carries its messages."""
 
 
-# The robust protocol needs three neighbours of a party in every round: of five parties one may be
-# gone, of fewer none.
-def job(*overrides, rounds=2, parties=3):
-    return load_job(
-        overrides=[
-            f"parties.count={parties}",
-            f"algorithm.rounds={rounds}",
-            "data.records=150",
-            "run.engine=processes",
-            "run.stage-timeout=60",
-            *overrides,
-        ]
-    )
+@pytest.fixture(params=["grpc", pytest.param("flower", marks=pytest.mark.heavy)])
+def carrier(request):
+    return request.param
+
+
+@pytest.fixture
+def job(carrier):
+    """Makes jobs. Of five parties one may be gone in a robust round, of fewer none."""
+
+    def made(*overrides, rounds=2, parties=3):
+        return load_job(
+            overrides=[
+                f"parties.count={parties}",
+                f"algorithm.rounds={rounds}",
+                "data.records=150",
+                "run.engine=processes",
+                f"run.transport={carrier}",
+                "run.stage-timeout=60",
+                *overrides,
+            ]
+        )
+
+    return made
 
 
 class Watcher:
@@ -90,7 +102,7 @@ def prepared(monkeypatch, change):
     monkeypatch.setattr(places, "prepare_parties", prepare_and_change)
 
 
-def test_three_parties_with_tls_run_the_masked_protocol_and_leave_no_secret(ground):
+def test_three_parties_with_tls_run_the_masked_protocol_and_leave_no_secret(ground, job):
     watcher = Watcher()
     summary = run(ground, job(), watcher)
     assert watcher.begun == (3, 0)
@@ -110,7 +122,7 @@ def test_three_parties_with_tls_run_the_masked_protocol_and_leave_no_secret(grou
 
 
 @pytest.mark.heavy
-def test_a_party_that_is_killed_is_a_dropout(ground):
+def test_a_party_that_is_killed_is_a_dropout(ground, job):
     watcher = Watcher(round_1=lambda: ground.kill("party-2"))
     run(ground, job("run.stage-timeout=15", rounds=3, parties=5), watcher)
     assert answered(watcher)[0] == 5
@@ -118,15 +130,15 @@ def test_a_party_that_is_killed_is_a_dropout(ground):
 
 
 @pytest.mark.heavy
-def test_a_server_that_is_killed_goes_on_where_it_was(ground):
-    watcher = Watcher(round_1=lambda: ground.kill("run_process"))
+def test_a_server_that_is_killed_goes_on_where_it_was(ground, job, carrier):
+    watcher = Watcher(round_1=lambda: ground.kill(SERVER[carrier]))
     run(ground, job(rounds=3), watcher)
     assert answered(watcher) == [3, 3, 3]
     assert entries(ground.run / "ledger.sqlite") == 3
 
 
 @pytest.mark.heavy
-def test_a_run_that_is_interrupted_is_resumed_and_nothing_is_paid_twice(ground):
+def test_a_run_that_is_interrupted_is_resumed_and_nothing_is_paid_twice(ground, job):
     def interrupt():
         raise KeyboardInterrupt
 
@@ -144,7 +156,7 @@ def test_a_run_that_is_interrupted_is_resumed_and_nothing_is_paid_twice(ground):
 
 
 @pytest.mark.heavy
-def test_a_launcher_that_is_killed_leaves_no_process(ground):
+def test_a_launcher_that_is_killed_leaves_no_process(ground, job):
     (ground.root / "job.toml").write_text(render_job(job(rounds=50)))
     words = ["run", ground.root / "job.toml", "-q", "--out", ground.run]
     launcher = subprocess.Popen(
@@ -160,11 +172,11 @@ def test_a_launcher_that_is_killed_leaves_no_process(ground):
 
 
 def processes_left(ground):
-    return [line for line in ground.left() if "parley" in line]
+    return [line for line in ground.left() if "parley" in line or "flower" in line]
 
 
 @pytest.mark.heavy
-def test_a_party_that_declines_is_done_without(ground, monkeypatch):
+def test_a_party_that_declines_is_done_without(ground, job, monkeypatch):
     def change(folder):
         policy = folder / "party-1" / "party.toml"
         policy.write_text(policy.read_text().replace('laws = ["gaussian"]', 'laws = ["dp-sgd"]'))
@@ -178,7 +190,7 @@ def test_a_party_that_declines_is_done_without(ground, monkeypatch):
 
 @pytest.mark.heavy
 def test_a_party_whose_budget_does_not_cover_the_run_declines_it_and_pays_nothing(
-    ground, monkeypatch
+    ground, job, monkeypatch
 ):
     def change(folder):
         policy = folder / "party-1" / "party.toml"
@@ -194,7 +206,8 @@ def test_a_party_whose_budget_does_not_cover_the_run_declines_it_and_pays_nothin
 
 
 @pytest.mark.heavy
-def test_a_party_with_anothers_certificate_is_refused_by_name(ground, monkeypatch):
+@pytest.mark.parametrize("carrier", ["grpc"])
+def test_a_party_with_anothers_certificate_is_refused_by_name(ground, job, monkeypatch):
     certify = stream_engine.certify_party
 
     def certify_another(asked, party, **more):
@@ -207,7 +220,7 @@ def test_a_party_with_anothers_certificate_is_refused_by_name(ground, monkeypatc
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("how", ["raise", "crash", "hang"])
-def test_a_party_that_fails_in_a_stage_is_a_dropout_and_says_nothing(ground, how):
+def test_a_party_that_fails_in_a_stage_is_a_dropout_and_says_nothing(ground, job, how):
     ground.sabotage(how, "party-1", "survivors")
     watcher = Watcher()
     summary = run(ground, job("run.stage-timeout=8", parties=5), watcher)
@@ -219,7 +232,7 @@ def test_a_party_that_fails_in_a_stage_is_a_dropout_and_says_nothing(ground, how
 
 
 @pytest.mark.heavy
-def test_too_few_parties_for_the_job_is_a_clear_error_within_the_deadline(ground, monkeypatch):
+def test_too_few_parties_for_the_job_is_a_clear_error_within_the_deadline(ground, job, monkeypatch):
     def change(folder):
         for index in (0, 1):
             (folder / f"party-{index}" / "records.npz").unlink()
@@ -232,7 +245,8 @@ def test_too_few_parties_for_the_job_is_a_clear_error_within_the_deadline(ground
     assert not ground.run.exists()
 
 
-def test_a_job_that_cannot_run_starts_nothing_and_leaves_nothing(ground):
+@pytest.mark.parametrize("carrier", ["grpc"])
+def test_a_job_that_cannot_run_starts_nothing_and_leaves_nothing(ground, job):
     with pytest.raises(SchemaError, match=r"no\.toml"):
         run_processes(job("data.source=no.csv", "data.schema=no.toml"), out=ground.run)
     assert not ground.run.exists()

@@ -1,0 +1,185 @@
+"""The files in deploy/: they parse, and every command in them is one that exists."""
+
+from __future__ import annotations
+
+import configparser
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import typer.main
+import yaml
+from attending import World
+from commands import NAMES
+
+from parley.cli import app
+from parley.deploy.processes import free_ports, wait_until
+from parley.deploy.stream.monitor import Monitor, Pages
+
+ROOT = Path(__file__).parents[3]
+SHIPPED = ROOT / "deploy"
+UNITS = sorted((SHIPPED / "systemd").glob("*.service"))
+COMPOSE = yaml.safe_load((SHIPPED / "compose.yaml").read_text(encoding="utf-8"))
+SERVICES = COMPOSE["services"]
+
+
+def parsed(words):
+    """The command that `parley WORDS` would be, with its options; nothing is run."""
+    node, context = typer.main.get_command(app), None
+    while True:
+        context = node.make_context(node.name, list(words), parent=context)
+        if not hasattr(node, "commands"):
+            return node.name, context.params
+        rest = [*context._protected_args, *context.args]
+        _, node, words = node.resolve_command(context, rest)
+
+
+def unit(path):
+    read = configparser.RawConfigParser(strict=False)
+    read.optionxform = str
+    read.read(path, encoding="utf-8")
+    return read
+
+
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.stem)
+def test_a_units_command_exists_and_may_write_its_folder_alone(path):
+    service = unit(path)["Service"]
+    program, *words = shlex.split(service["ExecStart"])
+    command, options = parsed(words)
+    assert program == "/opt/parley/bin/parley"
+    assert path.stem == f"parley-{command}"
+    assert service["ReadWritePaths"] == options["folder"]
+    assert options["log_json"]
+    assert service["User"] != "root"
+    assert service["SuccessExitStatus"] == "130"  # how an interrupt ends it
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.stem)
+def test_systemd_finds_nothing_wrong_with_a_unit(path, tmp_path):
+    text = path.read_text(encoding="utf-8").replace("/opt/parley/bin/parley", "/bin/true")
+    (tmp_path / path.name).write_text(text, encoding="utf-8")
+    done = subprocess.run(
+        ["systemd-analyze", "verify", tmp_path / path.name],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert path.name not in done.stderr, done.stderr
+
+
+def instructions():
+    text = (SHIPPED / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    return [tuple(line.split(None, 1)) for line in lines]
+
+
+def test_the_image_holds_the_package_and_nothing_that_is_secret():
+    copied = {
+        source
+        for name, rest in instructions()
+        if name == "COPY" and "--from" not in rest
+        for source in rest.split()[:-1]
+    }
+    assert all((ROOT / source).exists() for source in copied)
+    links = {path.resolve().name for path in (ROOT / "parley").iterdir() if path.is_symlink()}
+    assert links | {"parley", "pyproject.toml", "constraints.txt"} <= copied
+    first, *rules = (SHIPPED / "Dockerfile.dockerignore").read_text().splitlines()[1:]
+    assert first == "*"
+    assert {rule[1:] for rule in rules if rule.startswith("!")} == copied
+    names = [name for name, _ in instructions()]
+    assert "RUN" not in names[names.index("USER") :]
+    assert dict(instructions())["ENTRYPOINT"] == '["parley"]'
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    least = tuple(map(int, re.findall(r"\d+", project["requires-python"])))
+    images = [rest for name, rest in instructions() if name == "FROM"]
+    for image in images:
+        assert tuple(map(int, re.findall(r"python:(\d+)\.(\d+)", image)[0])) >= least
+
+
+def test_the_composed_services_are_a_server_and_parties_that_see_their_own_folder_alone():
+    assert set(SERVICES) == {"server", *NAMES}
+    folders = set()
+    for name, service in SERVICES.items():
+        command, options = parsed(service["command"])
+        assert command == ("server" if name == "server" else "party")
+        assert options["folder"] == "/data"
+        (volume,) = service["volumes"]
+        folders.add(volume)
+        at = "server" if name == "server" else f"parties/{name}"
+        assert volume == f"../consortium/{at}:/data"
+        assert service["networks"] == (list(NAMES) if name == "server" else [name])
+        assert "ports" not in service
+        assert service["cap_drop"] == ["ALL"]
+        assert service["read_only"]
+    assert len(folders) == len(SERVICES)
+    assert (SHIPPED / SERVICES["server"]["build"]["context"]).resolve() == ROOT
+    assert (ROOT / SERVICES["server"]["build"]["dockerfile"]).exists()
+
+
+@pytest.mark.skipif(shutil.which("docker") is None, reason="needs docker")
+def test_docker_reads_the_compose_file():
+    done = subprocess.run(
+        ["docker", "compose", "-f", SHIPPED / "compose.yaml", "config", "--quiet"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "is not a docker command" in done.stderr or "unknown shorthand flag" in done.stderr:
+        pytest.skip("this docker has no compose")
+    assert done.returncode == 0, done.stderr
+
+
+def health_command(port):
+    (kind, *words) = SERVICES["server"]["healthcheck"]["test"]
+    assert kind == "CMD"
+    asked = parsed(SERVICES["server"]["command"])[1]["monitor"]
+    assert f":{asked}/" in words[-1]
+    return [sys.executable, *words[1:-1], words[-1].replace(f":{asked}/", f":{port}/")]
+
+
+def healthy(port):
+    return not subprocess.run(health_command(port), capture_output=True, check=False).returncode
+
+
+def test_the_composed_health_check_asks_where_the_server_answers(tmp_path):
+    world = World(tmp_path)
+    transport = world.open()
+    try:
+        with Pages(Monitor(transport._port, queue=None, say=None), port=0) as pages:
+            assert healthy(pages.port)
+        assert not healthy(pages.port)
+    finally:
+        world.close()
+
+
+def test_every_command_in_the_readme_exists():
+    text = (SHIPPED / "README.md").read_text(encoding="utf-8")
+    named = re.findall(r"(?:^docker run .* parley |server parley |`parley )([^`\n]*)", text, re.M)
+    assert len(named) >= 4
+    for line in named:
+        words = shlex.split(line)
+        if words not in (["server"], ["party"]):  # in prose
+            parsed(words)
+    for file in re.findall(r"deploy/[a-zA-Z/.-]+|`systemd/[a-z.-]+", text):
+        assert (ROOT / file).exists() or (SHIPPED / file.strip("`")).exists(), file
+
+
+@pytest.mark.heavy
+def test_the_composed_commands_make_a_consortium_that_is_healthy(ground, parley, consortium):
+    (port,) = free_ports(1)
+    for name, service in SERVICES.items():
+        at = consortium / ("server" if name == "server" else f"parties/{name}")
+        words = [str(at) if word == "/data" else word for word in service["command"]]
+        words = [str(port) if word == "9100" else word for word in words]
+        number = parley.start(*words)
+        if name == "server":
+            server = number
+            wait_until(lambda: healthy(port), what="health", timeout_s=60, poll_s=0.5)
+    wait_until(lambda: "(3 of 3)" in parley.said(server), what="the parties", timeout_s=90)
+    assert parley.end() == [130, 130, 130, 130]
