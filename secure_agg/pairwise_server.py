@@ -15,8 +15,10 @@ from enum import IntEnum
 import numpy as np
 
 from parley.secure_agg.beacon import NO_BEACON, commitment, commitments_digest, roster_digest
+from parley.secure_agg.codec import decode, encode
 from parley.secure_agg.delivery import Delivery
 from parley.secure_agg.encoding import Ring, ring_dtype
+from parley.secure_agg.flags import pack_mask, unpack_mask
 from parley.secure_agg.interface import (
     DropoutPolicy,
     LocalProtocolError,
@@ -41,10 +43,6 @@ from parley.secure_agg.messages import (
     Shares,
     Survivors,
     Vector,
-    decode,
-    encode,
-    pack_mask,
-    unpack_mask,
 )
 from parley.secure_agg.outcome import ENVELOPE_BYTES, SECRET_BYTES, eligible
 from parley.secure_agg.parameters import RunParameters

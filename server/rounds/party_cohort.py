@@ -25,8 +25,9 @@ from parley.client.contract.agreement import Agreement
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import WIRE_VERSION, Frame, Reason, Status
 from parley.client.contract.state import save_state
+from parley.secure_agg.codec import decode, kind_of, sender_of
 from parley.secure_agg.interface import DropoutPolicy, RemoteProtocolError, TooFewSurvivors
-from parley.secure_agg.messages import Complaint, Roster, decode, kind_of, sender_of
+from parley.secure_agg.messages import Complaint, Roster
 from parley.secure_agg.pairwise_server import Server
 from parley.server.rounds.asking import Reply, Traffic, ask
 from parley.server.rounds.cohort import PartyFailed, RoundSum

@@ -12,19 +12,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from parley.secure_agg.codec import decode, encode
 from parley.secure_agg.encoding import EncodingError, FixedPoint, RingTooSmall
+from parley.secure_agg.flags import pack_mask
 from parley.secure_agg.interface import LocalProtocolError, RemoteProtocolError, TooFewSurvivors
 from parley.secure_agg.masks import expand
-from parley.secure_agg.messages import (
-    SERVER,
-    Confirmations,
-    Roster,
-    RoundStart,
-    Survivors,
-    decode,
-    encode,
-    pack_mask,
-)
+from parley.secure_agg.messages import SERVER, Confirmations, Roster, RoundStart, Survivors
 from parley.secure_agg.pairwise_party import Party
 from parley.secure_agg.parameters import Policy
 from parley.secure_agg.primitives import public_key

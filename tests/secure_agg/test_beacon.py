@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from parley.secure_agg.beacon import commitment, next_nonce, roster_digest
+from parley.secure_agg.codec import decode, encode
+from parley.secure_agg.flags import pack_mask
 from parley.secure_agg.interface import LocalProtocolError, RemoteProtocolError
-from parley.secure_agg.messages import SERVER, Nonces, decode, encode, pack_mask
+from parley.secure_agg.messages import SERVER, Nonces
 from parley.secure_agg.pairwise_party import Party
 from parley.secure_agg.pairwise_server import Server
 from parley.secure_agg.parameters import Policy, RunParameters

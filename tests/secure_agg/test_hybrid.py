@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parley.secure_agg import primitives
+from parley.secure_agg.codec import decode, encode
+from parley.secure_agg.flags import pack_mask, unpack_mask
 from parley.secure_agg.hybrid import direction, transcript
 from parley.secure_agg.interface import (
     DropoutPolicy,
@@ -25,10 +27,6 @@ from parley.secure_agg.messages import (
     Evidence,
     Roster,
     RoundStart,
-    decode,
-    encode,
-    pack_mask,
-    unpack_mask,
 )
 from parley.secure_agg.pairing import outgoing
 from parley.secure_agg.pairwise_party import Party

@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 
 from parley.secure_agg.beacon import commitment
+from parley.secure_agg.codec import decode, encode
 from parley.secure_agg.disputes import signers_needed
 from parley.secure_agg.edges import SharedEdgeWork
+from parley.secure_agg.flags import pack_mask, unpack_mask
 from parley.secure_agg.graph import security_failure
 from parley.secure_agg.ideal import simulated_nonces, simulated_parameters
 from parley.secure_agg.interface import TooFewSurvivors
-from parley.secure_agg.messages import Confirmations, decode, encode, pack_mask, unpack_mask
+from parley.secure_agg.messages import Confirmations
 from parley.secure_agg.pairwise_party import Party
 from parley.secure_agg.pairwise_server import Server
 from parley.secure_agg.parameters import Policy, RunParameters, derive

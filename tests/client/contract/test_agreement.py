@@ -21,7 +21,8 @@ from parley.client.party.consent import Consent, Declined, render_consent
 from parley.client.party.requests import _KEYS
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.sampling.randomness import Randomness
-from parley.secure_agg.messages import Roster, RoundStart, decode, encode
+from parley.secure_agg.codec import decode, encode
+from parley.secure_agg.messages import Roster, RoundStart
 
 NETWORK = ("algorithm.kind=fedavg", "model.kind=mlp", "model.hidden=[3]", "dp-sgd.local-steps=2")
 NETWORK += ("privacy.noise=gaussian",)
