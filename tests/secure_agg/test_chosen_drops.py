@@ -40,7 +40,7 @@ def _masked():
     ]
     for party in parties:
         server.on_advertise(party.advertise())
-    rosters, message = server.roster(), server.nonces()
+    rosters, message = server.roster(), server.adverts.nonces()
     for i, party in enumerate(parties):
         server.on_encapsulated(party.on_roster(rosters[i], message))
         server.on_shares(party.prepare(1))

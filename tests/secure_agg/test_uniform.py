@@ -159,7 +159,7 @@ def test_the_colluders_shares_do_not_open_a_survivor_s_recovery_secret(drill):
 
     def opens(holders):
         shares = {x: share for x, (holder, share) in held.items() if holder in holders}
-        committed = d.server._given[0].commitments[32:]
+        committed = d.server._sum.shares[0].commitments[32:]
         return commitment(d.run, 1, 0, b"recovery", combine(shares)) == committed
 
     assert d.run.threshold == 4

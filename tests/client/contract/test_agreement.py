@@ -220,7 +220,7 @@ def told(world, wired, *, otherwise, target=0, state=None):
     listed = server.close()
     for i in plans:
         reply = wired.ok(world.ask(i, "survivors", [listed], session=session))
-        server._confirmed[i] = reply.blobs[0][18:]  # this server does not mind what was signed
+        server._sum.signatures[i] = reply.blobs[0][18:]  # this server does not mind what was signed
     for i, message in server.confirmations().items():
         reply = world.ask(i, "confirmations", [message], session=session)
         if reply.head["status"] != "ok":
