@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from parley.client.contract.canonical import canonical
 from parley.client.contract.decoding import LONGEST_TEXT, DecodingError
+from parley.client.contract.feature_map import features_from
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Reason
 from parley.privacy.ledger.budget import checked_name
@@ -52,6 +53,8 @@ class Agreement:
         dataset: which of the parties' data sets, by the name they serve it under.
         label, intercept: how it is read.
         schema: digest of what columns and label mean (`Holding.schema`), one for all parties.
+        features: name, settings and digest of the public map of every record
+            (`parley.client.contract.feature_map`); empty: rows are learned from as they are.
         identities: Ed25519 public keys of the roster, by index; every party has its own copy.
         parameters: of secure aggregation, for this session.
         present: bit mask of the parties that joined, as the session's roster has it; empty before.
@@ -74,6 +77,7 @@ class Agreement:
     task: Mapping[str, Any]
     rounds: int
     plan: ReleasePlan
+    features: Mapping[str, Any] = field(default_factory=dict)
     components: bytes = field(default=b"", repr=False)
     serial: int = 0
     state: bytes = field(default=b"", repr=False)
@@ -105,6 +109,7 @@ class Agreement:
             "label": self.label,
             "intercept": self.intercept,
             "schema": self.schema,
+            "features": self.features,
             "task": self.task,
             "plan": self.plan.to_json(),
             "rounds": self.rounds,
@@ -147,6 +152,7 @@ class Agreement:
             raise Declined(Reason.PROTOCOL, "Expected texts as data set, label and schema.")
         if type(head["intercept"]) is not bool:
             raise Declined(Reason.PROTOCOL, "Expected an intercept flag.")
+        features = features_from(head["features"], agreed=True)
         return cls(
             run_id=run_id,
             dataset=head["dataset"],
@@ -158,6 +164,7 @@ class Agreement:
             task=task,
             rounds=rounds,
             plan=plan,
+            features=features,
             components=components,
         )
 

@@ -97,6 +97,12 @@ def value_from(hint: Any, value: Any, name: str) -> Any:  # noqa: PLR0911, PLR09
         if not isinstance(value, list) or len(value) > _LONGEST_LIST:
             raise DecodingError(f"Expected {name} to be a list of at most {_LONGEST_LIST} items.")
         return tuple(value_from(item, part, name) for part in value)
+    if origin is Mapping:
+        item = get_args(hint)[1]
+        if not isinstance(value, dict) or len(value) > _LONGEST_LIST:
+            raise DecodingError(f"Expected {name} to be an object of at most {_LONGEST_LIST} keys.")
+        keys = {value_from(str, key, f"a key of {name}"): part for key, part in value.items()}
+        return {key: value_from(item, part, f"{name}.{key}") for key, part in keys.items()}
     if isinstance(hint, type) and issubclass(hint, Enum):
         try:
             return hint(value)

@@ -49,7 +49,7 @@ __all__ = [
     "refusal",
 ]
 
-WIRE_VERSION = 5
+WIRE_VERSION = 6
 REQUESTS = frozenset(
     {
         "inspect",

@@ -66,6 +66,9 @@ FeatureColumn = NumericColumn | ArrayColumn | CategoricalColumn
 _SHRINK = 1 - 1e-12
 """Keeps ‖x‖₂ ≤ 1 after the rounding of the division, for up to ~4000 features."""
 
+_UNSCALED: str = "none"
+"""Not to be had from a file: no row that is learned from is longer than 1."""
+
 COLUMN_KINDS: dict[str, type[BaseModel]] = {
     "numeric": NumericColumn,
     "array": ArrayColumn,
@@ -197,12 +200,19 @@ class Schema(SchemaPart):
         return hashlib.sha256(text.encode()).hexdigest()
 
     @property
+    def unscaled(self) -> Schema:
+        """The same columns, whose cells stay in [−1, 1]: for a map that scales its own rows."""
+        return self.model_copy(update={"scaling": _UNSCALED})
+
+    @property
     def row_scale(self) -> float:
         """1/√S: with it ‖x‖₂ ≤ 1 whatever the record (1/√columns where no column is an array)."""
         return 1 / math.sqrt(sum(column.squared_norm for column in self.features.values()))
 
     def scale_rows(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
         """`rows` `[N, p]`, scaled in place to L2 norm at most 1 each; returns them."""
+        if self.scaling == _UNSCALED:
+            return rows
         if self.scaling == "schema":
             rows *= self.row_scale * _SHRINK
             return rows

@@ -39,6 +39,7 @@ from parley.client.models.losses import (
 
 __all__ = [
     "LOSSES",
+    "SUMMED",
     "HuberSVM",
     "LinearModel",
     "Logistic",
@@ -47,6 +48,12 @@ __all__ = [
     "SquaredLoss",
     "prepare_rows",
 ]
+
+SUMMED = 1024
+"""Records that `LinearModel.gradient_sums` adds up at a time."""
+
+_CAST = 128
+"""Of these, how many stand in cache as float64."""
 
 
 def prepare_rows(features: Array, intercept: bool) -> Array:
@@ -57,7 +64,8 @@ def prepare_rows(features: Array, intercept: bool) -> Array:
     coefficient like any other, regularised too, as the sensitivity theorems require.
 
     Args:
-        features: `[N, p]`, float32 or float64 (the precision is kept).
+        features: `[N, p]`, float32 or float64 (the precision is kept; float32 rows are a little
+            shorter, so that rounding leaves none longer than 1).
         intercept: whether to append the constant.
 
     Returns:
@@ -76,7 +84,10 @@ def prepare_rows(features: Array, intercept: bool) -> Array:
         raise ValueError(
             f"Expected finite features, got {features[row, column]} in row {row}, column {column}."
         )
-    # Divided by the largest entry first: the square of a large float32 would overflow.
+    if features.dtype == np.float32:
+        rows = prepare_rows(features.astype(np.float64), intercept)
+        return (rows * (1 - 2.0**-23)).astype(np.float32)
+    # Divided by the largest entry first: the square of a large number would overflow.
     largest = np.maximum(np.abs(features).max(axis=1, keepdims=True, initial=0), 1)
     scaled: Array = features / largest
     norms = np.sqrt(np.vecdot(scaled, scaled))[:, None]
@@ -177,7 +188,7 @@ class LinearModel:
             clip: C; each record's gradient is scaled down to L2 norm ≤ C before the mean.
 
         Returns:
-            `[B, d]` in the precision of the features.
+            `[B, d]` float64.
 
         Raises:
             ValueError: shapes disagree, or clip ≤ 0.
@@ -188,23 +199,36 @@ class LinearModel:
         self, theta: Array, block: PartyBlock, clip: float | None = None
     ) -> tuple[Array, Array]:
         """`gradients` to the same bits, and each party's mean data loss `[B]`, in one pass."""
-        losses = np.empty(block.parties, block.features.dtype)
+        losses = np.empty(block.parties)
         return self._sweep(theta, block, clip, losses), losses
+
+    def gradient_sums(self, theta: Array, block: PartyBlock, clip: float | None = None) -> Array:
+        """`[B, d]` every party's sum of its records' gradients: n times `gradients`.
+
+        In float64 whatever the precision of the rows. A record's own gradient has the same bits
+        wherever it stands and whoever stands beside it; sums are over `SUMMED` records at a time,
+        then pairwise, so that n records are added up to within n·(SUMMED + 64)·2⁻⁵³·G
+        (Higham 2002, §4.2).
+
+        Args, Raises: as `gradients`.
+        """
+        return self._sums(theta, block, clip, None)
 
     def _sweep(
         self, theta: Array, block: PartyBlock, clip: float | None, losses: Array | None
     ) -> Array:
+        if block.features.dtype == np.float32:  # records are rounded once, sums are not
+            sums = self._sums(theta, block, clip, losses)
+            if losses is not None:
+                losses /= block.sizes
+            return np.asarray(sums / block.sizes[:, None])
         self._check(theta, block.features, parties=block.parties)
-        if clip is not None and not clip > 0:
-            raise ValueError(f"Expected clip > 0, got {clip}.")
         features, offsets, sizes, alike = (
             block.features,
             block.offsets,
             block.sizes,
             block.uniform_size,
         )
-        with np.errstate(over="ignore"):
-            theta = np.ascontiguousarray(theta, features.dtype)
         gradients = np.empty((block.parties, self.dimension), features.dtype)
 
         def sweep(first: int, last: int) -> None:
@@ -214,19 +238,11 @@ class LinearModel:
                 margins = self._party_margins(
                     theta if theta.ndim == 1 else theta[first:last], x, sizes[first:last], alike
                 )
-                labels = _as(block.labels[rows], margins)
-                if losses is None:
-                    slopes = self.loss.slope(margins, labels)
-                else:
-                    values, slopes = self.loss.value_and_slope(margins, labels)
+                values, slopes = self._slopes(
+                    margins, block.labels[rows], x, clip, measured=losses is not None
+                )
+                if losses is not None:
                     losses[first:last] = np.add.reduceat(values, starts)
-            drop_broken_rows(slopes)
-            if clip is not None:
-                # The smallest normal number for each square that may have underflowed.
-                lost = x.shape[1] * np.finfo(x.dtype).tiny
-                norms = self.loss.slope_norm(slopes) * np.sqrt(np.vecdot(x, x) + lost)
-                factor = clip / np.maximum(norms, clip)
-                slopes *= factor if slopes.ndim == 1 else factor[:, None]
             if alike is not None:
                 gradients[first:last] = self.pull_back(
                     slopes.reshape(-1, alike, *slopes.shape[1:]), x.reshape(-1, alike, x.shape[1])
@@ -237,11 +253,98 @@ class LinearModel:
             ):
                 gradients[party] = self.pull_back(slopes[start:end], x[start:end])
 
+        theta = np.ascontiguousarray(theta)
         for_each_chunk(sweep, chunk_ranges(offsets, self._chunk_rows(features)))
         gradients /= sizes[:, None].astype(gradients.dtype)
         if losses is not None:
             losses /= sizes
         return gradients
+
+    def _slopes(
+        self,
+        margins: Array,
+        labels: NDArray[Any],
+        x: Array,
+        clip: float | None,
+        *,
+        measured: bool,
+    ) -> tuple[Array, Array]:
+        """Losses of records (if `measured`), and slopes for which slope·x is clipped to `clip`."""
+        if clip is not None and not clip > 0:
+            raise ValueError(f"Expected clip > 0, got {clip}.")
+        own = _as(labels, margins)
+        if measured:
+            values, slopes = self.loss.value_and_slope(margins, own)
+        else:
+            values = slopes = self.loss.slope(margins, own)
+        drop_broken_rows(slopes)
+        if clip is not None:
+            # The smallest normal number for each square that may have underflowed.
+            lost = x.shape[1] * np.finfo(x.dtype).tiny
+            norms = self.loss.slope_norm(slopes) * np.sqrt(np.vecdot(x, x) + lost)
+            factor = clip / np.maximum(norms, clip)
+            slopes *= factor if slopes.ndim == 1 else factor[:, None]
+        return values, slopes
+
+    def _sums(
+        self, theta: Array, block: PartyBlock, clip: float | None, losses: Array | None
+    ) -> Array:
+        self._check(theta, block.features, parties=block.parties)
+        theta = np.ascontiguousarray(theta, np.float64)
+        pieces = [
+            (party, begin, min(begin + SUMMED, int(block.offsets[party + 1])))
+            for party in range(block.parties)
+            for begin in range(int(block.offsets[party]), int(block.offsets[party + 1]), SUMMED)
+        ]
+
+        def add_up(first: int, last: int) -> list[tuple[Array, float]]:
+            return [
+                self._sum(
+                    theta if theta.ndim == 1 else theta[party],
+                    block.features[begin:end],
+                    block.labels[begin:end],
+                    clip,
+                    measured=losses is not None,
+                )
+                for party, begin, end in pieces[first:last]
+            ]
+
+        done = for_each_chunk(add_up, [(at, at + 1) for at in range(len(pieces))])
+        by_party: list[list[Array]] = [[] for _ in range(block.parties)]
+        if losses is not None:
+            losses[:] = 0
+        for (party, *_), ((total, loss),) in zip(pieces, done, strict=True):
+            by_party[party].append(total)
+            if losses is not None:
+                losses[party] += loss
+        return np.stack([_pairwise(parts) for parts in by_party])
+
+    def _sum(
+        self,
+        theta: Array,
+        rows: Array,
+        labels: NDArray[Any],
+        clip: float | None,
+        *,
+        measured: bool,
+    ) -> tuple[Array, float]:
+        """`[d]` the sum of the records' gradients, and of their losses."""
+        total, loss = np.zeros(self.dimension), 0.0
+        classes = theta.reshape(self.loss.outputs, self.features)
+        for begin in range(0, len(rows), _CAST):
+            x = rows[begin : begin + _CAST].astype(np.float64, copy=False)
+            with np.errstate(all="ignore"):  # a margin that overflows is a slope that is dropped
+                # One dot product for each: a row's margins are the same bits among any others.
+                margins = np.vecdot(x[:, None, :], classes[None])
+                if self.loss.outputs == 1:
+                    margins = margins[:, 0]
+                values, slopes = self._slopes(
+                    margins, labels[begin : begin + _CAST], x, clip, measured=measured
+                )
+                if measured:
+                    loss += float(values.sum())
+            total += self.pull_back(slopes, x)
+        return total, loss
 
     def _party_margins(
         self, theta: Array, x: Array, sizes: NDArray[np.int64], alike: int | None
@@ -313,6 +416,14 @@ class LinearModel:
         return self.loss.predict(
             self.margins(np.ascontiguousarray(theta, features.dtype), features)
         )
+
+
+def _pairwise(parts: list[Array]) -> Array:
+    """The sum of `[d]` arrays, by halves."""
+    if len(parts) == 1:
+        return parts[0]
+    half = len(parts) // 2
+    return np.asarray(_pairwise(parts[:half]) + _pairwise(parts[half:]))
 
 
 def _as(labels: NDArray[Any], margins: Array) -> NDArray[Any]:

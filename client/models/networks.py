@@ -33,7 +33,14 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-__all__ = ["BUILT_IN", "Network", "NetworkError", "check_layers"]
+__all__ = [
+    "BUILT_IN",
+    "Network",
+    "NetworkError",
+    "check_layers",
+    "check_still",
+    "own_function",
+]
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -125,7 +132,7 @@ def _learns(layer: nn.modules.batchnorm._NormBase) -> bool:
     return layer.training or layer.running_mean is None
 
 
-def _check_still(module: nn.Module, rows: torch.Tensor) -> None:
+def check_still(module: nn.Module, rows: torch.Tensor) -> None:
     """Refuses a forward pass that changes the module, or that gives other scores a second time.
 
     Raises:
@@ -149,7 +156,12 @@ def _check_still(module: nn.Module, rows: torch.Tensor) -> None:
         )
 
 
-def _own(kind: str, features: int, classes: int) -> nn.Module:
+def own_function(kind: str) -> Callable[..., Any]:
+    """What 'module:function' or 'file.py:function' names: its code is run.
+
+    Raises:
+        NetworkError: not there, or no function.
+    """
     place, _, function = kind.rpartition(":")
     try:
         if place.endswith(".py"):
@@ -168,6 +180,12 @@ def _own(kind: str, features: int, classes: int) -> nn.Module:
     build = getattr(module, function, None)
     if not callable(build):
         raise NetworkError(f"Expected a function {function!r} in {place}, got {build!r}.")
+    found: Callable[..., Any] = build
+    return found
+
+
+def _own(kind: str, features: int, classes: int) -> nn.Module:
+    build = own_function(kind)
     try:
         made = build(features, classes)
     except Exception as error:
@@ -266,7 +284,7 @@ class Network:
         try:
             with torch.no_grad():
                 shape = tuple(module(network.rows(np.zeros((2, features)))).shape)
-            _check_still(module, network.rows(made_up))
+            check_still(module, network.rows(made_up))
         except NetworkError:
             raise
         except Exception as error:

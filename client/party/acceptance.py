@@ -75,6 +75,11 @@ def accept(
         raise Declined(
             Reason.SCHEMA, f"Expected the schema {held.schema}, got {agreement.schema!r:.80}."
         )
+    agreed = agreement.features.get("digest", "")
+    if held.map != agreed:
+        raise Declined(
+            Reason.MODEL, f"Expected features of digest {held.map!r}, got {agreed!r:.80}."
+        )
     state: State = {}
     if agreement.serial:
         state = state_from(agreement.state, algorithm)

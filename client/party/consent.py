@@ -39,6 +39,7 @@ from parley.client.contract.model_names import beside, public_name
 from parley.client.contract.protocol import Declined, Reason
 from parley.client.contract.toml_reading import parse_toml
 from parley.client.data.schema import toml_value
+from parley.client.features.table import FEATURES
 from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint, Unit
 from parley.privacy.ledger.ledger import DatasetBudget
 from parley.privacy.mechanisms.dp_sgd import PartySteps
@@ -103,6 +104,12 @@ class DataSet(_Part):
     classes: int = Field(
         0, ge=0, description="Classes of a prepared label; 0 for -1/+1 and for targets."
     )
+    map: str = Field(
+        "",
+        pattern=r"^([0-9a-f]{64})?$",
+        description="With prepared: the digest of the public map that made its rows, which jobs "
+        "must name; empty: none did.",
+    )
     epsilon: _Positive = Field(
         description="Total epsilon of everything ever released from it. Fixed at its first use."
     )
@@ -137,6 +144,8 @@ class DataSet(_Part):
             raise ValueError("Expected a schema with path, and only with it.")
         if self.classes == 1 or (self.classes and self.path):
             raise ValueError("Expected classes >= 2, and only with prepared: a schema lists them.")
+        if self.map and self.path:
+            raise ValueError("Expected a map with prepared rows alone: a job names one for others.")
         if (self.party_epsilon is None) != (self.party_delta is None):
             raise ValueError("Expected party-epsilon and party-delta together, got one of them.")
         if self.party_epsilon_per_job is not None and self.party_epsilon is None:
@@ -267,6 +276,12 @@ class Consent(_Part):
         "function of a file in this folder, 'module:function' of code installed on this machine, "
         "and listing it here allows a server to have it run.",
     )
+    features: tuple[str, ...] = Field(
+        tuple(FEATURES),
+        description="Accepted public maps of features. Your own, 'backbone.py:net' of a file in "
+        "this folder or 'module:function' of code installed on this machine, is run when it is "
+        "listed here.",
+    )
     largest_model: int = Field(
         20_000_000, ge=1, description="Most parameters of a model: bounds this machine's memory."
     )
@@ -310,6 +325,11 @@ class Consent(_Part):
         return {name: place for name, place in self.accepted_models.items() if ":" in name}
 
     @property
+    def accepted_features(self) -> dict[str, str]:
+        """Accepted maps of features: the name that a server may say → what is built here."""
+        return {public_name(name): name for name in self.features}
+
+    @property
     def accepted_algorithms(self) -> dict[str, str]:
         """Accepted algorithms: the name that a server may say → where it is."""
         return {public_name(name): name for name in self.algorithms}
@@ -336,6 +356,18 @@ class Consent(_Part):
         if self.seed is not None and not self.allow_seeded_noise:
             raise ValueError("Expected allow-seeded-noise = true with a seed, got false.")
         return self
+
+    @field_validator("features")
+    @classmethod
+    def _known_features(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if name not in FEATURES and not is_own(name):
+                raise ValueError(
+                    f"Expected {', '.join(FEATURES)}, or your own, file.py:function, got {name!r}."
+                )
+        if len({public_name(name) for name in names}) != len(names):
+            raise ValueError("Expected features of different names, got two of one name.")
+        return names
 
     @model_validator(mode="after")
     def _models_of_one_name(self) -> Consent:
@@ -371,6 +403,7 @@ def load_consent(path: Path) -> Consent:
     own = {
         "models": tuple(beside(name, folder) for name in consent.models),
         "algorithms": tuple(beside(name, folder) for name in consent.algorithms),
+        "features": tuple(beside(name, folder) for name in consent.features),
     }
     return consent.model_copy(update=own)
 

@@ -27,7 +27,9 @@ from parley.client.data.memory import room_for
 from parley.client.data.readers import read_arrays
 from parley.client.data.records import LABEL_READERS, DataError, as_classes, read_records
 from parley.client.data.schema import SchemaError, load_schema
-from parley.client.models.linear import LinearModel, prepare_rows
+from parley.client.features.base import FeatureError, FeatureMap
+from parley.client.features.preparation import mapped, prepared_rows
+from parley.client.models.linear import LinearModel
 from parley.client.models.losses import Softmax
 from parley.client.party.consent import DataSet, Declined
 
@@ -53,6 +55,7 @@ class Holding:
             that were prepared elsewhere, of their numbers of features and classes.
         contents: the digest of its rows, whatever they are saved as
         (`parley.client.data.contents`).
+        map: digest of the public map that its rows are features of; empty: of none.
     """
 
     rows: NDArray[np.floating]
@@ -62,6 +65,7 @@ class Holding:
     fingerprint: str
     schema: str
     contents: str = ""
+    map: str = ""
 
     def on(self, components: NDArray[np.float64] | None) -> Holding:
         """The same with its rows projected on `[p, k]` components, if there are any.
@@ -117,7 +121,14 @@ def file_fingerprint(path: Path) -> str:
         raise _unreadable(path, str(error.strerror)) from error
 
 
-def load_holding(dataset: DataSet, folder: Path, *, label: str, intercept: bool) -> Holding:
+def load_holding(
+    dataset: DataSet,
+    folder: Path,
+    *,
+    label: str,
+    intercept: bool,
+    features: FeatureMap | None = None,
+) -> Holding:
     """Reads and prepares a data set.
 
     Args:
@@ -126,26 +137,30 @@ def load_holding(dataset: DataSet, folder: Path, *, label: str, intercept: bool)
         label: how the label is read: logistic, softmax, ridge or huber-svm; or network, for
             classes where the schema has some, else −1/+1.
         intercept: whether rows get a constant column.
+        features: the public map that records are learned from through; what it gives is kept in
+            `folder/features`.
 
     Raises:
-        Declined: data-unreadable; model, where the label has no such reading.
+        Declined: data-unreadable; model, where the label has no such reading or the map takes no
+            such records.
     """
     if label not in (*LABEL_READERS, "network"):
         raise Declined(Reason.MODEL, f"Expected a label of {', '.join(LABEL_READERS)}, network.")
     path = folder / (dataset.path or dataset.prepared)
     fingerprint = file_fingerprint(path)
     if dataset.prepared:
-        rows, labels = _prepared(path)
-        features = rows.shape[1] - intercept
-        facts = f"prepared: {features} features, {dataset.classes} classes"
+        rows, labels = _prepared(path, np.float32 if dataset.map else np.float64)
+        width = rows.shape[1] - intercept
+        facts = f"prepared: {width} features, {dataset.classes} classes"
         return Holding(
             rows=rows,
             labels=labels,
-            features=features,
+            features=width,
             classes=dataset.classes,
             fingerprint=fingerprint,
             schema=hashlib.sha256(facts.encode()).hexdigest(),
             contents=str(of_rows(rows, labels)),
+            map=dataset.map,
         )
     try:
         schema = load_schema(folder / dataset.data_schema)
@@ -154,27 +169,42 @@ def load_holding(dataset: DataSet, folder: Path, *, label: str, intercept: bool)
     if label == "network":
         label = "softmax" if schema.classes else "logistic"
     try:
-        records = read_records(path, schema, label)
+        records = read_records(path, schema if features is None else schema.unscaled, label)
     except SchemaError as error:
         raise Declined(Reason.MODEL, str(error)) from error
     except DataError as error:
         raise Declined(Reason.DATA_UNREADABLE, error.log_message) from error
-    rows = np.empty((len(records), records.features.shape[1] + intercept))
-    for begin in range(0, len(records), _PIECE):
-        piece = slice(begin, begin + _PIECE)
-        rows[piece] = prepare_rows(records.features[piece], intercept=intercept)
+    raw: NDArray[np.floating] = records.features
+    if features is not None:
+        try:
+            room = room_for(schema.file.max_gib)
+            raw = mapped(
+                features,
+                schema,
+                records.features,
+                fingerprint=fingerprint,
+                folder=folder / "features",
+                check=lambda wide: room.check_records(len(records), features=wide, path=path),
+            )
+        except FeatureError as error:
+            raise Declined(Reason.MODEL, str(error)) from error
+        except DataError as error:
+            raise Declined(Reason.DATA_UNREADABLE, error.log_message) from error
     return Holding(
-        rows=rows,
+        rows=prepared_rows(raw, intercept=intercept),
         labels=records.labels,
-        features=schema.dimension,
+        features=raw.shape[1],
         classes=schema.classes,
         fingerprint=fingerprint,
         schema=schema.digest,
         contents="" if records.contents is None else str(records.contents),
+        map="" if features is None else features.digest,
     )
 
 
-def _prepared(path: Path) -> tuple[NDArray[np.floating], NDArray[Any]]:
+def _prepared(
+    path: Path, precision: type[np.floating]
+) -> tuple[NDArray[np.floating], NDArray[Any]]:
     def choose(names: list[str]) -> list[str]:
         if not {"features", "labels"} <= set(names):
             raise DataError("arrays `features` and `labels`", str(names), path=path)
@@ -186,8 +216,9 @@ def _prepared(path: Path) -> tuple[NDArray[np.floating], NDArray[Any]]:
         raise Declined(Reason.DATA_UNREADABLE, error.log_message) from error
     rows, labels = arrays["features"], arrays["labels"]
     shaped = rows.ndim == 2 and labels.shape == rows.shape[:1] and rows.size > 0
-    if not shaped or rows.dtype != np.float64:
-        raise _unreadable(path, "expected `features` [n, p] of float64 and `labels` [n]")
+    if not shaped or rows.dtype != precision:
+        expected = f"expected `features` [n, p] of {precision.__name__} and `labels` [n]"
+        raise _unreadable(path, expected)
     if labels.dtype.kind not in "if":
         raise _unreadable(path, f"expected numbers as labels, got dtype {labels.dtype}")
     if len(missing := np.flatnonzero(~np.isfinite(labels))):
@@ -197,7 +228,7 @@ def _prepared(path: Path) -> tuple[NDArray[np.floating], NDArray[Any]]:
     # What `prepare_rows` leaves above 1 by rounding, and no more: the sensitivity rests on it.
     longest = 1 + (rows.shape[1] + 8) * 2.0**-52
     for begin in range(0, len(rows), _PIECE):
-        piece = rows[begin : begin + _PIECE]
+        piece = np.asarray(rows[begin : begin + _PIECE], np.float64)
         if not (np.sqrt(np.vecdot(piece, piece)) <= longest).all():  # NaN is not
             raise _unreadable(path, "expected finite rows of norm at most 1")
     return np.ascontiguousarray(rows), labels

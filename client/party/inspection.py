@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from parley.client.contract.decoding import DecodingError, value_from
+from parley.client.contract.feature_map import features_from
 from parley.client.contract.protocol import Reason
 from parley.client.party.consent import Consent, Declined
 from parley.client.party.dataset import Holding
@@ -19,7 +20,7 @@ def public_facts(
     consent: Consent,
     *,
     clock: float,
-    holding_of: Callable[[str, str, bool], Holding],
+    holding_of: Callable[[str, str, bool, Mapping[str, Any]], Holding],
 ) -> dict[str, Any]:
     """Columns, classes and, where it is public, the number of records.
 
@@ -27,7 +28,7 @@ def public_facts(
         asked: head of an `inspect` request.
         consent: the policy.
         clock: this machine's, in seconds.
-        holding_of: the data by name, reading of the label, and intercept.
+        holding_of: the data by name, reading of the label, intercept, and public map of features.
 
     Raises:
         Declined: clocks too far apart, or a question about sizes that are not disclosed.
@@ -50,11 +51,13 @@ def public_facts(
         raise Declined(Reason.SIZES_NOT_DISCLOSED, "Expected no question about sizes.")
     if not isinstance(asked["label"], str):
         raise Declined(Reason.PROTOCOL, f"Expected a label's reading, got {asked['label']!r:.40}.")
-    holding = holding_of(asked["dataset"], asked["label"], asked["intercept"])
+    features = features_from(asked["features"], agreed=False)
+    holding = holding_of(asked["dataset"], asked["label"], asked["intercept"], features)
     return {
         "features": holding.features,
         "classes": holding.classes,
         "schema": holding.schema,
+        "map": holding.map,
         "records": holding.records if asked["sizes"] else None,
         "clock": clock,
     }

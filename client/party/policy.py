@@ -19,12 +19,14 @@ from parley.client.contract.agreement import Agreement
 from parley.client.contract.decoding import DecodingError
 from parley.client.contract.protocol import Reason
 from parley.client.contract.roster import Deployment
-from parley.client.party.consent import Consent, Declined
+from parley.client.features.base import FeatureError, FeatureMap
+from parley.client.features.table import build_map
+from parley.client.party.consent import Consent, DataSet, Declined
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.secure_agg.interface import KeyExchange, RemoteProtocolError
 from parley.secure_agg.parameters import Policy, RunParameters
 
-__all__ = ["accepted_kind", "check_components", "check_plan", "check_run", "task_of"]
+__all__ = ["accepted_kind", "check_components", "check_plan", "check_run", "map_of", "task_of"]
 
 
 def check_run(consent: Consent, deployment: Deployment, run: RunParameters) -> Policy:
@@ -206,6 +208,37 @@ def task_of(consent: Consent, task: Mapping[str, Any]) -> FederatedAlgorithm:
         )
     except DecodingError as error:
         raise Declined(Reason.PROTOCOL, str(error)) from error
+
+
+def map_of(consent: Consent, dataset: DataSet, features: Mapping[str, Any]) -> FeatureMap | None:
+    """The public map that a run asks for, if the policy accepts its name: no other is ever made.
+
+    Args:
+        features: name and settings; empty for none.
+
+    Raises:
+        Declined: model.
+    """
+    if bool(features) != bool(dataset.map) and dataset.prepared:
+        raise Declined(
+            Reason.MODEL,
+            "Expected rows as they were prepared: "
+            + ("with the features of its map." if dataset.map else "without a map of features."),
+        )
+    if not features or dataset.prepared:
+        return None
+    name = features["name"]
+    accepted = consent.accepted_features
+    if name not in accepted:
+        raise Declined(
+            Reason.MODEL,
+            f"Expected features of {', '.join(accepted)}: a party runs no code but its own; your "
+            "own file is accepted when it is in this folder and listed in features of party.toml.",
+        )
+    try:
+        return build_map(name, features["settings"], own=accepted)
+    except FeatureError as error:
+        raise Declined(Reason.MODEL, str(error)) from error
 
 
 def accepted_kind(consent: Consent, name: object) -> Kind:

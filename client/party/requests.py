@@ -19,12 +19,15 @@ LARGEST_REQUEST = 1 << 30
 """Bytes of a request: a larger one is refused unread."""
 
 _KEYS: dict[str, tuple[frozenset[str], int]] = {
-    "inspect": (frozenset({"run", "dataset", "label", "intercept", "sizes", "clock"}), 0),
+    "inspect": (
+        frozenset({"run", "dataset", "label", "intercept", "features", "sizes", "clock"}),
+        0,
+    ),
     "commit": (frozenset({"session"}), 0),
     "join": (
         frozenset(
             {"run", "session", "parameters", "dataset", "label", "intercept", "task", "plan"}
-            | {"rounds", "schema"}
+            | {"rounds", "schema", "features"}
         ),
         1,
     ),

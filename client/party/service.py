@@ -17,12 +17,14 @@ messages travel.
 
 from __future__ import annotations
 
+import json
 import os
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -44,15 +46,14 @@ from parley.client.party.dataset import Holding, load_holding
 from parley.client.party.inspection import public_facts
 from parley.client.party.kept_ledger import KeptLedger
 from parley.client.party.openings import OpenedOtherwise, Openings, listed_parties
-from parley.client.party.policy import check_run
+from parley.client.party.policy import check_run, map_of
 from parley.client.party.requests import request_from, round_or_none
 from parley.client.party.session import Joined
 from parley.client.party.storage import Keeper, PartyFolderError
 from parley.privacy.ledger.ledger import LedgerError
 from parley.secure_agg.beacon import MOST_SETUPS, commitment, next_nonce, roster_digest
-from parley.secure_agg.codec import decode
 from parley.secure_agg.interface import ProtocolError, TooFewSurvivors
-from parley.secure_agg.messages import Survivors
+from parley.secure_agg.messages import Survivors, decode
 from parley.secure_agg.pairwise_party import Party
 from parley.secure_agg.primitives import AlgorithmMissing, Entropy, signing_public
 
@@ -174,13 +175,22 @@ class PartyService:
             }
         )
 
-    def _holding(self, name: str, label: str, intercept: bool) -> Holding:
+    def _holding(
+        self, name: str, label: str, intercept: bool, features: Mapping[str, Any]
+    ) -> Holding:
         dataset, folder = self._consent.dataset(name), self._keeper.folder
         files = [folder / part for part in (dataset.path, dataset.prepared, dataset.data_schema)]
         stamps = [(f.stat().st_mtime_ns, f.stat().st_size) for f in files if f.is_file()]
-        key = (name, label, intercept, stamps)
+        named = {key: features[key] for key in ("name", "settings") if features}
+        key = (name, label, intercept, json.dumps(named, allow_nan=False), stamps)
         if self._loaded is None or self._loaded[0] != key:
-            holding = load_holding(dataset, folder, label=label, intercept=intercept)
+            holding = load_holding(
+                dataset,
+                folder,
+                label=label,
+                intercept=intercept,
+                features=map_of(self._consent, dataset, features),
+            )
             self._loaded = key, holding
         return self._loaded[1]
 
@@ -269,7 +279,9 @@ class PartyService:
         return accept(
             self._consent,
             agreement,
-            holding_of=lambda agreed: self._holding(agreed.dataset, agreed.label, agreed.intercept),
+            holding_of=lambda agreed: self._holding(
+                agreed.dataset, agreed.label, agreed.intercept, agreed.features
+            ),
         )
 
     def _joined(self, session: str) -> Joined:

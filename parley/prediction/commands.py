@@ -21,7 +21,8 @@ OwnModels = Annotated[
     typer.Option(
         "--own-model",
         metavar="FILE:FUNCTION",
-        help="A network of your own code that may be built (repeatable). No file can name code.",
+        help="A network or feature map of your own code that may be built (repeatable). No file "
+        "can name code.",
     ),
 ]
 

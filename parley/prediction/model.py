@@ -29,19 +29,21 @@ from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.registry import task_from
 from parley.client.algorithms.second_moments import check_components
 from parley.client.contract.decoding import DecodingError
+from parley.client.contract.feature_map import features_from
 from parley.client.contract.model_names import public_name
+from parley.client.contract.protocol import Declined
 from parley.client.data.readers import table_of
 from parley.client.data.records import DataError, encoded
 from parley.client.data.schema import Schema
 from parley.client.data.table import Table
-from parley.client.models.linear import LinearModel, prepare_rows
+from parley.client.features.base import FeatureError, FeatureMap
+from parley.client.features.preparation import prepared_rows
+from parley.client.features.table import build_map
+from parley.client.models.linear import LinearModel
 from parley.client.models.losses import softmax
 from parley.server.records.statement import MODEL_VERSION
 
 __all__ = ["Model", "ModelFileError", "load_model"]
-
-_PIECE = 4096
-"""Rows scaled at a time, so that they stay in cache."""
 
 _KEYS = {"version", "task", "label", "intercept", "schema"}
 
@@ -61,6 +63,7 @@ class Model:
         label: how labels are read: logistic, softmax, ridge, huber-svm or network.
         intercept: whether rows end with a constant.
         schema: what columns and label are.
+        features: the public map that records are learned from through; None: none.
         statement: what was promised: the metadata whose names begin with "parley.".
     """
 
@@ -71,6 +74,7 @@ class Model:
     intercept: bool
     schema: Schema
     statement: Mapping[str, str]
+    features: FeatureMap | None = None
 
     @property
     def feature_names_in_(self) -> tuple[str, ...]:
@@ -105,11 +109,12 @@ class Model:
         Raises:
             DataError: a cell that is not what the schema says.
         """
-        features = encoded(table, self.schema)[0]
-        rows = np.empty((len(features), features.shape[1] + self.intercept))
-        for begin in range(0, len(rows), _PIECE):
-            piece = slice(begin, begin + _PIECE)
-            rows[piece] = prepare_rows(features[piece], intercept=self.intercept)
+        raw: NDArray[np.floating[Any]]
+        if self.features is None:
+            raw = encoded(table, self.schema)[0]
+        else:
+            raw = self.features.on(self.schema).of(encoded(table, self.schema.unscaled)[0])
+        rows = prepared_rows(raw, intercept=self.intercept)
         return rows if self.components is None else rows @ self.components
 
     def scores(self, rows: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
@@ -171,8 +176,8 @@ def load_model(
     Args:
         path: either.
         schema: a schema file, for a model whose file holds none (its server was given none).
-        own_models: networks of one's own code that may be built, as "file.py:function" or
-            "module:function". No file can name code to run.
+        own_models: networks and feature maps of one's own code that may be built, as
+            "file.py:function" or "module:function". No file can name code to run.
         device: where a network computes: cpu or cuda.
 
     Raises:
@@ -216,6 +221,7 @@ def load_model(
         intercept=described["intercept"],
         schema=Schema.from_toml(text, source=str(schema or file)),
         statement={key: value for key, value in metadata.items() if key != "parley.model"},
+        features=_features(file, described.get("features"), own_models),
     )
     _check_width(file, model)
     return model
@@ -237,7 +243,7 @@ def _description(file: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
             f"Expected a model file of version {MODEL_VERSION}, got {version!r} in {file}: use the "
             "release of Parley that wrote it."
         )
-    if set(described) != _KEYS:
+    if set(described) - {"features"} != _KEYS:
         raise ModelFileError(f"{file}: Expected the keys {sorted(_KEYS)}, got {sorted(described)}.")
     for key, kind in (("label", str), ("intercept", bool), ("schema", str)):
         if type(described[key]) is not kind:
@@ -245,6 +251,39 @@ def _description(file: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
                 f"{file}: Expected {key} as {kind.__name__}, got {described[key]!r:.40}."
             )
     return described
+
+
+def _features(file: Path, described: Any, own: tuple[str, ...]) -> FeatureMap | None:
+    """The public map that rows go through, the very one that the model was learned on."""
+    if described is None:
+        return None
+    try:
+        named = features_from(described, agreed=True)
+        made = build_map(
+            named.get("name", ""),
+            named.get("settings", {}),
+            own={public_name(name): name for name in own},
+        )
+        digest = made.digest
+    except (Declined, FeatureError) as error:
+        hint = "" if own else " A map of your own code needs --own-model FILE:FUNCTION."
+        raise ModelFileError(f"{file}: {error}{hint}") from error
+    if digest != named["digest"]:
+        raise ModelFileError(
+            f"Expected features of digest {named['digest']}, which {file} was learned on, got "
+            f"{digest}: its code, weights or version of Parley differ."
+        )
+    return made
+
+
+def _width(file: Path, model: Model) -> int:
+    """Columns of a row before the intercept."""
+    if model.features is None:
+        return model.schema.dimension
+    try:
+        return model.features.on(model.schema).width
+    except FeatureError as error:
+        raise ModelFileError(f"{file}: {error}") from error
 
 
 def _theta(
@@ -267,7 +306,7 @@ def _theta(
 
 def _check_width(file: Path, model: Model) -> None:
     """Raises where the schema's rows are not those that the model takes."""
-    width = model.schema.dimension + model.intercept
+    width = _width(file, model) + model.intercept
     if model.components is not None and width == model.components.shape[0]:
         width = model.components.shape[1]
     if width != model.algorithm.model.features:

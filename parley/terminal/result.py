@@ -62,6 +62,7 @@ def _rows(summary: RunSummary) -> Iterator[tuple[str, str]]:
         ("DP-SGD", words.join(words.dp_sgd(summary.dp_sgd)) if summary.dp_sgd else ""),
         ("clipped", words.clipped(summary)),
         ("components", words.components(summary)),
+        ("features", summary.features),
     ):
         if value:
             yield name, value

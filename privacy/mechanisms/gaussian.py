@@ -47,7 +47,6 @@ class GaussianLaw(Mechanism):
     """
 
     calibrations: ClassVar[Mapping[str, str]]
-    lengths: ClassVar[tuple[str, ...]] = ("sensitivity", "sigma")
 
     sigma: float
 

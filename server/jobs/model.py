@@ -7,10 +7,11 @@ here, so that nobody asks for its name.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from parley.client.contract.model_names import public_name
 from parley.server.jobs.section import Positive, Section
 
 __all__ = [
@@ -84,6 +85,11 @@ class ModelSection(Section):
     def components_file(self) -> str:
         """Where public components are; empty: nowhere."""
         return ""
+
+    @property
+    def feature_map(self) -> dict[str, Any]:
+        """Name and settings of the public map that records are learned from through; {}: none."""
+        return {}
 
 
 class _Layers(ModelSection):
@@ -177,6 +183,17 @@ class Linear(ModelSection):
 
     learns: ClassVar[Literal["linear", "network", "nothing"]] = "linear"
 
+    features: str = Field(
+        "none",
+        min_length=1,
+        description="Public map of every record by itself that is learned from: none | scattering "
+        "(images) | random-fourier | bins (tables), or your own frozen one, 'file.py:function' or "
+        "'module:function', where function(columns) gives a torch.nn.Module (docs/features.md).",
+    )
+    feature_settings: dict[str, Any] = Field(
+        {}, description="Settings of the map, by their names (docs/features.md)."
+    )
+
     lambda_: Positive = Field(
         0.01, alias="lambda", description="Regularisation (λ/2)‖θ‖²; note the ½."
     )
@@ -185,6 +202,22 @@ class Linear(ModelSection):
         description="Append a constant to every record, rescale to norm ≤ 1 and regularise it "
         "too (an unregularised intercept would void the sensitivity).",
     )
+
+    @model_validator(mode="after")
+    def _check_features(self) -> Linear:
+        if self.features == "none" and self.feature_settings:
+            raise ValueError(
+                "Expected model.feature-settings = {} (they need model.features), got "
+                f"{self.feature_settings!r}."
+            )
+        return self
+
+    @property
+    def feature_map(self) -> dict[str, Any]:
+        """Name and settings of the map of features; {}: none."""
+        if self.features == "none":
+            return {}
+        return {"name": public_name(self.features), "settings": dict(self.feature_settings)}
 
     @property
     def label(self) -> str:

@@ -279,8 +279,12 @@ def anchored(job: Job) -> Job:
     """The job with the files it names made absolute: a run may go on from elsewhere."""
     for section in ("model", "algorithm"):
         part = getattr(job, section)
-        kind = beside(part.kind, Path.cwd())
-        job = job.model_copy(update={section: part.model_copy(update={"kind": kind})})
+        own = {
+            name: beside(getattr(part, name), Path.cwd())
+            for name in ("kind", "features")
+            if hasattr(part, name)
+        }
+        job = job.model_copy(update={section: part.model_copy(update=own)})
     ledger = job.privacy.ledger
     if not ledger or "://" in ledger:
         return job

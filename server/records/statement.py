@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import FederatedAlgorithm, State
 from parley.client.algorithms.registry import describe_task
+from parley.client.contract.feature_map import features_statement
 from parley.server.records import words
 from parley.server.records.plain_json import json_text
 from parley.server.records.summary import RunSummary
+
+_NO_FEATURES: Mapping[str, Any] = MappingProxyType({})
 
 __all__ = ["MODEL_VERSION", "model_description", "model_tensors", "privacy_statement"]
 
@@ -24,7 +31,12 @@ def model_tensors(algorithm: FederatedAlgorithm, state: State) -> dict[str, NDAr
 
 
 def model_description(
-    algorithm: FederatedAlgorithm, *, label: str, intercept: bool, schema: str
+    algorithm: FederatedAlgorithm,
+    *,
+    label: str,
+    intercept: bool,
+    schema: str,
+    features: Mapping[str, Any] = _NO_FEATURES,
 ) -> dict[str, str]:
     """The metadata of `model.safetensors` that a prediction needs: values alone, no code.
 
@@ -33,6 +45,7 @@ def model_description(
         label: how labels are read: logistic, softmax, ridge, huber-svm, or network.
         intercept: whether rows end with a constant.
         schema: the schema file's text; empty where the server was given none.
+        features: name, settings and digest of the public map of every record; empty: none.
     """
     description = {
         "version": MODEL_VERSION,
@@ -40,8 +53,10 @@ def model_description(
         "label": label,
         "intercept": intercept,
         "schema": schema,
+        **({"features": dict(features)} if features else {}),
     }
-    return {"parley.model": json_text(description)}
+    said = {"parley.features": features_statement(features)} if features else {}
+    return {"parley.model": json_text(description), **said}
 
 
 def privacy_statement(summary: RunSummary) -> dict[str, str]:
@@ -51,14 +66,14 @@ def privacy_statement(summary: RunSummary) -> dict[str, str]:
     """
     metadata = {"parley.version": summary.parley_version, "parley.run": summary.run_id}
     for prefix, of in zip(("parley.", "parley.party-"), summary.guarantees, strict=False):
-        seeded = "none (seeded noise)" if summary.primary.noise.seeded else ""
+        seeded = "none (seeded noise)" if summary.noise.seeded else ""
         metadata |= {
             f"{prefix}epsilon": seeded or repr(of.epsilon),
             f"{prefix}delta": seeded or repr(of.delta),
             f"{prefix}unit": of.unit,
             f"{prefix}neighbouring": of.neighbouring,
         }
-    said = _seeded(summary) if summary.primary.noise.seeded else _promised(summary)
+    said = _seeded(summary) if summary.noise.seeded else _promised(summary)
     return metadata | {"parley.statement": said}
 
 
@@ -74,7 +89,7 @@ def _seeded(summary: RunSummary) -> str:
 def _promised(summary: RunSummary) -> str:
     sentences = []
     for of in summary.guarantees:
-        clip = "" if of is summary.primary else f" Updates are clipped to L2 norm {of.clip_norm:g}."
+        clip = "" if of is summary else f" Updates are clipped to L2 norm {of.clip_norm:g}."
         sentences.append(
             f"Differential privacy of {words.protected(of)} over {summary.rounds_done} releases "
             f"of this run: {words.stated(of)}, {words.against(of)}.{clip} Noise: "

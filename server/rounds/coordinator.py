@@ -137,6 +137,7 @@ def coordinate(
                 label=named["label"],
                 intercept=named["intercept"],
                 schema=next(iter(facts.values())).schema,
+                features=_features(job, facts),
                 identities=deployment.identities,
                 parameters=run,
                 task=describe_task(task),
@@ -186,10 +187,17 @@ def coordinate(
         label=named["label"],
         intercept=named["intercept"],
         schema=folder.schema,
+        features=_features(job, facts),
     )
     folder.write_model(tensors, {**described, **privacy_statement(summary)})
     folder.write_summary(summary)
     return summary
+
+
+def _features(job: Job, facts: Mapping[int, PartyFacts]) -> dict[str, Any]:
+    """The public map that is agreed on, with the digest that all parties told; empty: none."""
+    named = job.model.feature_map
+    return {**named, "digest": next(iter(facts.values())).map} if named else {}
 
 
 def _components(state: State) -> bytes:

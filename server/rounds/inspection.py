@@ -36,11 +36,13 @@ class PartyFacts:
         classes: K of its schema, 0 for −1/+1 labels and targets.
         records: n, where the relation makes it public, else None.
         schema: digest of what its columns and label mean, in hex.
+        map: digest of the public map of features, in hex; empty: none.
     """
 
     features: int
     classes: int
     schema: str
+    map: str = ""
     records: int | None = None
 
 
@@ -62,6 +64,7 @@ def data_head(job: Job, run_id: str) -> dict[str, Any]:
         "dataset": served_name(job),
         "label": job.model.label,
         "intercept": job.model.has_intercept,
+        "features": job.model.feature_map,
     }
 
 
@@ -134,6 +137,14 @@ def inspect(
             "Expected one schema at every party (names, ranges and categories of columns, and the "
             f"label's meaning), got digests {listed}. Give every party the same schema file."
         )
+    if len({own.map for own in facts.values()}) > 1:
+        listed = "; ".join(
+            f"{deployment.parties[i].name}: {own.map[:12]}" for i, own in sorted(facts.items())
+        )
+        raise JobError(
+            f"Expected one map of features at every party, got digests {listed}. Give every party "
+            "the same version of Parley and, for a map of your own, the same code and weights."
+        )
     return facts, declined
 
 
@@ -148,6 +159,8 @@ def _own_facts(frame: Frame, party: int) -> bool:
         plain
         and isinstance(head.get("schema"), str)
         and _DIGEST.fullmatch(head["schema"]) is not None
+        and isinstance(head.get("map"), str)
+        and (not head["map"] or _DIGEST.fullmatch(head["map"]) is not None)
         and head.get("party") == party
         and 1 <= head["features"] < 2**31
         and 0 <= head["classes"] < 2**31
@@ -160,6 +173,7 @@ def _facts(frame: Frame) -> PartyFacts:
         features=frame.head["features"],
         classes=frame.head["classes"],
         schema=frame.head["schema"],
+        map=frame.head["map"],
         records=frame.head.get("records"),
     )
 

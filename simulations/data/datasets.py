@@ -50,6 +50,7 @@ def load_bundled(
     records: int = 5000,
     dimension: int = 20,
     seed: int = 0,
+    scaled: bool = True,
 ) -> tuple[Records, Schema]:
     """The records of a bundled data set and its schema.
 
@@ -57,6 +58,7 @@ def load_bundled(
         name: a key of `BUNDLED`.
         model_kind: logistic, huber-svm, softmax or ridge: how the label is read.
         records, dimension, seed: N, p and the seed of "synthetic"; of no effect on the others.
+        scaled: rows have norm at most 1; else their cells stay as the schema reads them.
 
     Raises:
         ValueError: an unknown name, fewer than 1 record or feature.
@@ -71,7 +73,8 @@ def load_bundled(
         room_for(math.inf).check_records(records, features=dimension, path=name)
     schema = bundled_schema(name, dimension=dimension)
     columns = BUNDLED[name](model_kind, records, dimension, seed)
-    return records_from_columns(columns, schema, model_kind, source=name), schema
+    read = schema if scaled else schema.unscaled
+    return records_from_columns(columns, read, model_kind, source=name), schema
 
 
 def bundled_schema(name: str, *, dimension: int = 20) -> Schema:

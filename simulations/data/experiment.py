@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +23,9 @@ from parley.client.data.records import (
     read_records,
 )
 from parley.client.data.schema import Schema, SchemaError, load_schema
-from parley.client.models.linear import prepare_rows
+from parley.client.features.base import FeatureError, FeatureMap
+from parley.client.features.preparation import mapped, prepared_rows
+from parley.client.features.table import build_map
 from parley.server.jobs.job import Job, JobError
 from parley.server.jobs.model import Linear
 from parley.server.planning.federation import Federation
@@ -31,10 +34,10 @@ from parley.simulations.data.datasets import BUNDLED, bundled_schema, load_bundl
 from parley.simulations.data.partitions import by_column, by_sizes, dirichlet, iid, split_test
 from parley.simulations.data.world import Experiment, StatisticExperiment
 
-__all__ = ["load_experiment"]
+__all__ = ["FEATURE_CACHE", "feature_map", "load_experiment"]
 
-_PIECE = 8192
-"""Rows prepared at a time."""
+FEATURE_CACHE = "PARLEY_FEATURE_CACHE"
+"""Environment variable: a folder in which a simulation keeps features; unset: it keeps none."""
 
 _SPLIT_STREAM = 1
 """Keeps the draw and split apart from any other use of the same seed."""
@@ -48,16 +51,18 @@ def load_experiment(job: Job) -> Experiment:
     """
     # The split is never private and never touches the noise: a seed of its own, always.
     rng = np.random.default_rng([job.data.seed, _SPLIT_STREAM])
+    features = feature_map(job)
     records, classes, files = _read(job, rng)
+    raw = _raw(job, features, records, _schema_of(job), f"{_fingerprint(job)} {job.data.records}")
     contents = "" if records.contents is None else str(records.contents)
     schema = _schema_of(job)
     parties, test = _split(job, records, files, rng)
     held = _read_test(job, classes) if job.data.test_source else None
-    test_rows = (
-        _prepared(job, records, test)
-        if held is None
-        else _prepared(job, held, np.arange(len(held)))
-    )
+    intercept = job.model.has_intercept
+    if held is None:
+        test_rows = prepared_rows(raw, intercept=intercept, order=test)
+    else:
+        test_rows = prepared_rows(_raw_test(job, features, held), intercept=intercept)
     test_labels = records.labels[test] if held is None else held.labels
     sizes = np.array([len(own) for own in parties])
     order = np.concatenate(parties)
@@ -69,7 +74,7 @@ def load_experiment(job: Job) -> Experiment:
         federation = Federation.of_sizes(sizes, None if least == "auto" else least)
     world = _WORLDS[job.model.learns](
         job,
-        rows=_prepared(job, records, order),
+        rows=prepared_rows(raw, intercept=intercept, order=order),
         labels=records.labels[order],
         test_rows=test_rows,
         test_labels=test_labels,
@@ -83,15 +88,16 @@ def load_experiment(job: Job) -> Experiment:
         contents=contents,
         schema=schema.to_toml(),
         label_names=schema.label.names(job.label_kind(classes)),
+        features={**job.model.feature_map, "digest": features.digest} if features else {},
     )
 
 
 def _of_linear_model(
     job: Job,
     *,
-    rows: NDArray[np.float64],
+    rows: NDArray[np.floating[Any]],
     labels: NDArray[np.generic],
-    test_rows: NDArray[np.float64],
+    test_rows: NDArray[np.floating[Any]],
     test_labels: NDArray[np.generic],
     sizes: NDArray[np.int64],
     classes: int,
@@ -118,9 +124,9 @@ def _of_linear_model(
 def _of_statistic(
     job: Job,
     *,
-    rows: NDArray[np.float64],
+    rows: NDArray[np.floating[Any]],
     labels: NDArray[np.generic],
-    test_rows: NDArray[np.float64],
+    test_rows: NDArray[np.floating[Any]],
     test_labels: NDArray[np.generic],
     sizes: NDArray[np.int64],
     classes: int,
@@ -156,7 +162,7 @@ _WORLDS: dict[str, Callable[..., Experiment]] = {
 
 
 def _block(
-    rows: NDArray[np.float64], labels: NDArray[np.generic], sizes: NDArray[np.int64]
+    rows: NDArray[np.floating[Any]], labels: NDArray[np.generic], sizes: NDArray[np.int64]
 ) -> PartyBlock:
     return PartyBlock(features=rows, labels=labels, offsets=np.concatenate([[0], np.cumsum(sizes)]))
 
@@ -184,22 +190,55 @@ def _fingerprint(job: Job) -> str:
     paths = find_party_files(source) if globbed else [Path(source)]
     digests = []
     for path in paths:
-        with path.open("rb") as file:
-            digests.append(hashlib.file_digest(file, "sha256").hexdigest())
+        digests.append(_digest(path))
     return "sha256:" + hashlib.sha256("".join(sorted(digests)).encode()).hexdigest()
 
 
-def _prepared(job: Job, records: Records, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The chosen rows, ready to learn from; filled in pieces, without a copy on the way."""
-    intercept = job.model.has_intercept
-    width = records.features.shape[1] + intercept
-    prepared = np.empty(
-        (len(rows), width),
-    )
-    for begin in range(0, len(rows), _PIECE):
-        piece = slice(begin, begin + _PIECE)
-        prepared[piece] = prepare_rows(records.features[rows[piece]], intercept=intercept)
-    return prepared
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def feature_map(job: Job) -> FeatureMap | None:
+    """The public map that the job's records are learned from through; None: there is none.
+
+    Raises:
+        JobError: there is no such map, or its settings are refused.
+    """
+    named = job.model.feature_map
+    if not named:
+        return None
+    place = getattr(job.model, "features", "")
+    try:
+        return build_map(named["name"], named["settings"], own={named["name"]: place})
+    except FeatureError as error:
+        raise JobError(str(error)) from error
+
+
+def _raw(
+    job: Job, features: FeatureMap | None, records: Records, schema: Schema, fingerprint: str
+) -> NDArray[np.floating[Any]]:
+    """`[N, p]` what rows are made of: cells, or features of the job's map."""
+    if features is None:
+        return records.features
+    place = os.environ.get(FEATURE_CACHE)
+    # A draw of some records is of no use to another.
+    folder = Path(place) if place and not job.data.records else None
+    try:
+        return mapped(features, schema, records.features, fingerprint=fingerprint, folder=folder)
+    except FeatureError as error:
+        raise JobError(str(error)) from error
+
+
+def _raw_test(job: Job, features: FeatureMap | None, held: Records) -> NDArray[np.floating[Any]]:
+    schema = load_schema(job.data.test_schema or job.data.data_schema)
+    source = Path(job.data.test_source)
+    return _raw(job, features, held, schema, _digest(source))
+
+
+def _cells_of(job: Job, schema: Schema) -> Schema:
+    """How cells are read: a map takes them before rows are scaled."""
+    return schema.unscaled if job.model.feature_map else schema
 
 
 def _read(job: Job, rng: np.random.Generator) -> tuple[Records, int, list[int] | None]:
@@ -214,7 +253,7 @@ def _read(job: Job, rng: np.random.Generator) -> tuple[Records, int, list[int] |
             f"`parley schema infer {data.source}` writes a first one to review. "
             f"Bundled sources, which need none: {', '.join(BUNDLED)}."
         )
-    schema = load_schema(data.data_schema)
+    schema = _cells_of(job, load_schema(data.data_schema))
     kind = job.label_kind(schema.classes)
     if any(mark in data.source for mark in "*?["):
         if data.records:
@@ -259,21 +298,23 @@ def _read_test(job: Job, classes: int) -> Records:
         raise JobError(
             f"Expected {classes} classes in {path}, as in the training data, got {schema.classes}."
         )
-    return read_records(job.data.test_source, schema, job.label_kind(schema.classes))
+    own = _cells_of(job, schema)
+    return read_records(job.data.test_source, own, job.label_kind(schema.classes))
 
 
 def _bundled(job: Job, rng: np.random.Generator) -> tuple[Records, int]:
-    wanted = job.data.records
+    wanted, scaled = job.data.records, not job.model.feature_map
     kind = job.label_kind(bundled_schema(job.data.source).classes)
     if job.data.source == "synthetic":
         records, schema = load_bundled(
             "synthetic",
             kind,
             seed=job.data.seed,
+            scaled=scaled,
             **({"records": wanted} if wanted else {}),
         )
         return records, schema.classes
-    records, schema = load_bundled(job.data.source, kind)
+    records, schema = load_bundled(job.data.source, kind, scaled=scaled)
     if wanted > len(records):
         raise JobError(
             f"Expected data.records of at most {len(records)} from {job.data.source}, got {wanted}."

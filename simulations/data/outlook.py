@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parley.client.data.records import check_label
-from parley.client.data.schema import load_schema
+from parley.client.data.schema import Schema, load_schema
+from parley.client.features.base import FeatureError
 from parley.server.jobs.job import Job, JobError
 from parley.simulations.data.datasets import BUNDLED, bundled_schema
+from parley.simulations.data.experiment import feature_map
 
 __all__ = ["PublicShape", "public_shape"]
 
@@ -52,10 +54,11 @@ def public_shape(job: Job) -> PublicShape:
             "got none."
         )
     check_label(schema, job.label_kind(schema.classes))
+    width = _width(job, schema)
     least = job.parties.min_records
     if least != "auto":
         return PublicShape(
-            features=schema.dimension,
+            features=width,
             classes=schema.classes,
             min_records=least,
             origin="parties.min-records",
@@ -73,6 +76,15 @@ def public_shape(job: Job) -> PublicShape:
         )
     if smallest < 1:
         raise JobError(f"Expected a record for every party, got {total} for {job.parties.count}.")
-    return PublicShape(
-        features=schema.dimension, classes=schema.classes, min_records=smallest, origin=origin
-    )
+    return PublicShape(features=width, classes=schema.classes, min_records=smallest, origin=origin)
+
+
+def _width(job: Job, schema: Schema) -> int:
+    """p of the rows that are learned from."""
+    features = feature_map(job)
+    if features is None:
+        return schema.dimension
+    try:
+        return features.on(schema).width
+    except FeatureError as error:
+        raise JobError(str(error)) from error

@@ -7,7 +7,8 @@ in a real run each would be a release of its own.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Self
 
@@ -60,6 +61,7 @@ class Experiment:
         components: `[p, k]` scaled principal directions that rows are, or will be, projected on.
         schema: text of the schema that the records were read by.
         label_names: of the labels, as the model counts them; none for targets.
+        features: name, settings and digest of the public map of every record; empty: none.
     """
 
     block: PartyBlock
@@ -74,6 +76,7 @@ class Experiment:
     components: NDArray[np.float64] | None = None
     schema: str = ""
     label_names: tuple[str, ...] = ()
+    features: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def party_weights(self) -> NDArray[np.float64]:

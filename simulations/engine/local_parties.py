@@ -98,6 +98,7 @@ def _consent(job: Job, experiment: Experiment) -> Consent:
     facts: dict[str, Any] = {
         "prepared": "records.npz",
         "classes": int(experiment.model.classes),
+        "map": experiment.features.get("digest", ""),
         "epsilon": own.epsilon,
         "delta": own.delta,
         "unit": own.unit,

@@ -17,8 +17,7 @@ from parley.client.contract.protocol import WIRE_VERSION, Frame, decode_frame, e
 from parley.client.contract.roster import Deployment, RosterParty, render_deployment
 from parley.client.party.consent import Consent, render_consent
 from parley.client.party.service import PartyService
-from parley.secure_agg.codec import decode
-from parley.secure_agg.messages import Roster
+from parley.secure_agg.messages import Roster, decode
 from parley.secure_agg.pairwise_server import Server
 from parley.secure_agg.parameters import RunParameters
 from parley.secure_agg.primitives import signing_public
@@ -143,7 +142,7 @@ class World:
     def inspect(self, party=0, **changes):
         """The question what a run would learn from."""
         head = {"run": self.run, "dataset": "ward", "label": "logistic", "sizes": True}
-        head |= {"intercept": not self.network, "clock": NOW}
+        head |= {"intercept": not self.network, "features": {}, "clock": NOW}
         return self.ask(party, "inspect", **{**head, **changes})
 
     def parameters(self, session="0a" * 16, **changes):
@@ -163,6 +162,7 @@ class World:
             "label": "logistic",
             "intercept": not self.network,
             "schema": self.schema,
+            "features": {},
             "task": describe_task(self.algorithm),
             "plan": self.plan.to_json(),
             "rounds": self.rounds,

@@ -60,6 +60,7 @@ def _inspection(world, wired):
         "label": "logistic",
         "sizes": True,
         "intercept": True,
+        "features": {},
         "clock": wired.NOW,
     }
 

@@ -21,8 +21,7 @@ from parley.client.party.consent import Consent, Declined, render_consent
 from parley.client.party.requests import _KEYS
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.sampling.randomness import Randomness
-from parley.secure_agg.codec import decode, encode
-from parley.secure_agg.messages import Roster, RoundStart
+from parley.secure_agg.messages import Roster, RoundStart, decode, encode
 
 NETWORK = ("algorithm.kind=fedavg", "model.kind=mlp", "model.hidden=[3]", "dp-sgd.local-steps=2")
 NETWORK += ("privacy.noise=gaussian",)
@@ -220,7 +219,7 @@ def told(world, wired, *, otherwise, target=0, state=None):
     listed = server.close()
     for i in plans:
         reply = wired.ok(world.ask(i, "survivors", [listed], session=session))
-        server._sum.signatures[i] = reply.blobs[0][18:]  # this server does not mind what was signed
+        server._confirmed[i] = reply.blobs[0][18:]  # this server does not mind what was signed
     for i, message in server.confirmations().items():
         reply = world.ask(i, "confirmations", [message], session=session)
         if reply.head["status"] != "ok":
@@ -268,6 +267,10 @@ LIES = {
     "the data set": (lambda w: {"dataset": "ward-2"}, None),
     "the label's reading": (lambda w: {"label": "huber-svm"}, None),
     "the intercept": (lambda w: {"intercept": False}, "schema"),
+    "the features": (
+        lambda w: {"features": {"name": "bins", "settings": {}, "digest": "0" * 64}},
+        "model",
+    ),
     "the schema": (lambda w: {"schema": "0" * 64}, "schema"),
     "the number of rounds": (lambda w: {"rounds": 4}, None),
     "the run": (lambda w: {"run": "r-2", "plan": w.plan.for_run("r-2").to_json()}, None),

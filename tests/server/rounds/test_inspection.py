@@ -41,12 +41,24 @@ def asked(tmp_path, facts):
 
 def facts(**changes):
     given = {"features": 4, "classes": 0, "records": 40, "schema": "ab" * 32, "clock": 0.0}
+    given["map"] = ""
     return given | changes
 
 
 def test_parties_with_other_schemas_are_named_and_nothing_is_asked_of_them(tmp_path):
     with pytest.raises(JobError, match=r"one schema .*north: abab.*; south: cdcd.*; west: abab"):
         asked(tmp_path, [facts(), facts(schema="cd" * 32), *[facts()] * 3])
+
+
+def test_parties_with_other_maps_of_features_are_named(tmp_path):
+    with pytest.raises(JobError, match=r"one map of features .*north: abab.*; south: cdcd.*"):
+        asked(tmp_path, [facts(map="ab" * 32), facts(map="cd" * 32), *[facts(map="ab" * 32)] * 3])
+
+
+def test_a_digest_of_features_that_is_none_costs_its_party_alone(tmp_path):
+    known, declined = asked(tmp_path, [facts(), facts(map="AB" * 32), *[facts()] * 3])
+    assert sorted(known) == [0, 2, 3, 4]
+    assert sorted(declined) == [1]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,74 @@
+"""How server and parties speak of a public feature map: by name and settings, and by digest.
+
+Before a run a server asks for a map by `name` and `settings`, and every party says what its
+`digest` is; from then on all three are agreed on, and contributions are bound to them. No map at
+all is an empty mapping.
+
+    >>> asked = {"name": "scattering", "settings": {"scales": 2}}
+    >>> features_from(asked, agreed=False) == asked
+    True
+    >>> features_from({}, agreed=True)
+    {}
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from parley.client.contract.decoding import LONGEST_TEXT
+from parley.client.contract.protocol import Declined, Reason
+
+__all__ = ["features_from", "features_statement"]
+
+_MOST_SETTINGS: Final = 1 << 14
+"""Characters of a map's settings."""
+
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+
+
+def features_from(value: Any, *, agreed: bool) -> dict[str, Any]:
+    """The map that a request names; empty for none.
+
+    Args:
+        value: as it came.
+        agreed: with its digest.
+
+    Raises:
+        Declined: protocol.
+    """
+    keys = {"name", "settings", "digest"} if agreed else {"name", "settings"}
+    if not isinstance(value, Mapping) or (value and set(value) != keys):
+        raise Declined(Reason.PROTOCOL, f"Expected {sorted(keys)} of features, or nothing.")
+    if not value:
+        return {}
+    name, settings = value["name"], value["settings"]
+    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_TEXT:
+        raise Declined(Reason.PROTOCOL, "Expected a text as the name of features.")
+    plain = isinstance(settings, Mapping)
+    if not plain or len(json.dumps(settings, allow_nan=False)) > _MOST_SETTINGS:
+        raise Declined(Reason.PROTOCOL, "Expected settings of features, not too long.")
+    if agreed:
+        digest = value["digest"]
+        if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
+            raise Declined(Reason.PROTOCOL, "Expected the digest of features in 64 hex digits.")
+    return dict(value)
+
+
+def features_statement(features: Mapping[str, Any]) -> str:
+    """What is said of a map wherever its model is shown; empty where there is none.
+
+    >>> features_statement({"name": "scattering", "settings": {}})
+    'scattering, data-independent'
+    """
+    if not features:
+        return ""
+    settings = {str(k).replace("_", "-"): v for k, v in features["settings"].items()}
+    if ":" not in features["name"]:
+        return f"{features['name']}, data-independent"
+    return (
+        f"{features['name']}, frozen; by its author's statement learned from "
+        f"{settings.get('trained-on', 'nothing said')!s:.200}, not from the parties' records"
+    )

@@ -1,0 +1,117 @@
+"""What a public feature map is: a fixed function of one record alone, known by name and digest.
+
+    features = map.on(schema)        # for records of one schema
+    rows = features.of(cells)        # [n, p] cells as the schema reads them → [n, q] features
+
+A map must be public and act on every record by itself: then features of neighbouring data sets are
+neighbouring, whatever the map, and nothing need be charged for it. Cells are the schema's columns
+mapped into [−1, 1] and one-hot, *before* rows are scaled. Everything that decides a feature is in
+`digest`, which parties compare and contributions are bound to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.contract.canonical import canonical
+from parley.client.data.chunks import for_each_chunk
+from parley.client.data.schema import Schema
+
+__all__ = ["MOST_FEATURES", "FeatureError", "FeatureMap", "Features"]
+
+MOST_FEATURES: Final = 1 << 17
+"""Widest output of a map."""
+
+_PIECE = 512
+"""Records mapped at a time: a multiple of what any map works on at once."""
+
+Cells = NDArray[np.float64]
+Mapped = NDArray[np.float32]
+
+
+class FeatureError(ValueError):
+    """A map that cannot be made, or does not take these records: what was expected, what came."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Features:
+    """A map for records of one schema.
+
+    Attributes:
+        width: q.
+        piece: `[n, p]` cells → `[n, q]` features, in float32.
+    """
+
+    width: int
+    piece: Callable[[Cells], Mapped]
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.width <= MOST_FEATURES:
+            raise FeatureError(f"Expected 1 to {MOST_FEATURES} features, got {self.width}.")
+
+    def of(self, cells: Cells) -> Mapped:
+        """`[N, q]` features of `[N, p]` cells, on every core at hand.
+
+        Raises:
+            FeatureError: features of some record are not finite.
+        """
+        rows = np.empty((len(cells), self.width), np.float32)
+
+        def fill(begin: int, end: int) -> None:
+            rows[begin:end] = self.piece(cells[begin:end])
+            if not np.isfinite(rows[begin:end]).all():
+                raise FeatureError("Expected finite features of every record, got others.")
+
+        count = len(cells)
+        for_each_chunk(fill, [(at, min(at + _PIECE, count)) for at in range(0, count, _PIECE)])
+        return rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureMap(ABC):
+    """A map with its settings, which are its fields.
+
+    Attributes:
+        name: what a job calls it.
+        version: raised when the same settings give other features.
+    """
+
+    name: ClassVar[str]
+    version: ClassVar[int] = 1
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Every setting as plain JSON."""
+        plain: dict[str, Any] = json.loads(json.dumps(asdict(self), allow_nan=False))
+        return plain
+
+    @property
+    def public_name(self) -> str:
+        """The name by which server and parties speak of it."""
+        return self.name
+
+    def content(self) -> Any:
+        """What decides its features beside name, version and settings."""
+        return None
+
+    @property
+    def digest(self) -> str:
+        """SHA-256, in hex, of everything that decides a feature."""
+        parts = (self.public_name, self.version, self.settings, self.content())
+        return hashlib.sha256(b"parley/features" + canonical(parts)).hexdigest()
+
+    @abstractmethod
+    def on(self, schema: Schema) -> Features:
+        """The map for records of a schema.
+
+        Raises:
+            FeatureError: such records are not what it takes.
+        """

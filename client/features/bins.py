@@ -1,0 +1,107 @@
+"""Tables as indicators: numbers one-hot by public bins, and products of named pairs of columns.
+
+A linear model on bins is a generalised additive model: a free step function of every column, and of
+every pair that is named. Bins are a column's range cut into equal parts, or at edges that the job
+names; nothing of the records enters. The same number of ones stands in every row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.data.columns import ArrayColumn, CategoricalColumn, NumericColumn
+from parley.client.data.schema import Schema
+from parley.client.features.base import FeatureError, FeatureMap, Features
+
+__all__ = ["Bins"]
+
+_MOST_BINS = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bins(FeatureMap):
+    """Indicators of bins and categories, and of their products.
+
+    Attributes:
+        bins: equal parts that a numeric column's (transformed) range is cut into.
+        edges: column → increasing values of its own unit, at which it is cut instead.
+        products: pairs of columns.
+    """
+
+    name: ClassVar[str] = "bins"
+
+    bins: int = 10
+    edges: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    products: tuple[tuple[str, ...], ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.bins <= _MOST_BINS:
+            raise FeatureError(f"Expected 2 to {_MOST_BINS} bins, got {self.bins}.")
+        for name, edges in self.edges.items():
+            rising = all(low < high for low, high in pairwise(edges))
+            if not edges or not rising:
+                raise FeatureError(f"Expected increasing edges of {name!r}, got {list(edges)}.")
+        for pair in self.products:
+            if len(set(pair)) != 2:
+                raise FeatureError(f"Expected pairs of two columns as products, got {list(pair)}.")
+
+    def on(self, schema: Schema) -> Features:
+        """For records without arrays."""
+        columns, begin = {}, 0
+        for name, column in schema.features.items():
+            if isinstance(column, ArrayColumn):
+                raise FeatureError(f"Expected no arrays with features 'bins', got {name!r}.")
+            columns[name] = self._coded(name, column, begin)
+            begin += column.width
+        numeric = {n for n, c in schema.features.items() if isinstance(c, NumericColumn)}
+        if unknown := sorted(set(self.edges) - numeric):
+            raise FeatureError(f"Expected edges of numeric columns, got {unknown[0]!r}.")
+        named = {name for pair in self.products for name in pair}
+        if unknown := sorted(named - set(columns)):
+            raise FeatureError(f"Expected products of the schema's columns, got {unknown[0]!r}.")
+        blocks = [(name,) for name in columns] + list(self.products)
+        sizes = [int(np.prod([columns[name].count for name in block])) for block in blocks]
+        starts = np.cumsum([0, *sizes])
+
+        def piece(cells: NDArray[np.float64]) -> NDArray[np.float32]:
+            codes = {name: column.codes(cells) for name, column in columns.items()}
+            rows = np.zeros((len(cells), int(starts[-1])), np.float32)
+            for block, start in zip(blocks, starts, strict=False):
+                at = codes[block[0]]
+                for name in block[1:]:
+                    at = at * columns[name].count + codes[name]
+                rows[np.arange(len(cells)), start + at] = 1
+            return rows
+
+        return Features(width=int(starts[-1]), piece=piece)
+
+    def _coded(self, name: str, column: NumericColumn | CategoricalColumn, begin: int) -> _Coded:
+        if isinstance(column, CategoricalColumn):
+            return _Coded(begin=begin, count=column.width)
+        low, high = column.encode(np.array(column.range, np.float64))
+        if name in self.edges:
+            cuts = column.encode(np.array(self.edges[name], np.float64))
+        else:
+            cuts = np.linspace(low, high, self.bins + 1)[1:-1]
+        return _Coded(begin=begin, count=len(cuts) + 1, cuts=cuts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Coded:
+    """One column as a number from 0 to `count` − 1: by its cuts, or one-hot already."""
+
+    begin: int
+    count: int
+    cuts: NDArray[np.float64] | None = None
+
+    def codes(self, cells: NDArray[np.float64]) -> NDArray[np.int64]:
+        """`[n]` of `[n, p]` cells."""
+        if self.cuts is not None:
+            return np.asarray(np.searchsorted(self.cuts, cells[:, self.begin], side="right"))
+        return np.asarray(cells[:, self.begin : self.begin + self.count].argmax(axis=1))

@@ -1,0 +1,74 @@
+"""From records to the rows that are learned from: through a public map, if any, and scaled.
+
+Every engine, every party and every prediction prepares rows here. Rows without a map are float64;
+features are float32, as their map gives them, and sums over them are float64
+(`parley.client.models.linear`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.data.schema import Schema
+from parley.client.features.base import FeatureMap
+from parley.client.features.cache import cached, feature_key
+from parley.client.models.linear import prepare_rows
+
+__all__ = ["mapped", "prepared_rows"]
+
+_PIECE = 4096
+"""Rows prepared at a time, so that they stay in cache."""
+
+
+def prepared_rows(
+    raw: NDArray[np.floating[Any]],
+    *,
+    intercept: bool,
+    order: NDArray[np.int64] | None = None,
+) -> NDArray[np.floating[Any]]:
+    """`[n, p]` or `[n, p + 1]` rows of norm at most 1, in the precision of `raw`.
+
+    Args:
+        raw: `[N, p]`.
+        intercept: whether rows get a constant column.
+        order: `[n]` rows of `raw` to take; left out: all.
+    """
+    chosen = np.arange(len(raw)) if order is None else order
+    rows = np.empty((len(chosen), raw.shape[1] + intercept), raw.dtype)
+    for begin in range(0, len(chosen), _PIECE):
+        piece = slice(begin, begin + _PIECE)
+        rows[piece] = prepare_rows(raw[chosen[piece]], intercept=intercept)
+    return rows
+
+
+def mapped(
+    features: FeatureMap,
+    schema: Schema,
+    cells: NDArray[np.float64],
+    *,
+    fingerprint: str,
+    folder: Path | None = None,
+    check: Callable[[int], None] = lambda width: None,
+) -> NDArray[np.float32]:
+    """`[N, q]` features of `[N, p]` cells, read by `schema.unscaled`.
+
+    Args:
+        fingerprint: of the file and of what was read of it: names what is kept.
+        folder: where features are kept; None: nowhere.
+        check: is given q before anything is computed, and may raise.
+
+    Raises:
+        FeatureError: not records that the map takes.
+    """
+    made = features.on(schema)
+    check(made.width)
+    key = feature_key(fingerprint, schema.to_toml(), features.digest)
+    found = cached(folder, key, lambda: made.of(cells))
+    if found.shape != (len(cells), made.width):
+        found = made.of(cells)
+    return found

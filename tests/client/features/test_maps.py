@@ -1,0 +1,230 @@
+"""Public maps: what each gives, that a record is mapped by itself, and what is refused."""
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from parley.client.data.readers import table_of
+from parley.client.data.records import encoded
+from parley.client.data.schema import Schema
+from parley.client.features.base import FeatureError
+from parley.client.features.cache import cached
+from parley.client.features.table import FEATURES, build_map
+
+IMAGES = Schema.from_toml(
+    """
+scaling = "unit"
+[columns]
+image = { kind = "array", shape = [9, 7], range = [0, 255], centre = 0 }
+digit = { kind = "label", classes = [0, 1, 2] }
+"""
+)
+TABLE = Schema.from_toml(
+    """
+[columns]
+age = { kind = "numeric", range = [0, 100] }
+sex = { kind = "categorical", categories = ["f", "m"] }
+gain = { kind = "numeric", range = [0, 1000], transform = "log1p" }
+sick = { kind = "label", positive = "yes", negative = "no" }
+"""
+)
+ROWS = {
+    "age": np.array([0.0, 10.0, 55.0, 100.0]),
+    "sex": np.array(["f", "m", "m", "f"]),
+    "gain": np.array([0.0, 5.0, 99.0, 1000.0]),
+}
+SMALL = {"scattering": {"scales": 1, "groups": 9}, "bins": {}, "random-fourier": {"features": 20}}
+OWN = """
+import torch
+from torch import nn
+
+class Mean(nn.Module):
+    def forward(self, x):
+        return x - x.mean(0)
+
+class Remember(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(1))
+    def forward(self, x):
+        self.seen += 1
+        return x
+
+def net(features): return nn.Sequential(nn.Linear(features, 6), nn.ReLU()).eval()
+def mean(features): return Mean()
+def dropout(features): return nn.Dropout(0.5)
+def norm(features): return nn.BatchNorm1d(features)
+def memory(features): return Remember()
+def broken(features): return nn.Linear(features + 1, 2)
+def infinite(features): return nn.Threshold(100.0, float("inf"))
+def text(features): return "no module"
+"""
+
+
+def cells(schema, columns):
+    return encoded(table_of(columns, schema, path="here"), schema.unscaled)[0]
+
+
+def example(name, records=40):
+    rng = np.random.default_rng(3)
+    if name == "scattering":
+        return IMAGES, cells(IMAGES, {"image": rng.integers(0, 256, (records, 9, 7))})
+    numbers = rng.random(records)
+    columns = {"age": numbers * 100, "sex": np.where(numbers < 0.4, "f", "m"), "gain": numbers}
+    return TABLE, cells(TABLE, columns)
+
+
+def own(tmp_path, function, **settings):
+    file = tmp_path / "backbone.py"
+    file.write_text(OWN)
+    given = {"trained-on": "nothing", **settings}
+    name = f"backbone.py:{function}"
+    return build_map(name, given, own={name: f"{file}:{function}"})
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_a_record_has_the_same_bits_alone_among_others_and_in_any_order(name) -> None:
+    schema, rows = example(name)
+    features = build_map(name, SMALL[name]).on(schema)
+    whole = features.of(rows)
+    assert whole.shape == (40, features.width)
+    assert whole.dtype == np.float32
+    alone = np.concatenate([features.of(rows[k : k + 1]) for k in range(40)])
+    assert np.array_equal(alone, whole)
+    order = np.random.default_rng(4).permutation(40)
+    assert np.array_equal(features.of(rows[order]), whole[order])
+    assert len(np.unique(whole, axis=0)) > 3
+
+
+def test_scattering_is_normalised_by_group_of_each_record() -> None:
+    schema, rows = example("scattering")
+    found = build_map("scattering", SMALL["scattering"]).on(schema).of(rows)
+    groups = found.reshape(40, 9, -1)
+    np.testing.assert_allclose(groups.mean(axis=2), 0, atol=1e-5)
+    assert (np.abs(groups.std(axis=2) - 0.95) < 0.1).all()  # a little below 1: 1e-5 is added
+    plain = build_map("scattering", {"scales": 1, "groups": 0}).on(schema).of(rows)
+    assert plain.min() > -0.1  # averages of moduli
+
+
+def test_bins_are_the_columns_ranges_in_equal_parts_or_at_the_edges_that_are_named() -> None:
+    settings = {"bins": 4, "edges": {"gain": [1, 99]}, "products": [["age", "sex"]]}
+    found = build_map("bins", settings).on(TABLE).of(cells(TABLE, ROWS))
+    at = [np.flatnonzero(row).tolist() for row in found]
+    # age 0–3, sex 4–5, gain 6–8 (an edge belongs to the bin above), age × sex from 9 on.
+    assert at == [[0, 4, 6, 9], [0, 5, 7, 10], [2, 5, 8, 14], [3, 4, 8, 15]]
+
+
+def test_random_fourier_features_approximate_the_gaussian_kernel() -> None:
+    rows = cells(TABLE, ROWS)
+    found = (
+        build_map("random-fourier", {"features": 20_000, "length-scale": 1.5}).on(TABLE).of(rows)
+    )
+    squares = ((rows[:, None] - rows[None]) ** 2).sum(axis=2)
+    np.testing.assert_allclose(found @ found.T, np.exp(-squares / (2 * 1.5**2)), atol=0.03)
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
+
+
+def test_the_digest_is_of_name_settings_code_and_weights(tmp_path) -> None:
+    maps = [
+        build_map("scattering", {}),
+        build_map("scattering", {"scales": 3}),
+        build_map("bins", {}),
+        build_map("random-fourier", {}),
+        build_map("random-fourier", {"seed": 1}),
+        own(tmp_path, "net"),
+        own(tmp_path, "net", **{"trained-on": "ImageNet"}),
+    ]
+    assert len({made.digest for made in maps}) == len(maps)
+    assert build_map("scattering", {"scales": 2, "angles": 8}).digest == maps[0].digest
+    before = maps[5].digest
+    (tmp_path / "elsewhere").mkdir()
+    assert own(tmp_path / "elsewhere", "net").digest == before
+    (tmp_path / "backbone.py").write_text(OWN + "\n# another\n")
+    assert maps[5].digest != before
+
+
+def test_ones_own_module_is_frozen_and_loads_its_weights(tmp_path) -> None:
+    weights = {"0.weight": torch.ones(6, 4), "0.bias": torch.arange(6.0)}
+    save_file(weights, tmp_path / "public.safetensors")
+    made = own(tmp_path, "net", weights="public.safetensors")
+    rows = cells(TABLE, ROWS)
+    wanted = np.maximum(rows.sum(axis=1, keepdims=True) + np.arange(6), 0)
+    np.testing.assert_allclose(made.on(TABLE).of(rows), wanted, atol=1e-6)
+    before = made.digest
+    save_file({**weights, "0.bias": torch.zeros(6)}, tmp_path / "public.safetensors")
+    assert made.digest != before
+    save_file({"0.weight": torch.ones(5, 4)}, tmp_path / "public.safetensors")
+    with pytest.raises(FeatureError, match="Cannot load the weights"):
+        made.on(TABLE)
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        ("mean", "among others than alone"),
+        ("dropout", "without randomness"),
+        ("norm", "keep records apart"),
+        ("memory", "the buffer seen"),
+        ("broken", "to take rows of 4 cells"),
+        ("infinite", "finite features"),
+        ("text", "torch.nn.Module"),
+        ("absent", "Expected a function"),
+    ],
+)
+def test_a_module_that_is_no_function_of_one_record_is_refused(tmp_path, function, said) -> None:
+    with pytest.raises(FeatureError, match=said):
+        own(tmp_path, function).on(TABLE)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "said"),
+    [
+        ("scattering", {"scale": 1}, "Unknown key model.feature-settings.scale"),
+        ("scattering", {"scales": True}, "to be int, got bool"),
+        ("scattering", {"groups": 10}, "groups that divide 81"),
+        ("scattering", {"scales": 3}, "more than 8 pixels"),
+        ("bins", {"edges": {"digit": [1]}}, "no arrays"),
+        ("random-fourier", {"features": 3}, "even number"),
+        ("random-fourier", {"features": 2**40}, "even number"),
+        ("random-fourier", {"length-scale": 0}, "length-scale"),
+        ("other", {}, "Expected features of scattering, random-fourier, bins"),
+        ("os.py:system", {}, "that the policy names"),
+    ],
+)
+def test_settings_and_names_that_are_unknown_are_refused(name, settings, said) -> None:
+    with pytest.raises(FeatureError, match=said):
+        build_map(name, settings).on(IMAGES)
+
+
+def test_columns_that_a_map_does_not_take_are_refused() -> None:
+    for settings, said in (
+        ({"edges": {"sex": [1]}}, "numeric columns"),
+        ({"products": [["age", "wage"]]}, "schema's columns"),
+        ({"products": [["age", "age"]]}, "pairs of two"),
+        ({"edges": {"age": [3, 1]}}, "increasing"),
+    ):
+        with pytest.raises(FeatureError, match=said):
+            build_map("bins", settings).on(TABLE)
+    with pytest.raises(FeatureError, match="one column of kind array"):
+        build_map("scattering", {}).on(TABLE)
+
+
+def test_what_was_computed_is_kept_and_what_is_damaged_is_made_anew(tmp_path) -> None:
+    made = []
+
+    def compute():
+        made.append(1)
+        return np.full((3, 2), 0.5, np.float32)
+
+    for _ in range(2):
+        assert cached(tmp_path / "f", "key", compute).tolist() == [[0.5, 0.5]] * 3
+    assert len(made) == 1
+    (file,) = (tmp_path / "f").iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600
+    file.write_bytes(file.read_bytes()[:-3])
+    cached(tmp_path / "f", "key", compute)
+    for other in range(9):
+        cached(tmp_path / "f", f"other-{other}", compute)
+    assert len(list((tmp_path / "f").iterdir())) == 4
+    assert len(made) == 11
