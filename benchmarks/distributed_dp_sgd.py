@@ -89,7 +89,7 @@ def accuracy(options: argparse.Namespace) -> None:
                 line = {
                     "parties": parties,
                     "epsilon": epsilon,
-                    "charged": summary.epsilon,
+                    "charged": summary.primary.epsilon,
                     "noise_point": point,
                     "seed": seed,
                     "learning_rate": job.dp_sgd.learning_rate,

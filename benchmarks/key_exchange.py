@@ -111,7 +111,7 @@ class SetUp:
     def roster(self) -> None:
         """Everybody's roster."""
         self.rosters = self.timed("server", self.server.roster)
-        self.nonces = self.server.nonces()
+        self.nonces = self.server.adverts.nonces()
 
     def join(self, i: int) -> None:
         """A party takes its roster, and encapsulates."""

@@ -160,8 +160,7 @@ def _run(
     with RunDisplay(quiet=quiet) as display:
         result = run_job(job, out=out, resume=resume, observer=display, canaries=canaries)
     if as_json:
-        point = result.summary.noise.point
-        typer.echo(json_text({**result.summary.to_json(), "noise_point": point}))
+        typer.echo(json_text(result.summary.to_json()))
     else:
         print_result(result)
         if result.summary.self_audit is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,11 +11,12 @@ from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event, Gaussian
-from parley.privacy.accounting.guarantee import NoisePoint, Unit
+from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.calibration.calibration import CalibrationError, stated_delta
 from parley.privacy.mechanisms.table import MECHANISMS, Mechanism
 from parley.secure_agg.encoding import RingTooSmall
 from parley.server.jobs.job import Job, JobError
+from parley.server.jobs.privacy import UnitBudget
 from parley.server.planning.budgets import check_delta
 from parley.server.planning.release import (
     Federation,
@@ -29,18 +29,16 @@ from parley.server.planning.release import (
 from parley.server.planning.stages import Stage, spent_before, stages_of
 from parley.server.records.accounts import accounts_of
 from parley.server.records.clipped_fraction import fraction_deviation
-from parley.server.records.noise_shares import shares_of
+from parley.server.records.guarantees import noise_of, record_bounds
 from parley.server.records.outlook import (
     AfterRound,
     Alternative,
     DistributedOutlook,
     DpSgdOutlook,
+    GuaranteeOutlook,
     Offer,
     Outlook,
-    PartyOutlook,
 )
-from parley.server.records.summary import AdversaryAccount
-from parley.server.records.two_units import record_bounds
 from parley.simulations.data.outlook import public_shape
 
 __all__ = ["plan"]
@@ -81,9 +79,6 @@ def plan(job: Job) -> Outlook:
     planned = _Planned(job=job, algorithm=algorithm, federation=federation, stages=stages)
     release = planned.release
     check_delta(job, release)
-    primary, chosen = release.primary, averaged(job, release)
-    on_sum = primary.noise_point is not NoisePoint.PARTY
-    by_round = _by_round(planned, primary.unit, primary.delta)
     facts = {
         "algorithm": job.algorithm.kind,
         "algorithm_title": kind_of(job.algorithm.kind).title,
@@ -93,60 +88,76 @@ def plan(job: Job) -> Outlook:
         "min_records": federation.min_records,
         "min_records_from": shape.origin,
         "rounds": job.rounds,
-        "epsilon": job.privacy.epsilon,
-        "delta": primary.delta,
-        "unit": str(primary.unit),
-        "neighbouring": str(primary.neighbouring),
-        "noise_point": str(primary.noise_point),
-        "shares": shares_of(job, release, primary, engine=job.run.engine),
-        "accounts": _accounts(planned, by_round[-1].epsilon_charged or math.inf),
-        "chosen": {
-            "law": chosen.law,
-            "calibration": primary.calibration,
-            "scale": chosen.scale,
-            "scale_of_sum": chosen.scale * (federation.parties if on_sum else 1),
-            "expected_norm": chosen.expected_norm() * primary.noise_growth,
-            "epsilon_charged": by_round[-1].epsilon_charged,
-            "conversion": by_round[-1].conversion,
-            "description": _described(chosen, primary),
-        },
+        "guarantees": [
+            _guarantee(planned, own, asked)
+            for own, asked in zip(release.guarantees, job.budgets, strict=True)
+        ],
+        "record_bounds": record_bounds(release, rounds=job.rounds),
         "grid": {
             "ring_bits": release.encoding.ring_bits,
             "scale_bits": release.encoding.scale_bits,
             "inflation": release.inflation,
             "largest_sum": federation.parties * release.encoding.largest,
-            "noise_tail": primary.drawn_tail(2.0**-50),
+            "noise_tail": release.primary.drawn_tail(2.0**-50),
         },
-        "epsilon_by_round": by_round,
     }
     more = _MORE.get(job.algorithm.kind, _of_noise_on_the_sum)
-    return Outlook.model_validate(facts | more(planned) | _of_parties(planned))
+    return Outlook.model_validate(facts | more(planned))
 
 
-def _described(chosen: Mechanism, primary: Guarantee) -> str:
-    """The noise that is charged, in a sentence."""
-    if primary.shares is None:
-        return chosen.describe()
-    on = "each sum" if primary.mechanism.law == "sampled-gaussian" else "the average"
-    return (
-        f"{chosen.law} noise of scale {chosen.scale:.6g} on {on} of {chosen.dimension} "
-        f"coordinates is charged: that of {primary.shares.honest} honest parties' shares."
-    )
-
-
-def _accounts(planned: _Planned, epsilon: float) -> tuple[AdversaryAccount, ...]:
-    """The primary unit's ε against each adversary, if all parties survive every round."""
+def _guarantee(planned: _Planned, own: Guarantee, asked: UnitBudget) -> GuaranteeOutlook:
+    """What all rounds guarantee one unit, if all parties survive every round."""
     job, release, ahead = planned.job, planned.release, planned.stages[:-1]
-    unit = release.primary.unit
-    return accounts_of(
-        release,
-        unit,
-        epsilon=epsilon,
-        delta=release.primary.delta,
-        summed=[release.parties] * job.rounds,
-        before=spent_before(planned.stages, len(ahead))[unit],
-        ahead=ahead[0].plan.primary.against if ahead else None,
+    noise = noise_of(job, release, own, engine=job.run.engine)
+    before = spent_before(planned.stages, len(ahead))[own.unit]
+    event = release.event(own.unit)
+    by_round = tuple(
+        AfterRound(round=number, **account(before.add(event, count=number), own.delta))
+        for number in range(1, job.rounds + 1)
     )
+    last = by_round[-1]
+    return GuaranteeOutlook(
+        unit=str(own.unit),
+        neighbouring=str(own.neighbouring),
+        epsilon=asked.epsilon,
+        delta=own.delta,
+        noise_point=noise.point,
+        accounts=accounts_of(
+            release,
+            own.unit,
+            epsilon=last.epsilon_charged,
+            delta=own.delta,
+            summed=[release.parties] * job.rounds,
+            before=before,
+            ahead=ahead[0].plan.primary.against if ahead else None,
+        ),
+        shares=noise.shares,
+        clip_norm=own.clip_norm,
+        law=noise.law,
+        calibration=own.calibration,
+        scale=noise.scale,
+        scale_of_sum=noise.scale_of_sum,
+        expected_norm=noise.expected_norm,
+        description=_described(release, own),
+        epsilon_charged=last.epsilon_charged,
+        conversion=last.conversion,
+        epsilon_by_round=by_round,
+    )
+
+
+def _described(release: ReleasePlan, own: Guarantee) -> str:
+    """The noise that is charged, in a sentence; how it is bounded, for what a party holds."""
+    noise = averaged(release, own)
+    said = noise.describe()
+    if own.shares is not None:
+        on = "each sum" if release.sampled else "the average"
+        said = (
+            f"{noise.law} noise of scale {noise.scale:.6g} on {on} of {noise.dimension} "
+            f"coordinates is charged: that of {own.shares.honest} honest parties' shares."
+        )
+    if own.unit is Unit.PARTY:
+        said += f" A party's whole contribution is clipped to length {own.clip_norm:g}."
+    return said
 
 
 def _of_size(parties: int, records: int) -> Federation:
@@ -156,16 +167,6 @@ def _of_size(parties: int, records: int) -> Federation:
         min_records=records,
         total_records=parties * records,
         max_records=records,
-    )
-
-
-def _by_round(planned: _Planned, unit: Unit, delta: float) -> tuple[AfterRound, ...]:
-    """What one unit is charged by the end of each round, with what is released ahead of them."""
-    before = spent_before(planned.stages, len(planned.stages) - 1)[unit]
-    event = planned.release.event(unit)
-    return tuple(
-        AfterRound(round=number, **account(before.add(event, count=number), delta))
-        for number in range(1, planned.job.rounds + 1)
     )
 
 
@@ -309,34 +310,3 @@ _MORE: dict[str, Callable[[_Planned], dict[str, Any]]] = {
 def _mu(event: Event) -> float:
     """μ of the release of components: one Gaussian."""
     return next(leaf.mu for leaf, _ in event.leaves() if isinstance(leaf, Gaussian))
-
-
-def _of_parties(planned: _Planned) -> dict[str, Any]:
-    """The second guarantee's outlook, and both bounds of a record's; empty where there is one."""
-    release = planned.release
-    if len(release.guarantees) == 1:
-        return {}
-    (party,), (budget,) = release.guarantees[1:], planned.job.budgets[1:]
-    by_round = _by_round(planned, party.unit, budget.delta)
-    # In the model's own units: the grid's share is in the scale.
-    scale = party.mechanism.scale / party.units(release.encoding.scale)
-    averaged_over = 1 if release.sampled else release.parties
-    summed = "contributions of every step" if release.sampled else "updates"
-    return {
-        "party_level": PartyOutlook(
-            unit=str(party.unit),
-            neighbouring=str(party.neighbouring),
-            epsilon=budget.epsilon,
-            delta=budget.delta,
-            clip_norm=party.clip_norm,
-            law=party.mechanism.law,
-            scale=scale / averaged_over,
-            scale_of_sum=scale,
-            description=f"Gaussian noise of standard deviation {scale:.6g} on the sum of the "
-            f"parties' {summed}, each clipped to {party.clip_norm:g}.",
-            epsilon_charged=by_round[-1].epsilon_charged,
-            conversion=by_round[-1].conversion,
-            epsilon_by_round=by_round,
-        ),
-        "record_bounds": record_bounds(release, rounds=planned.job.rounds),
-    }

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.secure_agg.edges import EdgeWork
+from parley.secure_agg.flags import pack_mask, unpack_mask
 from parley.secure_agg.interface import RemoteProtocolError, TooFewSurvivors
-from parley.secure_agg.messages import Confirmations, Reveal, pack_mask, unpack_mask
+from parley.secure_agg.messages import Confirmations, Reveal
 from parley.secure_agg.outcome import ENVELOPE_BYTES, SECRET_BYTES, SIGNATURE_BYTES
 from parley.secure_agg.parameters import Policy, RunParameters
 from parley.secure_agg.primitives import unseal

@@ -20,7 +20,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.secure_agg.codec import encode, kem_items
 from parley.secure_agg.disputes import signers_near, signers_needed
+from parley.secure_agg.flags import pack_mask, unpack_mask
 from parley.secure_agg.hybrid import confirms, place, transcript
 from parley.secure_agg.interface import LocalProtocolError, RemoteProtocolError
 from parley.secure_agg.messages import (
@@ -30,10 +32,6 @@ from parley.secure_agg.messages import (
     Complaint,
     Encapsulated,
     Evidence,
-    encode,
-    kem_items,
-    pack_mask,
-    unpack_mask,
 )
 from parley.secure_agg.parameters import RunParameters
 from parley.secure_agg.primitives import KEY_BYTES, decapsulate, kem_public
@@ -65,6 +63,8 @@ class Delivery:
     _waiting: dict[int, dict[int, tuple[bytes, bytes]]] = field(default_factory=dict)
     _accusing: dict[int, set[int]] = field(default_factory=dict)
     _closed: bool = False
+    _certificate: tuple[bytes, bytes, bytes] | None = None
+    _signers: NDArray[np.bool_] | None = None
 
     def take(self, message: Encapsulated) -> None:
         """Keeps a party's ciphertexts, one for each of its present neighbours.
@@ -159,16 +159,34 @@ class Delivery:
                 out |= {accuser, min(here)}
         return out | self.left
 
-    def to_prove(self, signers: NDArray[np.bool_]) -> tuple[int, ...]:
+    def show(self, certificate: tuple[bytes, bytes, bytes], signers: NDArray[np.bool_]) -> None:
+        """A list was confirmed: what accusers are shown from now on, and `[m]` who signed it."""
+        self._certificate, self._signers = certificate, signers
+
+    @property
+    def certificate(self) -> tuple[bytes, bytes, bytes]:
+        """Plan without envelopes, Survivors and Confirmations, with all signatures, of the last
+        round that had any: what shows an accuser who has no key to prove with any more.
+
+        Raises:
+            LocalProtocolError: no list was confirmed yet.
+        """
+        if self._certificate is None:
+            raise LocalProtocolError("Expected a list that was confirmed, got none so far.")
+        return self._certificate
+
+    @property
+    def to_prove(self) -> tuple[int, ...]:
         """Whom to ask for evidence: the fewest accusers in order who speak of all accused.
 
-        Args:
-            signers: `[m]` who signed the list that they are shown; who may not prove by it is not
-                asked, and stays apart from whom it accuses.
+        Who may not prove by the list that is shown is not asked, and stays apart from whom it
+        accuses.
         """
+        if self._signers is None:
+            return ()
         asked, heard, least = [], set[int](), signers_needed(self.run)
         for accuser, accused in self.undecided.items():
-            may = signers_near(self.run, self.near[accuser], signers) >= least
+            may = signers_near(self.run, self.near[accuser], self._signers) >= least
             if may and not accused <= heard:
                 asked.append(accuser)
                 heard |= accused

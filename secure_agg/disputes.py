@@ -19,9 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.secure_agg.answers import true_signers
+from parley.secure_agg.codec import decode
 from parley.secure_agg.edges import EdgeWork
 from parley.secure_agg.interface import RemoteProtocolError, TooFewSurvivors
-from parley.secure_agg.messages import Bytes, Confirmations, RoundStart, Survivors, decode
+from parley.secure_agg.messages import Bytes, Confirmations, RoundStart, Survivors
 from parley.secure_agg.parameters import RunParameters
 from parley.secure_agg.statements import plan_digest
 

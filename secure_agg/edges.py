@@ -20,9 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.secure_agg.beacon import commitment, commitments_digest
+from parley.secure_agg.codec import nonces_by_party
+from parley.secure_agg.flags import unpack_mask
 from parley.secure_agg.hybrid import Direction, direction
 from parley.secure_agg.interface import RemoteProtocolError
-from parley.secure_agg.messages import nonces_by_party, unpack_mask
 from parley.secure_agg.parameters import RunParameters
 from parley.secure_agg.primitives import (
     agree,

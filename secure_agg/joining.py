@@ -9,10 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parley.secure_agg.beacon import NONCE_BYTES
+from parley.secure_agg.codec import decode
 from parley.secure_agg.edges import EdgeWork
+from parley.secure_agg.flags import unpack_mask
 from parley.secure_agg.hybrid import transcript
 from parley.secure_agg.interface import RemoteProtocolError
-from parley.secure_agg.messages import Bytes, Nonces, Roster, decode, unpack_mask
+from parley.secure_agg.messages import Bytes, Nonces, Roster
 from parley.secure_agg.outcome import SIGNATURE_BYTES
 from parley.secure_agg.parameters import Policy, RunParameters
 from parley.secure_agg.primitives import KEY_BYTES, kem_public, public_key

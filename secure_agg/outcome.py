@@ -14,7 +14,7 @@ A party with |N(i) ∩ U| < t stays silent itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,7 @@ __all__ = [
     "eligible",
     "mask_bytes",
     "optimistic_outcome",
+    "participants_of",
     "robust_outcome",
 ]
 
@@ -69,6 +70,22 @@ def eligible(run: RunParameters, present: NDArray[np.bool_]) -> NDArray[np.bool_
         if (enough == present).all():
             return enough
         present = enough
+
+
+def participants_of(run: RunParameters, asked: Collection[int]) -> list[int]:
+    """Who of those asked can take part in a round, ascending.
+
+    Raises:
+        TooFewSurvivors: fewer than a sum needs.
+    """
+    present = np.isin(np.arange(run.parties), list(asked))
+    chosen: list[int] = np.flatnonzero(eligible(run, present)).tolist()
+    if len(chosen) < run.min_survivors:
+        raise TooFewSurvivors(
+            f"Expected >= {run.min_survivors} participants, each with >= {run.threshold} "
+            f"neighbours among them, got {len(chosen)} of the {len(asked)} parties left."
+        )
+    return chosen
 
 
 def _present(run: RunParameters, dropped: Mapping[int, DropStage], *stages: DropStage) -> _Mask:

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from parley.secure_agg.codec import decode, kem_items
 from parley.secure_agg.edges import EdgeWork
+from parley.secure_agg.flags import unpack_mask
 from parley.secure_agg.hybrid import (
     Direction,
     confirmation,
@@ -22,7 +24,7 @@ from parley.secure_agg.hybrid import (
 )
 from parley.secure_agg.interface import DropoutPolicy, RemoteProtocolError
 from parley.secure_agg.joining import Joined
-from parley.secure_agg.messages import Bytes, Ciphertexts, decode, kem_items, unpack_mask
+from parley.secure_agg.messages import Bytes, Ciphertexts
 from parley.secure_agg.outcome import SECRET_BYTES
 from parley.secure_agg.parameters import Policy
 from parley.secure_agg.primitives import Entropy

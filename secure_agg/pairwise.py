@@ -85,7 +85,7 @@ def join(server: Server, blocks: Sequence[Block], wire: Wire) -> None:
         for message in block.advertise():
             server.on_advertise(wire.up(message))
     rosters = {i: wire.down(message) for i, message in server.roster().items()}
-    nonces = server.nonces()
+    nonces = server.adverts.nonces()
     if nonces:
         for _ in rosters:
             wire.down(nonces)

@@ -18,17 +18,19 @@ from parley.secure_agg.answers import (
     make_reveal,
 )
 from parley.secure_agg.beacon import NONCE_BYTES
+from parley.secure_agg.codec import decode, encode
 from parley.secure_agg.disputes import check_certificate
-from parley.secure_agg.edges import EdgeWork, next_chain
-from parley.secure_agg.encoding import Ring, ring_dtype
+from parley.secure_agg.edges import EdgeWork
+from parley.secure_agg.encoding import Ring
+from parley.secure_agg.flags import pack_mask
 from parley.secure_agg.interface import (
-    DropoutPolicy,
     LocalProtocolError,
     RemoteProtocolError,
     TooFewSurvivors,
 )
-from parley.secure_agg.joining import accept_roster, check_company, own_keys
-from parley.secure_agg.mask_job import MaskJob, VectorBuffer
+from parley.secure_agg.joining import accept_roster, own_keys
+from parley.secure_agg.mask_job import MaskJob
+from parley.secure_agg.masking import open_round
 from parley.secure_agg.messages import (
     Advertise,
     Bytes,
@@ -37,41 +39,25 @@ from parley.secure_agg.messages import (
     Confirmations,
     Encapsulated,
     Evidence,
-    RoundStart,
-    Shares,
     Survivors,
-    Vector,
-    decode,
-    encode,
-    header,
-    pack_mask,
-    unpack_mask,
 )
-from parley.secure_agg.outcome import ENVELOPE_BYTES, SECRET_BYTES
+from parley.secure_agg.outcome import SECRET_BYTES
 from parley.secure_agg.pairing import (
     complete_pairs,
     encapsulate_to_all,
-    first_table,
-    outgoing,
 )
 from parley.secure_agg.parameters import Policy, RunParameters
+from parley.secure_agg.preparing import prepare_round
 from parley.secure_agg.primitives import (
     KEM_SEED_BYTES,
     Entropy,
-    seal,
-    share_digest,
     sign,
     signing_public,
 )
-from parley.secure_agg.shamir import split
-from parley.secure_agg.state import MaskingState, OpenRound, Phase, Prepared
+from parley.secure_agg.state import MaskingState, OpenRound, Phase
 from parley.secure_agg.statements import (
     advertised,
-    bound,
-    commitment,
     confirmed,
-    plan_digest,
-    table_key,
 )
 
 __all__ = ["Party"]
@@ -273,71 +259,7 @@ class Party:
             LocalProtocolError: not joined yet, or optimistic dropouts, which share nothing.
             RemoteProtocolError: a round number not above the last, or too far ahead.
         """
-        state, run = self.state, self.state.run
-        joined = Phase.PAIRING <= state.phase < Phase.LEFT
-        if not joined or run.dropouts is DropoutPolicy.OPTIMISTIC:
-            raise LocalProtocolError(
-                f"Expected to prepare a robust round once joined, got {state.phase.name} in "
-                f"{run.dropouts.value} dropouts."
-            )
-        if state.pairing is not None:
-            if number != 1 or state.prepared:
-                raise RemoteProtocolError(
-                    f"Expected round 1 to prepare, once, before the neighbours' ciphertexts came, "
-                    f"got round {number}."
-                )
-            own = outgoing(state.pairing)
-            prepared = Prepared(seed=b"", pair_keys=[], envelope_keys=[])
-            sealing, table = [each.envelope for each in own], first_table(own)
-        else:
-            prepared = self._ratchet(number)
-            sealing, table = prepared.envelope_keys, b"".join(prepared.pair_keys)
-        recovery = self._entropy(SECRET_BYTES)
-        prepared.seed = self._entropy(SECRET_BYTES)
-        graph: list[int] = run.neighbours[state.index].tolist()
-        shares = split(prepared.seed + recovery, len(graph), run.threshold, self._entropy)
-        by_neighbour = dict(zip(graph, shares, strict=True))
-        me = state.index
-        digests = b"".join(
-            share_digest(share[:SECRET_BYTES]) + share_digest(share[SECRET_BYTES:])
-            for share in (by_neighbour[j] for j in state.near)
-        )
-        sealed = [
-            seal(key, me, by_neighbour[j], bound(run, number, me, j))
-            for j, key in zip(state.near, sealing, strict=True)
-        ]
-        message = Shares(
-            sender=me,
-            round_number=number,
-            commitments=commitment(run, number, me, b"self", prepared.seed)
-            + commitment(run, number, me, b"recovery", recovery),
-            table=seal(table_key(recovery), me, table, bound(run, number, me, me)),
-            digests=digests,
-            envelopes=b"".join(sealed),
-        )
-        while len(state.prepared) >= 2:
-            del state.prepared[min(state.prepared)]
-        state.prepared[number] = prepared
-        return encode(run, message)
-
-    def _ratchet(self, number: int) -> Prepared:
-        state = self.state
-        if not state.chain_round <= number <= state.run.rounds:
-            raise RemoteProtocolError(
-                f"Expected a round from {state.chain_round} to {state.run.rounds}, the last that "
-                f"the run can reach, got {number}."
-            )
-        chains = state.chains
-        for _ in range(state.chain_round, number):
-            chains = [next_chain(chain) for chain in chains]
-        keys = [self._work.edge_keys(chain, number) for chain in chains]
-        state.chains = [k[0] for k in keys]  # the chain that gave this round's keys is gone
-        state.chain_round = number + 1
-        return Prepared(
-            seed=b"",
-            pair_keys=[k[1] for k in keys],
-            envelope_keys=[k[2] for k in keys],
-        )
+        return prepare_round(self.state, number, self._work, self._entropy)
 
     def on_plan(self, data: Bytes, vector: Ring, *, context: bytes) -> memoryview:
         """IDLE, MASKED or CONFIRMED → MASKED (robust) or IDLE (optimistic): the masked vector.
@@ -357,69 +279,8 @@ class Party:
 
     def start_round(self, data: Bytes, vector: Ring, *, context: bytes) -> MaskJob:
         """`on_plan` up to the masking itself, which a block does for all its parties at once."""
-        state, run = self.state, self.state.run
-        if vector.dtype != ring_dtype(run.ring_bits) or vector.ndim != 1:
-            raise LocalProtocolError(
-                f"Expected a vector [d] of {ring_dtype(run.ring_bits)}, got {vector.dtype} of "
-                f"shape {vector.shape}."
-            )
         self._expect("a plan", Phase.IDLE, Phase.MASKED, Phase.CONFIRMED)
-        plan = decode(run, data, RoundStart)
-        number = plan.round_number
-        if number <= state.last_round:
-            raise RemoteProtocolError(f"Expected a round above {state.last_round}, got {number}.")
-        if plan.dimension != vector.size or plan.context != context:
-            raise RemoteProtocolError(
-                f"Expected dimension {vector.size} and the agreed context, got dimension "
-                f"{plan.dimension} and {'that' if plan.context == context else 'another'}."
-            )
-        flags = unpack_mask(plan.participants, run.parties)
-        members = np.flatnonzero(flags[state.near]).tolist() if state.near else []
-        if not flags[state.index]:
-            raise RemoteProtocolError(f"Expected party {state.index} among the participants.")
-        check_company(
-            run, self._policy, "participating", parties=int(flags.sum()), neighbours=len(members)
-        )
-        for j in state.disputed:
-            if flags[j]:  # no mask with it would cancel
-                raise RemoteProtocolError(
-                    f"Expected a round without party {j}, whose ciphertext does not match, got one "
-                    "with it."
-                )
-        robust = run.dropouts is DropoutPolicy.ROBUST
-        if len(plan.envelopes) != robust * ENVELOPE_BYTES * len(members):
-            raise RemoteProtocolError(
-                f"Expected {robust * len(members)} envelopes, got "
-                f"{len(plan.envelopes) // ENVELOPE_BYTES}."
-            )
-        if robust and number not in state.prepared:
-            raise RemoteProtocolError(f"Expected a round that was prepared, got {number}.")
-        prepared = state.prepared.pop(number) if robust else self._ratchet(number)
-        for stale in [n for n in state.prepared if n < number]:
-            del state.prepared[stale]
-        agreed = plan_digest(run, plan)
-        pair_keys = [self._work.mask_key(prepared.pair_keys[n], agreed) for n in members]
-        halves = b"".join(prepared.halves[n] for n in members) if prepared.halves else b""
-        head = header(run, Vector.kind, state.index, number)
-        job = MaskJob(VectorBuffer(head, vector, halves), prepared.seed)
-        for n, key in zip(members, pair_keys, strict=True):
-            (job.plus if state.index < state.near[n] else job.minus).append(key)
-        state.last_round, state.kem_seed = number, b""  # from here nothing can be proved
-        state.current = None
-        state.phase = Phase.IDLE
-        if robust:
-            state.phase = Phase.MASKED
-            state.current = OpenRound(
-                number=number,
-                plan_digest=agreed,
-                participants=plan.participants,
-                seed=prepared.seed,
-                members=members,
-                pair_keys=pair_keys,
-                envelope_keys=[prepared.envelope_keys[n] for n in members],
-                envelopes=plan.envelopes,
-            )
-        return job
+        return open_round(self.state, data, vector, context, self._policy, self._work)
 
     def on_survivors(self, data: Bytes) -> bytes:
         """MASKED → CONFIRMED with a signature of the list (active), or → IDLE with the reveal.

@@ -29,5 +29,5 @@ def test_a_short_run_of_the_example_learns_within_its_budget(tmp_path, monkeypat
     job = load_job(ROOT / "examples" / "mnist-dpsgd.toml", overrides=overrides)
     result = simulate(job, out=tmp_path / "run")
     assert result.summary.status == "complete"
-    assert 1.99 < result.summary.epsilon <= 2
+    assert 1.99 < result.summary.primary.epsilon <= 2
     assert result.summary.accuracy > (0.6 if parties == 1 else 0.2)

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from parley.secure_agg.messages import unpack_mask
+from parley.secure_agg.flags import unpack_mask
 from parley.secure_agg.primitives import KEY_BYTES, digest
 
 __all__ = ["OpenedOtherwise", "Openings", "listed_parties"]

@@ -52,8 +52,9 @@ from parley.client.party.session import Joined
 from parley.client.party.storage import Keeper, PartyFolderError
 from parley.privacy.ledger.ledger import LedgerError
 from parley.secure_agg.beacon import MOST_SETUPS, commitment, next_nonce, roster_digest
+from parley.secure_agg.codec import decode
 from parley.secure_agg.interface import ProtocolError, TooFewSurvivors
-from parley.secure_agg.messages import Survivors, decode
+from parley.secure_agg.messages import Survivors
 from parley.secure_agg.pairwise_party import Party
 from parley.secure_agg.primitives import AlgorithmMissing, Entropy, signing_public
 

@@ -19,7 +19,8 @@ from parley.client.contract.agreement import Agreement
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Frame, Reason
 from parley.client.party.consent import Declined
-from parley.secure_agg.messages import Roster, RoundStart, decode
+from parley.secure_agg.codec import decode
+from parley.secure_agg.messages import Roster, RoundStart
 from parley.secure_agg.state import MaskingState
 
 __all__ = ["Joined", "components_from", "state_from"]

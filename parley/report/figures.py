@@ -31,11 +31,12 @@ def figures(run: RunContent) -> list[Figure]:
     """Every figure the run's folder has the facts for, in order."""
     summary, lines = run.summary, run.rounds
     drawn = [_loss(summary, lines), _accuracy(summary, lines)]
-    for of in summary.guarantees:
-        accounts = [(line.round, line if of is summary else line.party_level) for line in lines]
-        known = [(number, account) for number, account in accounts if account is not None]
-        several = len(summary.guarantees) > 1
-        drawn.append(_epsilon(of, known, several=several))
+    several = len(summary.guarantees) > 1
+    for at, of in enumerate(summary.guarantees):
+        accounts = [
+            (line.round, line.guarantees[at]) for line in lines if len(line.guarantees) > at
+        ]
+        drawn.append(_epsilon(of, accounts, several=several))
     drawn += [
         _clipped(summary, lines),
         _sizes(summary),

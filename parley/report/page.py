@@ -79,7 +79,7 @@ def _context(run: RunContent) -> dict[str, Any]:
         "dp_sgd": None if summary.dp_sgd is None else _dp_sgd(summary, summary.dp_sgd),
         "secure_sum_words": secure_sum_words(summary, simulated=simulated),
         "secure_sum": _secure_sum(run),
-        "advice_scope": f"An ε here is {words.scope(summary)}.",
+        "advice_scope": f"An ε here is {words.scope(summary.primary)}.",
         # A ledger may be named by a URL with a password in it, and a report is passed around.
         "job_text": re.sub(r"(://[^:/@\s]*):[^@\s]*@", r"\1:…@", run.job_text),
         "footer": _footer(run),
@@ -103,7 +103,7 @@ def _notices(run: RunContent) -> list[str]:
             "This run isn't finished. Its ledger may hold one charge more than the rounds below "
             "show: a round that was reserved and never logged. What the ledger says counts."
         )
-    if summary.noise.seeded:
+    if summary.primary.noise.seeded:
         notices.append(
             "This run's noise came from a seed: it shows what a real run would give, and protects "
             "nobody."
@@ -135,7 +135,7 @@ def _cards(run: RunContent) -> list[Card]:
     cards += [
         _figure_card(summary, *each) for each in shown if getattr(summary, each[1]) is not None
     ]
-    length, batch = summary.noise.expected_norm, words.on_batches(summary)
+    length, batch = summary.primary.noise.expected_norm, words.on_batches(summary.primary)
     if length is not None:
         often = "step" if batch else "round"
         each = f" in every {often}" if batch or summary.rounds > 1 else ""
@@ -226,7 +226,7 @@ def _dp_sgd(run: RunSummary, told: DpSgd) -> dict[str, Any]:
         "told": dp_sgd_words(run),
         "facts": words.dp_sgd(told),
         "accounts": Table(
-            caption=f"{caption}, ε {words.scope(run)}",
+            caption=f"{caption}, ε {words.scope(run.primary)}",
             head=["party", "records", "steps", *(f"ε by {words.conversion(n)}" for n in names)],
             rows=[
                 [

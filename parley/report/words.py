@@ -121,7 +121,7 @@ def dp_sgd_words(run: RunSummary) -> str:
     return (
         "In every step a party draws a Poisson batch at rate q, clips every record's gradient to "
         f"length C and adds Gaussian noise. {accounts} {clipped} Every ε here is stated at "
-        f"δ = {cost(run.delta)}, {words.scope(run)}."
+        f"δ = {cost(run.primary.delta)}, {words.scope(run.primary)}."
     )
 
 
@@ -161,7 +161,7 @@ def promise(run: RunSummary, of: GuaranteeSummary) -> str:
     seeded = (
         "With noise from a seed this run promises nothing; this is what the same run promises with "
         "noise from the operating system's entropy. "
-        if run.noise.seeded
+        if run.primary.noise.seeded
         else ""
     )
     slack = f", plus at most δ = {cost(of.delta)}" if of.delta else ""
@@ -178,7 +178,7 @@ def promise(run: RunSummary, of: GuaranteeSummary) -> str:
 def assumptions(run: RunSummary, *, simulated: bool) -> list[str]:
     """What the guarantees rest on, and what they don't cover: each said once."""
     items = []
-    if run.noise.seeded:
+    if run.primary.noise.seeded:
         items.append(
             "Nobody has the seed. Seeded noise protects nobody: whoever has the seed can take the "
             "noise off again, and it is in the job below."
@@ -203,7 +203,7 @@ def assumptions(run: RunSummary, *, simulated: bool) -> list[str]:
 
 def _against(run: RunSummary, of: GuaranteeSummary) -> list[str]:
     """Whom the noise protects from, by where it is added."""
-    own = of is run
+    own = of is run.primary
     outside = own and run.record_bounds is not None and run.record_bounds.charged == "outer"
     told = {
         "server": "The noise is added where the sum is: for a moment the server holds the sum "
@@ -230,7 +230,7 @@ def _against(run: RunSummary, of: GuaranteeSummary) -> list[str]:
 
 def _which(run: RunSummary, of: GuaranteeSummary) -> str:
     """Names the guarantee where a run has two."""
-    return f"{words.unit(of).capitalize()}: " if run.party_level else ""
+    return f"{words.unit(of).capitalize()}: " if len(run.guarantees) > 1 else ""
 
 
 def _honest(run: RunSummary, *, simulated: bool) -> str:

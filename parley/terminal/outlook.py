@@ -14,7 +14,14 @@ from parley.server.records import words
 from parley.server.records.numerals import epsilon_text
 
 if TYPE_CHECKING:
-    from parley.server.records.outlook import AfterRound, Alternative, DpSgdOutlook, Offer, Outlook
+    from parley.server.records.outlook import (
+        AfterRound,
+        Alternative,
+        DpSgdOutlook,
+        GuaranteeOutlook,
+        Offer,
+        Outlook,
+    )
 
 __all__ = ["print_outlook"]
 
@@ -30,57 +37,50 @@ def print_outlook(outlook: Outlook) -> None:
         f"least n = {outlook.min_records} records ({outlook.min_records_from}), "
         f"d = {outlook.dimension}, T = {outlook.rounds} rounds"
     )
-    console.print(
-        f"budget {words.allowed(outlook.epsilon, outlook.delta)}; protects "
-        f"{words.protected(outlook)}, {words.relation(outlook)}"
-    )
-    party = outlook.party_level
-    if party is not None:
+    for of in outlook.guarantees:
         console.print(
-            f"budget {words.allowed(party.epsilon, party.delta)}; protects "
-            f"{words.protected(party)}, {words.relation(party)}"
+            f"budget {words.allowed(of.epsilon, of.delta)}; protects "
+            f"{words.protected(of)}, {words.relation(of)}"
         )
     if outlook.sensitivity is not None:
         console.print(
             f"Δ₂ of the average {outlook.sensitivity:.6g}  (G = {outlook.lipschitz:.4g}, "
             f"λ = {outlook.lambda_:g})"
         )
-    console.print(f"\n[bold]This job[/bold]: {outlook.chosen.description}")
+    console.print(f"\n[bold]This job[/bold]: {outlook.primary.description}")
     if outlook.dp_sgd is None:
         _print_noise_on_the_sum(console, outlook)
     else:
         _print_training(console, outlook, outlook.dp_sgd)
-    _print_accounts(console, outlook)
+    _print_accounts(console, outlook.primary)
     for title, offers in (
         ("Gaussian, by calibration", outlook.calibrations),
         ("Noise laws", outlook.noise_laws),
     ):
         if offers:
             _print_offers(console, title, offers)
-    if party is None:
-        _print_rounds(console, outlook.epsilon_by_round)
-    else:
-        _print_rounds(console, outlook.epsilon_by_round, f" (one {outlook.unit})")
-        _print_rounds(console, party.epsilon_by_round, f" (one {party.unit})")
+    for of in outlook.guarantees:
+        scope = f" (one {of.unit})" if len(outlook.guarantees) > 1 else ""
+        _print_rounds(console, of.epsilon_by_round, scope)
     if outlook.alternatives is not None:
         _print_alternatives(console, outlook.alternatives, (outlook.parties, outlook.min_records))
 
 
-def _print_accounts(console: Console, outlook: Outlook) -> None:
+def _print_accounts(console: Console, of: GuaranteeOutlook) -> None:
     """Who adds the noise, how it is split, and ε against each adversary."""
-    if outlook.noise_point == "party":
+    if of.noise_point == "party":
         return
-    console.print(f"  noise added by {words.added_by(outlook.noise_point)}")
-    if outlook.shares is not None:
-        console.print(f"  shares: {words.shares(outlook.shares)}")
-    if len(outlook.accounts) > 1:
-        for name, value, _ in words.accounts(outlook):
+    console.print(f"  noise added by {words.added_by(of.noise_point)}")
+    if of.shares is not None:
+        console.print(f"  shares: {words.shares(of.shares)}")
+    if len(of.accounts) > 1:
+        for name, value, _ in words.accounts(of):
             console.print(f"  {name}: {value}")
     console.print()
 
 
 def _print_noise_on_the_sum(console: Console, outlook: Outlook) -> None:
-    chosen, grid = outlook.chosen, outlook.grid
+    chosen, grid = outlook.primary, outlook.grid
     console.print(
         f"  charged ε = {epsilon_text(chosen.epsilon_charged)} by {chosen.conversion}; "
         f"scale on the average {chosen.scale:.6g}, on the sum {chosen.scale_of_sum:.6g}"
@@ -122,23 +122,19 @@ def _print_training(console: Console, outlook: Outlook, steps: DpSgdOutlook) -> 
         )
     if steps.components_mu is not None:
         console.print(f"  principal components: one release of μ = {steps.components_mu:.4g}")
-    console.print(
-        f"  charged for one {outlook.unit}: ε = {epsilon_text(outlook.chosen.epsilon_charged)} by "
-        f"{outlook.chosen.conversion}"
-    )
-    party, bounds = outlook.party_level, outlook.record_bounds
-    if bounds is not None:
+    bounds = outlook.record_bounds
+    for of in outlook.guarantees:
+        if of is not outlook.primary:
+            console.print(f"  {of.description}")
         console.print(
-            f"  (DP-SGD alone {epsilon_text(bounds.inner.epsilon)}, noise on the sum "
-            f"{epsilon_text(bounds.outer.epsilon)}: the lower is charged)"
+            f"  charged for one {of.unit}: ε = {epsilon_text(of.epsilon_charged)} by "
+            f"{of.conversion}"
         )
-    if party is not None:
-        console.print(f"  {party.description}")
-        console.print(
-            f"  charged for one party: ε = {epsilon_text(party.epsilon_charged)} by "
-            f"{party.conversion}; scale on {'the average' if bounds else 'each sum'} "
-            f"{party.scale:.6g}"
-        )
+        if bounds is not None and of is outlook.primary:
+            console.print(
+                f"  (DP-SGD alone {epsilon_text(bounds.inner.epsilon)}, noise on the sum "
+                f"{epsilon_text(bounds.outer.epsilon)}: the lower is charged)"
+            )
     console.print()
 
 

@@ -150,10 +150,9 @@ class RunDisplay:
 
     def _spent(self, line: RoundLine) -> str:
         """What each guarantee came to so far."""
-        accounts = (line, *([] if line.party_level is None else [line.party_level]))
         return " · ".join(
             f"{words.points(of.epsilon_charged, of.delta)} ({scope})"
-            for of, scope in zip(accounts, self._scopes, strict=False)
+            for of, scope in zip(line.guarantees, self._scopes, strict=True)
         )
 
 

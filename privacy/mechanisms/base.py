@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from parley.privacy.accounting.rounding import check_positive
 
@@ -30,6 +30,7 @@ class Mechanism(ABC):
     Attributes:
         law: its name, the key of its row in `parley.privacy.mechanisms.table.MECHANISMS`.
         sampler_has_slack: the sampler is at a distance from the law, which its event states as δ.
+        lengths: its fields that are in the unit of the values.
         sensitivity: Δ > 0, L2, replace-one.
         dimension: d ≥ 1.
 
@@ -39,6 +40,7 @@ class Mechanism(ABC):
 
     law: ClassVar[str]
     sampler_has_slack: ClassVar[bool] = False
+    lengths: ClassVar[tuple[str, ...]] = ("sensitivity",)
 
     sensitivity: float
     dimension: int
@@ -64,6 +66,11 @@ class Mechanism(ABC):
     def drawn_scale(self) -> float:
         """What the sampler's limits bound, 2⁻²⁰ to 2⁴⁰ grid units."""
         return self.scale
+
+    def in_unit(self, unit: float) -> Self:
+        """The same noise, values told in another unit: for tables, not for drawing."""
+        told: dict[str, Any] = {name: getattr(self, name) / unit for name in self.lengths}
+        return replace(self, **told)
 
     @abstractmethod
     def event(self) -> Event:

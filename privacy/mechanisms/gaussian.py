@@ -47,6 +47,7 @@ class GaussianLaw(Mechanism):
     """
 
     calibrations: ClassVar[Mapping[str, str]]
+    lengths: ClassVar[tuple[str, ...]] = ("sensitivity", "sigma")
 
     sigma: float
 

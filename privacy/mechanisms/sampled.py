@@ -85,6 +85,7 @@ class SampledGaussian(Mechanism):
 
     law: ClassVar[str] = "sampled-gaussian"
     sampler_has_slack: ClassVar[bool] = True
+    lengths: ClassVar[tuple[str, ...]] = ("sensitivity", "sigma")
 
     sigma: float
     sampling_rate: float

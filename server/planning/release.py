@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from parley.client.algorithms.base import FederatedAlgorithm
+from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import NoisePoint
@@ -20,7 +20,6 @@ __all__ = [
     "account",
     "algorithm_for",
     "averaged",
-    "epsilon_by_round",
     "mechanism_for",
     "model_for",
     "plan_release",
@@ -59,16 +58,6 @@ def plan_release(
     return plan_claim(job, claim, algorithm=algorithm.kind, federation=federation, run_id=run_id)
 
 
-def epsilon_by_round(plan: ReleasePlan, *, rounds: int) -> list[dict[str, Any]]:
-    """ρ and ε after each of `rounds` releases, by every conversion proved for the law."""
-    table = []
-    spent = Composition.empty()
-    for number in range(1, rounds + 1):
-        spent = spent.add(plan.event(plan.primary.unit))
-        table.append({"round": number, **account(spent, plan.primary.delta)})
-    return table
-
-
 def account(spent: Composition, delta: float) -> dict[str, Any]:
     """What a composition comes to at δ, as a round's line says it."""
     conversion, epsilon = spent.epsilon(delta)
@@ -81,21 +70,13 @@ def account(spent: Composition, delta: float) -> dict[str, Any]:
     }
 
 
-def averaged(job: Job, plan: ReleasePlan) -> Mechanism:
-    """The run's mechanism in the unit of the average over all parties, the grid's share included.
+def averaged(plan: ReleasePlan, guarantee: Guarantee) -> Mechanism:
+    """A guarantee's mechanism in the unit of the average over all parties, with the grid's share.
 
     For tables and reports; the run itself draws integers (`ReleasePlan.draw`). Noise that is added
     in the parties is stated as it is there, and that on sampled sums as it is on one sum.
     """
-    if plan.sampled:
-        own, unit = plan.sampled[0], plan.primary.units(plan.encoding.scale)
-        return replace(own, sensitivity=own.sensitivity / unit, sigma=own.sigma / unit)
-    if plan.primary.noise_point is NoisePoint.PARTY:
-        return plan.primary.mechanism
-    grid_units = plan.primary.units(plan.encoding.scale) * plan.parties
-    return mechanism_for(
-        job,
-        sensitivity=plan.primary.mechanism.sensitivity / grid_units,
-        dimension=plan.dimension,
-        law=plan.primary.mechanism.law,
-    )
+    if guarantee.noise_point is NoisePoint.PARTY:
+        return guarantee.mechanism
+    summed = 1 if plan.sampled else plan.parties
+    return guarantee.mechanism.in_unit(guarantee.units(plan.encoding.scale) * summed)

@@ -6,7 +6,9 @@ JSON has no form for it (`parley.server.records.plain_json`).
 
 from __future__ import annotations
 
+import json
 import math
+from contextlib import suppress
 from typing import Annotated, Any, Self
 
 from pydantic import (
@@ -17,6 +19,8 @@ from pydantic import (
     ValidationError,
     model_serializer,
 )
+
+from parley.server.records.plain_json import json_text
 
 __all__ = ["Facts", "FactsError", "Figure"]
 
@@ -51,12 +55,21 @@ class Facts(BaseModel):
         return self.model_dump(mode="json", by_alias=True)
 
     @classmethod
+    def upgraded(cls, told: dict[str, Any]) -> dict[str, Any]:
+        """The same facts in the format of today; a class that had another says how."""
+        return told
+
+    @classmethod
     def parse(cls, text: str, where: object) -> Self:
         """Reads what `to_json` gave.
 
         Raises:
             FactsError: it is something else; the message names `where` and the first wrong key.
         """
+        with suppress(json.JSONDecodeError, RecursionError):  # what is wrong is said below
+            told = json.loads(text)
+            if isinstance(told, dict):
+                text = json_text(cls.upgraded(told))
         try:
             return cls.model_validate_json(text, strict=True)
         except ValidationError as error:
@@ -69,6 +82,11 @@ class Facts(BaseModel):
                 f"Expected {cls.__name__} as JSON in {where}: {f'{key}: ' if key else ''}"
                 f"{first['msg']}{came}."
             ) from None
+
+    @classmethod
+    def of(cls, told: dict[str, Any]) -> Self:
+        """From the plain values that `to_json` gave, of whichever format."""
+        return cls.model_validate(cls.upgraded(told))
 
     def adding(self, **facts: Any) -> Self:
         """The same facts and more, checked as all of them are."""

@@ -14,7 +14,15 @@ from parley.server.records.facts import Facts, Figure
 from parley.server.records.round_line import Account
 from parley.server.records.summary import AdversaryAccount, NoiseShares, RecordBounds
 
-__all__ = ["AfterRound", "Alternative", "DpSgdOutlook", "Offer", "Outlook", "PartyOutlook"]
+__all__ = [
+    "AfterRound",
+    "Alternative",
+    "DistributedOutlook",
+    "DpSgdOutlook",
+    "GuaranteeOutlook",
+    "Offer",
+    "Outlook",
+]
 
 
 class AfterRound(Account):
@@ -23,22 +31,36 @@ class AfterRound(Account):
     round: int
 
 
-class Chosen(Facts):
-    """The noise of the job as it stands; in the parties, as a batch has it.
+class GuaranteeOutlook(Facts):
+    """What the job's releases guarantee one unit. ε, δ are its budget; spent: `epsilon_by_round`.
 
     Attributes:
-        conversion: the one that `epsilon_charged` comes from.
+        noise_point: who adds its noise.
+        accounts: ε of the whole job by adversary, if all parties survive every round.
+        shares: how noise in shares is split.
+        clip_norm: of a record's gradient or a party's update; absent where none is needed.
+        scale, scale_of_sum, expected_norm: as a batch has it, with noise in the parties.
         description: the noise in a sentence.
+        epsilon_charged: by `conversion`, for all rounds.
     """
 
+    unit: str
+    neighbouring: str
+    epsilon: float
+    delta: float
+    noise_point: str
+    accounts: tuple[AdversaryAccount, ...]
+    shares: NoiseShares | None = None
+    clip_norm: float | None = None
     law: str
     calibration: str
     scale: float
     scale_of_sum: float
     expected_norm: float
+    description: str
     epsilon_charged: Figure
     conversion: str
-    description: str
+    epsilon_by_round: tuple[AfterRound, ...]
 
 
 class Offer(Facts):
@@ -117,42 +139,24 @@ class DistributedOutlook(Facts):
     seconds_a_step: float
 
 
-class PartyOutlook(Facts):
-    """The second guarantee: everything that one party holds."""
-
-    unit: str
-    neighbouring: str
-    epsilon: float
-    delta: float
-    clip_norm: float | None
-    law: str
-    scale: float
-    scale_of_sum: float
-    description: str
-    epsilon_charged: Figure
-    conversion: str
-    epsilon_by_round: tuple[AfterRound, ...]
-
-
 class Outlook(Facts):
-    """The outlook of a job. ε, δ are its budget for one `unit`; spent is `epsilon_by_round`.
+    """The outlook of a job.
 
     Attributes:
         format: of this JSON.
         algorithm_title: what the algorithm is called.
         min_records_from: where that number comes from, in words.
-        accounts: ε of the whole job by adversary, if all parties survive every round.
-        shares: how noise in shares is split.
+        guarantees: one for each unit, the primary one first.
         lipschitz, lambda_, sensitivity: G, λ and Δ₂ of the average; absent where no objective is
             solved under noise on the sum, as `calibrations`, `noise_laws` and `alternatives` are.
         calibrations, noise_laws: what each would give instead.
         alternatives: other numbers of parties and records.
         dp_sgd: training in the parties, where the algorithm trains there.
         distributed: the steps of distributed DP-SGD.
-        party_level, record_bounds: the second guarantee, and both bounds of a record's ε.
+        record_bounds: both bounds of a record's ε, where two are proved.
     """
 
-    format: Literal[1] = 1
+    format: Literal[2] = 2
     algorithm: str
     algorithm_title: str = ""
     model: str
@@ -161,23 +165,19 @@ class Outlook(Facts):
     min_records: int
     min_records_from: str
     rounds: int
-    epsilon: float
-    delta: float
-    unit: str
-    neighbouring: str
-    noise_point: str
-    accounts: tuple[AdversaryAccount, ...]
-    shares: NoiseShares | None = None
+    guarantees: tuple[GuaranteeOutlook, ...]
     lipschitz: float | None = None
     lambda_: float | None = Field(default=None, alias="lambda")
     sensitivity: float | None = None
     dp_sgd: DpSgdOutlook | None = None
     distributed: DistributedOutlook | None = None
-    chosen: Chosen
     calibrations: dict[str, Offer] | None = None
     noise_laws: dict[str, Offer] | None = None
     grid: Grid
-    epsilon_by_round: tuple[AfterRound, ...]
     alternatives: tuple[Alternative, ...] | None = None
-    party_level: PartyOutlook | None = None
     record_bounds: RecordBounds | None = None
+
+    @property
+    def primary(self) -> GuaranteeOutlook:
+        """The guarantee that the job's own ε and δ are asked for."""
+        return self.guarantees[0]

@@ -120,6 +120,7 @@ def _upgraded(told: Mapping[str, Any], job: Path) -> dict[str, Any]:
             "backend" if key == "mode" else key: value for key, value in sums.items()
         }
     new["accounts"] = _charged(new)
+    new["format"] = 1
     party = new.get("party_level")
     if isinstance(party, dict):
         new["party_level"] = {**party, "accounts": _charged(party)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -37,17 +37,17 @@ class Counts(Facts):
     summed: int
 
 
-class RoundLine(Account):
+class RoundLine(Facts):
     """A committed round.
 
     A figure that an algorithm releases beside its model is a key of its own, a number.
 
     Attributes:
-        format: of this line; a line without one is of Parley 0.1.0, which had the same keys.
+        format: of this line; a line without one is of Parley 0.1.0, which had the keys of 1.
+        guarantees: what each came to so far, the primary one first.
         reasons: reason class → how many parties declined for it.
         bytes_up, bytes_down: all parties' traffic.
         stages: sequential exchanges; `stage_seconds` of each of them, where they are real.
-        party_level: the account of a second guarantee, the parties'.
         clipped_fraction: the released fraction of clipped gradients.
         simulation_only: loss and accuracy, where the round was evaluated; None: not finite.
     """
@@ -55,8 +55,9 @@ class RoundLine(Account):
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, float] = Field(init=False)
 
-    format: Literal[1] = 1
+    format: Literal[2] = 2
     round: int = Field(ge=1)
+    guarantees: tuple[Account, ...] = Field(min_length=1)
     parties: Counts
     reasons: dict[str, int]
     bytes_up: int
@@ -64,6 +65,20 @@ class RoundLine(Account):
     stages: int
     stage_seconds: tuple[float, ...] = ()
     seconds: float
-    party_level: Account | None = None
     clipped_fraction: Figure = None
     simulation_only: dict[str, Figure]
+
+    @property
+    def primary(self) -> Account:
+        """What the primary guarantee came to so far."""
+        return self.guarantees[0]
+
+    @classmethod
+    def upgraded(cls, told: dict[str, Any]) -> dict[str, Any]:
+        """Format 1 had the primary account's keys beside the round's, and a key for another."""
+        if told.get("format", 1) != 1 or "guarantees" in told:
+            return told
+        own = {key: told[key] for key in told.keys() & Account.model_fields.keys()}
+        others = [told["party_level"]] if told.get("party_level") is not None else []
+        rest = {key: told[key] for key in told.keys() - own.keys() - {"party_level"}}
+        return {**rest, "format": 2, "guarantees": [own, *others]}

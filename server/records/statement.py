@@ -66,14 +66,14 @@ def privacy_statement(summary: RunSummary) -> dict[str, str]:
     """
     metadata = {"parley.version": summary.parley_version, "parley.run": summary.run_id}
     for prefix, of in zip(("parley.", "parley.party-"), summary.guarantees, strict=False):
-        seeded = "none (seeded noise)" if summary.noise.seeded else ""
+        seeded = "none (seeded noise)" if summary.primary.noise.seeded else ""
         metadata |= {
             f"{prefix}epsilon": seeded or repr(of.epsilon),
             f"{prefix}delta": seeded or repr(of.delta),
             f"{prefix}unit": of.unit,
             f"{prefix}neighbouring": of.neighbouring,
         }
-    said = _seeded(summary) if summary.noise.seeded else _promised(summary)
+    said = _seeded(summary) if summary.primary.noise.seeded else _promised(summary)
     return metadata | {"parley.statement": said}
 
 
@@ -89,7 +89,7 @@ def _seeded(summary: RunSummary) -> str:
 def _promised(summary: RunSummary) -> str:
     sentences = []
     for of in summary.guarantees:
-        clip = "" if of is summary else f" Updates are clipped to L2 norm {of.clip_norm:g}."
+        clip = "" if of is summary.primary else f" Updates are clipped to L2 norm {of.clip_norm:g}."
         sentences.append(
             f"Differential privacy of {words.protected(of)} over {summary.rounds_done} releases "
             f"of this run: {words.stated(of)}, {words.against(of)}.{clip} Noise: "

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
+
+from pydantic import Field
 
 from parley.server.records.facts import Facts, Figure
 from parley.server.records.judgement import Judgement, TargetJudgement
@@ -235,66 +237,66 @@ class SelfAudit(Facts):
     method: Literal["one-run"]
 
 
-class RunSummary(GuaranteeSummary):
-    """What a run came to. It is the summary of its primary guarantee, too.
+class RunSummary(Facts):
+    """What a run came to.
 
     Attributes:
         format: of this file; one without it is of Parley 0.1.0.
+        guarantees: one for each unit, the primary one first.
         status: complete, budget-exhausted, too-few-survivors, party-failed; or interrupted, which
             is never written: it is what is known before a run ends.
-        min_records, dimension: None where an interrupted run doesn't say.
+        min_records, dimension: absent where an interrupted run doesn't say.
         weights: of the parties: uniform or size.
         algorithm_title: what it is called; empty in a run of an earlier version.
         features: the public map of every record that was learned from; absent where there is none.
         metric: what `accuracy` measures: accuracy or R² on held-out records.
         rounds: planned; `rounds_done` were committed.
         simulation_only: names of the figures that a real run could not know.
-        loss, baseline_loss, excess_loss, accuracy, baseline_accuracy, majority_accuracy: would
-            each be a release of its own; None in a real run, or where not finite.
-        components, clipped_fraction, party_level, record_bounds, dp_sgd, partition, deployment,
-            self_audit: absent where the run has none.
+        loss, baseline_loss, excess_loss, accuracy, baseline_accuracy, majority_accuracy,
+            records_by_party: each would be another release; absent in a real run, and a figure
+            where it is not finite.
         judgement, baseline_judgement: how good the model, and the non-private one, are on held-out
             records; absent where there are none.
-        components, clipped_fraction, party_level, record_bounds, dp_sgd, partition, deployment:
+        record_bounds, components, clipped_fraction, dp_sgd, partition, deployment, self_audit:
             absent where the run has none.
     """
 
-    format: Literal[1] = 1
+    format: Literal[2] = 2
     run_dir: str
     run_id: str
     ledger: str
-    ledger_head: LedgerHead | None
+    ledger_head: LedgerHead | None = None
     created: str
     parley_version: str
     engine: str
     status: str
-    reason: str
+    reason: str = ""
     algorithm: str
     algorithm_title: str = ""
     model: str
     metric: Literal["accuracy", "r2"]
     data: str
     parties: int
-    records_by_party: tuple[int, ...]
-    min_records: int | None
+    records_by_party: tuple[int, ...] = ()
+    min_records: int | None = None
     weights: str
-    dimension: int | None
+    dimension: int | None = None
     rounds: int
     rounds_done: int
+    guarantees: tuple[GuaranteeSummary, ...] = Field(min_length=1)
     secure_aggregation: SecureAggregation
-    loss: Figure
-    baseline_loss: Figure
-    excess_loss: Figure
-    accuracy: Figure
-    baseline_accuracy: Figure
-    majority_accuracy: Figure
-    seconds: Figure
-    seconds_per_round: Figure
-    simulation_only: tuple[str, ...]
-    advice: tuple[str, ...]
+    loss: Figure = None
+    baseline_loss: Figure = None
+    excess_loss: Figure = None
+    accuracy: Figure = None
+    baseline_accuracy: Figure = None
+    majority_accuracy: Figure = None
+    seconds: Figure = None
+    seconds_per_round: Figure = None
+    simulation_only: tuple[str, ...] = ()
+    advice: tuple[str, ...] = ()
     features: str | None = None
     deployment: str | None = None
-    party_level: GuaranteeSummary | None = None
     record_bounds: RecordBounds | None = None
     components: Components | None = None
     clipped_fraction: ClippedFraction | None = None
@@ -305,6 +307,16 @@ class RunSummary(GuaranteeSummary):
     baseline_judgement: Judgement | TargetJudgement | None = None
 
     @property
-    def guarantees(self) -> tuple[GuaranteeSummary, ...]:
-        """All guarantees of the run, the primary one first."""
-        return (self,) if self.party_level is None else (self, self.party_level)
+    def primary(self) -> GuaranteeSummary:
+        """The guarantee that the job's own ε and δ are asked for."""
+        return self.guarantees[0]
+
+    @classmethod
+    def upgraded(cls, told: dict[str, Any]) -> dict[str, Any]:
+        """Format 1 had the primary guarantee's keys beside the run's, and a key for another."""
+        if told.get("format") != 1:
+            return told
+        own = {key: value for key, value in told.items() if key in GuaranteeSummary.model_fields}
+        others = [told["party_level"]] if told.get("party_level") is not None else []
+        rest = {key: told[key] for key in told.keys() - own.keys() - {"party_level"}}
+        return {**rest, "format": 2, "guarantees": [own, *others]}

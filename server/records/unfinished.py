@@ -15,7 +15,9 @@ from typing import Any
 from parley.privacy.accounting.guarantee import Adversary
 from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.job import Job
+from parley.server.jobs.privacy import UnitBudget
 from parley.server.records.round_line import Account, RoundLine
+from parley.server.records.summarising import facts_of_job, facts_of_rounds
 from parley.server.records.summary import AdversaryAccount, RunSummary
 
 __all__ = ["summary_so_far"]
@@ -37,53 +39,35 @@ def summary_so_far(folder: Path, job: Job, lines: Sequence[RoundLine]) -> RunSum
     last, run_id = lines[-1], _run_id(folder)
     noise_of = _drawn(folder, job, run_id)
     shown = {name: value for line in lines for name, value in line.simulation_only.items()}
-    first, *others = [
-        _guarantee(job, at, account, noise_of)
-        for at, account in enumerate((last, last.party_level))
-        if account is not None
-    ]
-    drawn = noise_of.get(first["unit"], {})
+    drawn = noise_of.get(str(job.budgets[0].unit), {})
     grid = drawn.get("grid_scale")
     least = job.parties.min_records
     facts: dict[str, Any] = {
-        **first,
+        **facts_of_job(job),
         "run_dir": str(folder),
         "run_id": run_id,
-        "ledger": job.privacy.ledger,
-        "ledger_head": None,
         "created": "",
         "parley_version": "",
         "engine": job.run.engine,
         "status": "interrupted",
-        "reason": "",
-        "algorithm": job.algorithm.kind,
-        "model": job.model.kind,
-        "metric": job.model.metric,
-        "data": job.data.source,
-        "parties": job.parties.count,
-        "records_by_party": (),
         "min_records": drawn.get("public_n") if least == "auto" else least,
-        "weights": job.parties.weights,
-        "dimension": None,
-        "rounds": job.rounds,
         "rounds_done": last.round,
+        "guarantees": [
+            _guarantee(job, asked, account, noise_of)
+            for asked, account in zip(job.budgets, last.guarantees, strict=False)
+        ],
         "secure_aggregation": {
+            **facts_of_rounds(lines),
             "ring_bits": None,
             "scale_bits": None if grid is None else round(math.log2(grid)),
             "inflation": drawn.get("grid_inflation"),
             "min_survivors": drawn.get("min_survivors"),
-            "bytes_up": sum(line.bytes_up for line in lines),
-            "bytes_down": sum(line.bytes_down for line in lines),
             "backend": job.secure_aggregation.backend,
         },
-        **{name: shown.get(name) for name in _FIGURES},
         # The baseline is computed when a run ends.
-        **dict.fromkeys(("baseline_loss", "excess_loss", "baseline_accuracy", "majority_accuracy")),
+        **{name: shown.get(name) for name in _FIGURES},
         "seconds": sum(line.seconds for line in lines),
-        "seconds_per_round": None,
         "simulation_only": _FIGURES,
-        "advice": (),
-        "party_level": next(iter(others), None),
     }
     return RunSummary.model_validate(facts)
 
@@ -105,10 +89,9 @@ def _drawn(folder: Path, job: Job, run_id: str) -> dict[str, Mapping[str, Any]]:
 
 
 def _guarantee(
-    job: Job, at: int, account: Account, noise_of: Mapping[str, Mapping[str, Any]]
+    job: Job, asked: UnitBudget, account: Account, noise_of: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """What one guarantee came to; `at` of the job's budgets."""
-    asked = job.budgets[at]
+    """What one guarantee came to."""
     drawn = noise_of.get(str(asked.unit), {})
     point, scale = drawn.get("noise_point", ""), drawn.get("noise_parameter")
     return {

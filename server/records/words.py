@@ -193,14 +193,14 @@ def against(of: GuaranteeSummary) -> str:
 
 def bounds(run: RunSummary) -> str:
     """Both bounds of a record's ε, where two are proved; else empty."""
-    told = run.record_bounds
+    told, of = run.record_bounds, run.primary
     if told is None:
         return ""
     charged = "the noise on the sum" if told.charged == "outer" else "DP-SGD"
     return (
         f"By DP-SGD in its party alone, which holds against the server too, a record's ε is "
         f"{epsilon_text(told.inner.epsilon)}; by the noise on the sum it is "
-        f"{epsilon_text(told.outer.epsilon)} (δ = {shown_up(run.delta, 3)}, {scope(run)}). "
+        f"{epsilon_text(told.outer.epsilon)} (δ = {shown_up(of.delta, 3)}, {scope(of)}). "
         f"The run charged the bound by {charged}."
     )
 
@@ -236,7 +236,7 @@ def noise(run: RunSummary, of: GuaranteeSummary) -> tuple[Fact, ...]:
         _number(f"sensitivity of {on}", told.sensitivity, brief=False),
         Fact("added by", added_by(told.point)),
         Fact("shares", "" if told.shares is None else shares(told.shares)),
-        Fact("drawn from", _SOURCES[run.noise.seeded]),
+        Fact("drawn from", _SOURCES[of.noise.seeded]),
         Fact("ρ spent (zCDP)", "" if of.rho is None else shown_up(of.rho, 3), brief=False),
     )
 

@@ -118,7 +118,7 @@ def run_stage(  # noqa: PLR0912 - the states of a release, in one place
             progress = replace(progress, ahead={**progress.ahead, stage.name: outcome})
         else:
             figures = cohort.evaluate(algorithm.model_of(state), round_number=number)
-            public = _accounting(progress, plan) | algorithm.released(state)
+            public = _accounts(progress, plan) | algorithm.released(state)
             line = _line(number, total, public, figures, time.perf_counter() - began)
             # What only a simulation may know stays out of the ledger.
             outcome = {"survivors": total.summed, "line": line.adding(simulation_only={}).to_json()}
@@ -232,7 +232,7 @@ def resume_point(ledger: Ledger, *, stages: Sequence[Stage], dataset: str) -> Pr
         if stage.name:
             ahead[stage.name] = dict(recorded.outcome)
         else:
-            lines.append(RoundLine.model_validate(recorded.outcome["line"]))
+            lines.append(RoundLine.of(recorded.outcome["line"]))
     stored = ledger.checkpoint(run_id)
     if stored is None:
         return Progress(done=0, state={}, spent=spent_before(stages, 0), lines=[])
@@ -262,11 +262,11 @@ def _spending(progress: Progress, plan: ReleasePlan) -> Progress:
     return replace(progress, spent=spent)
 
 
-def _accounting(progress: Progress, plan: ReleasePlan) -> dict[str, Any]:
-    accounting = account(progress.spent[plan.primary.unit], plan.primary.delta)
-    for other in plan.guarantees[1:]:
-        accounting[f"{other.unit}_level"] = account(progress.spent[other.unit], other.delta)
-    return accounting
+def _accounts(progress: Progress, plan: ReleasePlan) -> dict[str, Any]:
+    """What each guarantee came to so far."""
+    return {
+        "guarantees": [account(progress.spent[each.unit], each.delta) for each in plan.guarantees]
+    }
 
 
 def _traffic(total: RoundSum) -> dict[str, Any]:

@@ -25,8 +25,9 @@ from parley.client.contract.agreement import Agreement
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import WIRE_VERSION, Frame, Reason, Status
 from parley.client.contract.state import save_state
+from parley.secure_agg.codec import decode, kind_of, sender_of
 from parley.secure_agg.interface import DropoutPolicy, RemoteProtocolError, TooFewSurvivors
-from parley.secure_agg.messages import Complaint, Roster, decode, kind_of, sender_of
+from parley.secure_agg.messages import Complaint, Roster
 from parley.secure_agg.pairwise_server import Server
 from parley.server.rounds.asking import Reply, Traffic, ask
 from parley.server.rounds.cohort import PartyFailed, RoundSum
@@ -151,7 +152,7 @@ class PartyCohort:
         self._begin()
         self.board.stage("join", round_number=0)
         self._advertised(set(parties))
-        rosters, nonces = self.server.roster(), self.server.nonces()
+        rosters, nonces = self.server.roster(), self.server.adverts.nonces()
         present = decode(self.server.run, next(iter(rosters.values())), Roster).present
         self.agreement = replace(self.agreement, present=present)
         self.board.stage("roster", round_number=0)
@@ -186,12 +187,12 @@ class PartyCohort:
             frames = {index: self._frame("join", blobs, **head) for index in asked}
             for reply in self._ask(frames, self.setup):
                 self._accept(reply, self.server.on_advertise, self._joined)
-            if not self.server.unrevealed:
+            if not self.server.adverts.unrevealed:
                 return
-            asked = asked - set(self.server.unrevealed)
+            asked = asked - set(self.server.adverts.unrevealed)
         raise TooFewSurvivors(
             f"Expected every party that committed to a nonce to reveal it, got a set-up in which "
-            f"one did not, {_SETUPS} times: {self.server.unrevealed}."
+            f"one did not, {_SETUPS} times: {self.server.adverts.unrevealed}."
         )
 
     def _committed(self, asked: set[int]) -> set[int]:
@@ -305,11 +306,11 @@ class PartyCohort:
         """Who lied about a ciphertext: an exchange more, in a dispute alone."""
         while self.server.to_prove:
             asked, heard = set(self.server.to_prove), set[int]()
-            frames = {i: self._frame("prove", self.server.certificate) for i in asked}
+            frames = {i: self._frame("prove", self.server.delivery.certificate) for i in asked}
             for reply in self._ask(frames, traffic, lasting=False):
                 self._accept(reply, self.server.on_evidence, heard)
             for silent in asked - heard:
-                self.server.unproven(silent)
+                self.server.delivery.unproven(silent)
 
     def _vectors(
         self, plan: ReleasePlan, state: State, number: int, asked: set[int], traffic: Traffic

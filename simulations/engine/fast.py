@@ -166,7 +166,7 @@ def simulate(
     if hidden is not None:
         from parley.simulations.audit.self_audit import self_audit  # noqa: PLC0415 - start-up: scipy, for such runs alone
 
-        found = self_audit(hidden, world.model, theta, delta=summary.delta)
+        found = self_audit(hidden, world.model, theta, delta=summary.primary.delta)
         summary = summary.adding(self_audit=found)
     tensors = model_tensors(finished.algorithm, outcome.progress.state)
     named = data_head(job, folder.run_id)

@@ -66,12 +66,12 @@ def with_simulated_figures(
 def _advice(summary: RunSummary, *, diverged: bool) -> list[str]:
     """What would improve the result, said only where the numbers support it."""
     advice = []
-    noise = summary.noise
-    if summary.delta > summary.delta_budget:
+    noise = summary.primary.noise
+    if summary.primary.delta > summary.primary.delta_budget:
         advice.append(
-            f"δ = {as_written(summary.delta_budget)} was asked for; the rounded l2-laplace "
+            f"δ = {as_written(summary.primary.delta_budget)} was asked for; the rounded l2-laplace "
             "noise is pure but for its sampler's distance, stated as "
-            f"δ = {shown_up(summary.delta, 3)}. laplace-l1 keeps δ = 0 to the last bit."
+            f"δ = {shown_up(summary.primary.delta, 3)}. laplace-l1 keeps δ = 0 to the last bit."
         )
     if noise.seeded:
         advice.append("The noise was seeded: repeat without a seed before anything is released.")
@@ -83,7 +83,7 @@ def _advice(summary: RunSummary, *, diverged: bool) -> list[str]:
         )
     advice += _doubts(summary)
     lost = (summary.baseline_accuracy or 0) - (summary.accuracy or 0)
-    trained = summary.dp_sgd is not None or summary.noise.law == "sampled-gaussian"
+    trained = summary.dp_sgd is not None or summary.primary.noise.law == "sampled-gaussian"
     if trained:
         if summary.dp_sgd is not None and summary.dp_sgd.precision == "float32":
             advice.append(
@@ -99,8 +99,8 @@ def _advice(summary: RunSummary, *, diverged: bool) -> list[str]:
         advice.append(
             f"The noise is proportional to 1/(parties × records × ε): twice the records a party "
             f"(now at least {summary.min_records}), twice the parties (now "
-            f"{summary.parties}) or twice ε (now {as_written(summary.epsilon_budget)}) each "
-            "halve it."
+            f"{summary.parties}) or twice ε (now "
+            f"{as_written(summary.primary.epsilon_budget)}) each halve it."
         )
         if summary.algorithm == "output-perturbation":
             advice.append(
@@ -112,9 +112,9 @@ def _advice(summary: RunSummary, *, diverged: bool) -> list[str]:
                 "needs fewer. `parley plan` with another algorithm.rounds or model.lambda says "
                 "what each would cost, before anything is spent."
             )
-    if summary.delta * sum(summary.records_by_party) >= 1:
+    if summary.primary.delta * sum(summary.records_by_party) >= 1:
         advice.append(
-            f"δ = {shown_up(summary.delta)} is not small against 1/N for N = "
+            f"δ = {shown_up(summary.primary.delta)} is not small against 1/N for N = "
             f"{sum(summary.records_by_party)} records: a mechanism that shows one record in "
             "full can meet it. Choose privacy.delta well below 1/N."
         )

@@ -156,5 +156,5 @@ def test_a_run_on_cuda_releases_and_charges_what_one_on_the_cpu_does(tmp_path, u
         simulate(load_job(overrides=[*base, f"run.device={device}"]), out=tmp_path / device)
         for device in ("cpu", "cuda")
     ]
-    assert runs[0].summary.epsilon == runs[1].summary.epsilon
+    assert runs[0].summary.primary.epsilon == runs[1].summary.primary.epsilon
     assert np.allclose(runs[0].theta, runs[1].theta, atol=1e-6)

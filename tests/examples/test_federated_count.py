@@ -47,15 +47,15 @@ def counted(tmp_path_factory):
 
 def test_the_count_is_the_number_of_records_and_some_noise(counted):
     summary = counted.summary
-    noise = 4 * summary.noise.scale
+    noise = 4 * summary.primary.noise.scale
     assert 0 < abs(4 * counted.theta[0] - RECORDS) < 8 * noise
-    assert summary.epsilon == pytest.approx(2, rel=1e-6)
+    assert summary.primary.epsilon == pytest.approx(2, rel=1e-6)
     assert (summary.algorithm, summary.status) == (
         "federated_count.py:FederatedCount",
         "complete",
     )
     assert summary.algorithm_title == "federated count"
-    assert summary.noise.sensitivity == pytest.approx(1 / 4, rel=1e-3)
+    assert summary.primary.noise.sensitivity == pytest.approx(1 / 4, rel=1e-3)
     assert summary.loss is None
     assert summary.accuracy is None
 
@@ -74,7 +74,7 @@ def test_real_parties_give_the_same_count_and_their_ledgers_say_so(counted, tmp_
     )
     (line,) = [json.loads(row) for row in (folder.path / "rounds.jsonl").read_text().splitlines()]
     assert line["parties"]["summed"] == 4
-    assert summary.epsilon == pytest.approx(counted.summary.epsilon)
+    assert summary.primary.epsilon == pytest.approx(counted.summary.primary.epsilon)
     theta = load_file(folder.path / "model.safetensors")["theta"]
     np.testing.assert_array_equal(theta, counted.theta)
 

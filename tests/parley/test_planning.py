@@ -21,14 +21,14 @@ JOBS = {
 def test_an_outlook_is_frozen_and_is_read_back_from_its_json(overrides) -> None:
     outlook = parley.plan(parley.load_job(overrides=[*overrides, "algorithm.rounds=2"]))
     assert Outlook.parse(json_text(outlook.to_json()), "here") == outlook
-    assert outlook.to_json()["format"] == 1
+    assert outlook.to_json()["format"] == 2
     with pytest.raises(ValidationError, match="frozen"):
-        outlook.epsilon = 0.0
-    assert [row.round for row in outlook.epsilon_by_round] == list(range(1, outlook.rounds + 1))
-    assert outlook.chosen.epsilon_charged == outlook.epsilon_by_round[-1].epsilon_charged
-    assert outlook.chosen.epsilon_charged <= outlook.epsilon
+        outlook.primary.epsilon = 0.0
+    for of in outlook.guarantees:
+        assert [row.round for row in of.epsilon_by_round] == list(range(1, outlook.rounds + 1))
+        assert of.epsilon_charged == of.epsilon_by_round[-1].epsilon_charged <= of.epsilon
     assert (outlook.dp_sgd is None) == (outlook.alternatives is not None)
-    assert (outlook.party_level is None) == (outlook.record_bounds is None)
+    assert (len(outlook.guarantees) == 1) == (outlook.record_bounds is None)
 
 
 def test_what_the_release_of_components_costs_is_in_every_rounds_figure() -> None:
@@ -38,4 +38,5 @@ def test_what_the_release_of_components_costs_is_in_every_rounds_figure() -> Non
     assert outlook.dp_sgd.components_mu > 0
     # Half of μ² is the components': the steps must take more noise, and ε stays within the budget.
     assert outlook.dp_sgd.noise_multiplier > alone.dp_sgd.noise_multiplier
-    assert outlook.epsilon * 0.9 < outlook.epsilon_by_round[0].epsilon_charged <= outlook.epsilon
+    of = outlook.primary
+    assert of.epsilon * 0.9 < of.epsilon_by_round[0].epsilon_charged <= of.epsilon

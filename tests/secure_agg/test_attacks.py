@@ -12,19 +12,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from parley.secure_agg.codec import decode, encode
 from parley.secure_agg.encoding import EncodingError, FixedPoint, RingTooSmall
+from parley.secure_agg.flags import pack_mask
 from parley.secure_agg.interface import LocalProtocolError, RemoteProtocolError, TooFewSurvivors
 from parley.secure_agg.masks import expand
-from parley.secure_agg.messages import (
-    SERVER,
-    Confirmations,
-    Roster,
-    RoundStart,
-    Survivors,
-    decode,
-    encode,
-    pack_mask,
-)
+from parley.secure_agg.messages import SERVER, Confirmations, Roster, RoundStart, Survivors
 from parley.secure_agg.pairwise_party import Party
 from parley.secure_agg.parameters import Policy
 from parley.secure_agg.primitives import public_key
@@ -174,8 +167,10 @@ def test_4_a_key_that_its_pinned_identity_did_not_sign_is_refused(drill):
 def test_4_an_identity_that_the_server_made_up_is_refused(drill):
     d = drill.build()
     impostor = drill.build(seed=b"impostor")
-    impostor.server._roster = d.server._roster  # a server that pretends they are the roster's
-    impostor.server._identities = impostor.identities
+    impostor.server.adverts.roster = (
+        d.server.adverts.roster
+    )  # a server that pretends they are the roster's
+    impostor.server.adverts.identities = impostor.identities
     d.server = impostor.server
     for party in impostor.parties.values():
         party.state.roster = d.policy.roster

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from parley.secure_agg.beacon import commitment, next_nonce, roster_digest
+from parley.secure_agg.codec import decode, encode
+from parley.secure_agg.flags import pack_mask
 from parley.secure_agg.interface import LocalProtocolError, RemoteProtocolError
-from parley.secure_agg.messages import SERVER, Nonces, decode, encode, pack_mask
+from parley.secure_agg.messages import SERVER, Nonces
 from parley.secure_agg.pairwise_party import Party
 from parley.secure_agg.pairwise_server import Server
 from parley.secure_agg.parameters import Policy, RunParameters
@@ -52,7 +54,7 @@ def advertised(people, *, nonces, given=None, who=range(PARTIES)):
 def test_everyone_comes_to_the_same_graph_which_every_nonce_changes(people):
     nonces = nonces_of(*people)
     parties, server = advertised(people, nonces=nonces)
-    rosters, message = server.roster(), server.nonces()
+    rosters, message = server.roster(), server.adverts.nonces()
     for i in (0, 50, 100):
         parties[i].on_roster(rosters[i], message)
         assert parties[i].state.run == server.run
@@ -68,7 +70,7 @@ def test_everyone_comes_to_the_same_graph_which_every_nonce_changes(people):
 def test_nonces_that_were_not_committed_to_are_refused_by_every_party(people):
     nonces = nonces_of(*people)
     parties, server = advertised(people, nonces=nonces)
-    rosters, honest = server.roster(), decode(server.run, server.nonces(), Nonces)
+    rosters, honest = server.roster(), decode(server.run, server.adverts.nonces(), Nonces)
     ground = honest.nonces[:320] + bytes(32) + honest.nonces[352:]  # party 10 tries another
     without = pack_mask(np.arange(PARTIES) != 0)
     for message, match in (
@@ -83,7 +85,7 @@ def test_nonces_that_were_not_committed_to_are_refused_by_every_party(people):
             parties[0].on_roster(rosters[0], encode(server.run, message))
     with pytest.raises(RemoteProtocolError):
         parties[0].on_roster(rosters[0])
-    parties[0].on_roster(rosters[0], server.nonces())
+    parties[0].on_roster(rosters[0], server.adverts.nonces())
 
 
 def test_a_beacon_that_the_server_fills_in_by_itself_is_not_taken(people):
@@ -114,13 +116,13 @@ def test_who_reveals_another_nonce_or_none_voids_the_set_up_and_is_named(people)
     with pytest.raises(RemoteProtocolError, match="the nonce that party 7 committed to"):
         advertised(people, nonces=lying, given=given)
     _, server = advertised(people, nonces=nonces, who=range(100))
-    assert server.unrevealed == (100,)
+    assert server.adverts.unrevealed == (100,)
     with pytest.raises(LocalProtocolError, match="the set-up is void"):
         server.roster()
     del given[100]
     again = server.with_commitments(given, run_id=b"s" * 16)
     assert again.run.commitments != server.run.commitments
-    assert again.unrevealed == tuple(range(100))
+    assert again.adverts.unrevealed == tuple(range(100))
 
 
 def test_a_key_signed_for_another_order_of_the_roster_is_refused(people):
@@ -136,7 +138,7 @@ def test_a_key_signed_for_another_order_of_the_roster_is_refused(people):
     party.advertise()
     rosters = server.roster()
     with pytest.raises(RemoteProtocolError, match="for these parameters and parties"):
-        party.on_roster(rosters[0], server.nonces())
+        party.on_roster(rosters[0], server.adverts.nonces())
 
 
 def test_a_key_signed_for_another_deployment_is_refused(people):
@@ -152,7 +154,7 @@ def test_a_key_signed_for_another_deployment_is_refused(people):
     party.advertise()
     rosters = server.roster()
     with pytest.raises(RemoteProtocolError, match="for these parameters and parties"):
-        party.on_roster(rosters[0], server.nonces())
+        party.on_roster(rosters[0], server.adverts.nonces())
 
 
 def test_a_nonce_is_another_for_each_set_up_roster_and_party():
@@ -171,7 +173,7 @@ def test_messages_of_a_complete_graph_have_no_nonces(drill):
     for party in d.parties.values():
         d.server.on_advertise(party.advertise())
     rosters = d.server.roster()
-    assert d.server.nonces() == b""
+    assert d.server.adverts.nonces() == b""
     extra = encode(
         d.run,
         Nonces(

@@ -7,18 +7,12 @@ have dropped; the parties between them then have each other and the colluders al
 import numpy as np
 
 from parley.secure_agg.beacon import commitment
+from parley.secure_agg.codec import decode, encode
+from parley.secure_agg.flags import pack_mask
 from parley.secure_agg.ideal import simulated_nonces, simulated_parameters
 from parley.secure_agg.interface import TooFewSurvivors
 from parley.secure_agg.masks import expand
-from parley.secure_agg.messages import (
-    SERVER,
-    Confirmations,
-    Reveal,
-    Survivors,
-    decode,
-    encode,
-    pack_mask,
-)
+from parley.secure_agg.messages import SERVER, Confirmations, Reveal, Survivors
 from parley.secure_agg.pairwise_party import Party
 from parley.secure_agg.pairwise_server import Server
 from parley.secure_agg.parameters import Policy
@@ -46,7 +40,7 @@ def _masked():
     ]
     for party in parties:
         server.on_advertise(party.advertise())
-    rosters, message = server.roster(), server.nonces()
+    rosters, message = server.roster(), server.adverts.nonces()
     for i, party in enumerate(parties):
         server.on_encapsulated(party.on_roster(rosters[i], message))
         server.on_shares(party.prepare(1))

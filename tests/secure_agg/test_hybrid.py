@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parley.secure_agg import primitives
+from parley.secure_agg.codec import decode, encode
+from parley.secure_agg.flags import pack_mask, unpack_mask
 from parley.secure_agg.hybrid import direction, transcript
 from parley.secure_agg.interface import (
     DropoutPolicy,
@@ -25,10 +27,6 @@ from parley.secure_agg.messages import (
     Evidence,
     Roster,
     RoundStart,
-    decode,
-    encode,
-    pack_mask,
-    unpack_mask,
 )
 from parley.secure_agg.pairing import outgoing
 from parley.secure_agg.pairwise_party import Party
@@ -333,7 +331,7 @@ def test_a_ciphertext_that_does_not_match_convicts_its_sender_and_makes_no_wrong
     _, total = _finish(d, plans, silent=[0])
     assert np.array_equal(total, _rows(d, [0]))
     assert d.server.to_prove == (0,)
-    d.server.on_evidence(d.parties[0].prove(*d.server.certificate))
+    d.server.on_evidence(d.parties[0].prove(*d.server.delivery.certificate))
     assert (d.server.to_prove, d.server.blamed) == ((), {2})
     whom, total = _round(d, 2)
     assert whom == set(range(M)) - {0, 2}
@@ -381,10 +379,10 @@ def test_an_accuser_that_will_not_prove_is_left_out_and_nobody_is_blamed(drill):
     d.server.on_complaint(_complaint(d, 3, 1, 2))
     whom, _ = _finish(d, d.server.plan(1, dimension=6, context=d.context))
     assert whom == set(range(M)) - {1, 3}  # an accuser shuts out one, whomever it accuses
-    d.server.unproven(3)
+    d.server.delivery.unproven(3)
     assert (d.server.to_prove, d.server.blamed) == ((), set())
     with pytest.raises(LocalProtocolError, match="an accuser to give up"):
-        d.server.unproven(1)
+        d.server.delivery.unproven(1)
     whom, total = _round(d, 2)
     assert whom == set(range(M)) - {3}
     assert np.array_equal(total, _rows(d, [3]))
@@ -398,10 +396,10 @@ def test_a_sender_of_false_ciphertexts_shuts_out_one_party_however_many_it_sends
     whom, total = _finish(d, d.server.plan(1, dimension=6, context=d.context))
     assert whom == set(range(M)) - {0, 2}  # party 1 goes on: whom it accuses is out
     assert np.array_equal(total, _rows(d, [0, 2]))
-    d.server.on_evidence(d.parties[0].prove(*d.server.certificate))
+    d.server.on_evidence(d.parties[0].prove(*d.server.delivery.certificate))
     assert d.server.blamed == {2}
     with pytest.raises(RemoteProtocolError, match="a dispute before the first vector"):
-        d.parties[1].prove(*d.server.certificate)
+        d.parties[1].prove(*d.server.delivery.certificate)
 
 
 def test_more_accusers_than_may_lie_convict_without_evidence_and_stay(drill):
@@ -443,7 +441,7 @@ def test_one_accuser_s_evidence_decides_all_it_said_and_no_more_are_asked(drill)
     assert _answered(d) == [0, 1]
     _finish(d, d.server.plan(1, dimension=6, context=d.context))
     assert d.server.to_prove == (0,)
-    d.server.on_evidence(d.parties[0].prove(*d.server.certificate))
+    d.server.on_evidence(d.parties[0].prove(*d.server.delivery.certificate))
     assert d.server.blamed == {2, 6}
     whom, total = _round(d, 2)
     assert whom == set(range(M)) - {0, 2, 6}
@@ -480,7 +478,7 @@ def test_nothing_is_proved_before_most_parties_have_no_key_left_to_give_away(dri
     for i in d.parties:
         d.server.on_confirm(d.parties[i].on_survivors(listed))
     d.server.confirmations()
-    start, survivors, confirmed = d.server.certificate
+    start, survivors, confirmed = d.server.delivery.certificate
     few = _signed_by(d.run, confirmed, range(1, 8))
     one_less = _signed_by(d.run, confirmed, range(1, 7))
     forged = dataclasses.replace(few, signatures=bytes(64) + few.signatures[64:])
@@ -535,12 +533,12 @@ def test_a_party_proves_once_before_any_vector_and_has_left_then(drill):
     plans = d.server.plan(1, dimension=6, context=d.context)
     _finish(d, plans, silent=[0])
     seed = party.state.kem_seed
-    assert party.prove(*d.server.certificate)[18:] == seed
+    assert party.prove(*d.server.delivery.certificate)[18:] == seed
     state = party.state
     assert (state.phase, state.chains, state.kem_seed, state.prepared) == (Phase.LEFT, [], b"", {})
     assert MaskingState.from_bytes(state.to_bytes()).to_bytes() == state.to_bytes()
     for call in (
-        lambda: party.prove(*d.server.certificate),
+        lambda: party.prove(*d.server.delivery.certificate),
         lambda: party.on_plan(plans[0], d.vectors[0], context=d.context),
         lambda: party.on_survivors(b""),
         lambda: party.on_confirmations(b""),

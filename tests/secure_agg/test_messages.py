@@ -1,6 +1,5 @@
 """Tests of the codec: one encoding each, and nothing else is accepted."""
 
-import time
 import tracemalloc
 
 import numpy as np
@@ -8,6 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from parley.secure_agg.codec import decode, encode
+from parley.secure_agg.flags import pack_mask, unpack_mask
 from parley.secure_agg.interface import RemoteProtocolError
 from parley.secure_agg.messages import (
     SERVER,
@@ -25,10 +26,6 @@ from parley.secure_agg.messages import (
     Shares,
     Survivors,
     Vector,
-    decode,
-    encode,
-    pack_mask,
-    unpack_mask,
 )
 from parley.secure_agg.parameters import RunParameters
 
@@ -154,16 +151,14 @@ def test_senders_outside_the_roster_and_wrong_rounds_are_refused():
             decode(RUN, encode(RUN, message), type(message))
 
 
-def test_a_huge_message_costs_time_and_memory_in_proportion_only():
+def test_a_huge_message_is_refused_before_it_is_copied():
     shares = next(m for m in MESSAGES if isinstance(m, Shares))
     data = encode(RUN, shares) + bytes(144 * 10**5)
     tracemalloc.start()
-    begin = time.perf_counter()
-    with pytest.raises(RemoteProtocolError, match="at most 9 items"):
+    with pytest.raises(RemoteProtocolError, match="at most 9 behind"):
         decode(RUN, data, Shares)
-    assert tracemalloc.get_traced_memory()[1] < 2 * len(data)
+    assert tracemalloc.get_traced_memory()[1] < len(data) / 100
     tracemalloc.stop()
-    assert time.perf_counter() - begin < 1.0
 
 
 @given(flags=st.lists(st.booleans(), min_size=1, max_size=70))

@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 
 from parley.secure_agg.beacon import commitment
+from parley.secure_agg.codec import decode, encode
 from parley.secure_agg.disputes import signers_needed
 from parley.secure_agg.edges import SharedEdgeWork
+from parley.secure_agg.flags import pack_mask, unpack_mask
 from parley.secure_agg.graph import security_failure
 from parley.secure_agg.ideal import simulated_nonces, simulated_parameters
 from parley.secure_agg.interface import TooFewSurvivors
-from parley.secure_agg.messages import Confirmations, decode, encode, pack_mask, unpack_mask
+from parley.secure_agg.messages import Confirmations
 from parley.secure_agg.pairwise_party import Party
 from parley.secure_agg.pairwise_server import Server
 from parley.secure_agg.parameters import Policy, RunParameters, derive
@@ -40,7 +42,7 @@ def _dealt():
     }  # fmt: skip
     for party in parties.values():
         server.on_advertise(party.advertise())
-    rosters, message = server.roster(), server.nonces()
+    rosters, message = server.roster(), server.adverts.nonces()
     for i, party in parties.items():
         server.on_encapsulated(party.on_roster(rosters[i], message))
         server.on_shares(party.prepare(1))
@@ -93,14 +95,17 @@ def test_its_sender_is_blamed_by_a_key_that_no_lying_server_gets_before_it_is_ha
 
     # Enough signed for a sum, and for a proof on a complete graph; but so few around one neighbour
     # that those who did not could give the server t of its shares.
-    plan, survivors, confirmations = d.server.certificate
+    plan, survivors, confirmations = d.server.delivery.certificate
+    everybody = unpack_mask(decode(run, confirmations, Confirmations).signers, PARTIES)
     around = [j for j in run.neighbours[neighbour].tolist() if j != accuser]
     few = _without(run, confirmations, around[:11])
     signers = unpack_mask(decode(run, few, Confirmations).signers, PARTIES)
     assert signers.sum() > (PARTIES + run.corrupt) / 2
     with pytest.raises(TooFewSurvivors, match=r">= 21 neighbours of each neighbour .* got 20"):
         d.parties[accuser].prove(plan, survivors, few)
-    assert d.server.delivery.to_prove(signers) == ()  # nor does an honest server ask by it
+    d.server.delivery.show((plan, survivors, few), signers)
+    assert d.server.to_prove == ()  # nor does an honest server ask by it
+    d.server.delivery.show((plan, survivors, confirmations), everybody)
     assert len(d.parties[accuser].state.kem_seed) == 64
 
     assert d.server.to_prove == (accuser,)

@@ -7,9 +7,10 @@ Statistical tests at about six standard deviations, so that a right implementati
 import numpy as np
 import pytest
 
+from parley.secure_agg.codec import decode
 from parley.secure_agg.interface import DropoutPolicy
 from parley.secure_agg.masks import add_masks
-from parley.secure_agg.messages import Reveal, decode
+from parley.secure_agg.messages import Reveal
 from parley.secure_agg.primitives import unseal
 from parley.secure_agg.shamir import combine
 from parley.secure_agg.statements import bound, commitment
@@ -158,7 +159,7 @@ def test_the_colluders_shares_do_not_open_a_survivor_s_recovery_secret(drill):
 
     def opens(holders):
         shares = {x: share for x, (holder, share) in held.items() if holder in holders}
-        committed = d.server._given[0].commitments[32:]
+        committed = d.server._sum.shares[0].commitments[32:]
         return commitment(d.run, 1, 0, b"recovery", combine(shares)) == committed
 
     assert d.run.threshold == 4

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from parley.secure_agg.codec import decode, encode
 from parley.secure_agg.edges import EdgeWork, mask_key
 from parley.secure_agg.encoding import EncodingError, FixedPoint
 from parley.secure_agg.hybrid import (
@@ -35,8 +36,6 @@ from parley.secure_agg.messages import (
     Shares,
     Survivors,
     Vector,
-    decode,
-    encode,
 )
 from parley.secure_agg.parameters import RunParameters
 from parley.secure_agg.primitives import agree, decapsulate, kem_public, public_key

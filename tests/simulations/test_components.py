@@ -74,7 +74,7 @@ def test_the_check_and_the_run_come_to_the_same(tmp_path) -> None:
     plan = stages[-1].plan
     check_affordable(job, stages, budgets_of(job, plan, "print"))
     spent = spent_before(stages, 2)[plan.primary.unit]
-    assert summary.epsilon == spent.epsilon(plan.primary.delta)[1]
+    assert summary.primary.epsilon == spent.epsilon(plan.primary.delta)[1]
 
 
 def test_faults_apply_to_the_components_as_to_a_round(tmp_path) -> None:

@@ -76,8 +76,9 @@ def test_a_run_is_the_same_masked_or_not_and_resumed_or_not(tmp_path, monkeypatc
 
 def test_a_block_of_steps_is_one_entry_of_subsampled_gaussians(tmp_path) -> None:
     done = run(tmp_path / "run")
-    assert 3.99 < done.summary.epsilon <= 4
-    assert (done.summary.conversion, done.summary.noise.law) == ("pld", "sampled-gaussian")
+    assert 3.99 < done.summary.primary.epsilon <= 4
+    spent = done.summary.primary
+    assert (spent.conversion, spent.noise.law) == ("pld", "sampled-gaussian")
     with Ledger.open(tmp_path / "run" / "ledger.sqlite", read_only=True) as ledger:
         for each in ledger.entries():
             ((event, count),) = each.entry.event.leaves()
@@ -185,8 +186,8 @@ def test_each_unit_has_its_account_of_one_noise(tmp_path) -> None:
         alone.primary.mechanism.scale / units[1], rel=1e-3
     )
     done = run(tmp_path / "run", "privacy.unit=both", "privacy.party-epsilon=5")
-    assert done.summary.party_level.epsilon == pytest.approx(5, abs=1e-3)
-    assert done.summary.epsilon < 1  # what a record is left with is far below its budget
+    assert done.summary.guarantees[1].epsilon == pytest.approx(5, abs=1e-3)
+    assert done.summary.primary.epsilon < 1  # what a record is left with is far below its budget
     assert "record_bounds" not in done.summary.to_json() or done.summary.record_bounds is None
     block = load_experiment(load_job(overrides=BASE)).block
     values = algorithm.local(algorithm.init(), block, plan, Randomness.from_entropy()).values

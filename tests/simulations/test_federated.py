@@ -39,12 +39,12 @@ def test_a_run_spends_its_budget_and_says_every_partys_account(tmp_path) -> None
     result = run(tmp_path / "r", "privacy.epsilon=2")
     summary = result.summary
     assert summary.status == "complete"
-    assert 1.99 <= summary.epsilon <= 2.0
-    assert summary.conversion == "pld"
+    assert 1.99 <= summary.primary.epsilon <= 2.0
+    assert summary.primary.conversion == "pld"
     facts = summary.dp_sgd
     assert facts.steps_per_round == 4
     assert [party.steps for party in facts.parties] == [8, 8, 8]
-    assert facts.largest["pld"] == pytest.approx(summary.epsilon)
+    assert facts.largest["pld"] == pytest.approx(summary.primary.epsilon)
     assert facts.largest["rdp"] > facts.largest["pld"]
     with Ledger.open(tmp_path / "r" / "ledger.sqlite", read_only=True) as ledger:
         (first, _) = ledger.entries()
@@ -66,7 +66,7 @@ def test_the_same_seed_gives_the_same_model_in_fast_and_masked_modes(tmp_path, k
 
 def test_private_components_are_charged_from_the_same_budget(tmp_path) -> None:
     result = run(tmp_path / "r", "model.kind=pca-mlp", "model.components=6")
-    assert result.summary.epsilon <= 1.0
+    assert result.summary.primary.epsilon <= 1.0
     with Ledger.open(tmp_path / "r" / "ledger.sqlite", read_only=True) as ledger:
         entries = ledger.entries()
         assert [recorded.entry.index for recorded in entries] == [0, 1, 2]
@@ -106,7 +106,7 @@ def test_a_run_that_was_killed_goes_on_where_it_was(tmp_path, kind) -> None:
         run(tmp_path / "cut", *more, observer=StopAfter(1))
     resumed = simulate(None, resume=tmp_path / "cut")
     assert np.array_equal(whole.theta, resumed.theta)
-    assert resumed.summary.epsilon == whole.summary.epsilon
+    assert resumed.summary.primary.epsilon == whole.summary.primary.epsilon
 
 
 def test_a_given_noise_that_costs_more_than_the_budget_is_refused_before_the_run(tmp_path) -> None:
@@ -166,11 +166,11 @@ def test_unit_party_clips_the_update_and_notes_its_own_unit(tmp_path) -> None:
         tmp_path / "r", "privacy.unit=party", "dp-sgd.party-clip-norm=0.5", "privacy.epsilon=4"
     )
     summary = result.summary
-    assert summary.unit == "party"
-    assert summary.conversion == "exact"
+    assert summary.primary.unit == "party"
+    assert summary.primary.conversion == "exact"
     assert summary.dp_sgd is None
     # 2S/m on the average over three parties, and the grid's share.
-    assert summary.noise.sensitivity == pytest.approx(2 * 0.5 / 3, rel=1e-3)
+    assert summary.primary.noise.sensitivity == pytest.approx(2 * 0.5 / 3, rel=1e-3)
     with Ledger.open(tmp_path / "r" / "ledger.sqlite", read_only=True) as ledger:
         assert ledger.totals()[0].budget.unit == "party"
 
@@ -305,14 +305,15 @@ def test_a_fraction_costs_no_epsilon_but_noise_and_both_modes_give_the_same(tmp_
     assert np.array_equal(ideal.theta, masked.theta)
     assert fractions(tmp_path / "i") == fractions(tmp_path / "m")
     summary = ideal.summary
-    for key in ("epsilon", "delta", "dimension"):
-        assert getattr(summary, key) == getattr(plain, key)
+    assert summary.dimension == plain.dimension
+    for key in ("epsilon", "delta"):
+        assert getattr(summary.primary, key) == getattr(plain.primary, key)
     assert summary.dimension == ideal.theta.size
     own, other = summary.dp_sgd, plain.dp_sgd
     assert own.noise_multiplier == pytest.approx(other.noise_multiplier, rel=1e-9)
-    larger = summary.noise.scale / plain.noise.scale
+    larger = summary.primary.noise.scale / plain.primary.noise.scale
     assert larger == pytest.approx(1 / np.sqrt(0.99), rel=1e-9)
-    assert "clipped_fraction" not in plain
+    assert plain.clipped_fraction is None
     with Ledger.open(tmp_path / "i" / "ledger.sqlite", read_only=True) as ledger:
         facts = ledger.entries()[0].entry.facts
     # It is among what was released: a coordinate more, under a share of its own.

@@ -60,9 +60,9 @@ def planned(*overrides: str):
 def test_each_unit_spends_its_own_budget_and_says_so_everywhere(tmp_path) -> None:
     result = run(tmp_path / "r")
     summary = result.summary
-    assert (summary.unit, summary.neighbouring) == ("record", "replace-one")
-    assert 1.99 <= summary.epsilon <= 2.0
-    party = summary.party_level
+    assert (summary.primary.unit, summary.primary.neighbouring) == ("record", "replace-one")
+    assert 1.99 <= summary.primary.epsilon <= 2.0
+    party = summary.guarantees[1]
     assert (party.unit, party.neighbouring) == ("party", "replace-one")
     assert 4.99 <= party.epsilon <= 5.0
     assert party.delta == 1e-4
@@ -74,7 +74,7 @@ def test_each_unit_spends_its_own_budget_and_says_so_everywhere(tmp_path) -> Non
         assert (records.budget.name, records.budget.unit) == ("breast-cancer", "record")
         assert (parties.budget.name, parties.budget.unit) == ("breast-cancer", "party")
         assert (parties.budget.epsilon, parties.budget.delta) == (5.0, 1e-4)
-        assert records.spent.epsilon(1e-5)[1] == summary.epsilon
+        assert records.spent.epsilon(1e-5)[1] == summary.primary.epsilon
         assert parties.spent.epsilon(1e-4)[1] == party.epsilon
         first, second = ledger.entries()[:2]
         assert first.entry.facts["bound"] == "inner: DP-SGD in the party"
@@ -100,8 +100,8 @@ def test_the_round_says_both_accounts(tmp_path) -> None:
 
     summary = run(tmp_path / "r", observer=Watch()).summary
     # T Gaussians of μ are one of √T·μ: known by the accountant of the linear models.
-    assert lines[-1].party_level.epsilon_charged == summary.party_level.epsilon
-    assert lines[0].party_level.epsilon_charged < lines[1].party_level.epsilon_charged
+    assert lines[-1].guarantees[1].epsilon_charged == summary.guarantees[1].epsilon
+    assert lines[0].guarantees[1].epsilon_charged < lines[1].guarantees[1].epsilon_charged
 
 
 @pytest.mark.parametrize("relation", ["replace-one", "add-or-remove-one"])
@@ -119,7 +119,7 @@ def test_records_are_charged_by_the_lower_of_the_two_bounds(tmp_path, relation) 
     summary = run(tmp_path / "r", *cheap).summary
     bounds = summary.record_bounds
     assert bounds.charged == "outer"
-    assert bounds.outer.epsilon == summary.epsilon == summary.party_level.epsilon
+    assert bounds.outer.epsilon == summary.primary.epsilon == summary.guarantees[1].epsilon
     assert bounds.inner.epsilon == pytest.approx(2.0, rel=1e-2)
     # The parties' own accounts stay those of their steps: they hold against the server too.
     assert summary.dp_sgd.largest["pld"] == bounds.inner.epsilon
@@ -225,9 +225,8 @@ def test_a_run_that_was_killed_pays_for_nothing_twice_in_either_budget(tmp_path,
     assert [total.releases for total in spent(tmp_path / "cut")] == [2, 2]
     resumed = simulate(None, resume=tmp_path / "cut")
     assert np.array_equal(whole.theta, resumed.theta)
-    for key in ("epsilon", "record_bounds"):
+    for key in ("guarantees", "record_bounds"):
         assert getattr(resumed.summary, key) == getattr(whole.summary, key)
-    assert resumed.summary.party_level == whole.summary.party_level
     assert spent(tmp_path / "cut") == spent(tmp_path / "whole")
 
 

@@ -152,7 +152,9 @@ def record(overrides: tuple[str, ...], folder: Path) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
-        return {k: _plain(v) for k, v in sorted(value.items()) if k not in _TIMES}
+        # What is not known is absent, or null in an older format.
+        told = {k: v for k, v in sorted(value.items()) if k not in _TIMES and v is not None}
+        return {k: _plain(v) for k, v in told.items()}
     if isinstance(value, list):
         return [_plain(item) for item in value]
     return value

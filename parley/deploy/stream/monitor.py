@@ -139,7 +139,6 @@ class Monitor:
     def _accounts(self, line: RoundLine) -> tuple[_Spent, ...]:
         if self._plan is None or self._job is None:
             return ()
-        accounts = (line, *([] if line.party_level is None else [line.party_level]))
         return tuple(
             _Spent(
                 labels={
@@ -151,7 +150,7 @@ class Monitor:
                 budget=_number(as_written(asked.epsilon)),
             )
             for account, of, asked in zip(
-                accounts, self._plan.guarantees, self._job.budgets, strict=False
+                line.guarantees, self._plan.guarantees, self._job.budgets, strict=True
             )
         )
 

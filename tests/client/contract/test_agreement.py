@@ -21,7 +21,8 @@ from parley.client.party.consent import Consent, Declined, render_consent
 from parley.client.party.requests import _KEYS
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.sampling.randomness import Randomness
-from parley.secure_agg.messages import Roster, RoundStart, decode, encode
+from parley.secure_agg.codec import decode, encode
+from parley.secure_agg.messages import Roster, RoundStart
 
 NETWORK = ("algorithm.kind=fedavg", "model.kind=mlp", "model.hidden=[3]", "dp-sgd.local-steps=2")
 NETWORK += ("privacy.noise=gaussian",)
@@ -219,7 +220,7 @@ def told(world, wired, *, otherwise, target=0, state=None):
     listed = server.close()
     for i in plans:
         reply = wired.ok(world.ask(i, "survivors", [listed], session=session))
-        server._confirmed[i] = reply.blobs[0][18:]  # this server does not mind what was signed
+        server._sum.signatures[i] = reply.blobs[0][18:]  # this server does not mind what was signed
     for i, message in server.confirmations().items():
         reply = world.ask(i, "confirmations", [message], session=session)
         if reply.head["status"] != "ok":

@@ -14,8 +14,9 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.sampling.randomness import Randomness
+from parley.secure_agg.codec import decode, encode
 from parley.secure_agg.interface import DropoutPolicy
-from parley.secure_agg.messages import Survivors, decode, encode
+from parley.secure_agg.messages import Survivors
 
 
 def plain_sum(world, wired, state, parties=(0, 1, 2), number=1):

@@ -16,7 +16,7 @@ from parley.report.plots import Palette
 from parley.server.jobs.file import load_job
 from parley.server.records.reading import read_run
 from parley.server.records.run_folder import RunFolderError
-from parley.server.records.summary import GuaranteeSummary, RunSummary
+from parley.server.records.summary import RunSummary
 from parley.simulations.engine.fast import simulate
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -365,14 +365,18 @@ def test_an_interrupted_run_is_reported_from_its_rounds_and_its_ledger(tmp_path)
     assert "ε by round" in page.text
     so_far = read_run(folder).summary
     assert (so_far.status, so_far.rounds_done, so_far.rounds) == ("interrupted", 5, 7)
-    assert so_far.epsilon == json.loads(lines[4])["epsilon_charged"] < ended.epsilon
+    (spent,) = json.loads(lines[4])["guarantees"]
+    for name in ("run_id", "algorithm", "min_records", "weights"):
+        assert getattr(so_far, name) == getattr(ended, name)
+    assert so_far.secure_aggregation.scale_bits == ended.secure_aggregation.scale_bits
+    so_far, ended = so_far.primary, ended.primary
+    assert so_far.epsilon == spent["epsilon_charged"] < ended.epsilon
     for name in ("law", "point", "seeded"):
         assert getattr(so_far.noise, name) == getattr(ended.noise, name)
     assert so_far.noise.scale == pytest.approx(ended.noise.scale)
     assert so_far.noise.scale_of_sum == pytest.approx(ended.noise.scale_of_sum)
-    for name in ("unit", "neighbouring", "calibration", "run_id", "min_records", "weights"):
+    for name in ("unit", "neighbouring", "calibration"):
         assert getattr(so_far, name) == getattr(ended, name)
-    assert so_far.secure_aggregation.scale_bits == ended.secure_aggregation.scale_bits
     assert so_far.accounts[0].epsilon == so_far.epsilon
 
 
@@ -416,9 +420,14 @@ def test_no_text_that_a_run_leaves_behind_becomes_markup(tmp_path):
     folder = make_run(tmp_path / "<b>run", job="# " + EVIL + "\n", reason=f"party {EVIL} failed")
     path = folder / "summary.json"
     known = RunSummary.parse(path.read_text(), path)
-    party = known.adding(unit=EVIL, neighbouring=EVIL).to_json()
+    accounts = [
+        {"adversary": EVIL, "charged": charged, "epsilon": 1.0, "delta": 1e-5}
+        for charged in (True, False)
+    ]
+    noise = facts_of(known.primary.noise, law=EVIL)
+    own = facts_of(known.primary, noise=noise, accounts=accounts)
     facts = known.to_json() | {
-        "party_level": {key: party[key] for key in GUARANTEE},
+        "guarantees": [own, own | {"unit": EVIL, "neighbouring": EVIL}],
         "partition": {
             "kind": "column",
             "column": EVIL,
@@ -431,12 +440,7 @@ def test_no_text_that_a_run_leaves_behind_becomes_markup(tmp_path):
             "sizes": [91, 91, 91],
             "counts": [[40, 51]] * 5,
         },
-        "noise": facts_of(known.noise, law=EVIL),
         "secure_aggregation": facts_of(known.secure_aggregation, backend=EVIL, masked_check=EVIL),
-        "accounts": [
-            {"adversary": EVIL, "charged": charged, "epsilon": 1.0, "delta": 1e-5}
-            for charged in (True, False)
-        ],
     }
     texts = {key for key, value in facts.items() if isinstance(value, str)}
     facts |= dict.fromkeys(texts - {"metric", "run_dir"}, EVIL) | {"advice": [EVIL]}
@@ -450,9 +454,6 @@ def test_no_text_that_a_run_leaves_behind_becomes_markup(tmp_path):
     assert text.count("&lt;script&gt;") > 20
     assert "{{ run }}{% raw %}" in page.text  # data is never a template
     assert "line 13" in page.all("header")[0]
-
-
-GUARANTEE = GuaranteeSummary.model_fields.keys() - {"clip_norm"}
 
 
 def facts_of(part, **changes):

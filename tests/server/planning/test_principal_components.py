@@ -100,7 +100,7 @@ def test_they_are_those_of_the_fast_engine_and_charged_alike(tmp_path, overrides
     assert np.array_equal(scene.model()["components"], theirs["components"])
     assert scene.model()["theta"].shape == theirs["theta"].shape
     assert facts_of(scene.folder.path) == facts_of(tmp_path / "fast")
-    for key in ("epsilon", "delta", "unit", "neighbouring", "noise", "dimension", "status"):
+    for key in ("guarantees", "dimension", "status"):
         assert getattr(summary, key) == getattr(fast.summary, key), key
     assert summary.components.parties == fast.summary.components.parties
     lines = (scene.folder.path / "rounds.jsonl").read_text().splitlines()
@@ -233,8 +233,8 @@ def test_public_components_are_given_to_the_parties_and_charge_nothing(tmp_path,
     assert np.array_equal(scene.model()["components"], given)
     theirs = load_file(tmp_path / "fast" / "model.safetensors")["components"]
     assert np.array_equal(given, theirs)
-    assert summary.epsilon == fast.summary.epsilon
-    assert "components" not in summary
+    assert summary.primary.epsilon == fast.summary.primary.epsilon
+    assert summary.components is None
     assert [index for index, _, _ in scene.charged(scene.homes[0])] == [1, 2]
 
 

@@ -5,18 +5,25 @@ import math
 import numpy as np
 import pytest
 
+from parley.privacy.accounting.composition import Composition
 from parley.privacy.calibration.calibration import CalibrationError
 from parley.secure_agg.encoding import RingTooSmall
 from parley.server.jobs.file import load_job
 from parley.server.jobs.job import JobError
 from parley.server.planning.release import (
     Federation,
+    account,
     algorithm_for,
     averaged,
-    epsilon_by_round,
     model_for,
     plan_release,
 )
+
+
+def by_round(plan, *, rounds):
+    event = plan.event(plan.primary.unit)
+    spent = (Composition.empty().add(event, count=count) for count in range(1, rounds + 1))
+    return [account(each, plan.primary.delta) for each in spent]
 
 
 def planned(*overrides, features=103, parties=100, records=500, total=None):
@@ -45,22 +52,26 @@ def planned(*overrides, features=103, parties=100, records=500, total=None):
     ],
 )
 def test_sigma_of_the_average_is_the_specifications_but_for_the_grid(epsilon, calibration, sigma):
-    job, plan = planned(
+    _, plan = planned(
         f"privacy.epsilon={epsilon}", f"privacy.calibration={calibration}", "algorithm.rounds=100"
     )
-    assert averaged(job, plan).scale == pytest.approx(sigma / 1 * (1 + plan.inflation), rel=2e-6)
+    assert averaged(plan, plan.primary).scale == pytest.approx(
+        sigma / 1 * (1 + plan.inflation), rel=2e-6
+    )
     assert 0 < plan.inflation < 1e-3
-    last = epsilon_by_round(plan, rounds=100)[-1]
+    last = by_round(plan, rounds=100)[-1]
     assert last["epsilon_charged"] <= epsilon * (1 + 1e-9)
     assert last["epsilon"]["exact"] <= last["epsilon"]["cks20"] <= last["epsilon"]["zcdp"]
 
 
 def test_output_perturbation_has_the_papers_scale_with_tolerance_and_grid_on_top():
-    job, plan = planned(
+    _, plan = planned(
         "algorithm.kind=output-perturbation", "privacy.epsilon=0.5", "model.lambda=0.01"
     )
     printed = 2 * 1.0 / (100 * 500 * 0.01 * 0.5)
-    assert averaged(job, plan).scale == pytest.approx(printed * 1.001 * (1 + plan.inflation))
+    assert averaged(plan, plan.primary).scale == pytest.approx(
+        printed * 1.001 * (1 + plan.inflation)
+    )
     assert plan.primary.mechanism.law == "l2-laplace"
 
 
@@ -71,7 +82,7 @@ def test_as_printed_laplace_is_charged_what_it_costs():
         "privacy.delta=1e-5",
         "privacy.noise=laplace-as-printed",
     )
-    (line,) = epsilon_by_round(plan, rounds=1)
+    (line,) = by_round(plan, rounds=1)
     assert line["epsilon"]["pure"] == pytest.approx(math.sqrt(104) * 0.5)
     assert line["epsilon_charged"] == pytest.approx(2.16572, abs=1e-5)
 
@@ -85,10 +96,10 @@ def test_size_weights_never_need_more_noise():
 
 def test_every_prefix_of_the_rounds_is_within_the_budgets_share():
     _, plan = planned("algorithm.rounds=16", "privacy.calibration=zcdp")
-    table = epsilon_by_round(plan, rounds=16)
-    for line in table:
+    table = by_round(plan, rounds=16)
+    for number, line in enumerate(table, start=1):
         # √(t/T)·ε by the zCDP calibration (specification, section 2).
-        assert line["epsilon"]["zcdp"] <= math.sqrt(line["round"] / 16) * 1.0 * (1 + 1e-9)
+        assert line["epsilon"]["zcdp"] <= math.sqrt(number / 16) * 1.0 * (1 + 1e-9)
     assert np.all(np.diff([line["epsilon_charged"] for line in table]) > 0)
 
 

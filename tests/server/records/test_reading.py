@@ -24,19 +24,25 @@ def folder(tmp_path) -> Path:
 def test_a_run_folder_of_0_1_0_is_read_with_the_keys_of_today() -> None:
     summary, (lines, remarks) = read_summary(OLD), read_rounds(OLD)
     assert summary is not None
-    assert summary.party_level is not None
-    assert summary.party_level.noise.scale_of_sum == pytest.approx(3.32, rel=1e-3)
+    assert summary.guarantees[1] is not None
+    assert summary.guarantees[1].noise.scale_of_sum == pytest.approx(3.32, rel=1e-3)
     assert (len(lines), remarks) == (3, ())
     known = json.loads((OLD / "summary.json").read_text(encoding="utf-8"))
     known["secure_aggregation"]["backend"] = known["secure_aggregation"].pop("mode")
-    for of in (known, known["party_level"]):
-        figures = {key: of[key] for key in ("epsilon", "delta")}
-        of["accounts"] = [{"adversary": "readers", "charged": True, **figures}]
-    told = {"format": 1, "weights": "uniform", "algorithm_title": "", **known}
-    assert summary.to_json() == told
+    party, told = known.pop("party_level"), summary.to_json()
+    for old, new in zip((known, party), told.pop("guarantees"), strict=True):
+        figures = {key: old[key] for key in ("epsilon", "delta")}
+        assert new.pop("accounts") == [{"adversary": "readers", "charged": True, **figures}]
+        assert new == {key: old.pop(key) for key in new}
+    absent = {key for key, value in known.items() if value is None}
+    known = {key: value for key, value in known.items() if key not in absent}
+    assert told == {"format": 2, "weights": "uniform", "algorithm_title": "", **known}
     texts = (OLD / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
     for line, text in zip(lines, texts, strict=True):
-        assert line.to_json() == {"format": 1, **json.loads(text)}
+        old, new = json.loads(text), line.to_json()
+        party, accounts = old.pop("party_level"), new.pop("guarantees")
+        assert accounts == [{key: old.pop(key) for key in party}, party]
+        assert {"format": 2, **old} == new
 
 
 def test_what_is_written_is_read_as_the_same_object() -> None:
@@ -55,10 +61,10 @@ def test_a_figure_that_an_algorithm_releases_is_a_key_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "named"),
     [
-        ("format", 2, "format: Input should be 1, got 2"),
-        ("epsilon", "2", "epsilon: Input should be a valid number, got '2'"),
-        ("epsilon", None, "epsilon: .*got None"),
-        ("noise", 3, "noise: "),
+        ("format", 3, "format: Input should be 2, got 3"),
+        ("epsilon", "2", "guarantees.0.epsilon: Input should be a valid number, got '2'"),
+        ("epsilon", None, "guarantees.0.epsilon: .*got None"),
+        ("noise", 3, "guarantees.0.noise: "),
         ("records_by_party", ["x"], "records_by_party.0: "),
         ("surprise", 1, "surprise: Extra inputs are not permitted"),
     ],

@@ -156,7 +156,7 @@ def test_below_the_threshold_nothing_is_opened_and_nothing_is_charged(tmp_path):
     scene = Scene(tmp_path, lost={("round", party) for party in range(3)})
     summary = scene.run()
     assert (summary.status, summary.rounds_done) == ("too-few-survivors", 0)
-    assert summary.epsilon == 0
+    assert summary.primary.epsilon == 0
     with Ledger.open(scene.folder.ledger_path, read_only=True) as ledger:
         assert ledger.totals()[0].spent.epsilon(1e-5)[1] == 0
     assert not any("survivors" in kinds for kinds in scene.transport.exchanges)
@@ -442,12 +442,10 @@ def test_networks_train_at_real_parties_under_any_unit(tmp_path, overrides):
     assert summary.status == "complete"
     assert counts(scene.lines()[1]) == (5, 0, 0, 5)
     whole = simulate(scene.job, out=tmp_path / "fast").summary
-    for key in ("epsilon", "delta", "unit", "neighbouring", "noise", "dimension"):
+    for key in ("guarantees", "record_bounds", "dimension"):
         assert getattr(summary, key) == getattr(whole, key)
-    assert summary.party_level == whole.party_level
-    assert summary.record_bounds == whole.record_bounds
     charged = [entry.entry for entry in scene.party_entries(0)]
-    units = ["record", "party"] if "privacy.unit=both" in overrides else [summary.unit]
+    units = ["record", "party"] if "privacy.unit=both" in overrides else [summary.primary.unit]
     assert [(e.index, e.facts["unit"]) for e in charged] == [(n, u) for n in (1, 2) for u in units]
 
 
@@ -483,7 +481,7 @@ def test_real_parties_tell_the_clipped_fraction_that_their_own_steps_give(tmp_pa
     summary = scene.run()
     job = scene.job
     whole = simulate(job, out=tmp_path / "fast").summary
-    for key in ("epsilon", "noise", "dimension"):
+    for key in ("guarantees", "dimension"):
         assert getattr(summary, key) == getattr(whole, key)
     told = summary.clipped_fraction
     assert told.last == scene.lines()[1]["clipped_fraction"]

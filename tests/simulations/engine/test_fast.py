@@ -79,8 +79,8 @@ def test_the_same_seed_gives_the_same_model_and_no_seed_another(tmp_path):
     assert np.array_equal(one.theta, two.theta)
     assert not np.array_equal(one.theta, other.theta)
     assert not np.array_equal(one.theta, fresh.theta)
-    assert one.summary.noise.seeded
-    assert not fresh.summary.noise.seeded
+    assert one.summary.primary.noise.seeded
+    assert not fresh.summary.primary.noise.seeded
 
 
 @pytest.mark.parametrize("algorithm", ["gradient-perturbation", "output-perturbation"])
@@ -120,7 +120,7 @@ def test_an_interrupted_run_resumes_to_the_same_bits_and_pays_nothing_twice(tmp_
         run(tmp_path, "run.seed=1", name="cut", observer=StopAfter(4))
     resumed = simulate(None, resume=tmp_path / "cut")
     assert np.array_equal(resumed.theta, whole.theta)
-    assert resumed.summary.epsilon == whole.summary.epsilon
+    assert resumed.summary.primary.epsilon == whole.summary.primary.epsilon
     lines = (tmp_path / "cut" / "rounds.jsonl").read_text().splitlines()
     assert [json.loads(line)["round"] for line in lines] == list(range(1, 11))
     with Ledger.open(tmp_path / "cut" / "ledger.sqlite", read_only=True) as ledger:
@@ -290,7 +290,7 @@ def test_a_noise_that_costs_more_than_its_name_is_refused_until_the_owner_accept
     with pytest.raises(JobError, match="dataset-epsilon"):
         run(tmp_path, *printed, name="refused")
     accepted = run(tmp_path, *printed, "privacy.dataset-epsilon=5", name="accepted")
-    assert accepted.summary.epsilon > 1.5
+    assert accepted.summary.primary.epsilon > 1.5
 
 
 def test_dropouts_and_refusals_are_counted_and_survived(tmp_path):
@@ -315,7 +315,7 @@ def test_too_few_survivors_end_the_run_with_nothing_spent(tmp_path):
     result = run(tmp_path, "run.faults=drop:0.9@before-vector")
     assert result.summary.status == "too-few-survivors"
     assert result.summary.rounds_done == 0
-    assert result.summary.epsilon == 0
+    assert result.summary.primary.epsilon == 0
     with Ledger.open(result.folder / "ledger.sqlite", read_only=True) as ledger:
         assert ledger.spent("synthetic", Unit.RECORD).releases == 0
 
@@ -336,7 +336,7 @@ def test_noise_on_the_model_has_the_scale_that_is_reported(tmp_path):
             load_job(overrides=[*job, f"run.seed={seed}"]), out=tmp_path / f"noisy-{seed}"
         )
         norms.append(np.linalg.norm(noisy.theta - exact.theta))
-    expected = noisy.summary.noise.expected_norm
+    expected = noisy.summary.primary.noise.expected_norm
     measured = np.sqrt(np.mean(np.square(norms)))
     # The reference is itself off by a thirtieth of that; 40 Gamma(21) norms give the mean
     # square to within 1/6 at any sensible level.

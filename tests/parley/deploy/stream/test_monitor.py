@@ -112,7 +112,8 @@ def test_what_is_watched_is_what_the_protocol_shows_and_no_record_moves_it(tmp_p
     assert float(after[("parley_exchange_seconds_total", '{exchange="3"}')]) > 0
     assert int(after[("parley_bytes_total", '{direction="up"}')]) > 0
     labels = '{run="RUN",unit="record",neighbouring="replace-one",delta="1e-05"}'
-    assert after[("parley_run_epsilon_spent", labels)] == shown_up(summary["epsilon"])
+    (guarantee,) = summary["guarantees"]
+    assert after[("parley_run_epsilon_spent", labels)] == shown_up(guarantee["epsilon"])
     assert after[("parley_run_epsilon_budget", labels)] == "1"
     rounds = [event for event in events if event["event"] == "round-committed"]
     assert [(each["round"], each["answered"]) for each in rounds] == [(1, 3), (2, 3), (3, 3)]

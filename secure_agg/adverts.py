@@ -1,0 +1,113 @@
+"""The server's set-up: signed keys as they come, and what every party is told of its neighbours.
+
+Forged keys are turned away here so that their sender can be named; the parties check for
+themselves, against identities that they know from outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from parley.secure_agg.beacon import commitment
+from parley.secure_agg.codec import encode
+from parley.secure_agg.flags import pack_mask
+from parley.secure_agg.interface import RemoteProtocolError
+from parley.secure_agg.messages import SERVER, Advertise, Nonces, Roster
+from parley.secure_agg.parameters import RunParameters
+from parley.secure_agg.primitives import KEY_BYTES, is_kem_public, is_weak, verifies
+from parley.secure_agg.statements import advertised
+
+__all__ = ["Adverts"]
+
+
+@dataclass(kw_only=True, repr=False)
+class Adverts:
+    """Who advertised, and what.
+
+    Attributes:
+        run: parameters as they were proposed.
+        identities: Ed25519 public keys by index.
+        roster: digest of the roster that keys are signed for.
+        commitments: to the parties' nonces, by index; none where the graph is complete.
+        of: adverts by party.
+    """
+
+    run: RunParameters
+    identities: tuple[bytes, ...]
+    roster: bytes
+    commitments: Mapping[int, bytes]
+    of: dict[int, Advertise] = field(default_factory=dict)
+    _keys: set[bytes] = field(default_factory=set)
+
+    def take(self, message: Advertise) -> None:
+        """Keeps a party's signed keys.
+
+        Raises:
+            RemoteProtocolError: forged, of small order, another party's, without the nonce that
+                was committed to, or the party advertised before.
+        """
+        run, sender, key, nonce = self.run, message.sender, message.key, message.nonce
+        if sender in self.of:
+            raise RemoteProtocolError(f"Expected one Advertise of party {sender}, got two.")
+        statement = advertised(run.fingerprint, self.roster, sender, key, nonce)
+        if not verifies(self.identities[sender], message.signature, statement):
+            raise RemoteProtocolError(
+                f"Expected the signed key of party {sender}, got a forged one."
+            )
+        parts = {key[:KEY_BYTES], key[KEY_BYTES:]} - {b""}
+        if parts & self._keys or is_weak(key[:KEY_BYTES]):
+            raise RemoteProtocolError(f"Expected a key of its own of party {sender}, got none.")
+        if run.hybrid and not is_kem_public(key[KEY_BYTES:]):
+            raise RemoteProtocolError(
+                f"Expected an ML-KEM-768 public key of party {sender}, got no such key."
+            )
+        if run.sparse and self.commitments.get(sender) != commitment(sender, nonce):
+            raise RemoteProtocolError(
+                f"Expected the nonce that party {sender} committed to, got another."
+            )
+        self._keys |= parts
+        self.of[sender] = message
+
+    @property
+    def unrevealed(self) -> tuple[int, ...]:
+        """Who committed to a nonce and has not advertised it; the set-up needs all."""
+        return tuple(sorted(set(self.commitments) - set(self.of)))
+
+    def nonces(self) -> bytes:
+        """The Nonces that go with every Roster; empty where the graph is complete."""
+        if not self.run.sparse:
+            return b""
+        message = Nonces(
+            sender=SERVER,
+            round_number=0,
+            committed=self._present,
+            nonces=b"".join(self.of[i].nonce for i in sorted(self.of)),
+        )
+        return encode(self.run, message)
+
+    def rosters(self, near: list[list[int]]) -> dict[int, bytes]:
+        """The Roster for each party that advertised.
+
+        Args:
+            near: present neighbours by party.
+        """
+        entries = {j: advert.body() for j, advert in self.of.items()}
+        return {
+            i: encode(
+                self.run,
+                Roster(
+                    sender=SERVER,
+                    round_number=0,
+                    present=self._present,
+                    entries=b"".join(entries[j] for j in near[i]),
+                ),
+            )
+            for i in self.of
+        }
+
+    @property
+    def _present(self) -> bytes:
+        return pack_mask(np.isin(np.arange(self.run.parties), list(self.of)))
