@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+# Tests run side by side, one a core: threads of one on small tensors would wait for each other's.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import parley.deploy.stream  # noqa: F401 - before anything else imports gRPC
 
 pytest_plugins = ["commands", "fake_grid", "ground"]

@@ -10,11 +10,11 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from parley.audit.figure import figure_svg
 from parley.audit.words import bound_text, claim_text, verdict_text
+from parley.report.parts import write_page
 from parley.server.records.plain_json import json_text
 from parley.simulations.audit.results import AuditReport, combined
 
@@ -30,15 +30,13 @@ def write_audit(reports: Sequence[AuditReport], folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     verdict = combined([each.verdict for each in reports])
     whole = {"verdict": verdict, "audits": [each.to_json() for each in reports]}
-    _replace(folder / "audit.json", json_text(whole, indent=2) + "\n")
-    environment = Environment(
-        loader=PackageLoader("parley.audit"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    page = environment.get_template("audit.html.j2").render(
+    draft = folder / ".audit.json.part"
+    draft.write_text(json_text(whole, indent=2) + "\n", encoding="utf-8")
+    os.replace(draft, folder / "audit.json")
+    return write_page(
+        folder / "audit.html",
+        "audit.html.j2",
+        package="parley.audit",
         verdict=verdict,
         audits=[
             {
@@ -60,11 +58,3 @@ def write_audit(reports: Sequence[AuditReport], folder: Path) -> Path:
             for each in reports
         ],
     )
-    return _replace(folder / "audit.html", page)
-
-
-def _replace(target: Path, text: str) -> Path:
-    draft = target.with_name(f".{target.name}.part")
-    draft.write_text(text, encoding="utf-8")
-    os.replace(draft, target)
-    return target

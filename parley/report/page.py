@@ -8,7 +8,6 @@ has no script and asks for nothing over a network; its own content-security poli
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -18,7 +17,7 @@ from typing import Any
 
 from parley.report.figures import figures
 from parley.report.judgement import judgement_tables
-from parley.report.parts import Card, Table, environment
+from parley.report.parts import Card, Table, write_page
 from parley.report.words import (
     algorithm_name,
     assumptions,
@@ -48,16 +47,11 @@ def write_report(run_dir: Path) -> Path:
     Raises:
         RunFolderError: the folder doesn't hold a run, or can't be written to.
     """
-    page = environment().get_template("report.html.j2").render(_context(read_run(run_dir)))
-    target, draft = run_dir / "report.html", run_dir / ".report.html.part"
+    target, names = run_dir / "report.html", _context(read_run(run_dir))
     try:
-        # Written aside and moved into place: a reader never sees half a report.
-        draft.write_text(page, encoding="utf-8")
-        os.replace(draft, target)
+        return write_page(target, "report.html.j2", **names)
     except OSError as error:
-        draft.unlink(missing_ok=True)
         raise RunFolderError(f"Expected to write {target}, got: {error}.") from error
-    return target
 
 
 def _context(run: RunContent) -> dict[str, Any]:

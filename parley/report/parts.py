@@ -7,10 +7,12 @@ an empty place.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -18,7 +20,17 @@ from markupsafe import Markup, escape
 
 from parley.report.plots import Bars, Curve, Level, Palette
 
-__all__ = ["Card", "Figure", "Key", "Table", "environment", "keys_of", "prose", "text"]
+__all__ = [
+    "Card",
+    "Figure",
+    "Key",
+    "Table",
+    "environment",
+    "keys_of",
+    "prose",
+    "text",
+    "write_page",
+]
 
 
 NOTHING = Markup("")
@@ -141,10 +153,34 @@ _FILTERS: dict[str, Callable[[Any], str]] = {
 }
 
 
-def environment() -> Environment:
-    """The templates, with every value escaped and every name known."""
+def write_page(
+    target: Path, template: str, *, package: str = "parley.report", **names: Any
+) -> Path:
+    """Fills a template and writes the page, whole or not at all; its path.
+
+    Args:
+        template: its file, in the folder `templates` of `package`.
+        names: all that it uses.
+
+    Raises:
+        OSError: it can't be written.
+    """
+    page = environment(package).get_template(template).render(names)
+    draft = target.with_name(f".{target.name}.part")
+    try:
+        # Written aside and moved into place: a reader never sees half a page.
+        draft.write_text(page, encoding="utf-8")
+        os.replace(draft, target)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
+    return target
+
+
+def environment(package: str) -> Environment:
+    """A package's templates, with every value escaped and every name known."""
     made = Environment(
-        loader=PackageLoader("parley.report", "templates"),
+        loader=PackageLoader(package),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

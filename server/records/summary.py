@@ -198,9 +198,19 @@ class Skew(Facts):
 
 
 class Partition(Facts):
-    """Who holds which labels (`parley.simulations.data.spread`), known to a simulation alone."""
+    """Who holds which labels (`parley.simulations.data.spread`), known to a simulation alone.
 
-    kind: str
+    Attributes:
+        kind: the rule that split the records; its `alpha` or `column` where it has one.
+        labels: names, the commonest 12 and "other"; fifths of numbers with `numeric`.
+        overall: their shares of all records.
+        skew: total variation distance between a party's shares and those overall.
+        commonest: quantiles of the share of a party's own commonest label; `quantiles` names them.
+        counts: `[B][K]`, of few parties.
+        shares: of many, quantiles of each label's share over the parties.
+    """
+
+    kind: str = ""
     alpha: float | None = None
     column: str | int | None = None
     labels: tuple[str, ...]

@@ -4,20 +4,19 @@ Known to a simulation alone: every figure here is computed from all parties' rec
 noise. With up to 30 parties every one is told, with more the quantiles over the parties.
 
     >>> told = spread(np.array([0, 0, 0, 1, 1, 1]), np.array([0, 3, 6]))
-    >>> told["labels"], told["counts"], told["skew"]
-    (['0', '1'], [[3, 0], [0, 3]], {'mean': 0.5, 'largest': 0.5})
+    >>> told.labels, told.counts, told.skew
+    (('0', '1'), ((3, 0), (0, 3)), Skew(mean=0.5, largest=0.5))
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from parley.server.jobs.job import Job
+from parley.server.records.summary import Partition, Skew
 
-__all__ = ["QUANTILES", "partition_facts", "spread"]
+__all__ = ["QUANTILES", "partition_of", "spread"]
 
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 _MOST_PARTIES = 30
@@ -25,24 +24,21 @@ _MOST_LABELS = 12
 _BINS = 5
 
 
-def partition_facts(
-    job: Job, labels: NDArray[np.generic], offsets: NDArray[np.int64]
-) -> dict[str, Any]:
+def partition_of(job: Job, labels: NDArray[np.generic], offsets: NDArray[np.int64]) -> Partition:
     """`spread`, and the rule that the job split its data by: `partition` of `summary.json`."""
     data = job.data
     files = any(mark in data.source for mark in "*?[")
-    facts: dict[str, Any] = {"kind": "files" if files else data.partition}
-    if facts["kind"] == "dirichlet":
-        facts["alpha"] = data.dirichlet_alpha
-    if facts["kind"] == "column":
-        facts["column"] = data.partition_column
-    numeric = job.model.metric == "r2"
-    return facts | spread(labels, offsets, numeric=numeric)
+    kind = "files" if files else data.partition
+    return spread(labels, offsets, numeric=job.model.metric == "r2").adding(
+        kind=kind,
+        alpha=data.dirichlet_alpha if kind == "dirichlet" else None,
+        column=data.partition_column if kind == "column" else None,
+    )
 
 
 def spread(
     labels: NDArray[np.generic], offsets: NDArray[np.int64], *, numeric: bool = False
-) -> dict[str, Any]:
+) -> Partition:
     """What parties hold of each label.
 
     Args:
@@ -51,11 +47,8 @@ def spread(
         numeric: labels are numbers, told by fifths of all of them.
 
     Returns:
-        `labels` (names, the commonest 12 and "other"), `overall` (shares of all records), `skew`
-        (total variation distance between a party's shares and those overall: its mean over the
-        parties and the largest), `commonest` (quantiles of the share of a party's own commonest
-        label), and `counts` `[B][K]` for few parties or `shares`, quantiles of each label's share
-        over the parties; `quantiles` names them.
+        the spread, without the rule that made it: every party's counts for few parties, quantiles
+        over them for many.
     """
     names, at = _binned(labels) if numeric else _named(labels)
     sizes = np.diff(offsets)
@@ -65,18 +58,18 @@ def spread(
     overall = counts.sum(axis=0) / counts.sum()
     shares = counts / np.maximum(sizes, 1)[:, None]
     distance = np.abs(shares - overall).sum(axis=1) / 2
-    told: dict[str, Any] = {
-        "labels": names,
-        "numeric": numeric,
-        "overall": overall.tolist(),
-        "skew": {"mean": float(distance.mean()), "largest": float(distance.max())},
-        "quantiles": list(QUANTILES),
-        "commonest": np.quantile(shares.max(axis=1), QUANTILES).tolist(),
-        "sizes": np.quantile(sizes, QUANTILES).tolist(),
-    }
-    if parties <= _MOST_PARTIES:
-        return told | {"counts": counts.tolist()}
-    return told | {"shares": np.quantile(shares, QUANTILES, axis=0).T.tolist()}
+    few = parties <= _MOST_PARTIES
+    return Partition(
+        labels=names,
+        numeric=numeric,
+        overall=overall.tolist(),
+        skew=Skew(mean=float(distance.mean()), largest=float(distance.max())),
+        quantiles=QUANTILES,
+        commonest=np.quantile(shares.max(axis=1), QUANTILES).tolist(),
+        sizes=np.quantile(sizes, QUANTILES).tolist(),
+        counts=counts.tolist() if few else None,
+        shares=None if few else np.quantile(shares, QUANTILES, axis=0).T.tolist(),
+    )
 
 
 def _named(labels: NDArray[np.generic]) -> tuple[list[str], NDArray[np.int64]]:

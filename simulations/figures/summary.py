@@ -11,7 +11,7 @@ from parley.privacy.accounting.rounding import as_written, shown_up
 from parley.server.jobs.job import Job
 from parley.server.records.judgement import Judgement
 from parley.server.records.summary import DpSgd, RunSummary
-from parley.simulations.data.spread import partition_facts
+from parley.simulations.data.spread import partition_of
 from parley.simulations.data.world import Experiment
 from parley.simulations.figures.judging import judged
 
@@ -53,7 +53,7 @@ def with_simulated_figures(
     summary = summary.adding(
         records_by_party=experiment.block.sizes.tolist(),
         **figures,
-        partition=partition_facts(job, experiment.block.labels, experiment.block.offsets),
+        partition=partition_of(job, experiment.block.labels, experiment.block.offsets),
         simulation_only=SIMULATION_ONLY,
         dp_sgd=dp_sgd,
         judgement=judged(experiment.predictions(theta)),

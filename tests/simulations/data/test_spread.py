@@ -6,47 +6,48 @@ import numpy as np
 import pytest
 
 from parley.server.jobs.file import load_job
-from parley.simulations.data.spread import QUANTILES, partition_facts, spread
+from parley.server.records.summary import Skew
+from parley.simulations.data.spread import QUANTILES, partition_of, spread
 from parley.simulations.engine.fast import simulate
 
 
 def test_counts_shares_and_distance_of_a_small_table() -> None:
     told = spread(np.array([-1, -1, 1, 1, 1, 1, -1, 1]), np.array([0, 2, 4, 8]))
-    assert told["labels"] == ["−1", "1"]
-    assert told["counts"] == [[2, 0], [0, 2], [1, 3]]
-    assert told["overall"] == [3 / 8, 5 / 8]
+    assert told.labels == ("−1", "1")
+    assert told.counts == ((2, 0), (0, 2), (1, 3))
+    assert told.overall == (3 / 8, 5 / 8)
     # Total variation from (3/8, 5/8): of (1, 0), (0, 1), (1/4, 3/4).
-    assert told["skew"]["largest"] == 5 / 8
-    assert told["skew"]["mean"] == pytest.approx((5 / 8 + 3 / 8 + 1 / 8) / 3)
-    assert told["commonest"][0] == 0.75
-    assert (told["sizes"][0], told["sizes"][-1]) == (2, 4)
-    assert "shares" not in told
+    assert told.skew.largest == 5 / 8
+    assert told.skew.mean == pytest.approx((5 / 8 + 3 / 8 + 1 / 8) / 3)
+    assert told.commonest[0] == 0.75
+    assert (told.sizes[0], told.sizes[-1]) == (2, 4)
+    assert told.shares is None
 
 
 def test_many_parties_are_told_by_quantiles() -> None:
     labels = np.tile([0, 1, 2, 2], 31)
     told = spread(labels, np.arange(0, len(labels) + 1, 4))
-    assert "counts" not in told
-    assert told["shares"] == [[0.25] * len(QUANTILES)] * 2 + [[0.5] * len(QUANTILES)]
-    assert told["skew"] == {"mean": 0.0, "largest": 0.0}
+    assert told.counts is None
+    assert told.shares == ((0.25,) * len(QUANTILES),) * 2 + ((0.5,) * len(QUANTILES),)
+    assert told.skew == Skew(mean=0.0, largest=0.0)
 
 
 def test_labels_beyond_the_commonest_are_one() -> None:
     labels = np.concatenate([np.arange(40), np.arange(12), np.arange(12)])
     told = spread(labels, np.array([0, 32, 64]))
-    assert told["labels"] == [*(str(k) for k in range(12)), "other"]
-    assert sum(map(sum, told["counts"])) == 64
-    assert told["overall"][-1] == 28 / 64
+    assert told.labels == (*(str(k) for k in range(12)), "other")
+    assert sum(map(sum, told.counts)) == 64
+    assert told.overall[-1] == 28 / 64
 
 
 def test_numbers_are_told_by_fifths() -> None:
     labels = np.concatenate([np.linspace(-1, 0, 50), np.linspace(0.02, 1, 50)])
     told = spread(labels, np.array([0, 50, 100]), numeric=True)
-    assert len(told["labels"]) == 5
-    assert told["overall"] == pytest.approx([0.2] * 5)
-    assert told["counts"][0][4] == 0 == told["counts"][1][0]
+    assert len(told.labels) == 5
+    assert told.overall == pytest.approx([0.2] * 5)
+    assert told.counts[0][4] == 0 == told.counts[1][0]
     constant = spread(np.ones(4), np.array([0, 2, 4]), numeric=True)
-    assert constant["overall"] == [1.0]
+    assert constant.overall == (1.0,)
 
 
 @pytest.mark.parametrize(
@@ -69,9 +70,9 @@ def test_a_run_tells_its_partition_for_every_algorithm(
         more += ["algorithm.kind=fedavg", "model.kind=mlp", "model.hidden=[2]"]
         more += ["dp-sgd.local-steps=1", "dp-sgd.noise-multiplier=9"]
     summary = simulate(load_job(overrides=[*more, *overrides]), out=tmp_path / "r").summary
-    told = summary.partition.to_json()
-    assert told["kind"] == kind
-    assert tuple(map(sum, told["counts"])) == summary.records_by_party
+    told = summary.partition
+    assert told.kind == kind
+    assert tuple(map(sum, told.counts)) == summary.records_by_party
     assert "partition" in summary.simulation_only
     from parley.report.page import write_report
 
@@ -88,6 +89,6 @@ def test_more_skew_is_seen_as_more_distance() -> None:
         sets = ["data.partition=dirichlet", f"data.dirichlet-alpha={alpha}", "parties.count=10"]
         job = load_job(overrides=sets)
         block = load_experiment(job).block
-        return partition_facts(job, block.labels, block.offsets)["skew"]["mean"]
+        return partition_of(job, block.labels, block.offsets).skew.mean
 
     assert skew(0.05) > skew(1.0) > skew(100.0)
