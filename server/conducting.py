@@ -43,6 +43,7 @@ def conduct(
     transport: Transport,
     deployment: Deployment,
     observer: Observer | None = None,
+    schema: str = "",
 ) -> RunSummary:
     """Runs the job of a folder, or goes on with it; raises what `coordinate` raises."""
     return coordinate(
@@ -56,6 +57,7 @@ def conduct(
         version=_version(),
         fingerprint=_fingerprint(folder.path),
         components=_components(folder.path),
+        schema=schema,
     )
 
 

@@ -242,6 +242,8 @@ def _secure_sum(run: RunContent) -> Sequence[Fact]:
         Fact("sent by the parties", byte_text(sums.bytes_up)),
         Fact("sent to the parties", byte_text(sums.bytes_down)),
     ]
+    if tested := words.public_test(run.summary):
+        facts.append(Fact("test set", tested))
     if ahead := words.components(run.summary):
         facts.append(Fact("principal components", ahead))
     if run.summary.features:

@@ -63,6 +63,7 @@ def _rows(summary: RunSummary) -> Iterator[tuple[str, str]]:
         ("clipped", words.clipped(summary)),
         ("components", words.components(summary)),
         ("features", summary.features),
+        ("test set", words.public_test(summary)),
     ):
         if value:
             yield name, value

@@ -58,9 +58,13 @@ class Data(Section):
     sizes: list[int] = Field([], description="Records of each party (partition sizes).")
     records: int = Field(0, ge=0, description="Draw this many records first; 0 takes all.")
     test_source: str = Field(
-        "", description="A file of held-out records, instead of test-fraction (which is then 0)."
+        "",
+        description="A file of held-out records, instead of test-fraction (which is then 0). With "
+        "real parties: public records at the server, which measure the final model at no cost.",
     )
-    test_schema: str = Field("", description="Its schema, where it is not data.schema.")
+    test_schema: str = Field(
+        "", description="Its schema, where it is not data.schema; with real parties always theirs."
+    )
     test_fraction: float = Field(
         0.2, ge=0, lt=1, description="Held out before the split, for the simulation's figures."
     )

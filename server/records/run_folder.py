@@ -285,6 +285,12 @@ def anchored(job: Job) -> Job:
             if hasattr(part, name)
         }
         job = job.model_copy(update={section: part.model_copy(update=own)})
+    tested = {
+        name: str(Path(given).resolve())
+        for name in ("test_source", "test_schema")
+        if (given := getattr(job.data, name))
+    }
+    job = job.model_copy(update={"data": job.data.model_copy(update=tested)})
     ledger = job.privacy.ledger
     if not ledger or "://" in ledger:
         return job

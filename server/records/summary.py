@@ -15,6 +15,7 @@ __all__ = [
     "GuaranteeSummary",
     "Noise",
     "NoiseShares",
+    "PublicTest",
     "RecordBounds",
     "RunSummary",
     "SelfAudit",
@@ -247,6 +248,18 @@ class SelfAudit(Facts):
     method: Literal["one-run"]
 
 
+class PublicTest(Facts):
+    """How good a real run's model is on records that are public: no release, no cost.
+
+    Attributes:
+        records: of the file that `data.test-source` names at the server.
+        judgement: absent where the model says nothing finite of them.
+    """
+
+    records: int
+    judgement: Judgement | TargetJudgement | None = None
+
+
 class RunSummary(Facts):
     """What a run came to.
 
@@ -265,6 +278,7 @@ class RunSummary(Facts):
         loss, baseline_loss, excess_loss, accuracy, baseline_accuracy, majority_accuracy,
             records_by_party: each would be another release; absent in a real run, and a figure
             where it is not finite.
+        public_test: of a deployment whose server has public records; absent elsewhere.
         judgement, baseline_judgement: how good the model, and the non-private one, are on held-out
             records; absent where there are none.
         record_bounds, components, clipped_fraction, dp_sgd, partition, deployment, self_audit:
@@ -313,6 +327,7 @@ class RunSummary(Facts):
     dp_sgd: DpSgd | None = None
     partition: Partition | None = None
     self_audit: SelfAudit | None = None
+    public_test: PublicTest | None = None
     judgement: Judgement | TargetJudgement | None = None
     baseline_judgement: Judgement | TargetJudgement | None = None
 

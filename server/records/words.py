@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from parley.privacy.accounting.rounding import as_written, shown_up
+from parley.server.records.judgement import Judgement
 from parley.server.records.numerals import epsilon_text, number
 from parley.server.records.summary import (
     AdversaryAccount,
@@ -45,6 +46,7 @@ __all__ = [
     "on_batches",
     "points",
     "protected",
+    "public_test",
     "relation",
     "scope",
     "secure_sum",
@@ -309,6 +311,29 @@ def clipped(run: RunSummary) -> str:
 
 def _noisy(value: float, deviation: float) -> str:
     return f"{value:.3g} (standard deviation of the noise: {deviation:.2g})"
+
+
+def public_test(run: RunSummary) -> str:
+    """How good a real run's model is on its server's public records."""
+    told = run.public_test
+    if told is None:
+        return ""
+    found = told.judgement
+    said = [f"{told.records} public records, which cost no ε"]
+    if found is None:
+        said.append("the model says nothing finite of them")
+    elif isinstance(found, Judgement):
+        right = sum(row[at] for at, row in enumerate(found.confusion))
+        commonest = max(map(sum, found.confusion))
+        said.append(f"accuracy {number(right / told.records, 4)}")
+        said.append(f"always answering the commonest label {number(commonest / told.records, 4)}")
+        if found.auc is not None:
+            said.append(f"{_JUDGED['auc']} {number(found.auc, 4)}")
+    else:
+        said.append(f"{_JUDGED['rmse']} {number(found.rmse, 4)}")
+        if found.r2 is not None:
+            said.append(f"R² {number(found.r2, 4)}")
+    return "; ".join(said)
 
 
 def components(run: RunSummary) -> str:

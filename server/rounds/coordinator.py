@@ -69,6 +69,7 @@ def coordinate(
     version: str = "",
     fingerprint: str = "",
     components: NDArray[np.float64] | None = None,
+    schema: str = "",
 ) -> RunSummary:
     """Runs a job among the parties of a deployment, or goes on with it.
 
@@ -82,6 +83,7 @@ def coordinate(
         version: of Parley, for the summary.
         fingerprint: names the data in the ledger; empty: this deployment's data of that name.
         components: `[p, k]` public principal components; None: those of `model.pca-file`.
+        schema: digest that the parties' schema must have; empty: any, the same at all.
 
     Returns:
         The summary, as in `summary.json`.
@@ -100,7 +102,13 @@ def coordinate(
     setup = Traffic()
     facts, declined = inspect(job, transport, deployment, board, folder.run_id, setup)
     federation = federation_of(job, deployment, facts)
-    features = next(iter(facts.values())).features
+    first = next(iter(facts.values()))
+    if schema and first.schema != schema:
+        raise JobError(
+            f"Expected data.test-schema to mean what the parties' schema means (digest "
+            f"{first.schema[:12]}), got {schema[:12]}: give the server a copy of their file."
+        )
+    features = first.features
     algorithm = algorithm_for(job, _model(job, facts), federation)
     if components is None:
         components = public_components(job, features=features)
@@ -136,7 +144,7 @@ def coordinate(
                 dataset=named["dataset"],
                 label=named["label"],
                 intercept=named["intercept"],
-                schema=next(iter(facts.values())).schema,
+                schema=first.schema,
                 features=_features(job, facts),
                 identities=deployment.identities,
                 parameters=run,

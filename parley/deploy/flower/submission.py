@@ -48,6 +48,11 @@ def submit_job(
             _check_open(folder.path, control)
         else:
             loaded = anchored(load_job(job, overrides=sets))
+            if loaded.data.test_source:
+                raise JobError(
+                    "Expected no data.test-source where Flower carries the messages, got "
+                    f"{loaded.data.test_source!r}: `parley predict` reads the run's model."
+                )
             folder = RunFolder.create(
                 loaded.model_copy(update={"run": loaded.run.model_copy(update={"out": str(runs)})})
             )

@@ -33,6 +33,7 @@ _NAMES_FILES = (
     ("algorithm", "kind"),
     ("privacy", "ledger"),
     ("data", "test-source"),
+    ("data", "test-schema"),
 )
 
 OPEN = frozenset({"queued", "running"})

@@ -9,6 +9,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
+from parley.deploy.evaluating import evaluated, load_test_set
 from parley.deploy.events import Event, Say
 from parley.deploy.folders import ServerHome
 from parley.deploy.stream.desk import Desk
@@ -120,13 +121,20 @@ class Serving:
         try:
             with telling(lambda: path if path.is_dir() else None):
                 folder, job = open_run(path)
+                test = load_test_set(job)
+                if test is not None:  # the model's file then says how its rows are read
+                    folder.keep_schema(test.path.read_text(encoding="utf-8"))
                 summary = conduct(
                     folder,
                     job,
                     transport=transport,
                     deployment=self._home.deployment,
                     observer=self.monitor,
+                    schema="" if test is None else test.schema.digest,
                 )
+                if test is not None:
+                    tested = evaluated(folder.path, job, test)
+                    folder.write_summary(summary.adding(public_test=tested))
         except KeyboardInterrupt:
             if not self._conducting.end():
                 raise
