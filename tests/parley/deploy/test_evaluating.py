@@ -112,7 +112,7 @@ def test_a_servers_public_records_measure_the_model_at_no_cost(ward, tmp_path):
     before = read_summary(runs / without)
     assert before.public_test is None
     assert public_test(before) == ""
-    assert summary.epsilon == before.epsilon
+    assert summary.guarantees == before.guarantees
     assert summary.accuracy is None
     assert summary.simulation_only == ()
     assert "accuracy" not in (runs / name / "rounds.jsonl").read_text()
