@@ -77,7 +77,9 @@ def evaluated(run: Path, job: Job, test: TestSet) -> PublicTest:
     tables = read_tables(test.source, model.schema, unlabelled=True)
     scores = np.concatenate([model.scores(model.rows_of(table)) for table in tables])
     if len(scores) != len(test.labels):
-        raise DataError(f"{len(test.labels)} records, as before the run", "others", path=test.source)
+        raise DataError(
+            f"{len(test.labels)} records, as before the run", "others", path=test.source
+        )
     return PublicTest(records=len(scores), judgement=judged(_said(model, scores, test.labels)))
 
 
