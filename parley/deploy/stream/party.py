@@ -199,6 +199,8 @@ class Attending:
         self._late = _Late(late)
         self._requests = _Requests()
         self._attended = False
+        self._over = threading.Event()
+        self._call: Any = None
 
     def forever(self) -> None:
         """Attends, and dials again whenever the connection ends.
@@ -208,12 +210,21 @@ class Attending:
         """
         self._late.start()
         threading.Thread(target=self._keep_dialing, daemon=True).start()
-        while True:
-            number, request = self._requests.next()
-            self._late.watch(request.until + _GRACE_S)
-            reply = self._answers(request.frame)
-            self._late.watch(None)
-            self._requests.answered(number, reply)
+        try:
+            while True:
+                number, request = self._requests.next()
+                self._late.watch(request.until + _GRACE_S)
+                reply = self._answers(request.frame)
+                self._late.watch(None)
+                self._requests.answered(number, reply)
+        finally:
+            self._over.set()
+            if self._call is not None:
+                self._call.cancel()
+
+    def end(self, why: Exception) -> None:
+        """Has `forever` raise this, after what it computes now; from any thread."""
+        self._requests.give_up(why)
 
     def _keep_dialing(self) -> None:
         try:
@@ -223,7 +234,7 @@ class Attending:
 
     def _dial(self) -> None:
         wait, said = _FIRST_S, ""
-        while True:
+        while not self._over.is_set():
             self._attended = False
             try:
                 self._connect()
@@ -242,7 +253,7 @@ class Attending:
             said = reason
             wait = _FIRST_S if self._attended else min(1.6 * wait, _LONGEST_S)
             # Jitter, so that a server that is back is not met by everybody at once.
-            time.sleep(wait * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
+            self._over.wait(wait * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
 
     def _connect(self) -> None:
         """One connection, from its dial to its end.
@@ -256,6 +267,9 @@ class Attending:
         with grpc.secure_channel(self._address, credentials, channel_options()) as channel:
             attend = channel.stream_stream(ATTEND)
             call: Any = attend(_messages(outgoing), metadata=call_metadata(deployment.id))
+            self._call = call
+            if self._over.is_set():  # it was set while this call had no name yet
+                call.cancel()
             try:
                 call.initial_metadata()  # the server's word that it has us
                 if call.is_active():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -81,7 +82,7 @@ def test_watching_goes_on_where_the_server_is_away_and_ends_by_an_interrupt(
         if not next(left):
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(standing.time, "sleep", sleep)
+    monkeypatch.setattr(standing, "time", SimpleNamespace(sleep=sleep))
     console = Console(file=io.StringIO(), width=100, force_terminal=terminal)
     monkeypatch.setattr(standing, "Console", lambda **_: console)
     with pytest.raises(KeyboardInterrupt):

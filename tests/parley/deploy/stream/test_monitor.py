@@ -171,8 +171,7 @@ def test_the_health_service_speaks_as_grpcs_own_client_expects(world):
         assert refused.value.code() is grpc.StatusCode.NOT_FOUND
         watching = stub.Watch(health_pb2.HealthCheckRequest(), timeout=20)
         assert next(watching).status == serving
-        world.close()
-        world.ports.clear()
+        world.shut()
         assert next(watching).status == ended
 
 

@@ -398,8 +398,7 @@ def test_a_server_that_ends_and_comes_back_finds_its_parties_again(world):
     said = []
     world.attend(0, echo, said=said)
     until(lambda: transport.online() == (0,))
-    world.close()
-    world.ports.clear()
+    world.shut()
     until(lambda: any("Trying again" in line for line in said))
     time.sleep(0.5)
     again = world.open()
