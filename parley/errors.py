@@ -27,7 +27,7 @@ _STATUS = {
     "parley.secure_agg.interface.TooFewSurvivors": 1,
     "parley.server.rounds.cohort.PartyFailed": 1,
     "parley.client.contract.roster.RosterError": 2,
-    "parley.client.party.consent.ConsentError": 2,
+    "parley.client.party.consent_file.ConsentError": 2,
     "parley.deploy.pki.PkiError": 2,
     "parley.deploy.folders.DeployError": 2,
     "parley.deploy.processes.ProcessError": 1,

@@ -66,7 +66,7 @@ class Adverts:
             )
         if run.sparse and self.commitments.get(sender) != commitment(sender, nonce):
             raise RemoteProtocolError(
-                f"Expected the nonce that party {sender} committed to, got another."
+                f"Expected the nonce that party {sender} committed to, got {nonce.hex()}."
             )
         self._keys |= parts
         self.of[sender] = message

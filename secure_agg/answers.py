@@ -47,7 +47,9 @@ def accept_survivors(
     run = state.run
     flags = unpack_mask(survivors, run.parties)
     if (flags & ~unpack_mask(current.participants, run.parties)).any():
-        raise RemoteProtocolError("Expected survivors among the participants, got others.")
+        raise RemoteProtocolError(
+            "Expected survivors among the participants, got a list with parties that are none."
+        )
     if not flags[state.index]:
         raise RemoteProtocolError(f"Expected party {state.index}, which sent, to survive.")
     size = int(flags.sum())
@@ -111,7 +113,9 @@ def true_signers(
     survived = unpack_mask(survivors, run.parties)
     claimed = unpack_mask(message.signers, run.parties)
     if (claimed & ~survived).any():
-        raise RemoteProtocolError("Expected confirmations of survivors, got others.")
+        raise RemoteProtocolError(
+            "Expected confirmations of survivors, got some of parties that are not on the list."
+        )
     if len(message.signatures) != SIGNATURE_BYTES * int(claimed.sum()):
         raise RemoteProtocolError(
             f"Expected {int(claimed.sum())} signatures, got {len(message.signatures)} bytes."

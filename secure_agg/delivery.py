@@ -122,12 +122,12 @@ class Delivery:
         if not self._closed or sender in self._accusing or sender not in self.sent:
             raise RemoteProtocolError(
                 f"Expected one complaint of party {sender}, about the ciphertexts that it was "
-                "given, got another."
+                "given, got a second one, or one before it was given any."
             )
         if len(accused) != len(places) or not accused or not accused <= set(items):
             raise RemoteProtocolError(
                 f"Expected party {sender} to complain of neighbours whose ciphertexts it was "
-                "given, got others or none."
+                "given, got a complaint of nobody, or of somebody else."
             )
         self._accusing[sender] = accused
         self._count()
@@ -213,7 +213,8 @@ class Delivery:
             raise RemoteProtocolError(f"Expected nothing to prove of party {sender}, got evidence.")
         if kem_public(message.seed) != self.adverts[sender].key[KEY_BYTES:]:
             raise RemoteProtocolError(
-                f"Expected the seed of the ML-KEM-768 key that party {sender} signed, got another."
+                f"Expected the seed of the ML-KEM-768 key that party {sender} signed, got "
+                "the seed of a key that it did not."
             )
         for j in sorted(self.undecided[sender]):
             ciphertext, tag = self._waiting[sender][j]

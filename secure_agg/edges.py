@@ -77,7 +77,9 @@ class EdgeWork:
         revealed = nonces_by_party(run, committed, nonces)
         given = commitments_digest({i: commitment(i, nonce) for i, nonce in revealed.items()})
         if given != run.commitments:
-            raise RemoteProtocolError("Expected the nonces that were committed to, got others.")
+            raise RemoteProtocolError(
+                "Expected the nonces that were committed to, got some with other commitments."
+            )
         return run.with_beacon(revealed)
 
     def pair_secrets(self, private: bytes, exchanges: list[tuple[bytes, bytes]]) -> list[bytes]:

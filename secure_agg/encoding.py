@@ -111,10 +111,6 @@ class FixedPoint:
         """Largest |integer| that `encode` lets through: ⌈2^s·bound⌉ (bound + 2^−40 of it)."""
         return math.ceil(self.bound * _SLACK * self.scale)
 
-    def grid_sensitivity(self, sensitivity: float, dimension: int) -> float:
-        """L2 sensitivity in grid units, `2^s·Δ + √d`, of a sum with sensitivity Δ."""
-        return self.scale * sensitivity + math.sqrt(dimension)
-
     def inflation(self, sensitivity: float, dimension: int) -> float:
         """√d/(2^s·Δ): what rounding adds to the sensitivity Δ, as a fraction of it."""
         return math.sqrt(dimension) / (self.scale * sensitivity)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from parley.secure_agg.encoding import Ring
 from parley.secure_agg.primitives import keystream_cipher
 
-__all__ = ["PIECE_BYTES", "add_masks", "add_shared_masks", "expand"]
+__all__ = ["PIECE_BYTES", "add_masks", "add_shared_masks"]
 
 PIECE_BYTES = 1 << 18
 _ZEROS = memoryview(bytes(PIECE_BYTES))
@@ -100,10 +100,3 @@ def add_shared_masks(
             stream.fill(cipher)
             np.add(targets[row], words, out=targets[row])
             np.subtract(targets[other], words, out=targets[other])
-
-
-def expand(key: bytes, dimension: int, dtype: np.dtype[Any]) -> Ring:
-    """`[dimension]` words: the mask of a key."""
-    mask: Ring = np.zeros(dimension, dtype=dtype)
-    add_masks(mask, [key], [])
-    return mask

@@ -140,8 +140,8 @@ class OpenSum:
         statement = confirmed(self._plan, self._mask(self.arrived))
         if not verifies(identity, message.signature, statement):
             raise RemoteProtocolError(
-                f"Expected party {message.sender} to sign the survivors' list, got another "
-                "signature."
+                f"Expected party {message.sender} to sign the survivors' list, got a signature of "
+                "something else."
             )
         self.signatures[message.sender] = message.signature
 

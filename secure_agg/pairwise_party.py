@@ -103,7 +103,8 @@ class Party:
             raise LocalProtocolError(f"Expected index 0 to {run.parties - 1}, got {index}.")
         if policy.identities[index] != signing_public(identity):
             raise LocalProtocolError(
-                f"Expected the identity pinned for party {index}, got another."
+                f"Expected the identity pinned for party {index}, "
+                f"{policy.identities[index].hex()}, got {signing_public(identity).hex()}."
             )
         if len(nonce) != (NONCE_BYTES if run.sparse and state is None else 0):
             raise LocalProtocolError(
@@ -115,7 +116,10 @@ class Party:
             or state.run.proposed != run.proposed
             or state.roster != policy.roster
         ):
-            raise LocalProtocolError("Expected the state of this party and run, got another.")
+            raise LocalProtocolError(
+                f"Expected the state of party {index} in run {run.run_id.hex()}, got that of party "
+                f"{state.index} in run {state.run.run_id.hex()}, or of another roster."
+            )
         self._policy, self._identity, self._entropy = policy, identity, entropy
         self._work = work or EdgeWork()
         self.state = state or MaskingState(

@@ -71,7 +71,10 @@ class Server:
         given = dict(commitments or {})
         named = commitments_digest(given) if given else NO_BEACON
         if run.commitments != named:
-            raise LocalProtocolError("Expected the commitments of the parameters, got others.")
+            raise LocalProtocolError(
+                f"Expected commitments of the parameters' digest {run.commitments.hex()}, got some "
+                f"of digest {named.hex()}."
+            )
         self.run, self.phase, self.round_number = run.proposed, ServerPhase.JOINING, 0
         self._proposed, self._deployment = self.run, deployment
         self.adverts = Adverts(

@@ -86,7 +86,9 @@ class Recovery:
                 f"{len(reveal.secrets)}."
             )
         if not self._is_secret(sender, b"self", reveal.seed):
-            raise RemoteProtocolError(f"Expected the self seed of party {sender}, got another.")
+            raise RemoteProtocolError(
+                f"Expected the self seed that party {sender} committed to, got one that it did not."
+            )
         opened = np.unpackbits(np.frombuffer(reveal.opened, dtype=np.uint8)).tolist()
         keys, shares, false, at = {}, {}, 0, 0
         for n, j in enumerate(members):

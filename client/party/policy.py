@@ -8,7 +8,7 @@ matters).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from parley.client.algorithms.base import FederatedAlgorithm
@@ -69,85 +69,10 @@ def check_plan(consent: Consent, agreement: Agreement) -> None:
     Raises:
         Declined: the first thing that is not accepted.
     """
-    plan, run = agreement.plan, agreement.parameters
-    dataset = consent.dataset(agreement.dataset)
-    weighted = plan.weights == "size"
-    private_size = dataset.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
-    laws, accepted = {each.mechanism.law for each in plan.guarantees}, consent.laws
-    # The release ahead of the rounds is number 0, of which there is one.
-    row = accepted_kind(consent, plan.algorithm)
-    first, last = (0, 0) if row.ahead else (1, agreement.rounds)
-    claims = (
-        (Reason.WRONG_RUN, "run", agreement.run_id, plan.run_id == agreement.run_id),
-        (Reason.WRONG_RUN, "parties", run.parties, plan.parties == run.parties),
-        (Reason.WRONG_RUN, "the round", f"{first} to {last}", first <= plan.round_number <= last),
-        (Reason.UNIT, "unit", dataset.unit, plan.primary.unit is dataset.unit),
-        (
-            Reason.UNIT,
-            "a guarantee for the whole party",
-            "with party-epsilon, and only there",
-            set(dataset.totals) == set(plan.units),
-        ),
-        (
-            Reason.RECORD_BOUND,
-            "records charged by",
-            "noise that this party adds itself: privacy.record-bound = 'inner'",
-            not consent.insist_on_inner or plan.charged_by(plan.primary.unit) is plan.primary,
-        ),
-        (
-            Reason.NEIGHBOURING,
-            "neighbours",
-            dataset.neighbouring,
-            plan.primary.neighbouring is dataset.neighbouring,
-        ),
-        (
-            Reason.COHORT_TOO_SMALL,
-            "min_survivors",
-            f"{consent.min_survivors} to {run.min_survivors}",
-            consent.min_survivors <= plan.min_survivors <= run.min_survivors,
-        ),
-        (Reason.MECHANISM, "noise law", ", ".join(accepted), laws <= set(accepted)),
-        (
-            Reason.MECHANISM,
-            "noise points",
-            ", ".join(consent.noise_points),
-            {each.noise_point for each in plan.guarantees} <= set(consent.noise_points),
-        ),
-        *_of_shares(agreement),
-        (
-            Reason.CALIBRATION,
-            "calibration",
-            ", ".join(consent.calibrations),
-            {each.calibration for each in plan.guarantees} <= set(consent.calibrations),
-        ),
-        (
-            Reason.SEEDED_NOISE,
-            "noise",
-            "from entropy",
-            consent.allow_seeded_noise or not plan.seeded,
-        ),
-        (
-            Reason.SIZES_NOT_DISCLOSED,
-            "weights",
-            "uniform",
-            not weighted or (consent.disclose_size and not private_size),
-        ),
-        (
-            Reason.ALGORITHM,
-            "algorithm",
-            "that of the task",
-            plan.algorithm == agreement.task.get("kind"),
-        ),
-        (
-            Reason.PROTOCOL,
-            "ring_bits",
-            run.ring_bits,
-            plan.encoding.ring_bits == run.ring_bits,
-        ),
-    )
-    for reason, what, expected, holds in claims:
-        if not holds:
-            raise Declined(reason, f"Expected {what}: {expected}, got another in the plan.")
+    plan = agreement.plan
+    _check_run_of(consent, agreement)
+    _check_guarantees(consent, agreement)
+    _check_shares(agreement)
     try:
         for unit in plan.units:
             _ = plan.event(unit).exact_rho
@@ -156,22 +81,70 @@ def check_plan(consent: Consent, agreement: Agreement) -> None:
         raise Declined(Reason.MECHANISM, f"No event: {type(error).__name__}.") from error
 
 
-def _of_shares(agreement: Agreement) -> Iterator[tuple[Reason, str, object, bool]]:
+def _hold(
+    reason: Reason, what: str, expected: object, got: object, holds: bool | None = None
+) -> None:
+    """Declines a plan of which something does not hold; None: it is to equal what is expected."""
+    if not (got == expected if holds is None else holds):
+        raise Declined(reason, f"Expected {what}: {expected}, got {got!s:.200} in the plan.")
+
+
+def _check_run_of(consent: Consent, agreement: Agreement) -> None:
+    """What the plan says of run and parties."""
+    plan, run = agreement.plan, agreement.parameters
+    # The release ahead of the rounds is number 0, of which there is one.
+    row = accepted_kind(consent, plan.algorithm)
+    first, last = (0, 0) if row.ahead else (1, agreement.rounds)
+    _hold(Reason.WRONG_RUN, "run", agreement.run_id, plan.run_id)
+    _hold(Reason.WRONG_RUN, "parties", run.parties, plan.parties)
+    number = plan.round_number
+    _hold(Reason.WRONG_RUN, "the round", f"{first} to {last}", number, first <= number <= last)
+    least, most, got = consent.min_survivors, run.min_survivors, plan.min_survivors
+    within = f"{least} to {most}"
+    _hold(Reason.COHORT_TOO_SMALL, "min_survivors", within, got, least <= got <= most)
+    dataset = consent.dataset(agreement.dataset)
+    sizes = consent.disclose_size and dataset.neighbouring is not Neighbouring.ADD_OR_REMOVE_ONE
+    _hold(Reason.SIZES_NOT_DISCLOSED, "weights", "uniform", plan.weights, sizes or None)
+    _hold(Reason.ALGORITHM, "algorithm, as in the task", agreement.task.get("kind"), plan.algorithm)
+    _hold(Reason.PROTOCOL, "ring_bits", run.ring_bits, plan.encoding.ring_bits)
+
+
+def _check_guarantees(consent: Consent, agreement: Agreement) -> None:
+    """What the plan says of units, noise and how it is charged."""
+    plan, dataset = agreement.plan, consent.dataset(agreement.dataset)
+    own, all_of = plan.primary, plan.guarantees
+    _hold(Reason.UNIT, "unit", dataset.unit, own.unit)
+    _hold(Reason.UNIT, "units with a guarantee", sorted(dataset.totals), sorted(plan.units))
+    charged = plan.charged_by(own.unit)
+    _hold(
+        Reason.RECORD_BOUND,
+        "records charged by",
+        "noise that this party adds itself: privacy.record-bound = 'inner'",
+        f"{charged.mechanism.law} at {charged.noise_point}",
+        not consent.insist_on_inner or charged is own,
+    )
+    _hold(Reason.NEIGHBOURING, "neighbours", dataset.neighbouring, own.neighbouring)
+    for reason, what, accepted, came in (
+        (Reason.MECHANISM, "noise law", consent.laws, [g.mechanism.law for g in all_of]),
+        (Reason.MECHANISM, "noise points", consent.noise_points, [g.noise_point for g in all_of]),
+        (Reason.CALIBRATION, "calibration", consent.calibrations, [g.calibration for g in all_of]),
+    ):
+        _hold(reason, what, ", ".join(accepted), ", ".join(came), set(came) <= set(accepted))
+    entropy = consent.allow_seeded_noise or not plan.seeded
+    _hold(Reason.SEEDED_NOISE, "noise", "from entropy", "noise from a seed", entropy)
+
+
+def _check_shares(agreement: Agreement) -> None:
     """What noise in shares has to be of this run: its m, c and t, the very same numbers.
 
     c is held against the policy with the run's parameters (`check_run`). What a share has to be by
     itself stands in `parley.privacy.mechanisms.shares.Shares`, which no plan is without.
     """
     plan, run = agreement.plan, agreement.parameters
-    for each in plan.guarantees:
-        if each.shares is None:
-            continue
-        for what, expected, got in (
-            ("colluders of the shares", run.corrupt, each.shares.colluders),
-            ("parties of the shares", run.parties, each.shares.parties),
-            ("k + c of the shares", plan.min_survivors, each.shares.least),
-        ):
-            yield Reason.MECHANISM, what, expected, got == expected
+    for shares in (each.shares for each in plan.guarantees if each.shares is not None):
+        _hold(Reason.MECHANISM, "colluders of the shares", run.corrupt, shares.colluders)
+        _hold(Reason.MECHANISM, "parties of the shares", run.parties, shares.parties)
+        _hold(Reason.MECHANISM, "k + c of the shares", plan.min_survivors, shares.least)
 
 
 def task_of(consent: Consent, task: Mapping[str, Any]) -> FederatedAlgorithm:

@@ -40,7 +40,8 @@ from parley.client.contract.protocol import (
 from parley.client.contract.roster import Deployment, load_deployment
 from parley.client.party import charging
 from parley.client.party.acceptance import Accepted, accept
-from parley.client.party.consent import Consent, Declined, load_consent
+from parley.client.party.consent import Consent, Declined
+from parley.client.party.consent_file import load_consent
 from parley.client.party.contribution import ComputationFailed, contribution
 from parley.client.party.dataset import Holding, load_holding
 from parley.client.party.inspection import public_facts

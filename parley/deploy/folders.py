@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from parley.client.contract.roster import Deployment, RosterParty, load_deployment
 from parley.client.contract.toml_reading import parse_toml
-from parley.client.party.consent import load_consent
+from parley.client.party.consent_file import load_consent
 from parley.deploy.node_keys import node_line
 from parley.deploy.peers import NotAdmitted, admit_party
 from parley.deploy.pki import PkiError, check_client_pair, check_private, check_server_certificate

@@ -24,7 +24,8 @@ from parley.client.contract.roster import (
     render_deployment,
 )
 from parley.client.contract.toml_reading import parse_toml
-from parley.client.party.consent import Consent, render_consent
+from parley.client.party.consent import Consent
+from parley.client.party.consent_file import render_consent
 from parley.deploy.folders import DEFAULT_PORT, DeployError, carried_by_flower, first_of, own_entry
 from parley.deploy.node_keys import check_node_key, make_node_key
 from parley.deploy.peers import certify_party, make_operator

@@ -318,7 +318,9 @@ class PartyCohort:
         blob = save_state({"theta": state["theta"]})
         proposed = self.agreement.plan.at_round(plan.round_number).at_step(plan.step)
         if plan != proposed:
-            raise ValueError("Expected the plan that the parties joined for, got another.")
+            raise ValueError(
+                f"Expected the plan that the parties joined for, {proposed}, got {plan}."
+            )
         agreed = replace(self.agreement, plan=proposed, serial=number, state=blob)
         plans = self.server.plan(
             number,

@@ -15,7 +15,8 @@ from parley.client.algorithms.registry import describe_task
 from parley.client.contract.agreement import Agreement
 from parley.client.contract.protocol import WIRE_VERSION, Frame, decode_frame, encode_frame
 from parley.client.contract.roster import Deployment, RosterParty, render_deployment
-from parley.client.party.consent import Consent, render_consent
+from parley.client.party.consent import Consent
+from parley.client.party.consent_file import render_consent
 from parley.client.party.service import PartyService
 from parley.secure_agg.codec import decode
 from parley.secure_agg.messages import Roster

@@ -11,7 +11,8 @@ from parley.client.algorithms.registry import ALGORITHMS, describe_task
 from parley.client.contract.protocol import Reason
 from parley.client.dp_sgd.training import LocalTraining
 from parley.client.models.networks import Network
-from parley.client.party.consent import Consent, ConsentError, Declined, load_consent, parse_consent
+from parley.client.party.consent import Consent, Declined
+from parley.client.party.consent_file import ConsentError, load_consent, parse_consent
 from parley.client.party.policy import task_of
 from parley.client.party.verification import check_computation
 from parley.deploy.refusals import refusals

@@ -11,12 +11,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from one_mask import mask_of
 
 from parley.secure_agg.codec import decode, encode
 from parley.secure_agg.encoding import EncodingError, FixedPoint, RingTooSmall
 from parley.secure_agg.flags import pack_mask
 from parley.secure_agg.interface import LocalProtocolError, RemoteProtocolError, TooFewSurvivors
-from parley.secure_agg.masks import expand
 from parley.secure_agg.messages import SERVER, Confirmations, Roster, RoundStart, Survivors
 from parley.secure_agg.pairwise_party import Party
 from parley.secure_agg.parameters import Policy
@@ -58,16 +58,16 @@ def _refused(party, call, match, error=RemoteProtocolError):
 
 
 def test_1_masks_use_every_bit_of_their_key_and_are_not_linear():
-    base = expand(bytes(32), 64, np.dtype(np.uint32))
+    base = mask_of(bytes(32), 64, np.dtype(np.uint32))
     for bit in range(256):
         key = bytearray(32)
         key[bit // 8] ^= 1 << bit % 8
-        other = expand(bytes(key), 64, np.dtype(np.uint32))
+        other = mask_of(bytes(key), 64, np.dtype(np.uint32))
         assert (base != other).sum() >= 60
     a, b = bytes([1]) + bytes(31), bytes([2]) + bytes(31)
-    both = expand(bytes([3]) + bytes(31), 64, np.dtype(np.uint32))
+    both = mask_of(bytes([3]) + bytes(31), 64, np.dtype(np.uint32))
     assert not np.array_equal(
-        expand(a, 64, np.dtype(np.uint32)) ^ expand(b, 64, np.dtype(np.uint32)) ^ base, both
+        mask_of(a, 64, np.dtype(np.uint32)) ^ mask_of(b, 64, np.dtype(np.uint32)) ^ base, both
     )
 
 
@@ -75,7 +75,7 @@ def test_1_masks_use_every_bit_of_their_key_and_are_not_linear():
 
 
 def test_2_every_ring_element_is_drawn():
-    words = expand(bytes(32), 2_000_000, np.dtype(np.uint16))
+    words = mask_of(bytes(32), 2_000_000, np.dtype(np.uint16))
     counts = np.bincount(words, minlength=2**16)
     assert counts.min() > 0  # P[some value missing] = 65536·e^(−30.5) = 4e-9
     assert counts[2**16 - 1] > 0

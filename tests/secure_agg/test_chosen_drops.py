@@ -5,13 +5,13 @@ have dropped; the parties between them then have each other and the colluders al
 """
 
 import numpy as np
+from one_mask import mask_of
 
 from parley.secure_agg.beacon import commitment
 from parley.secure_agg.codec import decode, encode
 from parley.secure_agg.flags import pack_mask
 from parley.secure_agg.ideal import simulated_nonces, simulated_parameters
 from parley.secure_agg.interface import TooFewSurvivors
-from parley.secure_agg.masks import expand
 from parley.secure_agg.messages import SERVER, Confirmations, Reveal, Survivors
 from parley.secure_agg.pairwise_party import Party
 from parley.secure_agg.pairwise_server import Server
@@ -108,7 +108,7 @@ def _open_arc(run, parties, vectors, sent, *, colluders):
     for i in arc:
         members = [parties[i].state.near[n] for n in parties[i].state.current.members]
         reveal = decode(run, parties[i].on_confirmations(everyone), Reveal)
-        total += np.frombuffer(sent[i][18 : 18 + 16], dtype="<u4") - expand(
+        total += np.frombuffer(sent[i][18 : 18 + 16], dtype="<u4") - mask_of(
             reveal.seed, 4, total.dtype
         )
         at = 0
@@ -118,7 +118,7 @@ def _open_arc(run, parties, vectors, sent, *, colluders):
                 key = reveal.secrets[at : at + 32]
             at += 32 if flags[j] else 64
             if key is not None:
-                mask = expand(key, 4, total.dtype)
+                mask = mask_of(key, 4, total.dtype)
                 total += -mask if i < j else mask
     assert np.array_equal(total, vectors[arc].sum(axis=0, dtype=np.uint32))
     return "opened"

@@ -146,7 +146,6 @@ def test_the_specification_s_inflation_is_reproduced():
     # s = 2^20, d = 104, party Δ = .4 (privacy specification, section 3)
     grid = FixedPoint(scale_bits=20, ring_bits=32, bound=1.0)
     assert grid.inflation(0.4, 104) == pytest.approx(2.43e-5, rel=2e-3)
-    assert grid.grid_sensitivity(0.4, 104) == pytest.approx(2**20 * 0.4 + math.sqrt(104))
 
 
 def test_a_thousand_vectors_of_120_are_encoded_in_well_under_a_millisecond():

@@ -365,7 +365,7 @@ def test_a_false_accuser_convicts_itself_by_its_own_key_and_the_accused_comes_ba
     assert whom == set(range(M)) - {1, 3}  # one of the two lies
     assert d.server.to_prove == (3,)
     for wrong in (bytes(64), seeds[1]):
-        with pytest.raises(RemoteProtocolError, match="that party 3 signed, got another"):
+        with pytest.raises(RemoteProtocolError, match="that party 3 signed, got the seed of a key"):
             d.server.on_evidence(_evidence(d, 3, wrong))
     d.server.on_evidence(_evidence(d, 3, seeds[3]))
     assert d.server.blamed == {3}

@@ -5,8 +5,9 @@ import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from one_mask import mask_of
 
-from parley.secure_agg.masks import PIECE_BYTES, add_masks, add_shared_masks, expand
+from parley.secure_agg.masks import PIECE_BYTES, add_masks, add_shared_masks
 
 KEY = bytes(range(32))
 
@@ -23,7 +24,7 @@ def _by_counter_mode(key, size):
 @pytest.mark.parametrize("dtype", [np.uint16, np.uint32, np.uint64])
 @pytest.mark.parametrize("size", [1, 3, 100, 65_536, 65_537, 150_001])
 def test_a_mask_is_the_aes_256_ctr_keystream_piece_by_piece(dtype, size):
-    mask = expand(KEY, size, np.dtype(dtype))
+    mask = mask_of(KEY, size, np.dtype(dtype))
     assert mask.astype(mask.dtype.newbyteorder("<")).tobytes() == _by_counter_mode(
         KEY, size * mask.itemsize
     )
@@ -62,8 +63,8 @@ def test_shared_edges_give_the_same_vectors_as_each_row_alone(rows, size, dtype,
 
 def test_masks_are_uniform_and_those_of_different_keys_independent():
     # Chi-square over byte values, and the correlation of two masks; bounds at about 1e-9.
-    first = expand(KEY, 250_000, np.dtype(np.uint32))
-    second = expand(bytes(32), 250_000, np.dtype(np.uint32))
+    first = mask_of(KEY, 250_000, np.dtype(np.uint32))
+    second = mask_of(bytes(32), 250_000, np.dtype(np.uint32))
     counts = np.bincount(first.view(np.uint8), minlength=256)
     expected = first.nbytes / 256
     assert ((counts - expected) ** 2 / expected).sum() < 255 + 6 * np.sqrt(2 * 255)

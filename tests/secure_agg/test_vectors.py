@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from one_mask import mask_of
 
 from parley.secure_agg.codec import decode, encode
 from parley.secure_agg.edges import EdgeWork, mask_key
@@ -21,7 +22,6 @@ from parley.secure_agg.hybrid import (
     under_pad,
 )
 from parley.secure_agg.interface import RemoteProtocolError
-from parley.secure_agg.masks import expand
 from parley.secure_agg.messages import (
     Advertise,
     Ciphertexts,
@@ -68,7 +68,7 @@ def test_the_files_are_what_the_protocol_gives():
 
 @pytest.mark.parametrize("row", _load("masks.json"), ids=lambda r: str(r["ring_bits"]))
 def test_masks(row):
-    mask = expand(bytes.fromhex(row["key"]), row["words"], np.dtype(f"uint{row['ring_bits']}"))
+    mask = mask_of(bytes.fromhex(row["key"]), row["words"], np.dtype(f"uint{row['ring_bits']}"))
     raw = mask.astype(mask.dtype.newbyteorder("<")).tobytes()
     assert raw[:16].hex() == row["first_16_bytes"]
     assert raw[262144:262160].hex() == row["16_bytes_at_262144"]

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from parley.client.contract.protocol import WIRE_VERSION, Frame, decode_frame, encode_frame
-from parley.client.party.consent import Consent, load_consent, render_consent
+from parley.client.party.consent import Consent
+from parley.client.party.consent_file import load_consent, render_consent
 from parley.client.party.service import PartyService
 from parley.secure_agg import beacon, graph, parameters
 from parley.secure_agg.beacon import roster_digest

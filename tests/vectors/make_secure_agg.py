@@ -34,7 +34,7 @@ from parley.secure_agg.hybrid import (
     under_pad,
 )
 from parley.secure_agg.interface import DropoutPolicy, DropStage, KeyExchange
-from parley.secure_agg.masks import expand
+from parley.secure_agg.masks import add_masks
 from parley.secure_agg.pairwise_party import Party
 from parley.secure_agg.pairwise_server import Server
 from parley.secure_agg.parameters import Policy, RunParameters
@@ -55,7 +55,8 @@ KEY = bytes(range(32))
 def masks() -> list[dict]:
     rows = []
     for bits in (16, 32, 64):
-        mask = expand(KEY, 70_000 * 32 // bits, np.dtype(f"uint{bits}"))
+        mask = np.zeros(70_000 * 32 // bits, dtype=f"uint{bits}")
+        add_masks(mask, [KEY], [])
         raw = mask.astype(mask.dtype.newbyteorder("<")).tobytes()
         rows.append({
             "key": KEY.hex(), "ring_bits": bits, "words": len(mask),

@@ -124,7 +124,7 @@ def _serve_party(runtime: _Runtime, folder: Path) -> NoReturn:
 
 
 def _preload(folder: Path) -> None:
-    from parley.client.party.consent import ConsentError, load_consent  # noqa: PLC0415 - start-up: after the first answer
+    from parley.client.party.consent_file import ConsentError, load_consent  # noqa: PLC0415 - start-up: after the first answer
 
     try:
         import parley.client.party.service  # noqa: F401, PLC0415 - start-up: after the first answer

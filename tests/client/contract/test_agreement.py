@@ -17,7 +17,8 @@ from parley.client.contract.canonical import canonical
 from parley.client.contract.protocol import encode_frame
 from parley.client.data.block import PartyBlock
 from parley.client.party.block_session import PartyPolicy, PartySession
-from parley.client.party.consent import Consent, Declined, render_consent
+from parley.client.party.consent import Consent, Declined
+from parley.client.party.consent_file import render_consent
 from parley.client.party.requests import _KEYS
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.sampling.randomness import Randomness

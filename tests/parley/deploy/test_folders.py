@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from parley.cli import app
 from parley.client.contract.roster import RosterError, load_deployment, render_deployment
-from parley.client.party.consent import ConsentError
+from parley.client.party.consent_file import ConsentError
 from parley.deploy.folders import DeployError, check_party, check_server
 from parley.deploy.making import (
     accept,

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 
 from parley.client.contract.protocol import Frame, Reason, decode_frame, encode_frame, refusal
 from parley.client.party.block_session import PartyPolicy, PartySession
-from parley.client.party.consent import load_consent, render_consent
+from parley.client.party.consent_file import load_consent, render_consent
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.sampling.randomness import Randomness
