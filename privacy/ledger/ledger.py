@@ -254,25 +254,6 @@ class Ledger:
         with self._place.writing() as writer:
             commit(writer, reservation_ids, outcome, checkpoint)
 
-    def commit_and_reserve(
-        self,
-        reservation_id: int,
-        *,
-        outcome: Mapping[str, Any],
-        entry: Entry,
-        checkpoint: bytes | None = None,
-    ) -> Reservation:
-        """`commit`, then `reserve` of the next release, in one transaction.
-
-        Where the reservation is refused the commit is kept: that release was made.
-
-        Raises:
-            BudgetExceeded, LedgerConflict: as the two would.
-        """
-        return self.commit_and_reserve_together(
-            (reservation_id,), outcome=outcome, entries=(entry,), checkpoint=checkpoint
-        )[0]
-
     def commit_and_reserve_together(
         self,
         reservation_ids: Sequence[int],
@@ -281,9 +262,13 @@ class Ledger:
         entries: Sequence[Entry],
         checkpoint: bytes | None = None,
     ) -> tuple[Reservation, ...]:
-        """`commit_and_reserve` of releases that are charged to several budgets.
+        """`commit_together`, then `reserve_together` of the next release, in one transaction.
 
-        Where one of the reservations is refused, none is made, and the commit is kept.
+        Where one of the reservations is refused, none is made, and the commit is kept: that
+        release was made.
+
+        Raises:
+            BudgetExceeded, LedgerConflict: as the two would.
         """
         with self._place.writing() as writer:
             commit(writer, reservation_ids, outcome, checkpoint)

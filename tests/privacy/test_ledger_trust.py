@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from ledger_children import commit_and_reserve
 
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Pure
@@ -221,8 +222,8 @@ def test_a_release_costs_the_same_however_long_the_log_is(
         )
         for index in range(2, 201):
             counted[0] = 0
-            held = ledger.commit_and_reserve(
-                held.id, outcome={}, entry=replace(an_entry(index), event=event)
+            held = commit_and_reserve(
+                ledger, held.id, outcome={}, entry=replace(an_entry(index), event=event)
             )
             statements.append(counted[0])
         assert len(set(statements[1:])) == 1

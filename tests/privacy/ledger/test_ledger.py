@@ -19,6 +19,7 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from ledger_children import commit_and_reserve
 
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Approximate, Event, Gaussian, Pure, Zcdp
@@ -445,7 +446,8 @@ def test_a_voided_reservation_gives_its_charge_back_and_stays_on_record(ledger: 
 def test_a_run_commits_a_round_and_reserves_the_next_in_one_step(ledger: Ledger) -> None:
     reservation = ledger.reserve(an_entry(1))
     for index in range(2, 6):
-        reservation = ledger.commit_and_reserve(
+        reservation = commit_and_reserve(
+            ledger,
             reservation.id,
             outcome={"survivors": index},
             checkpoint=f"model {index - 1}".encode(),
@@ -460,8 +462,8 @@ def test_a_run_commits_a_round_and_reserves_the_next_in_one_step(ledger: Ledger)
 
 def test_the_step_may_be_repeated_after_a_crash(ledger: Ledger) -> None:
     first = ledger.reserve(an_entry(1))
-    step: Callable[[], Any] = lambda: ledger.commit_and_reserve(  # noqa: E731
-        first.id, outcome={}, checkpoint=b"m", entry=an_entry(2)
+    step: Callable[[], Any] = lambda: commit_and_reserve(  # noqa: E731
+        ledger, first.id, outcome={}, checkpoint=b"m", entry=an_entry(2)
     )
     before, head = step(), ledger.head()
     assert step().id == before.id
@@ -472,8 +474,8 @@ def test_a_refused_reservation_keeps_the_commit_before_it(ledger: Ledger) -> Non
     for index in range(1, 11):
         reservation = ledger.reserve(an_entry(index))
     with pytest.raises(BudgetExceeded):
-        ledger.commit_and_reserve(
-            reservation.id, outcome={}, checkpoint=b"last", entry=an_entry(11)
+        commit_and_reserve(
+            ledger, reservation.id, outcome={}, checkpoint=b"last", entry=an_entry(11)
         )
     assert ledger.entries()[-1].state is EntryState.COMMITTED
     assert ledger.checkpoint("run-1") == Checkpoint(10, b"last")
@@ -482,7 +484,7 @@ def test_a_refused_reservation_keeps_the_commit_before_it(ledger: Ledger) -> Non
 
 def test_a_refused_commit_reserves_nothing(ledger: Ledger) -> None:
     with pytest.raises(LedgerConflict):
-        ledger.commit_and_reserve(77, outcome={}, entry=an_entry())
+        commit_and_reserve(ledger, 77, outcome={}, entry=an_entry())
     assert ledger.entries() == ()
 
 
@@ -492,11 +494,11 @@ def test_a_refused_commit_reserves_nothing(ledger: Ledger) -> None:
 def three_releases(ledger: Ledger) -> Head:
     """Register, then reserve and commit twice, then reserve: records 1 to 6."""
     first = ledger.reserve(an_entry(1))
-    second = ledger.commit_and_reserve(
-        first.id, outcome={"survivors": 5}, checkpoint=b"one", entry=an_entry(2)
+    second = commit_and_reserve(
+        ledger, first.id, outcome={"survivors": 5}, checkpoint=b"one", entry=an_entry(2)
     )
-    ledger.commit_and_reserve(
-        second.id, outcome={"survivors": 4}, checkpoint=b"two", entry=an_entry(3)
+    commit_and_reserve(
+        ledger, second.id, outcome={"survivors": 4}, checkpoint=b"two", entry=an_entry(3)
     )
     assert ledger.verify() == []
     return ledger.head()
@@ -771,14 +773,14 @@ def test_a_full_disk_spends_nothing_and_room_again_lets_the_run_go_on(small_disk
             with pytest.raises(
                 LedgerUnavailable, match=r"room to write .*ledger.sqlite.*full"
             ) as e:
-                ledger.commit_and_reserve(
-                    reservation.id, outcome={}, checkpoint=b"m" * 99_000, entry=an_entry(2)
+                commit_and_reserve(
+                    ledger, reservation.id, outcome={}, checkpoint=b"m" * 99_000, entry=an_entry(2)
                 )
             assert "nothing is spent" in str(e.value)
         assert ledger.head() == head
         assert ledger.spent("adult", Unit.RECORD).releases == 1
         ballast.unlink()
-        ledger.commit_and_reserve(reservation.id, outcome={}, checkpoint=b"m", entry=an_entry(2))
+        commit_and_reserve(ledger, reservation.id, outcome={}, checkpoint=b"m", entry=an_entry(2))
         assert ledger.verify() == []
     with Ledger.open(path) as ledger:
         assert ledger.spent("adult", Unit.RECORD).releases == 2
