@@ -201,16 +201,25 @@ def union(options: argparse.Namespace) -> None:
     def loop() -> None:
         for begin, batch in zip(offsets, batches, strict=False):
             own = slice(begin, begin + 600)
-            party_sum(network, theta, rows[own], labels[own], batch - begin, training, pad=False)
+            party_sum(
+                network,
+                theta,
+                rows[own],
+                labels[own],
+                batch - begin,
+                training,
+                public=600,
+                pad=False,
+            )
 
     medians = interleaved(
         {
             "loop over parties": loop,
             "union, a sum a party": lambda: union_sums(
-                network, theta, rows, labels, batches, training
+                network, theta, rows, labels, batches, training, public=RECORDS
             ),
             "union, one sum": lambda: union_total(
-                network, theta, rows, labels, np.concatenate(batches), training
+                network, theta, rows, labels, np.concatenate(batches), training, public=RECORDS
             ),
         },
         options.rounds,

@@ -156,6 +156,7 @@ class DistributedDPSGD:
                         block.labels[begin:end],
                         poisson_batch(int(end - begin), rate, stream),
                         self.training,
+                        public=plan.min_records,
                         pad=self.pad,
                     )
                 )
@@ -164,8 +165,9 @@ class DistributedDPSGD:
             stream = randomness.batch(plan.round_number, plan.step)
             batches = party_batches(block.offsets, rate, stream)
             values = union_sums(
-                self.model, theta, block.features, block.labels, batches, self.training
-            )
+                self.model, theta, block.features, block.labels, batches, self.training,
+                public=plan.min_records * plan.parties,
+            )  # fmt: skip
         if self.party_norm is not None:
             clip_rows(values, self.party_norm)
         clamp(values, self.bound)
@@ -184,14 +186,18 @@ class DistributedDPSGD:
         theta, rate = state["theta"], self.training.sampling_rate
         stream = randomness.batch(plan.round_number, plan.step)
         batches = party_batches(block.offsets, rate, stream)
+        public = plan.min_records * plan.parties
         if max(map(len, batches)) * clip > self.bound:  # one might be clamped
             sums = union_sums(
-                self.model, theta, block.features, block.labels, batches, self.training
-            )
+                self.model, theta, block.features, block.labels, batches, self.training,
+                public=public,
+            )  # fmt: skip
             clamp(sums, self.bound)
             return np.asarray(sums.sum(axis=0))
         rows = np.concatenate(batches)
-        return union_total(self.model, theta, block.features, block.labels, rows, self.training)
+        return union_total(
+            self.model, theta, block.features, block.labels, rows, self.training, public=public
+        )
 
     def update(self, state: State, total: NDArray[np.float64]) -> State:
         """The server's step along the noisy sum `[d]` over q·N, and the mean of later iterates."""

@@ -1,8 +1,9 @@
 """Poisson batches: every record by itself at the rate q, of one party or of many, padded.
 
->>> batches = padded_batches([4, 2], 1.0, [NoiseStream.from_seed(1)] * 2)
+>>> layout, alike = Layout(width=2, period=1), np.zeros(5, dtype=np.int64)
+>>> batches = padded_batches([3, 2], 1.0, [NoiseStream.from_seed(1)] * 2, layout, alike)
 >>> batches.rows.tolist(), batches.there.tolist()
-([[0, 1, 2, 3], [4, 5, 4, 4]], [[True, True, True, True], [True, True, False, False]])
+([[0, 1, 2, 0], [3, 4, 3, 3]], [[True, True, True, False], [True, True, False, False]])
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.client.dp_sgd.layout import Layout
 from parley.privacy.sampling.stream import NoiseStream
 
 __all__ = ["PaddedBatches", "padded_batches", "party_batches", "poisson_batch"]
@@ -54,11 +56,22 @@ class PaddedBatches:
 
 
 def padded_batches(
-    sizes: Sequence[int], rate: float, streams: Sequence[NoiseStream]
+    sizes: Sequence[int],
+    rate: float,
+    streams: Sequence[NoiseStream],
+    layout: Layout,
+    classes: NDArray[np.int64],
 ) -> PaddedBatches:
-    """The Poisson batches of parties of `sizes` `[B]` records, padded to the longest.
+    """The Poisson batches of parties of `sizes` `[B]` records, as wide as the longest needs.
 
     Parties that share one stream take their words from it in one call, each word once.
+
+    Args:
+        sizes: `[B]`.
+        rate: q.
+        streams: `[B]`.
+        layout: where records may stand; b is a multiple of its width.
+        classes: `[N]` of all records (`Layout.places`).
     """
     owner = np.repeat(np.arange(len(sizes)), sizes)
     if all(stream is streams[0] for stream in streams):
@@ -68,12 +81,17 @@ def padded_batches(
             [_drawn(size, rate, own) for size, own in zip(sizes, streams, strict=True)]
         )
     chosen = np.flatnonzero(drawn)
-    owners = owner[chosen]
-    counts = np.bincount(owners, minlength=len(sizes))
-    begins = np.cumsum(counts) - counts
-    there = np.arange(max(1, counts.max())) < counts[:, None]
+    # A party's records of one class: the r-th has the r-th place of that class.
+    groups = owner[chosen] * layout.period + classes[chosen]
+    order = np.argsort(groups, kind="stable")
+    counts = np.bincount(groups, minlength=len(sizes) * layout.period)
+    rank = np.empty(len(chosen), dtype=np.int64)
+    rank[order] = np.arange(len(chosen)) - np.repeat(np.cumsum(counts) - counts, counts)
+    places = rank * layout.period + classes[chosen]
+    chunks = max(1, layout.chunks(places))
     first = np.cumsum(sizes, dtype=np.int64) - np.asarray(sizes, dtype=np.int64)
-    first[counts > 0] = chosen[begins[counts > 0]]
-    rows = np.repeat(first[:, None], there.shape[1], axis=1)
-    rows[there] = chosen
+    rows = np.repeat(first[:, None], chunks * layout.width, axis=1)
+    there = np.zeros(rows.shape, dtype=np.bool_)
+    rows[owner[chosen], places] = chosen
+    there[owner[chosen], places] = True
     return PaddedBatches(rows=rows, there=there)

@@ -1,12 +1,13 @@
-"""Clipped sums of B parties' dense networks in closed form: batched products, no autograd.
+"""Clipped sums of B parties' dense networks, each at its own θ, in closed form: no autograd.
 
     a₀ = prefix(x),   a_l = φ_l(z_l),   z_l = W_l a_{l−1} + c_l,   loss = cross-entropy of z_L
     b_L = softmax(z_L) − e_y,   b_{l−1} = φ′_{l−1} ⊙ W_lᵀ b_l,   ∂W_l = b_l a_{l−1}ᵀ,   ∂c_l = b_l
 
 so that ‖g‖² = Σ_l ‖b_l‖²(‖a_{l−1}‖² + 1) exactly, without a difference in which terms could cancel
 (`parley.client.dp_sgd.clipping` has what rounding and underflow add), and the sum of clipped
-gradients is one product a layer (Goodfellow 2015, arXiv:1510.01799). In numpy: for small networks
-most of a step is the cost of calls, and numpy's are several times cheaper than torch's.
+gradients is one product a layer (Goodfellow 2015, arXiv:1510.01799), in float64. In numpy: for
+small networks most of a step is the cost of calls, and numpy's are several times cheaper than
+torch's. Passes have one shape, and records places in them, as `parley.client.dp_sgd.apart` says.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from parley.client.dp_sgd.clip_factors import drop_broken, shrink
-from parley.client.dp_sgd.clipping import clip_slack, ghost_layers
+from parley.client.dp_sgd.ghost import ghost_layers
+from parley.client.dp_sgd.gradients import clip_slack
+from parley.client.models.networks import Scale
 
 __all__ = ["Dense"]
 
@@ -49,6 +53,10 @@ _ACTIVATIONS: dict[
 """φ in place, and b ← b ⊙ φ′ in place from a = φ(z)."""
 
 
+_PREFIXES = (Scale, nn.Flatten, nn.Identity)
+"""What may stand before: each value by itself, with one rounding, whatever stands beside it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Dense:
     """A chain of linear layers with one activation between any two.
@@ -57,7 +65,7 @@ class Dense:
         prefix: modules without parameters, before the first layer.
         layers: L linear layers.
         activations: types of the L − 1 between them.
-        slack: see `parley.client.dp_sgd.clipping.clip_slack`.
+        slack: see `parley.client.dp_sgd.gradients.clip_slack`.
     """
 
     prefix: nn.Sequential
@@ -67,7 +75,7 @@ class Dense:
 
     @classmethod
     def of(cls, network: nn.Module) -> Dense | None:
-        """The network as such a chain, if it is one."""
+        """The network as such a chain, if it is one and on the CPU."""
         modules = list(_chain(network))
         first = next((at for at, m in enumerate(modules) if type(m) is nn.Linear), len(modules))
         layers = tuple(m for m in modules[first::2] if type(m) is nn.Linear)
@@ -77,16 +85,51 @@ class Dense:
             ghost_layers(network) != list(layers)
             or len(modules) - first != 2 * len(layers) - 1
             or not all(kind in _ACTIVATIONS for kind in activations)
+            or not all(type(module) in _PREFIXES for module in modules[:first])
+            or any(layer.weight.device.type != "cpu" for layer in layers)
         ):
             return None
         prefix = nn.Sequential(*modules[:first])
         slack = clip_slack(network)
         return cls(prefix=prefix, layers=layers, activations=activations, slack=slack)
 
+    def prepared(self, features: Tensor) -> Array:
+        """`[N, p']` records as the first layer takes them, once before any step."""
+        with torch.no_grad():
+            return np.asarray(self.prefix(features).numpy())
+
     def sums(
         self, theta: Array, x: Array, y: Array, mask: Array, clip: float
     ) -> tuple[Array, Array]:
-        """See `parley.client.dp_sgd.clipping_many.PartiesWay`; `x` has gone through the prefix."""
+        """The clipped sums `[B, d]` of B parties, in float64, and all norms `[B, b]`.
+
+        Args:
+            theta: `[B, d]`.
+            x: `[B, b, p']` records, `prepared`.
+            y: `[B, b]` their classes.
+            mask: `[B, b]` 1 for a record, 0 for a row of weight zero.
+            clip: C.
+        """
+        _, norms, inputs, scaled = self._pass(theta, x, y, mask, clip)
+        total = np.empty(theta.shape)
+        for a, b, (weight, bias) in zip(inputs, scaled, self._views(total), strict=True):
+            exact = b.astype(np.float64, copy=False)
+            if bias is not None:
+                np.sum(exact, axis=1, keepdims=True, out=bias)
+            np.matmul(exact.transpose(0, 2, 1), a.astype(np.float64, copy=False), out=weight)
+        return total, norms
+
+    def records(self, theta: Array, x: Array, y: Array, clip: float) -> list[Array]:
+        """`[B, b, …]` each: every number that depends on a record; see `sums`."""
+        factors, norms, inputs, scaled = self._pass(
+            theta, x, y, np.ones(y.shape, dtype=x.dtype), clip
+        )
+        return [factors, norms, *inputs, *scaled]
+
+    def _pass(
+        self, theta: Array, x: Array, y: Array, mask: Array, clip: float
+    ) -> tuple[Array, Array, list[Array], list[Array]]:
+        """Factors, norms; of each layer its inputs, and its outputs' gradients times factors."""
         parties, batch = mask.shape
         weights = list(self._views(theta))
         inputs: list[Array] = []
@@ -120,13 +163,8 @@ class Dense:
             factors = np.minimum(shrink(clip) / np.maximum(norms, 1e-30), 1) * mask
             factors, *kept = drop_broken(norms, factors, *inputs, *backward)
             inputs, backward = kept[: len(inputs)], kept[len(inputs) :]
-            total = np.empty_like(theta)
-            for a, b, (weight, bias) in zip(inputs, backward, self._views(total), strict=True):
-                if bias is not None:
-                    np.matmul(factors[:, None], b, out=bias)
-                scaled = np.multiply(b, factors[:, :, None], out=b)
-                np.matmul(scaled.transpose(0, 2, 1), a, out=weight)
-        return total, norms
+            scaled = [np.multiply(b, factors[:, :, None], out=b) for b in backward]
+        return factors, norms, inputs, scaled
 
     def _views(self, flat: Array) -> Iterator[tuple[Array, Array | None]]:
         """Every layer's weights `[B, o, i]` and biases `[B, 1, o]` within `[B, d]`."""

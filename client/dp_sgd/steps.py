@@ -20,7 +20,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from parley.client.dp_sgd.clipping import WAYS, ghost_parts, plain_sum
+from parley.client.dp_sgd.apart import Chosen, chunks_of
+from parley.client.dp_sgd.clipped import Clipped
+from parley.client.dp_sgd.gradients import plain_sum
+from parley.client.dp_sgd.layout import check_records, widths_for
 from parley.client.dp_sgd.training import LocalTraining
 from parley.client.models.networks import Network
 
@@ -45,6 +48,7 @@ def party_sum(
     batch: NDArray[np.int64],
     training: LocalTraining,
     *,
+    public: int,
     pad: bool,
 ) -> NDArray[np.float64]:
     """`[d]` the clipped sum of one party's batch; plain where the training clips no record.
@@ -55,17 +59,27 @@ def party_sum(
         features, labels: `[n, p]`, `[n]` all of the party's records.
         batch: `[b]` places of those that were drawn.
         training: its clip norm, way of clipping, and most records at once.
+        public: a number of records that everyone knows: the shape of a pass follows from it.
         pad: work on `padded_width` rows.
+
+    Raises:
+        ValueError: batches too large to be added within the margin of clipping.
     """
-    network.use(network.rows(theta))
-    width = padded_width(len(labels), training.sampling_rate) if pad else 0
-    rows = np.concatenate([batch, np.zeros(max(0, width - len(batch)), dtype=np.int64)])
-    mask = network.rows(np.arange(len(rows)) < len(batch)) if pad else None
-    total = torch.zeros(network.dimension, dtype=network.dtype, device=network.device)
-    for first, last in _pieces(len(rows), training.micro_batch):
-        x, y = _chosen(network, features, labels, rows[first:last])
-        total += _sum(network, x, y, training, None if mask is None else mask[first:last])
-    return np.asarray(total.cpu().numpy(), dtype=np.float64)
+    check_records(len(labels), training.sampling_rate)
+    network.use(network.rows(theta).clone())
+    chosen = _chosen(network, features, labels)
+    total = torch.zeros(network.dimension, dtype=torch.float64, device=network.device)
+    if training.clip_norm is None:
+        width = padded_width(len(labels), training.sampling_rate) if pad else 0
+        rows = np.concatenate([batch, np.zeros(max(0, width - len(batch)), dtype=np.int64)])
+        mask = network.rows(np.arange(len(rows)) < len(batch))
+        for first, last in _pieces(len(rows), training.micro_batch):
+            total += plain_sum(network.module, *chosen(rows[first:last]), mask[first:last])
+    else:
+        own = len(labels) if pad else 0
+        for clipped, _ in _passes(network, chosen, batch, training, public, padded=own):
+            clipped.add_to(total)
+    return np.asarray(total.cpu().numpy())
 
 
 def union_sums(
@@ -75,6 +89,8 @@ def union_sums(
     labels: NDArray[np.generic],
     batches: Sequence[NDArray[np.int64]],
     training: LocalTraining,
+    *,
+    public: int,
 ) -> NDArray[np.float64]:
     """`[B, d]` the clipped sums of B parties' batches, by one pass over all of them.
 
@@ -86,25 +102,27 @@ def union_sums(
         features, labels: `[N, p]`, `[N]` all parties' records.
         batches: of every party, places among all N records.
         training: its clip norm, way of clipping, and most records at once.
+        public: of all parties' records; see `party_sum`.
     """
-    network.use(network.rows(theta))
+    if training.clip_norm is None:
+        plain = [
+            party_sum(network, theta, features, labels, batch, training, public=public, pad=False)
+            for batch in batches
+        ]
+        return np.stack(plain)
+    network.use(network.rows(theta).clone())
     shape = (len(batches), network.dimension)
-    sums = torch.zeros(shape, dtype=network.dtype, device=network.device)
+    sums = torch.zeros(shape, dtype=torch.float64, device=network.device)
+    owners = np.repeat(np.arange(len(batches)), [len(batch) for batch in batches])
     rows = np.concatenate([np.zeros(0, dtype=np.int64), *batches])
-    bounds = np.cumsum([0, *(len(batch) for batch in batches)])
-    for first, last in _pieces(len(rows), training.micro_batch):
-        x, y = _chosen(network, features, labels, rows[first:last])
-        own = np.clip(bounds, first, last) - first  # of each party within this piece
-        ranges = [(int(j), int(own[j]), int(own[j + 1])) for j in np.flatnonzero(np.diff(own))]
-        if training.clip_norm is not None and training.per_example_method == "ghost":
-            clipped = ghost_parts(network.module, x, y, training.clip_norm)
-            with torch.no_grad():
-                for party, begin, end in ranges:
-                    clipped.add_to(sums[party], begin, end)
-        else:
-            for party, begin, end in ranges:
-                sums[party] += _sum(network, x[begin:end], y[begin:end], training, None).detach()
-    return np.asarray(sums.cpu().numpy(), dtype=np.float64)
+    chosen = _chosen(network, features, labels)
+    for clipped, holds in _passes(network, chosen, rows, training, public):
+        there = np.flatnonzero(holds >= 0)
+        of = owners[holds[there]]
+        with torch.no_grad():
+            for party in np.unique(of):
+                clipped.rows(there[of == party]).add_to(sums[party])
+    return np.asarray(sums.cpu().numpy())
 
 
 def union_total(
@@ -114,33 +132,49 @@ def union_total(
     labels: NDArray[np.generic],
     rows: NDArray[np.int64],
     training: LocalTraining,
+    *,
+    public: int,
 ) -> NDArray[np.float64]:
     """`[d]` the clipped sum of all parties' batches together: nobody's own is made.
 
     Args:
         rows: `[b]` places of the batches' records among all N; the others as in `union_sums`.
     """
-    return party_sum(network, theta, features, labels, rows, training, pad=False)
+    return party_sum(network, theta, features, labels, rows, training, public=public, pad=False)
 
 
 def _chosen(
+    network: Network, features: NDArray[np.floating], labels: NDArray[np.generic]
+) -> Chosen:
+    """Places → the records there, on the network's device: `[b, p]`, `[b]`."""
+
+    def chosen(rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        y = torch.as_tensor(np.asarray(labels[rows], dtype=np.int64), device=network.device)
+        return network.rows(features[rows]), y
+
+    return chosen
+
+
+def _passes(
     network: Network,
-    features: NDArray[np.floating],
-    labels: NDArray[np.generic],
-    rows: NDArray[np.int64],
-) -> tuple[Tensor, Tensor]:
-    """The records at these places, on the network's device: `[b, p]`, `[b]`."""
-    y = torch.as_tensor(np.asarray(labels[rows], dtype=np.int64), device=network.device)
-    return network.rows(features[rows]), y
-
-
-def _sum(
-    network: Network, x: Tensor, y: Tensor, training: LocalTraining, mask: Tensor | None
-) -> Tensor:
-    """`[d]` of one batch; where no record is clipped, rows that are not there have no loss."""
-    if training.clip_norm is None:
-        return plain_sum(network.module, x, y, mask)
-    return WAYS[training.per_example_method](network.module, x, y, training.clip_norm, mask)[0]
+    chosen: Chosen,
+    batch: NDArray[np.int64],
+    training: LocalTraining,
+    public: int,
+    *,
+    padded: int = 0,
+) -> Iterator[tuple[Clipped, NDArray[np.int64]]]:
+    """Passes over a batch: as many as a party of `padded` records works on; 0: as it needs."""
+    rate = training.sampling_rate
+    return chunks_of(
+        network,
+        training.per_example_method,
+        float(training.clip_norm or 0),
+        chosen,
+        batch,
+        widths=widths_for(public, rate, pad=bool(padded), most=training.micro_batch),
+        padded=lambda layout: layout.padded(padded, rate) if padded else 0,
+    )
 
 
 def _pieces(count: int, most: int) -> Iterator[tuple[int, int]]:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -29,10 +29,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from parley.client.data.chunks import for_each_chunk
+from parley.client.dp_sgd.apart import chunks_of, dense_layout
 from parley.client.dp_sgd.batches import padded_batches, poisson_batch
 from parley.client.dp_sgd.clip_factors import MARGIN, clip_signs
-from parley.client.dp_sgd.clipping import WAYS, ghost_layers, plain_sum
-from parley.client.dp_sgd.clipping_many import PartiesWay, parties_ghost
+from parley.client.dp_sgd.clipping_dense import Dense
+from parley.client.dp_sgd.gradients import plain_sum
+from parley.client.dp_sgd.layout import check_records, record_classes, widths_for
 from parley.client.dp_sgd.noise import COUNT_SCALE, add_noise, grid_scale
 from parley.client.dp_sgd.optimisers import Optimiser
 from parley.client.models.networks import Network
@@ -42,6 +44,8 @@ from parley.privacy.accounting.clipped_count import (
     gradient_multiplier,
 )
 from parley.privacy.sampling.stream import NoiseStream
+
+Array: TypeAlias = NDArray[Any]
 
 __all__ = [
     "LARGEST_CLIP",
@@ -213,21 +217,29 @@ def train_party(
     network.use(flat)
     optimiser = Optimiser.begin(config, flat)
     signs = torch.zeros(1, dtype=torch.float64, device=flat.device)
+    rate, most = config.sampling_rate, config.micro_batch
+    check_records(len(data.labels), rate)
+    widths = widths_for(data.divisor, rate, pad=False, most=most)
+
+    def chosen(rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        at = torch.as_tensor(rows, device=flat.device)
+        return data.features[at], data.labels[at]
+
     for _ in range(config.steps):
-        batch = poisson_batch(len(data.labels), config.sampling_rate, data.batches)
-        total = torch.zeros_like(flat)
-        for at in range(0, len(batch), config.micro_batch):
-            rows = torch.as_tensor(batch[at : at + config.micro_batch], device=flat.device)
-            x, y = data.features[rows], data.labels[rows]
-            if config.clip_norm is None:
-                total += plain_sum(network.module, x, y)
-                continue
-            own, norms = WAYS[config.per_example_method](network.module, x, y, config.clip_norm)
-            total += own
-            if config.clipped_share:
-                signs += clip_signs(norms, config.clip_norm).sum()
+        batch = poisson_batch(len(data.labels), rate, data.batches)
+        total = torch.zeros(network.dimension, dtype=torch.float64, device=flat.device)
+        if config.clip_norm is None:
+            for at in range(0, len(batch), most):
+                total += plain_sum(network.module, *chosen(batch[at : at + most]))
+        else:
+            way, clip = config.per_example_method, config.clip_norm
+            for clipped, holds in chunks_of(network, way, clip, chosen, batch, widths=widths):
+                clipped.add_to(total)
+                if config.clipped_share:
+                    there = torch.as_tensor(holds >= 0, device=flat.device)
+                    signs += clip_signs(clipped.norms[there], clip).sum()
         noisy = _noisy(total[None], config, [data.noise])
-        optimiser.step(flat, noisy[0] / (config.sampling_rate * data.divisor))
+        optimiser.step(flat, (noisy[0] / (rate * data.divisor)).to(flat))
     return Trained(
         theta=flat.cpu().numpy().astype(np.float64)[None],
         clipped=_fractions(signs, [data], config),
@@ -240,7 +252,7 @@ def _together(network: Network, parties: int, config: LocalTraining) -> bool:
         and config.clip_norm is not None
         and config.per_example_method == "ghost"
         and network.dimension <= _PARTIES_TOGETHER
-        and ghost_layers(network.module) is not None
+        and Dense.of(network.module) is not None
     )
 
 
@@ -289,17 +301,19 @@ def _train_chunks(
     keep: Callable[[int, Trained], None],
 ) -> None:
     """Trains chunk after chunk, on several cores where that is safe, and has each kept."""
-    way = parties_ghost(network.module, parties[0].features[0])
+    dense = Dense.of(network.module)
+    if dense is None:
+        raise ValueError("Expected a chain of linear layers to train parties together.")
     ranges = party_chunks(network, len(parties), config)
 
     def train(first: int, last: int) -> None:
-        keep(first, _train_together(network, theta, parties[first:last], config, way))
+        keep(first, _train_together(network, theta, parties[first:last], config, dense))
 
     def train_in_thread(first: int, last: int) -> None:
         torch.set_num_threads(1)  # of this thread: the cores are taken already
         train(first, last)
 
-    if way.threads and _own_streams(parties, ranges):
+    if _own_streams(parties, ranges):
         threads = torch.get_num_threads()
         try:
             for_each_chunk(train_in_thread, ranges)
@@ -324,43 +338,48 @@ def _train_together(
     theta: NDArray[np.float64],
     parties: Sequence[PartyData],
     config: LocalTraining,
-    way: PartiesWay,
+    dense: Dense,
 ) -> Trained:
     """All steps of a few parties, whose parameters and records stay in the cache meanwhile."""
     clip = float(config.clip_norm or 0)
     flat = network.rows(theta).repeat(len(parties), 1)
     optimiser = Optimiser.begin(config, flat)
-    features = way.prepare(torch.cat([data.features for data in parties]))
-    labels = torch.cat([data.labels for data in parties])
+    features = dense.prepared(torch.cat([data.features for data in parties]))
+    labels = torch.cat([data.labels for data in parties]).numpy()
     sizes = [len(data.labels) for data in parties]
     streams = [data.batches for data in parties]
     noise = [data.noise for data in parties]
-    factors = 1 / (
-        config.sampling_rate * network.rows(np.array([[data.divisor] for data in parties]))
+    rate, most = config.sampling_rate, max(1, config.micro_batch // len(parties))
+    check_records(max(sizes), rate)
+    public = max(data.divisor for data in parties)
+    layout = dense_layout(
+        network, dense, len(parties), widths_for(public, rate, pad=False, most=most)
     )
-    width = max(1, config.micro_batch // len(parties))
+    classes = record_classes(features, labels, layout.period)
+    factors = 1 / (rate * np.array([[data.divisor] for data in parties]))
 
-    def pieces() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    def pieces() -> Iterator[tuple[Array, Array, Array]]:
         """The parties' batches of one step: x `[B, b, p]`, y and mask `[B, b]`."""
-        batches = padded_batches(sizes, config.sampling_rate, streams)
-        for at in range(0, batches.rows.shape[1], width):
-            rows = torch.as_tensor(batches.rows[:, at : at + width], device=flat.device)
-            mask = network.rows(batches.there[:, at : at + width])
-            x = features.index_select(0, rows.flatten()).view(*rows.shape, *features.shape[1:])
-            yield x, labels[rows], mask
+        batches = padded_batches(sizes, rate, streams, layout, classes)
+        for at in range(0, batches.rows.shape[1], layout.width):
+            rows = batches.rows[:, at : at + layout.width]
+            mask = batches.there[:, at : at + layout.width].astype(features.dtype)
+            yield features[rows], labels[rows], mask
 
     # At q = 1 every step takes all records: they are laid out once, unless that is too many.
-    same = list(pieces()) if config.sampling_rate >= 1 and max(sizes) <= width else None
-    signs = torch.zeros(len(parties), dtype=torch.float64, device=flat.device)
+    same = list(pieces()) if rate >= 1 and max(sizes) <= most else None
+    signs = torch.zeros(len(parties), dtype=torch.float64)
 
-    def sums() -> Iterator[Tensor]:
+    def sums() -> Iterator[Array]:
         for x, y, mask in same or pieces():
-            own, norms = way.sums(flat, x, y, mask, clip)
+            own, norms = dense.sums(flat.numpy(), x, y, mask, clip)
             if config.clipped_share:
-                signs.add_((clip_signs(norms, clip) * mask).sum(1))
+                weights = torch.from_numpy(mask)
+                signs.add_((clip_signs(torch.from_numpy(norms), clip) * weights).sum(1))
             yield own
 
     for _ in range(config.steps):
-        noisy = _noisy(functools.reduce(Tensor.add_, sums()), config, noise)
-        optimiser.step(flat, noisy.mul_(factors))
+        total = torch.from_numpy(functools.reduce(np.ndarray.__iadd__, sums()))
+        noisy = _noisy(total, config, noise)
+        optimiser.step(flat, (noisy * torch.from_numpy(factors)).to(flat))
     return Trained(theta=flat.cpu().numpy(), clipped=_fractions(signs, parties, config))

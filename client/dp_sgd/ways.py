@@ -27,12 +27,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from parley.client.dp_sgd.clip_factors import clip_factors
-from parley.client.dp_sgd.clipping import WAYS, ghost_layers, plain_sum, trainable
-from parley.client.dp_sgd.clipping_many import parties_ghost
+from parley.client.dp_sgd.clipping import WAYS
+from parley.client.dp_sgd.clipping_dense import Dense
+from parley.client.dp_sgd.ghost import ghost_layers
+from parley.client.dp_sgd.gradients import plain_sum, trainable
 from parley.client.models.networks import Network
 
 __all__ = ["WayError", "check_way", "choose_way"]
@@ -217,24 +220,25 @@ def _compare_case(module: nn.Module, case: _Case, way: str) -> None:
         except Exception as error:
             raise WayError(_first_line(error)) from error
         _agree(total, said, case.gradients[:batch], own, clip)
-    if way == "ghost" and case.gradients.shape[1] <= _TOGETHER:
-        _compare_together(module, case, low)
+    dense = Dense.of(module) if way == "ghost" else None
+    if dense is not None and case.gradients.shape[1] <= _TOGETHER:
+        flat = nn.utils.parameters_to_vector(trainable(module).values()).detach()
+        _compare_together(dense, case, flat, low)
 
 
-def _compare_together(module: nn.Module, case: _Case, clip: float) -> None:
+def _compare_together(dense: Dense, case: _Case, flat: Tensor, clip: float) -> None:
     """Two parties at one θ: records 0 to 2 of the first, 2 and 3 of the second."""
-    flat = nn.utils.parameters_to_vector(trainable(module).values()).detach()
-    places = torch.tensor([[0, 1, 2], [2, 3, 4]], device=flat.device)
-    mask = flat.new_tensor([[1, 1, 1], [1, 1, 0]])
+    places = np.array([[0, 1, 2], [2, 3, 4]])
+    mask = np.array([[1, 1, 1], [1, 1, 0]]).astype(flat.numpy().dtype)
     try:
-        together = parties_ghost(module, case.rows[0])
-        x = together.prepare(case.rows)[places]
-        total, said = together.sums(flat.repeat(2, 1), x, case.labels[places], mask, clip)
+        x, y = dense.prepared(case.rows)[places], case.labels.numpy()[places]
+        total, said = dense.sums(flat.repeat(2, 1).numpy(), x, y, mask, clip)
     except Exception as error:
         raise WayError(f"parties together: {_first_line(error)}") from error
     norms = case.gradients.norm(dim=1)
     for party, batch in enumerate(([0, 1, 2], [2, 3])):
-        _agree(total[party], said[party, : len(batch)], case.gradients[batch], norms[batch], clip)
+        own, its = torch.from_numpy(total[party]), torch.from_numpy(said[party, : len(batch)])
+        _agree(own, its, case.gradients[batch], norms[batch], clip)
 
 
 def _agree(total: Tensor, said: Tensor, each: Tensor, norms: Tensor, clip: float) -> None:

@@ -37,6 +37,7 @@ __all__ = [
     "BUILT_IN",
     "Network",
     "NetworkError",
+    "Scale",
     "check_layers",
     "check_still",
     "own_function",
@@ -49,18 +50,21 @@ class NetworkError(ValueError):
     """A model that cannot be loaded, or whose records cannot be kept apart."""
 
 
-class _Scale(nn.Module):
+class Scale(nn.Module):
+    """x times a public factor."""
+
     def __init__(self, factor: float) -> None:
         super().__init__()
         self.factor = factor
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """As `torch.nn.Module` has it."""
         return x * self.factor
 
 
 def _mlp(features: int, classes: int, hidden: Sequence[int]) -> nn.Module:
     widths = [features, *hidden]
-    layers: list[nn.Module] = [_Scale(math.sqrt(features))]
+    layers: list[nn.Module] = [Scale(math.sqrt(features))]
     for before, after in pairwise(widths):
         layers += [nn.Linear(before, after), nn.ReLU()]
     return nn.Sequential(*layers, nn.Linear(widths[-1], classes))
@@ -74,7 +78,7 @@ def _cnn(features: int, classes: int, hidden: Sequence[int]) -> nn.Module:
             f"of {features} features."
         )
     body = nn.Sequential(
-        _Scale(math.sqrt(features)),
+        Scale(math.sqrt(features)),
         nn.Unflatten(1, (1, side, side)),
         nn.Conv2d(1, 16, 8, stride=2, padding=3),
         nn.Tanh(),

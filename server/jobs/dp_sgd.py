@@ -70,9 +70,8 @@ class DPSGD(Section):
     )
     precision: Literal["float32", "float64"] = Field(
         "float64",
-        description="Of training. float64: what rounding adds to a clipped sum is proved to stay "
-        "within C; float32 is faster, but a server that seeks θ for it may exceed C: claim no ε "
-        "against such a server with it.",
+        description="Of forward and backward passes; clipped sums are taken in float64. float32 is "
+        "faster; a record's bound of C is the same.",
     )
     micro_batch: int = Field(
         2048, ge=1, description="Most records whose gradients are held at once: bounds memory."

@@ -83,13 +83,7 @@ def _advice(summary: RunSummary, *, diverged: bool) -> list[str]:
         )
     advice += _doubts(summary)
     lost = (summary.baseline_accuracy or 0) - (summary.accuracy or 0)
-    trained = summary.dp_sgd is not None or summary.primary.noise.law == "sampled-gaussian"
-    if trained:
-        if summary.dp_sgd is not None and summary.dp_sgd.precision == "float32":
-            advice.append(
-                "Trained in float32, where it is measured, not proved, that rounding keeps every "
-                "clipped gradient's share within C: dp-sgd.precision = 'float64' is proved."
-            )
+    if summary.dp_sgd is not None or summary.primary.noise.law == "sampled-gaussian":
         if lost > 0.01:
             advice.append(
                 "More records a party, a larger dp-sgd.sampling-rate or more rounds at the same ε "

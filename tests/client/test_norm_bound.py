@@ -7,13 +7,19 @@ cancel, or where squares leave the range of their precision. So θ is driven the
 from collections.abc import Iterator
 from functools import cache
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from parley.client.dp_sgd.clipping import WAYS, clip_slack, losses, trainable
-from parley.client.dp_sgd.clipping_many import parties_ghost
+from parley.client.dp_sgd import training
+from parley.client.dp_sgd.clipping import WAYS
+from parley.client.dp_sgd.clipping_dense import Dense
+from parley.client.dp_sgd.gradients import clip_slack, losses, trainable
+from parley.client.dp_sgd.steps import party_sum, union_sums
+from parley.client.dp_sgd.training import LocalTraining, PartyData, train_parties
 from parley.client.models.networks import Network
+from parley.privacy.sampling.stream import NoiseStream
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -31,10 +37,33 @@ def own_norm(
     ]
 
 
-def moved_by(module: nn.Module, x: torch.Tensor, y: torch.Tensor, way: str) -> float:
+def config(way: str) -> LocalTraining:
+    return LocalTraining(
+        steps=1, sampling_rate=1.0, clip_norm=CLIP, noise_multiplier=0.0, optimiser="sgd",
+        learning_rate=1.0, momentum=0.0, per_example_method=way, micro_batch=2048,
+    )  # fmt: skip
+
+
+def as_network(module: nn.Module, x: torch.Tensor, classes: int = CLASSES) -> Network:
+    """The module at its own θ, as parties train it."""
+    theta = nn.utils.parameters_to_vector(trainable(module).values()).detach().double().numpy()
+    return Network(
+        kind="own", features=x.shape[1], classes=classes, module=module, device=x.device,
+        initial=theta,
+    )  # fmt: skip
+
+
+def moved_by(network: Network, x: torch.Tensor, y: torch.Tensor, way: str) -> float:
     """How far the sum of a batch moves when its first record is taken away."""
-    whole, rest = WAYS[way](module, x, y, CLIP)[0], WAYS[way](module, x[1:], y[1:], CLIP)[0]
-    return float((whole.double() - rest.double()).norm())
+    rows, labels, theta = x.numpy(), y.numpy(), network.start()
+    whole, rest = (
+        party_sum(
+            network, theta, rows, labels, np.arange(first, len(x)), config(way),
+            public=len(x), pad=False,
+        )
+        for first in (0, 1)
+    )  # fmt: skip
+    return float(np.linalg.norm(whole - rest))
 
 
 def start(features: int = 400) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
@@ -101,34 +130,111 @@ def test_the_ascent_comes_to_where_terms_cancel_to_the_last_bit() -> None:
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
 @pytest.mark.parametrize("way", ["ghost", "vmap"])
-def test_no_record_adds_more_than_the_clip_norm_where_its_terms_cancel(way, dtype) -> None:
+def test_no_record_adds_or_moves_more_than_the_clip_norm_where_its_terms_cancel(way, dtype) -> None:
     for module, x, y in hostile(dtype):
         for norm in own_norm(module, x, y, way):
             assert norm <= CLIP  # NaN is not
-        if dtype == torch.float64:  # in float32 only batches of one shape keep it: below
-            assert moved_by(module, x, y, way) <= CLIP
+        assert moved_by(as_network(module, x), x, y, way) <= CLIP
+
+
+def kinked(
+    dtype: torch.dtype, features: int, units: int, classes: int, records: int
+) -> tuple[Network, torch.Tensor, torch.Tensor]:
+    """Equal records whose hidden units are 0 but for rounding: some batches switch some on.
+
+    The bias of every unit is minus the least of what batches of 1 to all of them give it.
+    """
+    network = Network.build(
+        "mlp", features=features, classes=classes, hidden=(units,),
+        precision="float64" if dtype == torch.float64 else "float32",
+    )  # fmt: skip
+    _, first, _, last = network.module
+    torch.manual_seed(0)
+    x = torch.rand(1, features, dtype=dtype).repeat(records, 1)
+    with torch.no_grad():
+        first.weight.normal_().mul_(1e6)
+        first.bias.zero_()
+        found = [first(network.module[0](x[:size]))[0] for size in range(1, records + 1)]
+        first.bias.copy_(-torch.stack(found).min(0).values)
+        last.weight.mul_(1e9)  # what gets through is clipped
+    return (
+        as_network(network.module, x, classes),
+        x,
+        torch.zeros(records, dtype=torch.long),
+    )
+
+
+KINKS = [(60, 64, 3), (31, 33, 2), (7, 5, 3), (400, 10, 2)]
+"""Widths whose rows are aligned and ones whose are not."""
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
-@pytest.mark.parametrize("way", ["ghost", "vmap", "loop"])
-def test_no_record_moves_the_others_where_batches_are_padded_to_one_shape(way, dtype) -> None:
-    # Of two shapes a product may be rounded in two ways: what cancels is then another vector.
-    for module, x, y in hostile(dtype):
-        places, there = torch.tensor([1, 2, 3, 0]), torch.tensor([1, 1, 1, 0], dtype=dtype)
-        whole = WAYS[way](module, x, y, CLIP, torch.ones_like(there))[0]
-        rest = WAYS[way](module, x[places], y[places], CLIP, there)[0]
-        assert float((whole.double() - rest.double()).norm()) <= CLIP
+@pytest.mark.parametrize("way", ["ghost", "vmap", "opacus", "loop"])
+@pytest.mark.parametrize("shape", KINKS)
+def test_no_record_switches_others_on_or_off_at_the_kink_of_a_relu(way, dtype, shape) -> None:
+    # In batches of another size for every sum, removing one record moved it by up to 5 C.
+    for records in range(2, 9):
+        network, x, y = kinked(dtype, *shape, records)
+        assert moved_by(network, x, y, way) <= CLIP
+
+
+@pytest.mark.parametrize("dtype", PRECISIONS)
+def test_no_record_switches_others_where_parties_are_in_one_pass(dtype) -> None:
+    for records in range(3, 9):
+        network, x, y = kinked(dtype, *KINKS[0], records)
+        places = np.arange(records)
+        whole, rest = (
+            union_sums(
+                network, network.start(), x.numpy(), y.numpy(), [places[first:2], places[2:]],
+                config("ghost"), public=records,
+            )
+            for first in (0, 1)
+        )  # fmt: skip
+        moved = np.linalg.norm(whole - rest, axis=1)
+        assert moved[0] <= CLIP
+        # Another party's sum is added in another order: rounded otherwise, of the same terms.
+        assert moved[1] <= 1e-9
+
+
+@pytest.mark.parametrize("dtype", PRECISIONS)
+@pytest.mark.parametrize("parties", [1, 3])
+def test_no_record_moves_the_sum_of_a_party_that_trains_alone_or_beside_others(
+    dtype, parties, monkeypatch
+) -> None:
+    sums: list[torch.Tensor] = []
+    monkeypatch.setattr(training, "_noisy", lambda total, *_: sums.append(total.clone()) or total)
+    for records in range(2, 9):
+        network, x, y = kinked(dtype, *KINKS[0], records)
+        for first in (0, 1):
+            own = [
+                PartyData(
+                    features=x[first:],
+                    labels=y[first:],
+                    divisor=records,
+                    batches=NoiseStream.from_seed(1),
+                    noise=NoiseStream.from_seed(2),
+                )
+                for _ in range(parties)
+            ]
+            train_parties(network, network.start(), own, config("ghost"))
+        with_it, without = sums[-2:]
+        assert float((with_it - without).norm(dim=1).max()) <= CLIP
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
 def test_no_record_adds_more_where_parties_are_together(dtype) -> None:
-    for module, x, y in hostile(dtype):
-        theta = nn.utils.parameters_to_vector(trainable(module).values()).detach().repeat(4, 1)
-        way = parties_ghost(module, x[0])
-        mask = torch.ones(4, 1, dtype=dtype)
-        sums, _ = way.sums(theta, way.prepare(x)[:, None], y[:, None], mask, CLIP)
-        for norm in sums.double().norm(dim=1):
-            assert float(norm) <= CLIP
+    torch.manual_seed(0)
+    network = Network.build("mlp", features=60, classes=CLASSES, hidden=(32, 8)).module.to(dtype)
+    dense = Dense.of(network)
+    assert dense is not None
+    x, y = torch.randn(4, 60, dtype=dtype), torch.randint(0, CLASSES, (4,))
+    for power in range(-12, 40, 4):
+        theta = nn.utils.parameters_to_vector(trainable(network).values()).detach().repeat(4, 1)
+        sums, _ = dense.sums(
+            theta.numpy() * 10.0**power, dense.prepared(x)[:, None], y[:, None].numpy(),
+            np.ones((4, 1), dtype=theta.numpy().dtype), CLIP,
+        )  # fmt: skip
+        assert (np.linalg.norm(sums, axis=1) <= CLIP).all()
 
 
 def scaled(way: str, dtype: torch.dtype, *, tiny: int, huge: int, clip: float) -> Iterator[float]:
@@ -146,10 +252,11 @@ def scaled(way: str, dtype: torch.dtype, *, tiny: int, huge: int, clip: float) -
             yield from own_norm(network, x, y, way, clip)
             continue
         theta = nn.utils.parameters_to_vector(network.parameters()).detach().repeat(3, 1)
-        closed = parties_ghost(network, x[0])
-        mask = torch.ones(3, 1, dtype=dtype)
-        sums, _ = closed.sums(theta, x[:, None], y[:, None], mask, clip)
-        yield from (float(norm) for norm in sums.double().norm(dim=1))
+        dense = Dense.of(network)
+        assert dense is not None
+        mask = np.ones((3, 1), dtype=theta.numpy().dtype)
+        sums, _ = dense.sums(theta.numpy(), x.numpy()[:, None], y.numpy()[:, None], mask, clip)
+        yield from (float(norm) for norm in np.linalg.norm(sums, axis=1))
 
 
 @pytest.mark.parametrize("way", ["ghost", "together", "vmap"])

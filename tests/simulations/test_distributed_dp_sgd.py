@@ -209,7 +209,7 @@ def test_without_a_seed_all_parties_batches_go_through_one_pass(tmp_path, monkey
     passes = []
     union = distributed_dp_sgd.union_sums
     monkeypatch.setattr(
-        distributed_dp_sgd, "union_sums", lambda *a: passes.append(len(a[4])) or union(*a)
+        distributed_dp_sgd, "union_sums", lambda *a, **b: passes.append(len(a[4])) or union(*a, **b)
     )
     run(tmp_path / "run", "privacy.noise-point=server")
     assert passes == [5] * 6

@@ -382,11 +382,3 @@ def test_with_private_sizes_nothing_public_depends_on_one(tmp_path) -> None:
             facts.append(ledger.entries()[0].entry.facts)
     assert smaller.summary.records_by_party != result.summary.records_by_party
     assert facts[0] == facts[1]
-
-
-def test_float32_training_says_that_its_rounding_is_measured_not_proved(tmp_path) -> None:
-    exact = run(tmp_path / "a")
-    single = run(tmp_path / "b", "dp-sgd.precision=float32")
-    assert exact.summary.dp_sgd.precision == "float64"
-    assert not any("float32" in line for line in exact.summary.advice)
-    assert any("measured, not proved" in line for line in single.summary.advice)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from parley.client.dp_sgd import apart
 from parley.client.dp_sgd.batches import party_batches
 from parley.client.dp_sgd.steps import padded_width, party_sum, union_sums
 from parley.client.dp_sgd.training import LocalTraining
@@ -41,7 +42,14 @@ def alone(network, rows, labels, batches, config, *, pad):
     return np.stack(
         [
             party_sum(
-                network, theta, rows[begin:end], labels[begin:end], batch - begin, config, pad=pad
+                network,
+                theta,
+                rows[begin:end],
+                labels[begin:end],
+                batch - begin,
+                config,
+                public=40,
+                pad=pad,
             )
             for begin, end, batch in zip(OFFSETS, OFFSETS[1:], batches, strict=False)
         ]
@@ -59,7 +67,7 @@ def test_one_pass_for_all_parties_gives_every_partys_own_sum(kind, way, features
         per_example_method=way or "ghost", clip_norm=0.5 if way else None, micro_batch=micro_batch
     )
     batches = party_batches(OFFSETS, 0.3, NoiseStream.from_seed(4))
-    together = union_sums(network, network.start(), rows, labels, batches, config)
+    together = union_sums(network, network.start(), rows, labels, batches, config, public=150)
     for pad in (False, True):
         single = alone(network, rows, labels, batches, config, pad=pad)
         assert np.abs(together - single).max() < 1e-12
@@ -72,15 +80,22 @@ def test_a_party_that_drew_nothing_gives_zero_and_a_record_that_is_not_finite_ad
     network, rows, labels = world()
     nothing = np.zeros(0, dtype=np.int64)
     batches = [np.array([0, 1]), nothing, np.array([50, 51]), nothing]
-    before = union_sums(network, network.start(), rows, labels, batches, training())
+    before = union_sums(network, network.start(), rows, labels, batches, training(), public=150)
     assert not before[[1, 3]].any()
     rows[1] = np.inf
-    after = union_sums(network, network.start(), rows, labels, batches, training())
+    after = union_sums(network, network.start(), rows, labels, batches, training(), public=150)
     without = [np.array([0]), nothing, np.array([50, 51]), nothing]
-    expected = union_sums(network, network.start(), rows, labels, without, training())
+    expected = union_sums(network, network.start(), rows, labels, without, training(), public=150)
     assert np.abs(after - expected).max() < 1e-12
     padded = party_sum(
-        network, network.start(), rows[:40], labels[:40], batches[0], training(), pad=True
+        network,
+        network.start(),
+        rows[:40],
+        labels[:40],
+        batches[0],
+        training(),
+        public=40,
+        pad=True,
     )
     assert np.abs(padded - expected[0]).max() < 1e-12
 
@@ -97,14 +112,15 @@ def test_a_partys_batches_are_its_own_records_each_at_the_rate():
 
 def test_a_padded_batch_is_as_wide_whatever_was_drawn_and_a_larger_one_is_not_cut(monkeypatch):
     network, rows, labels = world()
-    from parley.client.dp_sgd import steps
-
     seen = []
-    whole = steps._chosen
-    monkeypatch.setattr(steps, "_chosen", lambda *a: seen.append(len(a[3])) or whole(*a))
+    whole = apart.PASSES["ghost"]
+    monkeypatch.setitem(apart.PASSES, "ghost", lambda *a: seen.append(len(a[1])) or whole(*a))
     config, theta = training(sampling_rate=0.1), network.start()
-    width = padded_width(70, 0.1)
-    assert width == 23
+    assert padded_width(70, 0.1) == 23
     for drawn in (0, 1, 9, 23, 30):
-        party_sum(network, theta, rows[43:113], labels[43:113], np.arange(drawn), config, pad=True)
-    assert seen == [23, 23, 23, 23, 30]
+        party_sum(
+            network, theta, rows[43:113], labels[43:113], np.arange(drawn), config,
+            public=70, pad=True,
+        )  # fmt: skip
+    tried = len(seen) - 6  # once, how rows are kept apart
+    assert seen[tried:] == [24] * 6  # the last takes two

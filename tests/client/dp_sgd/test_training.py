@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from parley.client.data.chunks import _pool
 from parley.client.dp_sgd import training as dp_sgd
 from parley.client.dp_sgd.clip_factors import shrink
-from parley.client.dp_sgd.clipping import losses
+from parley.client.dp_sgd.gradients import losses
 from parley.client.dp_sgd.noise import grid_scale
 from parley.client.dp_sgd.training import (
     LocalTraining,
@@ -180,20 +180,6 @@ def test_every_way_counts_the_clipped_records_of_a_plain_loop(
     expected = [_clipped_by_a_loop(config, name, size) for name, size in sizes.items()]
     assert counted == expected
     assert min(abs(count) for count in expected) < 20  # neither all nor none
-
-
-def test_taps_count_what_the_closed_form_counts(
-    counted: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = training(clip_norm=1.6, sampling_rate=1.0, clipped_share=0.1)
-    names = ["a", "b"]
-    closed = train_parties(network(), network().start(), [party(n) for n in names], config)
-    monkeypatch.setattr("parley.client.dp_sgd.clipping_many.Dense.of", lambda _network: None)
-    taps = train_parties(network(), network().start(), [party(n) for n in names], config)
-    assert counted[:2] == pytest.approx(counted[2:], abs=1e-6)
-    assert closed.clipped is not None
-    assert taps.clipped is not None
-    np.testing.assert_allclose(closed.clipped, taps.clipped, rtol=1e-9)
 
 
 def with_entry(data: PartyData, entry: float, row: int = 2) -> PartyData:

@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from parley.client.dp_sgd.clipping import WAYS, plain_sum, trainable
+from parley.client.dp_sgd.clipping import WAYS
+from parley.client.dp_sgd.gradients import plain_sum, trainable
 from parley.client.dp_sgd.ways import WayError, check_way, choose_way
 from parley.client.models.networks import Network
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation
-from parley.client.dp_sgd import batches, clipping, clipping_dense, clipping_many, training
+from parley.client.dp_sgd import batches, clipped, clipping_dense, training
 from parley.privacy.mechanisms.gaussian import Gaussian
 from parley.privacy.mechanisms.shares import Shares
 from parley.privacy.sampling.randomness import Randomness
@@ -146,8 +146,7 @@ def test_a_way_that_does_not_clip_is_refuted_whichever_it_is(monkeypatch, way):
     """Its own factors are 1; an audit of another way would not see it."""
     trials = 300 if way == "ghost" else 60
     job = (*DP_SGD, f"dp-sgd.per-example-method={way}", "dp-sgd.clip-norm=0.1")
-    for module in (clipping, clipping_many):
-        monkeypatch.setattr(module, "clip_factors", lambda norms, clip: torch.ones_like(norms))
+    monkeypatch.setattr(clipped, "clip_factors", lambda norms, clip: torch.ones_like(norms))
     monkeypatch.setattr(clipping_dense, "shrink", lambda clip: 1e9)
     # The choice of a way compares it with a loop over records, and would refuse this one.
     monkeypatch.setattr("parley.client.dp_sgd.ways.check_way", lambda *rest: None)
@@ -162,7 +161,8 @@ def test_fixed_batches_charged_as_poisson_are_refuted_by_a_crowd(monkeypatch):
     job = (*job, "dp-sgd.sampling-rate=0.25")
     crowd = {"trials": 4_000, "method": "profile", "attack": "crowd", "records": 4}
 
-    def fixed(sizes, rate, streams):
+    def fixed(sizes, rate, streams, layout, classes):
+        del layout, classes
         size, width = sizes[0], round(rate * sizes[0])
         keys = np.stack([stream.words(size) for stream in streams])
         rows = np.argsort(keys, axis=1)[:, :width] + size * np.arange(len(sizes))[:, None]

@@ -1,0 +1,218 @@
+"""A record's gradient is the same bits whoever else is in its batch, and whatever its place.
+
+The sensitivity of a clipped sum is that of one term only if no record moves another's. Libraries
+do not promise it: BLAS takes other kernels for batches of other sizes, and for rows at other
+addresses, which add in another order. At a θ that a server sought, where a ReLU's input cancels to
+the last bit, that switches *other* records' gradients on or off: removing one record of four moved
+a sum by 5 C in float64. So
+
+1. **Every pass has one shape**: `width` rows, a public number (`layout.widths_for`), filled up with
+   rows of weight zero. A kernel's order of operations follows from shapes and addresses, never from
+   values; so a row's bits are a function of its record, its place in the chunk, and θ.
+2. **A place is one of a class.** On this machine, for this network, rows are tried in other places
+   and beside other rows, zero and huge ones among them (`layout_of`). If they keep their bits in
+   all, a record may have any place; else places that agree repeat with a `period`, and a record
+   gets one of the class that a digest of its own values names: a function of the record alone.
+   A network for which none of this holds has passes of one row.
+
+Then g_i is a function of the record and θ, which is all that the proof of
+`parley.client.dp_sgd.clipping` takes. Point 2 is an experiment, on random rows at a random θ, where
+two orders of adding agree in all bits of many sums by a chance that is nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, TypeAlias
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from parley.client.dp_sgd.clipped import Clipped
+from parley.client.dp_sgd.clipping import PASSES
+from parley.client.dp_sgd.clipping_dense import Dense
+from parley.client.dp_sgd.gradients import trainable
+from parley.client.dp_sgd.layout import PERIODS, Layout, record_classes
+from parley.client.models.networks import Network
+
+__all__ = ["Chosen", "chunks_of", "dense_layout", "layout_of", "period_of"]
+
+_PERMUTATIONS: Final = 8
+
+Chosen: TypeAlias = Callable[[NDArray[np.int64]], tuple[Tensor, Tensor]]
+
+
+def chunks_of(
+    network: Network,
+    way: str,
+    clip: float,
+    chosen: Chosen,
+    batch: NDArray[np.int64],
+    *,
+    widths: tuple[int, ...],
+    padded: Callable[[Layout], int] | None = None,
+) -> Iterator[tuple[Clipped, NDArray[np.int64]]]:
+    """The passes over a batch, each with which of its records stand in which rows.
+
+    Args:
+        network: at the θ of the step.
+        way: a key of `PASSES`.
+        clip: C.
+        chosen: places in the data → their rows and labels on the network's device.
+        batch: `[b]` places in the data.
+        widths: rows of a pass (`layout.widths_for`), fewer where records are not kept apart so.
+        padded: chunks to work on at least; None: as many as hold the batch.
+
+    Yields:
+        what a pass knows, and `[width]` positions in `batch`, −1 for a row of weight zero.
+    """
+    layout = layout_of(network, way, widths)
+    classes = np.zeros(len(batch), dtype=np.int64)
+    if layout.period > 1 and len(batch):
+        x, y = chosen(batch)
+        classes = record_classes(x.cpu().numpy(), y.cpu().numpy(), layout.period)
+    places = layout.places(classes)
+    count = max(layout.chunks(places), 0 if padded is None else padded(layout))
+    holds = np.full(count * layout.width, -1)
+    holds[places] = np.arange(len(batch))
+    for own in holds.reshape(count, layout.width):
+        there = own >= 0
+        rows = np.where(there, batch[np.maximum(own, 0)], 0) if len(batch) else np.zeros_like(own)
+        x, y = chosen(rows)
+        # New memory: an address within a larger tensor may be of another alignment.
+        yield (
+            PASSES[way](network.module, x.clone(), y, clip, network.rows(there)),
+            own,
+        )
+
+
+_FOUND: WeakKeyDictionary[nn.Module, dict[tuple[object, ...], Layout]] = WeakKeyDictionary()
+
+
+def layout_of(network: Network, way: str, widths: tuple[int, ...]) -> Layout:
+    """How records must stand for a pass to keep their bits apart, tried on this machine.
+
+    The network's parameters are as before afterwards.
+    """
+    if way == "loop":
+        return Layout(width=1, period=1)  # a pass of one record each anyway
+    known = _FOUND.setdefault(network.module, {})
+    key = (way, widths, network.dtype, str(network.device), torch.get_num_threads())
+    if key not in known:
+        x, y = _made_up(network, 2 * max(*widths, 64))
+
+        def pieces(rows: list[int]) -> list[Tensor]:
+            return PASSES[way](network.module, x[rows], y[rows], 1.0).records()
+
+        with _at_random(network):
+            known[key] = _tried(pieces, widths)
+    return known[key]
+
+
+def dense_layout(network: Network, dense: Dense, parties: int, widths: tuple[int, ...]) -> Layout:
+    """The same for passes of so many parties at once."""
+    known = _FOUND.setdefault(network.module, {})
+    key = ("dense", parties, widths, network.dtype)
+    if key not in known:
+        x, y = _made_up(network, 2 * max(*widths, 64))
+        rows, labels = dense.prepared(x), y.numpy()
+        with _at_random(network):
+            flat = nn.utils.parameters_to_vector(trainable(network.module).values())
+        theta = np.repeat(flat.detach().numpy()[None], parties, axis=0)
+
+        def pieces(own: list[int]) -> list[Tensor]:
+            x = np.repeat(rows[own][None], parties, axis=0)
+            y = np.repeat(labels[own][None], parties, axis=0)
+            found = dense.records(theta, x, y, 1.0)
+            return [torch.from_numpy(np.ascontiguousarray(each.swapaxes(0, 1))) for each in found]
+
+        known[key] = _tried(pieces, widths)
+    return known[key]
+
+
+def _tried(pieces: Callable[[list[int]], list[Tensor]], widths: tuple[int, ...]) -> Layout:
+    tried = [*zip(widths, PERIODS, strict=True), (64, 4), (8, 8)]
+    for width, most in tried:
+        period = period_of(pieces, width) if width <= max(widths) else None
+        if period is not None and period <= most:
+            return Layout(width=width, period=period)
+    return Layout(width=1, period=1)
+
+
+def period_of(pieces: Callable[[list[int]], list[Tensor]], width: int) -> int | None:
+    """The least period of places that keep bits; None where neighbours change them.
+
+    First others take the places of two thirds of the rows, then rows change places at random, again
+    and again, but keep theirs modulo the period: each is compared with itself.
+
+    Args:
+        pieces: made-up records of a chunk, by number below 2·width → `[width, …]` what a pass
+            knows of each.
+        width: rows of a chunk.
+    """
+    rng, places = np.random.default_rng(0), np.arange(width)
+    try:
+        at_first = pieces(places.tolist())
+        for keep in range(3):
+            found = pieces(np.where(places % 3 == keep, places, width + places).tolist())
+            own = slice(keep, None, 3)
+            if not all(_same(a[own], b[own]) for a, b in zip(at_first, found, strict=True)):
+                return None
+        for bits in range(width.bit_length()):
+            period = 1 << bits
+            if width % period:
+                break
+            if all(
+                _kept(at_first, pieces, _moved(width, period, rng)) for _ in range(_PERMUTATIONS)
+            ):
+                return period
+    except Exception:  # a user's own network, whose limits are not ours: one row at a time
+        return None
+    return width
+
+
+def _moved(width: int, period: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Rows `[width]` in another order, each in a place that is equal to its own modulo period."""
+    places = np.arange(width).reshape(-1, period)
+    return rng.permuted(places, axis=0).ravel()
+
+
+def _kept(
+    at_first: list[Tensor], pieces: Callable[[list[int]], list[Tensor]], rows: NDArray[np.int64]
+) -> bool:
+    found = pieces(rows.tolist())
+    return all(_same(one[rows], other) for one, other in zip(at_first, found, strict=True))
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and bool(((one == other) | (one.isnan() & other.isnan())).all())
+
+
+def _made_up(network: Network, count: int) -> tuple[Tensor, Tensor]:
+    """Records of the size of a data set's; every eighth is zero or huge, to be a neighbour."""
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn((count, network.features), generator=generator, dtype=torch.float64)
+    rows *= torch.rand(count, generator=generator)[:, None] / rows.norm(dim=1, keepdim=True)
+    rows[7::16], rows[15::16] = 0.0, rows[15::16] * 1e6
+    labels = torch.randint(0, network.classes, (count,), generator=generator)
+    return network.rows(rows.numpy()), labels.to(network.device)
+
+
+@contextmanager
+def _at_random(network: Network) -> Iterator[None]:
+    """The network near its start, at random: gradients may be zero there, and far off saturate."""
+    parameters = list(trainable(network.module).values())
+    kept = [parameter.data for parameter in parameters]
+    rng = np.random.default_rng(1)
+    start = network.start()
+    size = max(float(np.sqrt(np.mean(start**2))), 0.05)
+    try:
+        network.use(network.rows(start + size / 2 * rng.standard_normal(len(start))).clone())
+        yield
+    finally:
+        for parameter, data in zip(parameters, kept, strict=True):
+            parameter.data = data

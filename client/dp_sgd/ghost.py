@@ -1,0 +1,118 @@
+"""Ghost clipping: norms and sum of per-record gradients from one backward pass.
+
+Goodfellow 2015, arXiv:1510.01799, for networks of torch's own Linear and Conv2d layers: the inputs
+of a layer and the gradients of its outputs are all that its parameters' gradients are made of.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from parley.client.dp_sgd.clipped import Clipped, Places, Rows, clipped
+from parley.client.dp_sgd.gradients import clip_slack, losses
+
+__all__ = ["check_apart", "ghost_layers", "ghost_pass", "layer_parts"]
+
+
+def ghost_layers(network: nn.Module) -> list[nn.Module] | None:
+    """The layers that hold all trainable parameters, if ghost clipping knows every one of them."""
+    layers: list[nn.Module] = []
+    known: set[int] = set()
+    for module in network.modules():
+        own = [p for p in module.parameters(recurse=False) if p.requires_grad]
+        if not own:
+            continue
+        if not _is_plain(module) or known & {id(parameter) for parameter in own}:
+            return None
+        known |= {id(parameter) for parameter in own}
+        layers.append(module)
+    return layers or None
+
+
+def _is_plain(layer: nn.Module) -> bool:
+    """Whether a layer is torch's own: a subclass, or a hook, may compute anything."""
+    plain = type(layer) is nn.Linear or (
+        type(layer) is nn.Conv2d
+        and layer.groups == 1
+        and layer.padding_mode == "zeros"
+        and not isinstance(layer.padding, str)
+    )
+    own = dict(layer.named_parameters(recurse=False))
+    return (
+        plain
+        and set(own) <= {"weight", "bias"}
+        and all(parameter.requires_grad for parameter in own.values())
+        and not (layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks)
+    )
+
+
+def check_apart(layer: nn.Module, inputs: Tensor, output: Tensor, records: int) -> None:
+    """Refuses a layer whose rows are not the batch's records, one each, in the first axis.
+
+    Raises:
+        ValueError: the network folds places into the batch, or has the batch elsewhere.
+    """
+    axes = inputs.dim() == 4 if isinstance(layer, nn.Conv2d) else inputs.dim() >= 2
+    if not axes or len(inputs) != records or len(output) != records:
+        raise ValueError(
+            f"Expected {records} records in the first axis of {layer}, got inputs of shape "
+            f"{list(inputs.shape)}: ghost clipping would clip places, not records."
+        )
+
+
+def ghost_pass(
+    network: nn.Module, x: Tensor, y: Tensor, clip: float, mask: Tensor | None = None
+) -> Clipped:
+    """What ghost clipping knows of a batch after its one pass; see `clipping.Pass`.
+
+    Raises:
+        ValueError: a layer it does not know, one that is used twice, or one that does not see the
+            batch's records in its first axis.
+    """
+    layers = ghost_layers(network)
+    if layers is None:
+        raise ValueError("Expected a network of Linear and Conv2d layers, got another.")
+    seen: dict[nn.Module, tuple[Tensor, Tensor]] = {}
+
+    def keep(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        if module in seen:
+            raise ValueError(f"Expected every layer to be used once, got {module} twice.")
+        check_apart(module, inputs[0], output, len(x))
+        seen[module] = (inputs[0].detach(), output)
+
+    hooks = [layer.register_forward_hook(keep) for layer in layers]
+    try:
+        each = losses(network(x), y)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    used = [layer for layer in layers if layer in seen]
+    gradients = torch.autograd.grad(each.sum(), [seen[layer][1] for layer in used])
+    backward = dict(zip(used, gradients, strict=True))
+    with torch.no_grad():
+        parts = tuple(
+            (
+                sum(p.numel() for p in layer.parameters()),
+                layer_parts(layer, seen[layer][0], backward[layer]) if layer in seen else None,
+            )
+            for layer in layers
+        )
+    return clipped(parts, clip_slack(network), clip, mask)
+
+
+def layer_parts(layer: nn.Module, inputs: Tensor, backward: Tensor) -> Rows | Places:
+    """What a layer's inputs and output gradients say of every record's gradient."""
+    bias = getattr(layer, "bias", None) is not None
+    if isinstance(layer, nn.Conv2d):
+        patches = nn.functional.unfold(
+            inputs,
+            layer.kernel_size,
+            dilation=layer.dilation,
+            padding=layer.padding,  # type: ignore[arg-type]
+            stride=layer.stride,
+        )
+        return Places(patches, backward.flatten(2), bias)
+    if inputs.dim() == 2:
+        return Rows(inputs, backward, bias)
+    return Places(inputs.flatten(1, -2).transpose(1, 2), backward.flatten(1, -2).mT, bias)

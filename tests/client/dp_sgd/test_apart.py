@@ -1,0 +1,107 @@
+"""Rows of a pass: whose bits are their record's alone, and where records stand if places differ."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from parley.client.dp_sgd import apart
+from parley.client.dp_sgd.apart import layout_of, period_of
+from parley.client.dp_sgd.clipping import PASSES
+from parley.client.dp_sgd.layout import Layout, check_records, record_classes, widths_for
+from parley.client.models.networks import Network
+
+
+def pieces(rows: list[int]) -> list[torch.Tensor]:
+    return [torch.tensor(rows, dtype=torch.float64)[:, None] + torch.arange(3)]
+
+
+def test_rows_that_are_the_same_everywhere_may_stand_anywhere() -> None:
+    assert period_of(pieces, 24) == 1
+
+
+@pytest.mark.parametrize(("every", "period"), [(2, 2), (4, 4), (8, 8), (3, 24)])
+def test_places_that_round_in_turn_are_found(every: int, period: int) -> None:
+    def rounded(rows: list[int]) -> list[torch.Tensor]:
+        (own,) = pieces(rows)
+        own[::every, 1] *= 1 + 2.0**-52
+        return [own + 1]
+
+    assert period_of(rounded, 24) == period
+
+
+@pytest.mark.parametrize("neighbour", [3, 7])
+def test_a_row_that_others_move_is_found(neighbour: int) -> None:
+    def mixed(rows: list[int]) -> list[torch.Tensor]:
+        (own,) = pieces(rows)
+        at = rows.index(neighbour) if neighbour in rows else 0
+        own[(at + 1) % len(own), 1] *= 1 + 2.0**-52
+        return [own]
+
+    assert period_of(mixed, 24) is None
+
+
+def test_a_network_that_mixes_records_has_passes_of_one_row(monkeypatch) -> None:
+    network = Network.build("mlp", features=6, classes=3, hidden=(5,), precision="float64")
+    own = PASSES["ghost"]
+
+    def mixed(network, x, y, clip, mask=None):
+        return own(network, x + 1e-9 * x.sum(), y, clip, mask)
+
+    monkeypatch.setitem(apart.PASSES, "ghost", mixed)
+    assert layout_of(network, "ghost", (64, 80, 96)) == Layout(width=1, period=1)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize(("kind", "features"), [("mlp", 30), ("mlp", 31), ("cnn", 256)])
+def test_a_record_has_the_same_bits_in_any_place_of_its_class(kind, features, precision) -> None:
+    network = Network.build(
+        kind, features=features, classes=3, hidden=(33,) if kind == "mlp" else (),
+        precision=precision,
+    )  # fmt: skip
+    before = nn.utils.parameters_to_vector(network.module.parameters()).clone()
+    layout = layout_of(network, "ghost", (24, 24, 24))
+    assert torch.equal(before, nn.utils.parameters_to_vector(network.module.parameters()))
+    assert layout.width in (24, 8)
+    x, y = torch.randn(layout.width, features, dtype=network.dtype), torch.arange(3).repeat(8)
+    y = y[: layout.width]
+    at_first = PASSES["ghost"](network.module, x, y, 0.1).records()
+    for moved in range(layout.period, layout.width, layout.period):
+        rolled = PASSES["ghost"](network.module, x.roll(moved, 0), y.roll(moved, 0), 0.1)
+        for own, other in zip(at_first, rolled.records(), strict=True):
+            assert torch.equal(own, other.roll(-moved, 0))
+
+
+def test_a_class_is_of_a_records_own_values_and_classes_are_of_one_size() -> None:
+    rng = np.random.default_rng(1)
+    x, y = rng.normal(size=(4000, 5)), rng.integers(0, 3, 4000)
+    classes = record_classes(x, y, 4)
+    order = rng.permutation(4000)
+    np.testing.assert_array_equal(record_classes(x[order], y[order], 4), classes[order])
+    assert np.abs(np.bincount(classes) - 1000).max() < 6 * np.sqrt(4000 * 3 / 16)
+    others = record_classes(rng.normal(size=x.shape), y, 4)
+    assert (others != classes).mean() == pytest.approx(0.75, abs=0.05)
+
+
+def test_every_record_has_a_place_of_its_class_and_no_two_have_one() -> None:
+    layout, classes = Layout(width=8, period=4), np.array([0, 3, 3, 1, 3, 3])
+    places = layout.places(classes)
+    assert (places % 4 == classes).all()
+    assert len(set(places.tolist())) == 6
+    assert layout.chunks(places) == 2
+
+
+def test_the_shape_of_a_pass_is_of_public_numbers_and_fits_the_memory() -> None:
+    assert widths_for(60_000, 0.05, pad=True, most=2048)[0] <= 2048
+    assert widths_for(60_000, 0.05, pad=False, most=7) == (7, 7, 7)
+    assert Layout(width=64, period=1).padded(600, 0.05) == 1
+    assert Layout(width=64, period=1).padded(6000, 0.05) == 7
+
+
+def test_batches_that_do_not_add_up_within_the_margin_are_refused() -> None:
+    check_records(10**6, 1.0)
+    check_records(10**8, 0.005)
+    with pytest.raises(ValueError, match="1,000,001 of 1,000,001"):
+        check_records(10**6 + 1, 1.0)
