@@ -1,13 +1,18 @@
-"""Gradient perturbation: every round a gradient step along the noisy average of mean gradients.
+"""Gradient perturbation: every round a gradient step along the noisy average of gradients.
 
 For strongly convex linear models with the local objective
 J_j(θ) = (1/n_j) Σ ℓ(θ; x, y) + (λ/2)‖θ‖² (Jayaraman et al. 2018, §4; Bassily et al. 2014).
+
+| neighbours | v_j | Δ of the sum |
+|---|---|---|
+| replace-one | the mean of the n_j records' gradients | 2G/n₍₁₎, or 2G/n̄ by size |
+| add-or-remove-one | their sum over the public n₍₁₎, whatever n_j is | G/n₍₁₎ |
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,20 +21,26 @@ from parley.client.algorithms.base import Claim, Contribution, PublicFacts, Stat
 from parley.client.contract.plan import ReleasePlan
 from parley.client.data.block import PartyBlock
 from parley.client.models.bounded import clamp
-from parley.client.models.linear import LinearModel
+from parley.client.models.linear import SUMMED, LinearModel
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.accounting.rounding import exact, round_up
 from parley.privacy.calibration.sensitivity import Weights, gradient_sensitivity
 from parley.privacy.sampling.randomness import Randomness
 
-__all__ = ["GradientPerturbation"]
+__all__ = ["MOST_RECORDS", "GradientPerturbation"]
+
+MOST_RECORDS: Final = 1 << 28
+"""Of a party whose number of records is private: rounding is covered for so many."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GradientPerturbation:
-    """Noisy gradient descent: θ ← θ − ηv, v ← βv + ḡ + λθ.
+    """Noisy gradient descent: θ ← θ − ηv, v ← βv + g, g = ḡ + λθ; Nesterov: θ ← θ − η(g + βv).
 
-    v_j is party j's mean (clipped) gradient of the data loss; λθ is public and added by the
-    server. The average over the later half of the iterates may be reported instead of the last.
+    v_j is made of party j's (clipped) gradients of the data loss; λθ is public and added by the
+    server, as momentum is (Nesterov's with the change of variables of Sutskever et al. 2013: the
+    gradient is taken at θ). The average over the later half of the iterates may be reported
+    instead of the last.
 
     Attributes:
         lipschitz: G, which bounds every record's gradient.
@@ -37,6 +48,11 @@ class GradientPerturbation:
         learning_rate: η; 1/(L_s + λ) is safe.
         momentum: β in [0, 1).
         average: report the mean of the iterates after round T/2.
+        nesterov: whether momentum is Nesterov's, else the heavy ball's.
+        neighbouring: between which data sets it is to be private.
+
+    Raises:
+        ValueError: weights by size under add-or-remove-one, where sizes are private.
     """
 
     kind: ClassVar[str] = "gradient-perturbation"
@@ -49,6 +65,19 @@ class GradientPerturbation:
     learning_rate: float
     momentum: float
     average: bool
+    nesterov: bool = False
+    neighbouring: Neighbouring = Neighbouring.REPLACE_ONE
+
+    def __post_init__(self) -> None:
+        if self._private_sizes and self.weights != "uniform":
+            raise ValueError(
+                "Expected uniform weights with add-or-remove-one neighbours, where sizes are "
+                f"private, got {self.weights}."
+            )
+
+    @property
+    def _private_sizes(self) -> bool:
+        return self.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
 
     @property
     def dimension(self) -> int:
@@ -62,7 +91,9 @@ class GradientPerturbation:
 
     @property
     def bound(self) -> float:
-        """‖v_j‖ ≤ G: a mean of gradients no longer than G."""
+        """G: of a mean of gradients no longer than that; entries of a private party's sum that are
+        larger, which takes more records than n₍₁₎, are clamped to it.
+        """
         return self.lipschitz
 
     def init(self) -> State:
@@ -73,18 +104,25 @@ class GradientPerturbation:
     def local(
         self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
     ) -> Contribution:
-        """Mean gradients of all parties at θ; none fails, whatever θ and the records are."""
-        del plan, randomness
-        values = self.model.gradients(state["theta"], block, clip=self.clip_norm)
-        # No entry is further out but by rounding; clamping brings no two of them further apart.
+        """Every party's gradients at θ; none fails, whatever θ and the records are."""
+        del randomness
+        theta, clip = state["theta"], self.clip_norm
+        if self._private_sizes:
+            values = self.model.gradient_sums(theta, block, clip=clip)
+            values /= plan.min_records
+        else:
+            values = self.model.gradients(theta, block, clip=clip)
+        # Clamping each entry brings no two contributions further apart.
         clamp(values, self.bound)
         return Contribution(values=values, failed=())
 
     def update(self, state: State, average: NDArray[np.float64]) -> State:
         """One step along the noisy average gradient."""
         theta = state["theta"]
-        velocity = self.momentum * state["velocity"] + average + self.lambda_ * theta
-        theta = np.asarray(self.model.project(theta - self.learning_rate * velocity), np.float64)
+        gradient = average + self.lambda_ * theta
+        velocity = self.momentum * state["velocity"] + gradient
+        step = gradient + self.momentum * velocity if self.nesterov else velocity
+        theta = np.asarray(self.model.project(theta - self.learning_rate * step), np.float64)
         done = state["round"] + 1
         later = max(float(done[0]) - self.rounds // 2, 1.0)
         mean = state["average"] + (theta - state["average"]) / later
@@ -101,7 +139,15 @@ class GradientPerturbation:
         return {}
 
     def claim(self, facts: PublicFacts) -> Claim:
-        """2G/n₍₁₎ (uniform), 2G/n̄ (size): one record moves one party's mean gradient."""
+        """2G/n₍₁₎ (uniform), 2G/n̄ (size): one record moves one party's mean gradient.
+
+        Under add-or-remove-one G/n₍₁₎: one record's gradient is in a party's sum or is not.
+
+        Raises:
+            ValueError: more records than `MOST_RECORDS`, for which rounding is not covered.
+        """
+        if self._private_sizes:
+            return self._claim_of_private_sizes(facts)
         # Sums of n gradients in double precision are off by at most (n + d)·2⁻⁵³·G each (Higham
         # 2002, §4.2), twice between neighbours: n(n + d)·2⁻⁵³ of 2G/n.
         largest = facts.max_records
@@ -120,6 +166,31 @@ class GradientPerturbation:
             unit=Unit.RECORD,
             neighbouring=Neighbouring.REPLACE_ONE,
             weights=self.weights,
+            classes=self.model.loss.outputs,
+            lipschitz=self.lipschitz,
+            clip_norm=self.clip_norm,
+            lambda_=self.lambda_,
+        )
+
+    def _claim_of_private_sizes(self, facts: PublicFacts) -> Claim:
+        if facts.max_records > MOST_RECORDS:
+            raise ValueError(
+                f"Expected at most {MOST_RECORDS} records of a party, got {facts.max_records}."
+            )
+        # A record's own gradient has the same bits in both data sets, and is longer than G by its
+        # own rounding alone. The sums are each off by at most n·(SUMMED + 64)·2⁻⁵³·G
+        # (`LinearModel.gradient_sums`), for any n that a party may have: its own is private.
+        rounding = (MOST_RECORDS * (SUMMED + 64) + self.dimension + 8) * 2.0**-52
+        each = exact(self.lipschitz) / facts.min_records
+        return Claim(
+            dimension=self.dimension,
+            features=self.model.features,
+            bound=self.bound,
+            sensitivity=round_up(each),
+            rounding=rounding,
+            unit=Unit.RECORD,
+            neighbouring=Neighbouring.ADD_OR_REMOVE_ONE,
+            weights="uniform",
             classes=self.model.loss.outputs,
             lipschitz=self.lipschitz,
             clip_norm=self.clip_norm,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,7 @@ class LinearTask:
         (name,) = [name for name, known in LOSSES.items() if type(loss) is known]
         settings = asdict(algorithm)
         described = settings.pop("model")
+        settings = {key: str(v) if isinstance(v, Enum) else v for key, v in settings.items()}
         model = {"loss": {"kind": name, **described["loss"]}, "features": described["features"]}
         return {"model": model, "settings": settings}
 

@@ -111,6 +111,7 @@ class _OfLinearModel(AlgorithmSection):
     momentum: float = Field(
         0.0, ge=0, lt=1, description="Heavy-ball momentum on the server (post-processing)."
     )
+    nesterov: bool = Field(False, description="Nesterov's momentum instead of the heavy ball's.")
     clip_norm: Annotated[float, Field(ge=1e-9, le=1e9)] | Auto = Field(
         "auto",
         description="Clip every record's gradient to this norm; auto: the loss's own Lipschitz "
@@ -122,7 +123,16 @@ class _OfLinearModel(AlgorithmSection):
 class GradientPerturbation(_OfLinearModel):
     """Noise on the average gradient, every round."""
 
+    idle: ClassVar[Idle] = MappingProxyType({**_LINEAR_IDLE, "privacy": ("unit", *_BOTH_KEYS)})
+
     kind: Literal["gradient-perturbation"] = Field("gradient-perturbation", description=_KIND)
+
+    def check(self, job: Job) -> None:
+        """And what private sizes need."""
+        super().check(job)
+        _check_private_sizes(job)
+        if self.nesterov and not self.momentum:
+            raise ValueError("Expected algorithm.momentum > 0 with nesterov = true, got 0.")
 
 
 class OutputPerturbation(_OfLinearModel):
@@ -209,7 +219,7 @@ def _check_private_sizes(job: Job) -> None:
         return
     if job.parties.min_records == "auto":
         raise ValueError(
-            "Expected parties.min-records, a public number that batches' sums are divided "
+            "Expected parties.min-records, a public number that sums are divided "
             "by, with add-or-remove-one neighbours, got 'auto': every party's own size is "
             "private then."
         )

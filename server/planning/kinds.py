@@ -15,6 +15,7 @@ from parley.client.algorithms.gradient_perturbation import GradientPerturbation
 from parley.client.algorithms.output_perturbation import OutputPerturbation
 from parley.client.algorithms.own import AnyRows, OwnAlgorithmError, build_own, is_own
 from parley.client.models.linear import HuberSVM, LinearModel, Logistic, Loss, Softmax, SquaredLoss
+from parley.privacy.accounting.guarantee import Neighbouring
 from parley.server.jobs import algorithm as jobs_algorithm
 from parley.server.jobs import model as jobs_model
 from parley.server.jobs.job import Job, JobError
@@ -73,7 +74,9 @@ def _gradient(
         rounds=job.rounds,
         learning_rate=1 / (model.smoothness + lambda_) if rate == "auto" else rate,
         momentum=settings.momentum,
+        nesterov=settings.nesterov,
         average=settings.average,
+        neighbouring=Neighbouring(job.privacy.neighbouring),
     )
 
 

@@ -240,7 +240,7 @@ def _smaller(job: Job, unit: Unit, shape: Shape, seed: int | None) -> tuple[tupl
         "run": {"faults": "", "seed": "none" if seed is None else seed},
     }
     if job.model.learns == "linear":
-        changes["model"] = {"intercept": False}
+        changes["model"] = {"intercept": False, "features": "none", "feature-settings": {}}
         changes["algorithm"] = {"learning-rate": LEARNING_RATE}
     else:
         changes["model"] = {"kind": "mlp", "hidden": []}

@@ -1,0 +1,167 @@
+"""Gradient perturbation under add-or-remove-one: what a record moves, and what is refused."""
+
+import numpy as np
+import pytest
+
+from parley.client.algorithms.base import PublicFacts
+from parley.client.algorithms.gradient_perturbation import MOST_RECORDS, GradientPerturbation
+from parley.client.data.block import PartyBlock
+from parley.client.models.linear import SUMMED, LinearModel, Logistic, Softmax, prepare_rows
+from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.sampling.randomness import Randomness
+from parley.server.jobs.file import load_job
+from parley.server.jobs.job import JobError
+from parley.server.planning.release import Federation, algorithm_for, model_for, plan_release
+
+FEDERATION = Federation(parties=4, min_records=500, total_records=2000, max_records=500)
+
+
+def made(*overrides):
+    job = load_job(
+        overrides=[
+            "model.kind=softmax",
+            "parties.count=4",
+            "parties.min-records=500",
+            "privacy.neighbouring=add-or-remove-one",
+            "algorithm.clip-norm=0.25",
+            *overrides,
+        ]
+    )
+    model = model_for(job, features=7, classes=3)
+    algorithm = algorithm_for(job, model, FEDERATION)
+    return algorithm, plan_release(job, algorithm=algorithm, federation=FEDERATION)
+
+
+def block_of(rows, labels):
+    return PartyBlock(features=rows, labels=labels, offsets=np.array([0, len(rows)]))
+
+
+def contribution(algorithm, plan, theta, rows, labels):
+    state = {**algorithm.init(), "theta": theta}
+    return algorithm.local(state, block_of(rows, labels), plan, Randomness.from_seed(1)).values[0]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("length", [0.0, 3.0, 1e6, 1e200])
+def test_the_measured_sensitivity_is_the_claimed_one_wherever_the_record_stands(dtype, length):
+    """1,300 records: in two pieces of the sum, and the one that goes moves those behind it."""
+    algorithm, plan = made()
+    claim = algorithm.claim(FEDERATION.facts("uniform"))
+    assert claim.sensitivity == pytest.approx(0.25 / 500)
+    rng = np.random.default_rng(2)
+    rows = prepare_rows(rng.normal(size=(SUMMED + 276, 7)).astype(dtype) * 9, intercept=True)
+    labels = rng.integers(0, 3, len(rows))
+    theta = rng.normal(size=algorithm.dimension)
+    theta *= length / np.linalg.norm(theta)
+    whole = contribution(algorithm, plan, theta, rows, labels)
+    largest = 0.0
+    for gone in (0, 7, SUMMED - 1, SUMMED, len(rows) - 1):
+        kept = np.delete(np.arange(len(rows)), gone)
+        less = contribution(algorithm, plan, theta, rows[kept], labels[kept])
+        largest = max(largest, float(np.linalg.norm(whole - less)))
+    assert largest <= claim.covered
+    if length < 10:  # unsure of every record: each gradient is clipped
+        assert largest >= 0.999 * claim.sensitivity
+
+
+def test_a_record_has_the_same_gradient_to_the_bit_wherever_it_stands():
+    model = LinearModel(loss=Softmax(classes=3), features=40)
+    rng = np.random.default_rng(3)
+    rows = prepare_rows(rng.normal(size=(300, 40)).astype(np.float32), intercept=False)
+    labels, theta = rng.integers(0, 3, 300), rng.normal(size=120) * 50
+    for zeros in (0, 1, 127, 130, 255):  # a record of zeros adds nothing, and moves the others
+        padded = np.concatenate([np.zeros((zeros, 40), np.float32), rows[:1]])
+        block = block_of(padded, np.concatenate([labels[:zeros], labels[:1]]))
+        alone = model.gradient_sums(theta, block_of(rows[:1], labels[:1]), clip=0.1)
+        assert np.array_equal(model.gradient_sums(theta, block, clip=0.1), alone)
+
+
+def test_sums_are_the_means_times_the_records_and_take_float32_rows_as_they_are():
+    rng = np.random.default_rng(4)
+    rows = prepare_rows(rng.normal(size=(3000, 11)).astype(np.float32), intercept=True)
+    labels = rng.choice([-1.0, 1.0], 3000)
+    model, theta = LinearModel(loss=Logistic(), features=12), rng.normal(size=12)
+    offsets = np.array([0, 1, 1500, 3000])
+    single = PartyBlock(features=rows, labels=labels, offsets=offsets)
+    double = PartyBlock(features=rows.astype(np.float64), labels=labels, offsets=offsets)
+    wanted = model.gradients(theta, double, clip=0.4)
+    sums = model.gradient_sums(theta, single, clip=0.4)
+    np.testing.assert_allclose(sums / single.sizes[:, None], wanted, rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(model.gradients(theta, single, clip=0.4), wanted, atol=1e-15)
+    losses = [model.gradients_and_loss(theta, each)[1] for each in (single, double)]
+    np.testing.assert_allclose(*losses, rtol=1e-12)
+
+
+def test_half_the_noise_of_replace_one():
+    plans = [made(*extra)[1] for extra in ((), ("privacy.neighbouring=replace-one",))]
+    ours, theirs = (plan.primary.mechanism.scale / plan.encoding.scale for plan in plans)
+    assert ours == pytest.approx(theirs / 2, rel=1e-3)
+
+
+def test_a_partys_own_number_of_records_changes_nothing_that_it_claims():
+    algorithm, plan = made()
+    facts = [
+        PublicFacts(
+            parties=4, min_records=500, total_records=2000, max_records=n, weights="uniform"
+        )
+        for n in (1, 500, 10**6, MOST_RECORDS)
+    ]
+    assert len({algorithm.claim(each) for each in facts}) == 1
+    with pytest.raises(ValueError, match=f"at most {MOST_RECORDS}"):
+        algorithm.claim(
+            PublicFacts(
+                parties=4,
+                min_records=500,
+                total_records=2000,
+                max_records=MOST_RECORDS + 1,
+                weights="uniform",
+            )
+        )
+    many = np.tile(np.eye(1, 8), (9000, 1))
+    given = contribution(algorithm, plan, np.zeros(24), many, np.zeros(9000, int))
+    assert np.abs(given).max() == algorithm.bound  # 18 times n: clamped
+
+
+def test_nesterovs_step_looks_ahead_by_the_momentum():
+    steps = {}
+    for nesterov in (False, True):
+        algorithm = GradientPerturbation(
+            model=LinearModel(loss=Logistic(), features=1),
+            lambda_=0.5,
+            lipschitz=1.0,
+            weights="uniform",
+            rounds=4,
+            learning_rate=0.1,
+            momentum=0.9,
+            average=False,
+            nesterov=nesterov,
+        )
+        state = algorithm.init()
+        for average in (1.0, -2.0):
+            state = algorithm.update(state, np.array([average]))
+        steps[nesterov] = float(algorithm.model_of(state)[0])
+    # v = 1, θ = −.1; then g = −2 − .05, v = .9 − 2.05.
+    assert steps[False] == pytest.approx(-0.1 + 0.1 * 1.15)
+    # θ = −.19; g = −2 − .095, v = .9 − 2.095; the step is g + .9 v.
+    assert steps[True] == pytest.approx(-0.19 + 0.1 * (2.095 + 0.9 * 1.195))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["parties.min-records=auto"], "parties.min-records, a public number"),
+        (["parties.weights=size"], "weights = 'uniform'"),
+        (["algorithm.nesterov=true"], "algorithm.momentum > 0"),
+        (["algorithm.kind=output-perturbation", "algorithm.clip-norm=auto"], "neighbouring"),
+    ],
+)
+def test_a_job_that_cannot_be_private_so_is_refused(overrides, said):
+    with pytest.raises(JobError, match=said):
+        made(*overrides)
+
+
+def test_the_relation_is_part_of_the_task():
+    algorithm, _ = made()
+    assert algorithm.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
+    with pytest.raises(ValueError, match="sizes are private"):
+        GradientPerturbation(**{**vars(algorithm), "weights": "size"})
