@@ -4,6 +4,7 @@ import parley
 job = parley.load_job("job.toml", overrides=["privacy.epsilon=2"])
 outlook = parley.plan(job)      # an Outlook: what the budget buys; touches no data of a file
 result = parley.run(job)        # the fast engine; result.summary, result.folder
+result = parley.run(job, data=frame, schema="schema.toml")  # or (X, y), a Dataset, one a party
 model = parley.load_model(result.folder)    # model.predict(frame), model.predict_proba(frame)
 """
 

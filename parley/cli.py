@@ -21,6 +21,7 @@ from parley.audit.commands import audit_app
 from parley.deploy.commands import add_deploy_commands
 from parley.errors import exit_status
 from parley.prediction.commands import add_prediction_commands
+from parley.schema_commands import schema_app
 from parley.server.records.plain_json import json_text
 
 __all__ = ["app", "main"]
@@ -42,11 +43,6 @@ ledger_app = typer.Typer(
     suggest_commands=False,
     no_args_is_help=True,
     help="Show or verify a privacy ledger, or free what a killed run holds.",
-)
-schema_app = typer.Typer(
-    suggest_commands=False,
-    no_args_is_help=True,
-    help="Describe your columns, from public knowledge.",
 )
 app.add_typer(ledger_app, name="ledger")
 app.add_typer(schema_app, name="schema")
@@ -246,51 +242,6 @@ def ledger_free(
 
     for dataset, releases in free_ledger(ledger, run).items():
         typer.echo(f"{dataset}: {releases} releases given back.")
-
-
-@schema_app.command("infer")
-def schema_infer(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="CSV(.gz), Parquet or .npz.")],
-    label: Annotated[str | None, typer.Option(help="The label's column.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write here instead of stdout.")] = None,
-    header: Annotated[
-        bool, typer.Option("--header/--no-header", help="Whether a CSV's first line names columns.")
-    ] = True,
-    separator: Annotated[
-        str | None, typer.Option(help="A CSV's separator (default: Parley finds it).")
-    ] = None,
-    encoding: Annotated[
-        str | None,
-        typer.Option(help="utf-8 | windows-1252 | latin-1 | utf-16 (default: Parley finds it)."),
-    ] = None,
-) -> None:
-    """Write a first schema from a file. Review it: ε doesn't cover what it read from the data.
-
-    Lists every column, how it was read and why, with the lines of cells that don't fit.
-    """
-    from parley.client.data.schema_inference import infer_schema  # noqa: PLC0415 - start-up: for this command alone
-    from parley.terminal.schema import print_reading  # noqa: PLC0415 - start-up: for this command alone
-
-    if out is not None and out.exists():
-        _fail(f"Expected a new file for --out, {out} exists.", 2)
-    inferred = infer_schema(
-        file, label=label, header=header, separator=separator, encoding=encoding
-    )
-    if out is None:
-        typer.echo(inferred.text, nl=False)
-    else:
-        out.write_text(inferred.text, encoding="utf-8")
-    print_reading(inferred)
-    if label is None:
-        typer.echo(
-            f"Took the last column, {inferred.label!r}, as the label; --label names another.",
-            err=True,
-        )
-    typer.echo(
-        "Review it before use: ranges and categories were read from the data and are not covered "
-        "by the privacy budget. Replace them by what is public knowledge.",
-        err=True,
-    )
 
 
 add_prediction_commands(app)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from parley import __version__
+from parley.client.data.schema import Schema
 from parley.server.jobs.file import load_job
 from parley.server.jobs.job import Job, JobError
 from parley.server.records.run import Run
 from parley.server.records.run_folder import RunFolder
 from parley.server.rounds.observer import Observer
+from parley.simulations.data.experiment import load_experiment
+from parley.simulations.data.given import given_data, of_memory
 from parley.simulations.engine.fast import simulate
 
 __all__ = ["run"]
@@ -18,6 +23,9 @@ __all__ = ["run"]
 def run(
     job: Job | None = None,
     *,
+    data: Any = None,
+    schema: Schema | str | Path | None = None,
+    label: str | None = None,
     out: str | Path | None = None,
     resume: str | Path | None = None,
     observer: Observer | None = None,
@@ -26,21 +34,32 @@ def run(
     """Runs a job (the default one for None) in the engine it names and writes its report.
 
     Args:
+        data: instead of the job's own: a polars or pandas frame, columns by name (`[N]` or
+            `[N, …]`), arrays (X, y), a torch Dataset of pairs; or a list of these, one a party.
+        schema: of such data, or its file; default the job's `data.schema`. Without any it is read
+            off the data, which no ε covers; the summary says so.
+        label: the label's column where the schema is read off the data; default the last.
         out: the run folder to make; default a new one under `run.out`.
-        resume: a run folder to continue; its own job is used.
+        resume: a run folder to continue; its own job is used, data in memory are given again.
         observer: is told of the start and of every round.
         canaries: extra records by which the run audits itself (engine fast).
 
     Raises:
-        JobError: canaries in another engine.
+        JobError: canaries or data in another engine; a schema or label without data.
+        DataError, SchemaError: data that are not what the schema says.
         what `parley.simulations.engine.fast.simulate` raises, and ProcessError, PkiError of real
         processes.
     """
 
-    job = job or load_job()
     out = None if out is None else Path(out)
     resume = None if resume is None else Path(resume)
-    engine = (job if resume is None else RunFolder.open(resume)[1]).run.engine
+    job = job or load_job() if resume is None else RunFolder.open(resume)[1]
+    engine, load = job.run.engine, load_experiment
+    if data is not None:
+        job = of_memory(job, data)
+        load = partial(load_experiment, given=given_data(job, data, schema=schema, label=label))
+    elif schema is not None or label is not None:
+        raise JobError("Expected data with schema or label, got none (a file's is data.schema).")
     if engine == "fast":
         result = simulate(
             job if resume is None else None,
@@ -49,6 +68,7 @@ def run(
             observer=observer,
             version=__version__,
             canaries=canaries,
+            load=load,
         )
     elif canaries:
         raise JobError(f"Expected run.engine = 'fast' with canaries, got {engine!r}.")

@@ -31,6 +31,7 @@ __all__ = [
     "count_outside",
     "group_texts",
     "labelled",
+    "missing_labels",
     "numbers",
     "plain_texts",
     "with_points",
@@ -170,6 +171,11 @@ def _label_texts(table: Table, schema: Schema) -> pl.Series:
     return _without(texts, MISSING_TEXTS, listed)
 
 
+def missing_labels(table: Table, schema: Schema) -> NDArray[np.int64]:
+    """`[≥ 0]` rows (from 0) of the records without a label."""
+    return np.flatnonzero(_label_texts(table, schema).is_null().to_numpy())
+
+
 def labelled(table: Table, schema: Schema) -> Table:
     """The table of the records that have a label.
 
@@ -177,12 +183,11 @@ def labelled(table: Table, schema: Schema) -> Table:
         DataError: some have none, and the schema doesn't say `missing = "drop"`; the error names
             their lines or rows.
     """
-    missing = _label_texts(table, schema).is_null()
-    if not missing.any():
+    rows = missing_labels(table, schema)
+    if not len(rows):
         return table
     if schema.label.missing == "drop":
-        return table.take(np.flatnonzero(~missing.to_numpy()))
-    rows = np.flatnonzero(missing.to_numpy())
+        return table.take(np.setdiff1d(np.arange(table.rows), rows))
     raise table.no_value(
         "a label in every record",
         rows,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from parley.client.data.columns import ArrayColumn
 from parley.client.data.csv_text import CsvBatch, csv_batches
+from parley.client.data.frames import Frame
 from parley.client.data.memory import Room, room_for
 from parley.client.data.schema import FileFormat, Schema
 from parley.client.data.table import DataError, Table
@@ -41,7 +42,9 @@ __all__ = [
 _SUFFIXES = {".csv": "csv", ".csv.gz": "csv", ".gz": "csv", ".parquet": "parquet", ".npz": "npz"}
 
 _ROWS = 65536
-"""Rows of a batch of Parquet or .npz."""
+"""Rows of a batch of Parquet, .npz or memory."""
+
+CheckNames = Callable[[str | Path, list[str], Schema], None]
 
 
 def file_format(path: str | Path, schema: Schema | None = None) -> str:
@@ -64,55 +67,78 @@ def file_format(path: str | Path, schema: Schema | None = None) -> str:
 
 
 def read_tables(
-    path: str | Path,
+    path: str | Path | Frame,
     schema: Schema,
     *,
     keep: str | None = None,
     sampled: bool = False,
-    unlabelled: bool = False,
+    only: Sequence[str] | None = None,
 ) -> Iterator[Table]:
     """The columns of the file at `path` that the schema uses, and column `keep`, in batches.
 
+    What is in memory is read alike; columns to ignore need not be there.
+
     There must be room for the features of all records or, if they are to be `sampled`, for the
-    cells that the sample is drawn from. Rows to predict are `unlabelled`: of the schema's columns
-    only the features must be there, others may be, and batches come one by one, in any number.
+    cells that the sample is drawn from. With `only`, these columns must be there, whatever else is,
+    and batches come one by one, in any number.
 
     Raises:
         DataError: no such file, not whole, no rows, columns missing, twice or not in the schema,
             lines with too few or too many fields, more than there is room for.
     """
-    if unlabelled:
-        wanted = [*schema.features, *([keep] if keep and keep not in schema.features else [])]
+    if only is not None:
+        wanted, check = list(only), _check_wanted(list(only))
     else:
         wanted = [n for n, c in schema.columns.items() if c.kind != "ignore" or n == keep]
-    check = _check_wanted(wanted) if unlabelled else _check_names
+        check = _check_used if isinstance(path, Frame) else _check_names
     room = room_for(schema.file.max_gib)
-    room.check_left(path)
-    match file_format(path, schema):
-        case "csv":
-            tables = _csv_tables(path, schema, wanted, check)
-        case "parquet":
-            most = None if sampled or unlabelled else room
-            tables = _parquet_tables(path, schema, wanted, most, check)
-        case _:
-            tables = _npz_tables(path, schema, wanted, room, check)
+    where = path.name if isinstance(path, Frame) else path
+    room.check_left(where)
+    if isinstance(path, Frame):
+        tables = _frame_tables(path, schema, wanted, check)
+    else:
+        tables = _file_tables(path, schema, wanted, room, check, whole=not sampled and only is None)
     rows = size = 0
     for table in tables:
-        room.check_left(path)
+        room.check_left(where)
         rows += table.rows
         size += table.size
-        if unlabelled:
-            room.check_records(table.rows, features=schema.dimension, path=path)
+        if only is not None:
+            room.check_records(table.rows, features=schema.dimension, path=where)
         elif sampled:
-            room.check_bytes(size, path=path)
+            room.check_bytes(size, path=where)
         else:
-            room.check_records(rows, features=schema.dimension, path=path)
+            room.check_records(rows, features=schema.dimension, path=where)
         yield table
     if not rows:
-        raise DataError("at least one record", "none", path=path)
+        raise DataError("at least one record", "none", path=where)
 
 
-CheckNames = Callable[[str | Path, list[str], Schema], None]
+def _file_tables(
+    path: str | Path,
+    schema: Schema,
+    wanted: list[str],
+    room: Room,
+    check: CheckNames,
+    *,
+    whole: bool,
+) -> Iterator[Table]:
+    match file_format(path, schema):
+        case "csv":
+            return _csv_tables(path, schema, wanted, check)
+        case "parquet":
+            return _parquet_tables(path, schema, wanted, room if whole else None, check)
+        case _:
+            return _npz_tables(path, schema, wanted, room, check)
+
+
+def _frame_tables(
+    frame: Frame, schema: Schema, wanted: list[str], check: CheckNames
+) -> Iterator[Table]:
+    check(frame.name, list(frame.columns), schema)
+    table = table_of({name: frame.columns[name] for name in wanted}, schema, path=frame.name)
+    for begin in range(0, table.rows, _ROWS):
+        yield table.take(np.arange(begin, min(begin + _ROWS, table.rows)))
 
 
 def _check_wanted(wanted: list[str]) -> CheckNames:
@@ -125,6 +151,12 @@ def _check_wanted(wanted: list[str]) -> CheckNames:
             raise DataError("the columns that the model reads", f"no column {missing}", path=path)
 
     return check
+
+
+def _check_used(path: str | Path, names: list[str], schema: Schema) -> None:
+    """As `_check_names`; what is ignored need not be there."""
+    ignored = [n for n, c in schema.columns.items() if c.kind == "ignore" and n not in names]
+    _check_names(path, [*names, *ignored], schema)
 
 
 def _check_once(path: str | Path, names: list[str]) -> None:

@@ -1,7 +1,7 @@
 """Records: what a party learns from, made of its file and the public schema alone.
 
     read_records(paths, schema, model_kind)   one table, of one file or several
-    read_party_files(glob, schema, model_kind) one file a party
+    find_party_files(glob)                    one file a party
 
 Features are float64 rows with ‖x‖₂ ≤ 1; labels are −1/+1 (logistic, huber-svm), classes 0..K−1
 (softmax) or targets in [−1, 1] (ridge). Nothing is estimated from the data.
@@ -40,6 +40,7 @@ from parley.client.data.cells import (
 )
 from parley.client.data.columns import ArrayColumn, CategoricalColumn, NumericColumn
 from parley.client.data.contents import Contents, of_table, sum_of
+from parley.client.data.frames import Frame
 from parley.client.data.readers import read_tables, table_of
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.data.table import DataError, Table
@@ -52,7 +53,6 @@ __all__ = [
     "check_label",
     "encoded",
     "find_party_files",
-    "read_party_files",
     "read_records",
     "records_from_columns",
 ]
@@ -106,7 +106,7 @@ class Records:
 
 
 def read_records(
-    paths: str | Path | Sequence[str | Path],
+    paths: str | Path | Frame | Sequence[str | Path | Frame],
     schema: Schema,
     model_kind: str,
     *,
@@ -117,7 +117,7 @@ def read_records(
     """The records of one file, or of several one after another.
 
     Args:
-        paths: CSV (.csv, .csv.gz), Parquet or .npz.
+        paths: CSV (.csv, .csv.gz), Parquet or .npz, or columns in memory.
         schema: what the columns are.
         model_kind: logistic, huber-svm, softmax or ridge: how the label is read.
         group_column: a column of the schema (of any kind) kept as text in `groups`.
@@ -133,7 +133,7 @@ def read_records(
     check_label(schema, model_kind)
     if group_column is not None and group_column not in schema.columns:
         raise ValueError(f"Expected a group column of the schema, got {group_column!r}.")
-    several = [paths] if isinstance(paths, str | Path) else list(paths)
+    several = [paths] if isinstance(paths, str | Path | Frame) else list(paths)
     if not several:
         raise ValueError("Expected at least one file, got none.")
     drawn = sample is not None
@@ -148,7 +148,7 @@ def read_records(
         chosen = noted if sample is None else _draw(list(noted), sample, rng)
         records = _join([_encode(table, schema, model_kind, group_column) for table in chosen])
     except MemoryError as error:
-        raise DataError("records that fit into memory", "more", path=several[0]) from error
+        raise DataError("records that fit into memory", "more", path=_name(several[0])) from error
     return replace(records, contents=sum_of(contents))
 
 
@@ -159,8 +159,12 @@ def _noted(tables: Iterable[Table], schema: Schema, contents: list[Contents]) ->
         yield table
 
 
+def _name(source: str | Path | Frame) -> str | Path:
+    return source.name if isinstance(source, Frame) else source
+
+
 def _labelled_tables(
-    path: str | Path, schema: Schema, *, keep: str | None, sampled: bool
+    path: str | Path | Frame, schema: Schema, *, keep: str | None, sampled: bool
 ) -> Iterator[Table]:
     """The file's batches, without the records that the schema's rule on labels leaves out."""
     found = False
@@ -170,7 +174,7 @@ def _labelled_tables(
             found = True
             yield kept
     if not found:
-        raise DataError("at least one record with a label", "none", path=path)
+        raise DataError("at least one record with a label", "none", path=_name(path))
 
 
 def find_party_files(pattern: str) -> list[Path]:
@@ -184,15 +188,6 @@ def find_party_files(pattern: str) -> list[Path]:
     if not files:
         raise DataError("at least one file, one a party", "none", path=pattern)
     return files
-
-
-def read_party_files(pattern: str, schema: Schema, model_kind: str) -> list[Records]:
-    """One party's records for each file of `find_party_files(pattern)`, in its order.
-
-    Raises:
-        DataError, SchemaError: as `read_records`; a party without a record is an error.
-    """
-    return [read_records(path, schema, model_kind) for path in find_party_files(pattern)]
 
 
 def records_from_columns(

@@ -24,10 +24,17 @@ from numpy.typing import NDArray
 from parley.client.contract import toml_text
 from parley.client.data.column_reading import Cells, decimal_of, read_cells
 from parley.client.data.columns import canonical_text
-from parley.client.data.memory import room_for
+from parley.client.data.frames import Frame
+from parley.client.data.memory import Room, room_for
 from parley.client.data.readers import file_format
 from parley.client.data.schema import FileFormat, Schema, toml_value
-from parley.client.data.schema_sources import Source, csv_source, npz_source, parquet_source
+from parley.client.data.schema_sources import (
+    Source,
+    csv_source,
+    frame_source,
+    npz_source,
+    parquet_source,
+)
 from parley.client.data.sniffing import encoding_of, sniffed_separator
 from parley.client.data.table import DataError
 
@@ -104,7 +111,7 @@ class InferredSchema:
 
 
 def infer_schema(
-    path: str | Path,
+    path: str | Path | Frame,
     *,
     label: str | None = None,
     header: bool = True,
@@ -116,7 +123,7 @@ def infer_schema(
     """A schema that reads the file at `path`, and how each of its columns was read.
 
     Args:
-        path: CSV (.csv, .csv.gz), Parquet or .npz.
+        path: CSV (.csv, .csv.gz), Parquet or .npz, or columns in memory.
         label: the label's column; the last one where not given.
         header: whether a CSV's first line names the columns.
         separator: a CSV's separator; found out where not given, like `encoding`.
@@ -128,46 +135,62 @@ def infer_schema(
         DataError: the file can't be read, has no records, no such column `label`, a label that
             can't be described, nothing to learn from, or more cells than there is room for.
     """
-    kind = file_format(path)
+    where = path.name if isinstance(path, Frame) else path
     room = room_for(max_gib)
-    room.check_left(path)
-    written: Entry = {"format": kind}
-    decimal = "."
-    if kind == "npz":
-        source = npz_source(path, label, room)
-    elif kind == "parquet":
-        source = parquet_source(path, room)
+    room.check_left(where)
+    decimal, written = ".", Entry()
+    if isinstance(path, Frame):
+        source = frame_source(path, label)
     else:
-        given: Entry = {"header": header}
-        given |= {} if encoding is None else {"encoding": encoding}
-        _checked(given | ({} if separator is None else {"separator": separator}))
-        given["encoding"] = encoding_of(path) if encoding is None else encoding
-        given["separator"] = separator or sniffed_separator(path, given["encoding"])
-        source = csv_source(path, _checked(given), room)
-        decimal = "." if given["separator"] == "," else decimal_of(list(source.columns.values()))
-        written |= given | {"decimal": decimal}
+        source, written = _file_source(path, label, room, header, separator, encoding)
+        decimal = written.get("decimal", ".")
     names = [*source.arrays, *source.columns]
     label = names[-1] if label is None and names else label
     if label not in source.columns:
-        raise DataError(f"a label column among {names}", repr(label), path=path)
+        raise DataError(f"a label column among {names}", repr(label), path=where)
     rows = len(source.columns[label])
     if rows == 0:
-        raise DataError("at least one record", "none", path=path)
-    reader = _Reader(path, source, rows=rows, decimal=decimal, max_categories=max_categories)
+        raise DataError("at least one record", "none", path=where)
+    reader = _Reader(where, source, rows=rows, decimal=decimal, max_categories=max_categories)
     columns = tuple(reader.reading(name, is_label=name == label) for name in names)
     if all(column.entry["kind"] in {"ignore", "label"} for column in columns):
         reasons = "; ".join(f"{c.name!r}: {c.why}" for c in columns if c.name != label)
-        raise DataError("a column to learn from", f"only ones to ignore ({reasons})", path=path)
+        raise DataError("a column to learn from", f"only ones to ignore ({reasons})", path=where)
     if reader.null_values:
         written["null-values"] = sorted(reader.null_values)
     return InferredSchema(
-        text=_text(Path(path).name, rows, written, columns),
+        text=_text(Path(where).name, rows, written, columns),
         records=rows,
         label=label,
         file=written,
         columns=columns,
         remarks=_remarks(source, label, columns),
     )
+
+
+def _file_source(
+    path: str | Path,
+    label: str | None,
+    room: Room,
+    header: bool,
+    separator: str | None,
+    encoding: str | None,
+) -> tuple[Source, Entry]:
+    """A file's columns, and how it is written."""
+    kind = file_format(path)
+    written: Entry = {"format": kind}
+    if kind == "npz":
+        return npz_source(path, label, room), written
+    if kind == "parquet":
+        return parquet_source(path, room), written
+    given: Entry = {"header": header}
+    given |= {} if encoding is None else {"encoding": encoding}
+    _checked(given | ({} if separator is None else {"separator": separator}))
+    given["encoding"] = encoding_of(path) if encoding is None else encoding
+    given["separator"] = separator or sniffed_separator(path, given["encoding"])
+    source = csv_source(path, _checked(given), room)
+    decimal = "." if given["separator"] == "," else decimal_of(list(source.columns.values()))
+    return source, written | given | {"decimal": decimal}
 
 
 def _checked(given: Entry) -> FileFormat:
@@ -177,9 +200,10 @@ def _checked(given: Entry) -> FileFormat:
 
 
 def _text(name: str, rows: int, file: Entry, columns: tuple[ColumnReading, ...]) -> str:
-    lines = [_HEAD.format(name=toml_text.comment(name)[2:], rows=rows), "[file]"]
-    lines += [f"{key} = {toml_value(value)}" for key, value in file.items()]
-    lines += ["", "[columns]"]
+    lines = [_HEAD.format(name=toml_text.comment(name)[2:], rows=rows)]
+    if file:
+        lines += ["[file]", *(f"{key} = {toml_value(value)}" for key, value in file.items()), ""]
+    lines += ["[columns]"]
     for column in columns:
         entry = f"{toml_text.key(column.name)} = {toml_value(column.entry)}"
         lines += [toml_text.comment(column.why), entry]
@@ -264,7 +288,7 @@ def _short(cell: object) -> str:
 def _array_line(array: NDArray[Any], rows: int) -> tuple[Entry, str]:
     if array.ndim < 2 or array.dtype.kind not in "biuf" or len(array) != rows:
         return {"kind": "ignore"}, f"dtype {array.dtype}, shape {array.shape}: not one row a record"
-    if not (np.abs(array) <= 1e299).all():
+    if array.dtype.kind == "f" and not (np.abs(array) <= np.float64(1e299)).all():
         return {"kind": "ignore"}, "NaN or infinite values: clean them before use"
     if array.dtype == np.uint8:
         low, high, why = 0.0, 255.0, "uint8: the type's own range"

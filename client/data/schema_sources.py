@@ -12,6 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from parley.client.data.csv_text import CsvBatch
+from parley.client.data.frames import Frame
 from parley.client.data.memory import Room
 from parley.client.data.readers import csv_tables, parquet_frames, read_arrays
 from parley.client.data.schema import FileFormat
@@ -20,7 +21,7 @@ from parley.client.data.table import DataError, frame_size
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["Source", "csv_source", "npz_source", "parquet_source"]
+__all__ = ["Source", "csv_source", "frame_source", "npz_source", "parquet_source"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +130,15 @@ def npz_source(path: str | Path, label: str | None, room: Room) -> Source:
         DataError: as `read_arrays`.
     """
 
-    found = read_arrays(path, lambda names: names, room)
+    return _arrays_source(read_arrays(path, lambda names: names, room), label)
+
+
+def frame_source(frame: Frame, label: str | None) -> Source:
+    """The columns of what is in memory; texts that mean a missing value as in a file."""
+    return _arrays_source(dict(frame.columns), label)
+
+
+def _arrays_source(found: dict[str, NDArray[Any]], label: str | None) -> Source:
     flat = {n: pl.Series(n, a) for n, a in found.items() if a.ndim == 1 and a.dtype.kind in "biufU"}
     if label is None and flat:
         # Without a word on it, the label is the longest flat array that goes with another array.

@@ -27,6 +27,7 @@ class DataError(ValueError):
 
     Attributes:
         path, row, column: where; row is a CSV's line or the number of the row, counted from 1.
+        expected, got: what was expected there, and what came.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class DataError(ValueError):
         unit: str = "line",
     ) -> None:
         self.path, self.row, self.column = str(path), row, column
+        self.expected, self.got = expected, got
         place = [self.path]
         if row is not None:
             place.append(f"{unit} {row}")

@@ -38,12 +38,13 @@ def predict_file(
     """
     if out.exists():
         raise ModelFileError(f"Expected a new file for --out, {out} exists.")
+    wanted = list(dict.fromkeys([*model.schema.features, *([] if keep is None else [keep])]))
     rows, counts = 0, dict.fromkeys(model.classes_, 0)
     # Whole or not at all: a reader never takes half a file for all of it.
     draft = out.with_name(f".{out.name}.part")
     try:
         with draft.open("wb") as file:
-            for table in read_tables(source, model.schema, keep=keep, unlabelled=True):
+            for table in read_tables(source, model.schema, only=wanted):
                 frame = _predictions(model, table, keep)
                 frame.write_csv(file, include_header=not rows)
                 rows += table.rows

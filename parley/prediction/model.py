@@ -32,9 +32,10 @@ from parley.client.contract.decoding import DecodingError
 from parley.client.contract.feature_map import features_from
 from parley.client.contract.model_names import public_name
 from parley.client.contract.protocol import Declined
+from parley.client.data.frames import columns_of
 from parley.client.data.readers import table_of
 from parley.client.data.records import DataError, encoded
-from parley.client.data.schema import Schema
+from parley.client.data.schema import Schema, load_schema
 from parley.client.data.table import Table
 from parley.client.features.base import FeatureError, FeatureMap
 from parley.client.features.preparation import prepared_rows
@@ -196,7 +197,7 @@ def load_model(
     described = _description(file, metadata)
     text = described["schema"]
     if schema is not None:
-        text = Path(schema).read_text(encoding="utf-8")
+        text = load_schema(schema).to_toml()
     if not text:
         raise ModelFileError(
             f"Expected a schema for {file}, which holds none: name the parties' schema file "
@@ -306,13 +307,14 @@ def _theta(
 
 def _check_width(file: Path, model: Model) -> None:
     """Raises where the schema's rows are not those that the model takes."""
-    width = _width(file, model) + model.intercept
-    if model.components is not None and width == model.components.shape[0]:
-        width = model.components.shape[1]
+    width = came = _width(file, model) + model.intercept
+    if model.components is not None:
+        # Where the schema's rows are not what is projected, nothing is as wide as the model.
+        width = model.components.shape[1] if width == model.components.shape[0] else -1
     if width != model.algorithm.model.features:
         raise ModelFileError(
             f"Expected a schema whose rows have {model.algorithm.model.features} features with the "
-            f"intercept, got {width}: {file} was learned under another schema."
+            f"intercept, got {came}: {file} was learned under another schema."
         )
     if model.label != "ridge" and len(model.classes_) < 2:
         raise ModelFileError(f"{file}: Expected a schema that names the labels, got none.")
@@ -320,13 +322,7 @@ def _check_width(file: Path, model: Model) -> None:
 
 def _table(frame: Any, schema: Schema) -> Table:
     """The model's columns of a frame; every fault of a column's presence at once."""
-    names = list(frame.keys()) if isinstance(frame, Mapping) else list(frame.columns)
-    if missing := [name for name in schema.features if name not in names]:
+    columns = columns_of(frame)
+    if missing := [name for name in schema.features if name not in columns]:
         raise DataError("the columns that the model reads", f"no column {missing}", path="frame")
-    columns = {}
-    for name in schema.features:
-        values = np.asarray(frame[name])
-        if values.dtype == object:
-            values = np.array(["" if value is None else str(value) for value in values])
-        columns[name] = values
-    return table_of(columns, schema, path="frame")
+    return table_of({name: columns[name] for name in schema.features}, schema, path="frame")

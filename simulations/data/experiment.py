@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from parley.client.data.block import PartyBlock
 from parley.client.data.contents import sum_of
+from parley.client.data.frames import Frame
 from parley.client.data.records import (
     DataError,
     Records,
     as_classes,
     find_party_files,
-    read_party_files,
     read_records,
 )
 from parley.client.data.schema import Schema, SchemaError, load_schema
@@ -31,6 +31,7 @@ from parley.server.jobs.model import Linear
 from parley.server.planning.federation import Federation
 from parley.server.planning.release import model_for
 from parley.simulations.data.datasets import BUNDLED, bundled_schema, load_bundled
+from parley.simulations.data.given import MEMORY, Given
 from parley.simulations.data.partitions import by_column, by_sizes, dirichlet, iid, split_test
 from parley.simulations.data.world import Experiment, StatisticExperiment
 
@@ -43,8 +44,11 @@ _SPLIT_STREAM = 1
 """Keeps the draw and split apart from any other use of the same seed."""
 
 
-def load_experiment(job: Job) -> Experiment:
+def load_experiment(job: Job, given: Given | None = None) -> Experiment:
     """Reads, draws, holds out, splits and prepares the job's data.
+
+    Args:
+        given: the data, where they are in memory.
 
     Raises:
         DataError, SchemaError, PartitionError, JobError: what is wrong, with file, row, column.
@@ -52,10 +56,11 @@ def load_experiment(job: Job) -> Experiment:
     # The split is never private and never touches the noise: a seed of its own, always.
     rng = np.random.default_rng([job.data.seed, _SPLIT_STREAM])
     features = feature_map(job)
-    records, classes, files = _read(job, rng)
-    raw = _raw(job, features, records, _schema_of(job), f"{_fingerprint(job)} {job.data.records}")
+    records, classes, files = _read(job, rng, given)
+    schema = _schema_of(job) if given is None else given.schema
     contents = "" if records.contents is None else str(records.contents)
-    schema = _schema_of(job)
+    fingerprint = _fingerprint(job) if given is None else contents
+    raw = _raw(job, features, records, schema, f"{fingerprint} {job.data.records}")
     parties, test = _split(job, records, files, rng)
     held = _read_test(job, classes) if job.data.test_source else None
     intercept = job.model.has_intercept
@@ -81,11 +86,12 @@ def load_experiment(job: Job) -> Experiment:
         sizes=sizes,
         classes=classes,
         federation=federation,
-        fingerprint=_fingerprint(job),
+        fingerprint=fingerprint,
     )
     return replace(
         world,
         contents=contents,
+        schema_inferred=given is not None and given.inferred,
         schema=schema.to_toml(),
         label_names=schema.label.names(job.label_kind(classes)),
         features={**job.model.feature_map, "digest": features.digest} if features else {},
@@ -241,12 +247,23 @@ def _cells_of(job: Job, schema: Schema) -> Schema:
     return schema.unscaled if job.model.feature_map else schema
 
 
-def _read(job: Job, rng: np.random.Generator) -> tuple[Records, int, list[int] | None]:
-    """The records, K, and every file's number of records where there is one file a party."""
+def _read(
+    job: Job, rng: np.random.Generator, given: Given | None
+) -> tuple[Records, int, list[int] | None]:
+    """The records, K, and every party's number of records where there is one file for each."""
     data = job.data
-    column = data.partition_column if data.partition == "column" else None
+    if given is not None:
+        schema = _cells_of(job, given.schema)
+        if given.one_a_party:
+            return _joined_parties(job, schema, given.frames)
+        return (*_drawn(job, given.frames, schema, "the schema", rng), None)
     if data.source in BUNDLED:
         return (*_bundled(job, rng), None)
+    if data.source in MEMORY:
+        raise JobError(
+            f"Expected the data of a job with data.source = {data.source!r}: parley.run(job, "
+            "data=…) hands them over, also with resume."
+        )
     if not data.data_schema:
         raise JobError(
             f"Expected data.schema with data.source = {data.source!r}, got none. "
@@ -254,38 +271,56 @@ def _read(job: Job, rng: np.random.Generator) -> tuple[Records, int, list[int] |
             f"Bundled sources, which need none: {', '.join(BUNDLED)}."
         )
     schema = _cells_of(job, load_schema(data.data_schema))
-    kind = job.label_kind(schema.classes)
     if any(mark in data.source for mark in "*?["):
-        if data.records:
-            raise JobError("Expected data.records = 0 with one file a party, got a number.")
-        parts = read_party_files(data.source, schema, kind)
-        if len(parts) != job.parties.count:
-            raise JobError(
-                f"Expected parties.count = {len(parts)}, the number of files that "
-                f"{data.source} names, got {job.parties.count}."
-            )
-        joined = Records(
-            features=np.concatenate([part.features for part in parts]),
-            labels=np.concatenate([part.labels for part in parts]),
-            feature_names=parts[0].feature_names,
-            contents=sum_of([part.contents for part in parts if part.contents]),
+        return _joined_parties(job, schema, find_party_files(data.source))
+    return (*_drawn(job, (data.source,), schema, data.data_schema, rng), None)
+
+
+def _joined_parties(
+    job: Job, schema: Schema, sources: Sequence[Path | Frame]
+) -> tuple[Records, int, list[int]]:
+    """The records of one file a party."""
+    if job.data.records:
+        raise JobError("Expected data.records = 0 with one file a party, got a number.")
+    kind = job.label_kind(schema.classes)
+    parts = [read_records(source, schema, kind) for source in sources]
+    if len(parts) != job.parties.count:
+        raise JobError(
+            f"Expected parties.count = {len(parts)}, the number of files that "
+            f"{job.data.source} names, got {job.parties.count}."
         )
-        return joined, schema.classes, [len(part) for part in parts]
+    joined = Records(
+        features=np.concatenate([part.features for part in parts]),
+        labels=np.concatenate([part.labels for part in parts]),
+        feature_names=parts[0].feature_names,
+        contents=sum_of([part.contents for part in parts if part.contents]),
+    )
+    return joined, schema.classes, [len(part) for part in parts]
+
+
+def _drawn(
+    job: Job,
+    sources: Sequence[str | Frame],
+    schema: Schema,
+    where: str,
+    rng: np.random.Generator,
+) -> tuple[Records, int]:
+    """The records of one table, or as many of them as the job draws."""
+    column = job.data.partition_column if job.data.partition == "column" else None
     if column is not None and column not in schema.columns:
         raise JobError(
-            f"Expected data.partition-column to be a column of {data.data_schema} "
+            f"Expected data.partition-column to be a column of {where} "
             f"({', '.join(schema.columns)}), got {column!r}."
         )
-    sample = data.records or None
+    kind = job.label_kind(schema.classes)
+    sample = job.data.records or None
     try:
-        records = read_records(
-            data.source, schema, kind, group_column=column, sample=sample, rng=rng
-        )
+        records = read_records(sources, schema, kind, group_column=column, sample=sample, rng=rng)
     except (DataError, SchemaError):
         raise
     except ValueError as error:  # more records asked for than there are
         raise JobError(f"data.records: {error}") from error
-    return records, schema.classes, None
+    return records, schema.classes
 
 
 def _read_test(job: Job, classes: int) -> Records:

@@ -60,6 +60,7 @@ class Experiment:
         data.
         components: `[p, k]` scaled principal directions that rows are, or will be, projected on.
         schema: text of the schema that the records were read by.
+        schema_inferred: it was read off the records themselves, which no ε covers.
         label_names: of the labels, as the model counts them; none for targets.
         features: name, settings and digest of the public map of every record; empty: none.
     """
@@ -75,6 +76,7 @@ class Experiment:
     contents: str = ""
     components: NDArray[np.float64] | None = None
     schema: str = ""
+    schema_inferred: bool = False
     label_names: tuple[str, ...] = ()
     features: Mapping[str, Any] = field(default_factory=dict)
 

@@ -58,12 +58,14 @@ def simulate(
     observer: Observer | None = None,
     version: str = "",
     canaries: int = 0,
+    load: Callable[[Job], Experiment] = load_experiment,
 ) -> Run:
     """Runs a job, or continues the run in `resume`, with its canaries if it had any.
 
     Args:
         canaries: extra records by which the run audits itself
             (`parley.simulations.audit.self_audit`).
+        load: from the job to its data.
 
     Raises:
         JobError, DataError, CalibrationError, RingTooSmall, RunFolderError: the input is wrong;
@@ -80,7 +82,12 @@ def simulate(
     if job is None:
         raise JobError("Expected a job or a run to resume, got neither.")
     faults = parse_faults(job.run.faults, seed=job.seed or 0)
-    experiment = load_experiment(job)
+    experiment = load(job)
+    if folder is not None and folder.schema not in {"", experiment.schema}:
+        raise JobError(
+            f"Expected the schema that {folder.path.name} was begun with (its schema.toml), got "
+            "another."
+        )
     coins = _coins(job, canaries) if folder is None else folder.coins
     hidden = None
     if coins:

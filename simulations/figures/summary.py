@@ -31,6 +31,11 @@ SIMULATION_ONLY = (
     "advice",
 )
 
+_INFERRED = (
+    "The schema was read off the records: its ranges and categories say something about them that "
+    "no ε covers. Before anything is released, hand over a schema made of public knowledge."
+)
+
 _RANKS, _CLEAR = 0.6, 0.1
 """An AUC from which a model ranks at all, and how much better another one is beyond doubt."""
 
@@ -60,7 +65,8 @@ def with_simulated_figures(
         baseline_judgement=None if best is None else judged(experiment.predictions(best)),
     )
     diverged = not math.isfinite(figures.get("loss") or 0.0)
-    return summary.adding(advice=_advice(summary, diverged=diverged))
+    advice = [_INFERRED] if experiment.schema_inferred else []
+    return summary.adding(advice=[*advice, *_advice(summary, diverged=diverged)])
 
 
 def _advice(summary: RunSummary, *, diverged: bool) -> list[str]:

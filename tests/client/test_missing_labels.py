@@ -6,7 +6,7 @@ import pytest
 
 from parley.client.data.records import (
     DataError,
-    read_party_files,
+    find_party_files,
     read_records,
     records_from_columns,
 )
@@ -53,7 +53,7 @@ def test_missing_labels_are_refused_by_row_or_left_out(form, missing, kind, tmp_
     with pytest.raises(DataError, match=f'missing = "drop".* none in {place} \\(2 of 4'):
         read_records(path, Schema.from_toml(REST), kind)
     with pytest.raises(DataError, match=place):
-        read_party_files(str(tmp_path / "d.*"), Schema.from_toml(REST), kind)
+        read_records(find_party_files(str(tmp_path / "d.*")), Schema.from_toml(REST), kind)
     kept = read_records(path, Schema.from_toml(DROP), kind)
     np.testing.assert_allclose(kept.features[:, 0], [-1, 0], rtol=1e-11)
     assert len(set(kept.labels.tolist())) == 2

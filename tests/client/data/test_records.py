@@ -11,7 +11,6 @@ import pytest
 from parley.client.data.records import (
     DataError,
     find_party_files,
-    read_party_files,
     read_records,
     records_from_columns,
 )
@@ -352,12 +351,12 @@ def test_party_files_come_in_natural_order(tmp_path):
         write(tmp_path, HEADER + f"{party},f,cook,A,yes\n", f"party-{party}.csv")
     pattern = str(tmp_path / "party-*.csv")
     assert [path.stem for path in find_party_files(pattern)] == ["party-1", "party-2", "party-10"]
-    parties = read_party_files(pattern, SCHEMA, "logistic")
+    parties = [read_records(file, SCHEMA, "logistic") for file in find_party_files(pattern)]
     ages = [float(p.features[0, 0] * np.sqrt(3)) for p in parties]
     np.testing.assert_allclose(ages, [0.01, 0.02, 0.1])
     write(tmp_path, HEADER, "party-3.csv")
     with pytest.raises(DataError, match=r"party-3\.csv: Expected at least one record, got none"):
-        read_party_files(pattern, SCHEMA, "logistic")
+        [read_records(file, SCHEMA, "logistic") for file in find_party_files(pattern)]
     with pytest.raises(DataError, match="one a party, got none"):
         find_party_files(str(tmp_path / "nobody-*.csv"))
 

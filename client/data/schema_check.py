@@ -1,0 +1,277 @@
+"""A file held against a schema: everything in which they disagree, at once.
+
+A run stops at the first cell that the schema doesn't allow. Here the very same readers go over each
+column again and again, every time without the values that were found, so that what is listed here
+is what a run would refuse, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.data.cells import (
+    LABEL_READERS,
+    category_codes,
+    count_outside,
+    missing_labels,
+    numbers,
+)
+from parley.client.data.columns import CategoricalColumn, LabelColumn
+from parley.client.data.csv_text import csv_batches
+from parley.client.data.memory import room_for
+from parley.client.data.readers import file_format, parquet_frames, read_arrays, read_tables
+from parley.client.data.schema import Schema
+from parley.client.data.sniffing import sniffed_separator
+from parley.client.data.table import DataError, Table
+
+__all__ = ["CheckedFile", "check_file"]
+
+_MOST_VALUES = 20
+"""Different values that are listed of one column."""
+
+_SHOWN = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckedFile:
+    """What came of a check.
+
+    Attributes:
+        records: how many were read.
+        problems: in what file and schema disagree; a run would refuse the file.
+        remarks: what a run does of its own, such as clamping values.
+    """
+
+    records: int
+    problems: tuple[str, ...]
+    remarks: tuple[str, ...]
+
+
+@dataclass(kw_only=True)
+class _Fault:
+    """One value that a column doesn't allow: how often, and the first lines."""
+
+    count: int = 0
+    places: list[int] = field(default_factory=list)
+    unit: str = "row"
+
+    def add(self, table: Table, rows: NDArray[np.int64]) -> None:
+        self.count += len(rows)
+        self.unit = table.row_unit
+        wanted = rows[: max(0, _SHOWN - len(self.places))]
+        self.places += [table.row_number(int(row)) for row in wanted]
+
+    def where(self) -> str:
+        shown = ", ".join(map(str, self.places))
+        more = f" and {self.count - len(self.places):,} more" if self.count > _SHOWN else ""
+        return f"{self.unit}{'s' if self.count > 1 else ''} {shown}{more}"
+
+
+def check_file(path: str | Path, schema: Schema) -> CheckedFile:
+    """Everything in which a file and a schema disagree.
+
+    Args:
+        path: CSV (.csv, .csv.gz), Parquet or .npz.
+        schema: what its columns should be.
+
+    Raises:
+        DataError: there is no such file, or it can't be read at all.
+    """
+    names, problems = _columns(path, schema)
+    used = [name for name, column in schema.columns.items() if column.kind != "ignore"]
+    problems += [f"Column {name!r} of the schema is not in the file." for name in schema.columns
+                 if name not in names]  # fmt: skip
+    problems += [
+        f"Column {name!r} of the file is not in the schema: "
+        f'{name} = {{ kind = "ignore" }} leaves it out.'
+        for name in names
+        if name not in schema.columns
+    ]
+    problems += [f"Column {name!r} is there more than once." for name in _twice(names)]
+    there = [name for name in used if name in names and name not in _twice(names)]
+    if not there:
+        return CheckedFile(records=0, problems=tuple(problems), remarks=())
+    walk = _Walk(schema, there)
+    try:
+        for table in read_tables(path, schema, only=there):
+            walk.take(table)
+    except DataError as error:
+        ragged = _ragged(path, schema, len(names)) if error.row and not error.column else None
+        problems.append(ragged or str(error))
+    return CheckedFile(
+        records=walk.records,
+        problems=(*problems, *walk.problems()),
+        remarks=walk.remarks(),
+    )
+
+
+class _Walk:
+    """Goes over a file's batches and gathers what its columns don't allow."""
+
+    def __init__(self, schema: Schema, names: list[str]) -> None:
+        self._schema, self._names = schema, names
+        self.records = 0
+        self._faults: dict[str, dict[str, _Fault]] = {name: {} for name in names}
+        self._clamped: dict[str, int] = {}
+        self._dropped = 0
+
+    def take(self, table: Table) -> None:
+        """The next batch."""
+        self.records += table.rows
+        labels = table
+        if self._schema.label_column in self._names:
+            missing = missing_labels(table, self._schema)
+            if self._schema.label.missing == "drop":
+                self._dropped += len(missing)
+                labels = table = table.take(np.setdiff1d(np.arange(table.rows), missing))
+            elif len(missing):
+                what = 'Expected a label in every record (missing = "drop" leaves others out)'
+                fault = self._faults[self._schema.label_column].setdefault(what, _Fault())
+                fault.add(table, missing)
+                labels = table.take(np.setdiff1d(np.arange(table.rows), missing))
+        for name in self._names:
+            for read in self._readers(name):
+                own = labels if name == self._schema.label_column else table
+                self._check(own, name, read)
+
+    def _readers(self, name: str) -> Iterator[Callable[[Table], object]]:
+        column = self._schema.columns[name]
+        if isinstance(column, LabelColumn):
+            given = {"logistic": column.positive, "softmax": column.classes, "ridge": column.range}
+            for kind, said in given.items():
+                if said is not None:
+                    yield partial(LABEL_READERS[kind], schema=self._schema)
+        elif isinstance(column, CategoricalColumn):
+            yield partial(category_codes, name=name, column=column)
+        else:
+            yield partial(self._numbers, name=name, column=column)
+
+    def _numbers(self, table: Table, *, name: str, column: Any) -> None:
+        cells = numbers(table, name, column.missing)
+        count_outside(table, name, cells, column.range, column.outside)
+
+    def _check(self, table: Table, name: str, read: Callable[[Table], object]) -> None:
+        """Notes every value of a column that the reader refuses."""
+        faults = self._faults[name]
+        if not table.rows:
+            return
+        if name in table.arrays:
+            places, first = np.arange(table.rows), np.arange(table.rows)
+        else:
+            # A cell is read by itself: of equal ones one tells for all.
+            ranks = table.frame[name].rank("dense").fill_null(0).to_numpy()
+            _, first, places = np.unique(ranks, return_index=True, return_inverse=True)
+        open_ = np.arange(len(first))
+        while len(open_) and len(faults) <= _MOST_VALUES:
+            tried = table.take(first[open_])
+            try:
+                read(tried)
+            except DataError as error:
+                at = next(k for k in range(tried.rows) if tried.row_number(k) == error.row)
+                rows = np.flatnonzero(places == open_[at])
+                what = f"Expected {error.expected}, got {error.got}"
+                faults.setdefault(what, _Fault()).add(table, rows)
+                open_ = np.delete(open_, at)
+            else:
+                self._note_clamped(table, name, np.isin(places, open_))
+                return
+
+    def _note_clamped(self, table: Table, name: str, sound: NDArray[np.bool_]) -> None:
+        column = self._schema.columns[name]
+        if isinstance(column, CategoricalColumn | LabelColumn) or column.kind == "ignore":
+            return
+        rest = table.take(np.flatnonzero(sound))
+        if rest.rows:
+            cells = numbers(rest, name, column.missing)
+            count = count_outside(rest, name, cells, column.range, column.outside)
+            self._clamped[name] = self._clamped.get(name, 0) + count
+
+    def problems(self) -> list[str]:
+        """A line for every value that a column doesn't allow."""
+        lines = []
+        for name, faults in self._faults.items():
+            listed = list(faults.items())
+            lines += [
+                f"Column {name!r}, {fault.where()}: {what}."
+                for what, fault in listed[:_MOST_VALUES]
+            ]
+            if len(listed) > _MOST_VALUES:
+                lines.append(f"Column {name!r}: and more values that the schema doesn't allow.")
+        return lines
+
+    def remarks(self) -> tuple[str, ...]:
+        """What a run would do to the records of its own."""
+        lines = [
+            f"Column {name!r}: {count:,} of {self.records:,} values lie outside the range; they "
+            "are clamped to it."
+            for name, count in self._clamped.items()
+            if count
+        ]
+        if self._dropped:
+            lines.append(f"{self._dropped:,} of {self.records:,} records have no label; they are "
+                         "left out.")  # fmt: skip
+        return tuple(lines)
+
+
+def _columns(path: str | Path, schema: Schema) -> tuple[list[str], list[str]]:
+    """The names of a file's columns, and what is wrong with how it is written."""
+    found: list[str] = []
+
+    def note(names: list[str], rows: int = 0) -> list[str]:
+        found.extend(names)
+        return names[:1]
+
+    match file_format(path, schema):
+        case "parquet":
+            next(parquet_frames(path, note), None)
+        case "npz":
+            read_arrays(path, note, room_for(schema.file.max_gib))
+        case _:
+            return _csv_columns(path, schema)
+    return found, []
+
+
+def _csv_columns(path: str | Path, schema: Schema) -> tuple[list[str], list[str]]:
+    file = schema.file
+    batch = next(csv_batches(path, separator=file.separator, encoding=file.encoding), None)
+    if batch is None:
+        raise DataError("at least one record", "an empty file", path=path)
+    first = next(batch.records())[1]
+    names = [name.strip() for name in first] if file.header else list(schema.columns)
+    if len(first) == len(names) and set(schema.columns) <= set(names):
+        return names, []
+    sniffed, problems = sniffed_separator(path, file.encoding), []
+    if sniffed != file.separator:
+        problems.append(
+            f"file.separator is {file.separator!r}, the file looks written with {sniffed!r}."
+        )
+    return names, problems
+
+
+def _ragged(path: str | Path, schema: Schema, width: int) -> str | None:
+    """The records of a CSV with too few or too many fields; None where it is something else."""
+    if file_format(path, schema) != "csv":
+        return None
+    lines = []
+    file = schema.file
+    try:
+        for batch in csv_batches(path, separator=file.separator, encoding=file.encoding):
+            lines += [line for line, fields in batch.records() if len(fields) != width]
+    except DataError:
+        return None
+    if not lines:
+        return None
+    more = f" and {len(lines) - _SHOWN:,} more" if len(lines) > _SHOWN else ""
+    shown = ", ".join(map(str, lines[:_SHOWN]))
+    return f"Expected {width} fields in every record, got others in lines {shown}{more}."
+
+
+def _twice(names: list[str]) -> list[str]:
+    return sorted({name for name in names if names.count(name) > 1})
