@@ -20,6 +20,7 @@ from parley import __version__
 from parley.audit.commands import audit_app
 from parley.deploy.commands import add_deploy_commands
 from parley.errors import exit_status
+from parley.ledger_commands import ledger_app
 from parley.prediction.commands import add_prediction_commands
 from parley.schema_commands import schema_app
 from parley.server.records.plain_json import json_text
@@ -38,11 +39,6 @@ app = typer.Typer(
     "Start with [bold]parley run[/bold] (five hospitals, bundled data), then [bold]parley run "
     "--print-job > job.toml[/bold] and edit. [bold]parley plan[/bold] says what a budget buys "
     "before anybody reads any data.",
-)
-ledger_app = typer.Typer(
-    suggest_commands=False,
-    no_args_is_help=True,
-    help="Show or verify a privacy ledger, or free what a killed run holds.",
 )
 app.add_typer(ledger_app, name="ledger")
 app.add_typer(schema_app, name="schema")
@@ -92,6 +88,13 @@ def run(
     print_job: Annotated[
         bool, typer.Option("--print-job", help="Write the whole job with a comment on each key.")
     ] = False,
+    partial: Annotated[
+        bool,
+        typer.Option(
+            "--partial",
+            help="Begin although the data's budget won't last for all rounds: as many as fit.",
+        ),
+    ] = False,
     resume: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Continue the run in this folder.")
     ] = None,
@@ -120,6 +123,8 @@ def run(
         overrides.append(f"run.transport={transport}")
     if parties is not None:
         overrides.append(f"parties.count={parties}")
+    if partial:
+        overrides.append("run.partial=true")
     if resume is not None:
         if job is not None or overrides or out is not None or print_job or audit is not None:
             raise JobError("Expected --resume RUN alone: the run continues with its own job.")
@@ -196,52 +201,6 @@ def report(
     from parley.report.page import write_report  # noqa: PLC0415 - start-up: altair takes .5 s
 
     typer.echo(str(write_report(run_folder)))
-
-
-LedgerPath = Annotated[
-    str, typer.Argument(metavar="LEDGER", help="Ledger file, run folder, or postgresql:// URL.")
-]
-
-
-@ledger_app.command("show")
-def ledger_show(ledger: LedgerPath, as_json: AsJson = False) -> None:
-    """Show what runs released on which data, what that cost, and what is left."""
-    from parley.terminal.ledger import print_ledger, read_ledger  # noqa: PLC0415 - start-up: for this command alone
-
-    content = read_ledger(ledger)
-    if as_json:
-        typer.echo(json_text(content.to_json()))
-    else:
-        print_ledger(content)
-
-
-@ledger_app.command("verify")
-def ledger_verify(ledger: LedgerPath) -> None:
-    """Check the ledger's hash chain and totals; name an entry that somebody edited."""
-    from parley.terminal.ledger import verify_ledger  # noqa: PLC0415 - start-up: for this command alone
-
-    problems, entries = verify_ledger(ledger)
-    if problems:
-        for problem in problems:
-            typer.echo(f"✗ {problem}", err=True)
-        raise typer.Exit(1)
-    typer.echo(f"✓ {entries} entries, chain and totals intact.")
-
-
-@ledger_app.command("free")
-def ledger_free(
-    ledger: LedgerPath,
-    run: Annotated[str, typer.Argument(metavar="RUN", help="The run's name in the ledger.")],
-) -> None:
-    """Give back what a killed run still holds for rounds that it won't make.
-
-    Before its first round a run sets aside what all its rounds need; when it ends, it gives back
-    the rest. After a kill, `parley run --resume` continues it. What it reserved stays charged.
-    """
-    from parley.terminal.ledger import free_ledger  # noqa: PLC0415 - start-up: for this command alone
-
-    for dataset, releases in free_ledger(ledger, run).items():
-        typer.echo(f"{dataset}: {releases} releases given back.")
 
 
 add_prediction_commands(app)

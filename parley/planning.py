@@ -29,6 +29,7 @@ from parley.server.planning.release import (
 from parley.server.planning.stages import Stage, spent_before, stages_of
 from parley.server.records.accounts import accounts_of
 from parley.server.records.clipped_fraction import fraction_deviation
+from parley.server.records.data_budgets import accounts_in_ledger
 from parley.server.records.guarantees import noise_of, record_bounds
 from parley.server.records.outlook import (
     AfterRound,
@@ -102,7 +103,9 @@ def plan(job: Job) -> Outlook:
         },
     }
     more = _MORE.get(job.algorithm.kind, _of_noise_on_the_sum)
-    return Outlook.model_validate(facts | more(planned))
+    accounts, note = accounts_in_ledger(job, stages)
+    told = {"data_accounts": accounts or None, "data_note": note or None}
+    return Outlook.model_validate(facts | told | more(planned))
 
 
 def _guarantee(planned: _Planned, own: Guarantee, asked: UnitBudget) -> GuaranteeOutlook:

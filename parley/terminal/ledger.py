@@ -11,16 +11,25 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import round_up, shown_down, shown_up
-from parley.privacy.ledger.budget import DatasetTotals
+from parley.privacy.ledger.budget import BudgetKey, DatasetBudget, DatasetTotals
 from parley.privacy.ledger.ledger import Head, Ledger, LedgerConflict, LedgerError
 from parley.privacy.ledger.replay import RecordedEntry
+from parley.server.jobs.file import load_job
 from parley.server.records import words
 from parley.server.records.numerals import epsilon_text
 from parley.server.records.reading import read_summary
 from parley.server.records.run_folder import RunFolderError
 
-__all__ = ["LedgerContent", "free_ledger", "print_ledger", "read_ledger", "verify_ledger"]
+__all__ = [
+    "LedgerContent",
+    "free_ledger",
+    "print_ledger",
+    "raise_budget",
+    "read_ledger",
+    "verify_ledger",
+]
 
 _LAST_ENTRIES = 200
 
@@ -32,16 +41,19 @@ class LedgerContent:
     Attributes:
         datasets: every data set's budget, what is spent of it, and what is left.
         entries: all releases, in order.
+        raises: every time that a budget was raised, and why.
     """
 
     datasets: tuple[DatasetTotals, ...]
     entries: tuple[RecordedEntry, ...]
+    raises: tuple[dict[str, Any], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values."""
         return {
             "datasets": [totals.to_json() for totals in self.datasets],
             "entries": [entry.to_json() for entry in self.entries],
+            "raises": list(self.raises),
         }
 
 
@@ -49,7 +61,12 @@ def _locate(where: str) -> str | Path:
     if "://" in where:
         return where
     path = Path(where)
-    return path / "ledger.sqlite" if path.is_dir() else path
+    if not path.is_dir():
+        return path
+    # A run names the ledger it shares in its job; without one it has its own.
+    if (path / "job.toml").exists() and (shared := load_job(path / "job.toml").privacy.ledger):
+        return shared
+    return path / "ledger.sqlite"
 
 
 def _anchor(where: str) -> Head | None:
@@ -74,7 +91,11 @@ def read_ledger(where: str) -> LedgerContent:
         NotALedger: there is none at `where`.
     """
     with Ledger.open(_locate(where), create=False, read_only=True) as ledger:
-        return LedgerContent(datasets=tuple(ledger.totals()), entries=tuple(ledger.entries()))
+        return LedgerContent(
+            datasets=tuple(ledger.totals()),
+            entries=tuple(ledger.entries()),
+            raises=ledger.raises(),
+        )
 
 
 def print_ledger(content: LedgerContent) -> None:
@@ -93,6 +114,10 @@ def print_ledger(content: LedgerContent) -> None:
         )
         for run, releases in totals.holders.items():
             console.print(f"  {run} holds {releases} releases to come; they are not left to others")
+        for raised in content.raises:
+            if (raised["dataset"], raised["unit"]) == (budget.name, str(budget.unit)):
+                to = words.allowed(raised["epsilon"], raised["delta"])
+                console.print(f"  raised to {to} at {raised['at']}: {raised['reason']}")
     table = Table(box=None)
     for name in ("run", "party", "release", "unit", "state", "law", "ρ", "survivors"):
         table.add_column(name)
@@ -125,6 +150,33 @@ def verify_ledger(where: str) -> tuple[list[str], int]:
         found = ledger.verify(anchor=_anchor(where))
         problems = [f"record {p.position}: {p.message}" for p in found]
         return problems, 0 if problems else len(ledger.entries())
+
+
+def raise_budget(
+    where: str,
+    dataset: str,
+    *,
+    unit: Unit,
+    reason: str,
+    epsilon: float | None,
+    delta: float | None,
+) -> tuple[DatasetBudget, DatasetBudget]:
+    """Raises a data set's budget on purpose: what it was, and what it is.
+
+    Raises:
+        NotALedger: there is none at `where`.
+        LedgerConflict: no such budget, one that would shrink, no reason.
+        LedgerCorrupt: the ledger is not sound.
+    """
+    with Ledger.open(_locate(where), create=False) as ledger:
+        ledger.check()
+        key = BudgetKey(dataset, unit)
+        known = {totals.budget.key: totals.budget for totals in ledger.totals()}
+        if key not in known:
+            names = ", ".join(str(each) for each in known) or "none"
+            raise LedgerConflict(f"Expected a budget of the ledger ({names}), got {key}.")
+        raised = ledger.raise_budget(key, epsilon=epsilon, delta=delta, reason=reason)
+    return known[key], raised
 
 
 def free_ledger(where: str, run_id: str) -> dict[str, int]:

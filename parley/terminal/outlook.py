@@ -53,6 +53,12 @@ def print_outlook(outlook: Outlook) -> None:
     else:
         _print_training(console, outlook, outlook.dp_sgd)
     _print_accounts(console, outlook.primary)
+    for account in outlook.data_accounts or ():
+        console.print(f"[bold]The data set[/bold] {escape(words.data_set(account))}")
+    if outlook.data_note:
+        console.print(f"[bold]The ledger[/bold]: {escape(outlook.data_note)}")
+    if outlook.data_accounts or outlook.data_note:
+        console.print()
     for title, offers in (
         ("Gaussian, by calibration", outlook.calibrations),
         ("Noise laws", outlook.noise_laws),

@@ -129,6 +129,18 @@ class Account:
         known = self.fingerprints.union(fingerprints) - {self.budget.fingerprint, ""}
         return replace(self, known=tuple(sorted(known)))
 
+    def raised(self, *, epsilon: float, delta: float) -> Account:
+        """With a larger budget: somebody decided so.
+
+        Raises:
+            ValueError: ε or δ would shrink, or both stay as they are.
+        """
+        budget = self.budget
+        grows = epsilon > budget.epsilon or delta > budget.delta
+        if epsilon < budget.epsilon or delta < budget.delta or not grows:
+            raise ValueError(f"Expected a budget above {budget.guarantee}, got {epsilon}, {delta}.")
+        return replace(self, budget=replace(budget, epsilon=epsilon, delta=delta))
+
     # Its row.
 
     def row(self) -> dict[str, str]:

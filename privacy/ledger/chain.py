@@ -39,6 +39,7 @@ class RecordKind(StrEnum):
     HOLD = "hold"
     RECOGNISE = "recognise"
     SEAL = "seal"
+    RAISE = "raise"
 
 
 @dataclass(frozen=True, kw_only=True)

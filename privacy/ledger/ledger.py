@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.ledger.budget import BudgetKey, DatasetBudget, DatasetTotals, Remaining
-from parley.privacy.ledger.chain import Head
+from parley.privacy.ledger.chain import Head, RecordKind
 from parley.privacy.ledger.entry import Entry
 from parley.privacy.ledger.errors import (
     BudgetExceeded,
@@ -60,6 +60,7 @@ from parley.privacy.ledger.steps import (
     found,
     give_back,
     hold,
+    raise_budget,
     register,
     reserve,
     void,
@@ -203,6 +204,34 @@ class Ledger:
         """Ends what a run holds. What it reserved stays charged; more must fit the budget again."""
         with self._place.writing() as writer:
             give_back(writer, run_id)
+
+    def raise_budget(
+        self,
+        key: BudgetKey,
+        *,
+        reason: str,
+        epsilon: float | None = None,
+        delta: float | None = None,
+    ) -> DatasetBudget:
+        """Raises a data set's budget on purpose; the chain says when, to what and why.
+
+        What was promised under the old budget no longer holds of releases to come.
+
+        Raises:
+            LedgerConflict: no such budget, none of both grows or one shrinks, or no reason.
+        """
+        with self._place.writing() as writer:
+            return raise_budget(writer, key, epsilon=epsilon, delta=delta, reason=reason)
+
+    def raises(self) -> tuple[dict[str, Any], ...]:
+        """Every time that a budget was raised: dataset, unit, at, epsilon, delta, reason."""
+        with self._place.reading() as reader:
+            found = [each for each in reader.records() if each.kind == RecordKind.RAISE]
+        told = ("at", "epsilon", "delta", "reason")
+        return tuple(
+            {"dataset": each.dataset, "unit": each.unit, **{n: each.content()[n] for n in told}}
+            for each in found
+        )
 
     def reserve(self, entry: Entry) -> Reservation:
         """Charges a release before it is made.

@@ -232,21 +232,31 @@ class Replay:
             raise ValueError("Expected a unit of privacy, which version 3 has, got none.")
         if record.kind == RecordKind.REGISTER:
             account = self._registered(name, body)
-        elif record.kind == RecordKind.RECOGNISE:
-            account = self._account(name).recognising(body["known"])
-        elif record.kind == RecordKind.HOLD:
-            claims = claims_from_json(body["claims"])
-            account = self._account(name).holding(str(record.run_id), claims)
-        elif record.kind == RecordKind.SEAL:
-            account = self._account(name)
         elif record.kind == RecordKind.RESERVE:
             account = self._reserved(record, name)
-        else:
+        elif record.kind in (RecordKind.COMMIT, RecordKind.VOID):
             account = self._settled(record, name)
+        else:
+            account = self._changed(record, self._account(name), body)
         if isinstance(name, str):
             self._older[name] = account
         else:
             self.accounts[name] = account
+
+    def _changed(self, record: Record, account: Account, body: Mapping[str, Any]) -> Account:
+        """After a record that concerns no release."""
+        match record.kind:
+            case RecordKind.RECOGNISE:
+                return account.recognising(body["known"])
+            case RecordKind.HOLD:
+                return account.holding(str(record.run_id), claims_from_json(body["claims"]))
+            case RecordKind.SEAL:
+                return account
+            case RecordKind.RAISE:
+                # What was released until now was bound by the budget as it was.
+                self._within_budget(account)
+                return account.raised(epsilon=body["epsilon"], delta=body["delta"])
+        raise ValueError(f"Expected a kind of record, got {record.kind!r}.")
 
     def _registered(self, name: _Name, body: Mapping[str, Any]) -> Account:
         budget = DatasetBudget.from_json(body["dataset"])

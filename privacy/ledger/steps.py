@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from parley.privacy.ledger.store import Writer
 
 __all__ = ["Checkpoint", "Reservation", "check_room", "commit", "found", "give_back"]
-__all__ += ["hold", "register", "reserve", "void"]
+__all__ += ["hold", "raise_budget", "register", "reserve", "void"]
 
 
 class Checkpoint(NamedTuple):
@@ -191,6 +191,27 @@ def check_room(
 def give_back(writer: Writer, run_id: str) -> None:
     """See `Ledger.give_back`."""
     hold(writer, run_id, dict.fromkeys(writer.held_by(run_id), ()))
+
+
+def raise_budget(
+    writer: Writer, key: BudgetKey, *, epsilon: float | None, delta: float | None, reason: str
+) -> DatasetBudget:
+    """See `Ledger.raise_budget`."""
+    if not reason.strip() or not reason.isprintable():
+        raise LedgerConflict(f"Expected a reason in one line for a raised budget, got {reason!r}.")
+    account = account_of(writer, key)
+    budget = account.budget
+    try:
+        after = account.raised(
+            epsilon=budget.epsilon if epsilon is None else epsilon,
+            delta=budget.delta if delta is None else delta,
+        )
+    except ValueError as error:
+        raise LedgerConflict(str(error)) from error
+    terms = {"epsilon": after.budget.epsilon, "delta": after.budget.delta}
+    body = {"at": _now(), "reason": reason, **terms}
+    writer.append(RecordKind.RAISE, account=after, body=body)
+    return after.budget
 
 
 def reserve(writer: Writer, *entries: Entry) -> tuple[Reservation, ...]:

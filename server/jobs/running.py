@@ -56,6 +56,12 @@ class Run(Section):
         description="Rounds between the simulation's evaluations; 0: only the last; auto: every "
         "round where that is cheap, else every tenth.",
     )
+    partial: bool = Field(
+        False,
+        strict=True,
+        description="Begin also where the data's budget won't last for all rounds: as many as fit. "
+        "The noise is that of all rounds, so that fewer rounds are worse than a job of fewer.",
+    )
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description="Where networks train (fedavg); auto: cuda where present."
     )

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import as_written, shown_up
+from parley.privacy.ledger.account import Claims
 from parley.privacy.ledger.ledger import (
+    BudgetExceeded,
     BudgetKey,
     DatasetBudget,
     EntryState,
@@ -127,7 +129,9 @@ def registered(ledger: Ledger, budgets: Sequence[DatasetBudget]) -> tuple[Datase
 
 
 @contextmanager
-def holding(ledger: Ledger, stages: Sequence[Stage], *, dataset: str) -> Iterator[None]:
+def holding(
+    ledger: Ledger, stages: Sequence[Stage], *, dataset: str, partial: bool = False
+) -> Iterator[None]:
     """Holds the budget for all that the run has yet to release; gives back what it doesn't use.
 
     After a kill the hold stands until the run is resumed, or freed by `parley ledger free`.
@@ -135,6 +139,7 @@ def holding(ledger: Ledger, stages: Sequence[Stage], *, dataset: str) -> Iterato
     Args:
         stages: of the run, under its name.
         dataset: name of the data in the ledger.
+        partial: hold what fits, if that is one round at least.
 
     Raises:
         BudgetExceeded: not all of it fits beside what is spent and what other runs hold.
@@ -151,7 +156,8 @@ def holding(ledger: Ledger, stages: Sequence[Stage], *, dataset: str) -> Iterato
             begun = sum((entry.key, number) in reserved for number in stage.numbers)
             if stage.rounds > begun:
                 claims.setdefault(entry.key, []).append((entry.event, stage.rounds - begun))
-    ledger.hold(run_id, {key: tuple(own) for key, own in claims.items()})
+    wanted = {key: tuple(own) for key, own in claims.items()}
+    ledger.hold(run_id, _fitting(ledger, run_id, wanted) if partial else wanted)
     try:
         yield
     except BaseException:
@@ -160,3 +166,30 @@ def holding(ledger: Ledger, stages: Sequence[Stage], *, dataset: str) -> Iterato
             ledger.give_back(run_id)
         raise
     ledger.give_back(run_id)
+
+
+def _fitting(
+    ledger: Ledger, run_id: str, wanted: Mapping[BudgetKey, Claims]
+) -> Mapping[BudgetKey, Claims]:
+    """As many of the last releases of every claim as fit each of the budgets.
+
+    Raises:
+        BudgetExceeded: not even one does.
+    """
+    while True:
+        try:
+            ledger.check_room(run_id, wanted)
+        except BudgetExceeded as error:
+            if not error.fitting:
+                raise
+            _log.warning(
+                "The budget of %r admits %d of the rounds; the run ends after them.",
+                error.budget.name,
+                error.fitting,
+            )
+            wanted = {
+                key: (*own[:-1], (own[-1][0], min(own[-1][1], error.fitting)))
+                for key, own in wanted.items()
+            }
+        else:
+            return wanted

@@ -10,6 +10,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from parley.server.records.data_account import DataAccount
 from parley.server.records.facts import Facts, Figure
 from parley.server.records.round_line import Account
 from parley.server.records.summary import AdversaryAccount, NoiseShares, RecordBounds
@@ -154,6 +155,8 @@ class Outlook(Facts):
         dp_sgd: training in the parties, where the algorithm trains there.
         distributed: the steps of distributed DP-SGD.
         record_bounds: both bounds of a record's ε, where two are proved.
+        data_accounts: what the job's ledger says of its data, by their name in it.
+        data_note: what else is to be said of that.
     """
 
     format: Literal[2] = 2
@@ -176,6 +179,8 @@ class Outlook(Facts):
     grid: Grid
     alternatives: tuple[Alternative, ...] | None = None
     record_bounds: RecordBounds | None = None
+    data_accounts: tuple[DataAccount, ...] | None = None
+    data_note: str | None = None
 
     @property
     def primary(self) -> GuaranteeOutlook:

@@ -18,6 +18,7 @@ from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.guarantee import Adversary
 from parley.server.jobs.job import Job
 from parley.server.records.clipped_fraction import clipped_facts
+from parley.server.records.data_account import DataAccount
 from parley.server.records.guarantees import guarantee_summaries, record_bounds
 from parley.server.records.progress import Outcome
 from parley.server.records.round_line import RoundLine
@@ -46,6 +47,7 @@ def run_summary(
     engine: str,
     components: dict[str, Any] | None = None,
     deployment: str | None = None,
+    data_accounts: Sequence[DataAccount] = (),
 ) -> RunSummary:
     """The summary of a run that ended, complete or not.
 
@@ -54,6 +56,7 @@ def run_summary(
     Args:
         components: parties and traffic of the private components' release, if there was one.
         deployment: id of the parties' roster, if they are real.
+        data_accounts: what the ledger says of the data.
     """
     progress = outcome.progress
     seconds_by_round = [line.seconds for line in progress.lines]
@@ -94,6 +97,7 @@ def run_summary(
         "record_bounds": record_bounds(plan, rounds=progress.done),
         "clipped_fraction": clipped_facts(plan, progress),
         "components": ahead,
+        "data_accounts": tuple(data_accounts) or None,
     }
     return RunSummary.model_validate(facts)
 

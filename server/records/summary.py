@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from parley.server.records.data_account import DataAccount
 from parley.server.records.facts import Facts, Figure
 from parley.server.records.judgement import Judgement, TargetJudgement
 from parley.server.records.round_line import Counts
@@ -283,6 +284,7 @@ class RunSummary(Facts):
             records; absent where there are none.
         record_bounds, components, clipped_fraction, dp_sgd, partition, deployment, self_audit:
             absent where the run has none.
+        data_accounts: what the shared ledger said of the data when the run ended; absent otherwise.
     """
 
     format: Literal[2] = 2
@@ -330,6 +332,7 @@ class RunSummary(Facts):
     public_test: PublicTest | None = None
     judgement: Judgement | TargetJudgement | None = None
     baseline_judgement: Judgement | TargetJudgement | None = None
+    data_accounts: tuple[DataAccount, ...] | None = None
 
     @property
     def primary(self) -> GuaranteeSummary:

@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from parley.privacy.accounting.rounding import as_written, shown_up
+from parley.privacy.accounting.rounding import as_written, shown_down, shown_up
+from parley.server.records.data_account import DataAccount
 from parley.server.records.judgement import Judgement
 from parley.server.records.numerals import epsilon_text, number
 from parley.server.records.summary import (
@@ -38,6 +39,7 @@ __all__ = [
     "clipped",
     "components",
     "conversion",
+    "data_set",
     "dp_sgd",
     "join",
     "measured",
@@ -160,6 +162,20 @@ def allowed(epsilon: float, delta: float) -> str:
 def budget(of: GuaranteeSummary) -> str:
     """What was allowed."""
     return allowed(of.epsilon_budget, of.delta_budget)
+
+
+def data_set(of: DataAccount) -> str:
+    """What all runs spent of a data set's budget, what is left, and how many such jobs fit."""
+    held = f"; {of.held} releases to come are held" if of.held else ""
+    more = f"{of.jobs:,}{' or more' if of.jobs >= _MANY else ''} more such job"
+    return (
+        f"{of.name!r} has spent ε = {epsilon_text(of.spent)} of {allowed(of.epsilon, of.delta)} in "
+        f"{of.releases} releases of all runs, {scope(of)}{held}; left ε = {shown_down(of.left)}: "
+        f"{more}{'' if of.jobs == 1 else 's'} fit{'s' if of.jobs == 1 else ''}"
+    )
+
+
+_MANY = 1000
 
 
 def conversion(name: str) -> str:

@@ -31,6 +31,7 @@ from parley.server.planning.budgets import budgets_of, check_affordable
 from parley.server.planning.principal_components import public_components
 from parley.server.planning.release import algorithm_for, model_for
 from parley.server.planning.stages import COMPONENTS, Stage, stages_of
+from parley.server.records.data_budgets import data_accounts
 from parley.server.records.progress import Progress
 from parley.server.records.run_folder import RunFolder
 from parley.server.records.statement import (
@@ -186,6 +187,7 @@ def coordinate(
         seconds=time.perf_counter() - began,
         engine=job.run.engine if job.run.engine != "fast" else "deployment",
         components=outcome.progress.ahead.get(COMPONENTS),
+        data_accounts=data_accounts(finished.totals, stages),
         deployment=deployment.id,
     )
     tensors = model_tensors(finished.algorithm, outcome.progress.state)

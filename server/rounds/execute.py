@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 from parley.client.algorithms.base import FederatedAlgorithm, State
-from parley.privacy.ledger.ledger import DatasetBudget, Head, Ledger
+from parley.privacy.ledger.ledger import DatasetBudget, DatasetTotals, Head, Ledger
 from parley.privacy.sampling.randomness import Randomness
 from parley.server.jobs.job import Job
 from parley.server.planning.budgets import holding, registered
@@ -40,11 +40,13 @@ class Finished:
         outcome: how.
         algorithm: of its rounds.
         head: the end of the ledger's log.
+        totals: of the data's budgets, where runs share the ledger.
     """
 
     outcome: Outcome
     algorithm: FederatedAlgorithm
     head: Head
+    totals: tuple[DatasetTotals, ...]
 
 
 def execute(
@@ -88,7 +90,7 @@ def execute(
                 folder.keep_roster(roster)
         known = ledger.entries(folder.run_id)
         folder.check_ledger([each.entry.index for each in known if each.outcome is not None])
-        with holding(ledger, stages, dataset=dataset):
+        with holding(ledger, stages, dataset=dataset, partial=job.run.partial):
             progress = resume_point(ledger, stages=stages, dataset=dataset)
             progress = replace(progress, lines=folder.rewrite_rounds(progress.lines))
 
@@ -117,8 +119,12 @@ def execute(
                         observe=observe,
                     )
                 if not following:
-                    return Finished(outcome=outcome, algorithm=algorithm, head=ledger.head())
+                    head = ledger.head()
+                    break
                 progress = replace(outcome.progress, stage=progress.stage + 1, done=0)
+        totals = ledger.totals() if job.privacy.ledger else ()
+    totals = tuple(each for each in totals if each.budget.name == dataset)
+    return Finished(outcome=outcome, algorithm=algorithm, head=head, totals=totals)
 
 
 def _start_of(stage: Stage, following: Sequence[Stage]) -> Callable[[State], State]:

@@ -27,6 +27,7 @@ from parley.server.jobs.job import Job, JobError
 from parley.server.planning.budgets import budgets_of, check_affordable
 from parley.server.planning.release import algorithm_for
 from parley.server.planning.stages import COMPONENTS, Stage, spent_before, stages_of
+from parley.server.records.data_budgets import data_accounts
 from parley.server.records.progress import Progress
 from parley.server.records.run import Run
 from parley.server.records.run_folder import RunFolder
@@ -160,6 +161,7 @@ def simulate(
         seconds=time.perf_counter() - began,
         engine="fast",
         components=outcome.progress.ahead.get(COMPONENTS),
+        data_accounts=data_accounts(finished.totals, stages),
     )
     told = dp_sgd_facts(
         plan,

@@ -1,0 +1,97 @@
+"""`parley ledger`: show, verify, free, raise."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from parley.privacy.accounting.guarantee import Unit
+from parley.server.records.plain_json import json_text
+
+__all__ = ["ledger_app"]
+
+ledger_app = typer.Typer(
+    suggest_commands=False,
+    no_args_is_help=True,
+    help="Show or verify a privacy ledger, free what a killed run holds, raise a budget.",
+)
+
+LedgerPath = Annotated[
+    str,
+    typer.Argument(
+        metavar="LEDGER",
+        help="Ledger file, postgresql:// URL, or a run's folder: the ledger that its job names, "
+        "else its own.",
+    ),
+]
+
+
+@ledger_app.command("show")
+def ledger_show(
+    ledger: LedgerPath,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object on stdout, all else on stderr.")
+    ] = False,
+) -> None:
+    """Show what runs released on which data, what that cost, and what is left."""
+    from parley.terminal.ledger import print_ledger, read_ledger  # noqa: PLC0415 - start-up: for this command alone
+
+    content = read_ledger(ledger)
+    if as_json:
+        typer.echo(json_text(content.to_json()))
+    else:
+        print_ledger(content)
+
+
+@ledger_app.command("verify")
+def ledger_verify(ledger: LedgerPath) -> None:
+    """Check the ledger's hash chain and totals; name an entry that somebody edited."""
+    from parley.terminal.ledger import verify_ledger  # noqa: PLC0415 - start-up: for this command alone
+
+    problems, entries = verify_ledger(ledger)
+    if problems:
+        for problem in problems:
+            typer.echo(f"✗ {problem}", err=True)
+        raise typer.Exit(1)
+    typer.echo(f"✓ {entries} entries, chain and totals intact.")
+
+
+@ledger_app.command("free")
+def ledger_free(
+    ledger: LedgerPath,
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The run's name in the ledger.")],
+) -> None:
+    """Give back what a killed run still holds for rounds that it won't make.
+
+    Before its first round a run sets aside what all its rounds need; when it ends, it gives back
+    the rest. After a kill, `parley run --resume` continues it. What it reserved stays charged.
+    """
+    from parley.terminal.ledger import free_ledger  # noqa: PLC0415 - start-up: for this command alone
+
+    for dataset, releases in free_ledger(ledger, run).items():
+        typer.echo(f"{dataset}: {releases} releases given back.")
+
+
+@ledger_app.command("raise")
+def ledger_raise(
+    ledger: LedgerPath,
+    dataset: Annotated[
+        str, typer.Argument(metavar="DATASET", help="The data's name in the ledger.")
+    ],
+    reason: Annotated[str, typer.Option(help="Why; it stays in the ledger's chain for good.")],
+    epsilon: Annotated[float | None, typer.Option(help="The new total ε.")] = None,
+    delta: Annotated[float | None, typer.Option(help="The new total δ.")] = None,
+    unit: Annotated[Unit, typer.Option(help="Whose budget.")] = Unit.RECORD,
+) -> None:
+    """Raise a data set's budget on purpose. It can't be taken back.
+
+    People were promised the old one: ask whoever answers for the data first. Jobs on these data
+    say the new total from then on (privacy.dataset-epsilon).
+    """
+    from parley.terminal.ledger import raise_budget  # noqa: PLC0415 - start-up: for this command alone
+
+    before, after = raise_budget(
+        ledger, dataset, unit=unit, reason=reason, epsilon=epsilon, delta=delta
+    )
+    typer.echo(f"{dataset}: {before.guarantee} is now {after.guarantee}.")

@@ -1,0 +1,33 @@
+"""What a data set's budget is, what all runs spent of it, and what is left."""
+
+from __future__ import annotations
+
+from parley.server.records.facts import Facts, Figure
+
+__all__ = ["DataAccount"]
+
+
+class DataAccount(Facts):
+    """One budget of a data set, for one unit, as a ledger has it.
+
+    Attributes:
+        name: what the ledger calls the data.
+        unit, neighbouring: what the budget protects, and how neighbours differ.
+        epsilon, delta: the budget.
+        spent: ε of all releases of all runs on the data, at δ; None where none is proved finite.
+        releases: how many there were.
+        held: releases to come of runs that are not over.
+        left: ε at δ that nobody holds, by basic composition.
+        jobs: how many more jobs of this kind fit, at most 1000.
+    """
+
+    name: str
+    unit: str
+    neighbouring: str
+    epsilon: float
+    delta: float
+    spent: Figure
+    releases: int
+    held: int
+    left: float
+    jobs: int

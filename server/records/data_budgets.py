@@ -1,0 +1,110 @@
+"""What data sets have spent and have left, and how often a job still fits: told before and after.
+
+A run charges the ledger of its data. A job costs the same every time it is run, so that what is
+left is said in jobs, too: the most copies of this job that the budget admits beside all that is
+spent and held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from parley.privacy.accounting.composition import Composition
+from parley.privacy.ledger.account import Claims
+from parley.privacy.ledger.ledger import DatasetTotals, Ledger, NotALedger
+from parley.server.jobs.job import Job
+from parley.server.planning.stages import Stage
+from parley.server.records.data_account import DataAccount
+
+__all__ = ["accounts_in_ledger", "data_accounts", "jobs_that_fit"]
+
+MOST_JOBS = 1000
+"""Copies of a job that are counted."""
+
+
+def data_accounts(
+    totals: Iterable[DatasetTotals], stages: Sequence[Stage]
+) -> tuple[DataAccount, ...]:
+    """Every budget of the data, and how many more such jobs fit.
+
+    Args:
+        totals: of the budgets that the job is charged to.
+        stages: of the job.
+    """
+    costs = {
+        each.unit: tuple((stage.plan.event(each.unit), stage.rounds) for stage in stages)
+        for each in stages[-1].plan.guarantees
+    }
+    relation = stages[-1].plan.primary.neighbouring
+    return tuple(
+        DataAccount(
+            name=each.budget.name,
+            unit=str(each.budget.unit),
+            neighbouring=str(each.budget.neighbouring),
+            epsilon=each.budget.epsilon,
+            delta=each.budget.delta,
+            spent=_lowest(each.spent, each.budget.delta),
+            releases=each.spent.releases,
+            held=sum(each.holders.values()),
+            left=each.remaining.epsilon,
+            jobs=jobs_that_fit(each, costs[each.budget.unit]),
+        )
+        for each in totals
+        if each.budget.unit in costs and each.budget.neighbouring is relation
+    )
+
+
+def jobs_that_fit(totals: DatasetTotals, cost: Claims) -> int:
+    """How many jobs of that cost the budget admits beside what is taken; at most `MOST_JOBS`."""
+
+    def admitted(jobs: int) -> bool:
+        total = totals.taken
+        for event, count in cost:
+            total = total.add(event, count=jobs * count)
+        return totals.budget.admits(total)
+
+    low, high = 0, 1
+    while high <= MOST_JOBS and admitted(high):
+        low, high = high, 2 * high
+    high = min(high, MOST_JOBS + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if admitted(middle) else (low, middle)
+    return low
+
+
+def accounts_in_ledger(job: Job, stages: Sequence[Stage]) -> tuple[tuple[DataAccount, ...], str]:
+    """The budgets that the job's ledger has for its data, by name, and what else is to be said.
+
+    No data are read: that they are known by another name only a run finds out.
+
+    Raises:
+        LedgerError: the job's ledger can't be read.
+    """
+    if not job.privacy.ledger:
+        return (), ""
+    name = job.privacy.dataset or job.data.source
+    try:
+        with Ledger.open(job.privacy.ledger, create=False, read_only=True) as ledger:
+            totals = [each for each in ledger.totals() if each.budget.name == name]
+    except NotALedger:
+        return (), f"there is no ledger at {_shown(job.privacy.ledger)} yet: the run makes it"
+    if not totals:
+        return (), f"nothing in the ledger is called {name!r}: the run opens a budget for it"
+    notes = [
+        f"the job asks for privacy.dataset-{asked.keys}epsilon = {asked.dataset_epsilon:g}, the "
+        f"ledger has {each.budget.epsilon:g} for one {asked.unit}: the run would be refused"
+        for asked in job.budgets
+        for each in totals
+        if each.budget.unit is asked.unit and each.budget.epsilon != asked.dataset_epsilon
+    ]
+    return data_accounts(totals, stages), "; ".join(notes)
+
+
+def _shown(place: str) -> str:
+    """A ledger's place, without what a URL may hold of a password."""
+    return "its URL" if "://" in place else place
+
+
+def _lowest(spent: Composition, delta: float) -> float | None:
+    return min(spent.epsilons(delta).values(), default=None) if spent.releases else 0.0
