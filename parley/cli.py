@@ -18,6 +18,7 @@ import typer
 
 from parley import __version__
 from parley.audit.commands import audit_app
+from parley.certificate.commands import certificate_app
 from parley.deploy.commands import add_deploy_commands
 from parley.errors import exit_status
 from parley.ledger_commands import ledger_app
@@ -43,6 +44,7 @@ app = typer.Typer(
 app.add_typer(ledger_app, name="ledger")
 app.add_typer(schema_app, name="schema")
 app.add_typer(audit_app, name="audit")
+app.add_typer(certificate_app, name="certificate")
 
 JobFile = Annotated[
     Path | None, typer.Argument(metavar="[JOB]", help="Job file (TOML); none: the defaults.")

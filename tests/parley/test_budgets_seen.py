@@ -55,9 +55,10 @@ def test_plan_and_result_say_how_many_such_jobs_still_fit_and_that_many_do(share
 def test_plan_says_where_nothing_is_known_or_the_run_would_be_refused(shared, tmp_path):
     folder, _ = shared
     assert "there is no ledger" in parley.plan(_job(tmp_path)).data_note
-    assert "nothing in the ledger is called" in parley.plan(
-        _job(folder, "privacy.dataset=other")
-    ).data_note
+    assert (
+        "nothing in the ledger is called"
+        in parley.plan(_job(folder, "privacy.dataset=other")).data_note
+    )
     note = parley.plan(_job(folder, budget=9)).data_note
     assert "asks for privacy.dataset-epsilon = 9, the ledger has 2.5" in note
     assert parley.plan(load_job(overrides=QUICK)).data_accounts == ()

@@ -1,0 +1,88 @@
+"""`parley certificate RUN` and `parley certificate verify FILE`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import click
+import typer
+from typer.core import TyperGroup
+
+__all__ = ["certificate_app"]
+
+
+class _IssueUnlessNamed(TyperGroup):
+    """What is no command's name is a run's folder."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        known = args and args[0] in self.commands
+        return super().resolve_command(ctx, args if known else ["issue", *args])
+
+
+certificate_app = typer.Typer(
+    cls=_IssueUnlessNamed,
+    suggest_commands=False,
+    no_args_is_help=True,
+    help="Sign what a run was charged: [bold]parley certificate RUN[/bold]; check such a "
+    "statement offline: [bold]parley certificate verify FILE[/bold].",
+)
+
+
+@certificate_app.command("issue")
+def certificate_issue(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
+    key: Annotated[
+        Path | None,
+        typer.Option(
+            help="Ed25519 key to sign with (64 hex digits), made where there is none. Default: "
+            "certificate.key in your configuration folder."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="File to write (default: RUN/certificate.json).")
+    ] = None,
+) -> None:
+    """Write a signed statement that binds model, job, ledger head and accounts of a run.
+
+    It says ε, δ, unit, relation and adversary, and holds the charged entries, so that anybody can
+    compute ε again. It names no data, path or party.
+    """
+    from parley.certificate.issuing import issued, signing_key  # noqa: PLC0415 - start-up: for this command alone
+    from parley.certificate.statement import CertificateError  # noqa: PLC0415 - start-up: for this command alone
+
+    target = out or run / "certificate.json"
+    if target.exists():
+        raise CertificateError(f"Expected a new file for --out, {target} exists.")
+    private = signing_key(key or Path(typer.get_app_dir("parley")) / "certificate.key")
+    certificate = issued(run, private)
+    target.write_text(certificate.text(), encoding="utf-8")
+    typer.echo(f"{target}, signed by key {certificate.signer}")
+
+
+@certificate_app.command("verify")
+def certificate_verify(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A certificate.")],
+    signer: Annotated[
+        str | None, typer.Option(help="The signer's public key, as you were told it (64 hex).")
+    ] = None,
+    run: Annotated[
+        Path | None, typer.Option(help="The run's folder: holds model, job and ledger against it.")
+    ] = None,
+) -> None:
+    """Check a certificate, offline: signature, and ε from its entries by the accountants here.
+
+    Says what it could not check. Status 2 where something does not hold.
+    """
+    from parley.certificate.verifying import verified  # noqa: PLC0415 - start-up: for this command alone
+
+    verdict = verified(file, signer=signer, run=run)
+    told = verdict.certificate.statement
+    typer.echo(
+        f"{told.run_id}: {told.algorithm}, {told.parties} parties, {told.rounds_done} of "
+        f"{told.rounds} rounds, {told.status}, engine {told.engine}; issued {told.issued}"
+    )
+    for line in verdict.held:
+        typer.echo(f"✓ {line}")
+    for line in verdict.open:
+        typer.echo(f"? not checked: {line}")

@@ -1,0 +1,139 @@
+"""A certificate of a run that ended, made from its folder and its ledger."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from datetime import UTC, datetime
+from pathlib import Path
+
+from parley import __version__
+from parley.certificate.statement import (
+    Certificate,
+    CertificateError,
+    CertifiedGuarantee,
+    Statement,
+    signed,
+)
+from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.guarantee import Unit
+from parley.privacy.ledger.ledger import EntryState, Head, Ledger
+from parley.server.records.reading import read_summary
+from parley.server.records.run_folder import RunFolder
+from parley.server.records.summary import GuaranteeSummary, LedgerHead, RunSummary
+
+__all__ = ["composed", "digest_of", "issued", "signing_key"]
+
+
+def signing_key(path: Path) -> bytes:
+    """The Ed25519 key in a file (64 hex digits), made where there is none, readable by its owner.
+
+    Raises:
+        CertificateError: the file holds something else, or others may read it.
+    """
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private = secrets.token_bytes(32)
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(file, "w", encoding="ascii") as opened:
+            opened.write(private.hex() + "\n")
+        return private
+    if path.stat().st_mode & 0o077:
+        raise CertificateError(f"Expected a key that its owner alone may read: chmod 600 {path}.")
+    try:
+        private = bytes.fromhex(path.read_text(encoding="ascii").strip())
+    except ValueError:
+        private = b""
+    if len(private) != 32:
+        raise CertificateError(f"Expected an Ed25519 key of 64 hex digits in {path}.")
+    return private
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file, in hex.
+
+    Raises:
+        CertificateError: it is not there.
+    """
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError as error:
+        raise CertificateError(f"Expected {path.name} in {path.parent}, got none.") from error
+
+
+def composed(ledger: Ledger, run_id: str) -> dict[Unit, Composition]:
+    """What a run was charged for each unit: every entry that was not voided."""
+    spent: dict[Unit, Composition] = {}
+    for recorded in ledger.entries(run_id):
+        if recorded.state is not EntryState.VOIDED:
+            unit = recorded.entry.key.unit
+            spent[unit] = spent.get(unit, Composition.empty()).add(recorded.entry.event)
+    return spent
+
+
+def issued(run: Path, private: bytes) -> Certificate:
+    """The certificate of a run.
+
+    Raises:
+        RunFolderError, LedgerError: no run's folder, no ledger.
+        CertificateError: the run did not end, its noise was seeded, its ledger is not sound, or
+            the entries don't prove what the run says.
+    """
+    folder, job = RunFolder.open(run)
+    summary = read_summary(run)
+    if summary is None or summary.ledger_head is None:
+        raise CertificateError(f"Expected a run that ended, {run} has no summary.")
+    if summary.noise.seeded is not False:
+        raise CertificateError(
+            "Expected noise from the operating system's entropy; seeded noise protects nobody, and "
+            "nothing is to be certified of it."
+        )
+    head = Head(records=summary.ledger_head.records, hash=summary.ledger_head.hash)
+    with Ledger.open(
+        job.privacy.ledger or folder.ledger_path, create=False, read_only=True
+    ) as ledger:
+        problems = ledger.verify(anchor=head)
+        if problems:
+            raise CertificateError(f"Expected a sound ledger, got: {problems[0]}")
+        spent = composed(ledger, folder.run_id)
+    statement = Statement(
+        issued=datetime.now(UTC).isoformat(timespec="seconds"),
+        parley_version=__version__,
+        run_id=folder.run_id,
+        engine=summary.engine,
+        status=summary.status,
+        algorithm=summary.algorithm,
+        parties=summary.parties,
+        rounds=summary.rounds,
+        rounds_done=summary.rounds_done,
+        model_sha256=digest_of(run / "model.safetensors"),
+        job_sha256=digest_of(run / "job.toml"),
+        ledger_head=LedgerHead(records=head.records, hash=head.hash),
+        guarantees=tuple(_guarantee(summary, of, spent) for of in summary.guarantees),
+    )
+    return signed(statement, private)
+
+
+def _guarantee(
+    summary: RunSummary, of: GuaranteeSummary, spent: dict[Unit, Composition]
+) -> CertifiedGuarantee:
+    own = spent.get(Unit(of.unit), Composition.empty())
+    conversion, epsilon = own.epsilon(of.delta)
+    if not own.releases or conversion == "none":
+        raise CertificateError(
+            f"Expected entries of {summary.run_id} for one {of.unit} that come to a finite ε at "
+            f"δ = {of.delta:g}, got {own.releases} that don't."
+        )
+    charged = next(row.adversary for row in of.accounts if row.charged)
+    return CertifiedGuarantee(
+        unit=of.unit,
+        neighbouring=of.neighbouring,
+        epsilon=epsilon,
+        delta=of.delta,
+        conversion=conversion,
+        adversary=charged,
+        spent=own.to_json(),
+        accounts=tuple(row for row in of.accounts if not row.charged),
+    )

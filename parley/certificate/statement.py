@@ -1,0 +1,137 @@
+"""What a certificate says, its one text, and its signature.
+
+    signature = Ed25519("parley-certificate-1" ‖ 0 ‖ canonical JSON of the statement)
+
+The statement binds the digests of model and job, the head of the ledger's chain, and for each unit
+of privacy the composition of all entries with ε at δ. The file has one text only: what is read is
+rendered again and must be the same, byte for byte, so that no byte of it can be changed, not even
+a space. Nothing in it names data, a path or a party.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from parley.privacy.ledger.chain import canonical_json
+from parley.secure_agg.primitives import sign, signing_public, verifies
+from parley.server.records.facts import Facts, FactsError
+from parley.server.records.plain_json import json_text
+from parley.server.records.summary import AdversaryAccount, LedgerHead
+
+__all__ = [
+    "Certificate",
+    "CertificateError",
+    "CertifiedGuarantee",
+    "Statement",
+    "parse_certificate",
+    "signed",
+]
+
+_TAG = b"parley-certificate-1\x00"
+_LARGEST = 1 << 22
+
+
+class CertificateError(ValueError):
+    """A certificate that cannot be made, or one that does not hold."""
+
+
+class CertifiedGuarantee(Facts):
+    """What one unit was charged.
+
+    Attributes:
+        unit, neighbouring: what is protected, and how neighbours differ.
+        epsilon, delta: charged, by the conversion named, against `adversary`.
+        spent: the composition of all entries of the run for this unit.
+        accounts: against the other adversaries, as the run computed them.
+    """
+
+    unit: str
+    neighbouring: str
+    epsilon: float = Field(gt=0)
+    delta: float = Field(ge=0, lt=1)
+    conversion: str
+    adversary: str
+    spent: dict[str, Any]
+    accounts: tuple[AdversaryAccount, ...]
+
+
+class Statement(Facts):
+    """What is certified of a run.
+
+    Attributes:
+        format: of the statement.
+        issued: when, UTC.
+        run_id: the run's name in its ledger.
+        engine: which ran it; "fast" and "flower" are simulations in one place.
+        rounds_done: of so many `rounds`; `status` says how it ended.
+        model_sha256, job_sha256: of `model.safetensors` and `job.toml` as they were issued with.
+        ledger_head: of the chain that holds the entries.
+    """
+
+    format: Literal["parley-certificate-1"] = "parley-certificate-1"
+    issued: str
+    parley_version: str
+    run_id: str
+    engine: str
+    status: str
+    algorithm: str
+    parties: int
+    rounds: int
+    rounds_done: int
+    model_sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    job_sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    ledger_head: LedgerHead
+    guarantees: tuple[CertifiedGuarantee, ...] = Field(min_length=1)
+
+    def message(self) -> bytes:
+        """What is signed."""
+        return _TAG + canonical_json(self.to_json()).encode("ascii")
+
+
+class Certificate(Facts):
+    """A statement, who signs it (an Ed25519 public key), and the signature, in hex."""
+
+    statement: Statement
+    signer: str = Field(pattern=r"^[0-9a-f]{64}$")
+    signature: str = Field(pattern=r"^[0-9a-f]{128}$")
+
+    def text(self) -> str:
+        """The file."""
+        return json_text(self.to_json(), indent=2) + "\n"
+
+
+def signed(statement: Statement, private: bytes) -> Certificate:
+    """The statement under a signature by an Ed25519 key of 32 bytes."""
+    return Certificate(
+        statement=statement,
+        signer=signing_public(private).hex(),
+        signature=sign(private, statement.message()).hex(),
+    )
+
+
+def parse_certificate(content: bytes, where: object) -> Certificate:
+    """The certificate in a file, its signature verified by the key that it names.
+
+    Raises:
+        CertificateError: it is none, another version's, or any byte of it was changed.
+    """
+    if len(content) > _LARGEST:
+        raise CertificateError(f"{where}: Expected a certificate, got {len(content)} bytes.")
+    try:
+        certificate = Certificate.parse(content.decode("utf-8"), where)
+    except (FactsError, UnicodeDecodeError) as error:
+        raise CertificateError(f"{where}: no certificate of this version: {error}") from error
+    if certificate.text().encode("utf-8") != content:
+        raise CertificateError(
+            f"{where}: Expected the text that Parley writes of this certificate, got another: it "
+            "was changed."
+        )
+    public, signature = bytes.fromhex(certificate.signer), bytes.fromhex(certificate.signature)
+    if not verifies(public, signature, certificate.statement.message()):
+        raise CertificateError(
+            f"{where}: Expected a signature by key {certificate.signer}, got another: the "
+            "certificate was changed, or somebody else signed it."
+        )
+    return certificate

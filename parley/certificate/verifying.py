@@ -1,0 +1,131 @@
+"""What a certificate proves to whoever holds it, and what it leaves open.
+
+Offline: the signature, and ε from the certified entries by the accountants that are installed here.
+With the run's folder: that it is this model, this job, and a ledger that contains the head and
+exactly these entries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from parley.certificate.issuing import composed, digest_of
+from parley.certificate.statement import (
+    Certificate,
+    CertificateError,
+    CertifiedGuarantee,
+    parse_certificate,
+)
+from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.guarantee import Unit
+from parley.privacy.accounting.rounding import shown_up
+from parley.privacy.ledger.ledger import Head, Ledger
+from parley.server.records import words
+from parley.server.records.run_folder import RunFolder
+
+__all__ = ["Verdict", "verified"]
+
+_EQUAL = 1e-9
+"""Relative: by which accountants of two machines may differ."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What came of a check; what does not hold is an error instead.
+
+    Attributes:
+        certificate: as it was read.
+        held: what was checked and holds.
+        open: what was not, or can't be, checked here.
+    """
+
+    certificate: Certificate
+    held: tuple[str, ...]
+    open: tuple[str, ...]
+
+
+def verified(file: Path, *, signer: str | None = None, run: Path | None = None) -> Verdict:
+    """Checks a certificate.
+
+    Args:
+        file: the certificate.
+        signer: the key (hex) that must have signed it.
+        run: the run's folder, to hold model, job and ledger against it.
+
+    Raises:
+        CertificateError: something in it does not hold.
+    """
+    certificate = parse_certificate(file.read_bytes(), file)
+    told = certificate.statement
+    held, open_ = [f"signed by key {certificate.signer}"], []
+    if signer is None:
+        open_.append("whose key that is: compare it with the signer's, or name it (--signer)")
+    elif signer.lower() != certificate.signer:
+        raise CertificateError(f"{file}: Expected the signer {signer}, got {certificate.signer}.")
+    for of in told.guarantees:
+        proved, unproved = _recomputed(file, of)
+        held += proved
+        open_ += unproved
+    if run is None:
+        open_.append(
+            f"that a model is the one certified (SHA-256 {told.model_sha256}), its job "
+            f"({told.job_sha256}), and its ledger: name the run's folder (--run)"
+        )
+    else:
+        held += _held_against(file, certificate, run)
+    open_.append(
+        "that the entries are all that was ever released from these records, and that the noise "
+        "was drawn as they say: the signer vouches for it"
+    )
+    return Verdict(certificate=certificate, held=tuple(held), open=tuple(open_))
+
+
+def _recomputed(file: Path, of: CertifiedGuarantee) -> tuple[list[str], list[str]]:
+    """What the installed accountants say of the certified entries."""
+    stated = (
+        f"{words.points(of.epsilon, of.delta)}, {words.scope(of)}, against "
+        f"{words.ADVERSARIES.get(of.adversary, of.adversary)}"
+    )
+    others = [
+        f"{words.points(row.epsilon, row.delta)} for one {of.unit} against "
+        f"{words.ADVERSARIES.get(row.adversary, row.adversary)}: the run computed it"
+        for row in of.accounts
+    ]
+    try:
+        spent = Composition.from_json(of.spent)
+        conversion, epsilon = spent.epsilon(of.delta)
+    except (ValueError, KeyError, TypeError) as error:
+        return [], [f"{stated}: the entries are of a kind that this Parley doesn't know ({error})"]
+    if conversion == "none":
+        return [], [f"{stated}: no accountant that is installed here is proved for them", *others]
+    if of.epsilon < epsilon * (1 - _EQUAL):
+        raise CertificateError(
+            f"{file}: Expected at least ε = {shown_up(epsilon)} for the certified entries (by "
+            f"{conversion}, unit {of.unit}), got ε = {shown_up(of.epsilon)}: they cost more than "
+            "is claimed."
+        )
+    return [f"{stated}: {spent.releases} entries come to it (by {conversion})"], others
+
+
+def _held_against(file: Path, certificate: Certificate, run: Path) -> list[str]:
+    """Model, job and ledger of a run's folder against the certificate."""
+    told, (folder, job) = certificate.statement, RunFolder.open(run)
+    for name, expected in (
+        ("model.safetensors", told.model_sha256),
+        ("job.toml", told.job_sha256),
+    ):
+        if (came := digest_of(run / name)) != expected:
+            raise CertificateError(
+                f"{file}: Expected {name} with SHA-256 {expected}, got {came} in {run}."
+            )
+    place = job.privacy.ledger or folder.ledger_path
+    head = Head(records=told.ledger_head.records, hash=told.ledger_head.hash)
+    with Ledger.open(place, create=False, read_only=True) as ledger:
+        if problems := ledger.verify(anchor=head):
+            raise CertificateError(f"{file}: Expected the certified ledger, got: {problems[0]}")
+        spent = composed(ledger, told.run_id)
+    stated = {Unit(of.unit): of.spent for of in told.guarantees}
+    if {unit: own.to_json() for unit, own in spent.items()} != stated:
+        raise CertificateError(f"{file}: Expected the certified entries in the ledger, got others.")
+    return ["model and job are those certified", "the ledger contains the head and these entries"]

@@ -1,0 +1,137 @@
+"""A certificate binds a run's model, job, ledger and ε; nothing of it can be changed unseen."""
+
+import json
+import shutil
+import stat
+
+import pytest
+
+from parley.certificate.issuing import issued, signing_key
+from parley.certificate.statement import Certificate, CertificateError, parse_certificate, signed
+from parley.certificate.verifying import verified
+from parley.cli import app
+from parley.privacy.accounting.composition import Composition
+from parley.server.jobs.file import load_job
+from parley.simulations.engine.fast import simulate
+
+KEY = bytes(range(32))
+QUICK = ["parties.count=3", "algorithm.rounds=3", "secure-aggregation.masked-check=false"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run and its certificate."""
+    folder = tmp_path_factory.mktemp("certified") / "run"
+    result = simulate(load_job(overrides=QUICK), out=folder)
+    return result, issued(folder, KEY)
+
+
+@pytest.fixture
+def file(run, tmp_path):
+    path = tmp_path / "certificate.json"
+    path.write_text(run[1].text())
+    return path
+
+
+def test_it_says_what_the_run_was_charged_and_the_entries_come_to_it(run, file):
+    result, certificate = run
+    (of,) = certificate.statement.guarantees
+    assert of.epsilon == result.summary.epsilon
+    assert Composition.from_json(of.spent).releases == 3
+    verdict = verified(file, signer=certificate.signer, run=result.folder)
+    text = "\n".join(verdict.held)
+    assert "3 entries come to it" in text
+    assert "neighbours differ by replacing one record" in text
+    assert "model and job are those certified" in text
+    assert len(verdict.held) == 4
+    offline = verified(file)
+    assert any("name the run's folder" in line for line in offline.open)
+    assert any("whose key" in line for line in offline.open)
+    assert any("against whoever sees what the run released" in line for line in offline.open)
+    assert str(result.folder) not in certificate.text()
+
+
+def test_every_changed_byte_is_refused(file):
+    content = file.read_bytes()
+    for at in range(0, len(content), 7):
+        changed = bytearray(content)
+        changed[at] ^= 1
+        with pytest.raises(CertificateError):
+            parse_certificate(bytes(changed), "changed")
+    for changed in (content + b"\n", content[:-1], content.replace(b"{\n", b"{ \n", 1)):
+        with pytest.raises(CertificateError, match=r"was changed|no certificate"):
+            parse_certificate(changed, "changed")
+    twice = content.replace(b'"signer"', b'"signer": "' + b"0" * 64 + b'", "signer"', 1)
+    with pytest.raises(CertificateError):
+        parse_certificate(twice, "twice")
+
+
+def test_a_claim_below_what_its_entries_cost_is_refused_though_signed(run, tmp_path):
+    _, certificate = run
+    statement = certificate.statement
+    low = statement.guarantees[0].adding(epsilon=statement.guarantees[0].epsilon * 0.99)
+    path = tmp_path / "low.json"
+    path.write_text(signed(statement.adding(guarantees=(low,)), KEY).text())
+    with pytest.raises(CertificateError, match="cost more than is claimed"):
+        verified(path)
+    odd = statement.guarantees[0].adding(
+        spent={"events": [{"event": {"kind": "new"}, "count": 1}], "slack": "0", "releases": 1}
+    )
+    path.write_text(signed(statement.adding(guarantees=(odd,)), KEY).text())
+    verdict = verified(path)
+    assert any("doesn't know" in line for line in verdict.open)
+    assert not any("come to it" in line for line in verdict.held)
+
+
+def test_another_signer_model_job_or_ledger_is_refused(run, file, tmp_path):
+    result, _ = run
+    with pytest.raises(CertificateError, match="Expected the signer 00"):
+        verified(file, signer="00" * 32)
+    for name, message in (
+        ("model.safetensors", "Expected model.safetensors with SHA-256"),
+        ("job.toml", "Expected job.toml with SHA-256"),
+    ):
+        copy = tmp_path / name.partition(".")[0]
+        shutil.copytree(result.folder, copy)
+        with (copy / name).open("ab") as opened:
+            opened.write(b"\n# more\n")
+        with pytest.raises(CertificateError, match=message):
+            verified(file, run=copy)
+    # A chain of the same run that was cut off before the certified head.
+    other = simulate(load_job(overrides=QUICK), out=tmp_path / "other").folder
+    copy = tmp_path / "cut"
+    shutil.copytree(result.folder, copy)
+    shutil.copy(other / "ledger.sqlite", copy / "ledger.sqlite")
+    with pytest.raises(CertificateError, match="Expected the certified ledger"):
+        verified(file, run=copy)
+
+
+def test_nothing_is_certified_of_a_seeded_or_unfinished_run(run, tmp_path):
+    seeded = simulate(load_job(overrides=[*QUICK, "run.seed=1"]), out=tmp_path / "seeded").folder
+    with pytest.raises(CertificateError, match="seeded noise protects nobody"):
+        issued(seeded, KEY)
+    copy = tmp_path / "begun"
+    shutil.copytree(run[0].folder, copy)
+    (copy / "summary.json").unlink()
+    with pytest.raises(CertificateError, match="Expected a run that ended"):
+        issued(copy, KEY)
+
+
+def test_the_commands_issue_and_verify(run, tmp_path, capsys):
+    folder, key, out = run[0].folder, tmp_path / "keys" / "mine", tmp_path / "c.json"
+    app(["certificate", str(folder), "--key", str(key), "--out", str(out)], standalone_mode=False)
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    signer = json.loads(out.read_text())["signer"]
+    assert signer in capsys.readouterr().out
+    assert signing_key(key) == bytes.fromhex(key.read_text().strip())
+    command = ["certificate", "verify", str(out), "--signer", signer, "--run", str(folder)]
+    app(command, standalone_mode=False)
+    shown = capsys.readouterr().out
+    assert shown.count("✓") == 4
+    assert "? not checked: that the entries are all" in shown
+    with pytest.raises(CertificateError, match="Expected a new file"):
+        app(["certificate", str(folder), "--out", str(out)], standalone_mode=False)
+    key.chmod(0o644)
+    with pytest.raises(CertificateError, match="chmod 600"):
+        signing_key(key)
+    assert isinstance(parse_certificate(out.read_bytes(), out), Certificate)
