@@ -253,9 +253,8 @@ def _honest(run: RunSummary, *, simulated: bool) -> str:
 def _ledger_reach(run: RunSummary) -> str:
     adds = "Every other release from the same records, earlier or later, adds to what was spent. "
     if run.ledger:
-        told = [
-            f"When this run ended, data set {words.data_set(each)}." for each in run.data_accounts
-        ]
+        known = run.data_accounts or ()
+        told = [f"When this run ended, data set {words.data_set(each)}." for each in known]
         return " ".join([adds.strip(), *told]) + (
             " The ledger that this run shares keeps the total of the runs that use it; "
             "`parley ledger verify` checks it."

@@ -57,9 +57,8 @@ def _print_measured(console: Console, summary: RunSummary) -> None:
 def _rows(summary: RunSummary) -> Iterator[tuple[str, str]]:
     for of in summary.guarantees:
         yield from _of_guarantee(summary, of)
-    if summary.ledger:  # of its own ledger the run is all
-        for account in summary.data_accounts:
-            yield "data set", words.data_set(account)
+    for account in summary.data_accounts or ():
+        yield "data set", words.data_set(account)
     for name, value in (
         ("bounds", words.bounds(summary)),
         ("DP-SGD", words.join(words.dp_sgd(summary.dp_sgd)) if summary.dp_sgd else ""),
