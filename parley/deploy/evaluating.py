@@ -74,7 +74,7 @@ def evaluated(run: Path, job: Job, test: TestSet) -> PublicTest:
     named = (job.model.kind, str(getattr(job.model, "features", "")))
     own = tuple(name for name in named if ":" in name)
     model = load_model(run, schema=test.path, own_models=own)
-    tables = read_tables(test.source, model.schema, unlabelled=True)
+    tables = read_tables(test.source, model.schema, only=list(model.schema.features))
     scores = np.concatenate([model.scores(model.rows_of(table)) for table in tables])
     if len(scores) != len(test.labels):
         raise DataError(

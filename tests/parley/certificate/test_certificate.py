@@ -36,7 +36,7 @@ def file(run, tmp_path):
 def test_it_says_what_the_run_was_charged_and_the_entries_come_to_it(run, file):
     result, certificate = run
     (of,) = certificate.statement.guarantees
-    assert of.epsilon == result.summary.epsilon
+    assert of.epsilon == result.summary.primary.epsilon
     assert Composition.from_json(of.spent).releases == 3
     verdict = verified(file, signer=certificate.signer, run=result.folder)
     text = "\n".join(verdict.held)
