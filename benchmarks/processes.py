@@ -99,6 +99,7 @@ def flower(
 ) -> dict[str, Any]:
     """Flower's SecAgg+, its processes with their own settings; keys and logs under `folder`."""
     from parley.deploy import node_keys, pki
+    from parley.deploy.flower import control as desks
     from parley.deploy.flower import environment, network
     from parley.deploy.processes import Supervisor, free_ports
 
@@ -133,7 +134,7 @@ def flower(
             process = supervisor.start(
                 "SuperLink",
                 [
-                    environment.command("flower-superlink"),
+                    _command("flower-superlink"),
                     *("--ssl-ca-certfile", str(authority[0]), "--enable-supernode-auth"),
                     *("--ssl-certfile", str(folder / "server.pem")),
                     *("--ssl-keyfile", str(folder / "server.key")),
@@ -142,19 +143,22 @@ def flower(
                 environment=own,
                 log=folder / "superlink.log",
             )
-            link = network.SuperLink(address=f"127.0.0.1:{port}", ca=authority[0], process=process)
+            address = f"127.0.0.1:{port}"
+            desk = desks.ControlDesk(address=address, ca=authority[0], secret="")  # Flower has none
+            link = network.SuperLink(desk=desk, process=process)
         control = link.control()
         _until(control.answers, 60)
         marks.mark("start_superlink")
         if not simulated:
             keys = {f"party-{i}": folder / f"node-{i}" for i in range(parties)}
-            control.admit({n: node_keys.make_node_key(key, comment=n) for n, key in keys.items()})
+            for name, key in keys.items():
+                _register(control, name, node_keys.make_node_key(key, comment=name))
             for (name, key), port in zip(keys.items(), ports, strict=True):
                 supervisor.start(
                     name,
                     [
-                        environment.command("flower-supernode"),
-                        *("--root-certificates", str(authority[0]), "--superlink", link.address),
+                        _command("flower-supernode"),
+                        *("--root-certificates", str(authority[0]), "--superlink", address),
                         *("--auth-supernode-private-key", str(key)),
                         *("--host", "127.0.0.1", "--port", str(port)),
                     ],
@@ -181,6 +185,22 @@ def flower(
         **marks.report(len(rounds)),
         **_traced(options, marks, folder, len(rounds)),
     }
+
+
+def _command(name: str) -> str:
+    """One of Flower's commands, beside the Python that runs this."""
+    return str(Path(sys.executable).parent / name)
+
+
+def _register(control: Any, name: str, line: str) -> None:
+    """Lets in the SuperNode with that OpenSSH public key."""
+    from cryptography.hazmat.primitives import serialization
+    from flwr.proto.control_pb2 import RegisterNodeRequest
+
+    public = serialization.load_ssh_public_key(line.encode()).public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    control._client.RegisterNode(RegisterNodeRequest(public_key=public, name=name))
 
 
 def _traced(options: argparse.Namespace, marks: Marks, folder: Path, rounds: int) -> dict[str, Any]:

@@ -14,6 +14,9 @@ ROUNDS = {"grpc": 100, "flower": 8}
 """So many that a run can be stopped in between."""
 
 
+pytestmark = pytest.mark.timeout(900)  # Flower's commands take long on a busy machine
+
+
 @pytest.fixture(params=["grpc", "flower"])
 def carrier(request):
     return request.param

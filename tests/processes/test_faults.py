@@ -19,6 +19,7 @@ from parley.deploy.processes import ProcessError
 from parley.deploy.stream.operator import Operator, operator_home
 from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.file import load_job, render_job
+from parley.server.records.run_folder import RunFolderError
 from parley.simulations.engine.fast import simulate
 
 
@@ -31,13 +32,17 @@ class Processes:
         for name in ("server", *NAMES):
             self.start(name)
 
-    def start(self, name):
+    def start(self, name, *, room="unlimited"):
+        """`room` is how large a file it may write, in bytes: beyond it its disk is full."""
         server = name == "server"
         folder = self.home / "server" if server else self.home / "parties" / name
         command = self.parley.command("server" if server else "party", folder)
         with (self.parley.root / f"{name}.out").open("a") as log:
             self.running[name] = subprocess.Popen(
-                command, stdout=log, stderr=log, env=self.parley.environment()
+                ["prlimit", f"--fsize={room}", *command],
+                stdout=log,
+                stderr=log,
+                env=self.parley.environment(),
             )
 
     def mend(self):
@@ -67,9 +72,9 @@ def processes(ground, parley, consortium):
     made.end()
 
 
-def submit(processes, rounds):
+def submit(processes, rounds, *more):
     overrides = ["parties.count=3", f"algorithm.rounds={rounds}", "data.records=150"]
-    overrides += ["secure-aggregation.backend=masked", "run.stage-timeout=60", "run.seed=3"]
+    overrides += ["secure-aggregation.backend=masked", "run.stage-timeout=60", "run.seed=3", *more]
     job = load_job(overrides=overrides)
 
     def asked():
@@ -102,7 +107,7 @@ def status_of(run):
 def harm(processes, run, how, *, times, seed):
     """Harms a process shortly after a round, again and again, until the run is complete; how often.
 
-    A run that too many left at once ends, and goes on when an operator says so.
+    A run that too many left at once, or that has no room, ends; an operator has it go on.
     """
     rng, done, seen = random.Random(seed), 0, 0
     until = time.monotonic() + 300 + 60 * times
@@ -110,8 +115,11 @@ def harm(processes, run, how, *, times, seed):
         assert time.monotonic() < until, processes.log("server")
         assert status in {"", "too-few-survivors"}, status
         processes.mend()
-        if status:
-            with suppress(ProcessError), Operator(operator_home(processes.home)) as operator:
+        if status or (run / "error.json").exists():
+            with (
+                suppress(ProcessError, RunFolderError),
+                Operator(operator_home(processes.home)) as operator,
+            ):
                 operator.ask("resume", run=run.name)
         if done < times and rounds_of(run) > seen:
             time.sleep(rng.uniform(0.0, 0.4))
@@ -125,21 +133,33 @@ def kill(processes, name):
     processes.running[name].kill()
 
 
-def freeze(processes, name):
+def freeze(processes, name, seconds=2.0):
     process = processes.running[name]
     process.send_signal(signal.SIGSTOP)
-    time.sleep(2.0)
+    time.sleep(seconds)
     process.send_signal(signal.SIGCONT)
 
 
+def fill_disk(processes, name):
+    """Ends a process and starts it where no file can grow; a few seconds later there is room."""
+    for room in ("4096", "unlimited"):
+        processes.running[name].kill()
+        processes.running[name].wait()
+        processes.start(name, room=room)
+        time.sleep(3.0)
+
+
 def check(processes, job, run, tmp_path):
-    """The fast engine's model where everybody was in every sum; each round once in every ledger."""
+    """The model of a replay by those in the sums; each round once in every ledger.
+
+    A robust sum of three parties needs all of them: the replay is the fast engine's run.
+    """
     fast = simulate(job, out=tmp_path / "fast").folder
     theta, reference = (load_file(at / "model.safetensors")["theta"] for at in (run, fast))
     lines = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
     assert [line["round"] for line in lines] == list(range(1, job.rounds + 1))
-    if all(line["parties"]["answered"] == len(NAMES) for line in lines):
-        assert np.array_equal(theta, reference)
+    assert {line["parties"]["summed"] for line in lines} == {len(NAMES)}
+    assert np.array_equal(theta, reference)
     paths = [processes.home / "parties" / name / "ledger.sqlite" for name in NAMES]
     for path in (run / "ledger.sqlite", *paths):
         with Ledger.open(path, read_only=True) as ledger:
@@ -155,6 +175,28 @@ def test_a_hundred_kills_change_no_bit_and_nothing_is_paid_twice(processes, tmp_
     kills = int(os.environ.get("PARLEY_TEST_KILLS", "100"))
     job, run = submit(processes, rounds=kills + 2)
     assert harm(processes, run, kill, times=kills, seed=1) == kills
+    check(processes, job, run, tmp_path)
+
+
+@pytest.mark.heavy
+@pytest.mark.timeout(1200)
+def test_processes_that_stand_still_beyond_the_deadline_change_no_bit(processes, tmp_path):
+    job, run = submit(processes, 6, "run.stage-timeout=3")
+
+    def stand_still(each, name):
+        freeze(each, name, seconds=6.0)
+
+    assert harm(processes, run, stand_still, times=3, seed=3) == 3
+    check(processes, job, run, tmp_path)
+
+
+@pytest.mark.heavy
+@pytest.mark.timeout(1200)
+def test_disks_that_are_full_for_a_while_change_no_bit_and_nothing_is_paid_twice(
+    processes, tmp_path
+):
+    job, run = submit(processes, 6, "run.stage-timeout=5")
+    assert harm(processes, run, fill_disk, times=4, seed=4) == 4
     check(processes, job, run, tmp_path)
 
 

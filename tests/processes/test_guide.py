@@ -138,6 +138,7 @@ def run(words, cwd, *, status=0, given=None):
 
 
 @pytest.mark.heavy
+@pytest.mark.timeout(900)
 def test_the_guides_commands_work_as_they_stand(ground):
     """Word for word, but for host, port and RUN; `north` is a party's machine."""
     root = ground.run
@@ -198,6 +199,8 @@ def test_the_guides_commands_work_as_they_stand(ground):
                     assert "is complete" in run(again, root, status=2)
                 case ["submit", *_]:
                     assert "declined" not in run(words, root)
+                case ["status", _, "--watch"]:
+                    start(words, ": complete")
                 case ["status", *_]:
                     assert ": complete" in run(words, root)
                 case ["stop", *_]:

@@ -20,6 +20,7 @@ from ledger_children import (
     race_for_the_last,
     reserve_the_same,
     resume_and_run,
+    run_out_of_disk,
     spend_all,
 )
 
@@ -157,6 +158,23 @@ def kill_many_times(url: str, kills: int) -> None:
 
 def test_a_killed_run_has_lost_nothing_and_pays_nothing_twice(ledger_url: str) -> None:
     kill_many_times(ledger_url, 25)
+
+
+def test_a_run_whose_disk_is_full_has_lost_nothing_and_goes_on_when_there_is_room(tmp_path) -> None:
+    url, committed = str(tmp_path / "ledger.sqlite"), 0
+    for room in (1 << 12, 1 << 16, 1 << 18):
+        out, into = CHILDREN.Pipe(duplex=False)
+        with out:
+            with into:
+                child = in_child(run_out_of_disk, url, into, room)
+            last = acknowledged(out)
+        child.join(timeout=60)
+        assert child.exitcode == 1  # by an error, not by a signal
+        before, committed = committed, check_after_kill(url, last)
+        assert committed >= before
+    assert committed > 0
+    assert run_once(url, kill_after_s=None, rounds=committed + 3) == committed + 3
+    assert check_after_kill(url, committed + 3) == committed + 3
 
 
 @pytest.mark.heavy

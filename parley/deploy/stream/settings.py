@@ -74,6 +74,8 @@ def _pings() -> Options:
     return (
         ("grpc.keepalive_time_ms", _PING_MS),
         ("grpc.keepalive_timeout_ms", _PING_MS),
+        # The one that ends a connection whose pings nobody answers; a minute by default.
+        ("grpc.http2.ping_timeout_ms", _PING_MS),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
     )

@@ -1,0 +1,99 @@
+"""Connections that die without a word, in the middle of an exchange."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+from attending import Consortium, World, until
+from cables import Cable
+from safetensors.numpy import load_file
+
+from parley.client.contract.protocol import decode_frame
+from parley.deploy.stream import settings
+from parley.deploy.stream.operator import Operator, operator_home
+from parley.deploy.stream.party import party_answers
+from parley.server.jobs.file import render_job
+from parley.simulations.engine.fast import simulate
+
+
+@pytest.fixture
+def cable(monkeypatch):
+    """Makes cables to a world's server; dead connections are noticed within a second."""
+    monkeypatch.setattr(settings, "_PING_MS", 300)
+    made = []
+
+    def lay(world):
+        made.append(Cable(("127.0.0.1", world.number)))
+        return made[-1]
+
+    yield lay
+    for each in made:
+        each.close()
+
+
+def test_a_half_open_connection_is_noticed_and_the_request_answered_on_another(tmp_path, cable):
+    world = World(tmp_path)
+    try:
+        transport = world.open(away_s=20.0)
+        wire, computed, go_on = cable(world), [], threading.Event()
+
+        def slow(request):
+            computed.append(request)
+            go_on.wait(20)
+            return b"done"
+
+        world.attend(0, slow, address=wire.address)
+        until(lambda: transport.online() == (0,))
+        replies = []
+        exchange = threading.Thread(
+            target=lambda: replies.extend(transport.exchange({0: b"work"}, timeout_s=30)),
+            daemon=True,
+        )
+        exchange.start()
+        until(lambda: computed)
+        wire.die()
+        go_on.set()
+        until(lambda: replies == [(0, b"done")], timeout_s=40)
+        assert wire.connections == 2
+        assert computed == [b"work"]
+    finally:
+        world.close()
+
+
+@pytest.mark.heavy
+def test_a_cable_that_dies_in_every_kind_of_exchange_changes_no_bit(tmp_path, cable):
+    world = Consortium(tmp_path)
+    try:
+        serving = world.serve(away_s=30.0)
+        wire, died = cable(world), set()
+
+        def answers(folder):
+            own = party_answers(folder)
+
+            def answer(request):
+                kind = decode_frame(request).kind
+                reply = own(request)
+                if kind not in died:
+                    died.add(kind)
+                    wire.die()  # the answer goes nowhere
+                return reply
+
+            return answer
+
+        world.attend(0, answers(world.home(0)), address=wire.address)
+        for party in (1, 2):
+            world.attend(party, party_answers(world.home(party)))
+        until(lambda: any("(3 of 3)" in line for line in world.said))
+        with Operator(operator_home(world.root)) as here:
+            run = here.ask("submit", job=render_job(world.job))["run"]
+        assert serving.next().state == "complete"
+        assert len(died) >= 6, died
+        theta = load_file(world.root / "server" / "runs" / run / "model.safetensors")["theta"]
+        fast = simulate(world.job, out=tmp_path / "fast").folder
+        assert np.array_equal(theta, load_file(fast / "model.safetensors")["theta"])
+        for entries in world.ledgers():
+            assert entries == [(1, "committed"), (2, "committed"), (3, "committed")]
+    finally:
+        world.close()
