@@ -38,7 +38,7 @@ from parley.client.contract.protocol import (
     refusal,
 )
 from parley.client.contract.roster import Deployment, load_deployment
-from parley.client.party import charging
+from parley.client.party import admission
 from parley.client.party.acceptance import Accepted, accept
 from parley.client.party.consent import Consent, Declined
 from parley.client.party.consent_file import load_consent
@@ -52,7 +52,7 @@ from parley.client.party.requests import request_from, round_or_none
 from parley.client.party.session import Joined
 from parley.client.party.storage import Keeper, PartyFolderError
 from parley.privacy.ledger.ledger import LedgerError
-from parley.secure_agg.beacon import MOST_SETUPS, commitment, next_nonce, roster_digest
+from parley.secure_agg.beacon import commitment
 from parley.secure_agg.codec import decode
 from parley.secure_agg.interface import ProtocolError, TooFewSurvivors
 from parley.secure_agg.messages import Survivors
@@ -203,41 +203,19 @@ class PartyService:
         return answer(blobs=(commitment(self.index, self._next_nonce()),))
 
     def _next_nonce(self) -> bytes:
-        """The nonce of the next set-up of a graph that is not complete."""
-        deployment = self._deployment
-        roster = roster_digest(deployment.identities, bytes.fromhex(deployment.id))
-        count = self._keeper.setups(roster)
-        if count >= MOST_SETUPS:
-            raise Declined(
-                Reason.PROTOCOL,
-                f"Expected at most {MOST_SETUPS} set-ups with one roster, each of which is one "
-                "more graph to choose from: go on under a new deployment, with new identities.",
-            )
-        return next_nonce(self._identity, roster=roster, count=count)
+        return admission.nonce(self._keeper, self._identity, self._deployment)
 
     def _join(self, frame: Frame) -> Frame:
         joined = Joined.from_request(frame, identities=self._deployment.identities)
         agreed = joined.agreement
         policy = check_run(self._consent, self._deployment, agreed.parameters)
-        dataset = self._consent.dataset(agreed.dataset)
         accepted = self._accepted(agreed)
         ledger = self._ledger.opened()
-        charging.check_job(
-            dataset,
-            agreed.plan,
-            releases=agreed.rounds,
-            spent=charging.spent_before(ledger, agreed.plan, name=agreed.dataset),
+        dataset = self._consent.dataset(agreed.dataset)
+        admission.check_budget(ledger, dataset, agreed, accepted.holding, party=self.name)
+        admission.make_room(
+            self._keeper, joined, most=self._consent.max_sessions, read=self._joined
         )
-        ledger.check()
-        charging.register(ledger, dataset, name=agreed.dataset, holding=accepted.holding)
-        charging.check_room(
-            ledger,
-            agreed.plan,
-            name=agreed.dataset,
-            party=self.name,
-            rounds=agreed.rounds,
-        )
-        self._make_room(joined)
         sparse = agreed.parameters.sparse
         party = Party(
             run=agreed.parameters,
@@ -255,26 +233,6 @@ class PartyService:
             self._keeper.count_setup(policy.roster)
         self._keep(joined, party)
         return answer(blobs=(advertised,))
-
-    def _make_room(self, joined: Joined) -> None:
-        """Erases what the new session supersedes, and the longest idle beyond the limit."""
-        open_sessions = self._keeper.sessions()
-        if joined.session in open_sessions:
-            raise Declined(Reason.PROTOCOL, "Expected a session that was not joined before.")
-        others = []
-        for session in open_sessions:
-            try:
-                known = self._joined(session).agreement
-            except (Declined, LookupError, ValueError):  # of a version before this one
-                self._keeper.end_session(session)
-                continue
-            same = (joined.agreement.run_id, joined.agreement.dataset)
-            if (known.run_id, known.dataset) == same:
-                self._keeper.end_session(session)
-            else:
-                others.append(session)
-        for session in others[: max(0, len(others) - self._consent.max_sessions + 1)]:
-            self._keeper.end_session(session)
 
     def _accepted(self, agreement: Agreement) -> Accepted:
         """Gate 2."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -23,21 +23,20 @@ from numpy.typing import NDArray
 from parley.client.algorithms.base import State
 from parley.client.contract.agreement import Agreement
 from parley.client.contract.plan import ReleasePlan
-from parley.client.contract.protocol import WIRE_VERSION, Frame, Reason, Status
+from parley.client.contract.protocol import WIRE_VERSION, Frame, Reason
 from parley.client.contract.state import save_state
-from parley.secure_agg.codec import decode, kind_of, sender_of
-from parley.secure_agg.interface import DropoutPolicy, RemoteProtocolError, TooFewSurvivors
+from parley.secure_agg.codec import decode, kind_of
+from parley.secure_agg.interface import DropoutPolicy, TooFewSurvivors
 from parley.secure_agg.messages import Complaint, Roster
 from parley.secure_agg.pairwise_server import Server
-from parley.server.rounds.asking import Reply, Traffic, ask
+from parley.server.rounds.asking import Reply, Traffic
+from parley.server.rounds.attendance import Attendance
 from parley.server.rounds.cohort import PartyFailed, RoundSum
 from parley.server.rounds.party_status import PartyBoard, PartyStatus
 from parley.server.rounds.transport import Transport, reply_bound
 
 __all__ = ["PartyCohort"]
 
-_PASSING = frozenset({Reason.BUSY, Reason.PROTOCOL, Reason.ERROR})
-"""Reasons after which a party is asked again in the next round; any other stands for the run."""
 _SETUPS = 4
 """How often a set-up is repeated that one of the parties made void."""
 
@@ -68,8 +67,16 @@ class PartyCohort:
 
     def __post_init__(self) -> None:
         self.agreement = self.agreement.as_sent()
+        self._there = Attendance(
+            transport=self.transport,
+            board=self.board,
+            timeout_s=self.timeout_s,
+            largest=reply_bound(
+                parties=self.server.run.parties, dimension=self.agreement.plan.dimension
+            ),
+            declined=self.declined,
+        )
         self._joined: set[int] = set()
-        self._silent: set[int] = set()
         self._prepared: dict[int, set[int]] = {}
         self._wire_round = 0
 
@@ -86,60 +93,6 @@ class PartyCohort:
         common = {"version": WIRE_VERSION, "session": self.session}
         return Frame(kind=kind, head={**common, **head}, blobs=blobs)
 
-    def _ask(
-        self,
-        frames: Mapping[int, Frame],
-        traffic: Traffic,
-        needed: Collection[int] | None = None,
-        *,
-        lasting: bool = True,
-    ) -> Iterator[Reply]:
-        """Ok answers; who declines, fails or falls silent is noted.
-
-        Args:
-            frames: what to ask whom.
-            traffic: counts.
-            needed: whom to wait for; None for all.
-            lasting: a refusal stands for the run, unless its reason passes; one about who is left
-                of a round is about that round alone.
-        """
-        expected = set(frames) if needed is None else set(needed)
-        heard = set()
-        for reply in ask(
-            self.transport,
-            frames,
-            needed=expected,
-            timeout_s=self.timeout_s,
-            traffic=traffic,
-            largest=reply_bound(
-                parties=self.server.run.parties, dimension=self.agreement.plan.dimension
-            ),
-        ):
-            heard.add(reply.party)
-            if reply.status is Status.OK:
-                yield reply
-            elif reply.reason is not None:
-                failed = reply.status is Status.FAILED
-                state = PartyStatus.FAILED if failed else PartyStatus.DECLINED
-                self.board.party(reply.party, state, str(reply.reason))
-                if failed:
-                    self._failed.append(reply.party)
-                else:
-                    self._refused[reply.party] = reply.reason
-                    if lasting and reply.reason not in _PASSING:
-                        self.declined[reply.party] = reply.reason
-        for index in expected - heard:
-            self._fall_silent(index)
-
-    def _fall_silent(self, index: int) -> None:
-        self._silent.add(index)
-        self.board.party(index, PartyStatus.DROPPED)
-
-    def _begin(self) -> None:
-        self._refused: dict[int, Reason] = {}
-        self._failed: list[int] = []
-        self._silent = set()
-
     def join(self, parties: Collection[int]) -> None:
         """Set-up: signed keys, the roster, and shares of the first round.
 
@@ -149,7 +102,7 @@ class PartyCohort:
         Raises:
             TooFewSurvivors: fewer joined than a sum needs.
         """
-        self._begin()
+        self._there.begin()
         self.board.stage("join", round_number=0)
         self._advertised(set(parties))
         rosters, nonces = self.server.roster(), self.server.adverts.nonces()
@@ -161,14 +114,14 @@ class PartyCohort:
         answered: set[int] = set()
         hybrid = self.server.run.hybrid
         blobs = hybrid + self._robust
-        for reply in self._ask(frames, self.setup):
-            if hybrid and not self._accept(
+        for reply in self._there.ask(frames, self.setup):
+            if hybrid and not self._there.accept(
                 reply, self.server.on_encapsulated, answered, blobs=blobs
             ):
                 continue
             if self._robust:
                 take, ready = self._shares_of(1), self._ready(1)
-                self._accept(reply, take, ready, blob=int(hybrid), blobs=blobs)
+                self._there.accept(reply, take, ready, blob=int(hybrid), blobs=blobs)
             answered.add(reply.party)
         # Who did not take the roster has no pair secrets: it cannot come back in this run.
         self._joined &= answered
@@ -185,8 +138,8 @@ class PartyCohort:
             self._joined = set()
             head, blobs = self.agreement.head(), (self.agreement.components,)
             frames = {index: self._frame("join", blobs, **head) for index in asked}
-            for reply in self._ask(frames, self.setup):
-                self._accept(reply, self.server.on_advertise, self._joined)
+            for reply in self._there.ask(frames, self.setup):
+                self._there.accept(reply, self.server.on_advertise, self._joined)
             if not self.server.adverts.unrevealed:
                 return
             asked = asked - set(self.server.adverts.unrevealed)
@@ -197,7 +150,7 @@ class PartyCohort:
 
     def _committed(self, asked: set[int]) -> set[int]:
         given: dict[int, bytes] = {}
-        for reply in self._ask({i: self._frame("commit") for i in asked}, self.setup):
+        for reply in self._there.ask({i: self._frame("commit") for i in asked}, self.setup):
             if [len(blob) for blob in reply.frame.blobs] == [32]:
                 given[reply.party] = reply.frame.blobs[0]
         if len(given) < self.server.run.min_survivors:
@@ -213,35 +166,6 @@ class PartyCohort:
         """Takes shares of the round that they were asked for, and of no other."""
         return partial(self.server.on_shares, number=number)
 
-    def _accept(
-        self,
-        reply: Reply,
-        take: Callable[[bytes], int],
-        into: set[int],
-        *,
-        blob: int = 0,
-        blobs: int = 1,
-    ) -> bool:
-        """Hands a blob of an answer to the protocol; who breaks it counts as silent.
-
-        Args:
-            reply: an ok answer that must have `blobs` blobs.
-            take: a method of the protocol's server that returns the sender.
-            into: where the sender is noted.
-            blob: which one to take.
-            blobs: how many there must be.
-        """
-        try:
-            # The sender first: a message in another's name must not be taken at all.
-            if len(reply.frame.blobs) != blobs or sender_of(reply.frame.blobs[blob]) != reply.party:
-                raise RemoteProtocolError("Expected a message of the party that answered.")
-            take(reply.frame.blobs[blob])
-        except RemoteProtocolError:
-            self._fall_silent(reply.party)
-            return False
-        into.add(reply.party)
-        return True
-
     def _ready(self, number: int) -> set[int]:
         """Parties whose shares of a round are here."""
         for past in [n for n in self._prepared if n < number - 1]:
@@ -255,8 +179,11 @@ class PartyCohort:
             TooFewSurvivors: fewer contributions than the protocol or the plan needs.
             PartyFailed: a party has nothing it may release.
         """
-        traffic, lost = Traffic(), self._silent | set(self._refused) if attempt else set()
-        self._begin()
+        traffic, lost = (
+            Traffic(),
+            self._there.silent | set(self._there.refused) if attempt else set(),
+        )
+        self._there.begin()
         self._wire_round += 1
         number = self._wire_round
         for index in self.server.blamed:  # convicted by what it shared out in an earlier round
@@ -264,12 +191,12 @@ class PartyCohort:
         asked = (self._joined - set(self.declined)) & set(self.transport.online())
         self.board.stage("vectors", round_number=plan.round_number)
         for index in self._joined - asked - set(self.declined):
-            self._fall_silent(index)
+            self._there.fall_silent(index)
         if self._robust:
             self._prepare_missing(asked, number, traffic)
         else:
             asked -= lost  # their missing vectors voided the last attempt
-            self._silent |= lost
+            self._there.silent |= lost
         summed = self._vectors(plan, state, number, asked, traffic)
         if self._robust:
             total = self._unmask(summed, traffic)
@@ -284,9 +211,9 @@ class PartyCohort:
         if len(ready) >= self.server.run.min_survivors:
             return
         frames = self._to_prepare(asked - ready, number)
-        for reply in self._ask(frames, traffic):
+        for reply in self._there.ask(frames, traffic):
             if not self._complained(reply):
-                self._accept(reply, self._shares_of(number), self._ready(number))
+                self._there.accept(reply, self._shares_of(number), self._ready(number))
 
     def _to_prepare(self, parties: Collection[int], number: int | None) -> dict[int, Frame]:
         """Requests for shares; who lacks its neighbours' ciphertexts gets them with it."""
@@ -298,8 +225,8 @@ class PartyCohort:
         blobs = reply.frame.blobs
         if len(blobs) != 1 or kind_of(blobs[0]) != Complaint.kind:
             return False
-        self._accept(reply, self.server.on_complaint, set())
-        self._fall_silent(reply.party)
+        self._there.accept(reply, self.server.on_complaint, set())
+        self._there.fall_silent(reply.party)
         return True
 
     def _decide(self, traffic: Traffic) -> None:
@@ -307,8 +234,8 @@ class PartyCohort:
         while self.server.to_prove:
             asked, heard = set(self.server.to_prove), set[int]()
             frames = {i: self._frame("prove", self.server.delivery.certificate) for i in asked}
-            for reply in self._ask(frames, traffic, lasting=False):
-                self._accept(reply, self.server.on_evidence, heard)
+            for reply in self._there.ask(frames, traffic, lasting=False):
+                self._there.accept(reply, self.server.on_evidence, heard)
             for silent in asked - heard:
                 self.server.delivery.unproven(silent)
 
@@ -340,17 +267,19 @@ class PartyCohort:
         self.board.parties(plans, PartyStatus.COMPUTING)
         arrived: set[int] = set()
         blobs = 1 + bool(following)
-        for reply in self._ask(frames, traffic, needed=set(plans)):
+        for reply in self._there.ask(frames, traffic, needed=set(plans)):
             if self._complained(reply):
                 continue
             if reply.party not in plans:
-                self._accept(reply, self._shares_of(number + 1), self._ready(number + 1))
-            elif self._accept(reply, self.server.on_vector, arrived, blobs=blobs):
+                self._there.accept(reply, self._shares_of(number + 1), self._ready(number + 1))
+            elif self._there.accept(reply, self.server.on_vector, arrived, blobs=blobs):
                 self.board.party(reply.party, PartyStatus.MASKED)
                 if following:
                     ready = self._ready(following)
-                    self._accept(reply, self._shares_of(following), ready, blob=1, blobs=blobs)
-        if self._failed:
+                    self._there.accept(
+                        reply, self._shares_of(following), ready, blob=1, blobs=blobs
+                    )
+        if self._there.failed:
             raise PartyFailed(
                 "A party computed nothing that it may release (a local optimum that cannot be "
                 "certified, or an error on its machine): the release is given up, nothing was "
@@ -369,8 +298,8 @@ class PartyCohort:
         frames = {i: self._frame("survivors", (listed,)) for i in summed}
         active, heard = self.server.run.confirm_survivors, set[int]()
         take = self.server.on_confirm if active else self.server.on_reveal
-        for reply in self._ask(frames, traffic, lasting=False):
-            self._accept(reply, take, heard)
+        for reply in self._there.ask(frames, traffic, lasting=False):
+            self._there.accept(reply, take, heard)
         self._check_one_sum(len(heard))
         if active:
             confirmations = self.server.confirmations()
@@ -379,15 +308,15 @@ class PartyCohort:
                 i: self._frame("confirmations", (message,)) for i, message in confirmations.items()
             }
             heard = set()
-            for reply in self._ask(frames, traffic, lasting=False):
-                self._accept(reply, self.server.on_reveal, heard)
+            for reply in self._there.ask(frames, traffic, lasting=False):
+                self._there.accept(reply, self.server.on_reveal, heard)
             self._decide(traffic)
         self.board.parties(heard, PartyStatus.UNMASKED)
         return self.server.finish()
 
     def _check_one_sum(self, heard: int) -> None:
         """Says why nobody goes on, where it is because the parties remember another sum."""
-        others = [i for i, why in self._refused.items() if why is Reason.OTHER_SURVIVORS]
+        others = [i for i, why in self._there.refused.items() if why is Reason.OTHER_SURVIVORS]
         if others and heard < self.server.run.min_survivors:
             raise TooFewSurvivors(
                 f"Expected >= {self.server.run.min_survivors} parties to open the sum, got "
@@ -398,9 +327,9 @@ class PartyCohort:
 
     def _outcome(self, total: NDArray[Any], summed: tuple[int, ...], traffic: Traffic) -> RoundSum:
         parties = self.server.run.parties
-        declined = {**self.declined, **self._refused}
+        declined = {**self.declined, **self._there.refused}
         # Dropped: silent at some stage, never joined, or without shares of this round.
-        answered = set(summed) - self._silent - set(declined)
+        answered = set(summed) - self._there.silent - set(declined)
         dropped = set(range(parties)) - answered - set(declined)
         return RoundSum(
             total=total,
@@ -424,10 +353,10 @@ class PartyCohort:
 
     def finish(self) -> None:
         """Tells the parties that the run is over, so that they erase its secrets."""
-        self._begin()
+        self._there.begin()
         self.board.stage("finished", round_number=self.board.round)
         online = set(self.transport.online())
         frames = {i: self._frame("finish") for i in self._joined & online}
-        for _ in self._ask(frames, self.setup):
+        for _ in self._there.ask(frames, self.setup):
             pass
         self.board.stage("finished", round_number=self.board.round)
