@@ -27,6 +27,7 @@ from parley.deploy.reaching import check_reachable
 from parley.deploy.stream.caller import check_known
 from parley.errors import exit_status
 from parley.privacy.accounting.rounding import as_written
+from parley.privacy.ledger.ledger import Ledger, LedgerError
 
 __all__ = ["Item", "check_items"]
 
@@ -72,6 +73,7 @@ def check_items(folder: Path, *, server: str | None = None) -> Iterator[Item]:
             )
         for name, dataset in consent.data.items():
             yield _item(f"data set {name}", partial(_data, folder, dataset))
+    yield _item("ledger", lambda: _ledger(folder / "ledger.sqlite"))
     yield from _server(folder, server)
 
 
@@ -175,6 +177,17 @@ def _data(folder: Path, dataset: DataSet) -> str:
         f"{holding.records} records of {holding.features} features; budget epsilon = "
         f"{as_written(dataset.epsilon)}, delta = {as_written(dataset.delta)}"
     )
+
+
+def _ledger(path: Path) -> str:
+    """That what was spent is still what was written down."""
+    if not path.exists():
+        return f"none yet; the first charge makes {path}"
+    with Ledger.open(path, read_only=True) as ledger:
+        wrong, entries = ledger.verify(), ledger.entries()
+    if wrong:
+        raise LedgerError(f"{path} was edited or damaged, and pays for nothing: {wrong[0].message}")
+    return f"{path.name}, {len(entries)} releases, as they were written"
 
 
 def _reach(address: str, ca: Path) -> str:

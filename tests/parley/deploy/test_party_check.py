@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 import socket
+import sqlite3
 import ssl
 import threading
 
@@ -22,6 +24,8 @@ from parley.deploy.party_check import check_items
 from parley.deploy.pki import PkiError
 from parley.deploy.processes import ProcessError, free_ports
 from parley.deploy.reaching import check_reachable
+from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.ledger.ledger import DatasetBudget, Ledger
 from parley.server.jobs.file import load_job
 from parley.simulations.engine.local_parties import prepare_parties
 
@@ -133,6 +137,7 @@ def test_a_missing_server_hides_nothing_about_the_folder(north):
         "roster": 0,
         "policy": 0,
         "data set breast-cancer": 2,
+        "ledger": 0,
         "server": 1,
     }
 
@@ -154,6 +159,23 @@ def spoil_data(north):
     (north / "records.npz").write_bytes(b"PK no arrays")
 
 
+def spoil_ledger(north):
+    path = north / "ledger.sqlite"
+    with Ledger.open(path) as ledger:
+        ledger.register(
+            DatasetBudget(
+                name="breast-cancer",
+                fingerprint="sha256:0c4a",
+                unit=Unit.RECORD,
+                neighbouring=Neighbouring.REPLACE_ONE,
+                epsilon=1.0,
+                delta=1e-5,
+            )
+        )
+    with contextlib.closing(sqlite3.connect(path)) as opened, opened:
+        opened.execute("UPDATE parley_ledger_records SET body = replace(body, 'breast', 'least')")
+
+
 def no_data(north):
     (north / "party.toml").write_text("")
 
@@ -165,6 +187,7 @@ def no_data(north):
         (spoil_policy, {"policy"}, "min-part"),
         (spoil_roster, {"roster", "server"}, "changed by hand"),
         (spoil_data, {"data set breast-cancer"}, "plain arrays"),
+        (spoil_ledger, {"ledger"}, "was edited or damaged"),
         (no_data, {"data"}, "every job is declined"),
     ],
 )
@@ -204,7 +227,7 @@ def test_the_command_prints_every_item_and_its_status_is_the_worst(north):
     )
     assert done.exit_code == 1
     lines = done.output.splitlines()
-    assert [line[:3] for line in lines if not line.startswith(" ")] == ["ok "] * 5 + ["NOT"]
+    assert [line[:3] for line in lines if not line.startswith(" ")] == ["ok "] * 6 + ["NOT"]
     assert "Cannot reach the server" in lines[-1]
     (north / "party.toml").unlink()
     done = CliRunner().invoke(
