@@ -177,7 +177,18 @@ def _run(
 
 
 @app.command()
-def plan(job: JobFile = None, sets: Sets = None, as_json: AsJson = False) -> None:
+def plan(
+    job: JobFile = None,
+    sets: Sets = None,
+    as_json: AsJson = False,
+    seconds_a_step: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0,
+            help="What a secure sum takes where it will run: for the hours of distributed DP-SGD.",
+        ),
+    ] = None,
+) -> None:
     """Say what a budget buys before anybody reads any data: noise, ε by round, ring and grid.
 
     parties.count and parties.min-records are enough, e.g.
@@ -186,7 +197,8 @@ def plan(job: JobFile = None, sets: Sets = None, as_json: AsJson = False) -> Non
     from parley.planning import plan as plan_job  # noqa: PLC0415 - start-up: for this command alone
     from parley.server.jobs.file import load_job  # noqa: PLC0415 - start-up: for this command alone
 
-    outlook = plan_job(load_job(job, overrides=list(sets or [])))
+    stated = {} if seconds_a_step is None else {"seconds_a_step": seconds_a_step}
+    outlook = plan_job(load_job(job, overrides=list(sets or [])), **stated)
     if as_json:
         typer.echo(json_text(outlook.to_json()))
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -55,6 +56,7 @@ class _Planned:
     algorithm: Any
     federation: Federation
     stages: tuple[Stage, ...]
+    seconds_a_step: float
 
     @property
     def release(self) -> ReleasePlan:
@@ -62,14 +64,26 @@ class _Planned:
         return self.stages[-1].plan
 
 
-def plan(job: Job) -> Outlook:
+SECONDS_A_STEP = 1.1
+"""Of real processes on one machine, three parties, optimistic (docs/benchmarks.md)."""
+
+
+def plan(job: Job, *, seconds_a_step: float = SECONDS_A_STEP) -> Outlook:
     """The outlook of a job.
 
+    Args:
+        job: of any kind.
+        seconds_a_step: what a secure sum takes where it will run, measured or supposed: for the
+            hours of distributed DP-SGD.
+
     Raises:
+        ValueError: not seconds_a_step > 0.
         JobError: the parties' sizes or the columns are not known without the data.
         NetworkError: a network that cannot be built.
         CalibrationError, RingTooSmall: the job's own choice cannot give the budget.
     """
+    if not 0 < seconds_a_step < math.inf:
+        raise ValueError(f"Expected seconds_a_step > 0, got {seconds_a_step}.")
     shape = public_shape(job)
     federation = _of_size(job.parties.count, shape.min_records)
     # A plan needs the parameters' number: they are counted on the CPU wherever they are trained.
@@ -77,7 +91,13 @@ def plan(job: Job) -> Outlook:
     model = model_for(on_cpu, features=shape.features, classes=shape.classes)
     algorithm = algorithm_for(job, model, federation)
     stages = stages_of(job, algorithm=algorithm, federation=federation, features=shape.features)
-    planned = _Planned(job=job, algorithm=algorithm, federation=federation, stages=stages)
+    planned = _Planned(
+        job=job,
+        algorithm=algorithm,
+        federation=federation,
+        stages=stages,
+        seconds_a_step=seconds_a_step,
+    )
     release = planned.release
     check_delta(job, release)
     facts = {
@@ -294,14 +314,11 @@ def _of_distributed(planned: _Planned) -> dict[str, Any]:
             steps=steps,
             optimiser=training.optimiser,
             vector_bytes=planned.release.dimension * planned.release.encoding.ring_bits // 8,
-            hours=steps * SECONDS_A_STEP / 3600,
-            seconds_a_step=SECONDS_A_STEP,
+            hours=steps * planned.seconds_a_step / 3600,
+            seconds_a_step=planned.seconds_a_step,
         ),
     }
 
-
-SECONDS_A_STEP = 1.1
-"""Of real processes on one machine, three parties, optimistic (docs/benchmarks.md)."""
 
 _MORE: dict[str, Callable[[_Planned], dict[str, Any]]] = {
     "fedavg": _of_training,

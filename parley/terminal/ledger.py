@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,25 @@ def print_ledger(content: LedgerContent) -> None:
             f"The last {_LAST_ENTRIES} of {len(content.entries)} entries; --json shows all of them."
         )
     console.print(table)
+    _print_accounts(console, content.entries[-_LAST_ENTRIES:])
+
+
+def _print_accounts(console: Console, entries: Sequence[RecordedEntry]) -> None:
+    """What one release with noise in shares comes to against each adversary; equal ones once."""
+    told: dict[str, None] = {}
+    for entry in (recorded.entry for recorded in entries):
+        rows = entry.facts.get("accounts", ())
+        lines = [
+            f"  against {words.ADVERSARIES.get(row['adversary'], row['adversary'])}: "
+            f"{words.account(row['epsilon'], row['delta'], charged=row['charged'])}"
+            for row in rows
+        ]
+        if lines:
+            split = f"{entry.facts['honest_shares']} shares of {entry.facts['summed_shares']}"
+            head = f"one release of {entry.run_id}, per {entry.facts['unit']}, charged for {split}:"
+            told["\n".join([head, *lines])] = None
+    for text in told:
+        console.print(text)
 
 
 def verify_ledger(where: str) -> tuple[list[str], int]:

@@ -29,39 +29,24 @@ a δ beside the samplers'.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from fractions import Fraction
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from parley.privacy.accounting.events import Approximate, Event
-from parley.privacy.accounting.events import Gaussian as GaussianEvent
-from parley.privacy.accounting.rounding import check_positive, quotient_up, root_up
+from parley.privacy.accounting.rounding import check_positive
 from parley.privacy.mechanisms.base import Mechanism, check_probability
-from parley.privacy.sampling.negative_binomial import negative_binomial
-from parley.privacy.sampling.samplers import (
-    add_rounded_gaussian,
-    add_rounded_mixture,
-    rounded_gaussian_distance,
-)
+from parley.privacy.mechanisms.share_laws import LEAST_SHARE, Integers, law_of
+from parley.privacy.sampling.samplers import rounded_gaussian_distance
 from parley.privacy.sampling.stream import NoiseStream
 
-__all__ = ["JITTER", "LEAST_SHARE", "SHARED_LAWS", "SharedLaw", "Shares", "event_of_shares", "tau"]
-
-LEAST_SHARE: Final = 4.0
-"""Least standard deviation of a Gaussian share, in ring units: below, the theorem says little."""
-
-JITTER: Final = 16.0
-"""w: variance of what is added to a share of l2-laplace, in ring units squared."""
+__all__ = ["Shares", "event_of_shares", "tau"]
 
 _MOST_SHARES: Final = 2**20
 _EXACT_TERMS: Final = 256
-
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +125,7 @@ class Shares:
             parties=parties,
             honest=honest,
             colluders=colluders,
-            scale=_law_of(mechanism).scale(mechanism, honest),
+            scale=law_of(mechanism).scale(mechanism, honest),
             fine_bits=fine_bits,
         )
 
@@ -166,7 +151,7 @@ class Shares:
             ValueError: less noise than the mechanism claims, shares below the floor, rounding
                 that is not proved for the law, a law without shares.
         """
-        law = _law_of(mechanism)
+        law = law_of(mechanism)
         needed = law.scale(mechanism, self.honest)
         if not self.scale >= needed:  # NaN is not
             raise ValueError(
@@ -203,7 +188,7 @@ class Shares:
         """
         if not 1 <= count <= self.parties:
             raise ValueError(f"Expected 1 to {self.parties} shares, got {count}.")
-        law = _law_of(mechanism)
+        law = law_of(mechanism)
         ideal = law.event_of(self, mechanism, count)
         # Laws of integers add up exactly; the others come near.
         return _near(mechanism, ideal, self.parties) if ideal and law.rounded_after else ideal
@@ -217,7 +202,7 @@ class Shares:
             ValueError: not 0 < probability < 1.
         """
         check_probability(probability)
-        noise = _law_of(mechanism).tail(self, mechanism, probability)
+        noise = law_of(mechanism).tail(self, mechanism, probability)
         return noise / self.ring_unit + self.parties
 
     def add(self, mechanism: Mechanism, vectors: Integers, streams: Sequence[NoiseStream]) -> None:
@@ -231,7 +216,7 @@ class Shares:
         """
         if len(streams) != len(vectors):
             raise ValueError(f"Expected {len(vectors)} streams, one a row, got {len(streams)}.")
-        _law_of(mechanism).add(self, mechanism, vectors, streams)
+        law_of(mechanism).add(self, mechanism, vectors, streams)
 
     def add_dealt(
         self, mechanism: Mechanism, total: Integers, count: int, stream: NoiseStream
@@ -243,7 +228,7 @@ class Shares:
         """
         if count < 1:
             raise ValueError(f"Expected count ≥ 1 shares to deal, got {count}.")
-        _law_of(mechanism).add_dealt(self, mechanism, total, count, stream)
+        law_of(mechanism).add_dealt(self, mechanism, total, count, stream)
 
     def rounded(self, vectors: Integers) -> Integers:
         """Ring units of fine integers: ⌊(u + 2^(h−1))/2^h⌋."""
@@ -261,7 +246,7 @@ def event_of_shares(mechanism: Mechanism, parties: int) -> Event:
     Raises:
         ValueError: a law without shares.
     """
-    _law_of(mechanism)
+    law_of(mechanism)
     whole = mechanism.event()
     if not isinstance(whole, Approximate):
         return whole  # sampled exactly, and summed exactly
@@ -299,201 +284,3 @@ def tau(variance: float, shares: int) -> float:
     # Terms decrease in j: each of the rest is at most the last one.
     rest = max(shares - _EXACT_TERMS, 0)
     return exact + rest * term(_EXACT_TERMS) if rest else exact
-
-
-@dataclass(frozen=True, kw_only=True)
-class SharedLaw:
-    """How one noise law is split; a row of `SHARED_LAWS`.
-
-    Attributes:
-        rounded_after: whether a party may round to a coarser grid after it added its share.
-        floor: least scale of a share, in ring units; 0 for none.
-        scale: mechanism, k → least scale of one share, in fine units, rounded up.
-        add: shares, mechanism, `[B, d]`, streams: adds a share to each row.
-        add_dealt: shares, mechanism, `[d]`, r, stream: adds r shares in one draw.
-        tail: shares, mechanism, p → bound on |Σ of m shares| in fine units, but with probability p.
-        event_of: shares, mechanism, r → what r shares cost; None where nothing is proved.
-    """
-
-    rounded_after: bool
-    floor: float
-    scale: Callable[[Any, int], float]
-    add: Callable[[Shares, Any, Integers, Sequence[NoiseStream]], None]
-    add_dealt: Callable[[Shares, Any, Integers, int, NoiseStream], None]
-    tail: Callable[[Shares, Any, float], float]
-    event_of: Callable[[Shares, Any, int], Event | None]
-
-
-def _law_of(mechanism: Mechanism) -> SharedLaw:
-    law = SHARED_LAWS.get(mechanism.law)
-    if law is None:
-        raise ValueError(
-            f"Expected a noise law that is split into shares, of {', '.join(SHARED_LAWS)}, got "
-            f"{mechanism.law}: choose one of them, or privacy.noise-point = 'server', which trusts "
-            "the server with the bare sum."
-        )
-    return law
-
-
-# Gaussian: N(0, σ²/k) each.
-
-
-def _gaussian_scale(mechanism: Any, honest: int) -> float:
-    """s with s²k ≥ σ², for the decimal and for the binary reading of both."""
-    if honest == 1:
-        return float(mechanism.scale)
-    share = root_up(Fraction(mechanism.scale) ** 2 / honest)
-    while Fraction(share) ** 2 * honest < Fraction(mechanism.scale) ** 2:
-        share = math.nextafter(share, math.inf)
-    return share
-
-
-def _gaussian_add(
-    shares: Shares, _: Any, vectors: Integers, streams: Sequence[NoiseStream]
-) -> None:
-    if streams and all(stream is streams[0] for stream in streams):
-        add_rounded_gaussian(vectors.reshape(-1), shares.scale, streams[0])
-        return
-    for row, stream in zip(vectors, streams, strict=True):
-        add_rounded_gaussian(row, shares.scale, stream)
-
-
-def _gaussian_dealt(
-    shares: Shares, _: Any, total: Integers, count: int, stream: NoiseStream
-) -> None:
-    add_rounded_gaussian(total, shares.scale * math.sqrt(count), stream)
-
-
-def _gaussian_tail(shares: Shares, mechanism: Any, probability: float) -> float:
-    log_odds = math.log(2 * mechanism.dimension) - math.log(probability)
-    return shares.scale * math.sqrt(2 * shares.parties * log_odds)
-
-
-def _gaussian_event(shares: Shares, mechanism: Any, count: int) -> Event:
-    # s√r, rounded down: μ = Δ/(s√r) is never less than it is.
-    scale = shares.scale * math.sqrt(count) * (1 - 1e-15)
-    return GaussianEvent(mu=quotient_up(mechanism.sensitivity, scale))
-
-
-def _sampled_event(shares: Shares, mechanism: Any, count: int) -> Event:
-    # As above: a multiplier that is rounded down.
-    own = replace(mechanism, sigma=shares.scale * math.sqrt(count) * (1 - 1e-15))
-    whole: Approximate = own.event()
-    return whole.event
-
-
-# l2-laplace: (1 + b²‖t‖²)^(−(d+1)/2) is infinitely divisible; its k-th root, and a jitter.
-
-
-def _l2_add(
-    shares: Shares, mechanism: Any, vectors: Integers, streams: Sequence[NoiseStream]
-) -> None:
-    shape = Fraction(mechanism.dimension + 1, 2 * shares.honest)
-    jitter = JITTER * shares.ring_unit**2
-    for row, stream in zip(vectors, streams, strict=True):
-        add_rounded_mixture(row, shares.scale, shape, jitter, stream)
-
-
-def _l2_dealt(
-    shares: Shares, mechanism: Any, total: Integers, count: int, stream: NoiseStream
-) -> None:
-    shape = Fraction((mechanism.dimension + 1) * count, 2 * shares.honest)
-    jitter = JITTER * count * shares.ring_unit**2
-    add_rounded_mixture(total, shares.scale, shape, jitter, stream)
-
-
-def _chernoff(exponent: float, log_odds: float, jitter: float = 0.0) -> float:
-    """x with P[|z| > x] ≤ e^(log terms): E e^{uz} ≤ (1 − u²)^(−exponent)·e^{jitter·u²/2}, u < 1.
-
-    Any u gives a bound. The best has u² ≈ 2·log_odds/exponent, or is close to 1.
-    """
-    grid = (1 / math.sqrt(1 + math.exp(step / 8)) for step in range(-160, 320))
-    return min(
-        (log_odds - exponent * math.log1p(-u * u) + jitter * u * u / 2) / u
-        for u in grid
-        if 0 < u < 1
-    )
-
-
-def _l2_tail(shares: Shares, mechanism: Any, probability: float) -> float:
-    log_odds = math.log(2 * mechanism.dimension) - math.log(probability)
-    exponent = shares.parties / shares.honest * (mechanism.dimension + 1) / 2
-    jitter = shares.parties * JITTER * (shares.ring_unit / shares.scale) ** 2
-    return shares.scale * _chernoff(exponent, log_odds, jitter)
-
-
-# Discrete Laplace: the difference of two negative binomials, integers, exact.
-
-
-def _discrete_add(
-    shares: Shares, mechanism: Any, vectors: Integers, streams: Sequence[NoiseStream]
-) -> None:
-    del mechanism
-    size = vectors.shape[1]
-    for row, stream in zip(vectors, streams, strict=True):
-        draws = negative_binomial(shares.scale, shares.honest, 2 * size, stream)
-        np.add(row, draws[:size] - draws[size:], out=row)
-
-
-def _discrete_dealt(
-    shares: Shares, mechanism: Any, total: Integers, count: int, stream: NoiseStream
-) -> None:
-    rows = np.zeros((count, total.size), dtype=np.int64)
-    _discrete_add(shares, mechanism, rows, [stream] * count)
-    total += rows.sum(axis=0)
-
-
-def _discrete_tail(shares: Shares, mechanism: Any, probability: float) -> float:
-    # (sinh(u/2t)/sinh(1/2t))² ≤ u² for 0 ≤ u ≤ 1: E e^{uz/t} ≤ (1 − u²)^(−1) of the whole.
-    log_odds = math.log(2 * mechanism.dimension) - math.log(probability)
-    return shares.scale * _chernoff(shares.parties / shares.honest, log_odds)
-
-
-def _while_whole(shares: Shares, mechanism: Any, count: int) -> Event | None:
-    """With k shares or more the law's own: more are post-processing. With fewer none is proved."""
-    whole: Event = mechanism.event()
-    ideal = whole.event if isinstance(whole, Approximate) else whole
-    return ideal if count >= shares.honest else None
-
-
-def _own_scale(mechanism: Any, honest: int) -> float:
-    del honest
-    return float(mechanism.scale)
-
-
-_DISCRETE = SharedLaw(
-    rounded_after=False,
-    floor=0.0,
-    scale=_own_scale,
-    add=_discrete_add,
-    add_dealt=_discrete_dealt,
-    tail=_discrete_tail,
-    event_of=_while_whole,
-)
-
-_GAUSSIAN = SharedLaw(
-    rounded_after=True,
-    floor=LEAST_SHARE,
-    scale=_gaussian_scale,
-    add=_gaussian_add,
-    add_dealt=_gaussian_dealt,
-    tail=_gaussian_tail,
-    event_of=_gaussian_event,
-)
-
-SHARED_LAWS: dict[str, SharedLaw] = {
-    "gaussian": _GAUSSIAN,
-    "sampled-gaussian": replace(_GAUSSIAN, event_of=_sampled_event),
-    "l2-laplace": SharedLaw(
-        rounded_after=True,
-        floor=0.0,
-        scale=_own_scale,
-        add=_l2_add,
-        add_dealt=_l2_dealt,
-        tail=_l2_tail,
-        event_of=_while_whole,
-    ),
-    "laplace-l1": _DISCRETE,
-    "laplace-as-printed": _DISCRETE,
-}
-"""Noise laws that are split into shares, by `Mechanism.law`."""

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from parley.client.contract.grid import TAIL_PROBABILITY, noise_tail
 from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.guarantee import NoisePoint
-from parley.privacy.mechanisms.shares import SHARED_LAWS, Shares, event_of_shares
+from parley.privacy.mechanisms.share_laws import SHARED_LAWS
+from parley.privacy.mechanisms.shares import Shares, event_of_shares
 from parley.privacy.mechanisms.table import Mechanism
 from parley.server.jobs.job import Job, JobError
 

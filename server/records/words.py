@@ -29,6 +29,7 @@ __all__ = [
     "ADVERSARIES",
     "Fact",
     "Measured",
+    "account",
     "accounts",
     "added_by",
     "against",
@@ -144,6 +145,12 @@ def points(epsilon: float | None, delta: float) -> str:
     return f"ε = {epsilon_text(epsilon)} at δ = {shown_up(delta, 3)}"
 
 
+def account(epsilon: float | None, delta: float, *, charged: bool) -> str:
+    """What a release or a run comes to against one adversary; None where no bound is proved."""
+    told = "no bound is proved (ε = ∞)" if epsilon is None else points(epsilon, delta)
+    return f"{told}{' (charged)' if charged else ''}"
+
+
 def spent(of: GuaranteeSummary) -> str:
     """What was charged."""
     return points(of.epsilon, of.delta)
@@ -196,9 +203,7 @@ def accounts(of: Accounted) -> tuple[Fact, ...]:
     return tuple(
         Fact(
             f"against {ADVERSARIES.get(row.adversary, row.adversary)}",
-            f"{points(row.epsilon, row.delta)}{' (charged)' if row.charged else ''}"
-            if len(of.accounts) > 1
-            else "",
+            account(row.epsilon, row.delta, charged=row.charged) if len(of.accounts) > 1 else "",
         )
         for row in of.accounts
     )

@@ -168,18 +168,24 @@ class _RealProcesses(EngineConformance):
     def run(self, job: Job, folder: Path) -> Path:
         return ENGINES[self.engine](job, out=folder / "run").folder
 
-    def test_it_does_what_the_fast_engine_does(self, ground):
-        self.check("gradients", ground.root)
+    @pytest.mark.heavy
+    @pytest.mark.parametrize("name", ["gradients", "distributed DP-SGD"])
+    def test_it_does_what_the_fast_engine_does(self, ground, name):
+        self.check(name, ground.root)
 
 
-@pytest.mark.heavy
 class TestProcesses(_RealProcesses):
     engine = "processes"
 
+    def test_every_share_is_the_same_among_real_parties(self, ground):
+        self.check("distributed DP-SGD", ground.root, "algorithm.rounds=1", "dp-sgd.local-steps=2")
+
+    @pytest.mark.heavy
     @pytest.mark.parametrize("pca", ["private", "public"])
     def test_rows_are_projected_on_the_same_components(self, ground, pca):
         self.check_components(pca, ground.root)
 
+    @pytest.mark.heavy
     def test_flower_may_carry_its_messages(self, ground):
         self.check("gradients", ground.root, "run.transport=flower")
 

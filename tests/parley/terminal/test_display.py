@@ -13,7 +13,7 @@ from parley.privacy.ledger.entry import Entry
 from parley.privacy.ledger.replay import EntryState, RecordedEntry
 from parley.server.jobs.file import load_job
 from parley.simulations.engine.fast import simulate
-from parley.terminal.ledger import LedgerContent, print_ledger
+from parley.terminal.ledger import LedgerContent, print_ledger, read_ledger
 from parley.terminal.outlook import print_outlook
 from parley.terminal.result import print_result
 
@@ -87,6 +87,37 @@ def test_a_long_ledger_shows_its_last_entries_and_says_how_many_there_are(capsys
     assert " 1000 " in shown
     assert " gaussian  0.5 " in shown
     assert " 800 " not in shown
+
+
+def test_a_ledger_tells_what_noise_in_shares_comes_to_against_whom(tmp_path, capsys) -> None:
+    for noise in ("gaussian", "laplace-l1"):
+        given = [f"privacy.noise={noise}", "algorithm.rounds=2", "parties.count=5"]
+        run = simulate(load_job(overrides=given), out=tmp_path / noise).folder
+        print_ledger(read_ledger(str(run)))
+        shown = " ".join(capsys.readouterr().out.split())
+        assert shown.count("per record, charged for 3 shares of 4:") == 1
+        assert "the server and the parties that may collude with it: ε = " in shown
+        assert "(charged)" in shown
+        whole = shown[shown.index("against the server and all other parties: ") :]
+        assert ("no bound is proved (ε = ∞)" in whole) == (noise == "laplace-l1")
+
+
+def test_a_plan_tells_the_hours_of_a_stated_step(capsys) -> None:
+    job = load_job(
+        overrides=[
+            "algorithm.kind=distributed-dp-sgd", "model.kind=mlp", "parties.count=10",
+            "parties.min-records=100", "dp-sgd.sampling-rate=0.1", "privacy.epsilon=8",
+            "dp-sgd.local-steps=20", "algorithm.rounds=10",
+        ]
+    )  # fmt: skip
+    told = plan(job, seconds_a_step=4.5).distributed
+    assert told is not None
+    assert (told.steps, told.seconds_a_step, told.hours) == (200, 4.5, 0.25)
+    print_outlook(plan(job, seconds_a_step=36.0))
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "about 2 h, at 36 s a step; T <= 150 is advised there" in shown
+    with pytest.raises(ValueError, match="seconds_a_step > 0"):
+        plan(job, seconds_a_step=0.0)
 
 
 def test_a_budget_is_shown_with_what_is_left_rounded_down(capsys) -> None:

@@ -13,7 +13,8 @@ from parley.privacy.accounting.events import Gaussian as GaussianEvent
 from parley.privacy.accounting.gaussian_curve import gaussian_delta
 from parley.privacy.mechanisms.gaussian import DiscreteGaussian, Gaussian
 from parley.privacy.mechanisms.laplace import L2Laplace, LaplaceL1
-from parley.privacy.mechanisms.shares import JITTER, LEAST_SHARE, Shares, tau
+from parley.privacy.mechanisms.share_laws import JITTER, LEAST_SHARE
+from parley.privacy.mechanisms.shares import Shares, tau
 from parley.privacy.sampling.gamma import Gamma
 from parley.privacy.sampling.stream import NoiseStream
 

@@ -127,6 +127,30 @@ def test_a_dealt_sum_has_the_law_of_the_survivors_shares_and_no_other() -> None:
     assert law.cdf(square * 9 / 4) > 1 - 1e-9
 
 
+def test_a_thousand_patterns_of_dropouts_leave_every_survivors_share_in_the_sum() -> None:
+    """Zero contributions through plan and ring: what is decoded is the r shares, r by pattern."""
+    given = ("parties.count=10", "algorithm.rounds=1", "secure-aggregation.corrupt=2",
+             "secure-aggregation.min-survivors=8")  # fmt: skip
+    job = load_job(overrides=[*BASE, *given])
+    federation = Federation(parties=10, min_records=30, total_records=300, max_records=30)
+    algorithm = algorithm_for(job, model_for(job, features=4, classes=2), federation)
+    plan = plan_release(job, algorithm=algorithm, federation=federation)
+    sigma, rng = plan.primary.mechanism.sigma, np.random.default_rng(3)
+    of_one = sigma**2 / plan.primary.shares.honest
+    streams = [NoiseStream.from_seed(6, party) for party in range(10)]
+    nothing, squares, fewer = np.zeros((10, plan.dimension)), 0.0, 0.0
+    for _ in range(1000):
+        sent = plan.encode(nothing, streams)
+        there = rng.permutation(10)[: rng.integers(8, 11)]
+        total = sent[there].sum(axis=0, dtype=sent.dtype)  # modulo 2^b
+        fine = plan.encoding.decode(total).astype(float) * plan.primary.shares.ring_unit
+        squares += float((fine**2).sum()) / (of_one * len(there))
+        fewer += float((fine**2).sum()) / (of_one * (len(there) - 1))
+    law = stats.chi2(1000 * plan.dimension)
+    assert 1e-6 < law.cdf(squares) < 1 - 1e-6
+    assert law.sf(fewer) < 1e-9  # one share missing would be seen
+
+
 def test_dealing_is_after_the_first_round_and_repeats_with_its_seed(tmp_path) -> None:
     dealt = [*BASE, "run.noise-shares=deal"]
     one = simulate(load_job(overrides=dealt), out=tmp_path / "one")
