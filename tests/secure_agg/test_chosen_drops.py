@@ -9,6 +9,7 @@ from one_mask import mask_of
 
 from parley.secure_agg.beacon import commitment
 from parley.secure_agg.codec import decode, encode
+from parley.secure_agg.edges import SharedEdgeWork
 from parley.secure_agg.flags import pack_mask
 from parley.secure_agg.ideal import simulated_nonces, simulated_parameters
 from parley.secure_agg.interface import TooFewSurvivors
@@ -28,13 +29,19 @@ def _masked():
     nonces, entropy = simulated_nonces(run), expand_seed(b"drops")
     private = [entropy(32) for _ in range(PARTIES)]
     identities = tuple(signing_public(key) for key in private)
-    policy = Policy(identities=identities, min_survivors=1)
+    policy, work = Policy(identities=identities, min_survivors=1), SharedEdgeWork()
     server = Server(
         run=run, identities=identities, commitments={i: commitment(i, n) for i, n in nonces.items()}
     )
     parties = [
         Party(
-            run=run, policy=policy, index=i, identity=private[i], entropy=entropy, nonce=nonces[i]
+            run=run,
+            policy=policy,
+            index=i,
+            identity=private[i],
+            entropy=entropy,
+            nonce=nonces[i],
+            work=work,
         )
         for i in range(PARTIES)
     ]
