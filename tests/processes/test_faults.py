@@ -81,7 +81,9 @@ def submit(processes, rounds, *more):
         processes.mend()
         try:
             with Operator(operator_home(processes.home)) as operator:
-                return operator.ask("submit", job=render_job(job))["run"]
+                if all(party["online"] for party in operator.ask("status")["parties"]):
+                    return operator.ask("submit", job=render_job(job))["run"]
+                return ""
         except ProcessError:  # it is starting
             return ""
 

@@ -51,7 +51,7 @@ def port_options(parties: int) -> Options:
         ("grpc.max_metadata_size", 1 << 14),
         ("grpc.absolute_max_metadata_size", 1 << 14),
         ("grpc.so_reuseport", 0),
-        ("grpc.http2.min_recv_ping_interval_without_data_ms", _PING_MS // 2),
+        ("grpc.http2.min_ping_interval_without_data_ms", _PING_MS // 2),
         *_pings(),
     )
 

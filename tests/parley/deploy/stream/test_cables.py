@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
+from pathlib import Path
 
+import grpc
 import numpy as np
 import pytest
 from attending import Consortium, World, until
@@ -58,6 +61,33 @@ def test_a_half_open_connection_is_noticed_and_the_request_answered_on_another(t
         until(lambda: replies == [(0, b"done")], timeout_s=40)
         assert wire.connections == 2
         assert computed == [b"work"]
+    finally:
+        world.close()
+
+
+def test_every_option_is_one_that_grpc_knows():
+    """It ignores the others without a word: pings were then taken amiss, a line cut every 50 s."""
+    library = Path(grpc._cython.cygrpc.__file__).read_bytes()
+    names = [name for name, _ in (*settings.port_options(3), *settings.channel_options())]
+    assert len(names) > 15
+    for name in names:
+        known = (
+            name.encode() + b"\0" in library
+        )  # the whole of the name, or the end of a longer one
+        assert known, name
+
+
+def test_a_connection_on_which_nothing_is_asked_stays(tmp_path, cable):
+    world = World(tmp_path)
+    try:
+        transport = world.open()
+        wire, said = cable(world), []
+        world.attend(0, lambda request: request, address=wire.address, said=said)
+        until(lambda: transport.online() == (0,))
+        time.sleep(4 * settings._PING_MS / 1000)
+        assert said == [f"Connected to {wire.address}."]
+        assert wire.connections == 1
+        assert dict(transport.exchange({0: b"a"}, timeout_s=10)) == {0: b"a"}
     finally:
         world.close()
 
