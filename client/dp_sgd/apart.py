@@ -37,7 +37,7 @@ from parley.client.dp_sgd.clipping import PASSES
 from parley.client.dp_sgd.clipping_dense import Dense
 from parley.client.dp_sgd.gradients import trainable
 from parley.client.dp_sgd.layout import PERIODS, Layout, record_classes
-from parley.client.models.networks import Network
+from parley.client.models.networks import BUILT_IN, Network
 
 __all__ = ["Chosen", "chunks_of", "dense_layout", "layout_of", "period_of"]
 
@@ -91,6 +91,18 @@ def chunks_of(
 
 
 _FOUND: WeakKeyDictionary[nn.Module, dict[tuple[object, ...], Layout]] = WeakKeyDictionary()
+_BUILT_IN: dict[tuple[object, ...], dict[tuple[object, ...], Layout]] = {}
+_MOST_KNOWN: Final = 64
+
+
+def _known(network: Network) -> dict[tuple[object, ...], Layout]:
+    """What was found for this network: parties build a built-in one anew for every task."""
+    if network.kind not in BUILT_IN:
+        return _FOUND.setdefault(network.module, {})
+    if len(_BUILT_IN) > _MOST_KNOWN:
+        _BUILT_IN.clear()
+    shape = (network.kind, network.features, network.classes, network.hidden)
+    return _BUILT_IN.setdefault(shape, {})
 
 
 def layout_of(network: Network, way: str, widths: tuple[int, ...]) -> Layout:
@@ -100,7 +112,7 @@ def layout_of(network: Network, way: str, widths: tuple[int, ...]) -> Layout:
     """
     if way == "loop":
         return Layout(width=1, period=1)  # a pass of one record each anyway
-    known = _FOUND.setdefault(network.module, {})
+    known = _known(network)
     key = (way, widths, network.dtype, str(network.device), torch.get_num_threads())
     if key not in known:
         x, y = _made_up(network, 2 * max(*widths, 64))
@@ -115,7 +127,7 @@ def layout_of(network: Network, way: str, widths: tuple[int, ...]) -> Layout:
 
 def dense_layout(network: Network, dense: Dense, parties: int, widths: tuple[int, ...]) -> Layout:
     """The same for passes of so many parties at once."""
-    known = _FOUND.setdefault(network.module, {})
+    known = _known(network)
     key = ("dense", parties, widths, network.dtype)
     if key not in known:
         x, y = _made_up(network, 2 * max(*widths, 64))
