@@ -183,7 +183,7 @@ def test_a_hundred_kills_change_no_bit_and_nothing_is_paid_twice(processes, tmp_
 @pytest.mark.heavy
 @pytest.mark.timeout(1200)
 def test_processes_that_stand_still_beyond_the_deadline_change_no_bit(processes, tmp_path):
-    job, run = submit(processes, 6, "run.stage-timeout=3")
+    job, run = submit(processes, 40, "run.stage-timeout=3")
 
     def stand_still(each, name):
         freeze(each, name, seconds=6.0)
@@ -197,7 +197,7 @@ def test_processes_that_stand_still_beyond_the_deadline_change_no_bit(processes,
 def test_disks_that_are_full_for_a_while_change_no_bit_and_nothing_is_paid_twice(
     processes, tmp_path
 ):
-    job, run = submit(processes, 6, "run.stage-timeout=5")
+    job, run = submit(processes, 40, "run.stage-timeout=5")
     assert harm(processes, run, fill_disk, times=4, seed=4) == 4
     check(processes, job, run, tmp_path)
 

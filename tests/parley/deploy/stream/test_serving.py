@@ -17,7 +17,7 @@ from parley.client.contract.protocol import decode_frame
 from parley.deploy.processes import ProcessError
 from parley.deploy.stream import submission
 from parley.deploy.stream.attendance import Dropped
-from parley.deploy.stream.desk import FILES
+from parley.deploy.stream.desk import _WORDS, FILES, _plain
 from parley.deploy.stream.operator import Operator, operator_home
 from parley.deploy.stream.party import party_answers
 from parley.deploy.stream.queue import Queue
@@ -187,6 +187,29 @@ def test_a_job_from_elsewhere_names_no_file_of_the_server(consortium):
         with pytest.raises(ProcessError):
             there.ask("sing")
     assert list((consortium.root / "server" / "runs").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b"null",
+        b"[" * 100_000,
+        b'{"ask": "sing"}',
+        b'{"ask": ["status"]}',
+        b'{"ask": "stop"}',
+        b'{"ask": "stop", "run": ["a"]}',
+        b'{"ask": "look", "run": null}',
+        b'{"ask": "status", "more": 1}',
+        b'{"ask": "read", "run": "a", "file": "job.toml", "offset": 0}',
+        b'{"ask": "look", "run": "\xff"}',
+    ],
+)
+def test_a_request_of_other_words_is_refused_by_its_form(request_):
+    with pytest.raises(ValueError, match="Expected a request"):
+        _plain(request_, {name: words for name, words in _WORDS.items() if name != "read"})
 
 
 def test_a_party_is_no_operator(consortium):
