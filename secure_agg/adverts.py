@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from parley.secure_agg.beacon import commitment
+from parley.secure_agg.beacon import NO_BEACON, commitment, commitments_digest
 from parley.secure_agg.codec import encode
 from parley.secure_agg.flags import pack_mask
-from parley.secure_agg.interface import RemoteProtocolError
+from parley.secure_agg.interface import LocalProtocolError, RemoteProtocolError
 from parley.secure_agg.messages import SERVER, Advertise, Nonces, Roster
 from parley.secure_agg.parameters import RunParameters
 from parley.secure_agg.primitives import KEY_BYTES, is_kem_public, is_weak, verifies
@@ -33,6 +33,9 @@ class Adverts:
         roster: digest of the roster that keys are signed for.
         commitments: to the parties' nonces, by index; none where the graph is complete.
         of: adverts by party.
+
+    Raises:
+        LocalProtocolError: identities or commitments that are not those of the parameters.
     """
 
     run: RunParameters
@@ -41,6 +44,17 @@ class Adverts:
     commitments: Mapping[int, bytes]
     of: dict[int, Advertise] = field(default_factory=dict)
     _keys: set[bytes] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        run, identities = self.run, self.identities
+        if len(identities) != run.parties:
+            raise LocalProtocolError(f"Expected {run.parties} identities, got {len(identities)}.")
+        named = commitments_digest(self.commitments) if self.commitments else NO_BEACON
+        if run.commitments != named:
+            raise LocalProtocolError(
+                f"Expected commitments of the parameters' digest {run.commitments.hex()}, got some "
+                f"of digest {named.hex()}."
+            )
 
     def take(self, message: Advertise) -> None:
         """Keeps a party's signed keys.

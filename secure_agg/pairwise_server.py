@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from parley.secure_agg.adverts import Adverts
-from parley.secure_agg.beacon import NO_BEACON, commitments_digest, roster_digest
+from parley.secure_agg.beacon import commitments_digest, roster_digest
 from parley.secure_agg.codec import decode
 from parley.secure_agg.dealt import Dealt
 from parley.secure_agg.delivery import Delivery
@@ -66,22 +66,13 @@ class Server:
                 before there are any (`with_commitments`).
             deployment: as in the parties' `Policy`.
         """
-        if len(identities) != run.parties:
-            raise LocalProtocolError(f"Expected {run.parties} identities, got {len(identities)}.")
-        given = dict(commitments or {})
-        named = commitments_digest(given) if given else NO_BEACON
-        if run.commitments != named:
-            raise LocalProtocolError(
-                f"Expected commitments of the parameters' digest {run.commitments.hex()}, got some "
-                f"of digest {named.hex()}."
-            )
         self.run, self.phase, self.round_number = run.proposed, ServerPhase.JOINING, 0
         self._proposed, self._deployment = self.run, deployment
         self.adverts = Adverts(
             run=self.run,
             identities=identities,
             roster=roster_digest(identities, deployment),
-            commitments=given,
+            commitments=dict(commitments or {}),
         )
         """Signed keys, by party."""
         self.blamed: set[int] = set()
@@ -98,8 +89,8 @@ class Server:
     def with_commitments(self, commitments: Mapping[int, bytes], *, run_id: bytes) -> Server:
         """A server for a set-up of its own, whose parties committed to nonces.
 
-        Who committed must advertise, or the set-up is void (`unrevealed`): it is repeated without
-        them, under fresh commitments and another `run_id`.
+        Who committed must advertise, or the set-up is void (`Adverts.unrevealed`): it is repeated
+        without them, under fresh commitments and another `run_id`.
         """
         run = replace(self._proposed, run_id=run_id, commitments=commitments_digest(commitments))
         return Server(
