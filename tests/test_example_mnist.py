@@ -3,9 +3,11 @@
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from parley.server.jobs.file import load_job
+from parley.simulations.data import world
 from parley.simulations.engine.fast import simulate
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -31,3 +33,27 @@ def test_a_short_run_of_the_example_learns_within_its_budget(tmp_path, monkeypat
     assert result.summary.status == "complete"
     assert 1.99 < result.summary.primary.epsilon <= 2
     assert result.summary.accuracy > (0.6 if parties == 1 else 0.2)
+
+
+@pytest.mark.skipif(not DATA.is_file(), reason=f"needs {DATA} (set PARLEY_DATA to its folder)")
+def test_a_short_run_of_the_scattering_example_learns_within_its_budget(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(world, "_SOLVABLE", 0)  # the optimum is not what is looked at
+    small = tmp_path / "small.npz"
+    with np.load(DATA) as whole:
+        parts = {name: whole[name][: 2000 if "train" in name else 200] for name in whole.files}
+    np.savez(small, **parts)
+    overrides = [
+        f"data.source={small}",
+        f"data.test-source={small}",
+        "parties.min-records=200",
+        "algorithm.rounds=8",
+        "algorithm.learning-rate=100",
+        "privacy.epsilon=8",
+    ]
+    job = load_job(ROOT / "examples" / "mnist-scattering.toml", overrides=overrides)
+    result = simulate(job, out=tmp_path / "run")
+    assert result.summary.status == "complete"
+    assert 7.9 < result.summary.primary.epsilon <= 8
+    assert result.summary.accuracy > 0.5
+    assert result.summary.features == "scattering, data-independent"

@@ -65,3 +65,13 @@ def test_kdd_output_perturbation_is_honest_about_every_law(tmp_path):
     assert pure.epsilon <= 0.5
     assert gaussian.epsilon <= 0.5
     assert printed.epsilon > 1.5
+
+
+def test_adult_on_bins_ranks_better_than_its_columns_do(tmp_path):
+    plain = run(tmp_path / "a", "adult", "adult.csv.gz")
+    source = f"data.source={DATA / 'adult.csv.gz'}"
+    schema = f"data.schema={ROOT / 'examples' / 'adult.schema.toml'}"
+    bins = run(tmp_path / "b", "adult-bins", None, source, schema)
+    assert bins.primary.epsilon <= 0.5
+    assert bins.judgement.auc > plain.judgement.auc
+    assert bins.features == "bins, data-independent"

@@ -76,8 +76,7 @@ class OwnFeatures(FeatureMap):
 
     def content(self) -> Any:
         """Digests of the code's own file and of the weights."""
-        code = inspect.getsourcefile(self._function())
-        files = [Path(code)] if code else []
+        files = [self._code()]
         if self.weights:
             files.append(self._beside(self.weights))
         try:
@@ -172,8 +171,17 @@ class OwnFeatures(FeatureMap):
         return module.to(torch.float32).requires_grad_(False)
 
     def _beside(self, name: str) -> Path:
-        place = self.place.rpartition(":")[0]
-        return (Path(place).parent if place.endswith(".py") else Path.cwd()) / name
+        return self._code().parent / name
+
+    def _code(self) -> Path:
+        """The file that the function is in."""
+        try:
+            found = inspect.getsourcefile(self._function())
+        except TypeError:  # built into Python
+            found = None
+        if found is None:
+            raise FeatureError(f"Expected {self.place} to be in a Python file, got none.")
+        return Path(found)
 
 
 def _tensor(rows: NDArray[np.float64]) -> torch.Tensor:

@@ -27,6 +27,10 @@ _CHEAP = 500_000
 """Entries of the data matrix up to which every round is evaluated."""
 
 
+_SOLVABLE = 10**9
+"""Entries of the data matrix, times outputs, up to which the optimum is worth its minutes."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Predictions:
     """What a model says of records whose labels are known.
@@ -144,8 +148,9 @@ class Experiment:
         return self
 
     def baseline(self) -> NDArray[np.float64] | None:
-        """The non-private model to compare with; None where nothing is learned."""
-        return self.optimum()
+        """The non-private model to compare with; None where its data are too large to solve."""
+        entries = self.block.features.size * self.model.loss.outputs
+        return self.optimum() if entries <= _SOLVABLE else None
 
     def figures(
         self, theta: NDArray[np.float64], best: NDArray[np.float64]

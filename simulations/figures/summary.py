@@ -51,10 +51,11 @@ def with_simulated_figures(
     """A run's summary with what only a simulation may know, marked so.
 
     Loss is the federated training objective with its λ term, accuracy is measured on the
-    held-out records, the baseline is the objective's non-private optimum.
+    held-out records, the baseline is the objective's non-private optimum (none where the data are
+    too large to solve).
     """
     best = experiment.baseline()
-    figures = {} if best is None else experiment.figures(theta, best)
+    figures = experiment.evaluate(theta) if best is None else experiment.figures(theta, best)
     summary = summary.adding(
         records_by_party=experiment.block.sizes.tolist(),
         **figures,
