@@ -25,6 +25,7 @@ from parley.ledger_commands import ledger_app
 from parley.prediction.commands import add_prediction_commands
 from parley.schema_commands import schema_app
 from parley.server.records.plain_json import json_text
+from parley.sweep.commands import add_sweep_commands
 
 __all__ = ["app", "main"]
 
@@ -218,6 +219,7 @@ def report(
 
 
 add_prediction_commands(app)
+add_sweep_commands(app)
 add_deploy_commands(app)
 
 

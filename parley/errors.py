@@ -20,6 +20,7 @@ _STATUS = {
     "parley.simulations.audit.audited.AuditError": 2,
     "parley.prediction.model.ModelFileError": 2,
     "parley.certificate.statement.CertificateError": 2,
+    "parley.sweep.running.SweepStopped": 1,
     "parley.privacy.ledger.errors.BudgetExceeded": 3,
     "parley.privacy.ledger.errors.NotALedger": 2,
     "parley.privacy.ledger.errors.LedgerConflict": 2,

@@ -28,7 +28,7 @@ from parley.client.contract.toml_reading import parse_toml
 from parley.client.contract.toml_text import literal
 from parley.server.jobs.job import FORMS, Job, JobError
 
-__all__ = ["RENAMED", "load_job", "parse_override", "render_job"]
+__all__ = ["RENAMED", "checked_key", "load_job", "parse_override", "render_job"]
 
 RENAMED = {
     "secure-aggregation.mode": "secure-aggregation.backend",
@@ -116,6 +116,20 @@ def _explain(error: ValidationError) -> str:
         expected += [alternatives[name]] if name in alternatives else []
         lines.append(f"Expected {name} to be {', or '.join(expected)}, got {value!r}.")
     return "\n".join(dict.fromkeys(lines))
+
+
+def checked_key(name: str, *, where: str) -> str:
+    """`name`, if it is a job's dotted key.
+
+    Raises:
+        JobError: it is none; the nearest one is named.
+    """
+    keys = name.split(".")
+    if len(keys) != 2 or keys[1] not in _keys().get(keys[0], {}):
+        if name in RENAMED:
+            raise JobError(f"{where}: {name} is now {RENAMED[name]}.")
+        raise JobError(f"{where}: Unknown key {name}. {_nearest(keys)}")
+    return name
 
 
 def _nearest(keys: Sequence[str]) -> str:

@@ -33,9 +33,10 @@ from parley.server.planning.release import model_for
 from parley.simulations.data.datasets import BUNDLED, bundled_schema, load_bundled
 from parley.simulations.data.given import MEMORY, Given
 from parley.simulations.data.partitions import by_column, by_sizes, dirichlet, iid, split_test
+from parley.simulations.data.prepared import PreparedData
 from parley.simulations.data.world import Experiment, StatisticExperiment
 
-__all__ = ["FEATURE_CACHE", "feature_map", "load_experiment"]
+__all__ = ["FEATURE_CACHE", "experiment_of", "feature_map", "load_experiment", "prepared_data"]
 
 FEATURE_CACHE = "PARLEY_FEATURE_CACHE"
 """Environment variable: a folder in which a simulation keeps features; unset: it keeps none."""
@@ -45,7 +46,7 @@ _SPLIT_STREAM = 1
 
 
 def load_experiment(job: Job, given: Given | None = None) -> Experiment:
-    """Reads, draws, holds out, splits and prepares the job's data.
+    """The world of a job: its data, read, drawn, held out, split and prepared.
 
     Args:
         given: the data, where they are in memory.
@@ -53,6 +54,11 @@ def load_experiment(job: Job, given: Given | None = None) -> Experiment:
     Raises:
         DataError, SchemaError, PartitionError, JobError: what is wrong, with file, row, column.
     """
+    return experiment_of(job, prepared_data(job, given))
+
+
+def prepared_data(job: Job, given: Given | None = None) -> PreparedData:
+    """Reads, draws, holds out, splits and prepares the job's data; raises as `load_experiment`."""
     # The split is never private and never touches the noise: a seed of its own, always.
     rng = np.random.default_rng([job.data.seed, _SPLIT_STREAM])
     features = feature_map(job)
@@ -68,33 +74,53 @@ def load_experiment(job: Job, given: Given | None = None) -> Experiment:
         test_rows = prepared_rows(raw, intercept=intercept, order=test)
     else:
         test_rows = prepared_rows(_raw_test(job, features, held), intercept=intercept)
-    test_labels = records.labels[test] if held is None else held.labels
-    sizes = np.array([len(own) for own in parties])
     order = np.concatenate(parties)
-    least = job.parties.min_records
-    if job.privacy.neighbouring == "add-or-remove-one" and least != "auto":
-        # Sizes are private: a smaller party takes part like any other.
-        federation = replace(Federation.of_sizes(sizes), min_records=least)
-    else:
-        federation = Federation.of_sizes(sizes, None if least == "auto" else least)
-    world = _WORLDS[job.model.learns](
-        job,
+    return PreparedData(
         rows=prepared_rows(raw, intercept=intercept, order=order),
         labels=records.labels[order],
         test_rows=test_rows,
-        test_labels=test_labels,
-        sizes=sizes,
+        test_labels=records.labels[test] if held is None else held.labels,
+        sizes=np.array([len(own) for own in parties]),
         classes=classes,
-        federation=federation,
         fingerprint=fingerprint,
+        contents=contents,
+        schema=schema.to_toml(),
+        schema_inferred=given is not None and given.inferred,
+        label_names=schema.label.names(job.label_kind(classes)),
+        features={**job.model.feature_map, "digest": features.digest} if features else {},
+    )
+
+
+def experiment_of(job: Job, data: PreparedData) -> Experiment:
+    """The world of a job on data that were prepared for it.
+
+    Raises:
+        JobError, NetworkError: a model that can't be built for these data.
+    """
+    least = job.parties.min_records
+    if job.privacy.neighbouring == "add-or-remove-one" and least != "auto":
+        # Sizes are private: a smaller party takes part like any other.
+        federation = replace(Federation.of_sizes(data.sizes), min_records=least)
+    else:
+        federation = Federation.of_sizes(data.sizes, None if least == "auto" else least)
+    world = _WORLDS[job.model.learns](
+        job,
+        rows=data.rows,
+        labels=data.labels,
+        test_rows=data.test_rows,
+        test_labels=data.test_labels,
+        sizes=data.sizes,
+        classes=data.classes,
+        federation=federation,
+        fingerprint=data.fingerprint,
     )
     return replace(
         world,
-        contents=contents,
-        schema_inferred=given is not None and given.inferred,
-        schema=schema.to_toml(),
-        label_names=schema.label.names(job.label_kind(classes)),
-        features={**job.model.feature_map, "digest": features.digest} if features else {},
+        contents=data.contents,
+        schema_inferred=data.schema_inferred,
+        schema=data.schema,
+        label_names=data.label_names,
+        features=data.features,
     )
 
 

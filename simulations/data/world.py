@@ -115,7 +115,11 @@ class Experiment:
         return float(counts.max() / counts.sum())
 
     def optimum(self) -> NDArray[np.float64]:
-        """The non-private optimum θ* of the federated objective."""
+        """The non-private optimum θ* of the federated objective, computed once."""
+        return self._optimum
+
+    @cached_property
+    def _optimum(self) -> NDArray[np.float64]:
         return optimum(
             self.model,
             self.block.features,

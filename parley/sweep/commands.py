@@ -1,0 +1,80 @@
+"""`parley sweep` and `parley compare`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from parley.sweep.running import Progress
+
+__all__ = ["add_sweep_commands"]
+
+
+def sweep(
+    file: Annotated[
+        Path, typer.Argument(metavar="SWEEP", help="A job file with a table [sweep] (TOML).")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the results (default: sweeps/NAME).")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes (default: one a core).")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Run also more than 10,000 cells.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+) -> None:
+    """Run a job over a grid of its keys, as simulations; figures with means and intervals.
+
+    The same command again goes on where it stopped, and runs only what is new. One failed cell
+    doesn't stop the others; status 1 says that some failed.
+    """
+    from parley.sweep.whole import run_sweep  # noqa: PLC0415 - start-up: for this command alone
+
+    def observe(progress: Progress) -> None:
+        failed = f", {progress.failed} failed" if progress.failed else ""
+        kept = f" ({progress.kept} from before)" if progress.kept else ""
+        typer.echo(f"\r{progress.done} of {progress.total} runs{kept}{failed}", nl=False, err=True)
+
+    result = run_sweep(
+        file,
+        out=out,
+        workers=workers,
+        most=None if yes else 10_000,
+        observe=(lambda progress: None) if quiet else observe,
+    )
+    if not quiet:
+        typer.echo("", err=True)
+    typer.echo(f"{result.page}: {len(result.rows)} runs, simulation only. {result.cost}")
+    for error in result.errors:
+        typer.echo(f"✗ {error}", err=True)
+    if result.errors:
+        raise typer.Exit(1)
+
+
+def compare(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN…", help="Runs' folders.")],
+) -> None:
+    """Show runs side by side: the keys in which their jobs differ, and what each came to."""
+    from rich.console import Console  # noqa: PLC0415 - start-up: for this command alone
+    from rich.table import Table  # noqa: PLC0415 - start-up: for this command alone
+    from rich.text import Text  # noqa: PLC0415 - start-up: for this command alone
+
+    from parley.sweep.comparison import compared  # noqa: PLC0415 - start-up: for this command alone
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("", style="dim")
+    for run in runs:
+        table.add_column(Text(run.name), overflow="fold")
+    for name, values in compared(runs):
+        table.add_row(name, *map(Text, values))
+    Console(highlight=False, markup=False).print(table)
+    typer.echo("* simulation only: a real run would have to release each figure, and pay for it")
+
+
+def add_sweep_commands(app: typer.Typer) -> None:
+    """Adds both to the command line."""
+    app.command()(sweep)
+    app.command()(compare)

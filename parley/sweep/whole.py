@@ -1,0 +1,76 @@
+"""A sweep from its file to its page."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from parley.sweep.cells import MOST_CELLS, load_sweep
+from parley.sweep.figures import draw
+from parley.sweep.page import cost_text, write_page
+from parley.sweep.results import summarised, write_results
+from parley.sweep.running import Progress, run_cells
+
+__all__ = ["SweepResult", "run_sweep"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepResult:
+    """What a sweep left.
+
+    Attributes:
+        folder: with `results.parquet`, `summary.csv`, `figures/`, `cells/`.
+        page: `sweep.html`.
+        rows: one a run.
+        cost: what all runs would cost on real records.
+        errors: of the cells that failed, each once.
+    """
+
+    folder: Path
+    page: Path
+    rows: list[dict[str, Any]]
+    cost: str
+    errors: tuple[str, ...]
+
+
+def run_sweep(
+    file: str | Path,
+    *,
+    out: str | Path | None = None,
+    workers: int | None = None,
+    most: int | None = MOST_CELLS,
+    observe: Callable[[Progress], None] = lambda progress: None,
+) -> SweepResult:
+    """Runs the cells of a sweep file that are not done yet, and writes results, figures and page.
+
+    Args:
+        file: the sweep (TOML).
+        out: folder of the results; default `sweeps/NAME`.
+        workers: processes; default one a core that this process may use.
+        most: cells that the sweep may have; None for any number.
+        observe: is told after every cell.
+
+    Raises:
+        JobError: a sweep that can't be read, or has more cells.
+        OSError: the folder can't be written.
+    """
+    path = Path(file)
+    sweep = load_sweep(path, most=most)
+    folder = Path(out) if out is not None else Path("sweeps") / path.stem
+    folder.mkdir(parents=True, exist_ok=True)
+    cores = len(os.sched_getaffinity(0))
+    rows = run_cells(sweep, folder, workers=workers or cores, observe=observe)
+    write_results(rows, sweep.axes, folder)
+    figures = draw(summarised(rows, sweep.axes), folder / "figures")
+    page = write_page(rows, sweep.axes, figures, folder, title=path.stem)
+    failed = [str(row["error"]) for row in rows if row["status"] == "failed"]
+    return SweepResult(
+        folder=folder,
+        page=page,
+        rows=rows,
+        cost=cost_text(rows),
+        errors=tuple(dict.fromkeys(failed)),
+    )

@@ -1,0 +1,142 @@
+"""One cell of a sweep, run in a process of its own that keeps the data of the last cells.
+
+What comes back, and lies in the cell's folder as `row.json`, is a row of plain values.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from parley import __version__
+from parley.errors import exit_status
+from parley.server.jobs.job import Job
+from parley.server.records.judgement import Judgement
+from parley.server.records.plain_json import json_text
+from parley.server.records.summary import RunSummary
+from parley.simulations.data.experiment import experiment_of
+from parley.simulations.data.prepared import PreparedData, data_key
+from parley.simulations.data.world import Experiment
+from parley.simulations.engine.fast import simulate
+
+__all__ = ["Task", "read_row", "run_cell", "warn_once"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """A cell to run.
+
+    Attributes:
+        name, values, repetition, job: of the cell.
+        folder: of the cell: run folder and row.
+        prepared: folder of the data that it learns from.
+    """
+
+    name: str
+    values: dict[str, Any]
+    repetition: int
+    job: Job
+    folder: Path
+    prepared: Path
+
+
+_WORLDS: dict[str, Experiment] = {}
+"""Of this process: data and model → the world, whose non-private optimum is computed once."""
+
+_MOST_WORLDS = 4
+
+
+def warn_once() -> None:
+    """From here on this process says each warning once, however many cells have cause for it."""
+    said: set[str] = set()
+
+    def new(record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        known = text in said
+        said.add(text)
+        return not known
+
+    handler = logging.StreamHandler()
+    handler.addFilter(new)
+    logging.getLogger("parley").addHandler(handler)
+
+
+def run_cell(task: Task) -> dict[str, Any]:
+    """Runs a cell from its beginning and writes its row; a failure is a row, too."""
+    began = time.perf_counter()
+    row: dict[str, Any] = {**task.values, "repetition": task.repetition, "cell": task.name}
+    row |= {"data": task.prepared.name}
+    shutil.rmtree(task.folder, ignore_errors=True)
+    task.folder.mkdir(parents=True)
+    run = task.folder / "run"
+    try:
+        result = simulate(
+            task.job, out=run, version=__version__, load=lambda job: _world(job, task)
+        )
+        row |= _figures(result.summary)
+    except Exception as error:
+        # One failed cell doesn't stop the others; a bug keeps its kind, to be found by.
+        known = exit_status(error) is not None
+        row |= {
+            "status": "failed",
+            "error": str(error) if known else f"{type(error).__name__}: {error}",
+        }
+    row |= {"wall_seconds": time.perf_counter() - began, "folder": str(run)}
+    draft = task.folder / ".row.json"
+    draft.write_text(json_text(row) + "\n", encoding="utf-8")
+    draft.replace(task.folder / "row.json")
+    return row
+
+
+def read_row(folder: Path, *, name: str, data: str) -> dict[str, Any] | None:
+    """The row of a cell that was run before on the same data; None where it was not, or failed."""
+    path = folder / "row.json"
+    if not path.exists():
+        return None
+    try:
+        row = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        return None
+    if not isinstance(row, dict) or (row.get("cell"), row.get("data")) != (name, data):
+        return None
+    return row if row.get("status") != "failed" else None
+
+
+def _world(job: Job, task: Task) -> Experiment:
+    key = data_key(job) + job.model.model_dump_json()
+    if key not in _WORLDS:
+        while len(_WORLDS) >= _MOST_WORLDS:
+            _WORLDS.pop(next(iter(_WORLDS)))
+        _WORLDS[key] = experiment_of(job, PreparedData.load(task.prepared))
+    return _WORLDS[key]
+
+
+def _figures(summary: RunSummary) -> dict[str, Any]:
+    """What a row says of a run."""
+    found, of = summary.judgement, summary.primary
+    told = {
+        "status": summary.status,
+        "error": summary.reason,
+        "epsilon": of.epsilon,
+        "delta": of.delta,
+        "unit": of.unit,
+        "neighbouring": of.neighbouring,
+        "adversary": next((row.adversary for row in of.accounts if row.charged), ""),
+        "rounds_done": summary.rounds_done,
+        "noise_scale": of.noise.scale,
+        "loss": summary.loss,
+        "baseline_loss": summary.baseline_loss,
+        "excess_loss": summary.excess_loss,
+        "accuracy": summary.accuracy,
+        "baseline_accuracy": summary.baseline_accuracy,
+        "majority_accuracy": summary.majority_accuracy,
+        "seconds": summary.seconds,
+    }
+    if isinstance(found, Judgement):
+        told |= {"auc": found.auc, "recall": found.recall, "precision": found.precision}
+    return told

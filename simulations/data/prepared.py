@@ -1,0 +1,101 @@
+"""A simulation's data, read, drawn, split and prepared once, for many worlds.
+
+What a job says of its data and parties decides the rows; its model decides what is learned from
+them. So runs that differ in noise, budget or algorithm share them, also across processes: an array
+lies in a file of its own, mapped into memory and never written to. Such a folder is this program's
+own, beside its runs, and as closed as the data are.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.server.jobs.job import Job
+from parley.server.records.plain_json import json_text
+
+__all__ = ["PreparedData", "data_key"]
+
+_ARRAYS = ("rows", "labels", "test_rows", "test_labels", "sizes")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedData:
+    """Rows of all parties, and what is known of them.
+
+    Attributes:
+        rows, labels: `[N, p]`, `[N]` party after party, prepared.
+        test_rows, test_labels: held out before the split.
+        sizes: `[B]` records of each party.
+        classes: K of the schema; 0 where it lists none.
+        fingerprint, contents: what a ledger knows the data by.
+        schema: its text.
+        schema_inferred: it was read off the records.
+        label_names: of the labels, as the model counts them.
+        features: the public map of every row; empty where there is none.
+    """
+
+    rows: NDArray[np.floating[Any]]
+    labels: NDArray[np.generic]
+    test_rows: NDArray[np.floating[Any]]
+    test_labels: NDArray[np.generic]
+    sizes: NDArray[np.int64]
+    classes: int
+    fingerprint: str
+    contents: str
+    schema: str
+    schema_inferred: bool
+    label_names: tuple[str, ...]
+    features: Mapping[str, Any]
+
+    def save(self, folder: Path) -> None:
+        """Writes it to a new folder, whole when `facts.json` is there."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in _ARRAYS:
+            np.save(folder / f"{name}.npy", getattr(self, name), allow_pickle=False)
+        facts = {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in vars(self).items()
+            if name not in _ARRAYS
+        }
+        (folder / "facts.json").write_text(json_text(facts), encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """What `save` wrote, mapped into memory."""
+        facts = json.loads((folder / "facts.json").read_text(encoding="utf-8"))
+        arrays = {
+            name: np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+            for name in _ARRAYS
+        }
+        return cls(**arrays, **{**facts, "label_names": tuple(facts["label_names"])})
+
+
+def data_key(job: Job) -> str:
+    """What decides the prepared rows of a job, as text: equal texts, equal rows.
+
+    A file is told by its name, size and time of change.
+    """
+    named = (job.data.source, job.data.data_schema, job.data.test_source, job.data.test_schema)
+    paths = sorted(path for name in named if name for path in glob.glob(name, recursive=True))
+    files = [(path, os.stat(path)) for path in paths]
+    return json_text(
+        [
+            [[path, told.st_size, told.st_mtime_ns] for path, told in files],
+            job.data.model_dump(mode="json"),
+            job.parties.model_dump(mode="json"),
+            str(job.privacy.neighbouring),
+            job.model.learns,
+            [job.label_kind(0), job.label_kind(3)],
+            job.model.has_intercept,
+            job.model.feature_map,
+        ]
+    )

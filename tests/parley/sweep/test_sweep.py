@@ -1,0 +1,242 @@
+"""A sweep runs a grid of simulations once each, goes on after a kill, and tells means honestly."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from parley.cli import app
+from parley.server.jobs.job import JobError
+from parley.simulations.data.experiment import experiment_of, load_experiment, prepared_data
+from parley.simulations.data.prepared import PreparedData, data_key
+from parley.simulations.engine.fast import simulate
+from parley.sweep import running, worker
+from parley.sweep.cells import cells_of, load_sweep
+from parley.sweep.comparison import compared
+from parley.sweep.figures import draw
+from parley.sweep.page import write_page
+from parley.sweep.results import charged_together, summarised, write_results
+from parley.sweep.running import SweepStopped, run_cells
+
+ROOT = Path(__file__).resolve().parents[3]
+BASE = {
+    "parties": {"count": 3},
+    "data": {"source": "synthetic", "records": 120},
+    "algorithm": {"rounds": 2},
+    "secure-aggregation": {"masked-check": False},
+}
+
+
+def _sweep(**table):
+    return cells_of({**BASE, "sweep": table}, source="s.toml")
+
+
+def test_a_grid_has_every_combination_and_rules_leave_cells_out():
+    sweep = _sweep(
+        seeds=[7, 9],
+        grid={"privacy.epsilon": [0.5, 1, 2]},
+        zip=[{"parties.count": [3, 6], "parties.min-records": [30, 10]}],
+        methods={"few": {"algorithm.rounds": 1}, "many": {"algorithm.rounds": 5}},
+        where=[{"method": "many", "privacy.epsilon": 0.5}],
+    )
+    assert sweep.axes == ("method", "privacy.epsilon", "parties.count", "parties.min-records")
+    assert len(sweep.cells) == (2 * 3 * 2 - 2) * 2
+    assert len({cell.name for cell in sweep.cells}) == len(sweep.cells)
+    first = sweep.cells[0]
+    assert first.values == {
+        "method": "few",
+        "privacy.epsilon": 0.5,
+        "parties.count": 3,
+        "parties.min-records": 30,
+    }
+    assert (first.job.rounds, first.job.privacy.epsilon, first.repetition) == (1, 0.5, 7)
+
+
+def test_a_value_more_changes_no_other_cell_and_another_job_changes_all():
+    few = _sweep(seeds=2, grid={"privacy.epsilon": [1, 2]})
+    more = _sweep(seeds=3, grid={"privacy.epsilon": [0.5, 1, 2]})
+    names = {cell.name: cell.job.run.seed for cell in more.cells}
+    assert {cell.name: cell.job.run.seed for cell in few.cells}.items() <= names.items()
+    assert len(set(names.values())) == 9
+    other = cells_of({**BASE, "algorithm": {"rounds": 3}, "sweep": {"seeds": 9}}, source="s")
+    assert not {cell.name for cell in other.cells} & names.keys()
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"grid": {"privacy.epsilom": [1]}}, "Unknown key privacy.epsilom. Did you mean privacy.e"),
+        ({"gird": {}}, "Unknown key sweep.gird. Did you mean sweep.grid"),
+        ({"grid": {"privacy.epsilon": 1}}, "Expected a list of values for privacy.epsilon"),
+        ({"zip": [{"parties.count": [1, 2], "privacy.epsilon": [1]}]}, "as many values of each"),
+        ({"seeds": 0}, "Expected sweep.seeds"),
+        ({"seeds": [1, 1]}, "Expected sweep.seeds"),
+        ({"where": [{"method": "a"}]}, "sweep.where names method, which is not swept"),
+        ({"methods": {"a": {"privacy.nois": 1}}}, "Did you mean privacy.noise"),
+        ({"grid": {"privacy.epsilon": [1]}, "where": [{"privacy.epsilon": 1}]}, "leaves out all"),
+        (
+            {"grid": {"privacy.epsilon": [1]}, "zip": [{"privacy.epsilon": [1]}]},
+            "every key on one axis",
+        ),
+        ({"seeds": 10_001}, r"at most 10,000 cells, got 10,001: --yes"),
+    ],
+)
+def test_a_sweep_that_makes_no_sense_is_refused_before_anything_runs(table, message):
+    with pytest.raises(JobError, match=message):
+        _sweep(**table)
+
+
+def test_prepared_data_are_the_jobs_own_and_its_key_tells_them_apart(tmp_path):
+    sweep = _sweep(
+        grid={"model.lambda": [0.1, 0.2], "data.seed": [0, 1], "privacy.epsilon": [1, 2]}
+    )
+    keys = {data_key(cell.job) for cell in sweep.cells}
+    assert len(keys) == 2
+    job = sweep.cells[0].job
+    prepared_data(job).save(tmp_path / "data")
+    ours, whole = experiment_of(job, PreparedData.load(tmp_path / "data")), load_experiment(job)
+    np.testing.assert_array_equal(ours.block.features, whole.block.features)
+    np.testing.assert_array_equal(ours.test_labels, whole.test_labels)
+    assert (ours.contents, ours.schema, ours.federation) == (
+        whole.contents,
+        whole.schema,
+        whole.federation,
+    )
+
+
+def test_cells_run_once_a_failed_one_does_not_stop_the_others(tmp_path, monkeypatch):
+    sweep = _sweep(
+        seeds=2,
+        grid={"privacy.epsilon": [1, 4]},
+        methods={"good": {}, "bad": {"parties.weights": "heavy"}},
+    )
+    ran = []
+    monkeypatch.setattr(
+        "parley.sweep.running._ran",
+        lambda tasks, workers: ((t.name, ran.append(t.name) or worker.run_cell(t)) for t in tasks),
+    )
+    rows = run_cells(sweep, tmp_path, workers=1)
+    good = [row for row in rows if row["method"] == "good"]
+    assert [row["status"] for row in good] == ["complete"] * 4
+    assert all(row["status"] == "failed" and row["error"] for row in rows if row not in good)
+    assert len(ran) == 4
+    alone = simulate(sweep.cells[0].job, out=tmp_path / "alone").summary
+    assert (rows[0]["loss"], rows[0]["epsilon"]) == (alone.loss, alone.primary.epsilon)
+    # Killed between a cell's beginning and its row: that one runs again, and no other.
+    (tmp_path / "cells" / sweep.cells[1].name / "row.json").unlink()
+    again = run_cells(sweep, tmp_path, workers=1)
+    assert ran[4:] == [sweep.cells[1].name]
+    assert again[1]["loss"] == rows[1]["loss"]
+    epsilon, delta = charged_together(rows)
+    assert epsilon == pytest.approx(sum(row["epsilon"] for row in good)) == pytest.approx(10)
+    assert delta == pytest.approx(4e-5)
+    write_results(rows, sweep.axes, tmp_path)
+    assert pl.read_parquet(tmp_path / "results.parquet").height == 8
+    cells = pl.read_csv(tmp_path / "summary.csv")
+    assert cells["failed"].to_list() == [0, 0, 2, 2]
+    figures = draw(summarised(rows, sweep.axes), tmp_path / "figures")
+    page = write_page(rows, sweep.axes, figures, tmp_path, title="<s>").read_text()
+    assert "&lt;s&gt;" in page
+    assert "Simulation only" in page
+    assert "4 failed" in page
+    assert page.count("<svg") == len(figures) == 3
+    assert {path.suffix for path in (tmp_path / "figures").iterdir()} == {".svg", ".png", ".json"}
+    compared_rows = dict(
+        compared([tmp_path / "alone", tmp_path / "cells" / rows[2]["cell"] / "run"])
+    )
+    assert compared_rows["privacy.epsilon"] == ["1.0", "4.0"]
+    assert "run.out" not in compared_rows
+    assert "parties.count" not in compared_rows
+    assert all("one record" in told or "per record" in told for told in compared_rows["spent"])
+
+
+def test_a_point_lies_at_the_epsilon_that_was_charged_and_means_have_students_interval(tmp_path):
+    def row(asked, charged, losses):
+        return [
+            {
+                "privacy.epsilon": asked,
+                "status": "complete",
+                "epsilon": charged,
+                "delta": 0.0,
+                "excess_loss": loss,
+            }
+            for loss in losses
+        ]
+
+    rows = [*row(0.5, 3.0, [1.0, 2.0, 3.0]), *row(1.0, 1.0, [0.5])]
+    first, second = summarised(rows, ["privacy.epsilon"])
+    assert first.figures["excess_loss"].half == pytest.approx(2.4841377)  # t(.975, 2)·1/√3
+    assert second.figures["excess_loss"].half is None
+    (figure,) = draw([first, second], tmp_path)
+    spec = json.loads((tmp_path / f"{figure.name}.vl.json").read_text())
+    points = spec["data"]["values"]
+    assert sorted(point["x"] for point in points) == [1.0, 3.0]
+
+
+def test_the_command_runs_processes_and_says_what_failed(tmp_path, capsys):
+    path = tmp_path / "s.toml"
+    path.write_text(
+        "[data]\nsource = 'synthetic'\nrecords = 60\n[parties]\ncount = 2\n[sweep.grid]\n"
+        "'algorithm.rounds' = [1]\n'parties.min-records' = [10, 1000]\n"
+    )
+    command = ["sweep", str(path), "--out", str(tmp_path / "out"), "--workers", "1", "-q"]
+    assert app(command, standalone_mode=False) == 1
+    told = capsys.readouterr()
+    assert "2 runs, simulation only. On real records" in told.out
+    assert "min-records" in told.err
+    assert (tmp_path / "out" / "sweep.html").exists()
+    with pytest.raises(JobError, match="Cannot read sweep file"):
+        load_sweep(tmp_path / "none.toml")
+
+
+def test_the_example_has_the_cells_that_it_says():
+    sweep = load_sweep(ROOT / "examples" / "kdd-sweep.toml")
+    assert len(sweep.cells) == 3 * 4 * 5
+    assert all(cell.job is not None for cell in sweep.cells)
+    # What a sweep does not compare is left to the quick way, unless the file says otherwise.
+    job = sweep.cells[0].job
+    assert (job.run.noise_shares, job.secure_aggregation.masked_check) == ("deal", False)
+    said = cells_of(
+        {**BASE, "run": {"noise-shares": "full"}, "sweep": {"seeds": 1}}, source="s.toml"
+    )
+    assert said.cells[0].job.run.noise_shares == "full"
+
+
+class _Killed:
+    """A task that ends the process which is given it."""
+
+    name = "killed"
+
+    def __reduce__(self):
+        return os._exit, (9,)
+
+
+def test_a_process_that_is_killed_is_said_with_what_to_do():
+    with pytest.raises(SweepStopped, match="goes on where it stopped"):
+        list(running._ran(iter([_Killed()]), 1))
+
+
+def test_changed_data_are_prepared_and_learned_from_anew(tmp_path):
+    rows = "x,y\n" + "".join(f"{k % 7},{k % 2}\n" for k in range(40))
+    (tmp_path / "a.csv").write_text(rows)
+    (tmp_path / "s.toml").write_text(
+        "[columns]\nx = { kind = 'numeric', range = [0, 6] }\n"
+        "y = { kind = 'label', positive = [1], negative = [0] }\n"
+    )
+    data = {"source": str(tmp_path / "a.csv"), "schema": str(tmp_path / "s.toml")}
+    job = cells_of({"data": data, "sweep": {"seeds": 1}}, source="s.toml").cells[0].job
+    before = data_key(job)
+    assert data_key(job) == before
+    (tmp_path / "a.csv").write_text(rows + "3,1\n")
+    assert data_key(job) != before
+    folder = tmp_path / "cell"
+    folder.mkdir()
+    (folder / "row.json").write_text('{"cell": "c", "data": "old", "status": "complete"}')
+    assert worker.read_row(folder, name="c", data="old") is not None
+    assert worker.read_row(folder, name="c", data="new") is None
+    assert worker.read_row(folder, name="d", data="old") is None
+    (folder / "row.json").write_text('{"cell": "c", "data": "old", "status": "fai')
+    assert worker.read_row(folder, name="c", data="old") is None
