@@ -47,9 +47,14 @@ def features_from(value: Any, *, agreed: bool) -> dict[str, Any]:
     name, settings = value["name"], value["settings"]
     if not isinstance(name, str) or not 0 < len(name) <= LONGEST_TEXT:
         raise Declined(Reason.PROTOCOL, "Expected a text as the name of features.")
-    plain = isinstance(settings, Mapping)
-    if not plain or len(json.dumps(settings, allow_nan=False)) > _MOST_SETTINGS:
-        raise Declined(Reason.PROTOCOL, "Expected settings of features, not too long.")
+    if not isinstance(settings, Mapping):
+        raise Declined(Reason.PROTOCOL, "Expected settings of features, got none.")
+    try:
+        length = len(json.dumps(settings, allow_nan=False))
+    except (ValueError, TypeError) as error:  # a number that overflowed on its way
+        raise Declined(Reason.PROTOCOL, "Expected finite settings of features.") from error
+    if length > _MOST_SETTINGS:
+        raise Declined(Reason.PROTOCOL, "Expected shorter settings of features.")
     if agreed:
         digest = value["digest"]
         if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):

@@ -21,8 +21,8 @@ from parley.client.features.base import MOST_FEATURES, FeatureError, FeatureMap,
 
 __all__ = ["RandomFourier", "normal_draws"]
 
-_MOST_ENTRIES = 1 << 26
-"""Of W."""
+_MOST_ENTRIES = 1 << 24
+"""Of W: a server that names the settings takes at most 128 MiB twice over."""
 
 
 @dataclass(frozen=True, kw_only=True)
