@@ -29,6 +29,7 @@ failed (nothing was computed that may be released). Why is a `Reason`: a class, 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -47,6 +48,7 @@ __all__ = [
     "encode_frame",
     "failed",
     "refusal",
+    "strict_json",
 ]
 
 WIRE_VERSION = 6
@@ -193,8 +195,8 @@ def decode_frame(data: bytes) -> Frame:
     if size > _LARGEST_HEAD or _START + size > len(data):
         raise WireError(f"Expected a head of at most {_LARGEST_HEAD} bytes, whole, got {size}.")
     try:
-        outer = json.loads(data[_START : _START + size], parse_constant=_no_constant)
-    except (ValueError, RecursionError):
+        outer = strict_json(data[_START : _START + size])
+    except ValueError:
         raise WireError("Expected a head of JSON, got something else.") from None
     if not isinstance(outer, dict) or set(outer) != {"kind", "head", "blobs"}:
         raise WireError("Expected kind, head and blobs in a frame, got other keys.")
@@ -214,5 +216,29 @@ def decode_frame(data: bytes) -> Frame:
     return Frame(kind=kind, head=head, blobs=tuple(blobs))
 
 
-def _no_constant(text: str) -> float:
-    raise ValueError(f"Expected JSON, got {text}.")
+def strict_json(data: bytes | str) -> Any:
+    """A peer's JSON: of finite numbers, every key of an object once, nested within reason.
+
+    Raises:
+        ValueError: it is something else. Never carries content.
+    """
+    try:
+        return json.loads(
+            data, object_pairs_hook=_object, parse_float=_finite, parse_constant=_finite
+        )
+    except (ValueError, RecursionError):
+        raise ValueError("Expected JSON of finite numbers and distinct keys.") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("Expected every key once.")
+    return found
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError("Expected a finite number.")
+    return number

@@ -10,7 +10,6 @@ server's own folder.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 
 import grpc
 
+from parley.client.contract.protocol import strict_json
 from parley.deploy.peers import NotAdmitted, admit_operator
 from parley.deploy.refusals import board_of
 from parley.deploy.stream.attendance import Attendance
@@ -196,10 +196,7 @@ def _plain(request: bytes, known: Mapping[str, Mapping[str, tuple[type, ...]]]) 
     """
     if len(request) > _LARGEST_ASK:
         raise ValueError(f"Expected a request of at most {_LARGEST_ASK} bytes.")
-    try:
-        asked: dict[str, Any] = json.loads(request)
-    except (ValueError, RecursionError) as error:
-        raise ValueError("Expected a request in JSON.") from error
+    asked: dict[str, Any] = strict_json(request)
     words = known.get(asked["ask"]) if isinstance(asked, dict) and _text(asked, "ask") else None
     if words is None or set(asked) != {"ask", *words}:
         raise ValueError("Expected a request of an operator.")

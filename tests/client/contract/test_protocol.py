@@ -66,7 +66,15 @@ def test_a_length_asks_for_no_memory_that_is_not_there():
         decode_frame(b"PLY1" + b"\xff\xff\xff\xff" + head)
 
 
-@pytest.mark.parametrize("text", ['{"kind":"finish","head":{"a":NaN},"blobs":[]}', "[" * 100_000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"kind":"finish","head":{"a":NaN},"blobs":[]}',
+        '{"kind":"finish","head":{"a":1e999},"blobs":[]}',
+        '{"kind":"finish","head":{"a":1,"a":2},"blobs":[]}',
+        "[" * 100_000,
+    ],
+)
 def test_a_head_that_is_not_strict_json_is_refused(text):
     head = text.encode()
     with pytest.raises(WireError):
