@@ -59,6 +59,7 @@ class PreparedData:
     def save(self, folder: Path) -> None:
         """Writes it to a new folder, whole when `facts.json` is there."""
         folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o700)  # records
         for name in _ARRAYS:
             np.save(folder / f"{name}.npy", getattr(self, name), allow_pickle=False)
         facts = {

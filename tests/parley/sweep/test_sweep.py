@@ -2,6 +2,7 @@
 
 import json
 import os
+import stat
 from pathlib import Path
 
 import numpy as np
@@ -97,6 +98,7 @@ def test_prepared_data_are_the_jobs_own_and_its_key_tells_them_apart(tmp_path):
     assert len(keys) == 2
     job = sweep.cells[0].job
     prepared_data(job).save(tmp_path / "data")
+    assert stat.S_IMODE((tmp_path / "data").stat().st_mode) == 0o700
     ours, whole = experiment_of(job, PreparedData.load(tmp_path / "data")), load_experiment(job)
     np.testing.assert_array_equal(ours.block.features, whole.block.features)
     np.testing.assert_array_equal(ours.test_labels, whole.test_labels)
