@@ -41,7 +41,7 @@ class Clock:
 
 
 def make(parties, records, features, folder):
-    """Writes the data: a process of its own, for what it takes is not the engine's."""
+    """Writes the data, in its own process: what it takes is not the engine's."""
     import numpy as np
 
     rng = np.random.default_rng(0)

@@ -3,7 +3,7 @@
     python benchmarks/peers.py --parties 1000 --rounds 5
 
 m parties of n records of d features learn a logistic model by full-batch gradient averaging;
-float64, no noise, no secure aggregation, no evaluation. Each peer runs in a process of its own,
+float64, no noise, no secure aggregation, no evaluation. Each peer runs in its own process,
 in a throw-away virtual environment that this script creates and deletes (minutes, for pip); what
 cannot be installed is skipped with pip's reason. Flower's clients compute the closed-form
 gradient in numpy (its cost is Ray's and the messages', not the arithmetic's); pfl's need a torch

@@ -231,16 +231,15 @@ def _offer(mechanism: Mechanism, job: Job) -> Offer:
     return Offer(
         scale=mechanism.scale,
         expected_norm=mechanism.expected_norm(),
-        sigma=mechanism.scale if mechanism.law == "gaussian" else None,
         epsilon_charged=epsilon,
         conversion=conversion,
     )
 
 
 def _calibration(law: str, job: Job) -> str:
-    if law == "discrete-gaussian" and job.privacy.calibration in {"exact", "as-printed"}:
-        return "cks20"
-    return job.privacy.calibration
+    """The job's, or where it isn't proved for a law the tightest that is."""
+    asked, proved = job.privacy.calibration, getattr(MECHANISMS[law], "calibrations", None)
+    return asked if not proved or asked in proved else [*proved][-1]
 
 
 def _alternatives(planned: _Planned) -> list[Alternative]:

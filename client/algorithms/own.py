@@ -42,7 +42,7 @@ _FROM_DATA = {"features", "classes"}
 
 
 class OwnAlgorithmError(ValueError):
-    """A file, class or setting of one's own algorithm that cannot be used: expected, got, where."""
+    """A file, class or setting of your own algorithm that cannot be used: expected, got, where."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,7 +185,7 @@ def own_task(algorithm: Any) -> dict[str, Any]:
 
 
 def own_kind(name: str) -> Kind:
-    """The row of one's own algorithm.
+    """The row of your own algorithm.
 
     Raises:
         OwnAlgorithmError: no such class, or no algorithm.

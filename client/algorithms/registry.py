@@ -79,7 +79,7 @@ ALGORITHMS: dict[str, Kind] = {
 
 
 def kind_of(name: str) -> Kind:
-    """The row of an algorithm, or one made of one's own class, which this imports.
+    """The row of an algorithm, or one made of your own class, which this imports.
 
     Raises:
         OwnAlgorithmError: a file or class that is not there, or is no algorithm.

@@ -9,7 +9,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
-from importlib.metadata import version
 from typing import Any
 
 from parley.client.contract.decoding import DecodingError, facts_from
@@ -187,23 +186,7 @@ class Guarantee:
                 "share_parameter": self.shares.scale / self.units(scale),
                 "accounts": self._accounts(),
             }
-        if isinstance(self.mechanism, PartySteps):
-            facts |= {
-                "noise_parameter": self.mechanism.scale,
-                "sampling_rate": self.mechanism.sampling_rate,
-                "sampler": f"Poisson, {self.mechanism.steps} steps a release",
-                "accountant": "dp-accounting",
-                "accountant_version": _dp_accounting_version(),
-            }
-            if self.mechanism.clipped_share:
-                facts["clipped_share"] = self.mechanism.clipped_share
-        if isinstance(self.mechanism, SampledGaussian):
-            facts |= {
-                "sampling_rate": self.mechanism.sampling_rate,
-                "sampler": f"Poisson, {self.mechanism.steps} steps a release",
-                "accountant": "dp-accounting",
-                "accountant_version": _dp_accounting_version(),
-            }
+        facts |= self.mechanism.facts()
         return facts
 
     def _accounts(self) -> list[dict[str, Any]]:
@@ -251,10 +234,6 @@ class Guarantee:
 def _epsilon(event: Event | None, delta: float) -> float | None:
     epsilon = math.inf if event is None else Composition.of([event]).epsilon(delta)[1]
     return epsilon if math.isfinite(epsilon) else None
-
-
-def _dp_accounting_version() -> str:
-    return version("dp-accounting")
 
 
 def mechanism_to_json(mechanism: Mechanism) -> dict[str, Any]:

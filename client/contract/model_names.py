@@ -1,4 +1,4 @@
-"""Names of models of one's own code: what travels is the name, never a path, never the code.
+"""Names of models of your own code: what travels is the name, never a path, never the code.
 
 >>> public_name("/home/ann/models/tumour.py:net"), public_name("hospital_nets:tumour")
 ('tumour.py:net', 'hospital_nets:tumour')

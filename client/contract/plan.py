@@ -20,7 +20,6 @@ from parley.client.contract.guarantee import Guarantee
 from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.guarantee import NoisePoint, Unit
 from parley.privacy.ledger.entry import Entry
-from parley.privacy.mechanisms.dp_sgd import PartySteps
 from parley.privacy.mechanisms.sampled import SampledGaussian
 from parley.privacy.mechanisms.table import Mechanism
 from parley.privacy.sampling.stream import NoiseStream
@@ -127,9 +126,7 @@ class ReleasePlan:
     @property
     def parameters(self) -> int:
         """The model's: d, without the fraction of clipped gradients."""
-        if isinstance(self.primary.mechanism, PartySteps):
-            return self.primary.mechanism.parameters
-        return self.dimension
+        return self.primary.mechanism.parameters
 
     def event(self, unit: Unit) -> Event:
         """What one release under this plan charges one unit.

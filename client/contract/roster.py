@@ -127,7 +127,7 @@ class Deployment:
         Names and identities are who the parties are; their node keys and the address are how
         they meet.
         """
-        # Each a digest of its own, of a fixed length: no two rosters concatenate to one text.
+        # Each its own digest, of a fixed length: no two rosters concatenate to one text.
         parties = sorted(
             digest(b"parley/party", party.name.encode(), party.identity) for party in self.parties
         )

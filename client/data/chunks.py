@@ -37,7 +37,7 @@ def chunk_ranges(offsets: NDArray[np.int64], rows: int) -> list[tuple[int, int]]
 
     Args:
         offsets: `[B + 1]` where each party's records begin.
-        rows: most records of a chunk; a single larger party is a chunk of its own.
+        rows: most records of a chunk; a single larger party is its own chunk.
 
     Returns:
         Pairs `(first, last + 1)` of parties that cover 0..B−1 in order.

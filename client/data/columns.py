@@ -193,7 +193,7 @@ class CategoricalColumn(SchemaPart):
     """One of the listed categories, one-hot.
 
     With `other`, a category not listed (and an empty value, if `missing` names none) falls into
-    a bucket of its own; without it, that is an error.
+    its own bucket; without it, that is an error.
     """
 
     kind: Literal["categorical"]

@@ -10,7 +10,7 @@ enter, so that another schema of the same columns is no new data set.
 
 The sum forgets the order, and sums of several files add up. It is no commitment: whoever looks for
 two tables of one digest can find them, and gains one budget for both. One changed row is another
-digest: such data get a budget of their own, and nothing here sees how much the two share.
+digest: such data get their own budget, and nothing here sees how much the two share.
 
     >>> import numpy as np
     >>> one = of_rows(np.array([[1.0, 0.5], [2.0, 0.0]]), np.array([1, -1]))

@@ -12,7 +12,7 @@ a sum by 5 C in float64. So
 2. **A place is one of a class.** On this machine, for this network, rows are tried in other places
    and beside other rows, zero and huge ones among them (`layout_of`). If they keep their bits in
    all, a record may have any place; else places that agree repeat with a `period`, and a record
-   gets one of the class that a digest of its own values names: a function of the record alone.
+   gets one of the class that its own digest values names: a function of the record alone.
    A network for which none of this holds has passes of one row.
 
 Then g_i is a function of the record and θ, which is all that the proof of

@@ -101,7 +101,7 @@ BUILT_IN: dict[str, Callable[[int, int, Sequence[int]], nn.Module]] = {
 
 
 def check_layers(module: nn.Module) -> None:
-    """Refuses layers that mix records, change by themselves, or draw randomness of their own.
+    """Refuses layers that mix records, change by themselves, or draw their own randomness.
 
     A layer in eval mode, as those of a frozen backbone are, keeps records apart.
 
@@ -126,7 +126,7 @@ def check_layers(module: nn.Module) -> None:
             )
         if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0 and layer.training:
             raise NetworkError(
-                f"Expected layers without randomness of their own, got {kind} ({name}): a seeded "
+                f"Expected layers without their own randomness, got {kind} ({name}): a seeded "
                 "run could not be repeated. Set its p to 0; the noise of DP-SGD regularises."
             )
 

@@ -122,7 +122,7 @@ class PartySession:
         """Checks the plan for every party, computes for those that accept it, and encodes.
 
         With noise in shares a round that is asked for again gets the very same vectors: the same
-        gradient under another share would be a release of its own.
+        gradient under another share would be a separate release.
 
         Args:
             declining: parties that will not take part this time, whatever the plan says.

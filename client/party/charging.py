@@ -180,7 +180,7 @@ def reserve(
     if not before:
         check_job(dataset, plan, releases=1, spent=_spent(known))
     try:
-        reserved = ledger.reserve_together(entries)
+        reserved = ledger.reserve(entries)
     except BudgetExceeded as error:
         raise Declined(Reason.BUDGET_EXHAUSTED, str(error)) from error
     except LedgerConflict as error:
@@ -208,9 +208,9 @@ def _answered(recorded: RecordedEntry, release: bytes) -> bool | None:
 def settle(ledger: Ledger, charge: Charge, *, answered: bool) -> None:
     """Commits a charge, with what it was for."""
     outcome = {"answered": answered, "release": charge.release.hex()}
-    ledger.commit_together(charge.reservations, outcome=outcome)
+    ledger.commit(charge.reservations, outcome=outcome)
 
 
 def void(ledger: Ledger, charge: Charge, reason: str) -> None:
     """Gives a charge back; only where nothing was computed and so nothing can have been sent."""
-    ledger.void_together(charge.reservations, reason)
+    ledger.void(charge.reservations, reason)

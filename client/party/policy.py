@@ -150,7 +150,7 @@ def _check_shares(agreement: Agreement) -> None:
 def task_of(consent: Consent, task: Mapping[str, Any]) -> FederatedAlgorithm:
     """The algorithm that the task describes, if its kind, model and size are accepted.
 
-    Names are held against the policy before anything is built: naming a model of one's own code
+    Names are held against the policy before anything is built: naming a model of your own code
     would import and run it.
 
     Raises:

@@ -10,6 +10,7 @@ import math
 
 from parley.client.algorithms.registry import ALGORITHMS
 from parley.server.records import words
+from parley.server.records.laws import law_words
 from parley.server.records.numerals import cost, number
 from parley.server.records.summary import GuaranteeSummary, RunSummary
 
@@ -32,23 +33,6 @@ _MODELS = {
     "pca-mlp": "multilayer perceptron on principal components",
     "cnn": "convolutional network",
     "none": "statistic",
-}
-_LAWS = {
-    "gaussian": "Rounded Gaussian noise: every coordinate of the sum gets its own draw of "
-    "N(0, σ²), rounded to the grid of integers.",
-    "discrete-gaussian": "Discrete Gaussian noise: every coordinate of the sum gets its own "
-    "integer, drawn exactly with probability proportional to exp(−z²/2σ²).",
-    "l2-laplace": "L2 Laplace noise: one vector with density proportional to exp(−‖z‖₂/b), rounded "
-    "to the grid of integers. Its direction is uniform and its length follows a Gamma law.",
-    "laplace-l1": "Laplace noise, calibrated in L1: every coordinate of the sum gets its own "
-    "discrete Laplace draw, wide enough for the whole vector to be pure differential privacy.",
-    "laplace-as-printed": "Laplace noise as printed in the paper: every coordinate gets its own "
-    "draw of scale b. For a vector of d coordinates that costs √d times the ε that was asked for "
-    "(same unit and relation). The run charged the real cost.",
-    "dp-sgd": "DP-SGD in the party: it rounds every batch's sum of clipped gradients to a grid and "
-    "adds a draw of N(0, (σC)²) to every coordinate.",
-    "sampled-gaussian": "Distributed DP-SGD: in every step the sum of clipped gradients over all "
-    "parties' batches gets a draw of N(0, σ²) in every coordinate, rounded to the integers' grid.",
 }
 _WHERE = {
     "server": "The server adds it once a round, to the integer sum, before it decodes anything.",
@@ -79,7 +63,7 @@ def noise_words(run: RunSummary, of: GuaranteeSummary) -> str:
     """What noise was added and where."""
     noise = of.noise
     said = [
-        _LAWS.get(noise.law, f"Noise law: {noise.law or 'not known before the run ends'}."),
+        law_words(noise.law).told,
         _WHERE.get(noise.point, ""),
     ]
     if noise.sensitivity and noise.scale and not words.on_batches(of):

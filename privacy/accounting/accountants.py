@@ -28,7 +28,7 @@ from parley.privacy.accounting.zcdp import cks20_epsilon, gaussian_epsilon, zcdp
 __all__ = ["ACCOUNTANTS", "Accountant", "Counts", "Curve"]
 
 Counts = Mapping[Event, int]
-"""Events with a curve of their own → how many there were."""
+"""Events with their own curve → how many there were."""
 
 Curve = Callable[[float], float]
 """δ → ε; ∞ where there is none."""

@@ -41,7 +41,7 @@ class Composition:
     """All releases so far; start from `empty()`.
 
     Attributes:
-        counts: events with a curve of their own → how many there were.
+        counts: events with their own curve → how many there were.
         slack: statistical distance of all releases together from ones with these curves.
         releases: how many events were added; one may hold many of `counts`.
 

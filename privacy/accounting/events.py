@@ -1,6 +1,6 @@
 """Events: what one release costs, by the curves that are proved for it.
 
-An event is a frozen fact without data. Four kinds have a curve of their own, two wrap another
+An event is a frozen fact without data. Four kinds have their own curve, two wrap another
 event, as in `dp_accounting.dp_event`:
 
 | event | what is proved |
@@ -70,7 +70,7 @@ class Event:
         return Fraction(0)
 
     def leaves(self) -> Iterator[tuple[Event, int]]:
-        """The events with a curve of their own that it consists of, and how many of each."""
+        """The events with their own curve that it consists of, and how many of each."""
         yield self, 1
 
     def to_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Which event to count: threshold and direction, chosen on trials of their own, then frozen.
+"""Which event to count: threshold and direction, chosen on their own trials, then frozen.
 
 The bound is for the trials that chose nothing: an event chosen on the very trials that it is
 counted on would be too good.

@@ -233,57 +233,48 @@ class Ledger:
             for each in found
         )
 
-    def reserve(self, entry: Entry) -> Reservation:
-        """Charges a release before it is made.
+    def reserve(self, entries: Sequence[Entry]) -> tuple[Reservation, ...]:
+        """Charges a release before it is made, to each of its budgets: to all, or to none.
 
         The same entry again gives its reservation back and charges nothing. A resumed reservation
         may be used only if nothing of the earlier attempt got out.
 
+        Args:
+            entries: of the release, one for each unit.
+
         Raises:
-            BudgetExceeded: the data set's total would exceed its budget; nothing was recorded.
+            BudgetExceeded: a data set's total would exceed its budget; nothing was recorded.
             LedgerConflict: the name of the release is taken by another entry, the data set is
                 unknown, its unit or neighbouring relation is not the entry's, or it has budgets
                 of other units too.
-        """
-        return self.reserve_together((entry,))[0]
-
-    def reserve_together(self, entries: Sequence[Entry]) -> tuple[Reservation, ...]:
-        """`reserve` of one release in several budgets, such as one for each unit.
-
-        In one transaction: all are charged, or none.
         """
         with self._place.writing() as writer:
             return reserve(writer, *entries)
 
     def commit(
-        self, reservation_id: int, *, outcome: Mapping[str, Any], checkpoint: bytes | None = None
-    ) -> None:
-        """Records that a reserved release was made, together with the model it led to.
-
-        The same commit again changes nothing.
-
-        Args:
-            reservation_id: of the release.
-            outcome: plain JSON values, such as `{"survivors": 17}`.
-            checkpoint: replaces the run's checkpoint; `None` leaves it.
-
-        Raises:
-            LedgerConflict: unknown, voided, or committed with another outcome.
-        """
-        self.commit_together((reservation_id,), outcome=outcome, checkpoint=checkpoint)
-
-    def commit_together(
         self,
         reservation_ids: Sequence[int],
         *,
         outcome: Mapping[str, Any],
         checkpoint: bytes | None = None,
     ) -> None:
-        """`commit` of one release in every budget it was charged to, in one transaction."""
+        """Records that a reserved release was made, together with the model it led to.
+
+        In one transaction for every budget it was charged to. The same commit again changes
+        nothing.
+
+        Args:
+            reservation_ids: of the release.
+            outcome: plain JSON values, such as `{"survivors": 17}`.
+            checkpoint: replaces the run's checkpoint; `None` leaves it.
+
+        Raises:
+            LedgerConflict: unknown, voided, or committed with another outcome.
+        """
         with self._place.writing() as writer:
             commit(writer, reservation_ids, outcome, checkpoint)
 
-    def commit_and_reserve_together(
+    def commit_and_reserve(
         self,
         reservation_ids: Sequence[int],
         *,
@@ -291,10 +282,9 @@ class Ledger:
         entries: Sequence[Entry],
         checkpoint: bytes | None = None,
     ) -> tuple[Reservation, ...]:
-        """`commit_together`, then `reserve_together` of the next release, in one transaction.
+        """`commit`, then `reserve` of the next release, in one transaction.
 
-        Where one of the reservations is refused, none is made, and the commit is kept: that
-        release was made.
+        Where a reservation is refused, none is made, and the commit is kept: that release was made.
 
         Raises:
             BudgetExceeded, LedgerConflict: as the two would.
@@ -307,18 +297,14 @@ class Ledger:
                 refusal = error
         raise refusal
 
-    def void(self, reservation_id: int, reason: str) -> None:
-        """Gives a reservation's charge back. Only for what certainly was never released.
+    def void(self, reservation_ids: Sequence[int], reason: str) -> None:
+        """Gives a release's charges back. Only for what certainly was never released.
 
-        The record stays; the same release may be reserved again.
+        The records stay; the same release may be reserved again.
 
         Raises:
             LedgerConflict: unknown, committed, or voided for another reason.
         """
-        self.void_together((reservation_id,), reason)
-
-    def void_together(self, reservation_ids: Sequence[int], reason: str) -> None:
-        """`void` of one release in every budget it was charged to, in one transaction."""
         with self._place.writing() as writer:
             for reservation_id in reservation_ids:
                 void(writer, reservation_id, reason)

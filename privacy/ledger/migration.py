@@ -1,7 +1,7 @@
 """A ledger of version 1 or 2 becomes one of version 3: checked whole, sealed, only then believed.
 
 Version 1 kept running totals that nothing vouched for, version 2 called the second budget of one
-data set by a name of its own. The log says what the totals must be: a ledger whose totals, or
+data set by its own name. The log says what the totals must be: a ledger whose totals, or
 anything else, contradict its log is refused as it is. In a sound one no record is touched; the
 record SEAL notes the digest of all accounts, and from there on records name data and unit.
 """
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from parley.privacy.ledger.chain import RecordKind
 from parley.privacy.ledger.errors import LedgerCorrupt
-from parley.privacy.ledger.store import Writer
 from parley.privacy.ledger.tables import VERSION
 from parley.privacy.ledger.verify import problems
+from parley.privacy.ledger.writer import Writer
 
 if TYPE_CHECKING:
     import sqlalchemy as sa

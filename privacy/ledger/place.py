@@ -21,9 +21,10 @@ from parley.privacy.ledger.chain import Head
 from parley.privacy.ledger.errors import LedgerError, LedgerUnavailable, NotALedger
 from parley.privacy.ledger.failures import translated
 from parley.privacy.ledger.migration import migrate
-from parley.privacy.ledger.store import Reader, Writer
+from parley.privacy.ledger.store import Reader
 from parley.privacy.ledger.tables import VERSION, version_of
 from parley.privacy.ledger.tables import create as create_tables
+from parley.privacy.ledger.writer import Writer
 
 if TYPE_CHECKING:
     import psycopg

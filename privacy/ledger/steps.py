@@ -22,7 +22,7 @@ from parley.privacy.ledger.errors import BudgetExceeded, LedgerConflict, LedgerC
 from parley.privacy.ledger.replay import STATES, EntryState
 
 if TYPE_CHECKING:
-    from parley.privacy.ledger.store import Writer
+    from parley.privacy.ledger.writer import Writer
 
 __all__ = ["Checkpoint", "Reservation", "check_room", "commit", "found", "give_back"]
 __all__ += ["hold", "raise_budget", "register", "reserve", "void"]
@@ -215,7 +215,7 @@ def raise_budget(
 
 
 def reserve(writer: Writer, *entries: Entry) -> tuple[Reservation, ...]:
-    """See `Ledger.reserve_together`. All entries are examined before the first is appended."""
+    """See `Ledger.reserve`. All entries are examined before the first is appended."""
     examined = [_examined(writer, entry) for entry in entries]
     keys = {entry.key for entry in entries}
     if len(keys) < len(entries):

@@ -54,7 +54,7 @@ class Mechanism(ABC):
 
     @property
     def sums(self) -> int:
-        """Secure sums of one release, each with a draw of its own."""
+        """Secure sums of one release, each with its own draw."""
         return 1
 
     @property
@@ -71,6 +71,15 @@ class Mechanism(ABC):
         """The same noise, values told in another unit: for tables, not for drawing."""
         told: dict[str, Any] = {name: getattr(self, name) / unit for name in self.lengths}
         return replace(self, **told)
+
+    @property
+    def parameters(self) -> int:
+        """Coordinates of what is learned; others belong to a figure released beside it."""
+        return self.dimension
+
+    def facts(self) -> dict[str, Any]:
+        """What a ledger keeps of the law, beyond its name and scale."""
+        return {}
 
     @abstractmethod
     def event(self) -> Event:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from parley.privacy.accounting.clipped_count import count_deviation, gradient_mu
 from parley.privacy.accounting.events import Event, PoissonSampledGaussian
 from parley.privacy.accounting.rounding import check_positive
 from parley.privacy.mechanisms.base import Mechanism, check_probability
-from parley.privacy.mechanisms.sampled import check_steps, steps_event
+from parley.privacy.mechanisms.sampled import check_steps, steps_event, steps_facts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -102,6 +102,11 @@ class PartySteps(Mechanism):
     def scale(self) -> float:
         """σC (σ_g·C beside a count), of every coordinate of a step's sum."""
         return self.gradient_multiplier * self.clip_norm
+
+    def facts(self) -> dict[str, Any]:
+        """Rate, steps and accountant; the scale as the party draws it, whatever the grid."""
+        facts = steps_facts(self.sampling_rate, self.steps) | {"noise_parameter": self.scale}
+        return facts | ({"clipped_share": self.clipped_share} if self.clipped_share else {})
 
     def event(self) -> Event:
         """The steps, or the one Gaussian they are at q = 1; the samplers' distance as δ."""

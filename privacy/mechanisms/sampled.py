@@ -13,7 +13,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, ClassVar
+from functools import lru_cache
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from parley.privacy.accounting.events import (
     Approximate,
@@ -33,13 +35,28 @@ if TYPE_CHECKING:
 
     from parley.privacy.sampling.stream import NoiseStream
 
-__all__ = ["SampledGaussian", "check_steps", "steps_event"]
+__all__ = ["SampledGaussian", "check_steps", "steps_event", "steps_facts"]
 
 
 def check_steps(steps: object) -> None:
     """Raise ValueError unless `steps` is a whole number ≥ 1."""
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
         raise ValueError(f"Expected steps ≥ 1, got {steps!r}.")
+
+
+def steps_facts(sampling_rate: float, steps: int) -> dict[str, Any]:
+    """What a ledger keeps of such steps."""
+    return {
+        "sampling_rate": sampling_rate,
+        "sampler": f"Poisson, {steps} steps a release",
+        "accountant": "dp-accounting",
+        "accountant_version": _dp_accounting_version(),
+    }
+
+
+@lru_cache(maxsize=1)
+def _dp_accounting_version() -> str:
+    return version("dp-accounting")
 
 
 def steps_event(step: PoissonSampledGaussian, *, steps: int, dimension: int) -> Event:
@@ -124,6 +141,10 @@ class SampledGaussian(Mechanism):
             noise_multiplier=self.multiplier,
             neighbouring=self.neighbouring,
         )
+
+    def facts(self) -> dict[str, Any]:
+        """Rate, steps and accountant."""
+        return steps_facts(self.sampling_rate, self.steps)
 
     def event(self) -> Event:
         """The steps of one release."""

@@ -1,7 +1,7 @@
 """Where a run's randomness comes from: an argument, never a default and never a module's.
 
 One `Randomness` goes to everything that draws: the server's noise, a party's batches, its noise and
-its shares of noise. Each draw has a stream of its own, named by use, round and party. A real
+its shares of noise. Each draw has its own stream, named by use, round and party. A real
 release takes every stream's key from the operating system. A seeded simulation derives it from the
 seed and those names, so that it repeats, and a run that was killed draws what it would have drawn:
 
@@ -40,7 +40,7 @@ class Randomness:
 
     @classmethod
     def from_entropy(cls) -> Randomness:
-        """Every stream under a key of its own from the operating system: for real releases."""
+        """Every stream under its own key from the operating system: for real releases."""
         return cls(seed=None, party=None)
 
     @classmethod

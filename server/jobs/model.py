@@ -1,7 +1,7 @@
 """What is learned: `[model]`, a section of another form for each `kind`.
 
 A linear model has a strongly convex objective; a network learns by federated averaging; an
-algorithm of one's own may learn nothing. What else a run wants to know of a model is a property
+algorithm of your own may learn nothing. What else a run wants to know of a model is a property
 here, so that nobody asks for its name.
 """
 
@@ -167,7 +167,7 @@ class Cnn(ModelSection):
 
 
 class OwnNetwork(ModelSection):
-    """A network of one's own, 'module:function' or 'file.py:function'."""
+    """Your own network, 'module:function' or 'file.py:function'."""
 
 
 class NoModel(ModelSection):

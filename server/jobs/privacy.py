@@ -75,7 +75,7 @@ class Privacy(Section):
     unit: Literal["record", "party", "both"] = Field(
         "record",
         description="What is protected: one record, or (fedavg) everything that one party holds, "
-        "or both, each with a budget of its own: DP-SGD in the parties and, on the sum of their "
+        "or both, each with its own budget: DP-SGD in the parties and, on the sum of their "
         "clipped updates, the server's noise.",
     )
     party_epsilon: Positive | Auto = Field(

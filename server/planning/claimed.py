@@ -31,7 +31,7 @@ from parley.server.planning.shared import Drawn, cost_of, drawn_in_shares, point
 __all__ = ["Noise", "check_asked", "mechanism_for", "plan_claim"]
 
 _OWN_RING_BITS = 64
-"""Of a release whose algorithm has a grid of its own."""
+"""Of a release whose algorithm has its own grid."""
 
 _LIKELY_BITS = 20
 """A grid to look at the noise's law on; which law it is depends on no grid."""

@@ -144,7 +144,7 @@ _OWN = Planner(
 
 
 def planner_of(kind: str) -> Planner:
-    """The planner of a kind in the table, or of one's own algorithm.
+    """The planner of a kind in the table, or of your own algorithm.
 
     Raises:
         KeyError: neither.

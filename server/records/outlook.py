@@ -68,13 +68,11 @@ class Offer(Facts):
     """What another law or calibration would give; `refused` says why it cannot, and stands alone.
 
     Attributes:
-        sigma: the scale, of a Gaussian.
         epsilon_charged: for all rounds; None where no finite ε is proved.
     """
 
     scale: float | None = None
     expected_norm: float | None = None
-    sigma: float | None = None
     epsilon_charged: Figure = None
     conversion: str | None = None
     refused: str | None = None

@@ -40,7 +40,7 @@ class Counts(Facts):
 class RoundLine(Facts):
     """A committed round.
 
-    A figure that an algorithm releases beside its model is a key of its own, a number.
+    A figure that an algorithm releases beside its model is its own key, a number.
 
     Attributes:
         format: of this line; a line without one is of Parley 0.1.0, which had the keys of 1.

@@ -111,7 +111,7 @@ class GuaranteeSummary(Facts):
     """What one unit's guarantee came to. ε and δ were spent, by the lowest proved conversion.
 
     Attributes:
-        accounts: the same against each adversary that is told of, the charged one first.
+        accounts: the same against each adversary that is listed, the charged one first.
         calibration, clip_norm: absent where the run doesn't say.
     """
 

@@ -84,7 +84,7 @@ def _drawn(folder: Path, job: Job, run_id: str) -> dict[str, Mapping[str, Any]]:
         return {}
     with Ledger.open(path, read_only=True) as ledger:
         entries = [recorded.entry for recorded in ledger.entries(run_id)]
-    # Entries of number 0 are ahead of the rounds, with a noise of their own.
+    # Entries of number 0 are ahead of the rounds, with their own noise.
     return {str(each.facts["unit"]): each.facts for each in entries if each.index}
 
 

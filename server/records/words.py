@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 from parley.privacy.accounting.rounding import as_written, shown_down, shown_up
 from parley.server.records.data_account import DataAccount
 from parley.server.records.judgement import Judgement
+from parley.server.records.laws import law_words
 from parley.server.records.numerals import epsilon_text, number
 from parley.server.records.summary import (
     AdversaryAccount,
@@ -285,14 +286,13 @@ _SOURCES = {
 
 def on_batches(of: GuaranteeSummary) -> bool:
     """Whether the noise is on sums over batches, several a round, and not on an average."""
-    return of.noise.law in {"dp-sgd", "sampled-gaussian"}
+    return law_words(of.noise.law).on_batches
 
 
 def symbol(run: RunSummary, of: GuaranteeSummary) -> str:
     """The letter of the noise's scale: σ for Gaussians, b for Laplace laws."""
-    if of.noise.law == "dp-sgd":
-        return "σC" if run.clipped_fraction is None else "σ′C"
-    return "σ" if "gaussian" in of.noise.law else "b"
+    law = law_words(of.noise.law)
+    return law.symbol if run.clipped_fraction is None else law.beside_count or law.symbol
 
 
 def _number(name: str, value: float | None, *, brief: bool = True) -> Fact | None:

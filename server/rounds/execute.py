@@ -64,7 +64,7 @@ def execute(
 
     Args:
         stages: under the run's name.
-        job: it names the ledger, and the observer is told of it.
+        job: it names the ledger, and the observer is called of it.
         cohort_of: makes the parties of a stage.
         budgets: what the run is charged to.
         folder: the run's folder, made already.

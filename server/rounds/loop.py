@@ -84,7 +84,7 @@ def run_stage(  # noqa: PLR0912 - the states of a release, in one place
     numbers = stage.numbers[progress.done :]
     if not numbers:
         return Outcome(status="complete", reason="", progress=progress)
-    held = ledger.reserve_together(_entries(stage.plan, dataset, numbers[0]))
+    held = ledger.reserve(_entries(stage.plan, dataset, numbers[0]))
     _check_unreleased(held)
     for number in numbers:
         began = time.perf_counter()
@@ -101,7 +101,7 @@ def run_stage(  # noqa: PLR0912 - the states of a release, in one place
                     folder.keep_step(number, step, state)
         except TooFewSurvivors as error:
             if not opened:  # else earlier sums of the release were opened: its charge stands
-                ledger.void_together([each.id for each in held], str(error))
+                ledger.void([each.id for each in held], str(error))
             if stage.name:
                 raise TooFewSurvivors(f"The release of {stage.name}: {error}") from error
             return Outcome(status="too-few-survivors", reason=str(error), progress=progress)
@@ -127,10 +127,10 @@ def run_stage(  # noqa: PLR0912 - the states of a release, in one place
         exhausted: BudgetExceeded | None = None
         ids, checkpoint = [each.id for each in held], save_state(state)
         if last:
-            ledger.commit_together(ids, outcome=outcome, checkpoint=checkpoint)
+            ledger.commit(ids, outcome=outcome, checkpoint=checkpoint)
         else:
             try:
-                held = ledger.commit_and_reserve_together(
+                held = ledger.commit_and_reserve(
                     ids,
                     outcome=outcome,
                     checkpoint=checkpoint,

@@ -206,7 +206,7 @@ class PartyCohort:
         return self._outcome(total, summed, traffic)
 
     def _prepare_missing(self, asked: set[int], number: int, traffic: Traffic) -> None:
-        """An exchange of its own where too few hold shares of this round, as after a lost one."""
+        """Its own exchange where too few hold shares of this round, as after a lost one."""
         ready = self._ready(number) & asked
         if len(ready) >= self.server.run.min_survivors:
             return
@@ -347,7 +347,7 @@ class PartyCohort:
         )
 
     def evaluate(self, theta: NDArray[np.float64], *, round_number: int) -> dict[str, Any]:
-        """Nothing: in a real run every figure would be a release of its own."""
+        """Nothing: in a real run every figure would be a separate release."""
         del theta, round_number
         return {}
 

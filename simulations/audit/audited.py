@@ -22,6 +22,7 @@ from parley.server.jobs.job import Job, JobError
 from parley.server.jobs.model import Linear
 from parley.server.planning.federation import Federation
 from parley.server.planning.release import algorithm_for, model_for, plan_release
+from parley.simulations.audit.shapes import LEARNERS, Answer, Learner, answer_of
 
 __all__ = ["AuditError", "Audited", "Shape", "audited"]
 
@@ -74,6 +75,16 @@ class Audited:
     charged: Guarantee
     against: Adversary
     changed: tuple[str, ...]
+
+    @property
+    def learner(self) -> Learner:
+        """What its worlds look like."""
+        return LEARNERS[self.job.model.learns]
+
+    @property
+    def answer(self) -> Answer:
+        """What its parties answer."""
+        return answer_of(self.job.algorithm.kind)
 
     @property
     def unit(self) -> Unit:
@@ -171,7 +182,7 @@ def audited(
         seed: of the worlds, for a plan that says that they are seeded; None for entropy.
 
     Raises:
-        AuditError: an algorithm of one's own, whose canaries only its author knows.
+        AuditError: your own algorithm, whose canaries only its author knows.
         JobError, CalibrationError, RingTooSmall: as planning the job would.
     """
     if job.model.learns == "nothing":
@@ -188,14 +199,13 @@ def audited(
     wanted = units[0] if unit is None else unit
     if wanted not in units:
         raise AuditError(f"Expected a unit of {', '.join(units)}, got {wanted}.")
-    network = job.model.learns == "network"
-    # A party is a world of its own where its own noise protects its records.
-    alone = network and job.privacy.unit == "record"
+    learner = LEARNERS[job.model.learns]
+    alone = learner.alone and job.privacy.unit == "record"
     shared = job.privacy.noise_point == "share"
     shape = Shape(
         parties=1 if alone else min(parties or (5 if shared else 2), job.parties.count),
         records=records or _records(job),
-        features=features or (4 if network else 2),
+        features=features or learner.features,
     )
     changed, plain = _smaller(job, wanted, shape, seed)
     federation = Federation(
@@ -224,11 +234,11 @@ def audited(
 
 
 def _records(job: Job) -> int:
-    if job.algorithm.kind == "output-perturbation" and isinstance(job.model, Linear):
+    if answer_of(job.algorithm.kind).optimum and isinstance(job.model, Linear):
         # A canary moves the optimum by 1/(nλ), within which its slope has to stay full.
         return int(min(max(2, np.ceil(2 / job.model.lambda_)), _LARGEST_PARTY))
-    # With a rate of their own, batches are of few records in any case.
-    return 2 if job.model.learns == "linear" else 4
+    # With their own rate, batches are of few records in any case.
+    return LEARNERS[job.model.learns].records
 
 
 def _smaller(job: Job, unit: Unit, shape: Shape, seed: int | None) -> tuple[tuple[str, ...], Job]:
@@ -239,11 +249,11 @@ def _smaller(job: Job, unit: Unit, shape: Shape, seed: int | None) -> tuple[tupl
         "data": {"source": "synthetic", "schema": "", "partition": "iid", "test-source": ""},
         "run": {"faults": "", "seed": "none" if seed is None else seed},
     }
-    if job.model.learns == "linear":
-        changes["model"] = {"intercept": False, "features": "none", "feature-settings": {}}
+    learner = LEARNERS[job.model.learns]
+    changes["model"] = dict(learner.model)
+    if learner.cheap:
         changes["algorithm"] = {"learning-rate": LEARNING_RATE}
     else:
-        changes["model"] = {"kind": "mlp", "hidden": []}
         changes["run"]["device"] = "cpu"
         changes["dp-sgd"] = {
             "momentum": 0.0,

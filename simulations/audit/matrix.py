@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from parley.server.jobs.job import Job
+from parley.simulations.audit.shapes import LEARNERS
 
 __all__ = ["CASES", "trials_of"]
 
@@ -73,12 +74,13 @@ CASES: tuple[tuple[str, ...], ...] = (
 
 def trials_of(job: Job, *, short: bool = False) -> int:
     """As many worlds as are cheap: networks cost more, and ways without a batch most."""
-    if job.privacy.noise_point == "share" and job.model.learns == "linear":
+    cheap = LEARNERS[job.model.learns].cheap
+    if job.privacy.noise_point == "share" and cheap:
         if job.noise != "gaussian":
             return 40 if short else 300  # A share of theirs is settled in many digits.
         if short:
             return 300  # Seeded shares have a stream for each party of each world.
-    if job.model.learns == "linear":
+    if cheap:
         return 5_000 if short else 100_000
     if job.privacy.unit == "party":
         return 3_000 if short else 20_000

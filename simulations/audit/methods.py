@@ -43,7 +43,7 @@ _SHAPE_ALPHA = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class Pilot:
-    """Events that were chosen on trials of their own.
+    """Events that were chosen on their own trials.
 
     Attributes:
         trials: a world, that chose them.

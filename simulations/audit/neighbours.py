@@ -24,10 +24,10 @@ from parley.client.data.block import PartyBlock
 from parley.client.models.losses import HuberSVM, Softmax, SquaredLoss
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.simulations.audit.audited import Audited, AuditError
+from parley.simulations.audit.shapes import ANGLE
 
 __all__ = ["ATTACKS", "Neighbours", "neighbours"]
 
-_ANGLE = 1e-3
 _SURE = 40.0
 """A margin at which a loss's slope is full, to double precision."""
 
@@ -117,7 +117,7 @@ def _party(audited: Audited) -> Neighbours:
 ATTACKS: dict[str, _Attack] = {
     "dirac": _Attack(fits=lambda audited: audited.unit is Unit.RECORD, build=_dirac),
     "crowd": _Attack(
-        fits=lambda audited: audited.unit is Unit.RECORD and audited.job.algorithm.kind == "fedavg",
+        fits=lambda audited: audited.unit is Unit.RECORD and audited.answer.trains,
         build=_crowd,
     ),
     "on-off": _Attack(
@@ -125,7 +125,7 @@ ATTACKS: dict[str, _Attack] = {
             audited.unit is Unit.RECORD
             and audited.rounds > 1
             and audited.shape.features > 1
-            and audited.job.algorithm.kind != "output-perturbation"
+            and not audited.answer.optimum
         ),
         build=_on_off,
     ),
@@ -134,8 +134,8 @@ ATTACKS: dict[str, _Attack] = {
 
 
 def _record(audited: Audited, *, others: float) -> Neighbours:
-    shape, algorithm = audited.shape, audited.job.algorithm.kind
-    tilt = 0.0 if shape.features == 1 or algorithm == "output-perturbation" else _tilt(audited)
+    shape, learner = audited.shape, audited.learner
+    tilt = 0.0 if shape.features == 1 or audited.answer.optimum else learner.angle
     u, s = _directions(audited)
     one, two = (
         math.cos(tilt) * u + math.sin(tilt) * s,
@@ -145,7 +145,7 @@ def _record(audited: Audited, *, others: float) -> Neighbours:
     labels = _labels(audited, np.ones(len(rows)))
     if others:
         rows[:], labels[:] = two, _labels(audited, -np.ones(1))[0]
-    elif audited.job.model.learns == "network":
+    elif learner.classes:
         # On the side of their label: no gradient, not even of a bias.
         rows[:], labels[:] = s, 0
     first, second = _labels(audited, np.array([1.0, -1.0]))
@@ -167,7 +167,7 @@ def _record(audited: Audited, *, others: float) -> Neighbours:
         inside=inside,
         outside=outside,
         start=start,
-        sent=(lambda _: start) if algorithm == "fedavg" else None,
+        sent=(lambda _: start) if audited.answer.trains else None,
         weights=np.ones(audited.rounds),
     )
 
@@ -176,19 +176,15 @@ def _directions(audited: Audited) -> tuple[NDArray[np.float64], NDArray[np.float
     """`u` and `s`; for a linear model u is the diagonal, the worst of a coordinatewise law."""
     p = audited.shape.features
     first, second = np.eye(p)[0], np.eye(p)[1 % p]
-    if audited.job.model.learns == "network" or p == 1:
+    if not audited.learner.diagonal or p == 1:
         return first, second
     return np.full(p, 1 / math.sqrt(p)), (first - second) / math.sqrt(2)
-
-
-def _tilt(audited: Audited) -> float:
-    return 0.05 if audited.job.model.learns == "network" else _ANGLE
 
 
 def _labels(audited: Audited, signs: NDArray[np.float64]) -> NDArray[Any]:
     """±1 as the model wants them: signs, targets, or classes 1 and 0."""
     model: Any = audited.algorithm.model
-    if audited.job.model.learns == "network" or isinstance(model.loss, Softmax):
+    if audited.learner.classes or isinstance(model.loss, Softmax):
         return (signs > 0).astype(np.int64)
     if isinstance(model.loss, SquaredLoss):
         return signs * float(model.loss.label_bound)
@@ -207,14 +203,14 @@ def _state(audited: Audited, *, shows: bool) -> State:
     wrong for both.
     """
     sign = -1.0 if shows else 1.0
-    if audited.job.model.learns == "network":
+    if not audited.learner.cheap:
         return _with_theta(audited, _network_theta(audited, sign))
     model: Any = audited.algorithm.model
     kind, dimension = model.loss, model.dimension
     _, s = _directions(audited)
-    if audited.job.algorithm.kind == "output-perturbation" or audited.shape.features == 1:
+    if audited.answer.optimum or audited.shape.features == 1:
         return _with_theta(audited, np.zeros(dimension))
-    far = min(_SURE / math.sin(_ANGLE), kind.theta_radius)
+    far = min(_SURE / math.sin(ANGLE), kind.theta_radius)
     if isinstance(kind, HuberSVM) and shows and kind.width < 1:
         far = 0.0  # its slope is full at 0
     if isinstance(kind, Softmax):

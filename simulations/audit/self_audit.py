@@ -23,6 +23,7 @@ from parley.privacy.audit.one_run import one_run_epsilon, one_run_mu
 from parley.privacy.audit.pair import gaussian_epsilon_lower
 from parley.server.jobs.job import Job, JobError
 from parley.server.records.summary import SelfAudit
+from parley.simulations.audit.shapes import LEARNERS
 from parley.simulations.data.world import Experiment
 
 __all__ = ["Canaries", "planted", "self_audit"]
@@ -151,7 +152,7 @@ def _check(job: Job, experiment: Experiment, count: int) -> None:
     ):
         if asked != fits:
             raise JobError(f"Expected {key} = {fits!r} with canaries, got {asked!r}.")
-    if job.model.learns == "nothing" or job.model.kind == "pca-mlp":
+    if job.model.learns not in LEARNERS or job.model.projected:
         raise JobError(
             "Expected a linear model, or a network on the records themselves, with canaries, got "
             f"{job.model.kind!r}."
@@ -160,7 +161,7 @@ def _check(job: Job, experiment: Experiment, count: int) -> None:
 
 def _labels(job: Job, experiment: Experiment, signs: NDArray[np.float64]) -> NDArray[Any]:
     """±1 as the model wants them: class 1 and class 0 of a classifier."""
-    if job.model.learns == "network":
+    if LEARNERS[job.model.learns].classes:
         return (signs > 0).astype(experiment.block.labels.dtype)
     loss = experiment.model.loss
     if isinstance(loss, Softmax):

@@ -81,9 +81,7 @@ def releases(
 def _chunk_size(audited: Audited, world: PartyBlock) -> int:
     own = world.features.nbytes + 64 * audited.plan.dimension * world.parties
     own += 8 * audited.plan.dimension * (audited.rounds + 8)
-    if audited.job.model.learns == "network":
-        own *= 2  # tensors beside arrays
-    return max(1, min(CHUNK_BYTES // own, _LARGEST_CHUNK))
+    return max(1, min(CHUNK_BYTES // (own * audited.learner.copies), _LARGEST_CHUNK))
 
 
 def _chunk(

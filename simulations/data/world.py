@@ -1,7 +1,7 @@
 """A simulation's world: the parties' data, and what only a simulation may know of them.
 
 Everything that looks across parties (loss, accuracy, the non-private optimum) is simulation-only:
-in a real run each would be a release of its own.
+in a real run each would be a separate release.
 """
 
 from __future__ import annotations

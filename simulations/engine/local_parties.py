@@ -1,4 +1,4 @@
-"""Every party of a job as a folder of its own: records, policy, identity, ledger to be.
+"""Every party of a job as its own folder: records, policy, identity, ledger to be.
 
 What `parley deploy init` makes for machines, made for one: the job's data are read and split as the
 fast engine splits them, and each party's prepared rows go to its folder alone. Its policy accepts

@@ -1,4 +1,4 @@
-"""How good a model is on held-out records: a simulation's figures, each a release of its own.
+"""How good a model is on held-out records: a simulation's figures, each a separate release.
 
 Accuracy alone hides a model that learned nothing where one label is common. Beside it stand what
 a ranking is worth (area under the ROC curve, average precision), what the probabilities are worth

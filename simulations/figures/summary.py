@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from parley.privacy.accounting.rounding import as_written, shown_up
 from parley.server.jobs.job import Job
+from parley.server.records import words
 from parley.server.records.judgement import Judgement
 from parley.server.records.summary import DpSgd, RunSummary
 from parley.simulations.data.spread import partition_of
@@ -35,6 +36,15 @@ _INFERRED = (
     "The schema was read off the records: its ranges and categories say something about them that "
     "no ε covers. Before anything is released, hand over a schema made of public knowledge."
 )
+
+_ADVICE = {
+    "output-perturbation": "gradient-perturbation usually loses less at the same ε when δ > 0 is "
+    "acceptable.",
+    "gradient-perturbation": "Fewer rounds mean less noise in each (σ grows as √rounds); a larger "
+    "model.lambda needs fewer. `parley plan` with another algorithm.rounds or model.lambda says "
+    "what each would cost, before anything is spent.",
+}
+"""Of an algorithm whose noise cost accuracy; others have none."""
 
 _RANKS, _CLEAR = 0.6, 0.1
 """An AUC from which a model ranks at all, and how much better another one is beyond doubt."""
@@ -90,7 +100,7 @@ def _advice(summary: RunSummary, *, diverged: bool) -> list[str]:
         )
     advice += _doubts(summary)
     lost = (summary.baseline_accuracy or 0) - (summary.accuracy or 0)
-    if summary.dp_sgd is not None or summary.primary.noise.law == "sampled-gaussian":
+    if words.on_batches(summary.primary):
         if lost > 0.01:
             advice.append(
                 "More records a party, a larger dp-sgd.sampling-rate or more rounds at the same ε "
@@ -103,16 +113,7 @@ def _advice(summary: RunSummary, *, diverged: bool) -> list[str]:
             f"{summary.parties}) or twice ε (now "
             f"{as_written(summary.primary.epsilon_budget)}) each halve it."
         )
-        if summary.algorithm == "output-perturbation":
-            advice.append(
-                "gradient-perturbation usually loses less at the same ε when δ > 0 is acceptable."
-            )
-        elif summary.algorithm == "gradient-perturbation":
-            advice.append(
-                "Fewer rounds mean less noise in each (σ grows as √rounds); a larger model.lambda "
-                "needs fewer. `parley plan` with another algorithm.rounds or model.lambda says "
-                "what each would cost, before anything is spent."
-            )
+        advice += [_ADVICE[summary.algorithm]] if summary.algorithm in _ADVICE else []
     if summary.primary.delta * sum(summary.records_by_party) >= 1:
         advice.append(
             f"δ = {shown_up(summary.primary.delta)} is not small against 1/N for N = "

@@ -72,7 +72,7 @@ def test_plan_needs_no_data_and_gives_the_specifications_numbers(tmp_path):
     )
     outlook = json.loads(done.stdout)
     assert outlook["sensitivity"] == pytest.approx(4e-5)
-    sigmas = {name: offer["sigma"] for name, offer in outlook["calibrations"].items()}
+    sigmas = {name: offer["scale"] for name, offer in outlook["calibrations"].items()}
     assert sigmas["exact"] == pytest.approx(0.00281273, rel=2e-6)
     assert sigmas["zcdp"] == pytest.approx(0.00388006, rel=2e-6)
     assert sigmas["as-printed"] == pytest.approx(0.00383882, rel=2e-6)

@@ -19,7 +19,7 @@ from parley.privacy.ledger.ledger import (
     Ledger,
     LedgerConflict,
 )
-from parley.privacy.ledger.store import Writer
+from parley.privacy.ledger.writer import Writer
 
 FACTS: dict[str, Any] = {
     "mechanism": "fedavg",
@@ -65,7 +65,7 @@ def test_a_budget_is_named_by_data_and_unit_whatever_the_data_are_called(ledger:
     assert {totals.budget.key for totals in ledger.totals()} == {RECORDS.key, PARTIES.key}
     like = replace(RECORDS, name="adult (party)", fingerprint="sha256:0c4a (party)")
     ledger.register(like)  # Another data set, bound to nothing of the first.
-    ledger.reserve(replace(both(1)[0], dataset=like.name))
+    ledger.reserve((replace(both(1)[0], dataset=like.name),))
     assert ledger.spent(like.name, Unit.RECORD).releases == 1
     assert ledger.spent("adult", Unit.PARTY).releases == 0
     assert ledger.verify() == []
@@ -84,35 +84,35 @@ def test_budgets_that_are_not_one_data_sets_are_not_registered(
 
 
 def test_both_are_reserved_committed_and_voided_together(ledger: Ledger) -> None:
-    held = ledger.reserve_together(both(1))
+    held = ledger.reserve(both(1))
     assert counts(ledger) == [1, 1]
-    again = ledger.reserve_together(both(1))
+    again = ledger.reserve(both(1))
     assert [each.id for each in again] == [each.id for each in held]
     assert all(each.resumed for each in again)
-    held = ledger.commit_and_reserve_together(
+    held = ledger.commit_and_reserve(
         [each.id for each in held], outcome={"survivors": 3}, entries=both(2), checkpoint=b"model"
     )
     assert counts(ledger) == [2, 2]
     assert ledger.checkpoint("r") == (1, b"model")
-    ledger.void_together([each.id for each in held], "too few")
+    ledger.void([each.id for each in held], "too few")
     assert counts(ledger) == [1, 1]
     states = [each.state for each in ledger.entries()]
     assert states == [EntryState.COMMITTED] * 2 + [EntryState.VOIDED] * 2
 
 
 def test_where_one_budget_is_gone_neither_is_charged_and_the_commit_stands(ledger: Ledger) -> None:
-    held = ledger.reserve_together(both(1))
+    held = ledger.reserve(both(1))
     for index in range(2, 6):
-        held = ledger.commit_and_reserve_together(
+        held = ledger.commit_and_reserve(
             [each.id for each in held], outcome={}, entries=both(index)
         )
     with pytest.raises(BudgetExceeded) as refusal:
-        ledger.commit_and_reserve_together([x.id for x in held], outcome={}, entries=both(6))
+        ledger.commit_and_reserve([x.id for x in held], outcome={}, entries=both(6))
     assert refusal.value.budget == PARTIES
     assert counts(ledger) == [5, 5]
     assert {each.state for each in ledger.entries()} == {EntryState.COMMITTED}
     with pytest.raises(BudgetExceeded):
-        ledger.reserve_together(tuple(reversed(both(6))))
+        ledger.reserve(tuple(reversed(both(6))))
     assert counts(ledger) == [5, 5]
 
 
@@ -123,7 +123,7 @@ def test_a_kill_between_two_writes_leaves_nothing_of_the_step(
     class Killed(BaseException):
         pass
 
-    held = ledger.reserve_together(both(1))
+    held = ledger.reserve(both(1))
     written, original = [0], Writer.append
 
     def append(self: Writer, *arguments: Any, **more: Any) -> Any:
@@ -136,18 +136,18 @@ def test_a_kill_between_two_writes_leaves_nothing_of_the_step(
     monkeypatch.setattr(Writer, "append", append)
     step: dict[str, Any] = {"outcome": {}, "entries": both(2), "checkpoint": b"m"}
     with pytest.raises(Killed):
-        ledger.commit_and_reserve_together([each.id for each in held], **step)
+        ledger.commit_and_reserve([each.id for each in held], **step)
     monkeypatch.setattr(Writer, "append", original)
     assert counts(ledger) == [1, 1]
     assert ledger.checkpoint("r") is None
-    ledger.commit_and_reserve_together([each.id for each in held], **step)
+    ledger.commit_and_reserve([each.id for each in held], **step)
     assert counts(ledger) == [2, 2]
 
 
 def test_data_with_both_budgets_are_never_charged_to_one(ledger: Ledger) -> None:
     for alone in both(1):
         with pytest.raises(LedgerConflict, match=r"privacy\.unit = 'both'"):
-            ledger.reserve(alone)
+            ledger.reserve((alone,))
     for alone in (RECORDS, PARTIES):
         with pytest.raises(LedgerConflict, match=r"privacy\.unit = 'both'"):
             ledger.register(alone)
@@ -160,13 +160,13 @@ def test_a_run_that_knew_one_budget_only_cannot_go_on_once_there_are_two(tmp_pat
         ledger.register(RECORDS)  # Another process, which has not reserved yet.
         ledger.register(RECORDS, PARTIES)
         with pytest.raises(LedgerConflict):
-            ledger.reserve(both(1, "other")[0])
+            ledger.reserve((both(1, "other")[0],))
 
 
 def test_a_second_budget_is_refused_where_something_was_released(tmp_path: Path) -> None:
     with Ledger.open(tmp_path / "l.sqlite") as ledger:
         ledger.register(RECORDS)
-        ledger.reserve(both(1)[0])
+        ledger.reserve((both(1)[0],))
         with pytest.raises(LedgerConflict, match="no party-level bound covers"):
             ledger.register(RECORDS, PARTIES)
         assert len(ledger.totals()) == 1
@@ -180,17 +180,17 @@ def test_another_budget_for_the_parties_is_a_conflict(ledger: Ledger) -> None:
 
 def test_one_step_has_one_entry_a_budget(ledger: Ledger) -> None:
     with pytest.raises(LedgerConflict, match="one entry a budget"):
-        ledger.reserve_together((*both(1), both(2)[0]))
+        ledger.reserve((*both(1), both(2)[0]))
     assert counts(ledger) == [0, 0]
 
 
 def test_verify_finds_a_release_that_one_budget_alone_was_charged_for(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ledger.reserve_together(both(1))
+    ledger.reserve(both(1))
     with monkeypatch.context() as patch:
         patch.setattr("parley.privacy.ledger.steps._check_units", lambda *_, **__: None)
-        ledger.reserve(both(2)[0])
+        ledger.reserve((both(2)[0],))
     (problem,) = ledger.verify()
     assert "release 2 of run 'r'" in str(problem)
     assert "not charged to 'adult' (unit party)" in str(problem)

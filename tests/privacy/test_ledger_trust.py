@@ -62,10 +62,10 @@ def exhausted(ledger_url: str) -> Iterator[Ledger]:
     with Ledger.open(ledger_url) as ledger:
         ledger.register(ADULT)
         for index in range(1, 9):
-            ledger.commit(ledger.reserve(an_entry(index)).id, outcome={"survivors": 5})
-        ledger.void(ledger.reserve(an_entry(9)).id, "too few")
-        ledger.reserve(an_entry(9))
-        ledger.reserve(an_entry(10))
+            ledger.commit((ledger.reserve((an_entry(index),))[0].id,), outcome={"survivors": 5})
+        ledger.void((ledger.reserve((an_entry(9),))[0].id,), "too few")
+        ledger.reserve((an_entry(9),))
+        ledger.reserve((an_entry(10),))
     with Ledger.open(ledger_url) as ledger:
         yield ledger
 
@@ -114,14 +114,14 @@ def test_an_edited_ledger_that_was_exhausted_grants_nothing(
     exhausted: Ledger, ledger_url: str, edits: list[str]
 ) -> None:
     with pytest.raises(BudgetExceeded):
-        exhausted.reserve(an_entry(11))
+        exhausted.reserve((an_entry(11),))
     tamper(ledger_url, *edits)
     before = rows(ledger_url)
     for opened in (exhausted, None):  # As the run has it open, and opened again.
         with opened or Ledger.open(ledger_url, create=False) as ledger:
             for index, run in ((11, "run-1"), (1, "run-2")):
                 with pytest.raises(LedgerError):
-                    ledger.reserve(an_entry(index, run))
+                    ledger.reserve((an_entry(index, run),))
             with pytest.raises(LedgerError):
                 ledger.hold("run-2", {ADULT.key: ((TENTH, 1),)})
     assert rows(ledger_url) == before
@@ -155,7 +155,7 @@ def test_an_edited_reservation_gives_back_no_more_than_was_charged(
     reservation = exhausted.entries()[-1].reservation_id
     tamper(ledger_url, larger.format(at=reservation))
     with pytest.raises(LedgerCorrupt, match="head vouches for"):
-        exhausted.void(reservation, "too few")
+        exhausted.void((reservation,), "too few")
 
 
 def test_an_earlier_release_that_was_edited_is_no_gift_when_another_is_voided(
@@ -167,10 +167,10 @@ def test_an_earlier_release_that_was_edited_is_no_gift_when_another_is_voided(
         "UPDATE parley_ledger_records SET body = replace(replace(body, '\"epsilon\":0.1', "
         "'\"epsilon\":0.0'), '0.005', '0.0') WHERE position = 2",
     )
-    exhausted.void(reservation, "too few")
-    exhausted.reserve(an_entry(10))
+    exhausted.void((reservation,), "too few")
+    exhausted.reserve((an_entry(10),))
     with pytest.raises(BudgetExceeded):
-        exhausted.reserve(an_entry(11))
+        exhausted.reserve((an_entry(11),))
     with pytest.raises(LedgerCorrupt, match="Record 2"):
         exhausted.check()
 
@@ -179,10 +179,10 @@ def test_a_given_back_release_whose_record_was_removed_is_not_taken_up_again(
     exhausted: Ledger, ledger_url: str
 ) -> None:
     """Without its void record a reservation would look open, and be made again for nothing."""
-    exhausted.void(exhausted.entries()[-1].reservation_id, "too few")
+    exhausted.void((exhausted.entries()[-1].reservation_id,), "too few")
     tamper(ledger_url, "DELETE FROM parley_ledger_records WHERE kind = 'void'")
     with pytest.raises(LedgerError):
-        exhausted.reserve(an_entry(10))
+        exhausted.reserve((an_entry(10),))
 
 
 def test_what_is_shown_is_vouched_for_too(exhausted: Ledger, ledger_url: str) -> None:
@@ -206,7 +206,7 @@ def test_a_release_costs_the_same_however_long_the_log_is(
     with Ledger.open(ledger_url) as ledger:
         ledger.register(ADULT)
         ledger.hold("run-1", {ADULT.key: ((event, 200),)})
-        held = ledger.reserve(replace(an_entry(1), event=event))
+        held = ledger.reserve((replace(an_entry(1), event=event),))[0]
         counted = [0]
         sa.event.listen(
             ledger._place._engine,
@@ -294,7 +294,7 @@ def test_a_partys_budget_is_not_opened_beside_releases_by_saving_the_file_anew(
 ) -> None:
     with Ledger.open(ledger_url) as ledger:
         ledger.register(replace(ADULT, contents="rows:1"))
-        ledger.reserve(an_entry(1))
+        ledger.reserve((an_entry(1),))
         with pytest.raises(LedgerConflict, match="no party-level bound covers"):
             ledger.register(RESAVED, replace(RESAVED, unit=Unit.PARTY, epsilon=0.5))
         assert len(ledger.totals()) == 1

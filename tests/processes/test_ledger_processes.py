@@ -49,7 +49,7 @@ def test_of_two_processes_one_gets_the_last_release(ledger_url: str) -> None:
     with Ledger.open(ledger_url) as ledger:
         ledger.register(a_budget(0.5))
         for index in range(1, 5):
-            ledger.reserve(an_entry(index))
+            ledger.reserve((an_entry(index),))
     gate, answers = CHILDREN.Barrier(2), CHILDREN.Queue()
     children = [
         in_child(race_for_the_last, ledger_url, run, gate, answers) for run in ("run-a", "run-b")

@@ -88,11 +88,11 @@ def messages(ledger: Ledger) -> list[str]:
 def test_a_release_is_charged_when_reserved_and_stays_charged_when_committed(
     ledger: Ledger,
 ) -> None:
-    reservation = ledger.reserve(an_entry())
+    reservation = ledger.reserve((an_entry(),))[0]
     assert not reservation.resumed
     assert reservation.state is EntryState.RESERVED
     assert reservation.spent == ledger.spent("adult", Unit.RECORD) == Composition.empty().add(TENTH)
-    ledger.commit(reservation.id, outcome={"survivors": 5})
+    ledger.commit((reservation.id,), outcome={"survivors": 5})
     assert ledger.spent("adult", Unit.RECORD) == Composition.empty().add(TENTH)
     assert ledger.remaining("adult", Unit.RECORD).epsilon == pytest.approx(0.9)
     (held,) = ledger.entries()
@@ -103,10 +103,10 @@ def test_a_release_is_charged_when_reserved_and_stays_charged_when_committed(
 
 def test_ten_tenths_fit_a_budget_of_one_exactly_and_an_eleventh_is_refused(ledger: Ledger) -> None:
     for index in range(1, 11):
-        ledger.reserve(an_entry(index))
+        ledger.reserve((an_entry(index),))
     before = ledger.head()
     with pytest.raises(BudgetExceeded) as refusal:
-        ledger.reserve(an_entry(11))
+        ledger.reserve((an_entry(11),))
     assert refusal.value.requested == TENTH
     assert refusal.value.spent == Composition.empty().add(TENTH, 10)
     assert refusal.value.left.epsilon == 0
@@ -128,22 +128,22 @@ def test_ten_tenths_fit_a_budget_of_one_exactly_and_an_eleventh_is_refused(ledge
 
 def test_the_budget_agent_of_the_specification(ledger: Ledger) -> None:
     """Budget 1: accept .01, accept .10, reject 1.00 with .89 left."""
-    ledger.reserve(an_entry(1, event=Pure(epsilon=0.01)))
-    ledger.reserve(an_entry(2, event=Pure(epsilon=0.10)))
+    ledger.reserve((an_entry(1, event=Pure(epsilon=0.01)),))
+    ledger.reserve((an_entry(2, event=Pure(epsilon=0.10)),))
     with pytest.raises(BudgetExceeded) as refusal:
-        ledger.reserve(an_entry(3, event=Pure(epsilon=1.00)))
+        ledger.reserve((an_entry(3, event=Pure(epsilon=1.00)),))
     assert refusal.value.left.epsilon == pytest.approx(0.89, abs=1e-15)
 
 
 def test_a_gaussian_has_no_room_in_a_budget_with_delta_0(ledger: Ledger) -> None:
     with pytest.raises(BudgetExceeded, match="ε = ∞"):
-        ledger.reserve(an_entry(event=GAUSSIAN))
+        ledger.reserve((an_entry(event=GAUSSIAN),))
 
 
 def test_gaussian_rounds_are_composed_by_their_exact_curve(ledger: Ledger) -> None:
     ledger.register(KDD)
     for index in range(1, 101):
-        reservation = ledger.reserve(an_entry(index, dataset="kdd", event=GAUSSIAN))
+        reservation = ledger.reserve((an_entry(index, dataset="kdd", event=GAUSSIAN),))[0]
     name, epsilon = reservation.spent.epsilon(1e-5)
     assert name == "exact"
     assert epsilon == pytest.approx(1.99309, abs=1e-5)  # 100 of μ = .05 are one of μ = .5
@@ -153,17 +153,17 @@ def test_gaussian_rounds_are_composed_by_their_exact_curve(ledger: Ledger) -> No
 def test_runs_on_the_same_data_share_its_budget(ledger: Ledger) -> None:
     for run in range(5):
         ledger.register(ADULT)
-        ledger.reserve(an_entry(1, run_id=f"run-{run}"))
-        ledger.reserve(an_entry(2, run_id=f"run-{run}"))
+        ledger.reserve((an_entry(1, run_id=f"run-{run}"),))
+        ledger.reserve((an_entry(2, run_id=f"run-{run}"),))
     with pytest.raises(BudgetExceeded):
-        ledger.reserve(an_entry(1, run_id="run-5"))
+        ledger.reserve((an_entry(1, run_id="run-5"),))
     assert len(ledger.entries("run-3")) == 2
 
 
 def test_data_sets_have_budgets_of_their_own(ledger: Ledger) -> None:
     ledger.register(KDD)
-    ledger.reserve(an_entry(dataset="kdd"))
-    ledger.reserve(an_entry())
+    ledger.reserve((an_entry(dataset="kdd"),))
+    ledger.reserve((an_entry(),))
     names = [(total.budget.name, total.spent.releases) for total in ledger.totals()]
     assert names == [("adult", 1), ("kdd", 1)]
     assert ledger.totals()[0].to_json()["epsilon"]["pure"] == pytest.approx(0.1)
@@ -172,7 +172,7 @@ def test_data_sets_have_budgets_of_their_own(ledger: Ledger) -> None:
 def test_the_totals_outlive_the_process(ledger_url: str) -> None:
     with Ledger.open(ledger_url) as first:
         first.register(ADULT)
-        first.reserve(an_entry())
+        first.reserve((an_entry(),))
     with Ledger.open(ledger_url, create=False) as second:
         assert second.spent("adult", Unit.RECORD) == Composition.empty().add(TENTH)
         assert second.entries()[0].entry == an_entry()
@@ -226,7 +226,7 @@ def test_an_unregistered_data_set_is_refused(ledger: Ledger) -> None:
     for step in (
         lambda name: ledger.spent(name, Unit.RECORD),
         lambda name: ledger.remaining(name, Unit.RECORD),
-        lambda name: ledger.reserve(an_entry(dataset=name)),
+        lambda name: ledger.reserve((an_entry(dataset=name),))[0],
     ):
         with pytest.raises(LedgerConflict, match="registered data set, got 'nowhere'"):
             step("nowhere")
@@ -237,7 +237,7 @@ def test_an_entry_in_another_unit_than_the_budget_is_refused(
     ledger: Ledger, fact: str, value: str
 ) -> None:
     with pytest.raises(LedgerConflict, match=f"Expected {fact}"):
-        ledger.reserve(an_entry(facts=FACTS | {fact: value}))
+        ledger.reserve((an_entry(facts=FACTS | {fact: value}),))
 
 
 # --- entries ----------------------------------------------------------------------------------
@@ -279,14 +279,14 @@ SHARED: dict[str, Any] = {
 
 def test_an_entry_holds_several_accounts_of_one_release(ledger: Ledger) -> None:
     entry = an_entry(facts=FACTS | SHARED)
-    reserved = ledger.reserve(entry)
-    ledger.reserve(an_entry(2, facts=FACTS | {"accounts": []}))
+    reserved = ledger.reserve((entry,))[0]
+    ledger.reserve((an_entry(2, facts=FACTS | {"accounts": []}),))
     assert Entry.from_json(entry.to_json()) == entry
     assert ledger.entries()[0].entry == entry
     another = [{**SHARED["accounts"][0], "epsilon": 0.5}, *SHARED["accounts"][1:]]
     with pytest.raises(LedgerConflict, match="got another facts"):
-        ledger.reserve(an_entry(facts=FACTS | SHARED | {"accounts": another}))
-    assert ledger.reserve(entry).id == reserved.id
+        ledger.reserve((an_entry(facts=FACTS | SHARED | {"accounts": another}),))
+    assert ledger.reserve((entry,))[0].id == reserved.id
     assert ledger.verify() == []
 
 
@@ -330,9 +330,9 @@ def test_a_runs_entries_are_read_once_and_again_where_the_log_is_another(
     monkeypatch.setattr(replay, "reserved_entry", counted)
     with Ledger.open(ledger_url) as other:  # another process, for all that matters
         for index in range(1, 6):
-            held = (ledger, other)[index % 2].reserve(an_entry(index))
+            held = (ledger, other)[index % 2].reserve((an_entry(index),))[0]
             assert len(ledger.entries("run-1")) == index
-            ledger.commit(held.id, outcome={"survivors": index})
+            ledger.commit((held.id,), outcome={"survivors": index})
             assert ledger.entries("run-1")[-1].outcome == {"survivors": index}
         assert parsed[0] == 5
         assert ledger.entries("run-1") == other.entries("run-1") == other.entries()
@@ -358,20 +358,20 @@ def test_an_entry_survives_json_and_does_not_follow_its_callers_dictionary() -> 
 
 
 def test_the_same_entry_again_is_the_same_reservation(ledger: Ledger) -> None:
-    first = ledger.reserve(an_entry())
-    again = ledger.reserve(an_entry())
+    first = ledger.reserve((an_entry(),))[0]
+    again = ledger.reserve((an_entry(),))[0]
     assert (again.id, again.resumed, again.state) == (first.id, True, EntryState.RESERVED)
     assert again.spent == Composition.empty().add(TENTH)
-    ledger.commit(first.id, outcome={})
-    done = ledger.reserve(an_entry())
+    ledger.commit((first.id,), outcome={})
+    done = ledger.reserve((an_entry(),))[0]
     assert (done.id, done.resumed, done.state) == (first.id, True, EntryState.COMMITTED)
     assert ledger.spent("adult", Unit.RECORD).releases == 1
 
 
 def test_a_reserved_release_can_be_resumed_when_the_budget_is_gone(ledger: Ledger) -> None:
     for index in range(1, 11):
-        ledger.reserve(an_entry(index))
-    assert ledger.reserve(an_entry(10)).resumed
+        ledger.reserve((an_entry(index),))
+    assert ledger.reserve((an_entry(10),))[0].resumed
 
 
 @pytest.mark.parametrize(
@@ -386,56 +386,56 @@ def test_a_reserved_release_can_be_resumed_when_the_budget_is_gone(ledger: Ledge
 def test_another_entry_under_the_name_of_a_release_is_a_conflict(
     ledger: Ledger, change: dict[str, Any]
 ) -> None:
-    ledger.reserve(an_entry())
+    ledger.reserve((an_entry(),))
     with pytest.raises(LedgerConflict, match=f"got another {next(iter(change))}"):
-        ledger.reserve(an_entry(**change))
+        ledger.reserve((an_entry(**change),))
     assert ledger.spent("adult", Unit.RECORD).releases == 1
 
 
 def test_the_same_commit_again_changes_nothing_and_another_is_a_conflict(ledger: Ledger) -> None:
-    reservation = ledger.reserve(an_entry())
-    ledger.commit(reservation.id, outcome={"survivors": 5}, checkpoint=b"one")
+    reservation = ledger.reserve((an_entry(),))[0]
+    ledger.commit((reservation.id,), outcome={"survivors": 5}, checkpoint=b"one")
     head = ledger.head()
-    ledger.commit(reservation.id, outcome={"survivors": 5}, checkpoint=b"one")
+    ledger.commit((reservation.id,), outcome={"survivors": 5}, checkpoint=b"one")
     assert ledger.head() == head
     for outcome, checkpoint in (({"survivors": 4}, b"one"), ({"survivors": 5}, b"two")):
         with pytest.raises(LedgerConflict, match="it is committed"):
-            ledger.commit(reservation.id, outcome=outcome, checkpoint=checkpoint)
+            ledger.commit((reservation.id,), outcome=outcome, checkpoint=checkpoint)
     with pytest.raises(LedgerConflict, match="it is committed"):
-        ledger.void(reservation.id, "second thoughts")
+        ledger.void((reservation.id,), "second thoughts")
 
 
 @pytest.mark.parametrize("reservation_id", [0, 1, 99, -1])
 def test_what_is_not_a_reservation_cannot_be_settled(ledger: Ledger, reservation_id: int) -> None:
     with pytest.raises(LedgerConflict, match="id of a reservation"):
-        ledger.commit(reservation_id, outcome={})
+        ledger.commit((reservation_id,), outcome={})
     with pytest.raises(LedgerConflict, match="id of a reservation"):
-        ledger.void(reservation_id, "never was")
+        ledger.void((reservation_id,), "never was")
 
 
 def test_an_outcome_must_be_json(ledger: Ledger) -> None:
-    reservation = ledger.reserve(an_entry())
+    reservation = ledger.reserve((an_entry(),))[0]
     with pytest.raises(ValueError, match=r"finite number for outcome.loss"):
-        ledger.commit(reservation.id, outcome={"loss": math.inf})
+        ledger.commit((reservation.id,), outcome={"loss": math.inf})
 
 
 def test_a_voided_reservation_gives_its_charge_back_and_stays_on_record(ledger: Ledger) -> None:
-    kept = ledger.reserve(an_entry(1))
-    void = ledger.reserve(an_entry(2))
-    ledger.void(void.id, "too few survivors")
-    ledger.void(void.id, "too few survivors")
+    kept = ledger.reserve((an_entry(1),))[0]
+    void = ledger.reserve((an_entry(2),))[0]
+    ledger.void((void.id,), "too few survivors")
+    ledger.void((void.id,), "too few survivors")
     assert ledger.spent("adult", Unit.RECORD).releases == 1
     assert [held.state for held in ledger.entries()] == [EntryState.RESERVED, EntryState.VOIDED]
     assert ledger.entries()[1].reason == "too few survivors"
     with pytest.raises(LedgerConflict, match="it is voided"):
-        ledger.commit(void.id, outcome={})
+        ledger.commit((void.id,), outcome={})
     with pytest.raises(LedgerConflict, match="it is voided"):
-        ledger.void(void.id, "another reason")
+        ledger.void((void.id,), "another reason")
     with pytest.raises(ValueError, match="reason"):
-        ledger.void(kept.id, " ")
-    again = ledger.reserve(an_entry(2, party="other"))
+        ledger.void((kept.id,), " ")
+    again = ledger.reserve((an_entry(2, party="other"),))[0]
     assert (again.resumed, again.id > void.id) == (False, True)
-    ledger.commit(again.id, outcome={})
+    ledger.commit((again.id,), outcome={})
     assert ledger.spent("adult", Unit.RECORD).releases == 2
     assert ledger.verify() == []
 
@@ -444,7 +444,7 @@ def test_a_voided_reservation_gives_its_charge_back_and_stays_on_record(ledger: 
 
 
 def test_a_run_commits_a_round_and_reserves_the_next_in_one_step(ledger: Ledger) -> None:
-    reservation = ledger.reserve(an_entry(1))
+    reservation = ledger.reserve((an_entry(1),))[0]
     for index in range(2, 6):
         reservation = commit_and_reserve(
             ledger,
@@ -461,7 +461,7 @@ def test_a_run_commits_a_round_and_reserves_the_next_in_one_step(ledger: Ledger)
 
 
 def test_the_step_may_be_repeated_after_a_crash(ledger: Ledger) -> None:
-    first = ledger.reserve(an_entry(1))
+    first = ledger.reserve((an_entry(1),))[0]
     step: Callable[[], Any] = lambda: commit_and_reserve(  # noqa: E731
         ledger, first.id, outcome={}, checkpoint=b"m", entry=an_entry(2)
     )
@@ -472,7 +472,7 @@ def test_the_step_may_be_repeated_after_a_crash(ledger: Ledger) -> None:
 
 def test_a_refused_reservation_keeps_the_commit_before_it(ledger: Ledger) -> None:
     for index in range(1, 11):
-        reservation = ledger.reserve(an_entry(index))
+        reservation = ledger.reserve((an_entry(index),))[0]
     with pytest.raises(BudgetExceeded):
         commit_and_reserve(
             ledger, reservation.id, outcome={}, checkpoint=b"last", entry=an_entry(11)
@@ -493,7 +493,7 @@ def test_a_refused_commit_reserves_nothing(ledger: Ledger) -> None:
 
 def three_releases(ledger: Ledger) -> Head:
     """Register, then reserve and commit twice, then reserve: records 1 to 6."""
-    first = ledger.reserve(an_entry(1))
+    first = ledger.reserve((an_entry(1),))[0]
     second = commit_and_reserve(
         ledger, first.id, outcome={"survivors": 5}, checkpoint=b"one", entry=an_entry(2)
     )
@@ -589,7 +589,7 @@ def test_an_overdrawn_budget_is_found_even_if_the_chain_is_sound(
     with monkeypatch.context() as patch:
         patch.setattr(DatasetBudget, "admits", lambda *_: True)
         for index in range(1, 13):
-            ledger.reserve(an_entry(index))
+            ledger.reserve((an_entry(index),))
     assert "the log adds up to ε = 1.2" in messages(ledger)[0]
 
 
@@ -611,12 +611,12 @@ def test_a_record_that_cannot_be_read_says_so(ledger: Ledger, ledger_url: str) -
 
 
 def test_a_ledger_opened_to_read_refuses_changes(ledger: Ledger, ledger_url: str) -> None:
-    ledger.reserve(an_entry())
+    ledger.reserve((an_entry(),))
     with Ledger.open(ledger_url, read_only=True) as reader:
         assert reader.verify() == []
         assert reader.spent("adult", Unit.RECORD).releases == 1
         with pytest.raises(LedgerError, match="read-only"):
-            reader.reserve(an_entry(2))
+            reader.reserve((an_entry(2),))
 
 
 @pytest.mark.parametrize("how", [{"create": False}, {"read_only": True}])
@@ -682,7 +682,7 @@ def test_a_lost_connection_is_reported_and_the_next_step_connects_again(
         schema = str(url.query["application_name"])
         assert len(connection.exec_driver_sql(end, (schema,)).all()) == 1
     engine.dispose()
-    ledger.reserve(an_entry())
+    ledger.reserve((an_entry(),))
     assert ledger.verify() == []
 
 
@@ -736,7 +736,7 @@ def test_a_damaged_file_is_reported(tmp_path: Path) -> None:
     with Ledger.open(path) as ledger:
         ledger.register(ADULT)
         for index in range(1, 11):
-            ledger.reserve(an_entry(index))
+            ledger.reserve((an_entry(index),))
     content = bytearray(path.read_bytes())
     content[4096 * 4 :] = b"\xff" * (len(content) - 4096 * 4)
     path.write_bytes(content)
@@ -763,7 +763,7 @@ def test_a_full_disk_spends_nothing_and_room_again_lets_the_run_go_on(small_disk
     path = small_disk / "ledger.sqlite"
     with Ledger.open(path) as ledger:
         ledger.register(ADULT)
-        reservation = ledger.reserve(an_entry(1))
+        reservation = ledger.reserve((an_entry(1),))[0]
         ballast = small_disk / "ballast"
         with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
             while True:
@@ -853,18 +853,18 @@ class AgainstAModel(RuleBasedStateMachine):
         held = self.live.get((run, dataset, index))
         if held is not None and held[0] != entry:
             with pytest.raises(LedgerConflict):
-                self.ledger.reserve(entry)
+                self.ledger.reserve((entry,))
             return
         if held is not None:
-            again = self.ledger.reserve(entry)
+            again = self.ledger.reserve((entry,))[0]
             assert (again.id, again.resumed, str(again.state)) == (held[1], True, held[2])
             return
         budget, total = self.budgets[dataset], self.spent(dataset).add(event)
         if total.epsilon(budget.delta)[1] > budget.epsilon * (1 + 1e-9):
             with pytest.raises(BudgetExceeded):
-                self.ledger.reserve(entry)
+                self.ledger.reserve((entry,))
             return
-        new = self.ledger.reserve(entry)
+        new = self.ledger.reserve((entry,))[0]
         assert (new.resumed, new.spent) == (False, total)
         self.live[run, dataset, index] = (entry, new.id, "reserved")
 
@@ -875,12 +875,12 @@ class AgainstAModel(RuleBasedStateMachine):
         entry, reservation, state = self.live[key]
         if state == "committed":
             with pytest.raises(LedgerConflict):
-                self.ledger.void(reservation, "no")
+                self.ledger.void((reservation,), "no")
         elif void:
-            self.ledger.void(reservation, "nothing came of it")
+            self.ledger.void((reservation,), "nothing came of it")
             del self.live[key]
         else:
-            self.ledger.commit(reservation, outcome={"n": self.settled}, checkpoint=checkpoint)
+            self.ledger.commit((reservation,), outcome={"n": self.settled}, checkpoint=checkpoint)
             self.live[key] = (entry, reservation, "committed")
             self.settled += 1
             if checkpoint is not None:

@@ -142,11 +142,11 @@ def test_an_older_ledger_is_read_as_it_is_brought_up_to_date_and_added_to(
         assert (spent(ledger), ledger.entries(), ledger.totals()) == (SPENT[name], entries, totals)
         live = [each for each in entries if each.state is not EntryState.VOIDED]
         first = [e.entry for e in live if (e.entry.run_id, e.entry.index) == _release(live[0])]
-        assert all(each.resumed for each in ledger.reserve_together(first))
+        assert all(each.resumed for each in ledger.reserve(first))
         again = [replace(entry, run_id="new") for entry in first]
-        reserved = ledger.reserve_together(again)
+        reserved = ledger.reserve(again)
         assert not any(each.resumed for each in reserved)
-        ledger.commit_together([each.id for each in reserved], outcome={})
+        ledger.commit([each.id for each in reserved], outcome={})
         assert ledger.verify(anchor=head) == []
     with Ledger.open(url) as ledger:  # There is nothing to bring up to date any more.
         assert ledger.head().records == head.records + 1 + 2 * len(again)
@@ -173,7 +173,7 @@ def test_the_second_budget_of_data_is_theirs_by_unit_and_not_by_name(
             with pytest.raises(LedgerConflict, match=r"privacy\.unit = 'both'"):
                 ledger.register(alone)
         with pytest.raises(LedgerConflict, match=r"privacy\.unit = 'both'"):
-            ledger.reserve(replace(ledger.entries()[0].entry, index=99))
+            ledger.reserve((replace(ledger.entries()[0].entry, index=99),))
 
 
 @pytest.mark.parametrize("name", ["two-units-0.1.0-schema-2", "units-schema-2"])
@@ -186,15 +186,15 @@ def test_a_run_that_was_killed_under_version_2_takes_up_what_it_holds(
         assert [held[run_id] for held in holders] == [1, 1]
         left = [e for e in ledger.entries(run_id) if e.state is EntryState.RESERVED]
         assert {each.entry.key for each in left} == {RECORDS, PARTIES}
-        reserved = ledger.reserve_together([each.entry for each in left])
+        reserved = ledger.reserve([each.entry for each in left])
         assert all(each.resumed for each in reserved)
         last = [replace(each.entry, index=3) for each in left]
-        held = ledger.commit_and_reserve_together(
+        held = ledger.commit_and_reserve(
             [each.id for each in reserved], outcome={"survivors": 3}, entries=last
         )
         assert ledger.checkpoint(run_id) is not None
         assert not any(total.holders for total in ledger.totals())  # drawn from the hold
-        ledger.void_together([each.id for each in held], "too few")
+        ledger.void([each.id for each in held], "too few")
         assert ledger.verify() == []
 
 
@@ -209,7 +209,7 @@ def test_what_version_2_knew_of_the_records_is_known_to_both_budgets(placed: OPE
             ledger.register(resaved[0])
         # A release that was given back is not there, and may be made.
         entries = [e.entry for e in ledger.entries("voided")]
-        assert not any(each.resumed for each in ledger.reserve_together(entries))
+        assert not any(each.resumed for each in ledger.reserve(entries))
         assert ledger.verify() == []
 
 
@@ -219,7 +219,7 @@ def test_version_2_is_no_more_what_a_record_may_say(placed: OPENED) -> None:
     with Ledger.open(url) as ledger:
         entry = ledger.entries()[0].entry
         both = [replace(e.entry, run_id="x") for e in ledger.entries(entry.run_id)[:2]]
-        ledger.reserve_together(both)
+        ledger.reserve(both)
     edited(url, "UPDATE parley_ledger_records SET unit = NULL WHERE run_id = 'x'")
     with Ledger.open(url, read_only=True) as ledger:
         messages = [str(problem) for problem in ledger.verify()]

@@ -1,0 +1,70 @@
+"""How a reader is told of a noise law: one row a law, for terminal, report and model metadata."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["LAWS", "LawWords", "law_words"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LawWords:
+    """The words of a law.
+
+    Attributes:
+        told: a sentence on what is drawn.
+        symbol: the letter of its scale; `beside_count` where a fraction of clipped gradients is
+            released too, which takes a share of the noise's precision.
+        on_batches: the noise is on sums over batches, several a round, and not on an average.
+    """
+
+    told: str
+    symbol: str = "b"
+    beside_count: str = ""
+    on_batches: bool = False
+
+
+LAWS: dict[str, LawWords] = {
+    "gaussian": LawWords(
+        symbol="σ",
+        told="Rounded Gaussian noise: every coordinate of the sum gets its own draw of "
+        "N(0, σ²), rounded to the grid of integers.",
+    ),
+    "discrete-gaussian": LawWords(
+        symbol="σ",
+        told="Discrete Gaussian noise: every coordinate of the sum gets its own integer, drawn "
+        "exactly with probability proportional to exp(−z²/2σ²).",
+    ),
+    "l2-laplace": LawWords(
+        told="L2 Laplace noise: one vector with density proportional to exp(−‖z‖₂/b), rounded "
+        "to the grid of integers. Its direction is uniform and its length follows a Gamma law.",
+    ),
+    "laplace-l1": LawWords(
+        told="Laplace noise, calibrated in L1: every coordinate of the sum gets its own discrete "
+        "Laplace draw, wide enough for the whole vector to be pure differential privacy.",
+    ),
+    "laplace-as-printed": LawWords(
+        told="Laplace noise as printed in the paper: every coordinate gets its own draw of scale "
+        "b. For a vector of d coordinates that costs √d times the ε that was asked for (same unit "
+        "and relation). The run charged the real cost.",
+    ),
+    "dp-sgd": LawWords(
+        symbol="σC",
+        beside_count="σ′C",
+        on_batches=True,
+        told="DP-SGD in the party: it rounds every batch's sum of clipped gradients to a grid and "
+        "adds a draw of N(0, (σC)²) to every coordinate.",
+    ),
+    "sampled-gaussian": LawWords(
+        symbol="σ",
+        on_batches=True,
+        told="Distributed DP-SGD: in every step the sum of clipped gradients over all parties' "
+        "batches gets a draw of N(0, σ²) in every coordinate, rounded to the integers' grid.",
+    ),
+}
+
+
+def law_words(law: str) -> LawWords:
+    """The row of a law; of one without a row its name alone is told."""
+    told = f"Noise law: {law or 'not known before the run ends'}."
+    return LAWS.get(law, LawWords(told=told))
