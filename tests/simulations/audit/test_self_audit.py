@@ -47,7 +47,7 @@ def test_honest_noise_hides_the_coins_and_missing_noise_shows_them(tmp_path, mon
     wide = ("data.source=digits", "data.records=0", "model.kind=softmax", "privacy.epsilon=0.5")
     found = simulate(job(*wide), out=tmp_path / "honest", canaries=30).summary
     assert found.self_audit.coins == "one-of-two"
-    assert found.self_audit.epsilon_lower <= found.epsilon
+    assert found.self_audit.epsilon_lower <= found.primary.epsilon
     assert found.self_audit.epsilon_lower <= found.self_audit.ceiling
     drawn = Gaussian.draw_many
     monkeypatch.setattr(
@@ -56,7 +56,7 @@ def test_honest_noise_hides_the_coins_and_missing_noise_shows_them(tmp_path, mon
         lambda self, count, stream: drawn(replace(self, sigma=self.sigma / 1e4), count, stream),
     )
     broken = simulate(job(*wide), out=tmp_path / "broken", canaries=30).summary
-    assert broken.self_audit.epsilon_lower > broken.epsilon
+    assert broken.self_audit.epsilon_lower > broken.primary.epsilon
     written = json.loads((tmp_path / "broken/summary.json").read_text())
     assert written["self_audit"]["right"] == broken.self_audit.right
 
@@ -96,7 +96,7 @@ def test_networks_have_canaries_too_that_are_there_or_not(tmp_path):
     )  # fmt: skip
     found = simulate(asked, out=tmp_path / "net", canaries=100).summary
     assert found.self_audit.coins == "in-out"
-    assert found.self_audit.epsilon_lower <= found.epsilon
+    assert found.self_audit.epsilon_lower <= found.primary.epsilon
 
 
 @pytest.mark.parametrize(
