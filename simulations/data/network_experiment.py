@@ -59,6 +59,10 @@ class NetworkExperiment(Experiment):
             rows = np.arange(len(self.block.labels))
         return self.network.loss(theta, self.block.features[rows], self.block.labels[rows])
 
+    def baseline(self) -> NDArray[np.float64]:
+        """The same network, trained without noise."""
+        return self.optimum()
+
     def optimum(self) -> NDArray[np.float64]:
         """The baseline's parameters: trained once, on all records in one place."""
         if self.algorithm is None:
