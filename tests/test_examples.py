@@ -60,11 +60,11 @@ def test_kdd_output_perturbation_is_honest_about_every_law(tmp_path):
         "privacy.noise=laplace-as-printed",
         "privacy.dataset-epsilon=2",
     )
-    assert (pure.noise.law, gaussian.noise.law) == ("l2-laplace", "gaussian")
-    assert gaussian.noise.expected_norm < pure.noise.expected_norm
-    assert pure.epsilon <= 0.5
-    assert gaussian.epsilon <= 0.5
-    assert printed.epsilon > 1.5
+    assert (pure.primary.noise.law, gaussian.primary.noise.law) == ("l2-laplace", "gaussian")
+    assert gaussian.primary.noise.expected_norm < pure.primary.noise.expected_norm
+    assert pure.primary.epsilon <= 0.5
+    assert gaussian.primary.epsilon <= 0.5
+    assert printed.primary.epsilon > 1.5
 
 
 def test_adult_on_bins_ranks_better_than_its_columns_do(tmp_path):

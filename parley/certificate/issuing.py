@@ -18,6 +18,7 @@ from parley.certificate.statement import (
 )
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Unit
+from parley.privacy.accounting.rounding import as_written
 from parley.privacy.ledger.ledger import EntryState, Head, Ledger
 from parley.server.records.reading import read_summary
 from parley.server.records.run_folder import RunFolder
@@ -124,7 +125,7 @@ def _guarantee(
     if not own.releases or conversion == "none":
         raise CertificateError(
             f"Expected entries of {summary.run_id} for one {of.unit} that come to a finite ε at "
-            f"δ = {of.delta:g}, got {own.releases} that don't."
+            f"δ = {as_written(of.delta)}, got {own.releases} that don't."
         )
     charged = next(row.adversary for row in of.accounts if row.charged)
     return CertifiedGuarantee(

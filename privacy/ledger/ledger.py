@@ -27,8 +27,8 @@ crash, is the same reservation; a different entry under that name is a `LedgerCo
     ... )
     >>> with tempfile.TemporaryDirectory() as folder, Ledger.open(folder + "/ledger.sqlite") as led:
     ...     _ = led.register(budget)
-    ...     reservation = led.reserve(entry)
-    ...     led.commit(reservation.id, outcome={"survivors": 5})
+    ...     reservation, = led.reserve([entry])
+    ...     led.commit([reservation.id], outcome={"survivors": 5})
     ...     led.remaining("adult", Unit.RECORD).epsilon, led.verify()
     (0.25, [])
 """

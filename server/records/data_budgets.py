@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.rounding import as_written
 from parley.privacy.ledger.account import Claims
 from parley.privacy.ledger.ledger import DatasetTotals, Ledger, NotALedger
 from parley.server.jobs.job import Job
@@ -92,8 +93,9 @@ def accounts_in_ledger(job: Job, stages: Sequence[Stage]) -> tuple[tuple[DataAcc
     if not totals:
         return (), f"nothing in the ledger is called {name!r}: the run opens a budget for it"
     notes = [
-        f"the job asks for privacy.dataset-{asked.keys}epsilon = {asked.dataset_epsilon:g}, the "
-        f"ledger has {each.budget.epsilon:g} for one {asked.unit}: the run would be refused"
+        f"the job asks for privacy.dataset-{asked.keys}epsilon = "
+        f"{as_written(asked.dataset_epsilon)}, the ledger has {as_written(each.budget.epsilon)} "
+        f"for one {asked.unit}: the run would be refused"
         for asked in job.budgets
         for each in totals
         if each.budget.unit is asked.unit and each.budget.epsilon != asked.dataset_epsilon

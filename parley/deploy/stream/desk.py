@@ -196,7 +196,10 @@ def _plain(request: bytes, known: Mapping[str, Mapping[str, tuple[type, ...]]]) 
     """
     if len(request) > _LARGEST_ASK:
         raise ValueError(f"Expected a request of at most {_LARGEST_ASK} bytes.")
-    asked: dict[str, Any] = strict_json(request)
+    try:
+        asked: dict[str, Any] = strict_json(request)
+    except ValueError as error:
+        raise ValueError(f"Expected a request in JSON. {error}") from None
     words = known.get(asked["ask"]) if isinstance(asked, dict) and _text(asked, "ask") else None
     if words is None or set(asked) != {"ask", *words}:
         raise ValueError("Expected a request of an operator.")

@@ -163,7 +163,7 @@ def test_ones_own_module_is_frozen_and_loads_its_weights(tmp_path) -> None:
     ("function", "said"),
     [
         ("mean", "among others than alone"),
-        ("dropout", "without randomness"),
+        ("dropout", "without their own randomness"),
         ("norm", "keep records apart"),
         ("memory", "the buffer seen"),
         ("broken", "to take rows of 4 cells"),
