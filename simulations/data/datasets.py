@@ -18,6 +18,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from importlib import resources
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,21 +102,23 @@ Columns = dict[str, NDArray[np.generic]]
 
 
 def _breast_cancer(model_kind: str, records: int, dimension: int, seed: int) -> Columns:
-    from sklearn.datasets import load_breast_cancer  # noqa: PLC0415 - start-up: scikit-learn takes a second
-
-    data = load_breast_cancer()
-    columns: Columns = {
-        str(name).replace(" ", "_"): data.data[:, at] for at, name in enumerate(data.feature_names)
-    }
-    columns["diagnosis"] = np.asarray(data.target_names).astype(np.str_)[data.target]
+    table = _of_scikit_learn("breast_cancer.csv", header=1)
+    names = bundled_schema("breast-cancer").features
+    columns: Columns = {name: table[:, at] for at, name in enumerate(names)}
+    columns["diagnosis"] = np.array(["malignant", "benign"])[table[:, -1].astype(np.intp)]
     return columns
 
 
 def _digits(model_kind: str, records: int, dimension: int, seed: int) -> Columns:
-    from sklearn.datasets import load_digits  # noqa: PLC0415 - start-up: scikit-learn takes a second
+    table = _of_scikit_learn("digits.csv.gz")
+    return {"image": table[:, :-1].reshape(-1, 8, 8), "digit": table[:, -1].astype(np.int64)}
 
-    data = load_digits()
-    return {"image": data.images, "digit": data.target}
+
+def _of_scikit_learn(name: str, *, header: int = 0) -> NDArray[np.float64]:
+    """A table among scikit-learn's files; importing scikit-learn itself takes two seconds."""
+    package = find_spec("sklearn")
+    places = (package and package.submodule_search_locations) or [""]
+    return np.loadtxt(Path(places[0], "datasets", "data", name), delimiter=",", skiprows=header)
 
 
 def _synthetic(model_kind: str, records: int, dimension: int, seed: int) -> Columns:

@@ -39,6 +39,19 @@ def test_breast_cancer_counts_malignant_tumours_as_positive():
     assert int((records.labels > 0).sum()) == 212
 
 
+def test_files_of_scikit_learn_are_read_as_it_reads_them():
+    from sklearn import datasets
+
+    theirs = datasets.load_breast_cancer()
+    ours = BUNDLED["breast-cancer"]("logistic", 0, 0, 0)
+    assert [*ours][:-1] == [name.replace(" ", "_") for name in theirs.feature_names]
+    np.testing.assert_array_equal(np.column_stack([*ours.values()][:-1]), theirs.data)
+    np.testing.assert_array_equal(ours["diagnosis"], theirs.target_names[theirs.target])
+    theirs, ours = datasets.load_digits(), BUNDLED["digits"]("softmax", 0, 0, 0)
+    np.testing.assert_array_equal(ours["image"], theirs.images)
+    np.testing.assert_array_equal(ours["digit"], theirs.target)
+
+
 def test_breast_cancer_can_be_learned_from_its_public_ranges():
     from sklearn.linear_model import LogisticRegression
 
