@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,10 +34,16 @@ def sweep(
     """
     from parley.sweep.whole import run_sweep  # noqa: PLC0415 - start-up: for this command alone
 
+    terminal = sys.stderr.isatty()
+
     def observe(progress: Progress) -> None:
         failed = f", {progress.failed} failed" if progress.failed else ""
         kept = f" ({progress.kept} from before)" if progress.kept else ""
-        typer.echo(f"\r{progress.done} of {progress.total} runs{kept}{failed}", nl=False, err=True)
+        line = f"{progress.done} of {progress.total} runs{kept}{failed}"
+        if terminal:
+            typer.echo(f"\r{line}", nl=False, err=True)
+        elif progress.done == progress.total:
+            typer.echo(line, err=True)
 
     result = run_sweep(
         file,
@@ -45,7 +52,7 @@ def sweep(
         most=None if yes else 10_000,
         observe=(lambda progress: None) if quiet else observe,
     )
-    if not quiet:
+    if terminal and not quiet:
         typer.echo("", err=True)
     typer.echo(f"{result.page}: {len(result.rows)} runs, simulation only. {result.cost}")
     for error in result.errors:
