@@ -14,7 +14,6 @@ Method and attribute names are scikit-learn's.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +30,7 @@ from parley.client.algorithms.second_moments import check_components
 from parley.client.contract.decoding import DecodingError
 from parley.client.contract.feature_map import features_from
 from parley.client.contract.model_names import public_name
-from parley.client.contract.protocol import Declined
+from parley.client.contract.protocol import Declined, strict_json
 from parley.client.data.frames import columns_of
 from parley.client.data.readers import table_of
 from parley.client.data.records import DataError, encoded
@@ -235,9 +234,9 @@ def _description(file: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
             "0.1.0, or of something else. Run its job again."
         )
     try:
-        described = json.loads(metadata["parley.model"])
+        described = strict_json(metadata["parley.model"])
     except ValueError as error:
-        raise ModelFileError(f"{file}: Expected JSON about the model, got: {error}.") from error
+        raise ModelFileError(f"{file}: Expected JSON about the model. {error}") from error
     if not isinstance(described, dict) or described.get("version") != MODEL_VERSION:
         version = described.get("version") if isinstance(described, dict) else None
         raise ModelFileError(

@@ -7,7 +7,6 @@ up to date, so that whoever waits for the run reads the same files.
 from __future__ import annotations
 
 import importlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any, Self
 
 import grpc
 
+from parley.client.contract.protocol import strict_json
 from parley.client.contract.roster import load_deployment
 from parley.deploy.folders import DeployError, check_server
 from parley.deploy.pki import check_client_pair
@@ -121,7 +121,10 @@ class Operator:
                 f"The server at {self.home.address} gave no answer: "
                 f"{explained(error, address=self.home.address)}."
             ) from error
-        said: dict[str, Any] = json.loads(answer)
+        try:
+            said: dict[str, Any] = strict_json(answer)
+        except ValueError as error:
+            raise ProcessError(f"The server at {self.home.address} said: {error}") from error
         if "error" in said:
             raise _error(str(said["error"]), str(said["message"]))
         return said

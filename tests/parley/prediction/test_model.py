@@ -228,6 +228,14 @@ def test_a_file_cannot_name_code_to_run(patients, tmp_path):
     assert not marker.exists()
 
 
+@pytest.mark.parametrize("text", ['{"version":', "[" * 100_000, '{"version": 1, "version": 1}'])
+def test_a_description_that_is_not_strict_json_is_refused(tmp_path, text):
+    file = tmp_path / "m.safetensors"
+    save_file({"theta": np.zeros(3)}, file, metadata={"parley.model": text})
+    with pytest.raises(ModelFileError, match="Expected JSON about the model"):
+        load_model(file)
+
+
 def test_a_model_without_description_and_other_files_are_refused(tmp_path):
     save_file({"theta": np.zeros(3)}, tmp_path / "old.safetensors")
     with pytest.raises(ModelFileError, match="Run its job again"):
