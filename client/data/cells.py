@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "LABEL_READERS",
     "category_codes",
+    "category_places",
     "count_outside",
     "group_texts",
     "labelled",
@@ -234,6 +235,28 @@ def category_codes(table: Table, name: str, column: CategoricalColumn) -> NDArra
             raise _unexpected(table, name, texts, int(unknown.argmax()), expected)
         codes[unknown] = len(column.texts)
     return codes
+
+
+def category_places(
+    table: Table,
+    name: str,
+    known: Sequence[str],
+    *,
+    fill: str | None = None,
+    empty: Iterable[str] = (),
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """`[N]` positions in `known`, −1 where a text isn't there; and which cells are empty.
+
+    Args:
+        known: canonical texts.
+        fill: what an empty cell is read as.
+        empty: texts that mean an empty cell, beside those of the file.
+    """
+    texts = _texts(table, name, listed=known)
+    texts = _without(texts, empty, known)
+    if fill is not None:
+        texts = texts.fill_null(fill)
+    return _look_up(texts, known), texts.is_null().to_numpy()
 
 
 def _some(texts: Sequence[str]) -> str:

@@ -1,0 +1,239 @@
+"""The records of B parties as a query sees them: raw columns, checked against the schema.
+
+Numbers lie in their public range, categories are codes; no label is needed. What is public about a
+column is its *field*: the texts of its cells, or its range.
+
+A category that is empty is the schema's `missing`; without one it is in the cell `(other)`, if the
+column has such a bucket, else in the cell `(missing)`. A label's cells are its values in the order
+of the schema, `(other)` beside "rest", and `(missing)`. A number that is empty is the schema's
+`missing`, without one an error; outside its range it is clamped or refused, as the schema says.
+
+>>> schema = Schema.from_toml('''
+... [columns]
+... age = { kind = "numeric", range = [0, 100] }
+... sex = { kind = "categorical", categories = ["Female", "Male"] }
+... sick = { kind = "label", positive = "yes", negative = "no" }
+... ''')
+>>> field_of(schema, "sex").texts, field_of(schema, "age")
+(('Female', 'Male', '(missing)'), Range(low=0.0, high=100.0))
+>>> rows = {"age": [50, 200], "sex": ["Male", ""], "sick": ["no", "yes"]}
+>>> block = block_of_columns([rows], schema)
+>>> block.columns["age"].tolist(), block.columns["sex"].tolist(), block.sizes.tolist()
+([50.0, 100.0], [1, 2], [2])
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.data.cells import category_places, count_outside, numbers
+from parley.client.data.columns import (
+    MISSING_TEXTS,
+    CategoricalColumn,
+    LabelColumn,
+    NumericColumn,
+    canonical_text,
+)
+from parley.client.data.contents import Contents, of_table, sum_of
+from parley.client.data.frames import Frame, frame_of
+from parley.client.data.readers import read_tables
+from parley.client.data.schema import Schema, SchemaError
+from parley.client.data.table import Table
+
+__all__ = [
+    "MISSING",
+    "OTHER",
+    "Range",
+    "TableBlock",
+    "Texts",
+    "block_of_columns",
+    "field_of",
+    "fields_of",
+    "read_table_block",
+]
+
+MISSING = "(missing)"
+OTHER = "(other)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Texts:
+    """A column of categories: code k is the k-th text."""
+
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Range:
+    """A column of numbers in [low, high]."""
+
+    low: float
+    high: float
+
+
+Field = Texts | Range
+
+
+def fields_of(schema: Schema) -> dict[str, Field]:
+    """Every column that a query may name."""
+    found = {name: _field(column) for name, column in schema.columns.items()}
+    return {name: field for name, field in found.items() if field is not None}
+
+
+def field_of(schema: Schema, name: str) -> Field:
+    """What is public about one column.
+
+    Raises:
+        SchemaError: no such column, or none that can be asked about.
+    """
+    column = schema.columns.get(name)
+    if column is None:
+        near = difflib.get_close_matches(name, list(schema.columns), n=1, cutoff=0.5)
+        hint = f" (the nearest is {near[0]!r})" if near else ""
+        known = ", ".join(fields_of(schema))
+        raise SchemaError(f"Expected a column of {known}, got {name!r:.80}{hint}.")
+    field = _field(column)
+    if field is None:
+        raise SchemaError(
+            f"Expected a column of kind numeric, categorical or label, got {name!r}, of kind "
+            f"{column.kind}."
+        )
+    return field
+
+
+def _field(column: Any) -> Field | None:
+    match column:
+        case NumericColumn():
+            return Range(low=column.range[0], high=column.range[1])
+        case CategoricalColumn():
+            extra = [OTHER] if column.other else [MISSING] if column.missing is None else []
+            return Texts(texts=(*column.texts, *extra))
+        case LabelColumn(range=(low, high)) if not column.texts:
+            return Range(low=low, high=high)
+        case LabelColumn():
+            rest = [OTHER] if "rest" in (column.positive, column.negative) else []
+            return Texts(texts=(*column.texts, *rest, MISSING))
+        case _:
+            return None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TableBlock:
+    """Raw columns of B parties, party after party.
+
+    Attributes:
+        schema: what the columns are.
+        columns: `[N]` each: codes (intp) of categories, numbers (float64) within their range.
+        offsets: `[B + 1]` int64; party j holds rows `offsets[j]:offsets[j + 1]`.
+        contents: of all that was read, as a ledger knows it; None where nothing says.
+
+    Raises:
+        ValueError: shapes disagree, or a party is empty.
+    """
+
+    schema: Schema
+    columns: Mapping[str, NDArray[Any]]
+    offsets: NDArray[np.int64]
+    contents: Contents | None = None
+
+    def __post_init__(self) -> None:
+        if self.offsets.ndim != 1 or len(self.offsets) < 2 or self.offsets[0] != 0:
+            raise ValueError("Expected offsets [0, …] with one entry more than parties.")
+        if self.sizes.min() < 1:
+            raise ValueError(
+                f"Expected every party to hold a record, party {self.sizes.argmin()} has 0."
+            )
+        for name, values in self.columns.items():
+            if values.shape != (self.records,):
+                raise ValueError(f"Expected {self.records} values of {name!r}, got {values.shape}.")
+
+    @property
+    def parties(self) -> int:
+        """B."""
+        return len(self.offsets) - 1
+
+    @property
+    def records(self) -> int:
+        """N."""
+        return int(self.offsets[-1])
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """`[B]` records of each party."""
+        return np.diff(self.offsets)
+
+    def rows(self, party: int) -> slice:
+        """Where a party's records lie."""
+        return slice(int(self.offsets[party]), int(self.offsets[party + 1]))
+
+
+def read_table_block(
+    parties: Sequence[str | Path | Frame], schema: Schema, *, only: Iterable[str] | None = None
+) -> TableBlock:
+    """The records of B files (or frames in memory), one a party.
+
+    Args:
+        parties: CSV (.csv, .csv.gz), Parquet or .npz, or columns in memory.
+        schema: what the columns are.
+        only: columns to keep; None: all that can be asked about.
+
+    Raises:
+        DataError: the data aren't what the schema says: file, line or row, column.
+    """
+    fields = fields_of(schema)
+    wanted = [name for name in fields if only is None or name in set(only)]
+    parts: dict[str, list[NDArray[Any]]] = {name: [] for name in wanted}
+    sizes, contents = [], list[Contents]()
+    for source in parties:
+        rows = 0
+        for table in read_tables(source, schema):
+            contents.append(of_table(table, schema))
+            rows += table.rows
+            for name in wanted:
+                parts[name].append(_values(table, name, fields[name], schema))
+        sizes.append(rows)
+    return TableBlock(
+        schema=schema,
+        columns={name: np.concatenate(pieces) for name, pieces in parts.items()},
+        offsets=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+        contents=sum_of(contents),
+    )
+
+
+def block_of_columns(parties: Sequence[Any], schema: Schema) -> TableBlock:
+    """The same of tables in memory (`frame_of` says of which kinds), one a party."""
+    frames = [
+        frame_of(data, schema=schema, name=f"party {place}") for place, data in enumerate(parties)
+    ]
+    return read_table_block(frames, schema)
+
+
+def _values(table: Table, name: str, field: Field, schema: Schema) -> NDArray[Any]:
+    """`[n]` one column's codes, or its numbers within the range."""
+    column: Any = schema.columns[name]
+    if isinstance(field, Range):
+        missing = column.missing if isinstance(column, NumericColumn) else None
+        values = numbers(table, name, missing).astype(np.float64)
+        count_outside(table, name, values, (field.low, field.high), column.outside)
+        return np.clip(values, field.low, field.high)
+    label = isinstance(column, LabelColumn)
+    fill = None if label or column.missing is None else canonical_text(column.missing)
+    codes, empty = category_places(
+        table, name, column.texts, fill=fill, empty=MISSING_TEXTS if label else ()
+    )
+    if MISSING in field.texts:
+        codes[empty] = field.texts.index(MISSING)
+    if OTHER in field.texts:
+        codes[codes < 0] = field.texts.index(OTHER)
+    if (unknown := codes < 0).any():
+        row = int(unknown.argmax())
+        expected = f"one of {', '.join(map(repr, column.texts[:12]))}"
+        raise table.fault(expected, "a value that the schema does not list", row=row, column=name)
+    return codes.astype(np.intp)

@@ -1,0 +1,39 @@
+"""Queries: statistics that become integer vectors, one file and one row of `QUERIES` each.
+
+>>> query_from({"query": "count", "by": ["sex"], "where": None})
+Count(where=None, by=('sex',))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from parley.client.contract.decoding import DecodingError, facts_from
+from parley.client.queries.base import Query
+from parley.client.queries.count import Count
+
+__all__ = ["QUERIES", "query_from"]
+
+QUERIES: dict[str, type[Query]] = {each.kind: each for each in (Count,)}
+"""Name → the query."""
+
+
+def query_from(value: Any) -> Query:
+    """The query that `Query.to_json` told, from a peer or a file: every key, and no other.
+
+    Raises:
+        DecodingError: not such a description, or values that the query refuses.
+    """
+    if not isinstance(value, Mapping) or not isinstance(value.get("query"), str):
+        raise DecodingError("Expected a query by its name, got another value.")
+    kind = QUERIES.get(value["query"])
+    if kind is None:
+        raise DecodingError(f"Expected a query of {', '.join(QUERIES)}, got another.")
+    where = value.get("where")
+    if where is not None:
+        raise DecodingError("Expected no filter yet.")
+    rest = {key: part for key, part in value.items() if key not in {"query", "where"}}
+    if "where" not in value:
+        raise DecodingError("Expected where, or null, in a query, got neither.")
+    return facts_from(kind, rest, where=where)
