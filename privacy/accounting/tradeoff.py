@@ -1,0 +1,110 @@
+"""What ε means to an attacker who tests whether a record is in the data, and for groups of records.
+
+A test with false alarms at a rate α finds the record with probability at most
+
+| of a release that is | at most |
+|---|---|
+| (ε, δ)-DP | min{1, e^ε·α + δ, 1 − e^(−ε)(1 − δ − α)} (Kairouz, Oh & Viswanath 2015) |
+| μ-GDP | Φ(Φ⁻¹(α) + μ) (Dong, Roth & Su 2022) |
+
+and k records together, each of whose replacement is bounded by ε, μ or ρ, by kε, kμ or k²ρ.
+
+    >>> round(power(0.05, epsilon=1.0), 6), round(gaussian_power(0.05, mu=1.0), 6)
+    (0.135914, 0.259511)
+    >>> group_gaussian(0.5, 3), group_rho(0.125, 3)
+    (1.5, 1.125)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from scipy.special import ndtr, ndtri
+
+from parley.privacy.accounting.rounding import check_delta, check_epsilon, check_non_negative
+
+__all__ = [
+    "curve_power",
+    "gaussian_power",
+    "group_approximate",
+    "group_gaussian",
+    "group_rho",
+    "power",
+]
+
+
+def power(alpha: float, *, epsilon: float, delta: float = 0.0) -> float:
+    """The most that an attacker finds who has false alarms at a rate `alpha`, under (ε, δ).
+
+    Raises:
+        ValueError: not 0 ≤ α ≤ 1, or no ε or δ.
+    """
+    _check_rate(alpha)
+    check_epsilon(epsilon)
+    check_delta(delta)
+    return min(
+        1.0,
+        math.exp(min(epsilon, 700.0)) * alpha + delta,
+        1 - math.exp(-epsilon) * (1 - delta - alpha),
+    )
+
+
+def gaussian_power(alpha: float, *, mu: float) -> float:
+    """The same under μ-GDP.
+
+    >>> [round(gaussian_power(0.05, mu=mu), 6) for mu in (0.5, 1, 2)]
+    [0.126135, 0.259511, 0.63876]
+    """
+    _check_rate(alpha)
+    check_non_negative("mu", mu)
+    return float(ndtr(ndtri(alpha) + mu))
+
+
+def curve_power(alpha: float, epsilon: Callable[[float], float]) -> float:
+    """The same where ε(δ) is known for every δ: each δ gives a bound, the least of a few holds.
+
+    Args:
+        alpha: the rate of false alarms.
+        epsilon: δ → ε, ∞ where there is none.
+    """
+    deltas = (0.0, *(10.0 ** (-step / 4) for step in range(2, 49)))
+    curve = ((epsilon(delta), delta) for delta in deltas)
+    return min(power(alpha, epsilon=e, delta=d) if e < math.inf else 1.0 for e, d in curve)
+
+
+def group_approximate(epsilon: float, delta: float, members: int) -> tuple[float, float]:
+    """(kε, δ·(e^(kε) − 1)/(e^ε − 1)) of k units (by the triangle inequality, step by step).
+
+    >>> group_approximate(0.5, 0.0, 3)
+    (1.5, 0.0)
+    """
+    check_epsilon(epsilon)
+    check_delta(delta)
+    _check_members(members)
+    factors = (math.exp(min(step * epsilon, 700.0)) for step in range(members))
+    return members * epsilon, min(1.0, delta * math.fsum(factors))
+
+
+def group_gaussian(mu: float, members: int) -> float:
+    """kμ (Dong, Roth & Su 2022)."""
+    check_non_negative("mu", mu)
+    _check_members(members)
+    return members * mu
+
+
+def group_rho(rho: float, members: int) -> float:
+    """k²ρ (Bun & Steinke 2016)."""
+    check_non_negative("rho", rho)
+    _check_members(members)
+    return members**2 * rho
+
+
+def _check_rate(alpha: float) -> None:
+    if not 0 <= alpha <= 1:
+        raise ValueError(f"Expected a rate of false alarms from 0 to 1, got {alpha}.")
+
+
+def _check_members(members: int) -> None:
+    if isinstance(members, bool) or not isinstance(members, int) or members < 1:
+        raise ValueError(f"Expected a group of at least one, got {members!r}.")

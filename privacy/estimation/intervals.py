@@ -1,0 +1,144 @@
+"""Noise intervals: where the value without noise lies, given the noisy one.
+
+They cover the noise alone, whose law is public: no record is looked at, and nothing is charged.
+What a sample says about a population is another question, and no part of them.
+
+    >>> laplace_half_width(4.0, 0.05), laplace_half_width(4.0, simultaneous(0.05, 16))
+    (12, 23)
+    >>> low, high = ratio_interval(-500.0, 1800.0, gaussian_tail(30.0, 30.0), 0.05)
+    >>> round(low, 4), round(high, 4)
+    (-0.312, -0.2442)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from scipy.special import ndtri
+
+from parley.privacy.accounting.rounding import check_positive
+from parley.privacy.mechanisms.base import check_probability
+
+__all__ = [
+    "RatioTail",
+    "gaussian_half_width",
+    "gaussian_tail",
+    "laplace_half_width",
+    "laplace_tail",
+    "normal_quantile",
+    "ratio_interval",
+    "simultaneous",
+]
+
+RatioTail = Callable[[float, float], float]
+"""(r, c) → P[|X − rY| > c], of the noises X and Y of a ratio's two parts."""
+
+
+def normal_quantile(alpha: float) -> float:
+    """z with P[|Z| > z] = α, Z ~ N(0, 1).
+
+    >>> [round(normal_quantile(simultaneous(0.05, cells)), 5) for cells in (1, 16, 112)]
+    [1.95996, 2.94778, 3.50426]
+    """
+    check_probability(alpha)
+    return -float(ndtri(alpha / 2))
+
+
+def simultaneous(alpha: float, cells: int) -> float:
+    """α of each of so many independent cells that makes all of them hold with 1 − `alpha`.
+
+    1 − (1 − α)^(1/d), Šidák's.
+    """
+    check_probability(alpha)
+    if cells < 1:
+        raise ValueError(f"Expected at least one cell, got {cells}.")
+    return -math.expm1(math.log1p(-alpha) / cells)
+
+
+def laplace_half_width(scale: float, alpha: float) -> int:
+    """The least k with P[|X| > k] ≤ α for discrete Laplace noise of scale b.
+
+    P[|X| > k] = 2q^(k+1)/(1+q), q = e^(−1/b).
+
+    >>> [laplace_half_width(float(b), 0.05) for b in (1, 2, 4, 10, 20)]
+    [3, 6, 12, 30, 60]
+    """
+    check_positive("scale", scale)
+    check_probability(alpha)
+    # ln of 2/(1 + q), without a difference of near numbers.
+    head = -math.log1p(0.5 * math.expm1(-1 / scale))
+
+    def beyond(k: int) -> bool:
+        return head - (k + 1) / scale > math.log(alpha)
+
+    k = max(0, math.ceil(scale * (head - math.log(alpha)) - 1) - 1)
+    while beyond(k):
+        k += 1
+    return k
+
+
+def gaussian_half_width(sigma: float, alpha: float) -> float:
+    """z·√(σ² + 1/12): of Gaussian noise of scale σ, rounded to integers.
+
+    >>> round(gaussian_half_width(10.0, 0.05), 4)
+    19.6078
+    """
+    check_positive("sigma", sigma)
+    return normal_quantile(alpha) * math.sqrt(sigma * sigma + 1 / 12)
+
+
+def gaussian_tail(numerator: float, denominator: float) -> RatioTail:
+    """Of two independent Gaussian noises with these standard deviations."""
+    check_positive("numerator's scale", numerator)
+    check_positive("denominator's scale", denominator)
+    return lambda r, c: math.erfc(c / math.hypot(numerator, r * denominator) * math.sqrt(0.5))
+
+
+def laplace_tail(numerator: float, denominator: float) -> RatioTail:
+    """Of two independent Laplace noises of these scales, s and t.
+
+    P[|X + Y| > c] = (s²e^(−c/s) − t²e^(−c/t))/(s² − t²), and (1 + c/2s)e^(−c/s) where s = t.
+    """
+    check_positive("numerator's scale", numerator)
+    check_positive("denominator's scale", denominator)
+
+    def tail(r: float, c: float) -> float:
+        small, large = sorted((numerator, abs(r) * denominator))
+        ratio, c = small / large, c / large
+        if ratio > 1 - 1e-6:
+            return (1 + c / 2) * math.exp(-c)
+        rest = ratio * ratio * math.exp(-c / ratio) if ratio > 0 else 0.0
+        return (math.exp(-c) - rest) / (1 - ratio * ratio)
+
+    return tail
+
+
+def ratio_interval(
+    numerator: float, denominator: float, tail: RatioTail, alpha: float
+) -> tuple[float, float] | None:
+    """Fieller's interval: every r for which numerator − r·denominator is explained by the noise.
+
+    {r : P[|X − rY| > |A − rB|] ≥ α} covers the true ratio with probability 1 − α (Fieller 1954).
+    None where it has no end: B is not beyond its own noise, too few records for this ε.
+    """
+    check_probability(alpha)
+    if not denominator > 0:
+        return None
+
+    def explained(r: float) -> bool:
+        return tail(r, abs(numerator - r * denominator)) >= alpha
+
+    middle = numerator / denominator
+    far = 1e9 * max(1.0, abs(middle))
+    if explained(far) or explained(-far):
+        return None
+
+    def end(side: float) -> float:
+        low, high = 0.0, far - side * middle
+        while high - low > 1e-12 * max(high, abs(middle)):
+            half = (low + high) / 2
+            low, high = (half, high) if explained(middle + side * half) else (low, half)
+        return middle + side * high
+
+    return end(-1.0), end(1.0)

@@ -1,0 +1,140 @@
+"""A b-ary tree of counts over K ordered cells, and the leaves that its noisy nodes agree on best.
+
+Level 0 has K nodes, level l the sums of b nodes of level l − 1, ⌈K/b^l⌉ of them; the root is left
+out, so that a record is in one node of each of h levels (Δ₁ = h, Δ₂ = √h for one that comes or
+goes, twice and √2 times that for one that is replaced). A range of cells is then a sum of few noisy
+nodes. Least squares makes the nodes agree, in two passes (Hay, Rastogi, Miklau & Suciu 2010): from
+the leaves up every node's count is weighed against the sum of its children's by their variances;
+from the top down what a node has beyond its children's sum is shared among them.
+
+    >>> tree = Tree(cells=128, branching=2)
+    >>> tree.levels, tree.nodes
+    (7, 254)
+    >>> import numpy as np
+    >>> counts = tree.build(np.arange(128))
+    >>> tree.consistent(counts)[:4].round(6).tolist()
+    [0.0, 1.0, 2.0, 3.0]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["Tree", "monotone"]
+
+_MOST_CELLS = 1 << 24
+
+Number = TypeVar("Number", np.int64, np.float64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tree:
+    """The shape of a tree of counts.
+
+    Attributes:
+        cells: K ≥ 2, in order.
+        branching: b ≥ 2.
+
+    Raises:
+        ValueError: a value outside these ranges.
+    """
+
+    cells: int
+    branching: int
+
+    def __post_init__(self) -> None:
+        for name, value, most in (
+            ("cells", self.cells, _MOST_CELLS),
+            ("branching", self.branching, _MOST_CELLS),
+        ):
+            if isinstance(value, bool) or not isinstance(value, int) or not 2 <= value <= most:
+                raise ValueError(f"Expected {name} from 2 to {most}, got {value!r}.")
+
+    @cached_property
+    def widths(self) -> tuple[int, ...]:
+        """`[h]` nodes of every level, from the K leaves to the level below the root."""
+        widths = [self.cells]
+        while (above := -(-widths[-1] // self.branching)) > 1:
+            widths.append(above)
+        return tuple(widths)
+
+    @property
+    def levels(self) -> int:
+        """h."""
+        return len(self.widths)
+
+    @property
+    def nodes(self) -> int:
+        """Of all levels."""
+        return sum(self.widths)
+
+    def build(self, leaves: ArrayLike) -> NDArray[np.int64]:
+        """`[nodes]` the tree of counts `[K]`: leaves first, the top level last."""
+        level = np.asarray(leaves, dtype=np.int64)
+        if level.shape != (self.cells,):
+            raise ValueError(f"Expected {self.cells} cells, got shape {level.shape}.")
+        found = [level]
+        for width in self.widths[1:]:
+            level = _sums(level, width, self.branching)
+            found.append(level)
+        return np.concatenate(found)
+
+    def consistent(self, noisy: ArrayLike, *, total: float | None = None) -> NDArray[np.float64]:
+        """`[K]` the leaves of the least-squares tree, all nodes' noise having one variance.
+
+        Args:
+            noisy: `[nodes]`, in the order of `build`.
+            total: the sum of all leaves, where it is public.
+        """
+        values = np.asarray(noisy, dtype=np.float64)
+        if values.shape != (self.nodes,):
+            raise ValueError(f"Expected {self.nodes} nodes, got shape {values.shape}.")
+        levels = np.split(values, np.cumsum(self.widths)[:-1])
+        # Up: the best estimate of every node from what lies below it, and its variance.
+        estimates, variances = [levels[0]], [np.ones(self.cells)]
+        for level in levels[1:]:
+            below = _sums(estimates[-1], len(level), self.branching)
+            spread = _sums(variances[-1], len(level), self.branching)
+            weight = spread / (spread + 1)
+            estimates.append(weight * level + (1 - weight) * below)
+            variances.append(weight)
+        # Down: what a node has beyond its children's sum, shared by their variances.
+        if total is not None:
+            top = variances[-1]
+            estimates[-1] = estimates[-1] + (total - estimates[-1].sum()) * top / top.sum()
+        for k in range(self.levels - 2, -1, -1):
+            width = self.widths[k + 1]
+            excess = estimates[k + 1] - _sums(estimates[k], width, self.branching)
+            share = excess / _sums(variances[k], width, self.branching)
+            spread_out = np.repeat(share, self.branching)[: self.widths[k]]
+            estimates[k] = estimates[k] + spread_out * variances[k]
+        return estimates[0]
+
+
+def _sums(level: NDArray[Number], width: int, branching: int) -> NDArray[Number]:
+    """`[width]` sums of `branching` neighbours each, the last of what is left."""
+    sums: NDArray[Number] = np.add.reduceat(level, np.arange(width) * branching)
+    return sums
+
+
+def monotone(cumulative: ArrayLike) -> NDArray[np.float64]:
+    """`[K]` the nearest in L2 that never falls (pool adjacent violators; Ayer et al. 1955).
+
+    >>> monotone([1.0, 3.0, 2.0, 5.0]).tolist()
+    [1.0, 2.5, 2.5, 5.0]
+    """
+    sums: list[float] = []
+    sizes: list[int] = []
+    for value in np.asarray(cumulative, dtype=np.float64).tolist():
+        sums.append(value)
+        sizes.append(1)
+        while len(sums) > 1 and sums[-2] * sizes[-1] > sums[-1] * sizes[-2]:
+            later, size = sums.pop(), sizes.pop()
+            sums[-1] += later
+            sizes[-1] += size
+    return np.repeat([s / n for s, n in zip(sums, sizes, strict=True)], sizes)

@@ -1,0 +1,131 @@
+"""Randomised response: every record lies by itself, so that nobody need be trusted (local DP).
+
+Of k answers a record gives its true one with probability p = e^ε/(e^ε + k − 1) and each other with
+q = 1/(e^ε + k − 1) (Warner 1965; Kairouz, Oh & Viswanath 2014): with probability k·q any of the k,
+else the truth. p/q = e^ε: ε-DP for a record's own report, whichever value it had and has (replace-
+one). Of N reports R_c say c; (R_c − Nq)/(p − q) is an unbiased count. Asked three times with fresh
+coins it costs 3ε. Adding the reports up makes nothing cheaper here: no amplification is claimed.
+
+    >>> response = RandomisedResponse(epsilon=1.0, answers=2)
+    >>> round(RandomisedResponse(epsilon=1.0, answers=5).truth, 6)
+    0.40461
+    >>> round(float(response.deviation(300, records=1000)) / 1000, 7)
+    0.0303426
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from parley.privacy.accounting.events import Pure
+from parley.privacy.accounting.rounding import check_positive, exact
+from parley.privacy.sampling.integers import integers_below
+from parley.privacy.sampling.inversion import Enclosure, accept, uniform_floats, widen
+from parley.privacy.sampling.stream import NoiseStream
+
+__all__ = ["RandomisedResponse", "epsilon_of_truth"]
+
+_LARGEST = 700.0
+"""Of ε: beyond it e^ε is no double any more, and the answer no lie."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomisedResponse:
+    """One question with k answers, put to every record once.
+
+    Attributes:
+        epsilon: local ε of one report.
+        answers: k ≥ 2.
+
+    Raises:
+        ValueError: ε not in (0, 700], or fewer than two answers.
+    """
+
+    law: ClassVar[str] = "randomised-response"
+
+    epsilon: float
+    answers: int
+
+    def __post_init__(self) -> None:
+        check_positive("epsilon", self.epsilon)
+        if self.epsilon > _LARGEST:
+            raise ValueError(f"Expected epsilon ≤ {_LARGEST:g}, got {self.epsilon:g}.")
+        if isinstance(self.answers, bool) or not isinstance(self.answers, int) or self.answers < 2:
+            raise ValueError(f"Expected at least 2 answers, got {self.answers!r}.")
+
+    @property
+    def lie(self) -> float:
+        """q, the probability of each other answer."""
+        return 1 / (math.exp(self.epsilon) + self.answers - 1)
+
+    @property
+    def truth(self) -> float:
+        """p = e^ε·q."""
+        return math.exp(self.epsilon) * self.lie
+
+    def event(self) -> Pure:
+        """Pure ε for every report."""
+        return Pure(epsilon=self.epsilon)
+
+    def reports(self, codes: NDArray[np.int64], stream: NoiseStream) -> NDArray[np.int64]:
+        """`[N]` what the records say whose true answers are `codes`, 0 … k − 1.
+
+        Raises:
+            ValueError: a code outside that range.
+        """
+        if len(codes) and not (codes.min() >= 0 and codes.max() < self.answers):
+            raise ValueError(f"Expected answers 0 to {self.answers - 1}, got others.")
+        words = stream.words(len(codes))
+        uniforms, _ = uniform_floats(words)
+        least = min(exact(self.epsilon), Fraction(self.epsilon))
+
+        def threshold(lane: int) -> Enclosure:
+            del lane
+
+            def enclosed(mp: Any, bits: int) -> tuple[Any, Any]:
+                del bits
+                odds = mp.exp(mp.mpf(least.numerator) / least.denominator)
+                value = self.answers / (odds + self.answers - 1)
+                return widen(mp, value, value)
+
+            return enclosed
+
+        # k·q in float is right to a few ulp, a cell's middle to one.
+        margin = self.answers * self.lie - uniforms
+        error = np.full(len(codes), 2.0**-48)
+        blind = accept(words, margin, error, threshold, stream)
+        said = codes.astype(np.int64, copy=True)
+        said[blind] = integers_below(self.answers, int(blind.sum()), stream)
+        return said
+
+    def counts(self, reports: ArrayLike, *, records: int) -> NDArray[np.float64]:
+        """`[k]` unbiased counts from the numbers `[k]` of reports of each answer."""
+        said = np.asarray(reports, dtype=np.float64)
+        estimated: NDArray[np.float64] = (said - records * self.lie) / (self.truth - self.lie)
+        return estimated
+
+    def deviation(self, count: ArrayLike, *, records: int) -> Any:
+        """Standard deviation of the estimate where `count` records have the answer.
+
+        √(n·p(1−p) + (N−n)·q(1−q))/(p − q), of the coins alone.
+        """
+        p, q, having = self.truth, self.lie, np.asarray(count, dtype=np.float64)
+        variance = having * p * (1 - p) + (records - having) * q * (1 - q)
+        return np.sqrt(np.maximum(variance, 0)) / (p - q)
+
+
+def epsilon_of_truth(truth: float, answers: int) -> float:
+    """ε of telling the truth with probability p: ln(p(k−1)/(1−p)).
+
+    >>> round(epsilon_of_truth(0.75, 2), 5), round(3 * epsilon_of_truth(0.75, 2), 5)
+    (1.09861, 3.29584)
+    """
+    if not 1 / answers < truth < 1:
+        raise ValueError(f"Expected a truth above 1/{answers} and below 1, got {truth}.")
+    return math.log(truth * (answers - 1) / (1 - truth))

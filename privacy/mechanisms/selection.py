@@ -1,0 +1,197 @@
+"""Choosing one of k candidates by score: the exponential mechanism and permute-and-flip.
+
+With u_i the candidates' scores, u* the best, Δ the most that one unit changes any score, and
+γ_i = ε(u* − u_i)/(2Δ):
+
+| | proposes | accepts i with | event |
+|---|---|---|---|
+| exponential | any candidate, again and again | e^(−γ_i) | ε, and ρ = ε²/8 |
+| permute-and-flip | each once, in random order | e^(−γ_i) | ε |
+
+What the exponential mechanism accepts first has probability ∝ exp(εu_i/(2Δ)) (McSherry & Talwar
+2007); it has bounded range ε, hence ε²/8-zCDP (Cesar & Rogers 2021, arXiv:2004.07223).
+Permute-and-flip is ε-DP too and its expected loss is never larger (McKenna & Sheldon 2020); no ρ
+below ε²/2 is proved for it. Scores are integers, so that γ is rational, and a coin of e^(−γ) is
+exact: U is compared with it to as many bits as that takes. Neighbours are those of Δ.
+
+    >>> best = ExponentialMechanism(epsilon=1.0, sensitivity=1)
+    >>> best.probabilities([10, 8, 7, 1]).round(6).tolist()
+    [0.624174, 0.229621, 0.139272, 0.006934]
+    >>> flip = PermuteAndFlip(epsilon=1.0, sensitivity=1)
+    >>> flip.probabilities([10, 8, 7, 1]).round(6).tolist()
+    [0.728263, 0.169654, 0.097547, 0.004536]
+    >>> best.event(), flip.event()
+    (Pure(epsilon=1.0, rho=0.125), Pure(epsilon=1.0, rho=None))
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.privacy.accounting.events import Pure
+from parley.privacy.accounting.rounding import check_positive, exact, round_up
+from parley.privacy.sampling.integers import integers_below, permutation
+from parley.privacy.sampling.inversion import (
+    FLOAT_ERROR,
+    Enclosure,
+    accept,
+    uniform_floats,
+    widen,
+)
+from parley.privacy.sampling.stream import NoiseStream
+
+__all__ = ["SELECTIONS", "ExponentialMechanism", "PermuteAndFlip", "Selection"]
+
+Scores: TypeAlias = Sequence[int] | NDArray[np.int64]
+
+_PROPOSALS = 4096
+"""Of the exponential mechanism at a time, at most."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection(ABC):
+    """A choice of one candidate, whose scores stay hidden.
+
+    Attributes:
+        epsilon: of one choice.
+        sensitivity: Δ, the most that one unit changes any candidate's score; rational.
+
+    Raises:
+        ValueError: ε or Δ not finite and > 0.
+    """
+
+    law: ClassVar[str]
+
+    epsilon: float
+    sensitivity: Fraction | int
+
+    def __post_init__(self) -> None:
+        check_positive("epsilon", self.epsilon)
+        check_positive("sensitivity", float(self.sensitivity))
+
+    @property
+    def rate(self) -> Fraction:
+        """ε/(2Δ); of ε as decimal and as binary number the lesser counts."""
+        return min(exact(self.epsilon), Fraction(self.epsilon)) / (2 * Fraction(self.sensitivity))
+
+    @abstractmethod
+    def event(self) -> Pure:
+        """What one choice costs."""
+
+    @abstractmethod
+    def probabilities(self, scores: Scores) -> NDArray[np.float64]:
+        """`[k]` of every candidate. It depends on the scores: for plans and tests, not to show."""
+
+    @abstractmethod
+    def choose(self, scores: Scores, stream: NoiseStream) -> int:
+        """The candidate chosen, from 0.
+
+        Args:
+            scores: `[k]` integers.
+            stream: where the coins come from.
+
+        Raises:
+            ValueError: no candidate, or scores that are no integers.
+        """
+
+    def expected_loss(self, scores: Scores) -> float:
+        """Of the best score, how much is lost on average."""
+        losses = _losses(scores)
+        return float(self.probabilities(scores) @ losses.astype(np.float64))
+
+    def _accepted(self, losses: NDArray[np.int64], stream: NoiseStream) -> NDArray[np.bool_]:
+        """`[n]` one coin of e^(−γ) for each loss, exactly."""
+        words = stream.words(len(losses))
+        rate, factor = self.rate, float(self.rate)
+        uniforms, slack = uniform_floats(words)
+        exponential, exponent = -np.log(uniforms), factor * losses
+        # Two roundings of γ on top of the logarithm's own error.
+        error = slack + FLOAT_ERROR * (exponential + exponent)
+
+        def threshold(lane: int) -> Enclosure:
+            gamma = rate * int(losses[lane])
+
+            def enclosed(mp: Any, bits: int) -> tuple[Any, Any]:
+                del bits
+                value = mp.exp(-mp.mpf(gamma.numerator) / gamma.denominator)
+                return widen(mp, value, value)
+
+            return enclosed
+
+        return accept(words, exponential - exponent, error, threshold, stream)
+
+
+class ExponentialMechanism(Selection):
+    """P[i] ∝ exp(εu_i/(2Δ)): pure ε, ρ = ε²/8."""
+
+    law: ClassVar[str] = "exponential"
+
+    def event(self) -> Pure:
+        """ε, and ρ = ε²/8 by its bounded range."""
+        return Pure(epsilon=self.epsilon, rho=round_up(exact(self.epsilon) ** 2 / 8))
+
+    def probabilities(self, scores: Scores) -> NDArray[np.float64]:
+        """Softmax of εu/(2Δ)."""
+        weights = np.exp(-float(self.rate) * _losses(scores))
+        likely: NDArray[np.float64] = weights / weights.sum()
+        return likely
+
+    def choose(self, scores: Scores, stream: NoiseStream) -> int:
+        """The first proposal that its coin accepts; the best candidate's always does."""
+        losses = _losses(scores)
+        while True:
+            proposals = integers_below(len(losses), min(len(losses), _PROPOSALS), stream)
+            accepted = self._accepted(losses[proposals], stream)
+            if accepted.any():
+                return int(proposals[accepted.argmax()])
+
+
+class PermuteAndFlip(Selection):
+    """Each candidate once, in random order, until a coin of e^(−γ) accepts one: pure ε."""
+
+    law: ClassVar[str] = "permute-and-flip"
+
+    def event(self) -> Pure:
+        """ε, and what it implies."""
+        return Pure(epsilon=self.epsilon)
+
+    def probabilities(self, scores: Scores) -> NDArray[np.float64]:
+        """q_i·∫₀¹ Π_{j≠i}(1 − q_j·t)dt, q_i = e^(−γ_i): i comes at time t, those before it fail."""
+        q = np.exp(-float(self.rate) * _losses(scores))
+        # A polynomial of degree k − 1: k/2 nodes of Gauss and Legendre integrate it exactly.
+        nodes, weights = np.polynomial.legendre.leggauss(min(len(q) // 2 + 1, 200))
+        times, weights = (nodes + 1) / 2, weights / 2
+        failed = 1 - np.outer(q, times)
+        # The best candidate's time is < 1 at every node, so nothing is divided by 0.
+        likely: NDArray[np.float64] = q * ((failed.prod(axis=0) / failed) @ weights)
+        return likely
+
+    def choose(self, scores: Scores, stream: NoiseStream) -> int:
+        """One coin for each until one accepts, which the best candidate's always does."""
+        losses = _losses(scores)
+        order = permutation(len(losses), stream)
+        return int(order[self._accepted(losses[order], stream).argmax()])
+
+
+def _losses(scores: Scores) -> NDArray[np.int64]:
+    """`[k]` u* − u_i ≥ 0."""
+    values = np.asarray(scores)
+    if values.ndim != 1 or not len(values):
+        raise ValueError(f"Expected the scores of at least one candidate, got {values.shape}.")
+    if values.dtype.kind not in "iu" or np.abs(values.astype(np.float64)).max() >= 2.0**62:
+        raise ValueError(f"Expected integer scores below 2⁶², got {values.dtype}.")
+    losses: NDArray[np.int64] = values.max().astype(np.int64) - values.astype(np.int64)
+    return losses
+
+
+SELECTIONS: dict[str, type[Selection]] = {
+    each.law: each for each in (ExponentialMechanism, PermuteAndFlip)
+}
+"""Ways to choose one candidate."""

@@ -1,0 +1,208 @@
+"""Intervals cover what they say; trees and tables agree as least squares would have them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from parley.privacy.estimation.intervals import (
+    gaussian_half_width,
+    gaussian_tail,
+    laplace_half_width,
+    laplace_tail,
+    ratio_interval,
+    simultaneous,
+)
+from parley.privacy.estimation.marginals import agree
+from parley.privacy.estimation.simplex import simplex
+from parley.privacy.estimation.trees import Tree, monotone
+from parley.privacy.sampling.discrete import discrete_laplace
+from parley.privacy.sampling.stream import NoiseStream
+
+
+@pytest.mark.parametrize("alpha", [0.5, 0.05, 1e-6])
+@pytest.mark.parametrize("scale", [0.3, 1.0, 4.0, 20.0])
+def test_the_half_width_of_laplace_noise_is_the_least_that_its_law_allows(scale, alpha):
+    q = math.exp(-1 / scale)
+
+    def outside(k):
+        return 2 * math.fsum(q**j * (1 - q) / (1 + q) for j in range(k + 1, k + 1200))
+
+    k = laplace_half_width(scale, alpha)
+    assert outside(k) <= alpha * (1 + 1e-9)
+    assert k == 0 or outside(k - 1) > alpha
+
+
+def test_one_half_width_for_sixteen_cells_holds_for_all_of_them_at_once():
+    assert laplace_half_width(4.0, simultaneous(0.05, 16)) == 23
+    draws = discrete_laplace(4.0, 16 * 20_000, NoiseStream.from_seed(3)).reshape(-1, 16)
+    held = (np.abs(draws) <= 23).all(axis=1).mean()
+    assert 0.945 < held < 0.975  # the law is discrete: at least 95 %, not much more
+    assert (np.abs(draws) <= laplace_half_width(4.0, 0.05)).all(axis=1).mean() < 0.6
+
+
+def test_the_rounding_of_gaussian_noise_is_in_its_half_width():
+    assert gaussian_half_width(1e-9, 0.05) == pytest.approx(1.959964 / math.sqrt(12))
+
+
+@pytest.mark.parametrize(
+    ("tail", "draw"),
+    [
+        (gaussian_tail(30.0, 20.0), lambda rng: rng.normal(0, [30.0, 20.0])),
+        (laplace_tail(30.0, 20.0), lambda rng: rng.laplace(0, [30.0, 20.0])),
+        (laplace_tail(30.0, 100.0), lambda rng: rng.laplace(0, [30.0, 100.0])),
+    ],
+)
+def test_a_ratios_interval_covers_it_as_often_as_it_says(tail, draw):
+    rng = np.random.default_rng(5)
+    covered = 0
+    for _ in range(1500):
+        x, y = draw(rng)
+        low, high = ratio_interval(-300.0 + x, 1000.0 + y, tail, 0.05) or (-math.inf, math.inf)
+        covered += low <= -0.3 <= high
+    assert 0.93 <= covered / 1500 <= 0.97
+
+
+def test_a_ratio_whose_denominator_may_be_nothing_has_no_interval():
+    assert ratio_interval(5.0, 30.0, gaussian_tail(20.0, 20.0), 0.05) is None
+    assert ratio_interval(5.0, -80.0, gaussian_tail(20.0, 20.0), 0.05) is None
+    assert ratio_interval(0.0, 0.0, laplace_tail(20.0, 20.0), 0.05) is None
+
+
+def test_equal_scales_are_the_limit_of_near_ones():
+    exact, near = laplace_tail(4.0, 4.0)(1.0, 0.05), laplace_tail(4.0, 4.0 * (1 + 2e-5))(1.0, 0.05)
+    assert near == pytest.approx(exact, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("cells", "branching", "levels"),
+    [(128, 2, 7), (16384, 2, 14), (16384, 4, 7), (10, 3, 3), (2, 2, 1)],
+)
+def test_a_record_lies_in_one_node_of_every_level(cells, branching, levels):
+    tree = Tree(cells=cells, branching=branching)
+    assert tree.levels == levels
+    rng = np.random.default_rng(1)
+    for cell in (0, cells - 1, *rng.integers(0, cells, 5)):
+        alone = tree.build(np.bincount([cell], minlength=cells))
+        assert alone.sum() == levels
+        assert alone.max() == 1
+    # replaced: h nodes down, h up, where the two cells share none (Δ₁ = 2h, Δ₂ = √(2h))
+    first, last = (tree.build(np.bincount([c], minlength=cells)) for c in (0, cells - 1))
+    assert np.abs(first - last).sum() == 2 * levels
+    assert np.linalg.norm(first - last) == pytest.approx(math.sqrt(2 * levels))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    cells=st.integers(2, 40),
+    branching=st.integers(2, 7),
+    seed=st.integers(0, 1000),
+    known=st.booleans(),
+)
+def test_the_two_passes_are_least_squares(cells, branching, seed, known):
+    tree = Tree(cells=cells, branching=branching)
+    noisy = np.random.default_rng(seed).normal(size=tree.nodes) * 10
+    design = np.stack([tree.build(row) for row in np.eye(cells, dtype=np.int64)], axis=1).astype(
+        float
+    )
+    if known:
+        # All leaves add up to 7: the last is what the others leave.
+        free = design[:, :-1] - design[:, -1:]
+        rest = np.linalg.lstsq(free, noisy - 7 * design[:, -1], rcond=None)[0]
+        best = np.append(rest, 7 - rest.sum())
+    else:
+        best = np.linalg.lstsq(design, noisy, rcond=None)[0]
+    np.testing.assert_allclose(
+        tree.consistent(noisy, total=7.0 if known else None), best, atol=1e-8
+    )
+
+
+def test_a_tree_of_exact_counts_gives_them_back():
+    tree = Tree(cells=1000, branching=4)
+    counts = np.random.default_rng(2).integers(0, 50, 1000)
+    np.testing.assert_allclose(tree.consistent(tree.build(counts)), counts, atol=1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(-30, 30), min_size=1, max_size=9))
+def test_pooling_is_the_nearest_that_never_falls(values):
+    found = monotone(values)
+    assert (np.diff(found) >= -1e-12).all()
+    # optimal: the residual is orthogonal to the fit and to no improvement (KKT of the cone)
+    residual = np.array(values) - found
+    assert residual.sum() == pytest.approx(0, abs=1e-9)
+    assert (np.cumsum(residual[::-1])[::-1] <= 1e-9).all()
+    assert residual @ found == pytest.approx(0, abs=1e-7)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.floats(-50, 50), min_size=1, max_size=9), st.floats(0, 100))
+def test_the_projection_is_the_nearest_point_of_the_simplex(values, total):
+    found = simplex(values, total=total)
+    assert (found >= 0).all()
+    assert found.sum() == pytest.approx(total, abs=1e-9)
+    # (v − x)·(y − x) ≤ 0 for every corner y: nothing in the simplex is nearer
+    v = np.array(values)
+    for corner in np.eye(len(v)) * total:
+        assert (v - found) @ (corner - found) <= 1e-6
+
+
+def test_tables_agree_and_are_nearer_to_the_truth():
+    rng = np.random.default_rng(4)
+    truth = rng.integers(0, 60, (2, 3, 4)).astype(float)
+    names = "abc"
+    pairs = list(itertools.combinations(range(3), 2))
+    before, after = [], []
+    for _ in range(200):
+        noisy = {}
+        for i, j in pairs:
+            (rest,) = {0, 1, 2} - {i, j}
+            table = truth.sum(axis=rest)
+            noisy[names[i], names[j]] = table + rng.normal(0, 10, table.shape)
+        agreed = agree(noisy, total=truth.sum())
+        for columns, table in agreed.items():
+            assert table.sum() == pytest.approx(truth.sum())
+            (rest,) = {0, 1, 2} - {names.index(c) for c in columns}
+            before.append(np.square(noisy[columns] - truth.sum(axis=rest)).sum())
+            after.append(np.square(table - truth.sum(axis=rest)).sum())
+        np.testing.assert_allclose(agreed["a", "b"].sum(axis=1), agreed["a", "c"].sum(axis=1))
+        np.testing.assert_allclose(agreed["a", "b"].sum(axis=0), agreed["b", "c"].sum(axis=1))
+    assert np.mean(after) < 0.8 * np.mean(before)
+
+
+def test_exact_tables_are_left_as_they_are():
+    truth = np.arange(24.0).reshape(2, 3, 4)
+    tables = {
+        ("a", "b"): truth.sum(axis=2),
+        ("b", "c"): truth.sum(axis=0),
+        ("a",): truth.sum(axis=(1, 2)),
+    }
+    for columns, table in agree(tables).items():
+        np.testing.assert_allclose(table, tables[columns])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: laplace_half_width(math.nan, 0.05),
+        lambda: laplace_half_width(1.0, 1.5),
+        lambda: gaussian_half_width(0.0, 0.05),
+        lambda: simultaneous(0.05, 0),
+        lambda: Tree(cells=1, branching=2),
+        lambda: Tree(cells=True, branching=2),
+        lambda: Tree(cells=4, branching=2).build([1, 2]),
+        lambda: Tree(cells=4, branching=2).consistent([1.0]),
+        lambda: simplex([], total=1.0),
+        lambda: simplex([1.0], total=-1.0),
+        lambda: agree({("a", "b"): np.zeros(3)}),
+        lambda: agree({("a",): np.zeros(3), ("a", "b"): np.zeros((2, 2))}),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_what_was_expected(wrong):
+    with pytest.raises(ValueError, match="Expected"):
+        wrong()

@@ -1,0 +1,157 @@
+"""Choosing by score: the laws by enumeration, the coins by their frequencies."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+
+from parley.privacy.accounting.composition import Composition
+from parley.privacy.mechanisms.selection import SELECTIONS, ExponentialMechanism, PermuteAndFlip
+from parley.privacy.sampling.integers import integers_below, permutation
+from parley.privacy.sampling.stream import NoiseStream
+
+SCORES = [10, 8, 7, 1]
+
+
+def by_orders(scores, epsilon, sensitivity):
+    """Permute-and-flip's law, over all orders."""
+    best = max(scores)
+    q = [math.exp(-epsilon * (best - u) / (2 * sensitivity)) for u in scores]
+    found = [0.0] * len(scores)
+    for order in itertools.permutations(range(len(scores))):
+        left = 1.0
+        for i in order:
+            found[i] += left * q[i] / math.factorial(len(scores))
+            left *= 1 - q[i]
+    return found
+
+
+def test_known_answers():
+    first = ExponentialMechanism(epsilon=1.0, sensitivity=1)
+    assert first.probabilities(SCORES) == pytest.approx(
+        [0.624174, 0.229621, 0.139272, 0.00693394], rel=1e-5
+    )
+    assert first.expected_loss(SCORES) == pytest.approx(0.939462, abs=1e-6)
+    second = PermuteAndFlip(epsilon=1.0, sensitivity=1)
+    assert second.probabilities(SCORES) == pytest.approx(
+        [0.728263, 0.169654, 0.0975471, 0.00453623], rel=1e-5
+    )
+    assert second.expected_loss(SCORES) == pytest.approx(0.672775, abs=1e-6)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.integers(-20, 20), min_size=1, max_size=5),
+    st.floats(0.05, 4),
+    st.fractions(Fraction(1, 10), 3, max_denominator=10),
+)
+def test_permute_and_flips_integral_is_the_sum_over_orders(scores, epsilon, sensitivity):
+    law = PermuteAndFlip(epsilon=epsilon, sensitivity=sensitivity)
+    assert law.probabilities(scores) == pytest.approx(
+        by_orders(scores, epsilon, float(sensitivity))
+    )
+    assert law.probabilities(scores).sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("kind", SELECTIONS.values())
+@settings(max_examples=40, deadline=None)
+@given(
+    data=st.data(),
+    scores=st.lists(st.integers(-20, 20), min_size=2, max_size=5),
+    epsilon=st.floats(0.05, 4),
+    sensitivity=st.integers(1, 3),
+)
+def test_neighbours_are_told_apart_by_at_most_epsilon(kind, data, scores, epsilon, sensitivity):
+    moves = st.integers(-sensitivity, sensitivity)
+    near = [u + data.draw(moves) for u in scores]
+    law = kind(epsilon=epsilon, sensitivity=sensitivity)
+    ratios = np.log(law.probabilities(scores) / law.probabilities(near))
+    assert np.abs(ratios).max() <= epsilon + 1e-9
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    scores=st.lists(st.integers(-20, 20), min_size=2, max_size=5),
+    epsilon=st.floats(0.05, 4),
+    order=st.floats(1.01, 40),
+    data=st.data(),
+)
+def test_the_exponential_mechanisms_range_and_its_renyi_curve_are_bounded(
+    scores, epsilon, order, data
+):
+    near = [u + data.draw(st.integers(-1, 1)) for u in scores]
+    law = ExponentialMechanism(epsilon=epsilon, sensitivity=1)
+    p, q = law.probabilities(scores), law.probabilities(near)
+    ratios = np.log(p / q)
+    assert ratios.max() - ratios.min() <= epsilon + 1e-9  # bounded range
+    renyi = np.log(np.sum(q * np.exp(order * ratios))) / (order - 1)
+    assert renyi <= order * epsilon**2 / 8 + 1e-9  # ε²/8-zCDP
+
+
+@pytest.mark.parametrize(("epsilon", "rho"), [(0.5, 0.03125), (1.0, 0.125), (2.0, 0.5)])
+def test_the_event_has_the_rho_of_bounded_range(epsilon, rho):
+    event = ExponentialMechanism(epsilon=epsilon, sensitivity=1).event()
+    assert (event.epsilon, event.rho) == (epsilon, rho)
+    assert Composition.of([event]).epsilon(0.0) == ("pure", epsilon)
+    assert (
+        PermuteAndFlip(epsilon=epsilon, sensitivity=1).event().exact_rho
+        == Fraction(epsilon) ** 2 / 2
+    )
+
+
+@pytest.mark.parametrize("kind", SELECTIONS.values())
+def test_the_frequencies_are_the_laws_and_no_others(kind):
+    law, draws = kind(epsilon=1.0, sensitivity=1), 6000
+    stream = NoiseStream.from_seed(11, law.law)
+    counts = np.bincount([law.choose(SCORES, stream) for _ in range(draws)], minlength=4)
+    assert chisquare(counts, law.probabilities(SCORES) * draws).pvalue > 1e-4
+    for wrong in (2 / 3, 3 / 2):
+        other = kind(epsilon=wrong, sensitivity=1).probabilities(SCORES) * draws
+        assert chisquare(counts, other).pvalue < 1e-6
+
+
+def test_many_candidates_of_which_few_are_good():
+    scores = np.full(16384, -30_000)
+    scores[[17, 12_000]] = 0
+    chosen = {
+        ExponentialMechanism(epsilon=1.0, sensitivity=1).choose(scores, NoiseStream.from_seed(k))
+        for k in range(6)
+    }
+    assert chosen == {17, 12_000}
+    assert (
+        PermuteAndFlip(epsilon=1.0, sensitivity=1).choose(scores, NoiseStream.from_seed(1))
+        in chosen
+    )
+
+
+def test_uniform_integers_and_orders_are_uniform():
+    drawn = integers_below(7, 7000, NoiseStream.from_seed(1))
+    assert chisquare(np.bincount(drawn, minlength=7)).pvalue > 1e-4
+    stream = NoiseStream.from_seed(2)
+    orders = [tuple(permutation(4, stream).tolist()) for _ in range(4800)]
+    assert chisquare([orders.count(o) for o in itertools.permutations(range(4))]).pvalue > 1e-4
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: ExponentialMechanism(epsilon=0.0, sensitivity=1),
+        lambda: PermuteAndFlip(epsilon=math.nan, sensitivity=1),
+        lambda: PermuteAndFlip(epsilon=1.0, sensitivity=0),
+        lambda: PermuteAndFlip(epsilon=1.0, sensitivity=1).choose([], NoiseStream.from_seed(1)),
+        lambda: ExponentialMechanism(epsilon=1.0, sensitivity=1).probabilities(
+            np.array([0.5, 1.0])
+        ),
+        lambda: integers_below(0, 1, NoiseStream.from_seed(1)),
+    ],
+)
+def test_what_cannot_be_chosen_from_is_refused(wrong):
+    with pytest.raises(ValueError, match="Expected"):
+        wrong()
