@@ -1,0 +1,374 @@
+"""Conditions on one record as values: what they read, whether a schema has a meaning for them."""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.contract.decoding import LONGEST_TEXT
+from parley.client.data.columns import canonical_text
+from parley.client.data.schema import Schema
+from parley.client.data.table_block import MISSING, Range, TableBlock, Texts, field_of
+
+__all__ = [
+    "DEEPEST",
+    "MOST_NODES",
+    "SIGNS",
+    "WORDS",
+    "Among",
+    "Comparison",
+    "Constant",
+    "Expression",
+    "Joined",
+    "Missing",
+    "Not",
+    "WhereError",
+    "among",
+    "constant_of",
+    "joined",
+    "limited",
+    "shown_constant",
+    "shown_name",
+]
+
+Constant: TypeAlias = str | int | float | bool
+Mask: TypeAlias = NDArray[np.bool_]
+
+DEEPEST: Final = 8
+"""Levels of a condition, and of parentheses."""
+MOST_NODES: Final = 64
+"""Comparisons, and/or/not and the constants of `in`, together."""
+WORDS: Final = frozenset({"and", "or", "not", "in", "is", "null", "none", "true", "false"})
+"""No names of columns, unless in backticks."""
+
+SIGNS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+
+
+class WhereError(ValueError):
+    """A condition that cannot be asked: what was expected, what came."""
+
+
+@dataclass(frozen=True, eq=True)
+class Expression(ABC):
+    """A condition on one record; `col` and `parse_where` make them, `&`, `|` and `~` join them."""
+
+    @property
+    @abstractmethod
+    def columns(self) -> frozenset[str]:
+        """Columns that it reads."""
+
+    @abstractmethod
+    def check(self, schema: Schema) -> None:
+        """Refuses a condition that this schema has no meaning for.
+
+        Raises:
+            SchemaError: no such column.
+            WhereError: a category that it doesn't list, text beside a number, and the like.
+        """
+
+    @abstractmethod
+    def mask(self, block: TableBlock) -> Mask:
+        """`[N]` whether each record counts; of a block whose schema it was checked with."""
+
+    @abstractmethod
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, which `where_from` reads back unchanged."""
+
+    def __and__(self, other: Expression) -> Expression:
+        return joined("and", self, other)
+
+    def __or__(self, other: Expression) -> Expression:
+        return joined("or", self, other)
+
+    def __invert__(self) -> Expression:
+        return limited(Not(self))
+
+    def __bool__(self) -> NoReturn:
+        raise WhereError(
+            "Expected conditions joined by & and |, negated by ~ and in parentheses, "
+            "e.g. (col.age > 60) & (col.age < 80), got and, or, not, or a chain of comparisons."
+        )
+
+    @property
+    @abstractmethod
+    def size(self) -> tuple[int, int]:
+        """Its depth, and its nodes."""
+
+
+@dataclass(frozen=True)
+class Comparison(Expression):
+    """A column beside a constant."""
+
+    column: str
+    sign: str
+    value: Constant
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The one."""
+        return frozenset({self.column})
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """A leaf."""
+        return 1, 1
+
+    def check(self, schema: Schema) -> None:
+        """A number with a number, by any sign; a category with one listed, by == and !=."""
+        field = field_of(schema, self.column)
+        if isinstance(field, Texts) and self.sign not in {"==", "!="}:
+            raise WhereError(
+                f"Expected == or != beside {self.column!r}, a column of categories, "
+                f"got {self.sign}."
+            )
+        _check_constant(field, self.column, self.value)
+
+    def mask(self, block: TableBlock) -> Mask:
+        """Of the clamped number, or of the code."""
+        value = _plain(block, self.column, self.value)
+        found: Mask = SIGNS[self.sign](block.columns[self.column], value)
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """`{"column", "is", "value"}`."""
+        return {"column": self.column, "is": self.sign, "value": self.value}
+
+    def __str__(self) -> str:
+        return f"{shown_name(self.column)} {self.sign} {shown_constant(self.value)}"
+
+
+@dataclass(frozen=True)
+class Among(Expression):
+    """A column whose value is one of several constants."""
+
+    column: str
+    values: tuple[Constant, ...]
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The one."""
+        return frozenset({self.column})
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """A node a constant, and its own."""
+        return 1, 1 + len(self.values)
+
+    def check(self, schema: Schema) -> None:
+        """Every constant as of ==."""
+        field = field_of(schema, self.column)
+        for value in self.values:
+            _check_constant(field, self.column, value)
+
+    def mask(self, block: TableBlock) -> Mask:
+        """By the set of codes or numbers."""
+        values = [_plain(block, self.column, value) for value in self.values]
+        return np.isin(block.columns[self.column], values)
+
+    def to_json(self) -> dict[str, Any]:
+        """`{"column", "is": "in", "values"}`."""
+        return {"column": self.column, "is": "in", "values": list(self.values)}
+
+    def __str__(self) -> str:
+        return f"{shown_name(self.column)} in ({', '.join(shown_constant(v) for v in self.values)})"
+
+
+@dataclass(frozen=True)
+class Missing(Expression):
+    """A category that was empty."""
+
+    column: str
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The one."""
+        return frozenset({self.column})
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """A leaf."""
+        return 1, 1
+
+    def check(self, schema: Schema) -> None:
+        """Only where an empty value has a cell: elsewhere the schema puts another in its place."""
+        field = field_of(schema, self.column)
+        if not isinstance(field, Texts) or MISSING not in field.texts:
+            raise WhereError(
+                f"Expected a column that can be empty beside null, got {self.column!r}: its "
+                "schema refuses an empty value, or puts another in its place."
+            )
+
+    def mask(self, block: TableBlock) -> Mask:
+        """The cell (missing)."""
+        found: Mask = block.columns[self.column] == _plain(block, self.column, MISSING)
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """`{"column", "is": "null"}`."""
+        return {"column": self.column, "is": "null"}
+
+    def __str__(self) -> str:
+        return f"{shown_name(self.column)} is null"
+
+
+@dataclass(frozen=True)
+class Not(Expression):
+    """The other records."""
+
+    part: Expression
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """Of its part."""
+        return self.part.columns
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """One more of each."""
+        depth, nodes = self.part.size
+        return depth + 1, nodes + 1
+
+    def check(self, schema: Schema) -> None:
+        """Its part."""
+        self.part.check(schema)
+
+    def mask(self, block: TableBlock) -> Mask:
+        """Turned round."""
+        return ~self.part.mask(block)
+
+    def to_json(self) -> dict[str, Any]:
+        """`{"not": part}`."""
+        return {"not": self.part.to_json()}
+
+    def __str__(self) -> str:
+        inner = f"({self.part})" if isinstance(self.part, Joined) else str(self.part)
+        return f"not {inner}"
+
+
+@dataclass(frozen=True)
+class Joined(Expression):
+    """Several conditions: all of them ("and"), or one at least ("or")."""
+
+    word: str
+    parts: tuple[Expression, ...]
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """Of all parts."""
+        return frozenset().union(*(part.columns for part in self.parts))
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """One more than the deepest part, and than all of them."""
+        sizes = [part.size for part in self.parts]
+        return 1 + max(depth for depth, _ in sizes), 1 + sum(nodes for _, nodes in sizes)
+
+    def check(self, schema: Schema) -> None:
+        """Every part."""
+        for part in self.parts:
+            part.check(schema)
+
+    def mask(self, block: TableBlock) -> Mask:
+        """Of all parts."""
+        join = np.logical_and if self.word == "and" else np.logical_or
+        found: Mask = join.reduce([part.mask(block) for part in self.parts])
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """`{"and": [part, …]}`."""
+        return {self.word: [part.to_json() for part in self.parts]}
+
+    def __str__(self) -> str:
+        shown = (f"({part})" if isinstance(part, Joined) else str(part) for part in self.parts)
+        return f" {self.word} ".join(shown)
+
+
+def joined(word: str, *parts: Expression) -> Expression:
+    """`parts` under one word; what is joined by it already is taken apart first."""
+    flat: list[Expression] = []
+    for part in parts:
+        if not isinstance(part, Expression):
+            raise WhereError(f"Expected a condition beside {word}, got {type(part).__name__}.")
+        flat += part.parts if isinstance(part, Joined) and part.word == word else [part]
+    return limited(Joined(word, tuple(flat)))
+
+
+def limited(expression: Expression) -> Expression:
+    """The condition itself, unless it is too deep or too long."""
+    depth, nodes = expression.size
+    if depth > DEEPEST:
+        raise WhereError(f"Expected a condition of at most {DEEPEST} levels, got more.")
+    if nodes > MOST_NODES:
+        raise WhereError(f"Expected a condition of at most {MOST_NODES} parts, got {nodes}.")
+    return expression
+
+
+def among(column: str, values: tuple[Constant, ...]) -> Expression:
+    """`in`, of one constant at least."""
+    if not values:
+        raise WhereError(f"Expected at least one constant for {column!r}, got none.")
+    return Among(column, values)
+
+
+def _check_constant(field: Texts | Range, column: str, value: Constant) -> None:
+    if isinstance(field, Range):
+        if isinstance(value, str | bool):
+            raise WhereError(
+                f"Expected a number beside {column!r}, in [{field.low:g}, {field.high:g}], "
+                f"got {value!r:.80}."
+            )
+    elif canonical_text(value) not in field.texts:
+        known = ", ".join(map(repr, field.texts[:12])) + (", …" if len(field.texts) > 12 else "")
+        raise WhereError(f"Expected one of {known} beside {column!r}, got {value!r:.80}.")
+
+
+def _plain(block: TableBlock, column: str, value: Constant) -> Any:
+    """What the column's array holds for a constant: a code, or a number."""
+    field = field_of(block.schema, column)
+    return field.texts.index(canonical_text(value)) if isinstance(field, Texts) else value
+
+
+def constant_of(value: object, *, place: str) -> Constant:
+    """A constant as conditions have it: text, a finite number, or a truth value."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, str) and len(value) <= LONGEST_TEXT:
+        return value
+    if isinstance(value, int) and abs(value) < 2**63:
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    raise WhereError(
+        f"Expected a text, a finite number, true or false {place}, got {value!r:.80}"
+        + (": a column that is empty is asked by `is null`." if value is None else ".")
+    )
+
+
+def shown_name(column: str) -> str:
+    """A column's name as text has it, in backticks where it is no plain word."""
+    plain = re.fullmatch(r"[^\W\d]\w*", column) and column.lower() not in WORDS
+    return column if plain else f"`{column}`"
+
+
+def shown_constant(value: Constant) -> str:
+    """A constant as text has it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    return repr(value)
