@@ -12,6 +12,7 @@ from typing import Any
 from parley.client.contract.decoding import DecodingError, facts_from
 from parley.client.queries.base import Query
 from parley.client.queries.count import Count
+from parley.client.where import where_from
 
 __all__ = ["QUERIES", "query_from"]
 
@@ -30,10 +31,8 @@ def query_from(value: Any) -> Query:
     kind = QUERIES.get(value["query"])
     if kind is None:
         raise DecodingError(f"Expected a query of {', '.join(QUERIES)}, got another.")
-    where = value.get("where")
-    if where is not None:
-        raise DecodingError("Expected no filter yet.")
-    rest = {key: part for key, part in value.items() if key not in {"query", "where"}}
     if "where" not in value:
         raise DecodingError("Expected where, or null, in a query, got neither.")
+    where = None if value["where"] is None else where_from(value["where"])
+    rest = {key: part for key, part in value.items() if key not in {"query", "where"}}
     return facts_from(kind, rest, where=where)
