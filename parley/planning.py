@@ -11,9 +11,13 @@ from parley.client.algorithms.registry import kind_of
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.events import Event, Gaussian
+from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.guarantee import Unit
-from parley.privacy.calibration.calibration import CalibrationError, stated_delta
+from parley.privacy.calibration.calibration import (
+    GAUSSIAN_CALIBRATIONS,
+    CalibrationError,
+    stated_delta,
+)
 from parley.privacy.mechanisms.table import MECHANISMS, Mechanism
 from parley.secure_agg.encoding import RingTooSmall
 from parley.server.jobs.job import Job, JobError
@@ -44,8 +48,6 @@ from parley.server.records.outlook import (
 from parley.simulations.data.outlook import public_shape
 
 __all__ = ["plan"]
-
-_CALIBRATIONS = ("exact", "cks20", "zcdp", "as-printed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,7 +213,7 @@ def _of_noise_on_the_sum(planned: _Planned) -> dict[str, Any]:
             return Offer(refused=str(error))
         return _offer(mechanism, job)
 
-    calibrations = _CALIBRATIONS if job.privacy.delta > 0 else ()
+    calibrations = GAUSSIAN_CALIBRATIONS if job.privacy.delta > 0 else ()
     return {
         "lipschitz": release.lipschitz,
         "lambda": release.lambda_,
@@ -238,7 +240,7 @@ def _offer(mechanism: Mechanism, job: Job) -> Offer:
 
 def _calibration(law: str, job: Job) -> str:
     """The job's, or where it isn't proved for a law the tightest that is."""
-    asked, proved = job.privacy.calibration, getattr(MECHANISMS[law], "calibrations", None)
+    asked, proved = job.privacy.calibration, MECHANISMS[law].calibrations
     return asked if not proved or asked in proved else [*proved][-1]
 
 
@@ -328,4 +330,4 @@ _MORE: dict[str, Callable[[_Planned], dict[str, Any]]] = {
 
 def _mu(event: Event) -> float:
     """μ of the release of components: one Gaussian."""
-    return next(leaf.mu for leaf, _ in event.leaves() if isinstance(leaf, Gaussian))
+    return Composition.of([event]).mu or 0.0

@@ -96,8 +96,8 @@ class Guarantee:
             )
         if self.shares is not None:
             self.shares.check(self.mechanism)
-        sampled = isinstance(self.mechanism, SampledGaussian) and self.mechanism.sampling_rate < 1
-        if sampled and self.unit is Unit.PARTY:
+        sampled = self.mechanism.sampled
+        if sampled is not None and sampled.sampling_rate < 1 and self.unit is Unit.PARTY:
             raise ValueError(
                 "Expected unit party to be charged at rate 1, got amplification by batches: a "
                 "party's coins hide its records, not the party."

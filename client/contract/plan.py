@@ -149,8 +149,8 @@ class ReleasePlan:
     @property
     def sampled(self) -> tuple[SampledGaussian, ...]:
         """The mechanisms of noise on sampled sums: accounts of one noise, for each unit its own."""
-        mechanisms = (each.mechanism for each in self.guarantees)
-        return tuple(each for each in mechanisms if isinstance(each, SampledGaussian))
+        sampled = (each.mechanism.sampled for each in self.guarantees)
+        return tuple(each for each in sampled if each is not None)
 
     @property
     def steps(self) -> int:

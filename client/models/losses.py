@@ -98,6 +98,26 @@ class Loss(ABC):
         use for is not a reason to refuse, which would tell of one record.
         """
 
+    def of_signs(self, signs: NDArray[np.float64]) -> NDArray[Any]:
+        """The labels farthest apart that this loss knows, +1's and −1's."""
+        return signs
+
+    def theta_of(self, direction: NDArray[np.float64]) -> NDArray[np.float64]:
+        """`[d]` a model that tells +1 from −1 by θ·x along a direction `[p]`."""
+        return direction
+
+    def direction_of(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+        """`[p]` along which a model `[outputs, p]` tells +1 from −1: the inverse of `theta_of`."""
+        first: NDArray[np.float64] = theta[0]
+        return first
+
+    @property
+    def full_at_zero(self) -> bool:
+        """Whether a record's gradient is as long as G allows at θ = 0 already."""
+        margins = np.zeros((1, self.outputs) if self.outputs > 1 else 1)
+        slopes = self.slope(margins, self.of_signs(np.ones(1)))
+        return bool(self.slope_norm(slopes)[0] >= self.lipschitz)
+
     @abstractmethod
     def check_labels(self, labels: NDArray[Any]) -> None:
         """Raise ValueError unless every label is one that this loss is defined for."""
@@ -311,6 +331,10 @@ class SquaredLoss(Loss):
         """Targets clamped to [−Y, Y], record by record."""
         return np.asarray(np.clip(labels, -self.label_bound, self.label_bound))
 
+    def of_signs(self, signs: NDArray[np.float64]) -> NDArray[Any]:
+        """±Y."""
+        return signs * self.label_bound
+
     def nearest(self, labels: NDArray[Any]) -> NDArray[Any]:
         """Targets clamped to [−Y, Y]."""
         return self.bounded(labels)
@@ -388,6 +412,20 @@ class Softmax(Loss):
     def chances(self, margins: Array) -> Array:
         """e^z, divided by its sum over the classes."""
         return softmax(margins)
+
+    def of_signs(self, signs: NDArray[np.float64]) -> NDArray[Any]:
+        """Classes 1 and 0."""
+        return (signs > 0).astype(np.int64)
+
+    def theta_of(self, direction: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Half of the margin by either class."""
+        theta = np.concatenate([-direction, direction]) / 2
+        return np.pad(theta, (0, (self.classes - 2) * direction.size))
+
+    def direction_of(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Class 1's less class 0's."""
+        difference: NDArray[np.float64] = theta[1] - theta[0]
+        return difference
 
     def nearest(self, labels: NDArray[Any]) -> NDArray[Any]:
         """Rounded, and clamped to 0..K−1."""

@@ -34,8 +34,6 @@ from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Reason
 from parley.client.party.consent import Consent
 from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint, Unit
-from parley.privacy.mechanisms.dp_sgd import PartySteps
-from parley.privacy.mechanisms.sampled import SampledGaussian
 from parley.secure_agg.encoding import RingTooSmall
 
 __all__ = ["check_computation"]
@@ -130,7 +128,6 @@ def _facts(plan: ReleasePlan, records: int) -> PublicFacts:
 def _check_covers(plan: ReleasePlan, claim: Claim) -> None:
     """Refuses a plan that covers less than the claim, or something else."""
     second = next((each for each in plan.guarantees[1:]), None)
-    inside = isinstance(plan.primary.mechanism, PartySteps)
     for reason, what, expected, got, holds in (
         (Reason.UNIT, "unit", claim.unit, plan.primary.unit, plan.primary.unit is claim.unit),
         (
@@ -154,7 +151,7 @@ def _check_covers(plan: ReleasePlan, claim: Claim) -> None:
             plan.primary.noise_point,
             (plan.primary.noise_point is NoisePoint.PARTY)
             == (claim.noise_point is NoisePoint.PARTY)
-            and inside == (claim.steps is not None),
+            and (plan.primary.mechanism.training is None) == (claim.steps is None),
         ),
         (Reason.ALGORITHM, "λ", claim.lambda_, plan.lambda_, plan.lambda_ == claim.lambda_),
         (Reason.SENSITIVITY, "weights", claim.weights, plan.weights, plan.weights == claim.weights),
@@ -183,7 +180,8 @@ def _check_covers(plan: ReleasePlan, claim: Claim) -> None:
     sufficient("lipschitz", claim.lipschitz, plan.lipschitz)
     _check_sampling(plan, claim)
     if claim.steps is not None:
-        _check_steps(plan, claim.steps)
+        if plan.primary.mechanism != claim.steps:
+            raise Declined(Reason.MECHANISM, "Expected the noise of the task's own training.")
     else:
         grid = _on_grid(plan, plan.primary, max(claim.covered, plan.primary.sensitivity))
         sufficient("the mechanism's sensitivity", grid, plan.primary.mechanism.sensitivity)
@@ -207,33 +205,14 @@ def _on_grid(plan: ReleasePlan, guarantee: Guarantee, sensitivity: float) -> flo
 def _check_sampling(plan: ReleasePlan, claim: Claim) -> None:
     """No amplification, and no number of sums, is charged but the task's own."""
     for asked, guarantee in zip(claim.guarantees, plan.guarantees, strict=True):
-        mechanism, sums = guarantee.mechanism, asked.sums
-        if isinstance(mechanism, SampledGaussian) != (sums is not None):
-            raise Declined(Reason.MECHANISM, "Expected noise on sampled sums where the task has.")
-        if sums is None or not isinstance(mechanism, SampledGaussian):
-            continue
-        wanted = (sums.sampling_rate, sums.steps, str(asked.neighbouring))
-        got = (mechanism.sampling_rate, mechanism.steps, mechanism.neighbouring)
+        sums, noise = asked.sums, guarantee.mechanism.sampled
+        wanted = sums and (sums.sampling_rate, sums.steps, str(asked.neighbouring))
+        got = noise and (noise.sampling_rate, noise.steps, noise.neighbouring)
         if got != wanted:
             raise Declined(
                 Reason.MECHANISM,
-                f"Expected rate, steps and relation of the task: {wanted}, got {got}.",
+                f"Expected sampled sums (rate, steps, relation) of the task: {wanted}, got {got}.",
             )
-
-
-def _check_steps(plan: ReleasePlan, steps: PartySteps) -> None:
-    """The noise that is charged is that of the task's own training."""
-    charged = plan.primary.mechanism
-    same = isinstance(charged, PartySteps) and (
-        charged.clip_norm == steps.clip_norm
-        and charged.noise_multiplier == steps.noise_multiplier
-        and charged.sampling_rate == steps.sampling_rate
-        and charged.steps == steps.steps
-        and charged.neighbouring == steps.neighbouring
-        and charged.clipped_share == steps.clipped_share
-    )
-    if not same:
-        raise Declined(Reason.MECHANISM, "Expected the noise of the task's own training.")
 
 
 def _check_second(plan: ReleasePlan, second: Guarantee, bound: float) -> None:
@@ -244,7 +223,7 @@ def _check_second(plan: ReleasePlan, second: Guarantee, bound: float) -> None:
             "Expected unit party and replace-one neighbours of the second guarantee, got "
             f"{second.unit} and {second.neighbouring}.",
         )
-    if second not in plan.on_sum or isinstance(second.mechanism, PartySteps):
+    if second not in plan.on_sum or second.mechanism.training is not None:
         raise Declined(Reason.MECHANISM, "Expected noise on a sum of clipped updates.")
     sufficient("the update's norm", bound, second.clip_norm or 0.0)
     sufficient("the party's sensitivity", 2 * bound, second.sensitivity)

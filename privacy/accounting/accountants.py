@@ -49,7 +49,8 @@ class Accountant:
     curve: Callable[[Counts], Curve]
 
 
-def _mu(counts: Counts) -> float:
+def total_mu(counts: Counts) -> float:
+    """√Σμ² of the Gaussians among the events, rounded up."""
     squares = (exact(e.mu) ** 2 * n for e, n in counts.items() if isinstance(e, Gaussian) and e.mu)
     return root_up(sum(squares, _ZERO))
 
@@ -79,7 +80,7 @@ def _any(kind: type[Event]) -> Callable[[Counts], bool]:
 
 
 def _exact(counts: Counts) -> Curve:
-    mu = _mu(counts)
+    mu = total_mu(counts)
     return lambda delta: gaussian_epsilon(mu, delta)
 
 
@@ -100,7 +101,7 @@ def _pure(counts: Counts) -> Curve:
 
 def _mixed(counts: Counts) -> Curve:
     # Basic composition of (Σε, 0) and (ε′, δ): Dwork & Roth 2014, Theorem 3.16.
-    pure, mu, rest = _pure_epsilon(counts), _mu(counts), _rho(counts, Pure)
+    pure, mu, rest = _pure_epsilon(counts), total_mu(counts), _rho(counts, Pure)
     if _only(Gaussian, Pure)(counts):
         return lambda delta: sum_up(pure, gaussian_epsilon(mu, delta))
     return lambda delta: sum_up(pure, cks20_epsilon(rest, delta))
@@ -112,7 +113,7 @@ def _rdp(counts: Counts) -> Curve:
 
 
 def _pld(counts: Counts) -> Curve:
-    steps, mu, pure = _steps(counts), _mu(counts), _pure_epsilon(counts)
+    steps, mu, pure = _steps(counts), total_mu(counts), _pure_epsilon(counts)
     return lambda delta: subsampled.pld_epsilon(steps, delta=delta, mu=mu, pure=pure)
 
 

@@ -21,7 +21,7 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import Any
 
-from parley.privacy.accounting.accountants import ACCOUNTANTS
+from parley.privacy.accounting.accountants import ACCOUNTANTS, total_mu
 from parley.privacy.accounting.events import Event, PoissonSampledGaussian, parse_event
 from parley.privacy.accounting.rounding import check_delta, read_fraction, round_up
 
@@ -64,6 +64,11 @@ class Composition:
         }
         if len(relations) > 1:
             raise ValueError(f"Expected one neighbouring relation, got {sorted(relations)}.")
+
+    @property
+    def mu(self) -> float | None:
+        """√Σμ², where all are Gaussians, whose curve this is (`gaussian_curve`); else None."""
+        return total_mu(self.counts) if ACCOUNTANTS["exact"].supports(self.counts) else None
 
     def __hash__(self) -> int:
         return hash((frozenset(self.counts.items()), self.slack, self.releases))

@@ -16,9 +16,9 @@ with it. It assumes the law's shape: `shape_p` is a Kolmogorov–Smirnov test th
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, cast, get_args
+from typing import Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,53 @@ from parley.privacy.audit.pair import gaussian_epsilon_lower
 __all__ = ["FACTOR_LAWS", "FactorLaw", "Residuals", "factor_bound", "shape_p"]
 
 FactorLaw = Literal["gaussian", "l2-laplace", "laplace-l1"]
-FACTOR_LAWS: tuple[str, ...] = get_args(FactorLaw)
+Values = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Law:
+    """A row of the table above.
+
+    Attributes:
+        power: the statistic is 2·scale² or scale times a Gamma variable of N·d/power.
+        total: residuals `[N, d]` → the statistic.
+        p: residuals in units of the scale → P of a Kolmogorov–Smirnov test of their shape.
+        cost: Δ/scale, δ → ε, rounded down.
+    """
+
+    power: int
+    total: Callable[[Values], float]
+    p: Callable[[Values], float]
+    cost: Callable[[float, float], float] = lambda ratio, _: ratio
+
+
+def _norms(z: Values) -> Values:
+    return np.asarray(np.sqrt(np.vecdot(z, z)))
+
+
+def _tested(values: Values, below: Callable[[Values], Values]) -> float:
+    return float(kstest(values, below).pvalue)
+
+
+_LAWS: dict[str, _Law] = {
+    "gaussian": _Law(
+        power=2,
+        total=lambda z: float(np.square(z).sum()),
+        p=lambda z: _tested(z.ravel(), ndtr),
+        cost=gaussian_epsilon_lower,
+    ),
+    "l2-laplace": _Law(
+        power=1,
+        total=lambda z: float(_norms(z).sum()),
+        p=lambda z: _tested(_norms(z), lambda x: 1 - gammaincc(z.shape[1], x)),
+    ),
+    "laplace-l1": _Law(
+        power=1,
+        total=lambda z: float(np.abs(z).sum()),
+        p=lambda z: _tested(np.abs(z.ravel()), lambda x: chdtr(2, 2 * x)),
+    ),
+}
+FACTOR_LAWS: tuple[str, ...] = tuple(_LAWS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,13 +113,14 @@ class Residuals:
     @classmethod
     def of(cls, law: FactorLaw, residuals: NDArray[np.float64]) -> Residuals:
         """From the vectors `[N, d]` themselves."""
-        sums = {
-            "gaussian": lambda z: float(np.square(z).sum()),
-            "l2-laplace": lambda z: float(np.sqrt(np.vecdot(z, z)).sum()),
-            "laplace-l1": lambda z: float(np.abs(z).sum()),
-        }
         vectors, dimension = residuals.shape
-        return cls(law=law, vectors=vectors, dimension=dimension, total=sums[law](residuals))
+        total = _LAWS[law].total(residuals)
+        return cls(law=law, vectors=vectors, dimension=dimension, total=total)
+
+    @property
+    def power(self) -> int:
+        """Of the scale, in `total`."""
+        return _LAWS[self.law].power
 
     @classmethod
     def from_mean_norm(
@@ -81,9 +128,9 @@ class Residuals:
     ) -> Residuals:
         """From the mean of the vectors' L2 norms (l2-laplace) or L1 norms (laplace-l1), or from
         the root of their mean square (gaussian)."""
-        total = vectors * (mean_norm**2 if law == "gaussian" else mean_norm)
         # An unknown name is refused when it is built.
         known = cast(FactorLaw, law)
+        total = vectors * mean_norm ** (_LAWS[law].power if law in _LAWS else 1)
         return cls(law=known, vectors=vectors, dimension=dimension, total=total)
 
     def __add__(self, other: Residuals) -> Residuals:
@@ -96,17 +143,18 @@ class Residuals:
 
     def scale_upper(self, alpha: float) -> float:
         """The scale is above it with chance at most `alpha`."""
-        count = self.vectors * self.dimension
-        if self.law == "gaussian":
-            return math.sqrt(self.total / (2 * float(gammaincinv(count / 2, alpha))))
-        return self.total / float(gammaincinv(count, alpha))
+        return self._scale(float(gammaincinv(self._shape, alpha)))
 
     def scale_lower(self, alpha: float) -> float:
         """The scale is below it with chance at most `alpha`."""
-        count = self.vectors * self.dimension
-        if self.law == "gaussian":
-            return math.sqrt(self.total / (2 * float(gammainccinv(count / 2, alpha))))
-        return self.total / float(gammainccinv(count, alpha))
+        return self._scale(float(gammainccinv(self._shape, alpha)))
+
+    @property
+    def _shape(self) -> float:
+        return self.vectors * self.dimension / self.power
+
+    def _scale(self, gamma: float) -> float:
+        return float((self.total / (self.power * gamma)) ** (1 / self.power))
 
 
 def factor_bound(
@@ -136,11 +184,11 @@ def factor_bound(
     alpha = 1 - confidence
     check_alpha(alpha)
     ratio = reach * sensitivity / residuals.scale_upper(alpha)
-    gaussian = residuals.law == "gaussian"
+    epsilon = _LAWS[residuals.law].cost(ratio, delta)
     return LowerBound(
         method="factor",
-        epsilon_lower=gaussian_epsilon_lower(ratio, delta) if gaussian else ratio,
-        mu_lower=ratio if gaussian else None,
+        epsilon_lower=epsilon,
+        mu_lower=ratio if residuals.power == 2 else None,  # a Gaussian's ratio is its μ
         confidence=confidence,
         delta=delta,
     )
@@ -151,11 +199,4 @@ def shape_p(law: FactorLaw, residuals: NDArray[np.float64], scale: float) -> flo
 
     Coordinates of the Gaussian and of the coordinatewise Laplace; the norms of l2-laplace.
     """
-    dimension = residuals.shape[1]
-    if law == "gaussian":
-        return float(kstest(residuals.ravel() / scale, ndtr).pvalue)
-    if law == "l2-laplace":
-        norms = np.sqrt(np.vecdot(residuals, residuals)) / scale
-        return float(kstest(norms, lambda x: 1 - gammaincc(dimension, x)).pvalue)
-    sizes = np.abs(residuals.ravel()) / scale
-    return float(kstest(sizes, lambda x: chdtr(2, 2 * x)).pvalue)
+    return _LAWS[law].p(residuals / scale)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event
@@ -107,9 +108,9 @@ def calibrate(
 
     def one(name: str) -> Mechanism:
         kind = MECHANISMS[name]
-        if issubclass(kind, GaussianLaw):
-            return _by_sigma(kind, calibration, need)
-        return _by_epsilon(kind, need)
+        # What derives from GaussianLaw names the calibrations that are proved for it.
+        find: _Scaling = _by_sigma if kind.calibrations else _by_epsilon
+        return find(kind, calibration, need)
 
     if law in MECHANISMS:
         return one(law)
@@ -157,6 +158,9 @@ class _Need:
             delta=delta,
             rounds=self.rounds,
         )
+
+
+_Scaling = Callable[[Any, str, _Need], Mechanism]
 
 
 def _by_sigma(kind: type[GaussianLaw], calibration: str, need: _Need) -> GaussianLaw:
@@ -208,7 +212,7 @@ def _verified(mechanism: GaussianLaw, conversion: str, need: _Need) -> GaussianL
         wider *= 2
 
 
-def _by_epsilon(kind: type[LaplaceLaw], need: _Need) -> LaplaceLaw:
+def _by_epsilon(kind: type[LaplaceLaw], _: str, need: _Need) -> LaplaceLaw:
     share = _share_of(need.epsilon, need.rounds)
     mechanism = kind(sensitivity=need.sensitivity, epsilon=share, dimension=need.dimension)
     if not 0 < mechanism.scale < math.inf:

@@ -13,14 +13,15 @@ L = ln(1/δ). Δ is L2 and replace-one, σ has its unit and is rounded up.
     ...     s = gaussian_sigma(name, sensitivity=4e-5, epsilon=0.5, delta=1e-5, rounds=100)
     ...     print(name, round(s, 8))
     exact 0.00281273
-    zcdp 0.00388006
     cks20 0.00306686
+    zcdp 0.00388006
     as-printed 0.00383882
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from parley.privacy.accounting.rounding import as_written, largest, shown_down, shown_up
 from parley.privacy.accounting.zcdp import cks20_rho, gaussian_epsilon, gaussian_mu, zcdp_rho
@@ -32,8 +33,6 @@ __all__ = [
     "check_budget",
     "gaussian_sigma",
 ]
-
-GAUSSIAN_CALIBRATIONS = ("exact", "zcdp", "cks20", "as-printed")
 
 
 class CalibrationError(ValueError):
@@ -62,25 +61,11 @@ def gaussian_sigma(
             "Expected delta > 0 for Gaussian noise, got 0. "
             "At delta = 0 use l2-laplace or laplace-l1."
         )
-    if calibration == "exact":
-        mu = gaussian_mu(epsilon, delta)
-    elif calibration == "zcdp":
-        mu = math.sqrt(2 * zcdp_rho(epsilon, delta))
-    elif calibration == "cks20":
-        mu = math.sqrt(2 * cks20_rho(epsilon, delta))
-    elif calibration == "as-printed":
-        mu = _as_printed_mu(epsilon, delta)
-        truth = gaussian_epsilon(mu, delta)
-        if truth > epsilon:
-            raise CalibrationError(
-                f"Expected epsilon ≤ {shown_down(as_printed_limit(delta))} for the as-printed "
-                f"calibration at delta = {as_written(delta)}, got {as_written(epsilon)}: it would "
-                f"truly cost {shown_up(truth)}. Use exact."
-            )
-    else:
+    if calibration not in _MU:
         raise CalibrationError(
             f"Expected calibration one of {', '.join(GAUSSIAN_CALIBRATIONS)}, got {calibration!r}."
         )
+    mu = _MU[calibration](epsilon, delta)
     # The sensitivity comes last, so that σ scales with its unit.
     multiplier = math.sqrt(rounds) / mu * (1 + 1e-14) if mu > 0 else math.inf
     sigma = multiplier * sensitivity
@@ -125,3 +110,26 @@ def check_budget(epsilon: float, delta: float, rounds: int, sensitivity: float) 
 def _as_printed_mu(epsilon: float, delta: float) -> float:
     """√T·Δ/σ of the printed σ: ε/√(2L)."""
     return epsilon / math.sqrt(-2 * math.log(delta))
+
+
+def _checked_as_printed_mu(epsilon: float, delta: float) -> float:
+    mu = _as_printed_mu(epsilon, delta)
+    truth = gaussian_epsilon(mu, delta)
+    if truth > epsilon:
+        raise CalibrationError(
+            f"Expected epsilon ≤ {shown_down(as_printed_limit(delta))} for the as-printed "
+            f"calibration at delta = {as_written(delta)}, got {as_written(epsilon)}: it would "
+            f"truly cost {shown_up(truth)}. Use exact."
+        )
+    return mu
+
+
+_MU: dict[str, Callable[[float, float], float]] = {
+    "exact": gaussian_mu,
+    "cks20": lambda epsilon, delta: math.sqrt(2 * cks20_rho(epsilon, delta)),
+    "zcdp": lambda epsilon, delta: math.sqrt(2 * zcdp_rho(epsilon, delta)),
+    "as-printed": _checked_as_printed_mu,
+}
+"""Calibration → √T·Δ/σ of an (ε, δ)."""
+
+GAUSSIAN_CALIBRATIONS = tuple(_MU)

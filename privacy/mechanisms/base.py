@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from parley.privacy.accounting.rounding import check_positive
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from parley.privacy.accounting.events import Event
+    from parley.privacy.mechanisms.dp_sgd import PartySteps
+    from parley.privacy.mechanisms.sampled import SampledGaussian
     from parley.privacy.sampling.stream import NoiseStream
 
 __all__ = ["Mechanism", "check_probability"]
@@ -31,6 +35,8 @@ class Mechanism(ABC):
         law: its name, the key of its row in `parley.privacy.mechanisms.table.MECHANISMS`.
         sampler_has_slack: the sampler is at a distance from the law, which its event states as δ.
         lengths: its fields that are in the unit of the values.
+        calibrations: from which a σ may be found, each with the accountant that the result is held
+            to: those that are proved for the law; none where it is scaled by an ε.
         sensitivity: Δ > 0, L2, replace-one.
         dimension: d ≥ 1.
 
@@ -41,6 +47,7 @@ class Mechanism(ABC):
     law: ClassVar[str]
     sampler_has_slack: ClassVar[bool] = False
     lengths: ClassVar[tuple[str, ...]] = ("sensitivity",)
+    calibrations: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     sensitivity: float
     dimension: int
@@ -56,6 +63,16 @@ class Mechanism(ABC):
     def sums(self) -> int:
         """Secure sums of one release, each with its own draw."""
         return 1
+
+    @property
+    def training(self) -> PartySteps | None:
+        """Itself, where it is the noise of a training inside the party; None: noise on a sum."""
+        return None
+
+    @property
+    def sampled(self) -> SampledGaussian | None:
+        """Itself, where it is the noise on each of several sums of sampled batches."""
+        return None
 
     @property
     @abstractmethod

@@ -80,6 +80,11 @@ class PartySteps(Mechanism):
         check_positive("the noise multiplier of gradients", self.gradient_multiplier)
 
     @property
+    def training(self) -> PartySteps:
+        """Itself."""
+        return self
+
+    @property
     def parameters(self) -> int:
         """Coordinates of a clipped sum."""
         return self.dimension - (self.clipped_share > 0)

@@ -41,12 +41,9 @@ class GaussianLaw(Mechanism):
     """A law scaled by σ, as a Gaussian is.
 
     Attributes:
-        calibrations: from which σ may be found, each with the accountant that the result is held
-            to: those that are proved for the law.
         sigma: > 0, in the unit of the sensitivity.
     """
 
-    calibrations: ClassVar[Mapping[str, str]]
     lengths: ClassVar[tuple[str, ...]] = ("sensitivity", "sigma")
 
     sigma: float

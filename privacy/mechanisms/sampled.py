@@ -116,6 +116,11 @@ class SampledGaussian(Mechanism):
         _ = self.step
 
     @property
+    def sampled(self) -> SampledGaussian:
+        """Itself."""
+        return self
+
+    @property
     def scale(self) -> float:
         """σ of every coordinate of one sum."""
         return self.sigma

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from pydantic import model_validator
 
 from parley.privacy.accounting.guarantee import Unit
-from parley.privacy.mechanisms.gaussian import GaussianLaw
 from parley.privacy.mechanisms.table import MECHANISMS
 from parley.secure_agg.parameters import assumed_corrupt
 from parley.server.jobs.aggregation import SecureAggregation
@@ -78,7 +77,7 @@ class Job(Section):
     @model_validator(mode="after")
     def _check(self) -> Job:
         privacy, law = self.privacy, MECHANISMS.get(self.noise)
-        if law is not None and issubclass(law, GaussianLaw):
+        if law is not None and law.calibrations:  # scaled by a σ
             if privacy.delta == 0:
                 raise ValueError(
                     f"Expected privacy.delta > 0 with {self.noise} noise, got 0. A pure guarantee "

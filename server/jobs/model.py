@@ -67,6 +67,11 @@ class ModelSection(Section):
         return False
 
     @property
+    def regularisation(self) -> float:
+        """λ of (λ/2)‖θ‖²; a network has none."""
+        return 0.0
+
+    @property
     def widths(self) -> tuple[int, ...]:
         """Units of each hidden layer."""
         return ()
@@ -233,6 +238,11 @@ class Linear(ModelSection):
     def has_intercept(self) -> bool:
         """Whether rows get a constant."""
         return self.intercept
+
+    @property
+    def regularisation(self) -> float:
+        """λ, of the intercept too."""
+        return self.lambda_
 
 
 class Logistic(Linear):

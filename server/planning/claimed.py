@@ -144,9 +144,9 @@ def _of_sums(job: Job, asked: Asked, sums: Sums, budget: UnitBudget, dimension: 
 
 def _one_noise(wanted: Mechanism, all_of_them: Sequence[Mechanism]) -> Mechanism:
     """The mechanism with the largest noise that any of several accounts of it needs."""
-    if not isinstance(wanted, SampledGaussian):
+    if wanted.sampled is None:
         return wanted
-    return replace(wanted, sigma=max(each.scale for each in all_of_them))
+    return replace(wanted.sampled, sigma=max(each.scale for each in all_of_them))
 
 
 def _of_training(job: Job, asked: Asked, budget: UnitBudget, dimension: int) -> Noise:
@@ -364,7 +364,7 @@ def _charging(job: Job, guarantees: list[Guarantee]) -> tuple[Guarantee, ...]:
     round: one bound's curve is composed, never a mixture. Against the server itself only the inner
     one holds, and a job may ask for that one.
     """
-    sampled = isinstance(guarantees[0].mechanism, SampledGaussian)  # two accounts of one noise
+    sampled = guarantees[0].mechanism.sampled is not None  # two accounts of one noise
     if len(guarantees) == 1 or sampled or job.privacy.record_bound == "inner":
         return tuple(guarantees)
     inner, outer = guarantees

@@ -16,7 +16,7 @@ from parley.client.dp_sgd.training import LocalTraining
 from parley.client.models.networks import Network
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.server.jobs.algorithm import DistributedDPSGD as DistributedSection
-from parley.server.jobs.job import Job, JobError
+from parley.server.jobs.job import Job
 from parley.server.planning.federated_averaging import (
     local_steps,
     noise_multiplier,
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 __all__ = ["distributed_algorithm"]
 
 
-def distributed_algorithm(job: Job, network: Network, federation: Federation) -> DistributedDPSGD:
+def distributed_algorithm(
+    job: Job, rounds: DistributedSection, network: Network, federation: Federation
+) -> DistributedDPSGD:
     """The job's distributed DP-SGD.
 
     Raises:
         JobError: a batch larger than a party, a model whose records cannot be kept apart.
         CalibrationError: no noise gives the budget.
     """
-    rounds, settings, unit = job.algorithm, job.dp_sgd, job.privacy.units[0]
-    if not isinstance(rounds, DistributedSection):
-        raise JobError(f"Expected algorithm.kind = 'distributed-dp-sgd', got {rounds.kind!r}.")
+    settings, unit = job.dp_sgd, job.privacy.units[0]
     rate = sampling_rate(job, federation)
     relation = Neighbouring(job.privacy.neighbouring)
     # Where a record may be added or removed, sizes are private: N is a public number.

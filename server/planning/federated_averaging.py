@@ -117,7 +117,9 @@ def way_for(job: Job, network: Network) -> str:
         raise JobError(str(error)) from error
 
 
-def federated_algorithm(job: Job, network: Network, federation: Federation) -> FederatedAveraging:
+def federated_algorithm(
+    job: Job, rounds: FederatedAveragingSection, network: Network, federation: Federation
+) -> FederatedAveraging:
     """The job's federated averaging, its noise calibrated.
 
     Raises:
@@ -125,9 +127,7 @@ def federated_algorithm(job: Job, network: Network, federation: Federation) -> F
             that is too large to draw.
         CalibrationError: no noise gives the budget.
     """
-    rounds, settings, asked = job.algorithm, job.dp_sgd, job.privacy.units
-    if not isinstance(rounds, FederatedAveragingSection):
-        raise JobError(f"Expected algorithm.kind = 'fedavg', got {rounds.kind!r}.")
+    settings, asked = job.dp_sgd, job.privacy.units
     unit = asked[0]
     rate = sampling_rate(job, federation)
     steps = local_steps(job, rate)

@@ -17,7 +17,6 @@ from parley.client.algorithms.own import AnyRows, OwnAlgorithmError, build_own, 
 from parley.client.models.linear import HuberSVM, LinearModel, Logistic, Loss, Softmax, SquaredLoss
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.server.jobs import algorithm as jobs_algorithm
-from parley.server.jobs import model as jobs_model
 from parley.server.jobs.job import Job, JobError
 from parley.server.planning.federation import Federation
 
@@ -41,15 +40,8 @@ class Planner:
 
 
 def _linear_model(job: Job, features: int, classes: int) -> LinearModel:
-    settings = _linear(job)
-    loss = _LOSSES[settings.kind](settings, classes)
-    return LinearModel(loss=loss, features=features + settings.intercept)
-
-
-def _linear(job: Job) -> jobs_model.Linear:
-    if not isinstance(job.model, jobs_model.Linear):
-        raise JobError(f"Expected a linear model.kind, got {job.model.kind!r}.")
-    return job.model
+    loss = _LOSSES[job.model.kind](job.model, classes)
+    return LinearModel(loss=loss, features=features + job.model.has_intercept)
 
 
 _LOSSES: dict[str, Callable[[Any, int], Loss]] = {
@@ -64,7 +56,7 @@ _LOSSES: dict[str, Callable[[Any, int], Loss]] = {
 def _gradient(
     job: Job, settings: jobs_algorithm.GradientPerturbation, model: LinearModel, _: Parties
 ) -> FederatedAlgorithm:
-    lambda_ = _linear(job).lambda_
+    lambda_ = job.model.regularisation
     clip, rate = settings.clip_norm, settings.learning_rate
     return GradientPerturbation(
         model=model,
@@ -85,7 +77,7 @@ def _output(
 ) -> FederatedAlgorithm:
     return OutputPerturbation(
         model=model,
-        lambda_=_linear(job).lambda_,
+        lambda_=job.model.regularisation,
         lipschitz=model.lipschitz,
         weights=job.parties.weights,
         relative_tolerance=settings.relative_tolerance,
@@ -99,20 +91,24 @@ def _network(job: Job, features: int, classes: int) -> Any:
     return network_for(job, features=model_width(job, features), classes=classes or 2)
 
 
-def _averaging(job: Job, _: Any, model: Any, federation: Parties) -> FederatedAlgorithm:
+def _averaging(
+    job: Job, rounds: jobs_algorithm.FederatedAveraging, model: Any, federation: Parties
+) -> FederatedAlgorithm:
     from parley.server.planning.federated_averaging import federated_algorithm  # noqa: PLC0415 - start-up: torch takes a second
 
     if federation is None:
         raise JobError("Expected the parties' sizes with fedavg, got none.")
-    return federated_algorithm(job, model, federation)
+    return federated_algorithm(job, rounds, model, federation)
 
 
-def _distributed(job: Job, _: Any, model: Any, federation: Parties) -> FederatedAlgorithm:
+def _distributed(
+    job: Job, rounds: jobs_algorithm.DistributedDPSGD, model: Any, federation: Parties
+) -> FederatedAlgorithm:
     from parley.server.planning.distributed_dp_sgd import distributed_algorithm  # noqa: PLC0415 - start-up: torch takes a second
 
     if federation is None:
         raise JobError("Expected the parties' sizes with distributed-dp-sgd, got none.")
-    return distributed_algorithm(job, model, federation)
+    return distributed_algorithm(job, rounds, model, federation)
 
 
 def _own(

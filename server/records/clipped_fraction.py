@@ -10,7 +10,6 @@ import math
 
 from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.clipped_count import count_deviation
-from parley.privacy.mechanisms.dp_sgd import PartySteps
 from parley.server.records.progress import Progress
 from parley.server.records.summary import ClippedFraction
 
@@ -22,8 +21,8 @@ def fraction_deviation(plan: ReleasePlan, *, parties: int) -> float | None:
 
     With uniform weights for parties of the least size: at most that.
     """
-    steps = plan.primary.mechanism
-    if not isinstance(steps, PartySteps) or not steps.clipped_share:
+    steps = plan.primary.mechanism.training
+    if steps is None or not steps.clipped_share:
         return None
     records = plan.mean_records if plan.weights == "size" else plan.min_records
     batches = steps.sampling_rate * records * steps.steps

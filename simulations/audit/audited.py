@@ -16,10 +16,8 @@ from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.events import Gaussian
 from parley.privacy.accounting.guarantee import Adversary, NoisePoint, Unit
 from parley.server.jobs.job import Job, JobError
-from parley.server.jobs.model import Linear
 from parley.server.planning.federation import Federation
 from parley.server.planning.release import algorithm_for, model_for, plan_release
 from parley.simulations.audit.shapes import LEARNERS, Answer, Learner, answer_of
@@ -136,11 +134,7 @@ class Audited:
     @property
     def mu(self) -> float | None:
         """√Σμ², where the claim is a Gaussian curve; else None."""
-        counts = self.spent.counts
-        if not all(isinstance(event, Gaussian) for event in counts):
-            return None
-        squares = (event.mu**2 * n for event, n in counts.items() if isinstance(event, Gaussian))
-        return float(np.sqrt(sum(squares)))
+        return self.spent.mu
 
     @property
     def before_server(self) -> bool:
@@ -185,7 +179,7 @@ def audited(
         AuditError: your own algorithm, whose canaries only its author knows.
         JobError, CalibrationError, RingTooSmall: as planning the job would.
     """
-    if job.model.learns == "nothing":
+    if job.model.learns not in LEARNERS:
         raise AuditError(
             f"Expected gradient-perturbation, output-perturbation or fedavg, got "
             f"{job.algorithm.kind}: what moves its release most is known to its author alone."
@@ -234,9 +228,9 @@ def audited(
 
 
 def _records(job: Job) -> int:
-    if answer_of(job.algorithm.kind).optimum and isinstance(job.model, Linear):
+    if answer_of(job.algorithm.kind).optimum:
         # A canary moves the optimum by 1/(nλ), within which its slope has to stay full.
-        return int(min(max(2, np.ceil(2 / job.model.lambda_)), _LARGEST_PARTY))
+        return int(min(max(2, np.ceil(2 / job.model.regularisation)), _LARGEST_PARTY))
     # With their own rate, batches are of few records in any case.
     return LEARNERS[job.model.learns].records
 

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from parley.client.data.block import PartyBlock
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.mechanisms.dp_sgd import PartySteps
 from parley.privacy.sampling.randomness import Randomness
 from parley.simulations.audit.audited import Audited
 from parley.simulations.audit.neighbours import Neighbours
@@ -42,22 +41,20 @@ def hypotheses(audited: Audited, worlds: Neighbours) -> Hypotheses:
 def reach(audited: Audited, given: Hypotheses) -> float:
     """‖f(D) − f(D′)‖/Δ: how much of the sensitivity the canaries use, the grid's share included."""
     mechanism = audited.charged.mechanism
-    scale = unit_scale(audited)
-    if isinstance(mechanism, PartySteps):
-        # All records were taken, in each of the steps, and a contribution is divided by q.
-        taken = mechanism.sampling_rate * mechanism.steps
-        return given.distance / (mechanism.sensitivity * scale * taken)
-    return given.distance / (mechanism.sensitivity * scale)
+    steps = mechanism.training
+    # Of a training: all records were taken, in each of the steps; a contribution is divided by q.
+    taken = 1.0 if steps is None else steps.sampling_rate * steps.steps
+    return given.distance / (mechanism.sensitivity * unit_scale(audited) * taken)
 
 
 def unit_scale(audited: Audited) -> float:
     """One unit of the mechanism's scale, in that of a contribution."""
-    mechanism: Any = audited.charged.mechanism
-    if isinstance(mechanism, PartySteps):
+    steps = audited.charged.mechanism.training
+    if steps is not None:
         training: Any = getattr(audited.algorithm, "training")  # noqa: B009 - a network's alone
         # v = −η·(sum)/(q·n); here for all records, q is left to the score.
         records = audited.shape.records
-        return float(training.learning_rate / (mechanism.sampling_rate * records))
+        return float(training.learning_rate / (steps.sampling_rate * records))
     return 1 / audited.charged.units(2.0**audited.plan.encoding.scale_bits)
 
 

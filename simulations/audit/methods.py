@@ -31,7 +31,6 @@ from parley.privacy.audit.pair import (
     pair_epsilon,
 )
 from parley.privacy.audit.whiteness import repeated_lag
-from parley.privacy.mechanisms.dp_sgd import PartySteps
 from parley.simulations.audit.audited import Audited
 from parley.simulations.audit.observed import Observed, bare_noise
 from parley.simulations.audit.scores import Scores
@@ -241,13 +240,13 @@ def _together(inside: Observed, outside: Observed) -> Residuals:
 def _typical(seen: Residuals) -> float:
     """The scale that the residuals' size is most likely of."""
     count = seen.vectors * seen.dimension
-    return math.sqrt(seen.total / count) if seen.law == "gaussian" else seen.total / count
+    return float((seen.total / count) ** (1 / seen.power))
 
 
 def _scaled(audited: Audited, ratio: float) -> Composition:
     """What all releases would be charged, were the noise `ratio` times the claimed."""
     mechanism: Any = audited.charged.mechanism
-    if isinstance(mechanism, PartySteps):
+    if mechanism.training is not None:
         return _steps(audited, mechanism.noise_multiplier * ratio)
     if hasattr(mechanism, "sigma"):
         less = replace(mechanism, sigma=mechanism.sigma * ratio)
@@ -292,8 +291,8 @@ def _profile_event(
 
 
 def _sampled(audited: Audited) -> bool:
-    mechanism = audited.charged.mechanism
-    return isinstance(mechanism, PartySteps) and mechanism.sampling_rate < 1
+    steps = audited.charged.mechanism.training
+    return steps is not None and steps.sampling_rate < 1
 
 
 METHODS: dict[str, Method] = {

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from parley.client.algorithms.base import State
 from parley.client.data.block import PartyBlock
-from parley.client.models.losses import HuberSVM, Softmax, SquaredLoss
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.simulations.audit.audited import Audited, AuditError
 from parley.simulations.audit.shapes import ANGLE
@@ -184,11 +183,7 @@ def _directions(audited: Audited) -> tuple[NDArray[np.float64], NDArray[np.float
 def _labels(audited: Audited, signs: NDArray[np.float64]) -> NDArray[Any]:
     """±1 as the model wants them: signs, targets, or classes 1 and 0."""
     model: Any = audited.algorithm.model
-    if audited.learner.classes or isinstance(model.loss, Softmax):
-        return (signs > 0).astype(np.int64)
-    if isinstance(model.loss, SquaredLoss):
-        return signs * float(model.loss.label_bound)
-    return signs
+    return (signs > 0).astype(np.int64) if audited.learner.classes else model.loss.of_signs(signs)
 
 
 def _block(audited: Audited, rows: NDArray[np.float64], labels: NDArray[Any]) -> PartyBlock:
@@ -206,18 +201,14 @@ def _state(audited: Audited, *, shows: bool) -> State:
     if not audited.learner.cheap:
         return _with_theta(audited, _network_theta(audited, sign))
     model: Any = audited.algorithm.model
-    kind, dimension = model.loss, model.dimension
+    loss = model.loss
     _, s = _directions(audited)
     if audited.answer.optimum or audited.shape.features == 1:
-        return _with_theta(audited, np.zeros(dimension))
-    far = min(_SURE / math.sin(ANGLE), kind.theta_radius)
-    if isinstance(kind, HuberSVM) and shows and kind.width < 1:
-        far = 0.0  # its slope is full at 0
-    if isinstance(kind, Softmax):
-        # Class 1 is +1: half of the margin each.
-        theta = np.concatenate([-s, s]) * sign * far / 2
-        return _with_theta(audited, np.pad(theta, (0, dimension - theta.size)))
-    return _with_theta(audited, sign * far * s)
+        return _with_theta(audited, np.zeros(model.dimension))
+    far = min(_SURE / math.sin(ANGLE), loss.theta_radius)
+    if shows and loss.full_at_zero:
+        far = 0.0
+    return _with_theta(audited, loss.theta_of(sign * far * s))
 
 
 def _network_theta(audited: Audited, sign: float) -> NDArray[np.float64]:

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.privacy.audit.noise_scale import FactorLaw, Residuals
-from parley.privacy.mechanisms.dp_sgd import PartySteps
 from parley.simulations.audit.audited import Audited
 from parley.simulations.audit.hypotheses import unit_scale
 from parley.simulations.audit.neighbours import Neighbours
@@ -81,9 +80,9 @@ def observe(
 
 def bare_noise(audited: Audited) -> bool:
     """Whether what is seen has coordinates of the charged noise alone, at its own scale."""
-    mechanism = audited.charged.mechanism
-    if isinstance(mechanism, PartySteps):
-        return audited.shape.features > _UNUSED and not mechanism.clipped_share
+    steps = audited.charged.mechanism.training
+    if steps is not None:
+        return audited.shape.features > _UNUSED and not steps.clipped_share
     # With shares of more parties than are charged for, there is more noise, of another shape.
     return not audited.trains_with_draws and audited.against is audited.charged.against
 
@@ -95,17 +94,15 @@ def _residuals(
 
     Where batches are drawn, of the coordinates that no record moves: features that none has.
     """
-    mechanism = given.mechanism
-    if not isinstance(mechanism, PartySteps):
-        if not bare_noise(audited):
-            return None
+    if not bare_noise(audited):
+        return None
+    steps = given.mechanism.training
+    if steps is None:
         expected = given.inside if inside else given.outside
         bare = (released - expected) / given.scale
         return bare.reshape(-1, bare.shape[-1])
     features = audited.shape.features
-    if not bare_noise(audited):
-        return None
     columns = [row * features + at for row in range(2) for at in range(_UNUSED, features)]
-    deviation = mechanism.scale * unit_scale(audited) * mechanism.steps**0.5
+    deviation = steps.scale * unit_scale(audited) * steps.steps**0.5
     bare = released[:, :, columns] / deviation
     return np.asarray(bare.reshape(-1, len(columns)))

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.privacy.mechanisms.dp_sgd import PartySteps
 from parley.privacy.mechanisms.table import Mechanism
 
 __all__ = ["Hypotheses", "Scores", "score"]
@@ -63,8 +62,9 @@ class Hypotheses:
 def score(released: NDArray[np.float64], hypotheses: Hypotheses) -> Scores:
     """`[W]` of releases `[W, T, d]`: larger means more likely with the canary."""
     mechanism = hypotheses.mechanism
-    if isinstance(mechanism, PartySteps) and mechanism.sampling_rate < 1 and mechanism.steps == 1:
-        by_round = _sampled(released, hypotheses, mechanism.sampling_rate)
+    steps = mechanism.training
+    if steps is not None and steps.sampling_rate < 1 and steps.steps == 1:
+        by_round = _sampled(released, hypotheses, steps.sampling_rate)
     else:
         by_round = _RATIOS.get(mechanism.law, _gaussian)(released, hypotheses)
     return np.asarray(by_round @ hypotheses.weights)

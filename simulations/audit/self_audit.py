@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.data.block import PartyBlock
-from parley.client.models.losses import Softmax, SquaredLoss
 from parley.privacy.audit.one_run import one_run_epsilon, one_run_mu
 from parley.privacy.audit.pair import gaussian_epsilon_lower
 from parley.server.jobs.job import Job, JobError
@@ -163,12 +162,8 @@ def _labels(job: Job, experiment: Experiment, signs: NDArray[np.float64]) -> NDA
     """±1 as the model wants them: class 1 and class 0 of a classifier."""
     if LEARNERS[job.model.learns].classes:
         return (signs > 0).astype(experiment.block.labels.dtype)
-    loss = experiment.model.loss
-    if isinstance(loss, Softmax):
-        return (signs > 0).astype(experiment.block.labels.dtype)
-    if isinstance(loss, SquaredLoss):
-        return signs * loss.label_bound
-    return signs.astype(experiment.block.labels.dtype)
+    labels: NDArray[Any] = experiment.model.loss.of_signs(signs)
+    return labels.astype(experiment.block.labels.dtype)
 
 
 def _answers(model: Any, theta: NDArray[np.float64], rows: NDArray[np.float64]) -> Any:
@@ -178,7 +173,4 @@ def _answers(model: Any, theta: NDArray[np.float64], rows: NDArray[np.float64]) 
         scores = model.scores(theta, both).detach().cpu().numpy().astype(np.float64)
         margins = scores[:, 1] - scores[:, 0]
         return np.nan_to_num(margins[:-1] - margins[-1])
-    if isinstance(model.loss, Softmax):
-        classes = theta.reshape(-1, rows.shape[1])
-        return rows @ (classes[1] - classes[0])
-    return rows @ theta
+    return rows @ model.loss.direction_of(theta.reshape(-1, rows.shape[1]))

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.block import PartyBlock
 from parley.client.data.contents import sum_of
 from parley.client.data.frames import Frame
 from parley.client.data.records import (
@@ -27,7 +26,6 @@ from parley.client.features.base import FeatureError, FeatureMap
 from parley.client.features.preparation import mapped, prepared_rows
 from parley.client.features.table import build_map
 from parley.server.jobs.job import Job, JobError
-from parley.server.jobs.model import Linear
 from parley.server.planning.federation import Federation
 from parley.server.planning.release import model_for
 from parley.simulations.data.datasets import BUNDLED, bundled_schema, load_bundled
@@ -103,100 +101,57 @@ def experiment_of(job: Job, data: PreparedData) -> Experiment:
         federation = replace(Federation.of_sizes(data.sizes), min_records=least)
     else:
         federation = Federation.of_sizes(data.sizes, None if least == "auto" else least)
-    world = _WORLDS[job.model.learns](
-        job,
-        rows=data.rows,
-        labels=data.labels,
-        test_rows=data.test_rows,
-        test_labels=data.test_labels,
-        sizes=data.sizes,
-        classes=data.classes,
-        federation=federation,
-        fingerprint=data.fingerprint,
-    )
-    return replace(
-        world,
-        contents=data.contents,
-        schema_inferred=data.schema_inferred,
-        schema=data.schema,
-        label_names=data.label_names,
-        features=data.features,
-    )
+    shared = {
+        "test_features": data.test_rows,
+        "lambda_": job.model.regularisation,
+        "federation": federation,
+        "fingerprint": data.fingerprint,
+        "size_weights": job.parties.weights == "size",
+        "contents": data.contents,
+        "schema_inferred": data.schema_inferred,
+        "schema": data.schema,
+        "label_names": data.label_names,
+        "features": data.features,
+    }
+    return _WORLDS[job.model.learns](job, data, shared)
 
 
-def _of_linear_model(
-    job: Job,
-    *,
-    rows: NDArray[np.floating[Any]],
-    labels: NDArray[np.generic],
-    test_rows: NDArray[np.floating[Any]],
-    test_labels: NDArray[np.generic],
-    sizes: NDArray[np.int64],
-    classes: int,
-    federation: Federation,
-    fingerprint: str,
-) -> Experiment:
-    """The world of a linear model; `rows` are those of party after party."""
-    settings = job.model
-    if not isinstance(settings, Linear):
-        raise JobError(f"Expected a linear model.kind, got {settings.kind!r}.")
-    model = model_for(job, features=rows.shape[1] - settings.intercept, classes=classes)
+Shared = dict[str, Any]
+
+
+def _of_linear_model(job: Job, data: PreparedData, shared: Shared) -> Experiment:
+    width = data.rows.shape[1] - job.model.has_intercept
+    model = model_for(job, features=width, classes=data.classes)
     return Experiment(
-        block=_block(rows, model.loss.bounded(labels), sizes),
-        test_features=test_rows,
-        test_labels=model.loss.bounded(test_labels),
+        block=data.block(model.loss.bounded(data.labels)),
+        test_labels=model.loss.bounded(data.test_labels),
         model=model,
-        lambda_=settings.lambda_,
-        federation=federation,
-        fingerprint=fingerprint,
-        size_weights=job.parties.weights == "size",
+        **shared,
     )
 
 
-def _of_statistic(
-    job: Job,
-    *,
-    rows: NDArray[np.floating[Any]],
-    labels: NDArray[np.generic],
-    test_rows: NDArray[np.floating[Any]],
-    test_labels: NDArray[np.generic],
-    sizes: NDArray[np.int64],
-    classes: int,
-    federation: Federation,
-    fingerprint: str,
-) -> Experiment:
-    """The world in which nothing is learned; labels are class numbers."""
-    numbers, count = as_classes(labels, classes)
+def _of_statistic(job: Job, data: PreparedData, shared: Shared) -> Experiment:
+    labels, classes = as_classes(data.labels, data.classes)
     return StatisticExperiment(
-        block=_block(rows, numbers, sizes),
-        test_features=test_rows,
-        test_labels=test_labels,
-        model=model_for(job, features=rows.shape[1], classes=count),
-        lambda_=0.0,
-        federation=federation,
-        fingerprint=fingerprint,
-        size_weights=job.parties.weights == "size",
+        block=data.block(labels),
+        test_labels=data.test_labels,
+        model=model_for(job, features=data.rows.shape[1], classes=classes),
+        **shared,
     )
 
 
-def _of_network(job: Job, **read: Any) -> Experiment:
+def _of_network(job: Job, data: PreparedData, shared: Shared) -> Experiment:
     from parley.simulations.data.network_experiment import network_experiment
 
-    return network_experiment(job, **read)
+    return network_experiment(job, data, shared)
 
 
-_WORLDS: dict[str, Callable[..., Experiment]] = {
+_WORLDS: dict[str, Callable[[Job, PreparedData, Shared], Experiment]] = {
     "linear": _of_linear_model,
     "network": _of_network,
     "nothing": _of_statistic,
 }
-"""What a job's model learns → the world of its simulation."""
-
-
-def _block(
-    rows: NDArray[np.floating[Any]], labels: NDArray[np.generic], sizes: NDArray[np.int64]
-) -> PartyBlock:
-    return PartyBlock(features=rows, labels=labels, offsets=np.concatenate([[0], np.cumsum(sizes)]))
+"""What a job's model learns → the world of its simulation; all have some fields the same."""
 
 
 def _schema_of(job: Job) -> Schema:

@@ -7,6 +7,7 @@ cost. Simulation-only, as all figures that look across parties.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -17,17 +18,16 @@ from numpy.typing import NDArray
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.distributed_dp_sgd import DistributedDPSGD
 from parley.client.algorithms.federated_averaging import FederatedAveraging
+from parley.client.algorithms.registry import kind_of
 from parley.client.algorithms.second_moments import projected
-from parley.client.data.block import PartyBlock
 from parley.client.data.records import as_classes
 from parley.client.dp_sgd.training import PartyData, train_party
 from parley.client.models.losses import softmax
-from parley.client.models.networks import Network
 from parley.privacy.sampling.stream import NoiseStream
 from parley.server.jobs.job import Job, JobError
 from parley.server.planning.federated_averaging import network_for
 from parley.server.planning.principal_components import leading, model_width, public_components
-from parley.server.planning.release import Federation
+from parley.simulations.data.prepared import PreparedData
 from parley.simulations.data.world import Experiment, Predictions
 
 __all__ = ["NetworkExperiment", "network_experiment"]
@@ -43,12 +43,10 @@ class NetworkExperiment(Experiment):
     """The data of a simulation with a network.
 
     Attributes:
-        network: what is learned.
         algorithm: how, once it is known: the baseline trains as long.
     """
 
     model: Any
-    network: Network
     algorithm: FederatedAveraging | DistributedDPSGD | None = None
     _kept: dict[str, NDArray[np.float64]] = field(default_factory=dict, compare=False)
 
@@ -57,7 +55,7 @@ class NetworkExperiment(Experiment):
         rows = np.linspace(0, len(self.block.labels) - 1, _SAMPLE).astype(np.int64)
         if len(self.block.labels) <= _SAMPLE:
             rows = np.arange(len(self.block.labels))
-        return self.network.loss(theta, self.block.features[rows], self.block.labels[rows])
+        return float(self.model.loss(theta, self.block.features[rows], self.block.labels[rows]))
 
     def baseline(self) -> NDArray[np.float64]:
         """The same network, trained without noise."""
@@ -80,16 +78,16 @@ class NetworkExperiment(Experiment):
             )
             count = len(self.block.labels)
             data = PartyData(
-                features=self.network.rows(self.block.features),
+                features=self.model.rows(self.block.features),
                 labels=torch.as_tensor(
-                    np.asarray(self.block.labels, dtype=np.int64), device=self.network.device
+                    np.asarray(self.block.labels, dtype=np.int64), device=self.model.device
                 ),
                 divisor=count,
                 batches=NoiseStream.from_seed(0, "baseline"),
                 noise=NoiseStream.from_seed(0, "baseline-noise"),
             )
             theta = self.algorithm.init()["theta"]
-            trained = train_party(self.network, theta, data, training).theta[0]
+            trained = train_party(self.model, theta, data, training).theta[0]
             # Where it cannot be trained, the start is all there is to compare with.
             self._kept["theta"] = trained if np.isfinite(trained).all() else theta
         return self._kept["theta"]
@@ -98,7 +96,7 @@ class NetworkExperiment(Experiment):
         """What a network says of the held-out records; None where it says nothing finite."""
         if not len(self.test_labels):
             return None
-        scores = self.network.scores(theta, self.test_features).cpu().numpy().astype(np.float64)
+        scores = self.model.scores(theta, self.test_features).cpu().numpy().astype(np.float64)
         if not np.isfinite(scores).all():
             return None
         return Predictions(
@@ -110,9 +108,10 @@ class NetworkExperiment(Experiment):
 
     def under(self, algorithm: FederatedAlgorithm) -> Self:
         """With the baseline of this training, and every row on its components."""
-        if not isinstance(algorithm, FederatedAveraging | DistributedDPSGD):
+        if kind_of(algorithm.kind).ahead:
             return self
-        world, components = replace(self, algorithm=algorithm), algorithm.components
+        training: Any = algorithm
+        world, components = replace(self, algorithm=training), training.components
         if components is None:
             return world
         block = self.block
@@ -129,46 +128,32 @@ class NetworkExperiment(Experiment):
 
 
 def network_experiment(
-    job: Job,
-    *,
-    rows: NDArray[np.floating],
-    labels: NDArray[np.generic],
-    test_rows: NDArray[np.floating],
-    test_labels: NDArray[np.generic],
-    sizes: NDArray[np.int64],
-    classes: int,
-    federation: Federation,
-    fingerprint: str,
+    job: Job, data: PreparedData, shared: Mapping[str, Any]
 ) -> NetworkExperiment:
-    """The experiment of a network; `rows` are those of party after party, of norm at most 1.
+    """The experiment of a network; rows are those of party after party, of norm at most 1.
 
     Components that are declared public are those of `model.pca-file`, or are taken from the test
     rows here; private ones are computed by a release (`parley.server.planning.stages`). Rows are
     projected when the rounds begin (`NetworkExperiment.under`).
 
+    Args:
+        shared: fields that every world of these data has.
+
     Raises:
         JobError, NetworkError: no such components, a model that cannot be built.
     """
     try:
-        labels, count = as_classes(labels, classes)
-        test_labels, _ = as_classes(test_labels, classes)
+        labels, count = as_classes(data.labels, data.classes)
+        test_labels, _ = as_classes(data.test_labels, data.classes)
     except ValueError as error:
         raise JobError(str(error)) from error
-    features = rows.shape[1]
+    features, test_rows = data.rows.shape[1], data.test_rows
     width = model_width(job, features)
-    network = network_for(job, features=width, classes=count)
     experiment = NetworkExperiment(
-        block=PartyBlock(
-            features=rows, labels=labels, offsets=np.concatenate([[0], np.cumsum(sizes)])
-        ),
-        test_features=test_rows,
+        block=data.block(labels),
         test_labels=test_labels,
-        model=network,
-        network=network,
-        lambda_=0.0,
-        federation=federation,
-        fingerprint=fingerprint,
-        size_weights=job.parties.weights == "size",
+        model=network_for(job, features=width, classes=count),
+        **shared,
     )
     if job.model.projected is None or job.model.components_share:
         return experiment

@@ -19,6 +19,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.client.data.block import PartyBlock
 from parley.server.jobs.job import Job
 from parley.server.records.plain_json import json_text
 
@@ -55,6 +56,11 @@ class PreparedData:
     schema_inferred: bool
     label_names: tuple[str, ...]
     features: Mapping[str, Any]
+
+    def block(self, labels: NDArray[np.generic]) -> PartyBlock:
+        """The parties' records, labels as a model takes them."""
+        offsets = np.concatenate([[0], np.cumsum(self.sizes)])
+        return PartyBlock(features=self.rows, labels=labels, offsets=offsets)
 
     def save(self, folder: Path) -> None:
         """Writes it to a new folder, whole when `facts.json` is there."""

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.mechanisms.dp_sgd import PartySteps
 from parley.server.records.summary import DpSgd, PartyAccount
 
 __all__ = ["dp_sgd_facts"]
@@ -39,8 +38,8 @@ def dp_sgd_facts(
         before: what every party was charged before the first round.
         precision, device: in which, and where, the parties trained.
     """
-    mechanism = plan.primary.mechanism
-    if not isinstance(mechanism, PartySteps):
+    mechanism = plan.primary.mechanism.training
+    if mechanism is None:
         return None
     accounts = {
         int(count): before.add(mechanism.event(), count=int(count)).epsilons(plan.primary.delta)
