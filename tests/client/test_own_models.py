@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,8 +19,7 @@ from parley.client.party.verification import check_computation
 from parley.deploy.refusals import refusals
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.server.jobs.file import load_job
-from parley.server.planning.federated_averaging import federated_algorithm
-from parley.server.planning.release import Federation, plan_release
+from parley.server.planning.release import Federation, algorithm_for, plan_release
 from parley.server.records.run_folder import anchored
 
 SOURCE = """
@@ -154,7 +154,7 @@ def test_a_party_declines_a_way_that_would_clip_its_places_and_not_its_records(t
     job = load_job(overrides=[*base, f"model.kind={home / 'folds.py'}:net"])
     federation = Federation.of_sizes(np.array([60, 60, 60]))
     network = Network.build(job.model.kind, features=30, classes=3, precision="float64")
-    honest = federated_algorithm(job, network, federation)
+    honest: Any = algorithm_for(job, network, federation)
     assert honest.training.per_example_method == "vmap"
     plan = plan_release(job, algorithm=honest, federation=federation, run_id="r")
 

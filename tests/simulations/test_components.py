@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,15 +46,10 @@ def run(folder, *overrides: str):
 
 def test_the_cost_of_the_components_is_counted_before_the_run(tmp_path) -> None:
     # Steps whose own cost is just within the budget: with the components they are beyond it.
-    from parley.client.models.networks import Network
-    from parley.server.planning.federated_averaging import federated_algorithm
-
     job = load_job(overrides=[*BASE, "model.pca=public"])
     experiment = load_experiment(job)
-    assert isinstance(experiment.model, Network)
-    sigma = federated_algorithm(
-        job, experiment.model, experiment.federation
-    ).training.noise_multiplier
+    algorithm: Any = algorithm_for(job, experiment.model, experiment.federation)
+    sigma = algorithm.training.noise_multiplier
     given = [f"dp-sgd.noise-multiplier={sigma}", "model.pca-share=0.3"]
     assert run(tmp_path / "p", *given[:1], "model.pca=public").summary.status == "complete"
     with pytest.raises(JobError, match="more than its data's budget"):
