@@ -1,0 +1,98 @@
+"""The commonest category: `choose`, of one column, in every group; by votes.
+
+A record votes for its own category, so that the votes are a histogram with its Δ (`count`). Nobody
+need see a bare sum: the winner is read off the noisy votes, which are published. Hiding all but the
+winner would not be cheaper: under replace-one a record takes a vote from one and gives it to
+another, and the largest of noisy votes needs as much noise as all of them do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from parley.client.data.schema import Schema
+from parley.client.data.table_block import TableBlock
+from parley.client.queries.base import (
+    Facts,
+    Integers,
+    Noise,
+    Norms,
+    Query,
+    QueryError,
+    State,
+    Table,
+    groups_of,
+    selected,
+    texts_of,
+)
+from parley.client.queries.count import cell_norms
+from parley.privacy.accounting.guarantee import Neighbouring
+
+__all__ = ["Choose"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choose(Query):
+    """The category that most records have.
+
+    Attributes:
+        column: of at least two categories.
+    """
+
+    kind: ClassVar[str] = "choose"
+
+    column: str
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.column in self.by:
+            raise QueryError(f"Expected a column that is not grouped by, got {self.column!r}.")
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """Those of every query, and the column."""
+        return super().columns | {self.column}
+
+    def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
+        """See `Query.check`."""
+        super().check(schema, neighbouring)
+        if len(texts_of(schema, self.column)) < 2:
+            raise QueryError(f"Expected two candidates or more in {self.column!r}, got one.")
+
+    def cells(self, schema: Schema) -> int:
+        """Groups times candidates."""
+        return groups_of(schema, (*self.by, self.column)).count
+
+    def norms(self, schema: Schema, neighbouring: Neighbouring, weight: int) -> Norms:
+        """As of a count in groups."""
+        return cell_norms(self.cells(schema), neighbouring, weight)
+
+    def vectors(self, block: TableBlock, weight: int, state: State) -> Iterator[Integers]:
+        """See `Query.vectors`."""
+        del state
+        groups = groups_of(block.schema, (*self.by, self.column))
+        for _, codes in selected(self, block, groups):
+            yield np.bincount(codes, minlength=groups.count) * weight
+
+    def answer(self, noisy: Integers, weight: int, noise: Noise, facts: Facts) -> Table:
+        """The winner with its noisy votes, and by how many it leads the second."""
+        candidates = np.array(texts_of(facts.schema, self.column))
+        groups = groups_of(facts.schema, self.by)
+        votes = noisy.reshape(groups.count, len(candidates)) / weight
+        order = np.argsort(votes, axis=1)
+        rows = np.arange(groups.count)
+        value, second = votes[rows, order[:, -1]], votes[rows, order[:, -2]]
+        # The winner is the largest of so many: its interval holds for all of them at once.
+        half = noise.half_width(cells=len(candidates)) / weight
+        return {
+            **groups.keys(),
+            self.column: candidates[order[:, -1]],
+            "lead": value - second,
+            "value": value,
+            "low": value - half,
+            "high": value + half,
+        }

@@ -1,0 +1,177 @@
+"""k-means by one histogram: `kmeans` with method grid, in one to three columns of numbers.
+
+The columns' ranges are a grid of g cells a column. A record adds 1 to its cell, with the Δ of a
+histogram (`count`); all the rest looks at the noisy counts alone and is free: they become the
+nearest counts that are not negative and add up to N (`parley.privacy.estimation.simplex`), and
+Lloyd's steps (1982) from the best of several k-means++ starts (Arthur & Vassilvitskii 2007) cluster
+the cells' middles with these weights. The starts come from a fixed seed: the same noisy counts have
+the same answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.data.schema import Schema
+from parley.client.data.table_block import TableBlock
+from parley.client.queries.base import (
+    Facts,
+    Integers,
+    Noise,
+    Norms,
+    Query,
+    QueryError,
+    State,
+    Table,
+    groups_of,
+    selected,
+)
+from parley.client.queries.count import cell_norms
+from parley.client.queries.points import centre_table, check_points, points_of
+from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.estimation.simplex import simplex
+
+__all__ = ["KMeansGrid", "grid_for", "weighted_kmeans"]
+
+_MOST_COLUMNS = 3
+_STARTS = 10
+_STEPS = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class KMeansGrid(Query):
+    """Centres of k clusters.
+
+    Attributes:
+        of: columns of numbers, at most three.
+        clusters: k.
+        grid: g, cells a column.
+    """
+
+    kind: ClassVar[str] = "kmeans-grid"
+
+    of: tuple[str, ...]
+    clusters: int
+    grid: int = 32
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.by:
+            raise QueryError("Expected k-means without groups, got some: use where.")
+        if not 2 <= self.grid <= 256:
+            raise QueryError(f"Expected a grid of 2 to 256 cells a column, got {self.grid}.")
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """Those of every query, and the points'."""
+        return super().columns | set(self.of)
+
+    def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
+        """See `Query.check`."""
+        super().check(schema, neighbouring)
+        check_points(schema, self.of, self.clusters, _MOST_COLUMNS)
+        if self.clusters > self.cells(schema):
+            raise QueryError(
+                f"Expected at most {self.cells(schema)} clusters, the cells, got {self.clusters}."
+            )
+
+    def cells(self, schema: Schema) -> int:
+        """g^D."""
+        del schema
+        return int(self.grid ** len(self.of))
+
+    def norms(self, schema: Schema, neighbouring: Neighbouring, weight: int) -> Norms:
+        """As of a histogram."""
+        return cell_norms(self.cells(schema), neighbouring, weight)
+
+    def vectors(self, block: TableBlock, weight: int, state: State) -> Iterator[Integers]:
+        """See `Query.vectors`."""
+        del state
+        cells = np.floor((points_of(block, self.of) + 1) * (self.grid / 2)).astype(np.intp)
+        cells = np.clip(cells, 0, self.grid - 1)
+        codes = np.ravel_multi_index(tuple(cells.T), (self.grid,) * len(self.of))
+        for places, _ in selected(self, block, groups_of(block.schema, ())):
+            yield np.bincount(codes[places], minlength=self.cells(block.schema)) * weight
+
+    def answer(self, noisy: Integers, weight: int, noise: Noise, facts: Facts) -> Table:
+        """Clusters by size; the interval is about that of a sum over as many cells of its own."""
+        counts = noisy / weight
+        public = None if self.selects else facts.records
+        total = max(float(counts.sum()), 0.0) if public is None else float(public)
+        weights = simplex(counts, total=total)
+        middles = (2 * np.arange(self.grid) + 1) / self.grid - 1
+        axes = np.meshgrid(*[middles] * len(self.of), indexing="ij")
+        points = np.stack([axis.ravel() for axis in axes], axis=1)
+        centres, labels = weighted_kmeans(points, weights, self.clusters)
+        sums = np.bincount(labels, weights=weights, minlength=self.clusters)
+        cells = np.bincount(labels, minlength=self.clusters)
+        half = noise.half_width() / weight * np.sqrt(cells)
+        return centre_table(facts.schema, self.of, centres, sums, half)
+
+
+def grid_for(records: int, epsilon: float, columns: int) -> int:
+    """g ≈ (Nε/10)^(2/(D+2)), within [8, 64] (Su, Cao, Li, Bertino & Jin 2016).
+
+    >>> grid_for(20_000, 0.5, 2), grid_for(100, 0.1, 2)
+    (32, 8)
+    """
+    return int(np.clip(round((records * epsilon / 10) ** (2 / (columns + 2))), 8, 64))
+
+
+def weighted_kmeans(
+    points: NDArray[np.float64], weights: NDArray[np.float64], clusters: int
+) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+    """`[k, D]` centres and `[n]` labels of weighted points: the best of several starts.
+
+    Where nothing has weight every point counts the same.
+    """
+    if not weights.sum() > 0:
+        weights = np.ones(len(points))
+    best: tuple[float, NDArray[np.float64], NDArray[np.intp]] | None = None
+    for start in range(_STARTS):
+        centres = _spread(points, weights, clusters, np.random.default_rng(start))
+        labels = _nearest(points, centres).argmin(axis=1)
+        for _ in range(_STEPS):
+            for axis in range(points.shape[1]):
+                sums = np.bincount(labels, weights=weights * points[:, axis], minlength=clusters)
+                mass = np.bincount(labels, weights=weights, minlength=clusters)
+                # A cluster without weight stays where it is.
+                np.divide(sums, mass, out=centres[:, axis], where=mass > 0)
+            distances = _nearest(points, centres)
+            moved, labels = labels, distances.argmin(axis=1)
+            if (moved == labels).all():
+                break
+        inertia = float(weights @ distances[np.arange(len(points)), labels])
+        if best is None or inertia < best[0]:
+            best = inertia, centres, labels
+    if best is None:
+        raise QueryError("Expected at least one start, got none.")
+    return best[1], best[2]
+
+
+def _spread(
+    points: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    clusters: int,
+    rng: np.random.Generator,
+) -> NDArray[np.float64]:
+    """`[k, D]` k-means++: each next centre is a point by weight times squared distance."""
+    likely = weights / weights.sum()
+    centres = [points[rng.choice(len(points), p=likely)]]
+    while len(centres) < clusters:
+        gaps = weights * _nearest(points, np.array(centres)).min(axis=1)
+        likely = gaps / gaps.sum() if gaps.sum() > 0 else np.full(len(points), 1 / len(points))
+        centres.append(points[rng.choice(len(points), p=likely)])
+    return np.array(centres)
+
+
+def _nearest(points: NDArray[np.float64], centres: NDArray[np.float64]) -> NDArray[np.float64]:
+    """`[n, k]` squared distances: |p|² − 2p·c + |c|²."""
+    lengths = np.square(points).sum(axis=1)[:, None] + np.square(centres).sum(axis=1)
+    squares: NDArray[np.float64] = np.maximum(lengths - 2 * points @ centres.T, 0)
+    return squares

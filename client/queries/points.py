@@ -1,0 +1,60 @@
+"""Records as points of a cube: several columns of numbers, each scaled to [−1, 1]."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.data.schema import Schema
+from parley.client.data.table_block import TableBlock
+from parley.client.queries.base import QueryError, Table, numeric
+
+__all__ = ["MOST_CLUSTERS", "centre_table", "check_points", "points_of"]
+
+MOST_CLUSTERS = 64
+
+
+def check_points(schema: Schema, columns: Sequence[str], clusters: int, most: int) -> None:
+    """Refuses clusters of what are no points.
+
+    Raises:
+        QueryError, SchemaError: no column, too many, one twice or of categories; no clusters.
+    """
+    if not 1 <= len(columns) <= most or len(set(columns)) < len(columns):
+        raise QueryError(
+            f"Expected 1 to {most} distinct columns, got {', '.join(columns) or 'none'}."
+        )
+    for name in columns:
+        numeric(schema, name)
+    if not 1 <= clusters <= MOST_CLUSTERS:
+        raise QueryError(f"Expected 1 to {MOST_CLUSTERS} clusters, got {clusters}.")
+
+
+def points_of(block: TableBlock, columns: Sequence[str]) -> NDArray[np.float64]:
+    """`[N, D]` of the block's records."""
+    ranges = [numeric(block.schema, name) for name in columns]
+    parts = [
+        (2 * block.columns[name] - known.low - known.high) / (known.high - known.low)
+        for name, known in zip(columns, ranges, strict=True)
+    ]
+    return np.clip(np.stack(parts, axis=1), -1, 1)
+
+
+def centre_table(
+    schema: Schema,
+    columns: Sequence[str],
+    centres: NDArray[np.float64],
+    counts: NDArray[np.float64],
+    half: NDArray[np.float64],
+) -> Table:
+    """Clusters by falling size: each column's value at `centres` `[k, D]`, and its records."""
+    order = np.argsort(-counts, kind="stable")
+    found: Table = {"cluster": (np.arange(len(counts)) + 1).tolist()}
+    for axis, name in enumerate(columns):
+        known = numeric(schema, name)
+        middle, width = (known.low + known.high) / 2, (known.high - known.low) / 2
+        found[name] = middle + width * centres[order, axis]
+    value, reach = counts[order], half[order]
+    return {**found, "value": value, "low": value - reach, "high": value + reach}

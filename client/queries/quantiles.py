@@ -1,0 +1,198 @@
+"""Quantiles of a column: `quantiles`, `median`, several at once from one sum, in every group.
+
+The column's range is a grid of K values that somebody wrote down (`step`); a record counts at the
+nearest. It adds 1 to one node on each of the h levels of a tree over them
+(`parley.privacy.estimation.trees`): Δ₁ = h, Δ₂ = √h for one that comes or goes, 2h and √(2h) for
+one that is replaced. Up to 128 values the tree is its leaves. The q-quantile is the first value at
+which the noisy counts, made consistent and summed up, reach q of all.
+
+The noise interval has the values at which that sum may cross q·N. The variance of a difference
+c·x of least-squares leaves is c·(AᵀA)⁻¹c, and (AᵀA)⁻¹c is what the tree makes of c on its leaves
+and nothing above them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.data.schema import Schema
+from parley.client.data.table_block import TableBlock
+from parley.client.queries.base import (
+    Facts,
+    Integers,
+    Noise,
+    Norms,
+    Query,
+    QueryError,
+    State,
+    Table,
+    groups_of,
+    numeric,
+    selected,
+)
+from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.estimation.trees import Tree, monotone
+
+__all__ = ["MOST_VALUES", "Quantiles", "grid_codes", "grid_values"]
+
+MOST_VALUES = 1 << 20
+"""K of a grid."""
+_FLAT = 128
+"""Values that need no tree."""
+_STEPS = 1000
+"""Of a column whose step nobody wrote down."""
+_BRANCHING = {"laplace": 32, "gaussian": 4}
+"""By the predicted error at K = 16384: levels cost Laplace noise more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantiles(Query):
+    """Values below which given shares of the records lie.
+
+    Attributes:
+        column: of numbers, with a range.
+        quantiles: shares, each in [0, 1].
+        step: between two values of the grid; 0: a thousandth of the range.
+        branching: of the tree.
+    """
+
+    kind: ClassVar[str] = "quantiles"
+
+    column: str
+    quantiles: tuple[float, ...] = (0.5,)
+    step: float = 0.0
+    branching: int = 4
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        outside = [q for q in self.quantiles if not 0 <= q <= 1]
+        if outside or not self.quantiles or len(set(self.quantiles)) < len(self.quantiles):
+            raise QueryError(f"Expected distinct quantiles in [0, 1], got {list(self.quantiles)}.")
+        if not 0 <= self.step < math.inf:
+            raise QueryError(f"Expected a finite step > 0, or 0 for a default, got {self.step:g}.")
+        if not 2 <= self.branching <= 1024:
+            raise QueryError(f"Expected a branching from 2 to 1024, got {self.branching}.")
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """Those of every query, and the column."""
+        return super().columns | {self.column}
+
+    def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
+        """See `Query.check`."""
+        super().check(schema, neighbouring)
+        grid_values(schema, self.column, self.step)
+
+    def tuned(self, law: str, neighbouring: Neighbouring) -> Self:
+        """The branching with the lower error."""
+        del neighbouring
+        return replace(self, branching=_BRANCHING.get(law, self.branching))
+
+    def _tree(self, schema: Schema) -> Tree:
+        cells = len(grid_values(schema, self.column, self.step))
+        return Tree(cells=cells, branching=cells if cells <= _FLAT else self.branching)
+
+    def cells(self, schema: Schema) -> int:
+        """Nodes of a tree for each group."""
+        return groups_of(schema, self.by).count * self._tree(schema).nodes
+
+    def norms(self, schema: Schema, neighbouring: Neighbouring, weight: int) -> Norms:
+        """As the module says."""
+        moved = self._tree(schema).levels
+        if neighbouring is Neighbouring.REPLACE_ONE:
+            moved *= 2
+        return Norms(l1=moved * weight, l2_squared=moved * weight**2, largest=weight)
+
+    def vectors(self, block: TableBlock, weight: int, state: State) -> Iterator[Integers]:
+        """See `Query.vectors`."""
+        del state
+        tree, groups = self._tree(block.schema), groups_of(block.schema, self.by)
+        codes = grid_codes(block, self.column, self.step)
+        for places, group in selected(self, block, groups):
+            leaves = np.bincount(
+                group * tree.cells + codes[places], minlength=groups.count * tree.cells
+            )
+            trees = [tree.build(each) for each in leaves.reshape(groups.count, tree.cells)]
+            yield np.concatenate(trees) * weight
+
+    def answer(self, noisy: Integers, weight: int, noise: Noise, facts: Facts) -> Table:
+        """See `Query.answer`."""
+        tree, groups = self._tree(facts.schema), groups_of(facts.schema, self.by)
+        values = grid_values(facts.schema, self.column, self.step)
+        total = None if self.selects or self.by else facts.records
+        half = noise.half_width() / weight
+        found = [
+            self._crossings(tree, part / weight, total, half)
+            for part in noisy.reshape(groups.count, tree.nodes)
+        ]
+        middle, low, high = (values[np.concatenate(part)] for part in zip(*found, strict=True))
+        asked = len(self.quantiles)
+        keys: Table = {name: np.repeat(k, asked) for name, k in groups.keys().items()}
+        keys["quantile"] = np.tile(self.quantiles, groups.count)
+        return {**keys, "value": middle, "low": low, "high": high}
+
+    def _crossings(
+        self, tree: Tree, noisy: NDArray[np.float64], total: int | None, half: float
+    ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
+        """`[Q]` places on the grid: of every quantile, and of its interval's two ends."""
+        below = monotone(np.cumsum(tree.consistent(noisy, total=total)))
+        records = max(below[-1] if total is None else float(total), 0.0)
+        wanted = records * np.array(self.quantiles)
+        reach = half * np.array(
+            [_deviation(tree, below, q, records, total) for q in self.quantiles]
+        )
+        # A value's share is reached at the first place that is not below it.
+        places = (np.searchsorted(below, wanted + off) for off in (0.0, -reach, reach))
+        middle, low, high = (np.clip(place, 0, tree.cells - 1) for place in places)
+        return middle, low, high
+
+    def expected_error(self, weight: int, noise: Noise, facts: Facts) -> float:
+        """In ranks, at the median: by how many records the place is off."""
+        tree = self._tree(facts.schema)
+        even = np.arange(1, tree.cells + 1) / tree.cells
+        total = None if self.selects or self.by else 1
+        return noise.deviation / weight * _deviation(tree, even, 0.5, 1.0, total)
+
+
+def _deviation(
+    tree: Tree, below: NDArray[np.float64], share: float, records: float, total: int | None
+) -> float:
+    """√Var of F(k) − q·N̂ for nodes of unit variance, k where the share is reached."""
+    place = min(int(np.searchsorted(below, share * records)), tree.cells - 1)
+    asked = np.zeros(tree.nodes)
+    asked[: place + 1] = 1
+    if total is None:
+        asked[: tree.cells] -= share
+    solved = tree.consistent(asked, total=None if total is None else 0.0)
+    return math.sqrt(max(float(asked[: tree.cells] @ solved), 0.0))
+
+
+def grid_values(schema: Schema, column: str, step: float) -> NDArray[np.float64]:
+    """`[K]` the grid of a column of numbers: low, low + step, … high.
+
+    Raises:
+        QueryError, SchemaError: no such column, or a step that makes fewer than 2 or more than 2²⁰.
+    """
+    known = numeric(schema, column)
+    width = known.high - known.low
+    steps = math.ceil(width / step - 1e-9) if step else _STEPS
+    if not 1 <= steps < MOST_VALUES or step > width:
+        raise QueryError(
+            f"Expected a step of at least {width / MOST_VALUES:g} and at most {width:g}, the width "
+            f"of {column!r}, got {step:g}."
+        )
+    return np.minimum(known.low + np.arange(steps + 1) * (step or width / _STEPS), known.high)
+
+
+def grid_codes(block: TableBlock, column: str, step: float) -> NDArray[np.intp]:
+    """`[N]` the nearest value of the grid, for each record."""
+    known, values = numeric(block.schema, column), grid_values(block.schema, column, step)
+    each = step or (known.high - known.low) / _STEPS
+    nearest = np.floor((block.columns[column] - known.low) / each + 0.5)
+    return np.clip(nearest, 0, len(values) - 1).astype(np.intp)

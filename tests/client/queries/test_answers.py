@@ -1,0 +1,283 @@
+"""Marginals, quantiles, choices and clusters: bounded as they claim, exact without noise."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from parley.client.contract.decoding import DecodingError
+from parley.client.data.schema import Schema, SchemaError
+from parley.client.data.table_block import block_of_columns
+from parley.client.queries import query_from
+from parley.client.queries.base import Facts, QueryError
+from parley.client.queries.choose import Choose
+from parley.client.queries.kmeans_grid import KMeansGrid, grid_for
+from parley.client.queries.marginals import Marginals
+from parley.client.queries.quantiles import Quantiles
+from parley.client.where import col
+from parley.privacy.accounting.guarantee import Neighbouring
+
+REPLACE, REMOVE = Neighbouring.REPLACE_ONE, Neighbouring.ADD_OR_REMOVE_ONE
+SCHEMA = Schema.from_toml(
+    """
+[columns]
+age = { kind = "numeric", range = [0, 10] }
+stay = { kind = "numeric", range = [-1, 1] }
+sex = { kind = "categorical", categories = ["Female", "Male"], missing = "Male" }
+ward = { kind = "categorical", categories = ["a", "b", "c"], missing = "a" }
+alone = { kind = "categorical", categories = ["x"], missing = "x" }
+sick = { kind = "label", positive = "yes", negative = "no" }
+"""
+)
+
+
+@dataclass(frozen=True)
+class Normal:
+    """Noise as an answer sees it."""
+
+    deviation: float = 0.0
+
+    def half_width(self, level=0.95, *, cells=1):
+        del level, cells
+        return 1.96 * self.deviation
+
+
+def block_of(parties):
+    """Parties of records (age, stay, sex, ward, sick)."""
+    rows = [(*record, "x") for party in parties for record in party]
+    names = ("age", "stay", "sex", "ward", "sick", "alone")
+    block = block_of_columns([dict(zip(names, zip(*rows, strict=True), strict=True))], SCHEMA)
+    return replace(block, offsets=np.cumsum([0, *(len(party) for party in parties)]))
+
+
+EVERY = list(
+    itertools.product(
+        [0, 4.4, 5, 10], [-1, 0.3, 1], ["Female", "Male"], ["a", "b", "c"], ["yes", "no"]
+    )
+)
+QUERIES = [
+    Marginals(of=("sex", "ward", "sick")),
+    Marginals(of=("sex", "ward", "sick"), ways=1),
+    Marginals(of=("sex", "ward"), where=col.age > 4),
+    Quantiles(column="age", quantiles=(0.1, 0.5), step=1.0),
+    Quantiles(column="age", by=("sex",), step=5.0),
+    Quantiles(column="age", where=col.sex == "Male", branching=4),
+    Choose(column="ward"),
+    Choose(column="ward", by=("sex",), where=col.age > 4),
+    KMeansGrid(of=("age", "stay"), clusters=3, grid=4),
+]
+
+
+@pytest.mark.parametrize("query", QUERIES, ids=str)
+@pytest.mark.parametrize("relation", [REPLACE, REMOVE])
+def test_no_pair_of_neighbours_moves_the_integers_further_than_claimed(query, relation):
+    query.check(SCHEMA, relation)
+    assert query_from(query.to_json()) == query
+    rng = np.random.default_rng(1)
+    records = [EVERY[k] for k in rng.choice(len(EVERY), 40, replace=False)]
+    alone = np.stack(list(query.vectors(block_of([[r] for r in records]), 7, {})))
+    assert alone.shape == (40, query.cells(SCHEMA))
+    assert alone.dtype == np.int64
+    moved = (alone[:, None] - alone).reshape(-1, alone.shape[1]) if relation is REPLACE else alone
+    norms = query.norms(SCHEMA, relation, 7)
+    assert np.abs(moved).sum(axis=1).max() == norms.l1
+    assert np.square(moved).sum(axis=1).max() == norms.l2_squared
+    assert np.abs(alone).max() == norms.largest
+    # one vector a party, whose sum is that of its records
+    three = list(query.vectors(block_of([records[:5], records[5:6], records[6:]]), 7, {}))
+    np.testing.assert_array_equal(three[0], alone[:5].sum(axis=0))
+    np.testing.assert_array_equal(sum(three), alone.sum(axis=0))
+
+
+@pytest.mark.parametrize(
+    ("of", "ways", "l1", "l2"), [(8, 2, 56, 7.48331), (8, 1, 16, 4.0), (3, 2, 6, math.sqrt(6))]
+)
+def test_marginals_of_eight_columns(of, ways, l1, l2):
+    lines = [
+        f'c{k} = {{ kind = "categorical", categories = ["a", "b"], missing = "a" }}'
+        for k in range(of)
+    ]
+    schema = Schema.from_toml(
+        "[columns]\n" + "\n".join(lines) + '\ny = {kind="label", classes=[0, 1]}'
+    )
+    norms = Marginals(of=tuple(f"c{k}" for k in range(of)), ways=ways).norms(schema, REPLACE, 1)
+    assert norms.l1 == l1
+    assert math.sqrt(norms.l2_squared) == pytest.approx(l2, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("cells", "branching", "l1", "l2"),
+    [(129, 2, 14, 3.74166 * 1.0), (16384, 2, 28, 5.29150), (16384, 4, 14, 3.74166)],
+)
+def test_the_sensitivity_of_a_tree(cells, branching, l1, l2):
+    step = 10 / (cells - 1)
+    norms = Quantiles(column="age", step=step, branching=branching).norms(SCHEMA, REPLACE, 1)
+    expected = (16, 4.0) if cells == 129 else (l1, l2)  # 129 leaves have one level more than 128
+    assert (norms.l1, math.sqrt(norms.l2_squared)) == pytest.approx(expected, abs=1e-5)
+
+
+def facts(records, relation=REPLACE):
+    return Facts(schema=SCHEMA, neighbouring=relation, records=records)
+
+
+def asked(query, records, *, deviation=0.0, weight=5, relation=REPLACE, rng=None):
+    """The answer, with normal noise of this deviation on the counts."""
+    return next(
+        asking(query, records, deviation=deviation, weight=weight, relation=relation, rng=rng)
+    )
+
+
+def asking(query, records, *, deviation=0.0, weight=5, relation=REPLACE, rng=None):
+    """The same again and again."""
+    (exact,) = query.vectors(block_of([records]), weight, {})
+    public = len(records) if relation is REPLACE else None
+    while True:
+        noise = (
+            np.zeros(exact.shape) if rng is None else rng.normal(0, deviation * weight, exact.shape)
+        )
+        noisy = (exact + np.rint(noise)).astype(np.int64)
+        yield query.answer(noisy, weight, Normal(deviation * weight), facts(public, relation))
+
+
+@pytest.mark.parametrize("relation", [REPLACE, REMOVE])
+@pytest.mark.parametrize("branching", [2, 4, 32])
+def test_without_noise_a_quantile_is_the_first_value_that_reaches_its_share(relation, branching):
+    rng = np.random.default_rng(2)
+    records = [(x, 0, "Male", "a", "no") for x in np.round(rng.beta(2, 5, 101) * 10, 2)]
+    query = Quantiles(
+        column="age", quantiles=(0.0, 0.1, 0.5, 0.9, 1.0), step=0.01, branching=branching
+    )
+    found = asked(query, records, relation=relation)
+    ages = np.sort([r[0] for r in records])
+    expected = [0.0, *ages[[10, 50, 90, 100]]]
+    np.testing.assert_allclose(found["value"], expected, atol=1e-9)
+    np.testing.assert_allclose(found["low"], found["high"], atol=1e-9)
+    assert found["quantile"].tolist() == [0.0, 0.1, 0.5, 0.9, 1.0]
+
+
+def test_quantiles_of_groups_are_those_of_their_records():
+    records = [(k, 0, "Male", "a", "no") for k in range(5)] + [(9, 0, "Female", "a", "no")] * 3
+    found = asked(Quantiles(column="age", by=("sex",), step=1.0), records)
+    assert list(found["sex"]) == ["Female", "Male"]
+    assert found["value"].tolist() == [9.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        Quantiles(column="age", quantiles=(0.1, 0.5, 0.9), step=0.01),
+        Quantiles(column="age", quantiles=(0.1, 0.5, 0.9), step=0.01, where=col.sex == "Male"),
+    ],
+)
+def test_a_quantiles_interval_covers_the_value_without_noise(query):
+    rng = np.random.default_rng(3)
+    records = [(x, 0, "Male", "a", "no") for x in np.round(rng.beta(2, 5, 3000) * 10, 2)]
+    truth = asked(query, records)["value"]
+    covered, widths = [], []
+    for found in itertools.islice(asking(query, records, deviation=10.0, rng=rng), 120):
+        covered.append((found["low"] <= truth) & (truth <= found["high"]))
+        widths.append(found["high"] - found["low"])
+        assert (found["low"] <= found["value"]).all()
+        assert (found["value"] <= found["high"]).all()
+    assert 0.92 <= np.mean(covered) <= 1.0  # a grid's value is in or out as a whole
+    assert np.mean(widths) < 0.5
+
+
+def test_without_noise_marginals_are_the_tables():
+    records = [EVERY[k] for k in np.random.default_rng(4).integers(0, len(EVERY), 50)]
+    found = asked(Marginals(of=("sex", "ward")), records)
+    cells = list(zip(found["sex"], found["ward"], found["value"], strict=True))
+    for sex, ward, value in cells:
+        assert value == pytest.approx(sum(r[2] == sex and r[3] == ward for r in records))
+    one = asked(
+        Marginals(of=("sex", "ward"), ways=1), records, deviation=4.0, rng=np.random.default_rng(1)
+    )
+    assert one["table"] == ["sex"] * 2 + ["ward"] * 3
+    assert one["ward"][:3] == [None, None, "a"]
+    assert one["value"][:2].sum() == pytest.approx(50)
+    assert one["value"][2:].sum() == pytest.approx(50)
+
+
+def test_the_winner_is_the_commonest_and_says_by_how_much():
+    records = [(1, 0, "Male", ward, "no") for ward in "abbbcc"] + [(1, 0, "Female", "c", "no")] * 2
+    found = asked(Choose(column="ward", by=("sex",)), records)
+    assert list(found["ward"]) == ["c", "b"]
+    assert found["lead"].tolist() == [2.0, 1.0]
+    assert found["value"].tolist() == [2.0, 3.0]
+
+
+def test_clusters_far_apart_are_found_on_the_grid():
+    rng = np.random.default_rng(5)
+    middles = [(2, -0.6), (8, -0.6), (5, 0.7)]
+    records = [
+        (
+            float(np.clip(rng.normal(a, 0.4), 0, 10)),
+            float(np.clip(rng.normal(b, 0.08), -1, 1)),
+            "Male",
+            "a",
+            "no",
+        )
+        for k, (a, b) in enumerate(middles)
+        for _ in range(300 - 50 * k)
+    ]
+    found = asked(
+        KMeansGrid(of=("age", "stay"), clusters=3, grid=24), records, deviation=2.0, rng=rng
+    )
+    assert found["age"] == pytest.approx([2, 8, 5], abs=0.3)
+    assert found["stay"] == pytest.approx([-0.6, -0.6, 0.7], abs=0.06)
+    assert found["value"] == pytest.approx([300, 250, 200], abs=30)
+    empty = asked(KMeansGrid(of=("age",), clusters=2, grid=4, where=col.age > 9), records[:1])
+    assert len(empty["age"]) == 2
+    assert grid_for(20_000, 0.5, 2) == 32
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Marginals(of=("sex",)),
+        lambda: Marginals(of=("sex", "sex")),
+        lambda: Marginals(of=("sex", "ward"), ways=0),
+        lambda: Marginals(of=("sex", "ward"), by=("sick",)),
+        lambda: Marginals(of=("sex", "age")).check(SCHEMA, REPLACE),
+        lambda: Marginals(of=("sex", "wrad")).check(SCHEMA, REPLACE),
+        lambda: Quantiles(column="age", quantiles=(1.5,)),
+        lambda: Quantiles(column="age", quantiles=(math.nan,)),
+        lambda: Quantiles(column="age", quantiles=()),
+        lambda: Quantiles(column="age", quantiles=(0.5, 0.5)),
+        lambda: Quantiles(column="age", step=-1.0),
+        lambda: Quantiles(column="age", step=math.nan),
+        lambda: Quantiles(column="age", branching=1),
+        lambda: Quantiles(column="age", step=11.0).check(SCHEMA, REPLACE),
+        lambda: Quantiles(column="age", step=1e-9).check(SCHEMA, REPLACE),
+        lambda: Quantiles(column="sex").check(SCHEMA, REPLACE),
+        lambda: Choose(column="age").check(SCHEMA, REPLACE),
+        lambda: Choose(column="alone").check(SCHEMA, REPLACE),
+        lambda: Choose(column="sex", by=("sex",)),
+        lambda: KMeansGrid(of=("age",), clusters=0).check(SCHEMA, REPLACE),
+        lambda: KMeansGrid(of=("age",), clusters=5, grid=4).check(SCHEMA, REPLACE),
+        lambda: KMeansGrid(of=(), clusters=1).check(SCHEMA, REPLACE),
+        lambda: KMeansGrid(of=("age", "age"), clusters=1).check(SCHEMA, REPLACE),
+        lambda: KMeansGrid(of=("age", "sex"), clusters=1).check(SCHEMA, REPLACE),
+        lambda: KMeansGrid(of=("age",), clusters=1, grid=1),
+        lambda: KMeansGrid(of=("age",), clusters=1, by=("sex",)),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_with_what_was_expected(make):
+    with pytest.raises((QueryError, SchemaError), match=r"Expected .*, got "):
+        make()
+
+
+@pytest.mark.parametrize("query", QUERIES, ids=str)
+def test_a_peers_query_has_every_key_and_no_other(query):
+    good = query.to_json()
+    for bad in (
+        {**good, "more": 1},
+        {k: v for k, v in good.items() if k != "by"},
+        {**good, "by": [1]},
+    ):
+        with pytest.raises(DecodingError):
+            query_from(bad)
