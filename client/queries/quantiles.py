@@ -187,7 +187,8 @@ def grid_values(schema: Schema, column: str, step: float) -> NDArray[np.float64]
             f"Expected a step of at least {width / MOST_VALUES:g} and at most {width:g}, the width "
             f"of {column!r}, got {step:g}."
         )
-    return np.minimum(known.low + np.arange(steps + 1) * (step or width / _STEPS), known.high)
+    values: NDArray[np.float64] = known.low + np.arange(steps + 1) * (step or width / _STEPS)
+    return np.minimum(values, known.high)
 
 
 def grid_codes(block: TableBlock, column: str, step: float) -> NDArray[np.intp]:
