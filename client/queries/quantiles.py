@@ -187,8 +187,11 @@ def grid_values(schema: Schema, column: str, step: float) -> NDArray[np.float64]
             f"Expected a step of at least {width / MOST_VALUES:g} and at most {width:g}, the width "
             f"of {column!r}, got {step:g}."
         )
-    values: NDArray[np.float64] = known.low + np.arange(steps + 1) * (step or width / _STEPS)
-    return np.minimum(values, known.high)
+    places = np.arange(steps + 1, dtype=np.float64)
+    values: NDArray[np.float64] = np.minimum(
+        known.low + places * (step or width / _STEPS), known.high
+    )
+    return values
 
 
 def grid_codes(block: TableBlock, column: str, step: float) -> NDArray[np.intp]:
