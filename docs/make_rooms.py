@@ -11,6 +11,7 @@ diagram alone. Rooms that import each other in a circle are joined by a red arro
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from html import escape
@@ -174,7 +175,8 @@ def _untangled(floors: list[list[str]], arrows: list[list[str]]) -> list[list[st
 
                 def middle(name: str, place: dict[str, float] = place) -> tuple[float, str]:
                     known = [place[other] for other in near[name] if other in place]
-                    return (sum(known) / len(known) if known else 0.5, name)
+                    # fsum: of a set, whose order is no two runs' alike.
+                    return (math.fsum(known) / len(known) if known else 0.5, name)
 
                 floors[at].sort(key=middle)
     return floors
