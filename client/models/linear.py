@@ -36,6 +36,7 @@ from parley.client.models.losses import (
     Softmax,
     SquaredLoss,
 )
+from parley.client.models.own_margins import TILE, own_margins
 
 __all__ = [
     "LOSSES",
@@ -51,9 +52,6 @@ __all__ = [
 
 SUMMED = 1024
 """Records that `LinearModel.gradient_sums` adds up at a time."""
-
-_CAST = 128
-"""Of these, how many stand in cache as float64."""
 
 
 def prepare_rows(features: Array, intercept: bool) -> Array:
@@ -331,15 +329,14 @@ class LinearModel:
         """`[d]` the sum of the records' gradients, and of their losses."""
         total, loss = np.zeros(self.dimension), 0.0
         classes = theta.reshape(self.loss.outputs, self.features)
-        for begin in range(0, len(rows), _CAST):
-            x = rows[begin : begin + _CAST].astype(np.float64, copy=False)
+        for begin in range(0, len(rows), TILE):
+            x = rows[begin : begin + TILE].astype(np.float64)
             with np.errstate(all="ignore"):  # a margin that overflows is a slope that is dropped
-                # One dot product for each: a row's margins are the same bits among any others.
-                margins = np.vecdot(x[:, None, :], classes[None])
+                margins = own_margins(x, classes)
                 if self.loss.outputs == 1:
                     margins = margins[:, 0]
                 values, slopes = self._slopes(
-                    margins, labels[begin : begin + _CAST], x, clip, measured=measured
+                    margins, labels[begin : begin + TILE], x, clip, measured=measured
                 )
                 if measured:
                     loss += float(values.sum())
