@@ -328,7 +328,7 @@ class LinearModel:
     ) -> tuple[Array, float]:
         """`[d]` the sum of the records' gradients, and of their losses."""
         total, loss = np.zeros(self.dimension), 0.0
-        classes = theta.reshape(self.loss.outputs, self.features)
+        classes = np.asarray(theta.reshape(self.loss.outputs, self.features), np.float64)
         for begin in range(0, len(rows), TILE):
             x = rows[begin : begin + TILE].astype(np.float64)
             with np.errstate(all="ignore"):  # a margin that overflows is a slope that is dropped

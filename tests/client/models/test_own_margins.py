@@ -1,4 +1,4 @@
-"""Margins by one product: a record's bits are the same among any others, or dot products are taken."""
+"""Margins by one product: the same bits among any others, or dot products are taken."""
 
 import numpy as np
 import pytest
