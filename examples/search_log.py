@@ -74,8 +74,8 @@ def main(seed: int | None = None) -> str:
         f"  {counts}",
         "and users that never were, drawn from them:",
         table(made),
-        "Three users cannot hide and be counted: the noise has scale 10. Beside 3,000 users' clicks",
-        "the same noise is little.",
+        "Three users cannot hide and be counted: the noise has scale 10. Beside the clicks of",
+        "3,000 users the same noise is little.",
     ]
     return "\n".join(parts)
 
