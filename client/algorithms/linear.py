@@ -16,17 +16,12 @@ from parley.client.algorithms.output_perturbation import OutputPerturbation
 from parley.client.contract.decoding import DecodingError, facts_from, value_from
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Reason
+from parley.client.models.class_weights import ClassWeighted
 from parley.client.models.linear import LinearModel
-from parley.client.models.losses import HuberSVM, Logistic, Loss, Softmax, SquaredLoss
+from parley.client.models.loss import Loss
+from parley.client.models.losses import LOSSES, SquaredLoss
 
 __all__ = ["LARGEST_TOLERANCE", "LEAST_LABEL", "LOSSES", "LinearTask"]
-
-LOSSES: dict[str, type[Loss]] = {
-    "logistic": Logistic,
-    "softmax": Softmax,
-    "ridge": SquaredLoss,
-    "huber-svm": HuberSVM,
-}
 
 LARGEST_TOLERANCE = 1.0
 """κ: beyond, θ = 0 is a certified optimum of many a party."""
@@ -45,13 +40,12 @@ class LinearTask:
 
     def to_task(self, algorithm: Linear) -> dict[str, Any]:
         """The model and the settings."""
-        loss = algorithm.model.loss
-        (name,) = [name for name, known in LOSSES.items() if type(loss) is known]
         settings = asdict(algorithm)
-        described = settings.pop("model")
+        del settings["model"]
         settings = {key: str(v) if isinstance(v, Enum) else v for key, v in settings.items()}
-        model = {"loss": {"kind": name, **described["loss"]}, "features": described["features"]}
-        return {"model": model, "settings": settings}
+        model = algorithm.model
+        described = {"loss": _described(model.loss), "features": model.features}
+        return {"model": described, "settings": settings}
 
     def of_task(self, task: Mapping[str, Any], party: Party) -> Linear:
         """The inverse of `to_task`.
@@ -107,16 +101,31 @@ class LinearTask:
             raise Declined(Reason.SENSITIVITY, f"Expected ‖θ‖ <= {radius:g}, got a longer one.")
 
 
+def _described(loss: Loss) -> dict[str, Any]:
+    own = loss.loss if isinstance(loss, ClassWeighted) else loss
+    (name,) = [name for name, known in LOSSES.items() if type(own) is known]
+    weights = {"class_weights": list(loss.weights)} if isinstance(loss, ClassWeighted) else {}
+    return {"kind": name, **asdict(own), **weights}  # type: ignore[call-overload]
+
+
+def _loss(value: Any) -> Loss:
+    known = isinstance(value, Mapping) and isinstance(value.get("kind"), str)
+    if not known or value["kind"] not in LOSSES:
+        raise DecodingError(f"Expected a loss of {', '.join(LOSSES)}, got another.")
+    settings = {key: setting for key, setting in value.items() if key != "kind"}
+    weights = settings.pop("class_weights", None)
+    loss = facts_from(LOSSES[value["kind"]], settings)
+    if weights is None:
+        return loss
+    # One way to say that there are none: not to say any.
+    return facts_from(ClassWeighted, {"weights": weights}, loss=loss)
+
+
 def _model(value: Any) -> LinearModel:
     if not isinstance(value, Mapping) or set(value) != {"loss", "features"}:
         raise DecodingError("Expected a linear model's loss and features, got others.")
     features = value_from(int, value["features"], "features")
-    loss = value["loss"]
-    known = isinstance(loss, Mapping) and isinstance(loss.get("kind"), str)
-    if not known or loss["kind"] not in LOSSES:
-        raise DecodingError(f"Expected a loss of {', '.join(LOSSES)}, got another.")
-    settings = {key: setting for key, setting in loss.items() if key != "kind"}
-    kind = facts_from(LOSSES[loss["kind"]], settings)
+    kind = _loss(value["loss"])
     if not 1 <= features <= LARGEST_MODEL or getattr(kind, "classes", 2) > LARGEST_MODEL:
         raise DecodingError(f"Expected 1 to {LARGEST_MODEL} features and classes, got others.")
     return LinearModel(loss=kind, features=features)

@@ -22,6 +22,7 @@ _KEYS = {"kind", "features", "classes", "hidden", "precision", "frozen"}
 
 def described(network: Network) -> dict[str, Any]:
     """A network as plain JSON values."""
+    weights = network.losses.weights
     return {
         "kind": public_name(network.kind),
         "features": network.features,
@@ -29,6 +30,7 @@ def described(network: Network) -> dict[str, Any]:
         "hidden": list(network.hidden),
         "precision": str(network.dtype).removeprefix("torch."),
         "frozen": network.frozen,
+        **({"class_weights": list(weights)} if weights else {}),
     }
 
 
@@ -40,10 +42,13 @@ def network_from(value: Any, party: Party) -> Network:
     """
     from parley.client.models.networks import BUILT_IN, Network, NetworkError  # noqa: PLC0415 - start-up: torch takes a second
 
-    if not isinstance(value, Mapping) or set(value) != _KEYS:
+    if not isinstance(value, Mapping) or set(value) - {"class_weights"} != _KEYS:
         raise DecodingError(f"Expected the keys {sorted(_KEYS)} of a network, got others.")
     features = value_from(int, value["features"], "features")
     classes = value_from(int, value["classes"], "classes")
+    weights = value_from(tuple[float, ...], value.get("class_weights", []), "class_weights")
+    if "class_weights" in value and not weights:  # one way to say none
+        raise DecodingError("Expected class weights or no such key, got an empty list.")
     hidden = value_from(tuple[int, ...], value["hidden"], "hidden")
     if not all(1 <= width <= LARGEST_MODEL for width in (features, classes, *hidden)):
         raise DecodingError(f"Expected sizes of a network from 1 to {LARGEST_MODEL}, got others.")
@@ -60,6 +65,7 @@ def network_from(value: Any, party: Party) -> Network:
             features=features,
             classes=classes,
             hidden=hidden,
+            class_weights=weights,
             precision=cast(Literal["float32", "float64"], precision),
             device=party.device,
         )

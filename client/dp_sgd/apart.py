@@ -85,7 +85,9 @@ def chunks_of(
         x, y = chosen(rows)
         # New memory: an address within a larger tensor may be of another alignment.
         yield (
-            PASSES[way](network.module, x.clone(), y, clip, network.rows(there)),
+            PASSES[way](
+                network.module, x.clone(), y, clip, network.rows(there), losses=network.losses
+            ),
             own,
         )
 
@@ -101,7 +103,7 @@ def _known(network: Network) -> dict[tuple[object, ...], Layout]:
         return _FOUND.setdefault(network.module, {})
     if len(_BUILT_IN) > _MOST_KNOWN:
         _BUILT_IN.clear()
-    shape = (network.kind, network.features, network.classes, network.hidden)
+    shape = (network.kind, network.features, network.classes, network.hidden, network.losses)
     return _BUILT_IN.setdefault(shape, {})
 
 
@@ -118,7 +120,8 @@ def layout_of(network: Network, way: str, widths: tuple[int, ...]) -> Layout:
         x, y = _made_up(network, 2 * max(*widths, 64))
 
         def pieces(rows: list[int]) -> list[Tensor]:
-            return PASSES[way](network.module, x[rows], y[rows], 1.0).records()
+            own = PASSES[way](network.module, x[rows], y[rows], 1.0, losses=network.losses)
+            return own.records()
 
         with _at_random(network):
             known[key] = _tried(pieces, widths)

@@ -54,7 +54,8 @@ from torch import Tensor, nn
 
 from parley.client.dp_sgd.clipped import Clipped, Written, clipped
 from parley.client.dp_sgd.ghost import ghost_pass
-from parley.client.dp_sgd.gradients import clip_slack, losses, plain_sum, trainable
+from parley.client.dp_sgd.gradients import clip_slack, plain_sum, trainable
+from parley.client.models.record_losses import CROSS_ENTROPY, RecordLosses
 
 __all__ = ["PASSES", "WAYS", "Pass", "Way"]
 
@@ -63,7 +64,14 @@ class Pass(Protocol):
     """What is known of a batch `(network, x [b, p], y [b], clip)` after one pass."""
 
     def __call__(
-        self, network: nn.Module, x: Tensor, y: Tensor, clip: float, mask: Tensor | None = None
+        self,
+        network: nn.Module,
+        x: Tensor,
+        y: Tensor,
+        clip: float,
+        mask: Tensor | None = None,
+        *,
+        losses: RecordLosses = CROSS_ENTROPY,
     ) -> Clipped:
         """`mask` `[b]` is 1 for a record and 0 for a row that is only worked on; None: all 1."""
 
@@ -72,27 +80,59 @@ class Way(Protocol):
     """`(network, x [b, p], y [b], clip) -> (s [d], norms [b])`, d in the order of `trainable`."""
 
     def __call__(
-        self, network: nn.Module, x: Tensor, y: Tensor, clip: float, mask: Tensor | None = None
+        self,
+        network: nn.Module,
+        x: Tensor,
+        y: Tensor,
+        clip: float,
+        mask: Tensor | None = None,
+        *,
+        losses: RecordLosses = CROSS_ENTROPY,
     ) -> tuple[Tensor, Tensor]:
         """One pass over the batch, whatever its size; `mask` as in `Pass`."""
 
 
+class _Learner(nn.Module):
+    """A network that gives its records' losses: for libraries that call modules."""
+
+    def __init__(self, network: nn.Module, losses: RecordLosses) -> None:
+        super().__init__()
+        self.network, self.losses = network, losses
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.losses(self.network, x, y)
+
+
 def _vmap(
-    network: nn.Module, x: Tensor, y: Tensor, clip: float, mask: Tensor | None = None
+    network: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    clip: float,
+    mask: Tensor | None = None,
+    *,
+    losses: RecordLosses = CROSS_ENTROPY,
 ) -> Clipped:
     """Every record's gradient by vmap(grad), written out `[b, d]`."""
-    named = {name: parameter.detach() for name, parameter in trainable(network).items()}
+    learner = _Learner(network, losses)
+    named = {name: parameter.detach() for name, parameter in trainable(learner).items()}
 
     def loss(parameters: dict[str, Tensor], row: Tensor, label: Tensor) -> Tensor:
-        outputs = torch.func.functional_call(network, parameters, (row.unsqueeze(0),))
-        return losses(outputs, label.unsqueeze(0)).sum()
+        rows = (row.unsqueeze(0), label.unsqueeze(0))
+        each: Tensor = torch.func.functional_call(learner, parameters, rows)
+        return each.sum()
 
     each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))(named, x, y)
     return _written(network, [each[name] for name in named], clip, mask)
 
 
 def _opacus(
-    network: nn.Module, x: Tensor, y: Tensor, clip: float, mask: Tensor | None = None
+    network: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    clip: float,
+    mask: Tensor | None = None,
+    *,
+    losses: RecordLosses = CROSS_ENTROPY,
 ) -> Clipped:
     """Every record's gradient by Opacus's GradSampleModule, written out.
 
@@ -102,9 +142,9 @@ def _opacus(
     from opacus import GradSampleModule  # noqa: PLC0415 - start-up: opacus takes a second
 
     parameters = trainable(network).values()
-    sampled = GradSampleModule(network, loss_reduction="sum", strict=False)
+    sampled = GradSampleModule(_Learner(network, losses), loss_reduction="sum", strict=False)
     try:
-        losses(sampled(x), y).sum().backward()  # type: ignore[no-untyped-call]
+        sampled(x, y).sum().backward()
         gradients = [
             getattr(parameter, "grad_sample", None)
             if getattr(parameter, "grad_sample", None) is not None
@@ -124,13 +164,19 @@ def _opacus(
 
 
 def _loop(
-    network: nn.Module, x: Tensor, y: Tensor, clip: float, mask: Tensor | None = None
+    network: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    clip: float,
+    mask: Tensor | None = None,
+    *,
+    losses: RecordLosses = CROSS_ENTROPY,
 ) -> Clipped:
     """Every record's gradient by a backward pass of its own, written out."""
     parameters = list(trainable(network).values())
     each: list[list[Tensor]] = [[] for _ in parameters]
     for row, label in zip(x, y, strict=True):
-        flat = plain_sum(network, row[None], label[None])
+        flat = plain_sum(network, row[None], label[None], losses=losses)
         split = torch.split(flat, [p.numel() for p in parameters])
         for own, values, parameter in zip(each, split, parameters, strict=True):
             own.append(values.view(parameter.shape))
@@ -150,9 +196,15 @@ def _written(network: nn.Module, gradients: list[Any], clip: float, mask: Tensor
 
 def _way(own: Callable[..., Clipped]) -> Way:
     def way(
-        network: nn.Module, x: Tensor, y: Tensor, clip: float, mask: Tensor | None = None
+        network: nn.Module,
+        x: Tensor,
+        y: Tensor,
+        clip: float,
+        mask: Tensor | None = None,
+        *,
+        losses: RecordLosses = CROSS_ENTROPY,
     ) -> tuple[Tensor, Tensor]:
-        found = own(network, x, y, clip, mask)
+        found = own(network, x, y, clip, mask, losses=losses)
         return found.total(), found.norms
 
     return way

@@ -1,7 +1,7 @@
 """Clipped sums of B parties' dense networks, each at its own θ, in closed form: no autograd.
 
-    a₀ = prefix(x),   a_l = φ_l(z_l),   z_l = W_l a_{l−1} + c_l,   loss = cross-entropy of z_L
-    b_L = softmax(z_L) − e_y,   b_{l−1} = φ′_{l−1} ⊙ W_lᵀ b_l,   ∂W_l = b_l a_{l−1}ᵀ,   ∂c_l = b_l
+    a₀ = prefix(x),   a_l = φ_l(z_l),   z_l = W_l a_{l−1} + c_l,   loss = w_y·cross-entropy
+    b_L = w_y(softmax(z_L) − e_y), b_{l−1} = φ′_{l−1} ⊙ W_lᵀ b_l,  ∂W_l = b_l a_{l−1}ᵀ,  ∂c_l = b_l
 
 so that ‖g‖² = Σ_l ‖b_l‖²(‖a_{l−1}‖² + 1) exactly, without a difference in which terms could cancel
 (`parley.client.dp_sgd.clipping` has what rounding and underflow add), and the sum of clipped
@@ -25,6 +25,7 @@ from parley.client.dp_sgd.clip_factors import drop_broken, shrink
 from parley.client.dp_sgd.ghost import ghost_layers
 from parley.client.dp_sgd.gradients import clip_slack
 from parley.client.models.networks import Scale
+from parley.client.models.record_losses import CROSS_ENTROPY, RecordLosses, own_losses
 
 __all__ = ["Dense"]
 
@@ -66,23 +67,26 @@ class Dense:
         layers: L linear layers.
         activations: types of the L − 1 between them.
         slack: see `parley.client.dp_sgd.gradients.clip_slack`.
+        weights: of the classes; empty: all 1.
     """
 
     prefix: nn.Sequential
     layers: tuple[nn.Linear, ...]
     activations: tuple[type[nn.Module], ...]
     slack: float
+    weights: tuple[float, ...] = ()
 
     @classmethod
-    def of(cls, network: nn.Module) -> Dense | None:
-        """The network as such a chain, if it is one and on the CPU."""
+    def of(cls, network: nn.Module, losses: RecordLosses = CROSS_ENTROPY) -> Dense | None:
+        """The network as such a chain, if it is one, on the CPU, and learns by cross-entropy."""
         modules = list(_chain(network))
         first = next((at for at, m in enumerate(modules) if type(m) is nn.Linear), len(modules))
         layers = tuple(m for m in modules[first::2] if type(m) is nn.Linear)
         activations = tuple(type(m) for m in modules[first + 1 :: 2])
         # All parameters are those of the layers: the prefix has none.
         if (
-            ghost_layers(network) != list(layers)
+            own_losses(network) is not None
+            or ghost_layers(network) != list(layers)
             or len(modules) - first != 2 * len(layers) - 1
             or not all(kind in _ACTIVATIONS for kind in activations)
             or not all(type(module) in _PREFIXES for module in modules[:first])
@@ -91,7 +95,13 @@ class Dense:
             return None
         prefix = nn.Sequential(*modules[:first])
         slack = clip_slack(network)
-        return cls(prefix=prefix, layers=layers, activations=activations, slack=slack)
+        return cls(
+            prefix=prefix,
+            layers=layers,
+            activations=activations,
+            slack=slack,
+            weights=losses.weights,
+        )
 
     def prepared(self, features: Tensor) -> Array:
         """`[N, p']` records as the first layer takes them, once before any step."""
@@ -144,6 +154,8 @@ class Dense:
                 if place < len(self.activations):
                     a = _ACTIVATIONS[self.activations[place]][0](a)
             b = _loss_gradient(a.reshape(parties * batch, -1), y.ravel()).reshape(a.shape)
+            if self.weights:
+                b *= np.asarray(self.weights, b.dtype)[y][..., None]
             backward = [b]
             for place in range(len(weights) - 1, 0, -1):
                 b = b @ weights[place][0]

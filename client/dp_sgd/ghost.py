@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from parley.client.dp_sgd.clipped import Clipped, Places, Rows, clipped
-from parley.client.dp_sgd.gradients import clip_slack, losses
+from parley.client.dp_sgd.gradients import clip_slack
+from parley.client.models.record_losses import CROSS_ENTROPY, RecordLosses
 
 __all__ = ["check_apart", "ghost_layers", "ghost_pass", "layer_parts"]
 
@@ -62,7 +63,13 @@ def check_apart(layer: nn.Module, inputs: Tensor, output: Tensor, records: int) 
 
 
 def ghost_pass(
-    network: nn.Module, x: Tensor, y: Tensor, clip: float, mask: Tensor | None = None
+    network: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    clip: float,
+    mask: Tensor | None = None,
+    *,
+    losses: RecordLosses = CROSS_ENTROPY,
 ) -> Clipped:
     """What ghost clipping knows of a batch after its one pass; see `clipping.Pass`.
 
@@ -83,7 +90,7 @@ def ghost_pass(
 
     hooks = [layer.register_forward_hook(keep) for layer in layers]
     try:
-        each = losses(network(x), y)
+        each = losses(network, x, y)
     finally:
         for hook in hooks:
             hook.remove()

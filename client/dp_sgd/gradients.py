@@ -1,4 +1,4 @@
-"""θ of a network, its records' losses, and the plain sum of their gradients."""
+"""θ of a network, and the plain sum of its records' gradients."""
 
 from __future__ import annotations
 
@@ -6,20 +6,14 @@ import torch
 from torch import Tensor, nn
 
 from parley.client.dp_sgd.clip_factors import MARGIN
+from parley.client.models.record_losses import CROSS_ENTROPY, RecordLosses
 
-__all__ = ["clip_slack", "losses", "plain_sum", "trainable"]
+__all__ = ["clip_slack", "plain_sum", "trainable"]
 
 
 def trainable(network: nn.Module) -> dict[str, nn.Parameter]:
     """The parameters that θ is made of, by name: those that are not frozen."""
     return {name: p for name, p in network.named_parameters() if p.requires_grad}
-
-
-def losses(outputs: Tensor, labels: Tensor) -> Tensor:
-    """`[b]` cross-entropy of every record; `outputs` `[b, K]`, `labels` `[b]` in 0..K−1."""
-    # Classes first: torch's softmax is three times as fast along an outer axis as along short rows.
-    by_class = outputs.T.contiguous()[None]
-    return nn.functional.cross_entropy(by_class, labels[None], reduction="none")[0]
 
 
 def clip_slack(network: nn.Module) -> float:
@@ -35,13 +29,20 @@ def clip_slack(network: nn.Module) -> float:
     return max(1.0, (1 + roundings * unit) * (1 - MARGIN / 4))
 
 
-def plain_sum(network: nn.Module, x: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
+def plain_sum(
+    network: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    mask: Tensor | None = None,
+    *,
+    losses: RecordLosses = CROSS_ENTROPY,
+) -> Tensor:
     """`[d]` the sum of the batch's gradients, none clipped.
 
     `mask` `[b]` is 1 for a record and 0 for a row that is only worked on; None: all 1.
     """
     parameters = list(trainable(network).values())
-    each = losses(network(x), y)
+    each = losses(network, x, y)
     total = (each if mask is None else each * mask).sum()
     gradients = torch.autograd.grad(total, parameters, allow_unused=True)
     return torch.cat(

@@ -74,7 +74,12 @@ def party_sum(
         rows = np.concatenate([batch, np.zeros(max(0, width - len(batch)), dtype=np.int64)])
         mask = network.rows(np.arange(len(rows)) < len(batch))
         for first, last in _pieces(len(rows), training.micro_batch):
-            total += plain_sum(network.module, *chosen(rows[first:last]), mask[first:last])
+            total += plain_sum(
+                network.module,
+                *chosen(rows[first:last]),
+                mask[first:last],
+                losses=network.losses,
+            )
     else:
         own = len(labels) if pad else 0
         for clipped, _ in _passes(network, chosen, batch, training, public, padded=own):

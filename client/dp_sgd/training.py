@@ -230,7 +230,9 @@ def train_party(
         total = torch.zeros(network.dimension, dtype=torch.float64, device=flat.device)
         if config.clip_norm is None:
             for at in range(0, len(batch), most):
-                total += plain_sum(network.module, *chosen(batch[at : at + most]))
+                total += plain_sum(
+                    network.module, *chosen(batch[at : at + most]), losses=network.losses
+                )
         else:
             way, clip = config.per_example_method, config.clip_norm
             for clipped, holds in chunks_of(network, way, clip, chosen, batch, widths=widths):
@@ -252,7 +254,7 @@ def _together(network: Network, parties: int, config: LocalTraining) -> bool:
         and config.clip_norm is not None
         and config.per_example_method == "ghost"
         and network.dimension <= _PARTIES_TOGETHER
-        and Dense.of(network.module) is not None
+        and Dense.of(network.module, network.losses) is not None
     )
 
 
@@ -301,7 +303,7 @@ def _train_chunks(
     keep: Callable[[int, Trained], None],
 ) -> None:
     """Trains chunk after chunk, on several cores where that is safe, and has each kept."""
-    dense = Dense.of(network.module)
+    dense = Dense.of(network.module, network.losses)
     if dense is None:
         raise ValueError("Expected a chain of linear layers to train parties together.")
     ranges = party_chunks(network, len(parties), config)

@@ -89,6 +89,7 @@ def check_way(network: Network, way: str) -> None:
         network.features,
         network.classes,
         network.hidden,
+        network.losses.weights,
         network.dtype,
         str(network.device),
         way,
@@ -101,6 +102,7 @@ def _checked(
     features: int,
     classes: int,
     hidden: tuple[int, ...],
+    weights: tuple[float, ...],
     dtype: torch.dtype,
     device: str,
     way: str,
@@ -111,6 +113,7 @@ def _checked(
         features=features,
         classes=classes,
         hidden=hidden,
+        class_weights=weights,
         precision="float64" if dtype == torch.float64 else "float32",
         device=device,
     )
@@ -159,7 +162,7 @@ def _compare(network: Network, way: str) -> None:
                     continue
                 if case is None:
                     continue
-                _compare_case(network.module, case, way)
+                _compare_case(network, case, way)
                 compared += dtype == own
     if not compared:
         raise WayError(f"nothing to compare on made-up rows: {said}")
@@ -201,14 +204,18 @@ def _made_up(network: Network, factor: float, *, signed: bool) -> _Case | None:
     labels = torch.randint(0, network.classes, (records,), generator=generator)
     labels = labels.to(parameter.device)
     gradients = torch.stack(
-        [plain_sum(module, row[None], label[None]) for row, label in zip(rows, labels, strict=True)]
+        [
+            plain_sum(module, row[None], label[None], losses=network.losses)
+            for row, label in zip(rows, labels, strict=True)
+        ]
     )
     if not torch.isfinite(gradients).all() or not gradients.any():
         return None
     return _Case(rows=rows, labels=labels, gradients=gradients)
 
 
-def _compare_case(module: nn.Module, case: _Case, way: str) -> None:
+def _compare_case(network: Network, case: _Case, way: str) -> None:
+    module, losses = network.module, network.losses
     norms = case.gradients.norm(dim=1)
     there = norms[norms > 0]
     low, middle, beyond = float(there.min()) / 2, float(there.median()), 4 * float(norms.max())
@@ -216,11 +223,11 @@ def _compare_case(module: nn.Module, case: _Case, way: str) -> None:
     for batch, clip in clips:
         x, y, own = case.rows[:batch], case.labels[:batch], norms[:batch]
         try:
-            total, said = WAYS[way](module, x, y, clip)
+            total, said = WAYS[way](module, x, y, clip, losses=losses)
         except Exception as error:
             raise WayError(_first_line(error)) from error
         _agree(total, said, case.gradients[:batch], own, clip)
-    dense = Dense.of(module) if way == "ghost" else None
+    dense = Dense.of(module, losses) if way == "ghost" else None
     if dense is not None and case.gradients.shape[1] <= _TOGETHER:
         flat = nn.utils.parameters_to_vector(trainable(module).values()).detach()
         _compare_together(dense, case, flat, low)

@@ -33,6 +33,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from parley.client.models.record_losses import CROSS_ENTROPY, RecordLosses, own_losses
+
 __all__ = [
     "BUILT_IN",
     "Network",
@@ -201,6 +203,13 @@ def _own(kind: str, features: int, classes: int) -> nn.Module:
     return made
 
 
+def _losses(weights: Sequence[float], classes: int) -> RecordLosses:
+    try:
+        return RecordLosses.of_classes(weights, classes)
+    except ValueError as error:
+        raise NetworkError(str(error)) from error
+
+
 def _flat(module: nn.Module) -> NDArray[np.float64]:
     flat = nn.utils.parameters_to_vector(p for p in module.parameters() if p.requires_grad)
     return np.asarray(flat.detach().cpu().numpy().astype(np.float64))
@@ -217,6 +226,7 @@ class Network:
         device: where it computes.
         hidden: units of the hidden layers that it was built with.
         initial: `[d]` the trainable parameters that it was built with, public.
+        losses: what it is trained by, with public weights of the classes.
     """
 
     kind: str
@@ -226,6 +236,7 @@ class Network:
     device: torch.device
     initial: NDArray[np.float64] = field(compare=False, repr=False)
     hidden: tuple[int, ...] = ()
+    losses: RecordLosses = CROSS_ENTROPY
 
     metric_name = "accuracy"
 
@@ -237,6 +248,7 @@ class Network:
         features: int,
         classes: int,
         hidden: Sequence[int] = (),
+        class_weights: Sequence[float] = (),
         precision: Literal["float32", "float64"] = "float32",
         device: str = "cpu",
         seed: int = 0,
@@ -250,6 +262,7 @@ class Network:
         """
         if classes < 2:
             raise NetworkError(f"Expected at least 2 classes, got {classes}.")
+        losses = _losses(class_weights, classes)
         if device == "cuda" and not torch.cuda.is_available():
             raise NetworkError("Expected a CUDA device for run.device = 'cuda', got none.")
         if device == "auto":
@@ -283,6 +296,7 @@ class Network:
             device=torch.device(device),
             initial=_flat(module),
             hidden=tuple(hidden),
+            losses=losses,
         )
         made_up = np.random.default_rng(0).random((2, features)) / math.sqrt(features)
         try:
@@ -369,9 +383,17 @@ class Network:
         return torch.cat(pieces)
 
     def loss(self, theta: NDArray[np.float64], features: NDArray[Any], labels: Any) -> float:
-        """Mean cross-entropy."""
+        """The records' mean loss."""
         wanted = torch.as_tensor(np.asarray(labels, dtype=np.int64), device=self.device)
-        return float(nn.functional.cross_entropy(self.scores(theta, features), wanted))
+        if not self.losses.weights and own_losses(self.module) is None:
+            return float(nn.functional.cross_entropy(self.scores(theta, features), wanted))
+        self.use(torch.as_tensor(theta, dtype=self.dtype, device=self.device).clone())
+        total = 0.0
+        with torch.no_grad():
+            for at in range(0, len(features), 4096):
+                rows = self.rows(features[at : at + 4096])
+                total += float(self.losses(self.module, rows, wanted[at : at + 4096]).sum())
+        return total / len(features)
 
     def metric(self, theta: NDArray[np.float64], features: NDArray[Any], labels: Any) -> float:
         """Accuracy."""

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from parley.client.data.block import PartyBlock
 from parley.client.data.chunks import for_each_chunk
 from parley.client.models.linear import LinearModel
-from parley.client.models.losses import Array
+from parley.client.models.loss import Array
 from parley.client.solvers.newton import ConjugateGradients, Dual, Primal, System, minimise
 from parley.client.solvers.ridge_ball import constrained_ridge
 

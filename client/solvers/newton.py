@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.models.linear import LinearModel
-from parley.client.models.losses import Array
+from parley.client.models.loss import Array
 
 __all__ = ["ConjugateGradients", "Dual", "Primal", "System", "minimise"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from parley.client.models.losses import Array
+from parley.client.models.loss import Array
 
 __all__ = ["constrained_ridge"]
 

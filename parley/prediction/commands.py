@@ -77,6 +77,7 @@ def show(
         "columns": list(loaded.feature_names_in_),
         "label": loaded.schema.label_column,
         "labels": list(loaded.classes_),
+        **({"class weights": list(loaded.class_weights)} if loaded.class_weights else {}),
         **{key.removeprefix("parley."): text for key, text in sorted(loaded.statement.items())},
     }
     if as_json:

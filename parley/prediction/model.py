@@ -91,6 +91,13 @@ class Model:
         """Names of the labels, in the order of `predict_proba`; empty for a ridge model."""
         return self.schema.label.names(self.label)
 
+    @property
+    def class_weights(self) -> tuple[float, ...]:
+        """Public weights of the labels that it was learned under, in their order; (): all 1."""
+        learned = self.algorithm.model
+        of = learned.loss if isinstance(learned, LinearModel) else learned.losses
+        return tuple(getattr(of, "weights", ()))
+
     def rows(self, frame: Any) -> NDArray[np.floating[Any]]:
         """`[N, p]` rows as the model takes them.
 

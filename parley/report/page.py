@@ -246,6 +246,8 @@ def _secure_sum(run: RunContent) -> Sequence[Fact]:
         facts.append(Fact("test set", tested))
     if ahead := words.components(run.summary):
         facts.append(Fact("principal components", ahead))
+    if weights := words.class_weights(run.summary):
+        facts.append(Fact("class weights", weights))
     if run.summary.features:
         facts.append(Fact("features", run.summary.features))
     return facts

@@ -47,6 +47,8 @@ def print_outlook(outlook: Outlook) -> None:
             f"Δ₂ of the average {outlook.sensitivity:.6g}  (G = {outlook.lipschitz:.4g}, "
             f"λ = {outlook.lambda_:g})"
         )
+    if weights := words.class_weights(outlook):
+        console.print(f"class weights {weights}")
     console.print(f"\n[bold]This job[/bold]: {outlook.primary.description}")
     if outlook.dp_sgd is None:
         _print_noise_on_the_sum(console, outlook)

@@ -65,6 +65,7 @@ def _rows(summary: RunSummary) -> Iterator[tuple[str, str]]:
         ("clipped", words.clipped(summary)),
         ("components", words.components(summary)),
         ("features", summary.features),
+        ("class weights", words.class_weights(summary)),
         ("test set", words.public_test(summary)),
     ):
         if value:

@@ -37,6 +37,13 @@ _KIND = (
 )
 
 
+_WEIGHTS = (
+    "Public weights of the labels in their order (negative, positive; or the classes'): a record "
+    "of class k counts so many times. Never from counts of records. Linear models pay for the "
+    "largest in noise; [] for none."
+)
+
+
 class ModelSection(Section):
     """What they learn.
 
@@ -96,8 +103,19 @@ class ModelSection(Section):
         """Name and settings of the public map that records are learned from through; {}: none."""
         return {}
 
+    @property
+    def weights_of_classes(self) -> tuple[float, ...]:
+        """Public weights of the labels, in their order; (): every record counts once."""
+        return tuple(getattr(self, "class_weights", ()))
 
-class _Layers(ModelSection):
+
+class _OfLabels(ModelSection):
+    class_weights: list[Annotated[float, Field(ge=1e-6, le=1e6)]] = Field(
+        [], max_length=64, description=_WEIGHTS
+    )
+
+
+class _Layers(_OfLabels):
     hidden: list[Annotated[int, Field(ge=1)]] = Field(
         [1000], description="mlp, pca-mlp: units of each hidden layer."
     )
@@ -165,13 +183,13 @@ class PcaMlp(_Layers):
         return self.pca_file
 
 
-class Cnn(ModelSection):
+class Cnn(_OfLabels):
     """A small convolutional network."""
 
     kind: Literal["cnn"] = Field("cnn", description=_KIND)
 
 
-class OwnNetwork(ModelSection):
+class OwnNetwork(_OfLabels):
     """Your own network, 'module:function' or 'file.py:function'."""
 
 
@@ -245,13 +263,13 @@ class Linear(ModelSection):
         return self.lambda_
 
 
-class Logistic(Linear):
+class Logistic(Linear, _OfLabels):
     """Logistic regression."""
 
     kind: Literal["logistic"] = Field("logistic", description=_KIND)
 
 
-class Softmax(Linear):
+class Softmax(Linear, _OfLabels):
     """Softmax regression."""
 
     kind: Literal["softmax"] = Field("softmax", description=_KIND)
@@ -268,7 +286,7 @@ class Ridge(Linear):
     label_bound: Positive = Field(1.0, description="ridge: |y| ≤ label-bound after scaling.")
 
 
-class HuberSvm(Linear):
+class HuberSvm(Linear, _OfLabels):
     """A support vector machine with a smooth hinge."""
 
     kind: Literal["huber-svm"] = Field("huber-svm", description=_KIND)

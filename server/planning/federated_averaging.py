@@ -97,6 +97,7 @@ def network_for(job: Job, *, features: int, classes: int) -> Network:
         features=features,
         classes=classes,
         hidden=job.model.widths,
+        class_weights=job.model.weights_of_classes,
         precision=job.dp_sgd.precision,
         device=job.run.device,
         seed=job.data.seed,

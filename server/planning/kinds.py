@@ -14,6 +14,7 @@ from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation
 from parley.client.algorithms.output_perturbation import OutputPerturbation
 from parley.client.algorithms.own import AnyRows, OwnAlgorithmError, build_own, is_own
+from parley.client.models.class_weights import weighted
 from parley.client.models.linear import HuberSVM, LinearModel, Logistic, Loss, Softmax, SquaredLoss
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.server.jobs import algorithm as jobs_algorithm
@@ -40,7 +41,10 @@ class Planner:
 
 
 def _linear_model(job: Job, features: int, classes: int) -> LinearModel:
-    loss = _LOSSES[job.model.kind](job.model, classes)
+    try:
+        loss = weighted(_LOSSES[job.model.kind](job.model, classes), job.model.weights_of_classes)
+    except ValueError as error:
+        raise JobError(f"model.class-weights: {error}") from error
     return LinearModel(loss=loss, features=features + job.model.has_intercept)
 
 

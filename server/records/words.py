@@ -38,6 +38,7 @@ __all__ = [
     "bounds",
     "budget",
     "charged_by",
+    "class_weights",
     "clipped",
     "components",
     "conversion",
@@ -110,6 +111,14 @@ class Scoped(Protocol):
     @property
     def neighbouring(self) -> str:
         """In which way."""
+
+
+class Weighing(Protocol):
+    """What has public weights of classes: a summary, an outlook."""
+
+    @property
+    def class_weights(self) -> tuple[float, ...]:
+        """In the labels' order."""
 
 
 class Accounted(Protocol):
@@ -393,6 +402,12 @@ class Measured:
     name: str
     private: str
     non_private: str
+
+
+def class_weights(of: Weighing) -> str:
+    """Public weights of the labels; empty where every record counts once."""
+    weights = " : ".join(f"{weight:g}" for weight in of.class_weights)
+    return f"{weights} (public, of the labels in their order)" if weights else ""
 
 
 def metric(run: RunSummary) -> str:

@@ -15,10 +15,11 @@ from torch import nn
 from parley.client.dp_sgd import training
 from parley.client.dp_sgd.clipping import WAYS
 from parley.client.dp_sgd.clipping_dense import Dense
-from parley.client.dp_sgd.gradients import clip_slack, losses, trainable
+from parley.client.dp_sgd.gradients import clip_slack, trainable
 from parley.client.dp_sgd.steps import party_sum, union_sums
 from parley.client.dp_sgd.training import LocalTraining, PartyData, train_parties
 from parley.client.models.networks import Network
+from parley.client.models.record_losses import cross_entropy
 from parley.privacy.sampling.stream import NoiseStream
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -95,7 +96,7 @@ def ascent() -> list[tuple[float, dict[str, torch.Tensor]]]:
             seen.update(inputs=inputs[0], output=output)  # noqa: B023 - called in this step
 
         hook = second.register_forward_hook(keep)
-        each = losses(module(x), y)
+        each = cross_entropy(module(x), y)
         hook.remove()
         backward = torch.autograd.grad(each.sum(), seen["output"], create_graph=True)[0].flatten(2)
         patches = nn.functional.unfold(seen["inputs"], second.kernel_size, stride=second.stride)

@@ -114,7 +114,9 @@ def test_a_padded_batch_is_as_wide_whatever_was_drawn_and_a_larger_one_is_not_cu
     network, rows, labels = world()
     seen = []
     whole = apart.PASSES["ghost"]
-    monkeypatch.setitem(apart.PASSES, "ghost", lambda *a: seen.append(len(a[1])) or whole(*a))
+    monkeypatch.setitem(
+        apart.PASSES, "ghost", lambda *a, **k: seen.append(len(a[1])) or whole(*a, **k)
+    )
     config, theta = training(sampling_rate=0.1), network.start()
     assert padded_width(70, 0.1) == 23
     for drawn in (0, 1, 9, 23, 30):

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from parley.client.data.chunks import _pool
 from parley.client.dp_sgd import training as dp_sgd
 from parley.client.dp_sgd.clip_factors import shrink
-from parley.client.dp_sgd.gradients import losses
 from parley.client.dp_sgd.noise import grid_scale
 from parley.client.dp_sgd.training import (
     LocalTraining,
@@ -26,6 +25,7 @@ from parley.client.dp_sgd.training import (
     train_party,
 )
 from parley.client.models.networks import Network
+from parley.client.models.record_losses import cross_entropy
 from parley.privacy.sampling.samplers import rounded_gaussian
 from parley.privacy.sampling.stream import NoiseStream
 
@@ -129,7 +129,7 @@ def _clipped_by_a_loop(config: LocalTraining, label: str, records: int) -> int:
     for _ in range(config.steps):
         for row in poisson_batch(records, config.sampling_rate, data.batches):
             net.module.zero_grad()
-            losses(net.module(data.features[[row]]), data.labels[[row]]).sum().backward()
+            cross_entropy(net.module(data.features[[row]]), data.labels[[row]]).sum().backward()
             flat = torch.cat([p.grad.reshape(-1) for p in net.module.parameters()])
             total += 1 if float(flat.norm()) > shrink(config.clip_norm or 0) else -1
     return total

@@ -1,0 +1,167 @@
+"""Public class weights: a record of class k counts w_k times.
+
+    ℓ_w(z; y) = w_y·ℓ(z; y)
+
+The weights are numbers of the job, never computed from records: with counts of labels in them, one
+record would move all others' losses. A factor that only a record's own label chooses keeps every
+bound of the loss, with W = max_k w_k in front: G_w = W·G, and L_s,w = W·L_s. The regulariser has no
+class, and λ stays the strong convexity. (docs/privacy.md, "Class weights".)
+
+    >>> from parley.client.models.losses import Logistic
+    >>> rare = ClassWeighted(loss=Logistic(), weights=(1.0, 8.0))
+    >>> rare.lipschitz, rare.smoothness
+    (8.0, 2.0)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.models.loss import Array, Loss
+
+__all__ = ["LARGEST_WEIGHT", "ClassWeighted", "check_weights", "weighted"]
+
+LARGEST_WEIGHT = 1e6
+"""Weights lie between this and its inverse."""
+
+
+def check_weights(weights: Sequence[float], classes: int) -> None:
+    """Refuses weights that are not one a class, in range.
+
+    Raises:
+        ValueError: how many, or which.
+    """
+    if len(weights) != classes:
+        raise ValueError(
+            f"Expected {classes} class weights, one a label in their order, got {len(weights)}."
+        )
+    for weight in weights:
+        if not 1 / LARGEST_WEIGHT <= weight <= LARGEST_WEIGHT:  # also refuses NaN
+            raise ValueError(f"Expected class weights from 1e-06 to 1e+06, got {weight:g}.")
+
+
+def weighted(loss: Loss, weights: Sequence[float]) -> Loss:
+    """The loss, with weights where there are any."""
+    return ClassWeighted(loss=loss, weights=tuple(weights)) if weights else loss
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassWeighted(Loss):
+    """w_y·ℓ, for a loss of labels.
+
+    Attributes:
+        loss: ℓ; its labels are −1/+1 or classes.
+        weights: w, of the labels in their order: −1's before +1's.
+
+    Raises:
+        ValueError: a loss of targets, another number of weights, or one out of range.
+    """
+
+    loss: Loss
+    weights: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if self.loss.metric_name != "accuracy":
+            raise ValueError("Expected a loss of labels with class weights, got one of targets.")
+        check_weights(self.weights, max(self.classes, 2))
+
+    @property
+    def lipschitz(self) -> float:
+        """W·G."""
+        return self.heaviest * self.loss.lipschitz
+
+    @property
+    def smoothness(self) -> float:
+        """W·L_s."""
+        return self.heaviest * self.loss.smoothness
+
+    @property
+    def heaviest(self) -> float:
+        """W."""
+        return max(self.weights)
+
+    @property
+    def outputs(self) -> int:
+        """As ℓ."""
+        return self.loss.outputs
+
+    @property
+    def classes(self) -> int:
+        """As ℓ; 0 for −1/+1."""
+        return int(getattr(self.loss, "classes", 0))
+
+    @property
+    def theta_radius(self) -> float:
+        """As ℓ."""
+        return self.loss.theta_radius
+
+    def _of(self, labels: NDArray[Any], like: Array) -> Array:
+        """`[…]` every record's weight, in the margins' precision."""
+        chosen = labels.astype(np.int64) if self.classes else (labels > 0).astype(np.int64)
+        return np.asarray(self.weights, like.dtype)[chosen]
+
+    def _across(self, labels: NDArray[Any], margins: Array) -> Array:
+        """The same, to multiply what is shaped as margins."""
+        own = self._of(labels, margins)
+        return own if self.outputs == 1 else own[..., None]
+
+    def slope(self, margins: Array, labels: NDArray[Any]) -> Array:
+        """w_y·ℓ′."""
+        return np.asarray(self.loss.slope(margins, labels) * self._across(labels, margins))
+
+    def value_and_slope(self, margins: Array, labels: NDArray[Any]) -> tuple[Array, Array]:
+        """w_y·ℓ and w_y·ℓ′."""
+        value, slope = self.loss.value_and_slope(margins, labels)
+        return value * self._of(labels, margins), slope * self._across(labels, margins)
+
+    def curvature(self, margins: Array, labels: NDArray[Any]) -> Array:
+        """w_y·ℓ″; of several margins ℓ's own, and w_y beside it as one more column."""
+        own, bent = self._across(labels, margins), self.loss.curvature(margins, labels)
+        return np.asarray(own * bent if self.outputs == 1 else np.append(bent, own, axis=-1))
+
+    def curvature_times(self, curvature: Array, change: Array) -> Array:
+        """w_y·(ℓ″ times the change)."""
+        if self.outputs == 1:
+            return curvature * change
+        return curvature[..., -1:] * self.loss.curvature_times(curvature[..., :-1], change)
+
+    def predict(self, margins: Array) -> NDArray[Any]:
+        """As ℓ."""
+        return self.loss.predict(margins)
+
+    def chances(self, margins: Array) -> Array | None:
+        """As ℓ: of a population in which class k is w_k times as common."""
+        return self.loss.chances(margins)
+
+    def bounded(self, labels: NDArray[Any]) -> NDArray[Any]:
+        """As ℓ."""
+        return self.loss.bounded(labels)
+
+    def nearest(self, labels: NDArray[Any]) -> NDArray[Any]:
+        """As ℓ."""
+        return self.loss.nearest(labels)
+
+    def check_labels(self, labels: NDArray[Any]) -> None:
+        """As ℓ."""
+        self.loss.check_labels(labels)
+
+    def slope_norm(self, slopes: Array) -> Array:
+        """As ℓ."""
+        return self.loss.slope_norm(slopes)
+
+    def of_signs(self, signs: NDArray[np.float64]) -> NDArray[Any]:
+        """As ℓ."""
+        return self.loss.of_signs(signs)
+
+    def theta_of(self, direction: NDArray[np.float64]) -> NDArray[np.float64]:
+        """As ℓ."""
+        return self.loss.theta_of(direction)
+
+    def direction_of(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+        """As ℓ."""
+        return self.loss.direction_of(theta)

@@ -1,0 +1,117 @@
+"""What a loss of a linear model is: value, slope, curvature in a record's margins, and G, L_s."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Array", "Loss"]
+
+Array = NDArray[np.floating[Any]]
+
+
+class Loss(ABC):
+    """One convex loss. Margins are `[…]`, or `[…, K]` where `outputs` = K > 1; labels are `[…]`.
+
+    Attributes:
+        outputs: margins a record has: 1, or the number of classes.
+        lipschitz: G, the most a record's gradient measures in L2 where ‖x‖₂ ≤ 1.
+        smoothness: L_s, the most a record's Hessian measures in spectral norm.
+        theta_radius: R of the ball ‖θ‖₂ ≤ R that G presumes; infinite where it presumes none.
+        metric_name: what `score` is for: "accuracy" or "r2".
+    """
+
+    metric_name: ClassVar[str] = "accuracy"
+
+    @property
+    @abstractmethod
+    def lipschitz(self) -> float:
+        """G."""
+
+    @property
+    @abstractmethod
+    def smoothness(self) -> float:
+        """L_s."""
+
+    @property
+    def outputs(self) -> int:
+        """Margins a record has."""
+        return 1
+
+    @property
+    def theta_radius(self) -> float:
+        """R, infinite unless the loss needs the ball."""
+        return math.inf
+
+    @abstractmethod
+    def slope(self, margins: Array, labels: NDArray[Any]) -> Array:
+        """First derivative with respect to the margins; same shape as `margins`."""
+
+    @abstractmethod
+    def value_and_slope(self, margins: Array, labels: NDArray[Any]) -> tuple[Array, Array]:
+        """Loss of each record `[…]`, and `slope` to the same bits."""
+
+    @abstractmethod
+    def curvature(self, margins: Array, labels: NDArray[Any]) -> Array:
+        """Second derivative; for K > 1 what `curvature_times` needs to apply it."""
+
+    @abstractmethod
+    def predict(self, margins: Array) -> NDArray[Any]:
+        """Predicted label of each record `[…]`."""
+
+    def chances(self, margins: Array) -> Array | None:
+        """Probabilities `[…, K]` of the labels, −1's before +1's; None: margins only rank."""
+        del margins
+        return None
+
+    def bounded(self, labels: NDArray[Any]) -> NDArray[Any]:
+        """`labels`, each brought within what G presumes by itself; only ridge presumes a bound."""
+        return labels
+
+    @abstractmethod
+    def nearest(self, labels: NDArray[Any]) -> NDArray[Any]:
+        """Every finite label, by itself, as the nearest one that this loss is defined for.
+
+        What a party learns from under a model that a server named: a label that the model has no
+        use for is not a reason to refuse, which would tell of one record.
+        """
+
+    def of_signs(self, signs: NDArray[np.float64]) -> NDArray[Any]:
+        """The labels farthest apart that this loss knows, +1's and −1's."""
+        return signs
+
+    def theta_of(self, direction: NDArray[np.float64]) -> NDArray[np.float64]:
+        """`[d]` a model that tells +1 from −1 by θ·x along a direction `[p]`."""
+        return direction
+
+    def direction_of(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+        """`[p]` along which a model `[outputs, p]` tells +1 from −1: the inverse of `theta_of`."""
+        first: NDArray[np.float64] = theta[0]
+        return first
+
+    @property
+    def full_at_zero(self) -> bool:
+        """Whether a record's gradient is as long as G allows at θ = 0 already."""
+        margins = np.zeros((1, self.outputs) if self.outputs > 1 else 1)
+        slopes = self.slope(margins, self.of_signs(np.ones(1)))
+        return bool(self.slope_norm(slopes)[0] >= self.lipschitz)
+
+    @abstractmethod
+    def check_labels(self, labels: NDArray[Any]) -> None:
+        """Raise ValueError unless every label is one that this loss is defined for."""
+
+    def curvature_times(self, curvature: Array, change: Array) -> Array:
+        """The Hessian in margin space times a change of the margins; shape of `change`."""
+        return curvature * change
+
+    def slope_norm(self, slopes: Array) -> Array:
+        """L2 norm of each record's slope, `[…]`; times ‖x‖₂ it is the gradient's norm."""
+        return np.abs(slopes)
+
+    def score(self, margins: Array, labels: NDArray[Any]) -> float:
+        """Sum over records of what `metric_name` averages: hits, or squared errors."""
+        return float(np.count_nonzero(self.predict(margins) == labels))

@@ -1,0 +1,200 @@
+"""Public class weights: what a record of class k counts, and what that costs."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from parley.client.algorithms.gradient_perturbation import GradientPerturbation
+from parley.client.algorithms.registry import describe_task, task_from
+from parley.client.contract.canonical import canonical
+from parley.client.contract.decoding import DecodingError
+from parley.client.data.block import PartyBlock
+from parley.client.dp_sgd.clip_factors import clip_factors
+from parley.client.dp_sgd.clipping import WAYS
+from parley.client.dp_sgd.clipping_dense import Dense
+from parley.client.dp_sgd.gradients import plain_sum, trainable
+from parley.client.dp_sgd.ways import check_way
+from parley.client.models.class_weights import ClassWeighted
+from parley.client.models.linear import LinearModel, prepare_rows
+from parley.client.models.losses import HuberSVM, Logistic, Softmax, SquaredLoss
+from parley.client.models.networks import Network, NetworkError
+from parley.client.models.record_losses import RecordLosses
+from parley.client.solvers.certified import local_optima
+
+LOSSES = {
+    "logistic": ClassWeighted(loss=Logistic(), weights=(1.0, 3.0)),
+    "huber-svm": ClassWeighted(loss=HuberSVM(width=0.2), weights=(2.0, 1.0)),
+    "softmax": ClassWeighted(loss=Softmax(classes=3), weights=(1.0, 2.0, 4.0)),
+}
+EACH = pytest.mark.parametrize("name", list(LOSSES))
+
+
+def records(loss, count=60, features=5, seed=0):
+    rng = np.random.default_rng(seed)
+    rows = prepare_rows(rng.normal(size=(count, features)), intercept=True)
+    labels = (
+        rng.integers(0, loss.classes, count)
+        if loss.classes
+        else np.where(rng.random(count) < 0.3, 1.0, -1.0)
+    )
+    return rows, labels, LinearModel(loss=loss, features=features + 1)
+
+
+def repeated(loss, rows, labels):
+    """Every record as often as its class weighs: whole weights alone."""
+    of = labels if loss.classes else (labels > 0).astype(int)
+    times = np.asarray(loss.weights)[of].astype(int)
+    return np.repeat(rows, times, axis=0), np.repeat(labels, times), times.sum()
+
+
+def one_party(rows, labels):
+    return PartyBlock(features=rows, labels=labels, offsets=np.array([0, len(labels)]))
+
+
+@EACH
+def test_a_weight_is_that_many_copies_of_the_record(name):
+    loss = LOSSES[name]
+    rows, labels, model = records(loss)
+    more, its, count = repeated(loss, rows, labels)
+    plain = LinearModel(loss=loss.loss, features=model.features)
+    theta = np.random.default_rng(1).normal(size=model.dimension)
+    ours = model.gradients_and_loss(theta, one_party(rows, labels))
+    theirs = plain.gradients_and_loss(theta, one_party(more, its))
+    scale = count / len(labels)
+    np.testing.assert_allclose(ours[0], theirs[0] * scale, rtol=1e-12)
+    np.testing.assert_allclose(ours[1], theirs[1] * scale, rtol=1e-12)
+    # And so is the optimum, where λ grows as the data do.
+    tolerance = 1e-9
+    solved = local_optima(model, one_party(rows, labels), 0.02 * scale, tolerance)
+    copies = local_optima(plain, one_party(more, its), 0.02, tolerance)
+    assert solved.certified.all()
+    assert copies.certified.all()
+    np.testing.assert_allclose(solved.theta, copies.theta, atol=1e-6)
+
+
+def test_the_optimum_is_scikit_learns():
+    linear_model = pytest.importorskip("sklearn.linear_model")
+    loss = LOSSES["logistic"]
+    rows, labels, model = records(loss, count=200)
+    ours = local_optima(model, one_party(rows, labels), 0.01, 1e-10).theta[0]
+    theirs = linear_model.LogisticRegression(
+        C=1 / (0.01 * len(labels)),
+        fit_intercept=False,
+        class_weight={-1.0: 1.0, 1.0: 3.0},
+        tol=1e-12,
+        max_iter=10_000,
+    ).fit(rows, labels)
+    np.testing.assert_allclose(ours, theirs.coef_[0], atol=1e-5)
+
+
+def test_constants_are_the_largest_weights():
+    weighted = ClassWeighted(loss=Logistic(), weights=(0.5, 8.0))
+    assert (weighted.lipschitz, weighted.smoothness) == (8.0, 2.0)
+    of_classes = ClassWeighted(loss=Softmax(classes=2), weights=(3.0, 1.0))
+    assert of_classes.lipschitz == pytest.approx(3 * np.sqrt(2))
+    # Attained by a record of the heavy class that is as wrong as can be, and by no other.
+    model = LinearModel(loss=weighted, features=1)
+    for label, longest in ((1.0, 8.0), (-1.0, 0.5)):
+        block = one_party(np.array([[1.0]]), np.array([label]))
+        gradient = model.gradients(np.array([-60.0 * label]), block)
+        assert abs(gradient[0, 0]) == pytest.approx(longest)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    name=st.sampled_from(list(LOSSES)),
+    seed=st.integers(0, 2**32 - 1),
+    scale=st.floats(1e-2, 1e3),
+    weights=st.lists(st.floats(1e-3, 1e3), min_size=3, max_size=3),
+)
+def test_replacing_one_record_moves_the_sum_by_at_most_2g_and_the_gradient_by_its_smoothness(
+    name, seed, scale, weights
+):
+    plain = LOSSES[name].loss
+    loss = ClassWeighted(loss=plain, weights=tuple(weights[: getattr(plain, "classes", 2)]))
+    rows, labels, model = records(loss, count=12, seed=seed)
+    rng = np.random.default_rng(seed)
+    first = scale * rng.normal(size=model.dimension)
+    each = model.gradients(
+        first, PartyBlock(features=rows, labels=labels, offsets=np.arange(len(labels) + 1))
+    )
+    tiny = 1 + 1e-9
+    apart = np.linalg.norm(each[:, None] - each[None], axis=-1)  # any record for any other
+    assert (apart <= 2 * loss.lipschitz * tiny).all()
+    second = first + 1e-3 * rng.normal(size=model.dimension)
+    moved = model.gradients(
+        second, PartyBlock(features=rows, labels=labels, offsets=np.arange(len(labels) + 1))
+    )
+    bound = loss.smoothness * np.linalg.norm(first - second) * tiny
+    assert (np.linalg.norm(each - moved, axis=1) <= bound + 1e-12 * loss.lipschitz).all()
+
+
+def test_weights_travel_in_the_task_and_nothing_else_changes_without_them():
+    def algorithm(loss):
+        return GradientPerturbation(
+            model=LinearModel(loss=loss, features=3),
+            lambda_=0.01,
+            lipschitz=loss.lipschitz,
+            weights="uniform",
+            rounds=2,
+            learning_rate=1.0,
+            momentum=0.0,
+            average=False,
+        )
+
+    plain, weighted = algorithm(Logistic()), algorithm(LOSSES["logistic"])
+    task = describe_task(weighted)
+    assert task["model"]["loss"] == {"kind": "logistic", "class_weights": [1.0, 3.0]}
+    # The masks of a round are keyed by the task: other weights, other masks.
+    other = describe_task(algorithm(ClassWeighted(loss=Logistic(), weights=(3.0, 1.0))))
+    assert len({canonical(told) for told in (task, other, describe_task(plain))}) == 3
+    assert "class_weights" not in describe_task(plain)["model"]["loss"]
+    assert task_from(task, device="cpu", own_models={}) == weighted
+    for bad in ([], [1.0], [1.0, 0.0], [1.0, True], [1.0, -2.0], "12", [1.0, 1e9]):
+        task["model"]["loss"]["class_weights"] = bad
+        with pytest.raises(DecodingError):
+            task_from(task, device="cpu", own_models={})
+
+
+def test_targets_have_no_classes():
+    with pytest.raises(ValueError, match="loss of labels"):
+        ClassWeighted(loss=SquaredLoss(radius=1.0, label_bound=1.0), weights=(1.0, 2.0))
+
+
+WEIGHTS = (1.0, 2.5, 0.25)
+
+
+def network(**changes):
+    built = {"features": 6, "classes": 3, "hidden": (5,), "precision": "float64"} | changes
+    return Network.build("mlp", class_weights=WEIGHTS, **built)
+
+
+@pytest.mark.parametrize("way", list(WAYS))
+def test_every_way_clips_after_the_weights(way):
+    of = network()
+    check_way(of, way)
+    rng = torch.Generator().manual_seed(1)
+    x = torch.randn((7, 6), generator=rng, dtype=torch.float64)
+    y = torch.randint(0, 3, (7,), generator=rng)
+    alone = torch.stack([plain_sum(of.module, r[None], k[None]) for r, k in zip(x, y, strict=True)])
+    heavy = alone * torch.tensor(WEIGHTS, dtype=torch.float64)[y][:, None]
+    clip = float(heavy.norm(dim=1).median())
+    total, norms = WAYS[way](of.module, x, y, clip, losses=of.losses)
+    torch.testing.assert_close(norms, heavy.norm(dim=1), rtol=1e-9, atol=0)
+    expected = clip_factors(heavy.norm(dim=1), clip) @ heavy
+    torch.testing.assert_close(total, expected, rtol=1e-8, atol=1e-10)
+    if way == "ghost":
+        dense = Dense.of(of.module, of.losses)
+        theta = nn.utils.parameters_to_vector(trainable(of.module).values()).detach().numpy()
+        mask = np.ones((1, 7))
+        together, _ = dense.sums(theta[None], dense.prepared(x)[None], y.numpy()[None], mask, clip)
+        np.testing.assert_allclose(together[0], expected.numpy(), rtol=1e-8, atol=1e-10)
+
+
+def test_a_networks_weights_are_one_a_class():
+    with pytest.raises(NetworkError, match="Expected 4 class weights"):
+        network(classes=4)
+    assert RecordLosses.of_classes((), 3).weights == ()
