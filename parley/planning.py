@@ -106,7 +106,7 @@ def plan(job: Job, *, seconds_a_step: float = SECONDS_A_STEP) -> Outlook:
         "algorithm": job.algorithm.kind,
         "algorithm_title": kind_of(job.algorithm.kind).title,
         "model": job.model.kind,
-        "class_weights": job.model.weights_of_classes,
+        "class_weights": job.model.weights_of_classes or None,
         "dimension": release.parameters,
         "parties": federation.parties,
         "min_records": federation.min_records,

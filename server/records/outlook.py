@@ -146,7 +146,7 @@ class Outlook(Facts):
         algorithm_title: what the algorithm is called.
         min_records_from: where that number comes from, in words.
         guarantees: one for each unit, the primary one first.
-        class_weights: public, of the labels in their order; empty: every record counts once.
+        class_weights: public, of the labels in their order; absent: every record counts once.
         lipschitz, lambda_, sensitivity: G, λ and Δ₂ of the average; absent where no objective is
             solved under noise on the sum, as `calibrations`, `noise_laws` and `alternatives` are.
         calibrations, noise_laws: what each would give instead.
@@ -168,7 +168,7 @@ class Outlook(Facts):
     min_records_from: str
     rounds: int
     guarantees: tuple[GuaranteeOutlook, ...]
-    class_weights: tuple[float, ...] = ()
+    class_weights: tuple[float, ...] | None = None
     lipschitz: float | None = None
     lambda_: float | None = Field(default=None, alias="lambda")
     sensitivity: float | None = None

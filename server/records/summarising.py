@@ -109,7 +109,7 @@ def facts_of_job(job: Job) -> dict[str, Any]:
         "algorithm": public_name(job.algorithm.kind),
         "model": job.model.kind,
         "metric": job.model.metric,
-        "class_weights": job.model.weights_of_classes,
+        "class_weights": job.model.weights_of_classes or None,
         "data": job.data.source,
         "features": features_statement(job.model.feature_map) or None,
         "parties": job.parties.count,

@@ -273,7 +273,7 @@ class RunSummary(Facts):
         weights: of the parties: uniform or size.
         algorithm_title: what it is called; empty in a run of an earlier version.
         features: the public map of every record that was learned from; absent where there is none.
-        class_weights: public, of the labels in their order; empty: every record counts once.
+        class_weights: public, of the labels in their order; absent: every record counts once.
         metric: what `accuracy` measures: accuracy or R² on held-out records.
         rounds: planned; `rounds_done` were committed.
         simulation_only: names of the figures that a real run could not know.
@@ -323,7 +323,7 @@ class RunSummary(Facts):
     simulation_only: tuple[str, ...] = ()
     advice: tuple[str, ...] = ()
     features: str | None = None
-    class_weights: tuple[float, ...] = ()
+    class_weights: tuple[float, ...] | None = None
     deployment: str | None = None
     record_bounds: RecordBounds | None = None
     components: Components | None = None

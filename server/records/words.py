@@ -117,7 +117,7 @@ class Weighing(Protocol):
     """What has public weights of classes: a summary, an outlook."""
 
     @property
-    def class_weights(self) -> tuple[float, ...]:
+    def class_weights(self) -> tuple[float, ...] | None:
         """In the labels' order."""
 
 
@@ -406,7 +406,7 @@ class Measured:
 
 def class_weights(of: Weighing) -> str:
     """Public weights of the labels; empty where every record counts once."""
-    weights = " : ".join(f"{weight:g}" for weight in of.class_weights)
+    weights = " : ".join(f"{weight:g}" for weight in of.class_weights or ())
     return f"{weights} (public, of the labels in their order)" if weights else ""
 
 
