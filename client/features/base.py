@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -32,6 +33,8 @@ MOST_FEATURES: Final = 1 << 17
 
 _PIECE = 512
 """Records mapped at a time: a multiple of what any map works on at once."""
+
+_TIMED: Final = 16
 
 Cells = NDArray[np.float64]
 Mapped = NDArray[np.float32]
@@ -56,6 +59,14 @@ class Features:
     def __post_init__(self) -> None:
         if not 1 <= self.width <= MOST_FEATURES:
             raise FeatureError(f"Expected 1 to {MOST_FEATURES} features, got {self.width}.")
+
+    def seconds_a_record(self, columns: int) -> float:
+        """What one made-up record of so many cells takes, among 16, on one core: for limits."""
+        rows = np.zeros((_TIMED, columns))
+        self.piece(rows)  # what is made once is no record's
+        began = time.perf_counter()
+        self.piece(rows)
+        return (time.perf_counter() - began) / _TIMED
 
     def of(self, cells: Cells) -> Mapped:
         """`[N, q]` features of `[N, p]` cells, on every core at hand.

@@ -26,6 +26,7 @@ from torch import nn
 from parley.client.contract.model_names import public_name
 from parley.client.data.schema import Schema
 from parley.client.features.base import FeatureError, FeatureMap, Features
+from parley.client.features.local_code import local_code
 from parley.client.models.networks import NetworkError, check_layers, check_still, own_function
 
 __all__ = ["OwnFeatures"]
@@ -75,14 +76,18 @@ class OwnFeatures(FeatureMap):
         return public_name(self.place)
 
     def content(self) -> Any:
-        """Digests of the code's own file and of the weights."""
+        """Digests of the code's own file, of the weights, and of what the code imports near it."""
         files = [self._code()]
         if self.weights:
             files.append(self._beside(self.weights))
         try:
-            return tuple(hashlib.sha256(file.read_bytes()).hexdigest() for file in files)
+            near = local_code(files[0])
+            own = tuple(_digest(file) for file in files)
+            return own + tuple((name, _digest(file)) for name, file in near.items())
         except OSError as error:
             raise FeatureError(f"Cannot read {error.filename}: {error.strerror}.") from error
+        except SyntaxError as error:
+            raise FeatureError(f"Expected Python in {error.filename}, got: {error.msg}.") from error
 
     def on(self, schema: Schema) -> Features:
         """For records of p = `schema.dimension` cells."""
@@ -182,6 +187,10 @@ class OwnFeatures(FeatureMap):
         if found is None:
             raise FeatureError(f"Expected {self.place} to be in a Python file, got none.")
         return Path(found)
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def _tensor(rows: NDArray[np.float64]) -> torch.Tensor:

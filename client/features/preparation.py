@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.data.schema import Schema
-from parley.client.features.base import FeatureMap
+from parley.client.features.base import FeatureMap, Features
 from parley.client.features.cache import cached, feature_key
 from parley.client.models.linear import prepare_rows
 
@@ -53,20 +53,20 @@ def mapped(
     *,
     fingerprint: str,
     folder: Path | None = None,
-    check: Callable[[int], None] = lambda width: None,
+    check: Callable[[Features], None] = lambda made: None,
 ) -> NDArray[np.float32]:
     """`[N, q]` features of `[N, p]` cells, read by `schema.unscaled`.
 
     Args:
         fingerprint: of the file and of what was read of it: names what is kept.
         folder: where features are kept; None: nowhere.
-        check: is given q before anything is computed, and may raise.
+        check: is given the map for this schema before a record is, and may raise.
 
     Raises:
         FeatureError: not records that the map takes.
     """
     made = features.on(schema)
-    check(made.width)
+    check(made)
     key = feature_key(fingerprint, schema.to_toml(), features.digest)
     found = cached(folder, key, lambda: made.of(cells))
     if found.shape != (len(cells), made.width):

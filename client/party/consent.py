@@ -268,6 +268,13 @@ class Consent(Part):
         "this folder or 'module:function' of code installed on this machine, is run when it is "
         "listed here.",
     )
+    feature_ms_at_most: float = Field(
+        100.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="Most milliseconds of one core that a map of features may take for a record; "
+        "measured on made-up ones: bounds this machine's work.",
+    )
     largest_model: int = Field(
         20_000_000, ge=1, description="Most parameters of a model: bounds this machine's memory."
     )

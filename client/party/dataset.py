@@ -26,8 +26,8 @@ from parley.client.data.contents import of_rows
 from parley.client.data.memory import room_for
 from parley.client.data.readers import read_arrays
 from parley.client.data.records import LABEL_READERS, DataError, as_classes, read_records
-from parley.client.data.schema import SchemaError, load_schema
-from parley.client.features.base import FeatureError, FeatureMap
+from parley.client.data.schema import Schema, SchemaError, load_schema
+from parley.client.features.base import FeatureError, FeatureMap, Features
 from parley.client.features.preparation import mapped, prepared_rows
 from parley.client.models.linear import LinearModel
 from parley.client.models.losses import Softmax
@@ -128,6 +128,7 @@ def load_holding(
     label: str,
     intercept: bool,
     features: FeatureMap | None = None,
+    slowest_ms: float = math.inf,
 ) -> Holding:
     """Reads and prepares a data set.
 
@@ -139,6 +140,7 @@ def load_holding(
         intercept: whether rows get a constant column.
         features: the public map that records are learned from through; what it gives is kept in
             `folder/features`.
+        slowest_ms: most milliseconds that the map may take of one core for one record.
 
     Raises:
         Declined: data-unreadable; model, where the label has no such reading or the map takes no
@@ -176,20 +178,9 @@ def load_holding(
         raise Declined(Reason.DATA_UNREADABLE, error.log_message) from error
     raw: NDArray[np.floating] = records.features
     if features is not None:
-        try:
-            room = room_for(schema.file.max_gib)
-            raw = mapped(
-                features,
-                schema,
-                records.features,
-                fingerprint=fingerprint,
-                folder=folder / "features",
-                check=lambda wide: room.check_records(len(records), features=wide, path=path),
-            )
-        except FeatureError as error:
-            raise Declined(Reason.MODEL, str(error)) from error
-        except DataError as error:
-            raise Declined(Reason.DATA_UNREADABLE, error.log_message) from error
+        raw = _features_of(
+            records.features, features, schema, path, fingerprint, folder=folder, slowest=slowest_ms
+        )
     return Holding(
         rows=prepared_rows(raw, intercept=intercept),
         labels=records.labels,
@@ -200,6 +191,43 @@ def load_holding(
         contents="" if records.contents is None else str(records.contents),
         map="" if features is None else features.digest,
     )
+
+
+def _features_of(
+    cells: NDArray[np.float64],
+    features: FeatureMap,
+    schema: Schema,
+    path: Path,
+    fingerprint: str,
+    *,
+    folder: Path,
+    slowest: float,
+) -> NDArray[np.float32]:
+    """`[N, q]` of `[N, p]` cells; raises as `load_holding`."""
+    room = room_for(schema.file.max_gib)
+
+    def check(made: Features) -> None:
+        room.check_records(len(cells), features=made.width, path=path)
+        taken = 1e3 * made.seconds_a_record(schema.dimension)
+        if taken > slowest:
+            raise FeatureError(
+                f"Expected a map of at most {slowest:g} ms a record, got {taken:.3g} ms: "
+                "feature-ms-at-most of party.toml allows more."
+            )
+
+    try:
+        return mapped(
+            features,
+            schema,
+            cells,
+            fingerprint=fingerprint,
+            folder=folder / "features",
+            check=check,
+        )
+    except FeatureError as error:
+        raise Declined(Reason.MODEL, str(error)) from error
+    except DataError as error:
+        raise Declined(Reason.DATA_UNREADABLE, error.log_message) from error
 
 
 def _prepared(

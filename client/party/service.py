@@ -192,6 +192,7 @@ class PartyService:
                 label=label,
                 intercept=intercept,
                 features=map_of(self._consent, dataset, features),
+                slowest_ms=self._consent.feature_ms_at_most,
             )
             self._loaded = key, holding
         return self._loaded[1]

@@ -156,6 +156,12 @@ def test_features_are_read_from_the_cache_only_for_the_same_file_schema_and_map(
         features = map_of(consent, dataset, {"name": "scattering", "settings": settings})
         return load_holding(dataset, folder, label="softmax", intercept=True, features=features)
 
+    slow = map_of(consent, dataset, {"name": "scattering", "settings": {"scales": 1, "groups": 9}})
+    with pytest.raises(Declined, match="at most 1e-06 ms a record, got") as declined:
+        load_holding(
+            dataset, folder, label="softmax", intercept=True, features=slow, slowest_ms=1e-6
+        )
+    assert declined.value.reason is Reason.MODEL
     first = rows({"scales": 1, "groups": 9})
     assert np.array_equal(rows({"scales": 1, "groups": 9}).rows, first.rows)
     assert first.rows.dtype == np.float32

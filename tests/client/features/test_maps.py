@@ -1,5 +1,8 @@
 """Public maps: what each gives, that a record is mapped by itself, and what is refused."""
 
+import sys
+from types import ModuleType
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +13,7 @@ from parley.client.data.records import encoded
 from parley.client.data.schema import Schema
 from parley.client.features.base import FeatureError
 from parley.client.features.cache import cached
+from parley.client.features.local_code import local_code
 from parley.client.features.table import FEATURES, build_map
 
 IMAGES = Schema.from_toml(
@@ -142,6 +146,34 @@ def test_the_digest_is_of_name_settings_code_and_weights(tmp_path) -> None:
     assert own(tmp_path / "elsewhere", "net").digest == before
     (tmp_path / "backbone.py").write_text(OWN + "\n# another\n")
     assert maps[5].digest != before
+
+
+def test_the_digest_is_of_what_the_code_imports_near_it_too(tmp_path, monkeypatch) -> None:
+    package = tmp_path / "nets"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "back.py").write_text("from . import layers\nimport torch, json.decoder\n")
+    (package / "layers.py").write_text("def f():\n    from nets.deep.er import x\n")
+    (package / "deep").mkdir()
+    (package / "deep" / "er.py").write_text("from ...... import beyond\nfrom .. import back\n")
+    (tmp_path / "beyond.py").write_text("")  # not of the package
+    (package / "unused.py").write_text("")
+    names = ["nets/__init__.py", "nets/deep/er.py", "nets/layers.py"]
+    assert list(local_code(package / "back.py")) == names
+
+    made = own(tmp_path, "net")
+    alone = made.digest
+    monkeypatch.setitem(sys.modules, "sizes", ModuleType("sizes"))
+    (tmp_path / "backbone.py").write_text("import sizes\n" + OWN)
+    (tmp_path / "elsewhere.py").write_text("WIDE = 4\n")
+    (tmp_path / "sizes.py").symlink_to(tmp_path / "elsewhere.py")
+    before = made.digest
+    (tmp_path / "elsewhere.py").write_text("WIDE = 5\n")
+    assert len({alone, before, made.digest}) == 3
+    (tmp_path / "sizes.py").unlink()
+    (tmp_path / "sizes.py").write_text("WIDE = = 5\n")
+    with pytest.raises(FeatureError, match="Expected Python in"):
+        _ = made.digest
 
 
 def test_ones_own_module_is_frozen_and_loads_its_weights(tmp_path) -> None:
