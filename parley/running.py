@@ -60,7 +60,7 @@ def run(
         load = partial(load_experiment, given=given_data(job, data, schema=schema, label=label))
     elif schema is not None or label is not None:
         raise JobError("Expected data with schema or label, got none (a file's is data.schema).")
-    if engine == "fast":
+    if job.run.in_process:
         result = simulate(
             job if resume is None else None,
             out=out,

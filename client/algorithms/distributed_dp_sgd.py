@@ -123,12 +123,10 @@ class DistributedDPSGD:
     def init(self) -> State:
         """The network's public start."""
         theta = self.model.start()
-        zero, training = np.zeros_like(theta), self.training
-        adam = training.optimiser == "adam"
+        zero = np.zeros_like(theta)
         return {
             "theta": theta,
-            **({"first": zero} if adam or training.momentum else {}),
-            **({"second": zero} if adam else {}),
+            **dict.fromkeys(self.training.moments, zero),
             **({"average": zero} if self.average else {}),
             "round": np.zeros(1),
             **({} if self.components is None else {"components": self.components}),

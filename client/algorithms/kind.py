@@ -48,6 +48,7 @@ class Kind:
         check: refuses a task that claims enough but contributes nothing, or something else than
             its plan says. Raises Declined.
         check_state: refuses a model at which the claim does not hold. Raises Declined.
+        trains: parties train a network, with torch.
         ahead: it is one release ahead of the rounds, numbered 0.
         summed: its `update` takes the noisy sum, which it divides by a public number; otherwise the
             average, over the survivors' weights.
@@ -59,6 +60,7 @@ class Kind:
     size: Callable[[Mapping[str, Any]], tuple[str, int]]
     check: Callable[[Any, ReleasePlan], None] = _anything
     check_state: Callable[[Any, State], None] = _anything
+    trains: bool = False
     ahead: bool = False
     summed: bool = False
 

@@ -19,15 +19,12 @@ from parley.client.contract.protocol import Declined, Reason
 from parley.client.models.class_weights import ClassWeighted
 from parley.client.models.linear import LinearModel
 from parley.client.models.loss import Loss
-from parley.client.models.losses import LOSSES, SquaredLoss
+from parley.client.models.losses import LOSSES
 
-__all__ = ["LARGEST_TOLERANCE", "LEAST_LABEL", "LOSSES", "LinearTask"]
+__all__ = ["LARGEST_TOLERANCE", "LinearTask"]
 
 LARGEST_TOLERANCE = 1.0
 """κ: beyond, θ = 0 is a certified optimum of many a party."""
-
-LEAST_LABEL = 2.0**-20
-"""Smallest bound on targets, as a fraction of the radius of the ball that models are kept in."""
 
 Linear = GradientPerturbation | OutputPerturbation
 
@@ -75,12 +72,8 @@ class LinearTask:
             Declined: degenerate.
         """
         del plan
-        loss = algorithm.model.loss
-        if isinstance(loss, SquaredLoss) and loss.label_bound < LEAST_LABEL * loss.radius:
-            raise Declined(
-                Reason.DEGENERATE,
-                f"Expected label_bound >= {LEAST_LABEL * loss.radius:g}, got {loss.label_bound:g}.",
-            )
+        if degenerate := algorithm.model.loss.degenerate:
+            raise Declined(Reason.DEGENERATE, degenerate)
         relative = getattr(algorithm, "relative_tolerance", 0.0)
         if relative > LARGEST_TOLERANCE:
             raise Declined(

@@ -1,26 +1,150 @@
-"""A network within a task: its codec and its size (see `registry`).
+"""The task of an algorithm that trains a network: its codec, its size, what is refused.
 
-Apart from the algorithms that train networks, which need torch.
+Apart from the algorithms themselves, which need torch: `parley plan` of a linear model does not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from parley.client.algorithms.kind import LARGEST_MODEL, Party, plain_size
-from parley.client.contract.decoding import DecodingError, value_from
+from parley.client.contract.decoding import DecodingError, facts_from, value_from
 from parley.client.contract.model_names import public_name
+from parley.client.contract.plan import ReleasePlan
+from parley.client.contract.protocol import Declined, Reason
+from parley.privacy.accounting.guarantee import Unit
 
 if TYPE_CHECKING:
     from parley.client.models.networks import Network
 
-__all__ = ["described", "network_from", "size"]
+__all__ = ["NETWORKS", "NetworkTask", "averaging", "distributed", "network_of"]
+
+LEAST_STEP, LARGEST_STEP = 2.0**-30, 2.0**30
+"""How far one training step may move a model, at the least and the most: rate times clip norm."""
 
 _KEYS = {"kind", "features", "classes", "hidden", "precision", "frozen"}
 
+Parts = Mapping[str, type[Any]]
 
-def described(network: Network) -> dict[str, Any]:
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkShape:
+    """What a task's name of a network says before torch is loaded.
+
+    Attributes:
+        layered: it has plain layers alone, whose sizes say how many parameters it has.
+        projected: its rows are projected on principal components.
+    """
+
+    layered: bool = False
+    projected: bool = False
+
+
+NETWORKS: dict[str, NetworkShape] = {
+    "mlp": NetworkShape(layered=True),
+    "pca-mlp": NetworkShape(layered=True, projected=True),
+    "cnn": NetworkShape(),
+}
+"""Parley's own networks; of another's code nothing is known."""
+
+
+def network_of(task: Mapping[str, Any]) -> NetworkShape:
+    """What is known of the network that a task names; nothing where it names none."""
+    network = task.get("network")
+    kind = network.get("kind") if isinstance(network, Mapping) else None
+    return NETWORKS.get(kind, NetworkShape()) if isinstance(kind, str) else NetworkShape()
+
+
+class NetworkTask:
+    """The codec and the checks of one algorithm: its network, its parts, and its settings.
+
+    Args:
+        load: gives the algorithm's class, and the classes of the fields that are sections of the
+            task; it imports torch.
+    """
+
+    def __init__(self, load: Callable[[], tuple[type[Any], Parts]]) -> None:
+        self.load = load
+
+    def to_task(self, algorithm: Any) -> dict[str, Any]:
+        """As plain JSON values."""
+        kind, parts = self.load()
+        plain = {each.name: getattr(algorithm, each.name) for each in fields(kind)}
+        del plain["components"]  # travel beside the task
+        network = _described(plain.pop("model"))
+        sections = {name: asdict(plain.pop(name)) for name in parts}
+        settings = {key: str(v) if isinstance(v, Enum) else v for key, v in plain.items()}
+        return {"network": network, **sections, "settings": settings}
+
+    def of_task(self, task: Mapping[str, Any], party: Party) -> Any:
+        """The inverse of `to_task`.
+
+        Raises:
+            DecodingError: not such a description, or a network that cannot be built here.
+        """
+        kind, parts = self.load()
+        keys = {"kind", "network", "settings", *parts}
+        if set(task) != keys:
+            raise DecodingError(f"Expected the keys {sorted(keys)} in such a task, got others.")
+        return facts_from(
+            kind,
+            task["settings"],
+            model=_network_from(task["network"], party),
+            components=None,
+            **{name: facts_from(part, task[name]) for name, part in parts.items()},
+        )
+
+    def size(self, task: Mapping[str, Any]) -> tuple[str, int]:
+        """The network, and the sum of its layers' products where it has plain layers."""
+        network = task.get("network")
+        if not isinstance(network, Mapping) or not isinstance(network.get("hidden"), list):
+            raise DecodingError("Expected a network with hidden layers, got another.")
+        name = value_from(str, network.get("kind"), "network.kind")
+        widths = [network.get("features"), *network["hidden"], network.get("classes")]
+        return name, plain_size(widths, layered=network_of(task).layered)
+
+    def check(self, algorithm: Any, plan: ReleasePlan) -> None:
+        """Refuses training that moves nothing, and a way of clipping that clips something else.
+
+        Raises:
+            Declined: algorithm or degenerate.
+        """
+        from parley.client.dp_sgd.ways import WayError, check_way  # noqa: PLC0415 - start-up: torch takes a second
+
+        training = algorithm.training
+        if algorithm.unit is Unit.RECORD:
+            try:
+                # One that does not fit the network clips something else than a party's records.
+                check_way(algorithm.model, training.per_example_method)
+            except WayError as error:
+                raise Declined(
+                    Reason.ALGORITHM, f"{training.per_example_method}: {error}"
+                ) from error
+        step = training.longest_step
+        # With noise inside the party an empty batch is noise; without, it is zero, and the sum
+        # would be that of the few who drew a record.
+        drawn = training.sampling_rate * plan.min_records * training.steps
+        for expected, got, holds in (
+            (
+                f"steps of {LEAST_STEP:g} to {LARGEST_STEP:g}",
+                step,
+                LEAST_STEP <= step <= LARGEST_STEP,
+            ),
+            ("momentum in [0, 1)", training.momentum, 0 <= training.momentum < 1),
+            (
+                "at least one record drawn in a round",
+                drawn,
+                algorithm.unit is not Unit.PARTY or drawn >= 1,
+            ),
+        ):
+            if not holds:
+                raise Declined(Reason.DEGENERATE, f"Expected {expected}, got {got:g}.")
+
+
+def _described(network: Network) -> dict[str, Any]:
     """A network as plain JSON values."""
     weights = network.losses.weights
     return {
@@ -34,8 +158,8 @@ def described(network: Network) -> dict[str, Any]:
     }
 
 
-def network_from(value: Any, party: Party) -> Network:
-    """The inverse of `described`.
+def _network_from(value: Any, party: Party) -> Network:
+    """The inverse of `_described`.
 
     Raises:
         DecodingError: not such a description, or a network that cannot be built here.
@@ -79,11 +203,17 @@ def network_from(value: Any, party: Party) -> Network:
     return network
 
 
-def size(task: Mapping[str, Any]) -> tuple[str, int]:
-    """The network, and the sum of its layers' products where it has plain layers."""
-    network = task.get("network")
-    if not isinstance(network, Mapping) or not isinstance(network.get("hidden"), list):
-        raise DecodingError("Expected a network with hidden layers, got another.")
-    name = value_from(str, network.get("kind"), "network.kind")
-    widths = [network.get("features"), *network["hidden"], network.get("classes")]
-    return name, plain_size(widths, layered=name in {"mlp", "pca-mlp"})
+def averaging() -> tuple[type[Any], Parts]:
+    """Federated averaging and its parts."""
+    from parley.client.algorithms.federated_averaging import FederatedAveraging, ServerStep  # noqa: PLC0415 - start-up: torch takes a second
+    from parley.client.dp_sgd.training import LocalTraining  # noqa: PLC0415 - start-up: torch takes a second
+
+    return FederatedAveraging, {"training": LocalTraining, "server": ServerStep}
+
+
+def distributed() -> tuple[type[Any], Parts]:
+    """Distributed DP-SGD and its part."""
+    from parley.client.algorithms.distributed_dp_sgd import DistributedDPSGD  # noqa: PLC0415 - start-up: torch takes a second
+    from parley.client.dp_sgd.training import LocalTraining  # noqa: PLC0415 - start-up: torch takes a second
+
+    return DistributedDPSGD, {"training": LocalTraining}

@@ -21,13 +21,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, cast
 
-from parley.client.algorithms import distributed_dp_sgd_task as distributed_task
-from parley.client.algorithms import federated_averaging_task as averaging_task
-from parley.client.algorithms import network_task, second_moments
+from parley.client.algorithms import second_moments
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation
 from parley.client.algorithms.kind import LARGEST_MODEL, Kind, Party
 from parley.client.algorithms.linear import LinearTask
+from parley.client.algorithms.network_task import NetworkTask, averaging, distributed
 from parley.client.algorithms.output_perturbation import OutputPerturbation
 from parley.client.algorithms.own import is_own, own_kind, own_task
 from parley.client.contract.decoding import DecodingError
@@ -35,6 +34,7 @@ from parley.client.contract.decoding import DecodingError
 __all__ = ["ALGORITHMS", "LARGEST_MODEL", "describe_task", "kind_of", "takes_sum", "task_from"]
 
 _GRADIENT, _OUTPUT = LinearTask(GradientPerturbation), LinearTask(OutputPerturbation)
+_AVERAGING, _DISTRIBUTED = NetworkTask(averaging), NetworkTask(distributed)
 
 ALGORITHMS: dict[str, Kind] = {
     "gradient-perturbation": Kind(
@@ -55,17 +55,19 @@ ALGORITHMS: dict[str, Kind] = {
     ),
     "fedavg": Kind(
         title="federated averaging",
-        to_task=averaging_task.to_task,
-        of_task=averaging_task.of_task,
-        size=network_task.size,
-        check=averaging_task.check,
+        to_task=_AVERAGING.to_task,
+        of_task=_AVERAGING.of_task,
+        size=_AVERAGING.size,
+        check=_AVERAGING.check,
+        trains=True,
     ),
     "distributed-dp-sgd": Kind(
         title="distributed DP-SGD",
-        to_task=distributed_task.to_task,
-        of_task=distributed_task.of_task,
-        size=network_task.size,
-        check=averaging_task.check,
+        to_task=_DISTRIBUTED.to_task,
+        of_task=_DISTRIBUTED.of_task,
+        size=_DISTRIBUTED.size,
+        check=_DISTRIBUTED.check,
+        trains=True,
         summed=True,
     ),
     "second-moments": Kind(

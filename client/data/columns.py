@@ -27,6 +27,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 __all__ = [
     "MISSING_TEXTS",
+    "READINGS",
     "TRUTH",
     "WHOLE_NUMBER",
     "ArrayColumn",
@@ -42,6 +43,14 @@ __all__ = [
 
 
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+READINGS = {
+    "logistic": "positive",
+    "huber-svm": "positive",
+    "softmax": "classes",
+    "ridge": "range",
+}
+"""Kind of linear model → the key of the label column that it reads."""
+
 Value = str | bool | int | float
 """One value as TOML writes it."""
 
@@ -307,9 +316,10 @@ class LabelColumn(SchemaPart):
         Args:
             reading: logistic, softmax, ridge, huber-svm; or network: classes where there are some.
         """
-        if reading == "ridge":
+        key = READINGS.get(reading, "classes")
+        if key == "range":
             return ()
-        if self.classes is not None and reading in {"softmax", "network"}:
+        if key == "classes" and self.classes is not None:
             return tuple(canonical_text(value) for value in self.classes)
         negative, positive = (
             canonical_text(side[0]) if isinstance(side, tuple) else ""

@@ -85,7 +85,7 @@ def sum_of(parts: Sequence[Contents]) -> Contents | None:
 
 def of_table(table: Table, schema: Schema) -> Contents:
     """The contents of a table, in the columns that the schema learns from."""
-    used = sorted(name for name, column in schema.columns.items() if column.kind != "ignore")
+    used = sorted(schema.used)
     kinds = [(name, schema.columns[name].kind) for name in used]
     columns = [
         _bits(table.arrays[name]) if name in table.arrays else _cells(table, name) for name in used

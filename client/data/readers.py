@@ -89,7 +89,7 @@ def read_tables(
     if only is not None:
         wanted, check = list(only), _check_wanted(list(only))
     else:
-        wanted = [n for n, c in schema.columns.items() if c.kind != "ignore" or n == keep]
+        wanted = [n for n in schema.columns if n in schema.used or n == keep]
         check = _check_used if isinstance(path, Frame) else _check_names
     room = room_for(schema.file.max_gib)
     where = path.name if isinstance(path, Frame) else path
@@ -155,7 +155,7 @@ def _check_wanted(wanted: list[str]) -> CheckNames:
 
 def _check_used(path: str | Path, names: list[str], schema: Schema) -> None:
     """As `_check_names`; what is ignored need not be there."""
-    ignored = [n for n, c in schema.columns.items() if c.kind == "ignore" and n not in names]
+    ignored = [n for n in schema.columns if n not in schema.used and n not in names]
     _check_names(path, [*names, *ignored], schema)
 
 

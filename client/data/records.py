@@ -38,7 +38,7 @@ from parley.client.data.cells import (
     labelled,
     numbers,
 )
-from parley.client.data.columns import ArrayColumn, CategoricalColumn, NumericColumn
+from parley.client.data.columns import READINGS, ArrayColumn, CategoricalColumn, NumericColumn
 from parley.client.data.contents import Contents, of_table, sum_of
 from parley.client.data.frames import Frame
 from parley.client.data.readers import read_tables, table_of
@@ -203,7 +203,7 @@ def records_from_columns(
         DataError, SchemaError: as `read_records`; a column of the schema is missing.
     """
     check_label(schema, model_kind)
-    used = [name for name, column in schema.columns.items() if column.kind != "ignore"]
+    used = list(schema.used)
     if absent := [name for name in used if name not in columns]:
         raise DataError("the columns of the schema", f"no column {absent}", path=source)
     table = table_of({name: columns[name] for name in used}, schema, path=source)
@@ -308,14 +308,9 @@ def check_label(schema: Schema, model_kind: str) -> None:
     """Raises SchemaError where the schema's label has no reading for `model_kind`."""
     if model_kind not in LABEL_READERS:
         raise ValueError(f"Expected a model of {', '.join(LABEL_READERS)}, got {model_kind!r}.")
-    label = schema.label
-    given, needs = {
-        "logistic": (label.positive, "positive and negative"),
-        "huber-svm": (label.positive, "positive and negative"),
-        "softmax": (label.classes, "classes"),
-        "ridge": (label.range, "range"),
-    }[model_kind]
-    if given is None:
+    key = READINGS[model_kind]
+    if getattr(schema.label, key) is None:
+        needs = {"positive": "positive and negative"}.get(key, key)
         raise SchemaError(
             f"Expected the label {schema.label_column!r} to give {needs} for a {model_kind} model,"
             " got none."

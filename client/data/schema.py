@@ -129,7 +129,7 @@ class Schema(SchemaPart):
 
     @model_validator(mode="after")
     def _check(self) -> Schema:
-        labels = [name for name, column in self.columns.items() if column.kind == "label"]
+        labels = [name for name, c in self.columns.items() if isinstance(c, LabelColumn)]
         if len(labels) != 1:
             raise ValueError(
                 f'Expected exactly one column of kind "label", got {labels or "none"}.'
@@ -155,17 +155,23 @@ class Schema(SchemaPart):
             raise SchemaError(lines) from None
 
     @property
+    def _label(self) -> tuple[str, LabelColumn]:
+        return next((n, c) for n, c in self.columns.items() if isinstance(c, LabelColumn))
+
+    @property
     def label_column(self) -> str:
         """The name of the label's column."""
-        return next(name for name, column in self.columns.items() if column.kind == "label")
+        return self._label[0]
 
     @property
     def label(self) -> LabelColumn:
         """What the label means."""
-        column = self.columns[self.label_column]
-        if not isinstance(column, LabelColumn):
-            raise SchemaError(f"Expected a label column, got kind {column.kind!r}.")
-        return column
+        return self._label[1]
+
+    @property
+    def used(self) -> dict[str, Column]:
+        """The columns that are read: all but those of kind "ignore"."""
+        return {n: c for n, c in self.columns.items() if not isinstance(c, IgnoreColumn)}
 
     @property
     def features(self) -> dict[str, FeatureColumn]:

@@ -85,7 +85,7 @@ def check_file(path: str | Path, schema: Schema) -> CheckedFile:
         DataError: there is no such file, or it can't be read at all.
     """
     names, problems = _columns(path, schema)
-    used = [name for name, column in schema.columns.items() if column.kind != "ignore"]
+    used = list(schema.used)
     problems += [f"Column {name!r} of the schema is not in the file." for name in schema.columns
                  if name not in names]  # fmt: skip
     problems += [

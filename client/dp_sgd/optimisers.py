@@ -31,8 +31,8 @@ class Optimiser:
     @classmethod
     def begin(cls, config: LocalTraining, theta: Tensor) -> Optimiser:
         """With moments of zero."""
-        plain = config.optimiser == "sgd" and not config.momentum  # has no moments
-        first, second = (theta.new_zeros(0 if plain else theta.shape) for _ in range(2))
+        shape = theta.shape if config.moments else (0,)
+        first, second = (theta.new_zeros(shape) for _ in range(2))
         return cls(config, first, second)
 
     def step(self, theta: Tensor, gradient: Tensor) -> None:

@@ -19,6 +19,7 @@ parties are trained in chunks (`party_chunks`), on several cores where no two ch
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -128,6 +129,28 @@ class LocalTraining:
             raise ValueError(
                 f"Expected noise with a clipped_share of {self.clipped_share}, got none."
             )
+
+    @property
+    def moments(self) -> tuple[str, ...]:
+        """What the optimiser keeps from step to step."""
+        if self.optimiser == "adam":
+            return ("first", "second")
+        return ("first",) if self.momentum else ()
+
+    @property
+    def longest_step(self) -> float:
+        """How far one step moves a model, but for noise and momentum."""
+        clip = self.clip_norm if self.optimiser == "sgd" and self.clip_norm is not None else 1.0
+        return self.learning_rate * clip
+
+    def reach(self, records: int) -> float:
+        """A coordinate of an update of so many records that is out of reach in practice."""
+        if self.optimiser == "adam":
+            return 10 * self.learning_rate * self.steps
+        rate = self.learning_rate / (1 - self.momentum)
+        clip = self.clip_norm or 1.0
+        noise = self.gradient_multiplier * clip / (self.sampling_rate * records)
+        return rate * (self.steps * clip + 12 * math.sqrt(self.steps) * noise)
 
     @property
     def gradient_multiplier(self) -> float:

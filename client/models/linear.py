@@ -359,6 +359,10 @@ class LinearModel:
         """Accuracy; for ridge R² (NaN where all labels are equal)."""
         return self.evaluate(theta, features, labels, 0.0)[1]
 
+    def chances(self, margins: Array) -> Array | None:
+        """Probabilities of the labels; None: margins only rank."""
+        return self.loss.chances(margins)
+
     def predict(self, theta: Array, features: Array) -> NDArray[Any]:
         """Predicted labels `[N]` of prepared rows: −1/+1, classes, or real values (ridge)."""
         self._check(theta, features)

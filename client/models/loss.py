@@ -94,6 +94,11 @@ class Loss(ABC):
         return first
 
     @property
+    def degenerate(self) -> str:
+        """Why parties would contribute next to nothing under these settings; empty: they do not."""
+        return ""
+
+    @property
     def full_at_zero(self) -> bool:
         """Whether a record's gradient is as long as G allows at θ = 0 already."""
         margins = np.zeros((1, self.outputs) if self.outputs > 1 else 1)

@@ -30,6 +30,9 @@ from parley.client.models.loss import Array, Loss
 
 __all__ = ["LOSSES", "HuberSVM", "Logistic", "Softmax", "SquaredLoss", "softmax"]
 
+LEAST_LABEL = 2.0**-20
+"""Smallest bound on targets, as a fraction of the radius of the ball that models are kept in."""
+
 
 def softmax(scores: Array) -> Array:
     """e^z over its sum along the last axis, which neither overflows nor divides by zero."""
@@ -185,6 +188,14 @@ class SquaredLoss(Loss):
         # At 0 every target is 0, and a contribution says nothing.
         if not 0 < self.label_bound < math.inf:
             raise ValueError(f"Expected a finite label_bound > 0, got {self.label_bound}.")
+
+    @property
+    def degenerate(self) -> str:
+        """Targets that are nothing beside the ball."""
+        least = LEAST_LABEL * self.radius
+        if self.label_bound >= least:
+            return ""
+        return f"Expected label_bound >= {least:g}, got {self.label_bound:g}."
 
     @property
     def lipschitz(self) -> float:

@@ -33,6 +33,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from parley.client.models.losses import softmax
 from parley.client.models.record_losses import CROSS_ENTROPY, RecordLosses, own_losses
 
 __all__ = [
@@ -381,6 +382,14 @@ class Network:
                 for at in range(0, len(features), 4096)
             ]
         return torch.cat(pieces)
+
+    def margins(self, theta: NDArray[np.float64], rows: NDArray[Any]) -> NDArray[np.float64]:
+        """`[N, K]` as `scores`, as numpy's."""
+        return np.asarray(self.scores(theta, rows).cpu().numpy(), np.float64)
+
+    def chances(self, margins: NDArray[np.float64]) -> NDArray[np.float64]:
+        """`[N, K]` probabilities."""
+        return np.asarray(softmax(margins), np.float64)
 
     def loss(self, theta: NDArray[np.float64], features: NDArray[Any], labels: Any) -> float:
         """The records' mean loss."""

@@ -168,7 +168,7 @@ def load_holding(
         schema = load_schema(folder / dataset.data_schema)
     except SchemaError as error:
         raise Declined(Reason.DATA_UNREADABLE, str(error)) from error
-    if label == "network":
+    if label not in LABEL_READERS:  # a network's: classes where there are some
         label = "softmax" if schema.classes else "logistic"
     try:
         records = read_records(path, schema if features is None else schema.unscaled, label)

@@ -13,6 +13,7 @@ from typing import Any
 
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.kind import Kind
+from parley.client.algorithms.network_task import network_of
 from parley.client.algorithms.own import OwnAlgorithmError
 from parley.client.algorithms.registry import kind_of, task_from
 from parley.client.contract.agreement import Agreement
@@ -237,7 +238,5 @@ def check_components(task: Mapping[str, Any], *, given: bool) -> None:
     Raises:
         Declined: model.
     """
-    network = task.get("network")
-    needed = isinstance(network, Mapping) and network.get("kind") == "pca-mlp"
-    if given != needed:
+    if given != network_of(task).projected:
         raise Declined(Reason.MODEL, "Expected components with pca-mlp, and only there.")

@@ -45,6 +45,10 @@ def add_deploy_commands(app: typer.Typer) -> None:
         app.command(name=command.__name__, rich_help_panel=panel)(command)
 
 
+_BY_FLOWER = {"grpc": False, "flower": True}
+"""Transport → whether a deployment is made for Flower."""
+
+
 @deploy_app.command("init")
 def deploy_init(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
@@ -69,9 +73,9 @@ def deploy_init(
     names = list(party or []) or [f"site-{index + 1}" for index in range(parties)]
     if len(names) < 2 or (party and parties):
         raise DeployError("Expected --parties N (2 or more), or --party NAME twice or more.")
-    if transport not in {"grpc", "flower"}:
-        raise DeployError(f"Expected --transport grpc or flower, got {transport!r}.")
-    flower = transport == "flower"
+    flower = _BY_FLOWER.get(transport)
+    if flower is None:
+        raise DeployError(f"Expected --transport {' or '.join(_BY_FLOWER)}, got {transport!r}.")
     deployment = make_deployment(folder, hosts=host, parties=names, port=port, flower=flower)
     typer.echo(f"Deployment made; the server is {deployment.server_address}. Its id:")
     typer.echo(f"  {deployment.spoken}")

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.client.data.columns import READINGS
 from parley.client.data.readers import read_tables
 from parley.client.data.records import read_records
 from parley.client.data.schema import Schema, load_schema
@@ -48,7 +49,7 @@ def load_test_set(job: Job) -> TestSet | None:
     """
     if not job.data.test_source:
         return None
-    if job.model.kind == "none":
+    if not job.model.measured:
         raise JobError("Expected no data.test-source in a job that learns no model.")
     if not job.data.test_schema:
         raise JobError(
@@ -87,10 +88,10 @@ def _said(model: Model, scores: NDArray[np.float64], truth: NDArray[Any]) -> Pre
     """What the model says of records; None where some of it is not finite."""
     if not np.isfinite(scores).all():
         return None
-    if model.label == "ridge":
+    if model.targets:
         return Predictions(values=scores, truth=truth)
     chances = model.chances(scores)
-    signed = model.label in {"logistic", "huber-svm"}
+    signed = READINGS.get(model.label) == "positive"
     return Predictions(
         values=np.arctan(scores) / np.pi + 0.5 if chances is None else chances,
         truth=(truth > 0).astype(np.int64) if signed else truth.astype(np.int64),

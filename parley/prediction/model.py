@@ -31,6 +31,7 @@ from parley.client.contract.decoding import DecodingError
 from parley.client.contract.feature_map import features_from
 from parley.client.contract.model_names import public_name
 from parley.client.contract.protocol import Declined, strict_json
+from parley.client.data.columns import READINGS
 from parley.client.data.frames import columns_of
 from parley.client.data.readers import table_of
 from parley.client.data.records import DataError, encoded
@@ -39,8 +40,6 @@ from parley.client.data.table import Table
 from parley.client.features.base import FeatureError, FeatureMap
 from parley.client.features.preparation import prepared_rows
 from parley.client.features.table import build_map
-from parley.client.models.linear import LinearModel
-from parley.client.models.losses import softmax
 from parley.server.records.statement import MODEL_VERSION
 
 __all__ = ["Model", "ModelFileError", "load_model"]
@@ -126,11 +125,12 @@ class Model:
 
     def scores(self, rows: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
         """`[N]` margins of two labels or values, `[N, K]` of more, for rows of `rows`."""
-        learned = self.algorithm.model
-        if isinstance(learned, LinearModel):
-            return np.asarray(learned.margins(self.theta, rows), np.float64)
-        scores = np.asarray(learned.scores(self.theta, rows).cpu().numpy(), np.float64)
-        return scores
+        return np.asarray(self.algorithm.model.margins(self.theta, rows), np.float64)
+
+    @property
+    def targets(self) -> bool:
+        """Whether it predicts values, of no label's name."""
+        return READINGS.get(self.label) == "range"
 
     def decision_function(self, frame: Any) -> NDArray[np.float64]:
         """`[N]` margins, positive for the positive label; `[N, K]` for networks and classes."""
@@ -156,7 +156,7 @@ class Model:
 
     def labels(self, scores: NDArray[np.float64]) -> NDArray[Any]:
         """`[N]` what `scores` say."""
-        if self.label == "ridge":
+        if self.targets:
             low, high = self.schema.label.range or (-1.0, 1.0)
             return np.asarray((np.clip(scores, -1, 1) * (high - low) + low + high) / 2)
         best = scores.argmax(axis=1) if scores.ndim == 2 else (scores >= 0).astype(np.int64)
@@ -164,11 +164,8 @@ class Model:
 
     def chances(self, scores: NDArray[np.float64]) -> NDArray[np.float64] | None:
         """`[N, K]` probabilities; None where the loss has none."""
-        learned = self.algorithm.model
-        if isinstance(learned, LinearModel):
-            told = learned.loss.chances(scores)
-            return None if told is None else np.asarray(told, np.float64)
-        return np.asarray(softmax(scores), np.float64)
+        told = self.algorithm.model.chances(scores)
+        return None if told is None else np.asarray(told, np.float64)
 
 
 def load_model(
@@ -215,7 +212,7 @@ def load_model(
             device=device,
             own_models=MappingProxyType({public_name(own): own for own in own_models}),
         )
-        if described["label"] not in {"logistic", "softmax", "ridge", "huber-svm", "network"}:
+        if described["label"] not in {*READINGS, "network"}:
             raise DecodingError(f"Expected labels of a known kind, got {described['label']!r}.")
     except DecodingError as error:
         hint = "" if own_models else " A network of your own code needs --own-model FILE:FUNCTION."
@@ -322,7 +319,7 @@ def _check_width(file: Path, model: Model) -> None:
             f"Expected a schema whose rows have {model.algorithm.model.features} features with the "
             f"intercept, got {came}: {file} was learned under another schema."
         )
-    if model.label != "ridge" and len(model.classes_) < 2:
+    if not model.targets and len(model.classes_) < 2:
         raise ModelFileError(f"{file}: Expected a schema that names the labels, got none.")
 
 

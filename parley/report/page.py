@@ -27,6 +27,7 @@ from parley.report.words import (
     promise,
     secure_sum_words,
 )
+from parley.server.jobs.running import in_process
 from parley.server.records import words
 from parley.server.records.numerals import byte_text, duration, epsilon_text, number
 from parley.server.records.reading import RunContent, read_run
@@ -57,7 +58,7 @@ def write_report(run_dir: Path) -> Path:
 def _context(run: RunContent) -> dict[str, Any]:
     """Every name that the template uses."""
     summary = run.summary
-    simulated = summary.engine == "fast" or any(line.simulation_only for line in run.rounds)
+    simulated = in_process(summary.engine) or any(line.simulation_only for line in run.rounds)
     return {
         "run": run,
         "summary": summary,

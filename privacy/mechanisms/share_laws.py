@@ -42,6 +42,7 @@ class SharedLaw:
 
     Attributes:
         rounded_after: whether a party may round to a coarser grid after it added its share.
+        normal: whether a share is as cheap as a normal number a coordinate.
         floor: least scale of a share, in ring units; 0 for none.
         scale: mechanism, k → least scale of one share, in fine units, rounded up.
         add: shares, mechanism, `[B, d]`, streams: adds a share to each row.
@@ -51,6 +52,7 @@ class SharedLaw:
     """
 
     rounded_after: bool
+    normal: bool = False
     floor: float
     scale: Callable[[Any, int], float]
     add: Callable[[Shares, Any, Integers, Sequence[NoiseStream]], None]
@@ -213,6 +215,7 @@ _DISCRETE = SharedLaw(
 
 _GAUSSIAN = SharedLaw(
     rounded_after=True,
+    normal=True,
     floor=LEAST_SHARE,
     scale=_gaussian_scale,
     add=_gaussian_add,

@@ -50,11 +50,13 @@ class ModelSection(Section):
     Attributes:
         learns: in which world its simulation runs.
         metric: of held-out records.
+        measured: whether there is one.
         bounded_everywhere: whether a record's gradient is bounded at every θ.
     """
 
     learns: ClassVar[Literal["linear", "network", "nothing"]] = "network"
     metric: ClassVar[str] = "accuracy"
+    measured: ClassVar[bool] = True
     bounded_everywhere: ClassVar[bool] = True
 
     kind: str = Field("logistic", description=_KIND)
@@ -197,6 +199,7 @@ class NoModel(ModelSection):
     """Nothing is learned."""
 
     learns: ClassVar[Literal["linear", "network", "nothing"]] = "nothing"
+    measured: ClassVar[bool] = False
 
     kind: Literal["none"] = Field("none", description=_KIND)
 

@@ -8,7 +8,12 @@ from pydantic import Field
 
 from parley.server.jobs.section import Auto, Section
 
-__all__ = ["Run"]
+__all__ = ["Run", "in_process"]
+
+
+def in_process(engine: str) -> bool:
+    """Whether all parties of an engine are arrays of one process."""
+    return engine == "fast"
 
 
 class Run(Section):
@@ -65,6 +70,11 @@ class Run(Section):
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description="Where networks train (fedavg); auto: cuda where present."
     )
+
+    @property
+    def in_process(self) -> bool:
+        """Whether all parties are arrays of this process."""
+        return in_process(self.engine)
 
     @property
     def deals(self) -> bool:

@@ -153,7 +153,7 @@ def federated_algorithm(
             f"Expected noise of at most 2^40 grid units, got more: dp-sgd.noise-multiplier is "
             f"{sigma:g}, dp-sgd.clipped-fraction-share {share:g}."
         )
-    coordinate = _largest_coordinate(training, federation.min_records)
+    coordinate = training.reach(federation.min_records)
     return FederatedAveraging(
         model=network,
         unit=unit,
@@ -172,16 +172,6 @@ def federated_algorithm(
         both=len(asked) > 1,
         clipped_reach=_clipped_reach(training, federation.min_records),
     )
-
-
-def _largest_coordinate(training: LocalTraining, records: int) -> float:
-    """A coordinate of an update beyond which it is clamped: out of reach in practice."""
-    if training.optimiser == "adam":
-        return 10 * training.learning_rate * training.steps
-    reach = training.learning_rate / (1 - training.momentum)
-    clip = training.clip_norm or 1.0
-    noise = training.gradient_multiplier * clip / (training.sampling_rate * records)
-    return reach * (training.steps * clip + 12 * math.sqrt(training.steps) * noise)
 
 
 def _clipped_reach(training: LocalTraining, records: int) -> float:

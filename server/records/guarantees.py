@@ -12,6 +12,7 @@ from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Adversary, Unit
 from parley.server.jobs.job import Job
+from parley.server.jobs.running import in_process
 from parley.server.planning.release import account, averaged
 from parley.server.records.accounts import accounts_of
 from parley.server.records.progress import Progress
@@ -95,7 +96,7 @@ def shares_of(job: Job, plan: ReleasePlan, own: Guarantee, *, engine: str) -> No
     shares = own.shares
     if shares is None:
         return None
-    alone = engine == "fast" and job.secure_aggregation.backend == "ideal"
+    alone = in_process(engine) and job.secure_aggregation.backend == "ideal"
     return NoiseShares(
         parties=shares.parties,
         honest=shares.honest,

@@ -185,7 +185,7 @@ def coordinate(
         ledger_head={"records": finished.head.records, "hash": finished.head.hash},
         version=version,
         seconds=time.perf_counter() - began,
-        engine=job.run.engine if job.run.engine != "fast" else "deployment",
+        engine="deployment" if job.run.in_process else job.run.engine,
         components=outcome.progress.ahead.get(COMPONENTS),
         data_accounts=data_accounts(finished.totals, stages),
         deployment=deployment.id,

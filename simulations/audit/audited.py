@@ -184,7 +184,7 @@ def audited(
             f"Expected gradient-perturbation, output-perturbation or fedavg, got "
             f"{job.algorithm.kind}: what moves its release most is known to its author alone."
         )
-    if job.run.engine != "fast":
+    if not job.run.in_process:
         raise AuditError(
             f"Expected run.engine = 'fast', got {job.run.engine!r}: an audit needs the same "
             "records in thousands of worlds, and is never part of a deployment."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from parley.privacy.mechanisms.share_laws import SHARED_LAWS
 from parley.server.jobs.job import Job
 from parley.simulations.audit.shapes import LEARNERS
 
@@ -76,7 +77,7 @@ def trials_of(job: Job, *, short: bool = False) -> int:
     """As many worlds as are cheap: networks cost more, and ways without a batch most."""
     cheap = LEARNERS[job.model.learns].cheap
     if job.privacy.noise_point == "share" and cheap:
-        if job.noise != "gaussian":
+        if not SHARED_LAWS[job.noise].normal:
             return 40 if short else 300  # A share of theirs is settled in many digits.
         if short:
             return 300  # Seeded shares have a stream for each party of each world.

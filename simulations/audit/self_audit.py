@@ -170,7 +170,7 @@ def _answers(model: Any, theta: NDArray[np.float64], rows: NDArray[np.float64]) 
     """`[K]` the model's margin for the first record's label, less that of a row of zeros."""
     if hasattr(model, "scores"):
         both = np.concatenate([rows, np.zeros((1, rows.shape[1]))])
-        scores = model.scores(theta, both).detach().cpu().numpy().astype(np.float64)
+        scores = model.margins(theta, both)
         margins = scores[:, 1] - scores[:, 0]
         return np.nan_to_num(margins[:-1] - margins[-1])
     return rows @ model.loss.direction_of(theta.reshape(-1, rows.shape[1]))

@@ -125,20 +125,31 @@ def _synthetic(model_kind: str, records: int, dimension: int, seed: int) -> Colu
     """x ~ N(0, I/p) clamped; y by a fixed model with signal ‖θ‖ = 8 and the kind's own noise."""
     rng = np.random.default_rng([0x5EED, seed])
     x = np.clip(rng.standard_normal((records, dimension)) / math.sqrt(dimension), -1, 1)
-    outputs = 3 if model_kind == "softmax" else 1
+    outputs, labels = _LABELS.get(model_kind, (1, _signs))
     theta = rng.standard_normal((dimension, outputs))
     theta *= 8 / np.linalg.norm(theta, axis=0)
-    scores = x @ theta
-    labels: NDArray[np.generic]
-    if model_kind == "ridge":
-        labels = np.clip(scores[:, 0] / 24 + 0.05 * rng.standard_normal(records), -1, 1)
-    elif model_kind == "softmax":
-        # argmax of scores plus Gumbel noise is a draw from softmax(scores).
-        labels = np.argmax(scores + rng.gumbel(size=scores.shape), axis=1)
-    else:
-        chance = 1 / (1 + np.exp(-scores[:, 0]))
-        labels = np.where(rng.random(records) < chance, 1, -1)
-    return {"x": x, "y": labels}
+    return {"x": x, "y": labels(x @ theta, rng)}
+
+
+Scores = NDArray[np.float64]
+
+
+def _signs(scores: Scores, rng: np.random.Generator) -> NDArray[np.generic]:
+    chance = 1 / (1 + np.exp(-scores[:, 0]))
+    return np.where(rng.random(len(scores)) < chance, 1, -1)
+
+
+def _targets(scores: Scores, rng: np.random.Generator) -> NDArray[np.generic]:
+    return np.asarray(np.clip(scores[:, 0] / 24 + 0.05 * rng.standard_normal(len(scores)), -1, 1))
+
+
+def _classes(scores: Scores, rng: np.random.Generator) -> NDArray[np.generic]:
+    # argmax of scores plus Gumbel noise is a draw from softmax(scores).
+    return np.argmax(scores + rng.gumbel(size=scores.shape), axis=1)
+
+
+_LABELS = {"ridge": (1, _targets), "softmax": (3, _classes)}
+"""Kind of model → margins a record has, and labels drawn from them; of others two, −1 and +1."""
 
 
 BUNDLED: dict[str, Callable[[str, int, int, int], Columns]] = {

@@ -48,7 +48,7 @@ def of_memory(job: Job, data: Any) -> Job:
     Raises:
         JobError: its engine's parties are other processes.
     """
-    if job.run.engine != "fast":
+    if not job.run.in_process:
         raise JobError(
             f"Expected run.engine = 'fast' with data in memory, got {job.run.engine!r}: real "
             "parties read files of their own."

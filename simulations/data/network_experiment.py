@@ -22,7 +22,6 @@ from parley.client.algorithms.registry import kind_of
 from parley.client.algorithms.second_moments import projected
 from parley.client.data.records import as_classes
 from parley.client.dp_sgd.training import PartyData, train_party
-from parley.client.models.losses import softmax
 from parley.privacy.sampling.stream import NoiseStream
 from parley.server.jobs.job import Job, JobError
 from parley.server.planning.federated_averaging import network_for
@@ -96,11 +95,11 @@ class NetworkExperiment(Experiment):
         """What a network says of the held-out records; None where it says nothing finite."""
         if not len(self.test_labels):
             return None
-        scores = self.model.scores(theta, self.test_features).cpu().numpy().astype(np.float64)
+        scores = self.model.margins(theta, self.test_features)
         if not np.isfinite(scores).all():
             return None
         return Predictions(
-            values=np.asarray(softmax(scores)),
+            values=self.model.chances(scores),
             truth=np.asarray(self.test_labels, np.int64),
             names=self.label_names,
             probabilities=True,

@@ -128,8 +128,10 @@ def _preload(folder: Path) -> None:
 
     try:
         import parley.client.party.service  # noqa: F401, PLC0415 - start-up: after the first answer
+        from parley.client.algorithms.registry import ALGORITHMS  # noqa: PLC0415 - start-up: after the first answer
 
-        if "fedavg" in load_consent(folder / "party.toml").algorithms:
+        accepted = load_consent(folder / "party.toml").algorithms
+        if any(kind.trains for name, kind in ALGORITHMS.items() if name in accepted):
             import torch  # noqa: F401, PLC0415 - start-up: only networks need it
     except (ImportError, OSError, ConsentError):  # a library, or a policy that is being edited
         _log.exception("Imports will be done for every message.")

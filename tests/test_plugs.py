@@ -1,0 +1,119 @@
+"""What an extension is, its row and its own methods say: no other line asks for its name or class.
+
+A line that compares a value with the name of a law, an algorithm, a model or an engine, or asks
+whether it is an instance of one's class, would have to be found and changed for the next one.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from parley.client.algorithms.network_task import NETWORKS
+from parley.client.algorithms.registry import ALGORITHMS
+from parley.client.data.schema import COLUMN_KINDS
+from parley.client.models.losses import LOSSES
+from parley.deploy.engines import ENGINES
+from parley.privacy.accounting.events import EVENTS
+from parley.privacy.calibration.calibration import GAUSSIAN_CALIBRATIONS
+from parley.privacy.mechanisms.share_laws import SHARED_LAWS
+from parley.privacy.mechanisms.table import MECHANISMS
+from parley.server.jobs.algorithm import ALGORITHM_SECTIONS
+from parley.server.jobs.model import MODELS
+
+ROOT = Path(__file__).parent.parent
+
+NAMES = {
+    *MECHANISMS, *SHARED_LAWS, "dp-sgd", *ALGORITHMS, *LOSSES, *NETWORKS, *ENGINES, "fast",
+    *(set(GAUSSIAN_CALIBRATIONS) - {"exact"}), *(set(COLUMN_KINDS) - {"label"}),
+}  # fmt: skip
+"""Keys of the tables, but for two that are words of other things."""
+
+CLASSES = {
+    *(law.__name__ for law in MECHANISMS.values()), "GaussianLaw", "LaplaceLaw", "PartySteps",
+    "SampledGaussian", *(loss.__name__ for loss in LOSSES.values()), "LinearModel", "Network",
+    *(section.__name__ for section in (*ALGORITHM_SECTIONS.values(), *MODELS.values())), "Linear",
+    "SecondMoments", *(event.__name__ for event in EVENTS.values()),
+    *(column.__name__ for column in COLUMN_KINDS.values()),
+}  # fmt: skip
+"""What stands in the tables, and what it derives from."""
+
+EXCEPTIONS = {
+    "client/data/": "columns are read where they are described: one room, its own union",
+    "client/features/": "a map says which columns it takes",
+    "client/party/dataset.py": "a linear model's loss knows labels, everything else takes classes",
+    "privacy/accounting/": "an accountant is proved for some events: its row says for which",
+    "privacy/ledger/version_1.py": "the events that version 1 had, as it wrote them",
+    "privacy/mechanisms/": "a share of a law costs what the law's event says, without its slack",
+    "server/jobs/running.py": "the one line that says which engine is one process",
+}
+"""A file or folder → why its lines may."""
+
+
+def asked(tree: ast.AST) -> Iterator[int]:
+    """Lines that branch on a name or a class of the tables."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            parts = [part for side in sides for part in ast.walk(side)]
+            names = {part.value for part in parts if isinstance(part, ast.Constant)}
+            classes = {side.id for side in sides if isinstance(side, ast.Name)}
+        elif isinstance(node, ast.MatchValue | ast.MatchClass):
+            names = {part.value for part in ast.walk(node) if isinstance(part, ast.Constant)}
+            classes = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id in {"isinstance", "issubclass"}
+        ):
+            parts = list(ast.walk(node.args[1]))
+            names = set()
+            classes = {part.id for part in parts if isinstance(part, ast.Name)}
+            classes |= {part.attr for part in parts if isinstance(part, ast.Attribute)}
+        else:
+            continue
+        if NAMES & {name for name in names if isinstance(name, str)} or CLASSES & classes:
+            yield node.lineno
+
+
+def sources() -> Iterator[tuple[str, str]]:
+    """Every file of the six packages, by its path in the repository."""
+    for room in ("parley", "simulations", "server", "client", "secure_agg", "privacy"):
+        for path in sorted((ROOT / room).rglob("*.py")):
+            name = str(path.relative_to(ROOT))
+            if not any(parent.is_symlink() for parent in path.parents):
+                yield name, path.read_text(encoding="utf-8")
+
+
+def test_no_line_outside_the_tables_asks_which_extension_it_has() -> None:
+    found = [
+        f"{name}:{line}"
+        for name, text in sources()
+        if not name.startswith(tuple(EXCEPTIONS))
+        for line in asked(ast.parse(text))
+    ]
+    assert found == []
+
+
+def test_every_exception_is_needed() -> None:
+    needed = {name for name, text in sources() if any(asked(ast.parse(text)))}
+    assert [place for place in EXCEPTIONS if not any(n.startswith(place) for n in needed)] == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "if law == 'l2-laplace': pass",
+        "if kind in {'fedavg', 'other'}: pass",
+        "if isinstance(noise, (PartySteps, int)): pass",
+        "if isinstance(noise, table.Gaussian): pass",
+        "if type(loss) is SquaredLoss: pass",
+        "match law:\n    case 'gaussian': pass",
+        "match loss:\n    case Softmax(): pass",
+    ],
+)
+def test_a_line_that_asks_is_seen(line: str) -> None:
+    assert list(asked(ast.parse(line)))
