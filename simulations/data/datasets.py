@@ -145,7 +145,7 @@ def _targets(scores: Scores, rng: np.random.Generator) -> NDArray[np.generic]:
 
 def _classes(scores: Scores, rng: np.random.Generator) -> NDArray[np.generic]:
     # argmax of scores plus Gumbel noise is a draw from softmax(scores).
-    return np.argmax(scores + rng.gumbel(size=scores.shape), axis=1)
+    return np.asarray(np.argmax(scores + rng.gumbel(size=scores.shape), axis=1))
 
 
 _LABELS = {"ridge": (1, _targets), "softmax": (3, _classes)}
