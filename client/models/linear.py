@@ -359,6 +359,11 @@ class LinearModel:
         """Accuracy; for ridge R² (NaN where all labels are equal)."""
         return self.evaluate(theta, features, labels, 0.0)[1]
 
+    @property
+    def class_weights(self) -> tuple[float, ...]:
+        """Of the labels in their order; (): all 1."""
+        return tuple(getattr(self.loss, "weights", ()))
+
     def chances(self, margins: Array) -> Array | None:
         """Probabilities of the labels; None: margins only rank."""
         return self.loss.chances(margins)

@@ -383,6 +383,11 @@ class Network:
             ]
         return torch.cat(pieces)
 
+    @property
+    def class_weights(self) -> tuple[float, ...]:
+        """Of the labels in their order; (): all 1."""
+        return self.losses.weights
+
     def margins(self, theta: NDArray[np.float64], rows: NDArray[Any]) -> NDArray[np.float64]:
         """`[N, K]` as `scores`, as numpy's."""
         return np.asarray(self.scores(theta, rows).cpu().numpy(), np.float64)

@@ -93,9 +93,7 @@ class Model:
     @property
     def class_weights(self) -> tuple[float, ...]:
         """Public weights of the labels that it was learned under, in their order; (): all 1."""
-        learned = self.algorithm.model
-        of = learned.loss if isinstance(learned, LinearModel) else learned.losses
-        return tuple(getattr(of, "weights", ()))
+        return tuple(self.algorithm.model.class_weights)
 
     def rows(self, frame: Any) -> NDArray[np.floating[Any]]:
         """`[N, p]` rows as the model takes them.
