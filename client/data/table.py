@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,6 +90,20 @@ class Table:
     def size(self) -> int:
         """Bytes of its cells, about."""
         return frame_size(self.frame) + sum(array.nbytes for array in self.arrays.values())
+
+    def pieces(self, rows: int) -> Iterator[Table]:
+        """The table in parts of so many rows, at least one; errors name rows of the file."""
+        for first in range(0, max(self.rows, 1), rows):
+            yield self._part(first, rows)
+
+    def _part(self, first: int, rows: int) -> Table:
+        original = self.row_number
+        return replace(
+            self,
+            frame=self.frame.slice(first, rows),
+            arrays={name: array[first : first + rows] for name, array in self.arrays.items()},
+            row_number=lambda row: original(first + row),
+        )
 
     def take(self, rows: NDArray[np.int64]) -> Table:
         """The table of the chosen rows; errors go on naming them by their place in the file."""

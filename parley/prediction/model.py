@@ -44,6 +44,9 @@ from parley.server.records.statement import MODEL_VERSION
 
 __all__ = ["Model", "ModelFileError", "load_model"]
 
+_PIECE = 4096
+"""Rows that are read, scaled and scored at a time."""
+
 _KEYS = {"version", "task", "label", "intercept", "schema"}
 
 
@@ -132,11 +135,13 @@ class Model:
 
     def decision_function(self, frame: Any) -> NDArray[np.float64]:
         """`[N]` margins, positive for the positive label; `[N, K]` for networks and classes."""
-        return self.scores(self.rows(frame))
+        # Piece by piece: rows that stay in cache are several times as fast as all at once.
+        pieces = _table(frame, self.schema).pieces(_PIECE)
+        return np.concatenate([self.scores(self.rows_of(piece)) for piece in pieces])
 
     def predict(self, frame: Any) -> NDArray[Any]:
         """`[N]` label names, or a ridge model's values in the label's own range."""
-        return self.labels(self.scores(self.rows(frame)))
+        return self.labels(self.decision_function(frame))
 
     def predict_proba(self, frame: Any) -> NDArray[np.float64]:
         """`[N, K]` probabilities in the order of `classes_`.
@@ -144,7 +149,7 @@ class Model:
         Raises:
             ModelFileError: a model that gives none (ridge, huber-svm).
         """
-        chances = self.chances(self.scores(self.rows(frame)))
+        chances = self.chances(self.decision_function(frame))
         if chances is None:
             raise ModelFileError(
                 f"Expected a logistic or softmax model or a network for probabilities, got "

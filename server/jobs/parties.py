@@ -46,7 +46,8 @@ class Data(Section):
         "",
         alias="schema",
         description="Schema file: ranges, categories and label, public knowledge. Needed for "
-        "files; `parley schema infer FILE` writes a first one to review.",
+        "files; `parley schema infer FILE` writes a first one to review. With real parties your "
+        "copy of theirs: the model then says how its rows are read.",
     )
     partition: Literal["iid", "column", "dirichlet", "sizes"] = Field(
         "iid", description="How one file is split among the parties."

@@ -106,8 +106,8 @@ def coordinate(
     first = next(iter(facts.values()))
     if schema and first.schema != schema:
         raise JobError(
-            f"Expected data.test-schema to mean what the parties' schema means (digest "
-            f"{first.schema[:12]}), got {schema[:12]}: give the server a copy of their file."
+            "Expected data.schema (or data.test-schema) to mean what the parties' schema means "
+            f"(digest {first.schema[:12]}), got {schema[:12]}: give the server a copy of their file."
         )
     features = first.features
     algorithm = algorithm_for(job, _model(job, facts), federation)

@@ -44,13 +44,15 @@ FILES = (
 
 _WORDS: dict[str, dict[str, tuple[type, ...]]] = {
     "status": {},
-    "submit": {"job": (str,)},
+    "submit": {"job": (str,), "schema": (str, type(None))},
     "resume": {"run": (str,)},
     "stop": {"run": (str, type(None))},
     "look": {"run": (str,)},
     "read": {"run": (str,), "file": (str,), "offset": (int,)},
 }
 """What may be asked, and with which words of which types."""
+
+_MAY_BE_LEFT_OUT = {"schema"}
 
 _LARGEST_ASK = 1 << 20
 _TRIES_NOT_SHOWN = 500
@@ -155,7 +157,9 @@ class Desk:
         }
 
     def _submit(self, asked: Mapping[str, Any], by: str) -> dict[str, Any]:
-        return {"run": self._queue.submit(asked["job"], by=by, own_files=by == SERVERS_OWN)}
+        own = by == SERVERS_OWN
+        schema = asked["schema"] or ""
+        return {"run": self._queue.submit(asked["job"], schema=schema, by=by, own_files=own)}
 
     def _resume(self, asked: Mapping[str, Any], by: str) -> dict[str, Any]:
         self._queue.resume(asked["run"], by=by)
@@ -201,7 +205,10 @@ def _plain(request: bytes, known: Mapping[str, Mapping[str, tuple[type, ...]]]) 
     except ValueError as error:
         raise ValueError(f"Expected a request in JSON. {error}") from None
     words = known.get(asked["ask"]) if isinstance(asked, dict) and _text(asked, "ask") else None
-    if words is None or set(asked) != {"ask", *words}:
+    if words is None:
+        raise ValueError("Expected a request of an operator.")
+    asked = dict.fromkeys(_MAY_BE_LEFT_OUT & set(words)) | asked
+    if set(asked) != {"ask", *words}:
         raise ValueError("Expected a request of an operator.")
     if any(type(asked[word]) not in kinds for word, kinds in words.items()):
         raise ValueError("Expected a request of an operator, with words of their types.")

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from parley.client.data.schema import Schema
 from parley.deploy.follow import STALE
 from parley.server.jobs.file import load_job
 from parley.server.jobs.job import Job, JobError
@@ -85,16 +86,18 @@ class Queue:
         found = [self._state(path) for path in self._runs.iterdir() if path.is_dir()]
         return sorted((run for run in found if run is not None), key=lambda run: (run.at, run.name))
 
-    def submit(self, text: str, *, by: str, own_files: bool) -> str:
+    def submit(self, text: str, *, by: str, own_files: bool, schema: str = "") -> str:
         """Makes the folder of a new run, at the end of the queue; its name.
 
         Args:
             text: the job file.
             by: whose it is.
             own_files: it may name files of this machine.
+            schema: the parties' schema file as the operator has it, to be kept with the model.
 
         Raises:
             JobError: no job, or one that names files and may not.
+            SchemaError: no schema.
             RunFolderError: the folder cannot be made.
         """
         if len(text.encode()) > _LARGEST_JOB:
@@ -112,7 +115,10 @@ class Queue:
                 "it on the server's machine, from the server's folder."
             )
         job = job.model_copy(update={"run": job.run.model_copy(update={"out": str(self._runs)})})
+        kept = Schema.from_toml(schema, source="the operator's schema") if schema else None
         folder = RunFolder.create(job)
+        if kept is not None:
+            folder.keep_schema(kept.to_toml())
         with self._changed:
             self._write(QueuedRun(name=folder.path.name, state="queued", at=time.time(), by=by))
             self._changed.notify_all()

@@ -9,6 +9,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
+from parley.client.data.schema import Schema
 from parley.deploy.evaluating import evaluated, load_test_set
 from parley.deploy.events import Event, Say
 from parley.deploy.folders import ServerHome
@@ -18,6 +19,7 @@ from parley.deploy.stream.port import Port
 from parley.deploy.stream.queue import Queue, QueuedRun
 from parley.deploy.stream.transport import StreamTransport
 from parley.server.conducting import conduct, open_run, telling
+from parley.server.records.run_folder import RunFolder
 
 __all__ = ["Serving", "serve"]
 
@@ -130,7 +132,7 @@ class Serving:
                     transport=transport,
                     deployment=self._home.deployment,
                     observer=self.monitor,
-                    schema="" if test is None else test.schema.digest,
+                    schema=_digest(folder),
                 )
                 if test is not None:
                     tested = evaluated(folder.path, job, test)
@@ -146,6 +148,12 @@ class Serving:
             return "failed"
         self._conducting.end()
         return summary.status
+
+
+def _digest(folder: RunFolder) -> str:
+    """What the run's schema says, for the parties' to be held against; empty without one."""
+    text = folder.schema
+    return Schema.from_toml(text, source=str(folder.path)).digest if text else ""
 
 
 def serve(home: ServerHome, *, say: Say, monitor: int | None = None) -> None:

@@ -9,12 +9,14 @@ from pathlib import Path
 
 from safetensors.numpy import load_file
 
+from parley.client.data.schema import load_schema
 from parley.deploy.folders import DeployError
 from parley.deploy.follow import RunStopped, follow
 from parley.deploy.processes import ProcessError
 from parley.deploy.refusals import refusals
 from parley.deploy.stream.operator import Operator, operator_home
 from parley.server.jobs.file import load_job, render_job
+from parley.server.jobs.job import Job
 from parley.server.records.run import Run
 from parley.server.records.run_folder import anchored
 from parley.terminal.progress import RunDisplay
@@ -37,8 +39,8 @@ def submit_job(
         raise DeployError("Expected --resume RUN alone: the run goes on with its own job.")
     with Operator(operator_home(to)) as operator:
         if resume is None:
-            own = anchored(load_job(job, overrides=sets))
-            name = str(operator.ask("submit", job=render_job(own))["run"])
+            own, schema = _with_schema(anchored(load_job(job, overrides=sets)))
+            name = str(operator.ask("submit", job=render_job(own), **schema)["run"])
         else:
             name = Path(resume).name
             operator.ask("resume", run=name)
@@ -75,6 +77,15 @@ def submit_job(
     write_report(folder)
     theta = load_file(folder / "model.safetensors")["theta"]
     return Run(summary=summary, folder=folder, theta=theta)
+
+
+def _with_schema(job: Job) -> tuple[Job, dict[str, str]]:
+    """The job without the file of this machine that `data.schema` names, and what is in it."""
+    if not job.data.data_schema:
+        return job, {}
+    text = load_schema(job.data.data_schema).to_toml()
+    data = job.data.model_copy(update={"data_schema": ""})
+    return job.model_copy(update={"data": data}), {"schema": text}
 
 
 def look(folder: Path) -> Standing:

@@ -11,6 +11,7 @@ import pytest
 from attending import NAMES, Consortium, until
 
 import parley
+from parley.client.data.schema import SchemaError
 from parley.client.data.table import DataError
 from parley.deploy.evaluating import load_test_set
 from parley.deploy.stream import submission
@@ -86,13 +87,17 @@ def test_a_servers_public_records_measure_the_model_at_no_cost(ward, tmp_path):
     until(lambda: any("(3 of 3)" in line for line in ward.said))
     with Operator(operator_home(ward.root)) as here:
         plain = job_of(tmp_path, **{"data.test-source": "", "data.test-schema": ""})
-        without = here.ask("submit", job=render_job(plain))["run"]
+        without = here.ask("submit", job=render_job(plain), schema=SCHEMA)["run"]
         name = here.ask("submit", job=render_job(job_of(tmp_path)))["run"]
         other = tmp_path / "other.toml"
         other.write_text(SCHEMA.replace("[40, 250]", "[40, 251]"))
         wrong = job_of(tmp_path, **{"data.test-schema": str(other)})
         refused = here.ask("submit", job=render_job(wrong))["run"]
-    assert [serving.next().state for _ in range(3)] == ["complete", "complete", "failed"]
+        another = here.ask("submit", job=render_job(plain), schema=other.read_text())["run"]
+        with pytest.raises(SchemaError, match="the operator's schema"):
+            here.ask("submit", job=render_job(plain), schema="[columns]\n")
+    ended = [serving.next().state for _ in range(4)]
+    assert ended == ["complete", "complete", "failed", "failed"]
     runs = ward.root / "server" / "runs"
     summary = read_summary(runs / name)
     # Independently: labels by name, counted.
@@ -111,6 +116,8 @@ def test_a_servers_public_records_measure_the_model_at_no_cost(ward, tmp_path):
     # No release and no cost: all else is as without it.
     before = read_summary(runs / without)
     assert before.public_test is None
+    # An operator's copy of the schema is with the model, as the test set's is.
+    assert (parley.load_model(runs / without).predict(columns) == said).all()
     assert public_test(before) == ""
     assert summary.guarantees == before.guarantees
     assert summary.accuracy is None
@@ -120,6 +127,9 @@ def test_a_servers_public_records_measure_the_model_at_no_cost(ward, tmp_path):
     error = json.loads((runs / refused / "error.json").read_text())
     assert "give the server a copy of their file" in error["message"]
     assert not (runs / refused / "run-id").exists()
+    error = json.loads((runs / another / "error.json").read_text())
+    assert "Expected data.schema" in error["message"]
+    assert not (runs / another / "run-id").exists()
 
 
 def test_who_submits_from_elsewhere_names_no_test_set(ward, tmp_path):
