@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,12 +91,8 @@ class Table:
         """Bytes of its cells, about."""
         return frame_size(self.frame) + sum(array.nbytes for array in self.arrays.values())
 
-    def pieces(self, rows: int) -> Iterator[Table]:
-        """The table in parts of so many rows, at least one; errors name rows of the file."""
-        for first in range(0, max(self.rows, 1), rows):
-            yield self._part(first, rows)
-
-    def _part(self, first: int, rows: int) -> Table:
+    def part(self, first: int, rows: int) -> Table:
+        """So many rows from `first` on; errors name rows of the file."""
         original = self.row_number
         return replace(
             self,

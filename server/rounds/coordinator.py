@@ -107,7 +107,8 @@ def coordinate(
     if schema and first.schema != schema:
         raise JobError(
             "Expected data.schema (or data.test-schema) to mean what the parties' schema means "
-            f"(digest {first.schema[:12]}), got {schema[:12]}: give the server a copy of their file."
+            f"(digest {first.schema[:12]}), got {schema[:12]}: give the server a copy of their "
+            "file."
         )
     features = first.features
     algorithm = algorithm_for(job, _model(job, facts), federation)
