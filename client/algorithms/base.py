@@ -91,6 +91,9 @@ class Asked:
         clip_norm: to which the unit's share is clipped, if it is.
         steps: with noise inside the party, the noise of its training.
         sums: on sampled sums, how many and at which rate; None: on one sum.
+        objective: ε₁ of noise inside the parties' objectives, beside it; None: there is none.
+        releases: that the noise is scaled for, whatever the run makes; None: all of them.
+        epsilon_share: of the unit's ε that the noise is scaled to.
     """
 
     unit: Unit
@@ -100,6 +103,9 @@ class Asked:
     clip_norm: float | None
     steps: PartySteps | None = None
     sums: Sums | None = None
+    objective: float | None = None
+    releases: int | None = None
+    epsilon_share: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +133,10 @@ class Claim:
         scale_bits: the grid, where it is the algorithm's own; None: the finest that the ring holds.
         work: training steps of one round.
         sums: sampled sums that a release consists of; None: one sum, of all records.
+        objective: ε₁ of noise inside the parties' objectives; the noise on the sum covers what
+            their solvers miss of the exact optima. None: there is none.
+        releases: that the noise is scaled for; None: all of the run's. Every one is charged.
+        epsilon_share: of the unit's ε that the noise is scaled to; what it costs is charged.
     """
 
     norm: ClassVar[Literal["L2"]] = "L2"
@@ -151,6 +161,9 @@ class Claim:
     scale_bits: int | None = None
     work: int = 1
     sums: Sums | None = None
+    objective: float | None = None
+    releases: int | None = None
+    epsilon_share: float = 1.0
 
     def __post_init__(self) -> None:
         if min(self.dimension, self.features) < 1:
@@ -158,8 +171,11 @@ class Claim:
         for name in ("bound", "sensitivity", "lipschitz"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"Expected a finite {name} > 0, got {getattr(self, name)}.")
-        if (self.noise_point is NoisePoint.PARTY) != (self.steps is not None):
+        inside = self.steps is not None or self.objective is not None
+        if (self.noise_point is NoisePoint.PARTY) != inside:
             raise ValueError("Expected the training's noise with noise inside the party alone.")
+        if not 0 < self.epsilon_share <= 1 or (self.releases or 1) < 1:
+            raise ValueError("Expected a share of ε in (0, 1] and releases >= 1, got others.")
 
     @property
     def covered(self) -> float:
@@ -181,6 +197,9 @@ class Claim:
             clip_norm=self.clip_norm,
             steps=self.steps,
             sums=self.sums,
+            objective=self.objective,
+            releases=self.releases,
+            epsilon_share=self.epsilon_share,
         )
         if self.party_norm is None:
             return (own,)

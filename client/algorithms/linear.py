@@ -1,4 +1,4 @@
-"""What the two algorithms for linear models share: the task's codec, its size, what is refused."""
+"""What the algorithms for linear models share: the task's codec, its size, what is refused."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ Linear = GradientPerturbation | OutputPerturbation
 
 
 class LinearTask:
-    """The codec and the checks of one of the two algorithms."""
+    """The codec and the checks of one of the algorithms."""
 
-    def __init__(self, algorithm: type[GradientPerturbation] | type[OutputPerturbation]) -> None:
+    def __init__(self, algorithm: type[Linear]) -> None:
         self.algorithm = algorithm
 
     def to_task(self, algorithm: Linear) -> dict[str, Any]:

@@ -25,34 +25,41 @@ from parley.client.algorithms import second_moments
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation
 from parley.client.algorithms.kind import LARGEST_MODEL, Kind, Party
-from parley.client.algorithms.linear import LinearTask
+from parley.client.algorithms.linear import Linear, LinearTask
 from parley.client.algorithms.network_task import NetworkTask, averaging, distributed
+from parley.client.algorithms.objective_perturbation import ObjectivePerturbationOfParties
 from parley.client.algorithms.output_perturbation import OutputPerturbation
 from parley.client.algorithms.own import is_own, own_kind, own_task
+from parley.client.algorithms.pathak import PathakAveraging
+from parley.client.algorithms.rajkumar_agarwal import RajkumarAgarwal
 from parley.client.contract.decoding import DecodingError
 
 __all__ = ["ALGORITHMS", "LARGEST_MODEL", "describe_task", "kind_of", "takes_sum", "task_from"]
 
-_GRADIENT, _OUTPUT = LinearTask(GradientPerturbation), LinearTask(OutputPerturbation)
 _AVERAGING, _DISTRIBUTED = NetworkTask(averaging), NetworkTask(distributed)
 
+
+def _linear(algorithm: type[Linear], title: str) -> Kind:
+    """The row of an algorithm for linear models."""
+    task = LinearTask(algorithm)
+    return Kind(
+        title=title,
+        to_task=task.to_task,
+        of_task=task.of_task,
+        size=task.size,
+        check=task.check,
+        check_state=task.check_state,
+    )
+
+
 ALGORITHMS: dict[str, Kind] = {
-    "gradient-perturbation": Kind(
-        title="gradient perturbation",
-        to_task=_GRADIENT.to_task,
-        of_task=_GRADIENT.of_task,
-        size=_GRADIENT.size,
-        check=_GRADIENT.check,
-        check_state=_GRADIENT.check_state,
+    "gradient-perturbation": _linear(GradientPerturbation, "gradient perturbation"),
+    "output-perturbation": _linear(OutputPerturbation, "output perturbation"),
+    "objective-perturbation": _linear(
+        ObjectivePerturbationOfParties, "objective perturbation in the parties"
     ),
-    "output-perturbation": Kind(
-        title="output perturbation",
-        to_task=_OUTPUT.to_task,
-        of_task=_OUTPUT.of_task,
-        size=_OUTPUT.size,
-        check=_OUTPUT.check,
-        check_state=_OUTPUT.check_state,
-    ),
+    "pathak": _linear(PathakAveraging, "output perturbation as of Pathak et al."),
+    "rajkumar-agarwal": _linear(RajkumarAgarwal, "gradient perturbation as of Rajkumar & Agarwal"),
     "fedavg": Kind(
         title="federated averaging",
         to_task=_AVERAGING.to_task,

@@ -16,6 +16,7 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.guarantee import Adversary, Neighbouring, NoisePoint, Unit
 from parley.privacy.mechanisms.dp_sgd import PartySteps
+from parley.privacy.mechanisms.objective import ObjectivePerturbation
 from parley.privacy.mechanisms.sampled import SampledGaussian
 from parley.privacy.mechanisms.shares import Shares
 from parley.privacy.mechanisms.table import MECHANISMS, Mechanism
@@ -31,7 +32,7 @@ _AGAINST = {
 
 _LAWS: dict[str, type[Mechanism]] = {
     **MECHANISMS,
-    **{law.law: law for law in (PartySteps, SampledGaussian)},
+    **{law.law: law for law in (PartySteps, SampledGaussian, ObjectivePerturbation)},
 }
 
 
@@ -61,8 +62,9 @@ class Guarantee:
         clip_norm: L2 norm that a record's gradient, or a party's update, is clipped to; None
             where the bound needs no clipping.
         charges: the units that this mechanism's event is charged to.
-        shares: how the noise is split among the parties, with noise point share: the mechanism is
-            then that of the k honest ones, in fine units; None with another noise point.
+        shares: how the parties add the noise of a sum: the mechanism is that of the k honest ones,
+            in fine units. With noise point share they add a part each, with noise point party all
+            of it (k = 1); None where the server adds it, or the training inside a party.
 
     Raises:
         ValueError: values outside their ranges, or that contradict each other.
@@ -90,12 +92,19 @@ class Guarantee:
                 f"Expected noise at {self.noise_point} to hold against "
                 f"{_AGAINST[self.noise_point]}, got {self.against}."
             )
-        if (self.noise_point is NoisePoint.SHARE) != (self.shares is not None):
+        trained = self.noise_point is NoisePoint.PARTY and self.mechanism.training is not None
+        if (self.shares is None) != (trained or self.noise_point is NoisePoint.SERVER):
             raise ValueError(
-                f"Expected shares with noise point share, and only there, got {self.noise_point}."
+                "Expected shares where the parties add the noise of a sum, and only there, got "
+                f"noise point {self.noise_point}."
             )
         if self.shares is not None:
             self.shares.check(self.mechanism)
+            if self.noise_point is NoisePoint.PARTY and self.shares.least != 1:
+                raise ValueError(
+                    "Expected every share to be all of the noise (k = 1, c = 0) with noise point "
+                    f"party, got k = {self.shares.honest}, c = {self.shares.colluders}."
+                )
         sampled = self.mechanism.sampled
         if sampled is not None and sampled.sampling_rate < 1 and self.unit is Unit.PARTY:
             raise ValueError(
@@ -109,6 +118,11 @@ class Guarantee:
                 f"Expected a guarantee of unit {self.unit} to be charged to it or to what lies "
                 f"within it, got {', '.join(self.charges)}."
             )
+
+    @property
+    def in_training(self) -> bool:
+        """Whether its noise is inside a party's training, and none of it on the sum."""
+        return self.noise_point is NoisePoint.PARTY and self.shares is None
 
     @property
     def event(self) -> Event:
@@ -129,7 +143,7 @@ class Guarantee:
             return self.event if weaker else None
         if adversary is self.against:
             return self.event
-        if adversary is Adversary.OTHERS:
+        if adversary is not Adversary.READERS:
             return self.shares.event_of(self.mechanism, 1)
         count = self.shares.parties if survivors is None else survivors
         return self.shares.event_of(self.mechanism, count)
@@ -154,14 +168,14 @@ class Guarantee:
 
     def noise_tail(self, probability: float) -> float:
         """Ring units that the noise on a sum exceeds with at most this probability."""
-        if self.noise_point is NoisePoint.PARTY:
+        if self.in_training:
             return 0.0
         rounding = 0.0 if self.shares is not None else 0.5
         return self.drawn_tail(probability) + rounding
 
     def inflation(self, scale: float) -> float:
         """Relative growth of the sensitivity by rounding, on a ring grid of 1/`scale`."""
-        if self.noise_point is NoisePoint.PARTY:
+        if self.in_training:
             return 0.0  # Rounding follows the noise: post-processing.
         return self.mechanism.sensitivity / (self.units(scale) * self.sensitivity) - 1.0
 

@@ -139,7 +139,7 @@ class ReleasePlan:
     @property
     def on_sum(self) -> tuple[Guarantee, ...]:
         """The guarantees whose noise is that of the sum, the server's or the parties' shares."""
-        return tuple(each for each in self.guarantees if each.noise_point is not NoisePoint.PARTY)
+        return tuple(each for each in self.guarantees if not each.in_training)
 
     @property
     def shared(self) -> Guarantee | None:

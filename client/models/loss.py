@@ -23,9 +23,12 @@ class Loss(ABC):
         smoothness: L_s, the most a record's Hessian measures in spectral norm.
         theta_radius: R of the ball ‖θ‖₂ ≤ R that G presumes; infinite where it presumes none.
         metric_name: what `score` is for: "accuracy" or "r2".
+        twice_smooth: one margin, of whose label's sign alone it is a function, convex, with
+            |ℓ′| ≤ G and a continuous ℓ″ ≤ L_s: what objective perturbation is proved for.
     """
 
     metric_name: ClassVar[str] = "accuracy"
+    twice_smooth: ClassVar[bool] = False
 
     @property
     @abstractmethod

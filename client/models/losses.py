@@ -58,6 +58,8 @@ def _sign(margins: Array) -> NDArray[Any]:
 class Logistic(Loss):
     """ln(1 + e^(−yz)), y ∈ {−1, +1}."""
 
+    twice_smooth: ClassVar[bool] = True
+
     @property
     def lipschitz(self) -> float:
         """1."""

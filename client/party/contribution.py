@@ -20,7 +20,6 @@ from parley.client.party.acceptance import Accepted
 from parley.client.party.block_session import Answer, PartyPolicy, PartySession
 from parley.client.party.consent import Consent, Declined
 from parley.client.party.storage import Keeper
-from parley.privacy.accounting.guarantee import NoisePoint
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.sampling.randomness import Randomness
 from parley.secure_agg.encoding import Ring
@@ -122,7 +121,7 @@ def _keys(plan: ReleasePlan, answer: Answer, release: bytes) -> tuple[bytes, ...
     """
     if plan.sampled:
         return (release,)
-    if plan.primary.noise_point is not NoisePoint.PARTY:
+    if not plan.primary.in_training:
         return answer.digests[0], release
     return (answer.digests[0],) if plan.on_sum else ()
 

@@ -23,7 +23,7 @@ from parley.client.contract.roster import Deployment
 from parley.client.features.base import FeatureError, FeatureMap
 from parley.client.features.table import build_map
 from parley.client.party.consent import Consent, DataSet, Declined
-from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint
 from parley.secure_agg.interface import KeyExchange, RemoteProtocolError
 from parley.secure_agg.parameters import Policy, RunParameters
 
@@ -142,10 +142,14 @@ def _check_shares(agreement: Agreement) -> None:
     itself stands in `parley.privacy.mechanisms.shares.Shares`, which no plan is without.
     """
     plan, run = agreement.plan, agreement.parameters
-    for shares in (each.shares for each in plan.guarantees if each.shares is not None):
-        _hold(Reason.MECHANISM, "colluders of the shares", run.corrupt, shares.colluders)
+    for each in plan.guarantees:
+        shares = each.shares
+        if shares is None:
+            continue
         _hold(Reason.MECHANISM, "parties of the shares", run.parties, shares.parties)
-        _hold(Reason.MECHANISM, "k + c of the shares", plan.min_survivors, shares.least)
+        if each.noise_point is NoisePoint.SHARE:  # else one share is all of the noise
+            _hold(Reason.MECHANISM, "colluders of the shares", run.corrupt, shares.colluders)
+            _hold(Reason.MECHANISM, "k + c of the shares", plan.min_survivors, shares.least)
 
 
 def task_of(consent: Consent, task: Mapping[str, Any]) -> FederatedAlgorithm:

@@ -7,7 +7,7 @@ party's number of records, d the dimension of a contribution, s the grid's scale
 | the plan's | covers the claim where |
 |---|---|
 | unit, relation, weights, λ, κG, clip | they are the claim's |
-| noise point | inside the party where the claim's is, else on the sum: server's, or in shares |
+| noise point | inside the training where the claim's is, else on the sum: whoever adds it |
 | G | ≥ the claim's |
 | Δ | ≥ the claim's, rounding in double precision included |
 | Δ of the noise on the sum | ≥ 2^s·Δ + √d grid units (shares: 2^(s+h)·Δ + √d fine ones) |
@@ -149,9 +149,11 @@ def _check_covers(plan: ReleasePlan, claim: Claim) -> None:
             "noise at",
             claim.noise_point,
             plan.primary.noise_point,
-            (plan.primary.noise_point is NoisePoint.PARTY)
-            == (claim.noise_point is NoisePoint.PARTY)
-            and (plan.primary.mechanism.training is None) == (claim.steps is None),
+            (plan.primary.mechanism.training is None) == (claim.steps is None)
+            and (
+                claim.noise_point is not NoisePoint.PARTY
+                or plan.primary.noise_point is NoisePoint.PARTY
+            ),
         ),
         (Reason.ALGORITHM, "λ", claim.lambda_, plan.lambda_, plan.lambda_ == claim.lambda_),
         (Reason.SENSITIVITY, "weights", claim.weights, plan.weights, plan.weights == claim.weights),
@@ -179,6 +181,7 @@ def _check_covers(plan: ReleasePlan, claim: Claim) -> None:
     sufficient("sensitivity", claim.covered, plan.primary.sensitivity)
     sufficient("lipschitz", claim.lipschitz, plan.lipschitz)
     _check_sampling(plan, claim)
+    _check_objective(plan, claim)
     if claim.steps is not None:
         if plan.primary.mechanism != claim.steps:
             raise Declined(Reason.MECHANISM, "Expected the noise of the task's own training.")
@@ -213,6 +216,18 @@ def _check_sampling(plan: ReleasePlan, claim: Claim) -> None:
                 Reason.MECHANISM,
                 f"Expected sampled sums (rate, steps, relation) of the task: {wanted}, got {got}.",
             )
+
+
+def _check_objective(plan: ReleasePlan, claim: Claim) -> None:
+    """What noise in the objective costs is charged where the task has some, and only there."""
+    found = plan.primary.mechanism.objective
+    if (found is None) != (claim.objective is None):
+        raise Declined(Reason.MECHANISM, "Expected noise in objectives where the task has some.")
+    if found is not None and claim.objective is not None and not found >= claim.objective:
+        raise Declined(
+            Reason.MECHANISM,
+            f"Expected {claim.objective:g} charged for the noise in objectives, got {found:g}.",
+        )
 
 
 def _check_second(plan: ReleasePlan, second: Guarantee, bound: float) -> None:

@@ -68,9 +68,14 @@ class Optimum:
 
 
 def local_optima(
-    model: LinearModel, block: PartyBlock, lambda_: float, gradient_tolerance: float
+    model: LinearModel,
+    block: PartyBlock,
+    lambda_: float,
+    gradient_tolerance: float,
+    *,
+    tilt: Array | None = None,
 ) -> LocalOptima:
-    """Minimise every party's J_j; float64 inside whatever the records' precision.
+    """Minimise every party's J_j, plus its a_jᵀθ; float64 inside whatever the records' precision.
 
     A party's bits do not depend on the others: parties are batched by size, rounded up by at most
     1/16 with rows of weight 0, and each stops by itself. A party that fails is reported
@@ -81,11 +86,14 @@ def local_optima(
         block: B parties, rows prepared.
         lambda_: λ > 0 of (λ/2)‖θ‖₂².
         gradient_tolerance: τ > 0, on each party's gradient norm.
+        tilt: `[B, d]` a; with a loss of one output that is bounded everywhere.
 
     Raises:
         ValueError: λ or gradient_tolerance not positive and finite, or columns that disagree.
     """
     _check(model, block.features, lambda_, gradient_tolerance)
+    if tilt is not None and tilt.shape != (block.parties, model.dimension):
+        raise ValueError(f"Expected tilt [{block.parties}, {model.dimension}], got {tilt.shape}.")
     result = LocalOptima(
         theta=np.zeros((block.parties, model.dimension)),
         gradient_norm=np.full(block.parties, np.nan),
@@ -113,6 +121,7 @@ def local_optima(
             weights,
             lambda_=lambda_,
             gradient_tolerance=gradient_tolerance,
+            tilt=None if tilt is None else tilt[parties],
         )
         result.theta[parties], result.gradient_norm[parties] = theta, norm
         result.certified[parties], result.iterations[parties] = norm <= gradient_tolerance, steps
@@ -184,10 +193,13 @@ def _solve(
     *,
     lambda_: float,
     gradient_tolerance: float,
+    tilt: Array | None = None,
 ) -> tuple[Array, Array, NDArray[np.int64]]:
     """Optima of c problems `[c, n, p]`: theta `[c, d]`, certificates `[c]`, steps `[c]`."""
     labels = labels.astype(np.int64 if model.loss.outputs > 1 else np.float64, copy=False)
     method = _method(model, rows.shape[1])
+    if tilt is not None and method is Dual:  # its unknown spans the rows alone
+        method = Primal
     aim = _MARGIN * gradient_tolerance
     if method is Dual:
         gram = np.matmul(rows, rows.swapaxes(-1, -2))
@@ -196,10 +208,12 @@ def _solve(
         theta = model.pull_back(unknown, rows)
     else:
         start = np.zeros((len(rows), model.dimension))
-        primal = method(model=model, rows=rows, labels=labels, weights=weights, lambda_=lambda_)
+        primal = method(
+            model=model, rows=rows, labels=labels, weights=weights, lambda_=lambda_, tilt=tilt
+        )
         theta, steps = minimise(primal, start, aim, _MOST_STEPS)
     system = ConjugateGradients(
-        model=model, rows=rows, labels=labels, weights=weights, lambda_=lambda_
+        model=model, rows=rows, labels=labels, weights=weights, lambda_=lambda_, tilt=tilt
     )
     norm = _certificate(system, theta)
     # A Gram matrix squares the condition of its rows; a few steps from there mend what that cost.

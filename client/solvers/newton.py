@@ -1,7 +1,7 @@
 """Damped Newton for many small convex problems at once, each stopped by itself.
 
-Problem b of a batch is J(θ) = Σ_i w_i·ℓ(θ·x_i, y_i) + (λ/2)‖θ‖₂². The Newton direction is found in
-one of three ways, all of which step through the same loop:
+Problem b of a batch is J(θ) = Σ_i w_i·ℓ(θ·x_i, y_i) + (λ/2)‖θ‖₂² (+ aᵀθ). Its Newton direction is
+found in one of three ways, all of which step through the same loop:
 
 - `Primal`: the `[d, d]` Hessian, for d up to about n;
 - `Dual`: θ = Xᵀa, so the unknown has n entries and only the `[n, n]` Gram matrix is needed;
@@ -46,6 +46,7 @@ class System(ABC):
         labels: `[c, n]`.
         weights: `[c, n]` record weights w, 0 for padding; they sum to 1.
         lambda_: λ > 0.
+        tilt: `[c, d]` a with aᵀθ added to each objective (not `Dual`); None: nothing is.
     """
 
     model: LinearModel
@@ -53,6 +54,7 @@ class System(ABC):
     labels: NDArray[Any]
     weights: Array
     lambda_: float
+    tilt: Array | None = None
 
     def take(self, chosen: NDArray[np.intp]) -> Self:
         """The system of the chosen problems."""
@@ -61,6 +63,7 @@ class System(ABC):
             rows=self.rows[chosen],
             labels=self.labels[chosen],
             weights=self.weights[chosen],
+            tilt=None if self.tilt is None else self.tilt[chosen],
         )
 
     def weigh(self, slopes: Array) -> Array:
@@ -104,6 +107,8 @@ class Primal(System):
         """Xᵀ r + λθ."""
         gradient = self.model.pull_back(self.slope(margins), self.rows)
         gradient += self.lambda_ * unknown
+        if self.tilt is not None:
+            gradient += self.tilt
         return gradient, np.sqrt(np.vecdot(gradient, gradient))
 
     def direction(self, margins: Array, gradient: Array, norm: Array) -> Array:
@@ -225,6 +230,8 @@ def _length(system: System, unknown: Array, margins: Array, step: Array) -> Arra
     change = system.margins(step)
     bend = system.lambda_ * system.inner(step, step, change)
     pull = system.lambda_ * system.inner(unknown, step, change)
+    if system.tilt is not None:
+        pull = pull + np.vecdot(system.tilt, step)
 
     def tilt(length: Array) -> Array:
         if margins.ndim == 3:

@@ -255,6 +255,9 @@ _ROWS = (
 )
 _BOUNDED = {
     "output-perturbation": f"{_ROWS}, and every party certifies that its local optimum is one.",
+    "pathak": f"{_ROWS}, and every party certifies that its local optimum is one.",
+    "objective-perturbation": f"{_ROWS}, and every party certifies its perturbed optimum.",
+    "rajkumar-agarwal": f"{_ROWS}, and a record's gradient is bounded by the loss or clipped.",
     "gradient-perturbation": f"{_ROWS}, and a record's gradient is bounded by the loss or clipped.",
 }
 

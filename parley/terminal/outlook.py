@@ -76,7 +76,7 @@ def print_outlook(outlook: Outlook) -> None:
 
 def _print_accounts(console: Console, of: GuaranteeOutlook) -> None:
     """Who adds the noise, how it is split, and ε against each adversary."""
-    if of.noise_point == "party":
+    if of.noise_point == "party" and of.shares is None:
         return
     console.print(f"  noise added by {words.added_by(of.noise_point)}")
     if of.shares is not None:

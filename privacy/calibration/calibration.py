@@ -38,6 +38,7 @@ from parley.privacy.calibration.sensitivity import (
 )
 from parley.privacy.mechanisms.gaussian import GaussianLaw
 from parley.privacy.mechanisms.laplace import LaplaceLaw
+from parley.privacy.mechanisms.objective import ObjectivePerturbation
 from parley.privacy.mechanisms.table import MECHANISMS, Mechanism
 
 __all__ = [
@@ -128,13 +129,19 @@ def calibrate(
     return min(allowed, key=lambda mechanism: mechanism.expected_norm())
 
 
+_STATED: dict[str, type[Mechanism]] = {
+    **MECHANISMS,
+    ObjectivePerturbation.law: ObjectivePerturbation,
+}
+
+
 def stated_delta(law: str, delta: float) -> float:
     """The δ at which a run with this law is stated and charged: not 0 where its sampler has slack.
 
     >>> stated_delta("l2-laplace", 0.0) == SAMPLER_DELTA, stated_delta("laplace-l1", 0.0)
     (True, 0.0)
     """
-    return SAMPLER_DELTA if delta == 0 and MECHANISMS[law].sampler_has_slack else delta
+    return SAMPLER_DELTA if delta == 0 and _STATED[law].sampler_has_slack else delta
 
 
 @dataclass(frozen=True)

@@ -138,6 +138,7 @@ FACTS: Mapping[str, Fact] = MappingProxyType(
         "weights": _fact("uniform or size", _text),
         "lipschitz": _fact("G, where the loss bounds the gradient", _number),
         "clip_norm": _fact("C, where clipping does", _number),
+        "objective_epsilon": _fact("ε of noise inside the parties' objectives", _number),
         "lambda": _fact("the regularisation λ", _number),
         "lambda_convention": _fact("(λ/2)‖θ‖² or λ‖θ‖²", _text),
         "gradient_tolerance": _fact("τ, the certified gradient norm", _number),

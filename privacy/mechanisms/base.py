@@ -33,6 +33,7 @@ class Mechanism(ABC):
 
     Attributes:
         law: its name, the key of its row in `parley.privacy.mechanisms.table.MECHANISMS`.
+        vectors: draws of d coordinates behind one release of it.
         sampler_has_slack: the sampler is at a distance from the law, which its event states as δ.
         lengths: its fields that are in the unit of the values.
         calibrations: from which a σ may be found, each with the accountant that the result is held
@@ -45,6 +46,7 @@ class Mechanism(ABC):
     """
 
     law: ClassVar[str]
+    vectors: ClassVar[int] = 1
     sampler_has_slack: ClassVar[bool] = False
     lengths: ClassVar[tuple[str, ...]] = ("sensitivity",)
     calibrations: ClassVar[Mapping[str, str]] = MappingProxyType({})
@@ -72,6 +74,11 @@ class Mechanism(ABC):
     @property
     def sampled(self) -> SampledGaussian | None:
         """Itself, where it is the noise on each of several sums of sampled batches."""
+        return None
+
+    @property
+    def objective(self) -> float | None:
+        """ε₁ of noise inside the parties' objectives, beside it; None where there is none."""
         return None
 
     @property

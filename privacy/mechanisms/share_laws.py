@@ -224,18 +224,21 @@ _GAUSSIAN = SharedLaw(
     event_of=_gaussian_event,
 )
 
+_L2_LAPLACE = SharedLaw(
+    rounded_after=True,
+    floor=0.0,
+    scale=_own_scale,
+    add=_l2_add,
+    add_dealt=_l2_dealt,
+    tail=_l2_tail,
+    event_of=_while_whole,
+)
+
 SHARED_LAWS: dict[str, SharedLaw] = {
     "gaussian": _GAUSSIAN,
     "sampled-gaussian": replace(_GAUSSIAN, event_of=_sampled_event),
-    "l2-laplace": SharedLaw(
-        rounded_after=True,
-        floor=0.0,
-        scale=_own_scale,
-        add=_l2_add,
-        add_dealt=_l2_dealt,
-        tail=_l2_tail,
-        event_of=_while_whole,
-    ),
+    "l2-laplace": _L2_LAPLACE,
+    "objective-perturbation": _L2_LAPLACE,
     "laplace-l1": _DISCRETE,
     "laplace-as-printed": _DISCRETE,
 }

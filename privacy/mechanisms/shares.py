@@ -254,7 +254,7 @@ def event_of_shares(mechanism: Mechanism, parties: int) -> Event:
 
 
 def _near(mechanism: Mechanism, ideal: Event, parties: int) -> Event:
-    draws = mechanism.dimension * mechanism.sums
+    draws = mechanism.dimension * mechanism.sums * mechanism.vectors
     samplers = rounded_gaussian_distance(draws * parties)
     # No share has less variance than this, in ring units: `Shares.check`, and the jitter.
     sums = math.expm1(draws * tau(LEAST_SHARE**2, parties))

@@ -100,6 +100,11 @@ class Randomness:
         """The noise inside the parties of one chunk; they draw from it in turn."""
         return self._chunk("noise", round_number, chunk)
 
+    def objective(self, round_number: int, row: int = 0) -> NoiseStream:
+        """The noise inside one party's objective; keyed by the party alone, as `share` is."""
+        party = row if self.party is None else self.party
+        return self._stream("objective", round_number, party)
+
     def share(self, round_number: int, row: int = 0, step: int = 1) -> NoiseStream:
         """One party's share of the noise on one sum of a release.
 

@@ -26,13 +26,18 @@ __all__ = [
     "DistributedDPSGD",
     "FederatedAveraging",
     "GradientPerturbation",
+    "ObjectivePerturbation",
     "OutputPerturbation",
     "OwnAlgorithm",
+    "Pathak",
+    "RajkumarAgarwal",
 ]
 
 _KIND = (
     "gradient-perturbation: noise on the average gradient, every round; output-perturbation: noise "
-    "once, on the average of certified local optima; fedavg: federated averaging of networks, "
+    "once, on the average of certified local optima; objective-perturbation: noise inside every "
+    "party's objective; pathak and rajkumar-agarwal: as of their papers, to compare with "
+    "(docs/methods.md); fedavg: federated averaging of networks, "
     "private by [dp-sgd]; distributed-dp-sgd: networks by DP-SGD across all parties, every step a "
     "secure sum; or your own, 'count.py:Count' or 'module:Class' (docs/extending.md)."
 )
@@ -169,6 +174,49 @@ class OutputPerturbation(_OfLinearModel):
             )
 
 
+class Pathak(OutputPerturbation):
+    """Noise once, on the average of certified local optima: m times what its ε needs."""
+
+    laws: ClassVar[tuple[str, ...]] = ("l2-laplace", "laplace-l1", "laplace-as-printed")
+
+    kind: Literal["pathak"] = Field("pathak", description=_KIND)  # type: ignore[assignment]
+
+
+class ObjectivePerturbation(OutputPerturbation):
+    """Noise inside every party's objective, and on the optimum that its solver certified."""
+
+    models: ClassVar[tuple[str, ...]] = ("logistic",)
+    laws: ClassVar[tuple[str, ...]] = ("l2-laplace",)
+
+    kind: Literal["objective-perturbation"] = Field(  # type: ignore[assignment]
+        "objective-perturbation", description=_KIND
+    )
+
+    def check(self, job: Job) -> None:
+        """And noise that is inside the parties."""
+        super().check(job)
+        if job.privacy.noise_point != "party":
+            raise ValueError(
+                "Expected privacy.noise-point = 'party' with objective-perturbation (every party's "
+                f"objective has all of its noise), got {job.privacy.noise_point!r}."
+            )
+        if job.parties.weights != "uniform":
+            raise ValueError(
+                "Expected parties.weights = 'uniform' with objective-perturbation, got "
+                f"{job.parties.weights!r}."
+            )
+
+
+class RajkumarAgarwal(GradientPerturbation):
+    """Noise for one round on the average gradient, every round, and a random linear term."""
+
+    models: ClassVar[tuple[str, ...]] = ("logistic",)
+
+    kind: Literal["rajkumar-agarwal"] = Field(  # type: ignore[assignment]
+        "rajkumar-agarwal", description=_KIND
+    )
+
+
 class _OfNetwork(AlgorithmSection):
     models: ClassVar[tuple[str, ...]] = ("mlp", "pca-mlp", "cnn", "module:function")
     laws: ClassVar[tuple[str, ...]] = ("gaussian",)
@@ -179,6 +227,11 @@ class _OfNetwork(AlgorithmSection):
     def check(self, job: Job) -> None:
         """And what each unit needs."""
         super().check(job)
+        if job.privacy.noise_point == "party":
+            raise ValueError(
+                "Expected privacy.noise-point = 'share' or 'server' with a network, got 'party': "
+                "fedavg with unit record adds its noise inside the parties by itself ([dp-sgd])."
+            )
         for section, keys, needed in _IDLE_OF_UNIT[job.privacy.unit]:
             check_unchanged(job, section, keys, needed)
         for check in _CHECKS_OF_UNIT[job.privacy.unit]:
@@ -279,7 +332,14 @@ _CHECKS_OF_UNIT = {
 }
 
 Algorithm = (
-    OwnAlgorithm | GradientPerturbation | FederatedAveraging | DistributedDPSGD | OutputPerturbation
+    OwnAlgorithm
+    | GradientPerturbation
+    | FederatedAveraging
+    | DistributedDPSGD
+    | OutputPerturbation
+    | ObjectivePerturbation
+    | Pathak
+    | RajkumarAgarwal
 )
 
 ALGORITHM_SECTIONS: dict[str, type[AlgorithmSection]] = {
@@ -288,5 +348,8 @@ ALGORITHM_SECTIONS: dict[str, type[AlgorithmSection]] = {
     "fedavg": FederatedAveraging,
     "distributed-dp-sgd": DistributedDPSGD,
     "output-perturbation": OutputPerturbation,
+    "objective-perturbation": ObjectivePerturbation,
+    "pathak": Pathak,
+    "rajkumar-agarwal": RajkumarAgarwal,
 }
 """`algorithm.kind` → its form of the section; keys are printed in this order."""

@@ -65,12 +65,13 @@ class Privacy(Section):
         "proved law has the lower expected norm. laplace-as-printed reproduces the paper and is "
         "charged what it costs, √d·ε.",
     )
-    noise_point: Literal["share", "server"] = Field(
+    noise_point: Literal["share", "server", "party"] = Field(
         "share",
         description="Who adds the noise on a sum. share: every party a share of it, before it "
         "masks, so that nobody ever holds the bare sum; server: a trusted server, which sees that "
-        "sum before it adds the noise. Noise of DP-SGD inside the parties (fedavg, unit record) is "
-        "neither.",
+        "sum before it adds the noise; party (linear models): every party all of it, so that what "
+        "it sends is private by itself and the average has √m times the noise. Noise of DP-SGD "
+        "inside the parties (fedavg, unit record) is none of these.",
     )
     unit: Literal["record", "party", "both"] = Field(
         "record",

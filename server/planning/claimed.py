@@ -20,6 +20,7 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.guarantee import Adversary, Neighbouring, NoisePoint, Unit
 from parley.privacy.calibration.calibration import CalibrationError, calibrate, stated_delta
+from parley.privacy.mechanisms.objective import ObjectivePerturbation
 from parley.privacy.mechanisms.sampled import SampledGaussian
 from parley.privacy.mechanisms.table import Mechanism
 from parley.privacy.sampling.samplers import LARGEST_SCALE, SMALLEST_SCALE
@@ -59,12 +60,10 @@ class _Point:
     Attributes:
         against: whom the guarantee holds against.
         noise: job, what is asked, its budget, d → how it is scaled.
-        in_ring: the ring needs room for it.
     """
 
     against: Adversary
     noise: Callable[[Job, Asked, UnitBudget, int], Noise]
-    in_ring: bool
 
 
 def mechanism_for(
@@ -75,12 +74,14 @@ def mechanism_for(
     budget: UnitBudget | None = None,
     law: str = "",
     calibration: str = "",
+    releases: int | None = None,
 ) -> Mechanism:
     """The job's mechanism for a sensitivity, in whatever unit that is given in.
 
     Args:
         budget: of the unit that it hides; the primary one's where left out.
         law, calibration: instead of the job's.
+        releases: that together cost the budget; None: as many as the job has rounds.
 
     Raises:
         CalibrationError: no noise of that law gives the budget.
@@ -91,7 +92,7 @@ def mechanism_for(
         calibration=calibration or job.privacy.calibration,
         epsilon=asked.epsilon,
         delta=asked.delta,
-        rounds=job.rounds,
+        rounds=releases or job.rounds,
         sensitivity=sensitivity,
         dimension=dimension,
         accepted=job.laws,
@@ -100,12 +101,19 @@ def mechanism_for(
 
 
 def _calibrated(job: Job, asked: Asked, budget: UnitBudget, dimension: int) -> Noise:
-    """The job's law, scaled so that all rounds cost the unit's budget."""
+    """The job's law, scaled so that all rounds cost the unit's budget, or as the claim says."""
     if asked.sums is not None:
         return _of_sums(job, asked, asked.sums, budget, dimension)
+    scaled_to = replace(budget, epsilon=budget.epsilon * asked.epsilon_share)
 
     def of(sensitivity: float) -> Mechanism:
-        return mechanism_for(job, sensitivity=sensitivity, dimension=dimension, budget=budget)
+        return mechanism_for(
+            job,
+            sensitivity=sensitivity,
+            dimension=dimension,
+            budget=scaled_to,
+            releases=asked.releases,
+        )
 
     return Noise(calibration=job.privacy.calibration, of=of, delta=budget.delta)
 
@@ -149,19 +157,37 @@ def _one_noise(wanted: Mechanism, all_of_them: Sequence[Mechanism]) -> Mechanism
     return replace(wanted.sampled, sigma=max(each.scale for each in all_of_them))
 
 
-def _of_training(job: Job, asked: Asked, budget: UnitBudget, dimension: int) -> Noise:
-    """The noise of the steps, which was calibrated with them."""
-    del job, dimension
+def _in_party(job: Job, asked: Asked, budget: UnitBudget, dimension: int) -> Noise:
+    """The noise of the steps, which was calibrated with them; without any, as on a sum."""
+    if asked.objective is not None:
+        return _beside_objective(asked, asked.objective, budget, dimension)
     steps = asked.steps
     if steps is None:
-        raise JobError("Expected the training's noise with noise inside the party, got none.")
+        return _calibrated(job, asked, budget, dimension)
     return Noise(calibration="pld", of=lambda _: steps, delta=budget.delta)
 
 
+def _beside_objective(asked: Asked, objective: float, budget: UnitBudget, dimension: int) -> Noise:
+    """Noise on certified optima, for what the noise in their objectives leaves of the budget."""
+    left = (budget.epsilon - objective) * (1 - 1e-12)
+    if not left > 0:
+        raise JobError(f"Expected ε left beside the noise in objectives, got {left:g}.")
+
+    def of(sensitivity: float) -> Mechanism:
+        return ObjectivePerturbation(
+            sensitivity=sensitivity,
+            dimension=dimension,
+            epsilon=left,
+            objective_epsilon=objective,
+        )
+
+    return Noise(calibration="exact", of=of, delta=budget.delta)
+
+
 _POINTS: dict[NoisePoint, _Point] = {
-    NoisePoint.SERVER: _Point(against=Adversary.READERS, noise=_calibrated, in_ring=True),
-    NoisePoint.SHARE: _Point(against=Adversary.COLLUDERS, noise=_calibrated, in_ring=True),
-    NoisePoint.PARTY: _Point(against=Adversary.OTHERS, noise=_of_training, in_ring=False),
+    NoisePoint.SERVER: _Point(against=Adversary.READERS, noise=_calibrated),
+    NoisePoint.SHARE: _Point(against=Adversary.COLLUDERS, noise=_calibrated),
+    NoisePoint.PARTY: _Point(against=Adversary.OTHERS, noise=_in_party),
 }
 
 
@@ -229,7 +255,7 @@ def plan_claim(
                 return own(asked, bits)
             return _one_noise(own(asked, bits), [own(each, bits) for each in guaranteed])
 
-        if asked.noise_point is not NoisePoint.SHARE:
+        if asked.noise_point is NoisePoint.SERVER or asked.steps is not None:
             return Drawn(mechanism=at(scale_bits))
         own_grid = claim.scale_bits is not None
         return drawn_in_shares(
@@ -240,13 +266,13 @@ def plan_claim(
             fineness=None if own_grid else math.sqrt(claim.dimension) / asked.sensitivity,
         )
 
-    in_ring = [each for each in guaranteed if _POINTS[each.noise_point].in_ring]
+    in_ring = [each for each in guaranteed if each.steps is None]
 
     def guarantees_on(encoding: FixedPoint) -> list[Guarantee]:
         guarantees = []
         for each in guaranteed:
             drawn, point = on_grid(each, encoding.scale_bits), _POINTS[each.noise_point]
-            if point.in_ring:
+            if each.steps is None:
                 _check_drawable(drawn, encoding)
             guarantees.append(
                 Guarantee(

@@ -12,11 +12,18 @@ from typing import Any
 
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation
+from parley.client.algorithms.objective_perturbation import (
+    ObjectivePerturbationOfParties,
+    output_share,
+)
 from parley.client.algorithms.output_perturbation import OutputPerturbation
 from parley.client.algorithms.own import AnyRows, OwnAlgorithmError, build_own, is_own
+from parley.client.algorithms.pathak import PathakAveraging
+from parley.client.algorithms.rajkumar_agarwal import RajkumarAgarwal
 from parley.client.models.class_weights import weighted
 from parley.client.models.linear import HuberSVM, LinearModel, Logistic, Loss, Softmax, SquaredLoss
 from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.mechanisms.objective import objective_noise
 from parley.server.jobs import algorithm as jobs_algorithm
 from parley.server.jobs.job import Job, JobError
 from parley.server.planning.federation import Federation
@@ -60,32 +67,78 @@ _LOSSES: dict[str, Callable[[Any, int], Loss]] = {
 def _gradient(
     job: Job, settings: jobs_algorithm.GradientPerturbation, model: LinearModel, _: Parties
 ) -> FederatedAlgorithm:
+    return GradientPerturbation(**_steps(job, settings, model))
+
+
+def _steps(
+    job: Job, settings: jobs_algorithm.GradientPerturbation, model: LinearModel
+) -> dict[str, Any]:
     lambda_ = job.model.regularisation
     clip, rate = settings.clip_norm, settings.learning_rate
-    return GradientPerturbation(
-        model=model,
-        lambda_=lambda_,
-        lipschitz=model.lipschitz if clip == "auto" else min(clip, model.lipschitz),
-        weights=job.parties.weights,
-        rounds=job.rounds,
-        learning_rate=1 / (model.smoothness + lambda_) if rate == "auto" else rate,
-        momentum=settings.momentum,
-        nesterov=settings.nesterov,
-        average=settings.average,
-        neighbouring=Neighbouring(job.privacy.neighbouring),
+    return {
+        "model": model,
+        "lambda_": lambda_,
+        "lipschitz": model.lipschitz if clip == "auto" else min(clip, model.lipschitz),
+        "weights": job.parties.weights,
+        "rounds": job.rounds,
+        "learning_rate": 1 / (model.smoothness + lambda_) if rate == "auto" else rate,
+        "momentum": settings.momentum,
+        "nesterov": settings.nesterov,
+        "average": settings.average,
+        "neighbouring": Neighbouring(job.privacy.neighbouring),
+    }
+
+
+def _rajkumar(
+    job: Job, settings: jobs_algorithm.RajkumarAgarwal, model: LinearModel, parties: Parties
+) -> FederatedAlgorithm:
+    if parties is None:
+        raise JobError("Expected the parties' sizes with rajkumar-agarwal, got none.")
+    records = parties.total_records
+    noise = objective_noise(
+        epsilon=job.privacy.epsilon,
+        records=records,
+        lambda_=job.model.regularisation,
+        curvature=model.smoothness,
+    )
+    return RajkumarAgarwal(
+        **_steps(job, settings, model),
+        tilt_scale=noise.scale / records,
+        tilt_seed=job.seed or 0,
     )
 
 
 def _output(
     job: Job, settings: jobs_algorithm.OutputPerturbation, model: LinearModel, _: Parties
 ) -> FederatedAlgorithm:
-    return OutputPerturbation(
-        model=model,
-        lambda_=job.model.regularisation,
-        lipschitz=model.lipschitz,
-        weights=job.parties.weights,
-        relative_tolerance=settings.relative_tolerance,
+    return OutputPerturbation(**_optima(job, settings, model))
+
+
+def _pathak(
+    job: Job, settings: jobs_algorithm.Pathak, model: LinearModel, _: Parties
+) -> FederatedAlgorithm:
+    return PathakAveraging(**_optima(job, settings, model))
+
+
+def _objective(
+    job: Job, settings: jobs_algorithm.ObjectivePerturbation, model: LinearModel, _: Parties
+) -> FederatedAlgorithm:
+    share = output_share(settings.relative_tolerance)
+    return ObjectivePerturbationOfParties(
+        **_optima(job, settings, model), objective_epsilon=job.privacy.epsilon * (1 - share)
     )
+
+
+def _optima(
+    job: Job, settings: jobs_algorithm.OutputPerturbation, model: LinearModel
+) -> dict[str, Any]:
+    return {
+        "model": model,
+        "lambda_": job.model.regularisation,
+        "lipschitz": model.lipschitz,
+        "weights": job.parties.weights,
+        "relative_tolerance": settings.relative_tolerance,
+    }
 
 
 def _network(job: Job, features: int, classes: int) -> Any:
@@ -133,6 +186,9 @@ def _own(
 PLANNERS: dict[str, Planner] = {
     "gradient-perturbation": Planner(model=_linear_model, algorithm=_gradient),
     "output-perturbation": Planner(model=_linear_model, algorithm=_output),
+    "objective-perturbation": Planner(model=_linear_model, algorithm=_objective),
+    "pathak": Planner(model=_linear_model, algorithm=_pathak),
+    "rajkumar-agarwal": Planner(model=_linear_model, algorithm=_rajkumar),
     "fedavg": Planner(model=_network, algorithm=_averaging),
     "distributed-dp-sgd": Planner(model=_network, algorithm=_distributed),
 }

@@ -8,7 +8,6 @@ from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.guarantee import NoisePoint
 from parley.privacy.mechanisms.table import Mechanism
 from parley.server.jobs.job import Job, JobError
 from parley.server.planning.claimed import check_asked, mechanism_for, plan_claim
@@ -76,7 +75,7 @@ def averaged(plan: ReleasePlan, guarantee: Guarantee) -> Mechanism:
     For tables and reports; the run itself draws integers (`ReleasePlan.draw`). Noise that is added
     in the parties is stated as it is there, and that on sampled sums as it is on one sum.
     """
-    if guarantee.noise_point is NoisePoint.PARTY:
+    if guarantee.in_training:
         return guarantee.mechanism
     summed = 1 if plan.sampled else plan.parties
     return guarantee.mechanism.in_unit(guarantee.units(plan.encoding.scale) * summed)

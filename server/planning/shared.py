@@ -70,6 +70,7 @@ def cost_of(job: Job) -> Callable[[Mechanism], Event]:
     def cost(mechanism: Mechanism) -> Event:
         if job.privacy.noise_point == "server":
             return mechanism.event()
+        # Parts of a noise, or all of it from every party: as many samplers.
         try:
             return event_of_shares(mechanism, job.parties.count)
         except ValueError as error:
@@ -80,7 +81,7 @@ def cost_of(job: Job) -> Callable[[Mechanism], Event]:
 
 def samplers(job: Job) -> int:
     """How many samplers one release's noise on the sum comes from."""
-    return job.parties.count if job.privacy.noise_point == "share" else 1
+    return 1 if job.privacy.noise_point == "server" else job.parties.count
 
 
 def drawn_in_shares(
@@ -109,11 +110,13 @@ def drawn_in_shares(
         more = min(max(0, finer), _MOST_FINE_BITS)  # a grid so coarse will not be kept
         mechanism = mechanism_at(scale_bits + more)
     try:
+        # A share that is all of the noise needs nobody else's.
+        alone = job.privacy.noise_point == "party"
         shares = Shares.split(
             mechanism,
             parties=parties,
-            least=job.min_survivors,
-            colluders=job.corrupt,
+            least=1 if alone else job.min_survivors,
+            colluders=0 if alone else job.corrupt,
             fine_bits=more,
         )
     except ValueError as error:

@@ -3,7 +3,7 @@
 This is the one place where a row is made; terminal, report and model metadata show every row that
 is there, in the words of `parley.server.records.words.ADVERSARIES`. Noise in shares has three: the
 server and its colluders, who know all but k shares, are charged; readers of the models know none;
-and all others together know all but one.
+and all others together know all but one, which is charged where that one is all of the noise.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ def accounts_of(
     if by.shares is None:
         return tuple(rows)
     for adversary in (Adversary.READERS, Adversary.OTHERS):
+        if adversary is charged:
+            continue
         # What was charged of a release ahead bounds it for readers too, never for stronger ones.
         known = adversary is Adversary.READERS or ahead is None
         spent = (before or Composition.empty()) if known else None

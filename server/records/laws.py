@@ -48,6 +48,11 @@ LAWS: dict[str, LawWords] = {
         "b. For a vector of d coordinates that costs √d times the ε that was asked for (same unit "
         "and relation). The run charged the real cost.",
     ),
+    "objective-perturbation": LawWords(
+        told="Noise inside every party's objective, of density proportional to exp(−ε′‖b‖₂/2), "
+        "and L2 Laplace noise of scale b on the optimum that its solver certified: for what that "
+        "misses of the exact one.",
+    ),
     "dp-sgd": LawWords(
         symbol="σC",
         beside_count="σ′C",

@@ -276,8 +276,12 @@ def noise(run: RunSummary, of: GuaranteeSummary) -> tuple[Fact, ...]:
 
 def shares(told: NoiseShares) -> str:
     """How the noise is split, and whether a simulation dealt it."""
+    alone = told.honest == 1 and not told.colluders
     split = (
-        f"{told.honest} of {told.parties} are charged ({told.colluders} may collude with the "
+        f"each is all of the noise; all {told.parties} together are √{told.parties} = "
+        f"{told.inflation:.4g} times as large"
+        if alone
+        else f"{told.honest} of {told.parties} are charged ({told.colluders} may collude with the "
         f"server); all together are √({told.parties}/{told.honest}) = {told.inflation:.4g} times "
         "as large"
     )

@@ -16,7 +16,7 @@ from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.guarantee import Adversary, NoisePoint, Unit
+from parley.privacy.accounting.guarantee import Adversary, Unit
 from parley.server.jobs.job import Job, JobError
 from parley.server.planning.federation import Federation
 from parley.server.planning.release import algorithm_for, model_for, plan_release
@@ -117,7 +117,7 @@ class Audited:
         if self.before_server:
             return 1
         shares = self.charged.shares
-        if shares is not None and self.against is Adversary.COLLUDERS:
+        if shares is not None and self.against is self.charged.against:
             return shares.honest
         return self.shape.parties
 
@@ -139,7 +139,7 @@ class Audited:
     @property
     def before_server(self) -> bool:
         """Whether the claim holds against the server: what it sees has no noise of its own yet."""
-        return self.charged.noise_point is NoisePoint.PARTY
+        return self.charged.in_training
 
     @property
     def trains_with_draws(self) -> bool:
@@ -195,7 +195,7 @@ def audited(
         raise AuditError(f"Expected a unit of {', '.join(units)}, got {wanted}.")
     learner = LEARNERS[job.model.learns]
     alone = learner.alone and job.privacy.unit == "record"
-    shared = job.privacy.noise_point == "share"
+    shared = job.privacy.noise_point != "server"
     shape = Shape(
         parties=1 if alone else min(parties or (5 if shared else 2), job.parties.count),
         records=records or _records(job),

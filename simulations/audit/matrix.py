@@ -76,7 +76,7 @@ CASES: tuple[tuple[str, ...], ...] = (
 def trials_of(job: Job, *, short: bool = False) -> int:
     """As many worlds as are cheap: networks cost more, and ways without a batch most."""
     cheap = LEARNERS[job.model.learns].cheap
-    if job.privacy.noise_point == "share" and cheap:
+    if job.privacy.noise_point != "server" and cheap:
         if not SHARED_LAWS[job.noise].normal:
             return 40 if short else 300  # A share of theirs is settled in many digits.
         if short:

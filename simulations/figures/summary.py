@@ -40,6 +40,12 @@ _INFERRED = (
 _ADVICE = {
     "output-perturbation": "gradient-perturbation usually loses less at the same ε when δ > 0 is "
     "acceptable.",
+    "pathak": "This noise is m times what its ε needs: output-perturbation at the same ε has the "
+    "part of it.",
+    "objective-perturbation": "Noise of every party by itself is √m times what a sum needs: "
+    "output-perturbation or gradient-perturbation with privacy.noise-point = 'share' lose less.",
+    "rajkumar-agarwal": "Every round is charged: fewer rounds cost less. gradient-perturbation "
+    "spreads its budget over all rounds instead.",
     "gradient-perturbation": "Fewer rounds mean less noise in each (σ grows as √rounds); a larger "
     "model.lambda needs fewer. `parley plan` with another algorithm.rounds or model.lambda says "
     "what each would cost, before anything is spent.",

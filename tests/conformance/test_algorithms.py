@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -156,6 +157,43 @@ class TestGradientPerturbationOfPrivateSizes(AlgorithmConformance):
 class TestOutputPerturbation(AlgorithmConformance):
     kind = "output-perturbation"
     job = ("algorithm.kind=output-perturbation", "algorithm.rounds=1")
+
+
+class TestPathak(AlgorithmConformance):
+    kind = "pathak"
+    job = ("algorithm.kind=pathak", "algorithm.rounds=1")
+
+
+class TestRajkumarAgarwal(AlgorithmConformance):
+    kind = "rajkumar-agarwal"
+    job = ("algorithm.kind=rajkumar-agarwal",)
+
+
+class TestObjectivePerturbation(AlgorithmConformance):
+    kind = "objective-perturbation"
+    job = (
+        "algorithm.kind=objective-perturbation",
+        "algorithm.rounds=1",
+        "privacy.noise-point=party",
+    )
+
+    def test_a_neighbour_moves_the_sum_by_no_more_than_is_claimed(self):
+        """It claims what a solver misses of the same exact optimum: those of one party's records.
+
+        What a neighbour does is covered by the noise inside:
+        `tests/client/algorithms/test_objective_perturbation.py`.
+        """
+        algorithm, plan = self.made()
+        tight = replace(algorithm, relative_tolerance=1e-9)
+        block = block_of(self.labels)
+        one, two = (
+            each.local(each.init(), block, each_plan, SEEDED).values
+            for each, each_plan in (
+                (algorithm, plan),
+                (tight, replace(plan, gradient_tolerance=1e-9)),
+            )
+        )
+        assert 2 * np.linalg.norm(one - two, axis=1).max() <= algorithm.claim(FACTS).covered
 
 
 class TestFederatedAveraging(AlgorithmConformance):

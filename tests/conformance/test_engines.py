@@ -49,6 +49,11 @@ JOBS = {
     ),
     "optimistic": ("secure-aggregation.dropouts=optimistic",),
     "laplace": ("privacy.noise=l2-laplace",),
+    "all noise in every party": ("privacy.noise-point=party",),
+    "noise in objectives": (
+        "algorithm.kind=objective-perturbation",
+        "privacy.noise-point=party",
+    ),
     "distributed DP-SGD": (
         "algorithm.kind=distributed-dp-sgd",
         "model.kind=mlp",

@@ -9,6 +9,7 @@ import pytest
 from parley.client.algorithms.registry import describe_task
 from parley.client.contract.protocol import WIRE_VERSION
 from parley.privacy.accounting.guarantee import Adversary, Neighbouring, NoisePoint, Unit
+from parley.privacy.mechanisms.dp_sgd import PartySteps
 from parley.privacy.mechanisms.shares import Shares
 from parley.privacy.mechanisms.table import Gaussian, LaplaceAsPrinted
 from parley.privacy.sampling.randomness import Randomness
@@ -122,7 +123,19 @@ CLAIMS = {
         "mechanism",
     ),
     "noise inside the party": (
-        lambda p: p.with_primary(noise_point=NoisePoint.PARTY, against=Adversary.OTHERS),
+        lambda p: p.with_primary(
+            noise_point=NoisePoint.PARTY,
+            against=Adversary.OTHERS,
+            mechanism=PartySteps(
+                sensitivity=2.0,
+                dimension=p.dimension,
+                clip_norm=1.0,
+                noise_multiplier=5.0,
+                sampling_rate=1.0,
+                steps=1,
+                neighbouring="replace-one",
+            ),
+        ),
         "mechanism",
     ),
     "noise in shares for more survivors than may be left": (

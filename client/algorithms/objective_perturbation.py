@@ -1,0 +1,137 @@
+"""Objective perturbation in every party: once, the average of optima of perturbed objectives.
+
+Party j minimises J_j(θ) + b_jᵀθ/n_j + (Δ/2)‖θ‖² with its own b_j, certifies what its solver found
+to a gradient norm ≤ κG/n_j, and adds noise for what that misses of the exact minimiser (Chaudhuri,
+Monteleoni & Sarwate 2011, Algorithm 2; Iyengar et al. 2019, Algorithm 1). What it sends is private
+by itself. What is charged, and why: `parley.privacy.mechanisms.objective`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.algorithms.base import Claim, Contribution, PublicFacts, State
+from parley.client.algorithms.output_perturbation import OutputPerturbation
+from parley.client.contract.plan import ReleasePlan
+from parley.client.data.block import PartyBlock
+from parley.client.models.bounded import clamp
+from parley.client.solvers.certified import local_optima
+from parley.privacy.accounting.guarantee import NoisePoint
+from parley.privacy.mechanisms.laplace import L2Laplace
+from parley.privacy.mechanisms.objective import ObjectiveNoise, objective_noise
+from parley.privacy.sampling.randomness import Randomness
+from parley.privacy.sampling.samplers import rounded_l2_laplace, rounded_l2_laplace_vectors
+
+__all__ = ["ObjectivePerturbationOfParties", "output_share"]
+
+_UNITS: Final = 2.0**28
+"""Of the grid that b is drawn on, in b's scale."""
+
+_TAIL: Final = 2.0**-50
+"""Chance that an entry of b lies beyond what the encoding has room for: it is clamped then."""
+
+_LARGEST_PULL: Final = 2.0**12
+"""Of b/n, in units of G: beyond, double precision might not certify every party's optimum."""
+
+_UP: Final = 1 + 1e-12
+
+
+def output_share(relative_tolerance: float) -> float:
+    """The share of ε for the noise on the optimum: κ^⅔/(1 + κ^⅔).
+
+    The two noises have variances near (1/ε₁)² and (κ/ε₂)², times the same: their sum is least at
+    ε₂/ε₁ = κ^⅔.
+    """
+    ratio = math.pow(relative_tolerance, 2 / 3)
+    return ratio / (1 + ratio)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectivePerturbationOfParties(OutputPerturbation):
+    """The average of certified optima of perturbed objectives; one round, logistic loss.
+
+    Attributes:
+        objective_epsilon: ε₁ that the exact minimiser may cost.
+    """
+
+    kind: ClassVar[str] = "objective-perturbation"
+
+    objective_epsilon: float
+
+    def inside(self, min_records: int) -> ObjectiveNoise:
+        """The noise in the objective that is enough for parties of so many records, or more."""
+        return objective_noise(
+            epsilon=self.objective_epsilon,
+            records=min_records,
+            lambda_=self.lambda_,
+            curvature=self.model.smoothness,
+        )
+
+    def claim(self, facts: PublicFacts) -> Claim:
+        """Δ = 2(κG + h)/(n₍₁₎(λ + Δ′)): what two solvers may miss of the same exact minimiser.
+
+        h is what rounding b to its grid adds to the gradient, times n.
+
+        Raises:
+            ValueError: another loss, weights by size, or no certificate for all records.
+        """
+        if not self.model.loss.twice_smooth or self.lipschitz != 1:
+            raise ValueError("Expected the logistic loss, unweighted, in objective perturbation.")
+        if facts.weights != "uniform" or self.weights != "uniform":
+            raise ValueError("Expected uniform weights with objective perturbation, got size.")
+        noise = self.inside(facts.min_records)
+        convexity = self.lambda_ + noise.regularisation
+        rounding = math.sqrt(self.dimension) * noise.scale / _UNITS
+        missed = self.relative_tolerance * self.lipschitz + rounding
+        return replace(
+            super().claim(facts),
+            sensitivity=2 * missed / (facts.min_records * convexity) * _UP,
+            bound=self._bound(noise, facts.min_records),
+            noise_point=NoisePoint.PARTY,
+            objective=self.objective_epsilon,
+        )
+
+    def _bound(self, noise: ObjectiveNoise, records: int) -> float:
+        """Of an entry of an optimum: (G(1 + κ) + |b_i|/n)/(λ + Δ′), for all but freak b."""
+        law = L2Laplace(sensitivity=noise.scale, epsilon=1.0, dimension=self.dimension)
+        pulled = self.lipschitz * (1 + self.relative_tolerance) + law.noise_tail(_TAIL) / records
+        if not pulled <= _LARGEST_PULL * self.lipschitz:
+            raise ValueError(
+                f"Expected noise in the objective of at most {_LARGEST_PULL:g} times a gradient, "
+                f"got {pulled:.3g}: a larger epsilon, or parties with more records, help."
+            )
+        return pulled / (self.lambda_ + noise.regularisation)
+
+    def local(
+        self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
+    ) -> Contribution:
+        """Every party's certified optimum of its own perturbed objective."""
+        del state
+        if plan.gradient_tolerance is None:
+            raise ValueError("Expected a plan with a gradient_tolerance, got None.")
+        noise = self.inside(plan.min_records)
+        drawn = self._drawn(block.parties, plan.round_number, randomness)
+        optima = local_optima(
+            self.model,
+            block,
+            lambda_=self.lambda_ + noise.regularisation,
+            gradient_tolerance=plan.gradient_tolerance / int(block.sizes.max()),
+            tilt=drawn * (noise.scale * _UP / _UNITS) / block.sizes[:, None],
+        )
+        # Clamping both of two optima brings them no further apart.
+        clamp(optima.theta, self._bound(noise, plan.min_records))
+        failed = tuple(np.flatnonzero(~optima.certified).tolist())
+        return Contribution(values=optima.theta, failed=failed)
+
+    def _drawn(self, parties: int, number: int, randomness: Randomness) -> NDArray[np.int64]:
+        """`[B, d]` b in units of its grid, of length Gamma(d, `_UNITS`)."""
+        if not randomness.seeded:
+            stream = randomness.objective(number)
+            return rounded_l2_laplace_vectors(_UNITS, self.dimension, parties, stream)
+        streams = (randomness.objective(number, row) for row in range(parties))
+        return np.stack([rounded_l2_laplace(_UNITS, self.dimension, each) for each in streams])
