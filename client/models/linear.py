@@ -19,7 +19,7 @@ regularised intercept: `prepare_rows` sees to both.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,10 +55,13 @@ class LinearModel:
     Attributes:
         loss: one of `LOSSES`, with its parameters.
         features: p, columns of a prepared row (the intercept's among them).
+        in_threads: whether several threads may ask it at once.
 
     Raises:
         ValueError: features < 1.
     """
+
+    in_threads: ClassVar[bool] = True
 
     loss: Loss
     features: int

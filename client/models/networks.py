@@ -26,7 +26,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -240,6 +240,7 @@ class Network:
     losses: RecordLosses = CROSS_ENTROPY
 
     metric_name = "accuracy"
+    in_threads: ClassVar[bool] = False  # its module holds the θ that it computes at
 
     @classmethod
     def build(

@@ -144,9 +144,9 @@ class Model:
         # Piece by piece: rows that stay in cache are several times as fast as all at once.
         firsts = range(0, max(table.rows, 1), _PIECE)
         ranges = [(first, min(first + _PIECE, table.rows)) for first in firsts]
-        if isinstance(self.algorithm.model, LinearModel):
+        if self.algorithm.model.in_threads:
             return np.concatenate(for_each_chunk(scored, ranges))
-        return np.concatenate([scored(*each) for each in ranges])  # a network has one state
+        return np.concatenate([scored(*each) for each in ranges])
 
     def predict(self, frame: Any) -> NDArray[Any]:
         """`[N]` label names, or a ridge model's values in the label's own range."""
