@@ -23,6 +23,7 @@ from parley.deploy.commands import add_deploy_commands
 from parley.errors import exit_status
 from parley.ledger_commands import ledger_app
 from parley.prediction.commands import add_prediction_commands
+from parley.sampling import add_sampling_command
 from parley.schema_commands import schema_app
 from parley.server.records.plain_json import json_text
 from parley.sweep.commands import add_sweep_commands
@@ -219,6 +220,7 @@ def report(
 
 
 add_prediction_commands(app)
+add_sampling_command(app)
 add_sweep_commands(app)
 add_deploy_commands(app)
 

@@ -19,6 +19,7 @@ _STATUS = {
     "parley.server.records.run_folder.RunFolderError": 2,
     "parley.simulations.audit.audited.AuditError": 2,
     "parley.prediction.model.ModelFileError": 2,
+    "parley.server.synthetic.generation.NoTable": 1,
     "parley.certificate.statement.CertificateError": 2,
     "parley.sweep.running.SweepStopped": 1,
     "parley.privacy.ledger.errors.BudgetExceeded": 3,

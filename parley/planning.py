@@ -87,7 +87,7 @@ def plan(job: Job, *, seconds_a_step: float = SECONDS_A_STEP) -> Outlook:
     if not 0 < seconds_a_step < math.inf:
         raise ValueError(f"Expected seconds_a_step > 0, got {seconds_a_step}.")
     shape = public_shape(job)
-    federation = _of_size(job.parties.count, shape.min_records)
+    federation = _of_size(job.parties.count, shape.min_records, schema=shape.schema)
     # A plan needs the parameters' number: they are counted on the CPU wherever they are trained.
     on_cpu = job.model_copy(update={"run": job.run.model_copy(update={"device": "cpu"})})
     model = model_for(on_cpu, features=shape.features, classes=shape.classes)
@@ -186,13 +186,14 @@ def _described(release: ReleasePlan, own: Guarantee) -> str:
     return said
 
 
-def _of_size(parties: int, records: int) -> Federation:
+def _of_size(parties: int, records: int, *, schema: str = "") -> Federation:
     """Parties of equal size, which is all that is public."""
     return Federation(
         parties=parties,
         min_records=records,
         total_records=parties * records,
         max_records=records,
+        schema=schema,
     )
 
 

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, cast
 
-from parley.client.algorithms import second_moments
+from parley.client.algorithms import pair_tables, second_moments
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation
 from parley.client.algorithms.kind import LARGEST_MODEL, Kind, Party
@@ -75,6 +75,13 @@ ALGORITHMS: dict[str, Kind] = {
         size=_DISTRIBUTED.size,
         check=_DISTRIBUTED.check,
         trains=True,
+        summed=True,
+    ),
+    "marginals": Kind(
+        title="two-way marginals",
+        to_task=pair_tables.to_task,
+        of_task=pair_tables.of_task,
+        size=pair_tables.size,
         summed=True,
     ),
     "second-moments": Kind(

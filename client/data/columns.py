@@ -116,6 +116,9 @@ def _require_range(interval: tuple[float, float]) -> None:
         raise ValueError(f"{expected}, got [{low:g}, {high:g}].")
 
 
+_MOST_STEPS = 2**53
+
+
 class _Scaled(SchemaPart):
     """Numbers with a public range."""
 
@@ -157,10 +160,24 @@ class NumericColumn(_Scaled):
     """One number a record.
 
     `centre` is the raw value that becomes 0 (default: the middle of the transformed range);
-    `missing` stands in for an empty value, which is an error where it isn't given.
+    `missing` stands in for an empty value, which is an error where it isn't given. Where records
+    are counted in tables (`parley.client.data.codes`), the range is cut into `bins` parts (16);
+    with a `step`, values are whole numbers of steps from its low end.
     """
 
     kind: Literal["numeric"]
+    bins: int | None = Field(default=None, strict=True, ge=2, le=65_536)
+    step: Number | None = Field(default=None, gt=0)
+
+    @model_validator(mode="after")
+    def _check_step(self) -> NumericColumn:
+        low, high = self.range
+        if self.step is not None and not 1 <= (high - low) / self.step <= _MOST_STEPS:
+            raise ValueError(
+                f"Expected a step that divides the range [{low:g}, {high:g}] into 1 to 2^53 steps, "
+                f"got {self.step:g}."
+            )
+        return self
 
     @property
     def width(self) -> int:

@@ -39,7 +39,7 @@ import math
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -201,7 +201,11 @@ class Schema(SchemaPart):
         How the file is written, and columns that are ignored, are each party's own affair.
         """
         parts = {**self.features, self.label_column: self.label}
-        content = [[name, column.model_dump(mode="json")] for name, column in parts.items()]
+        # Keys that came later count where they are given: older digests stay what they were.
+        content = [
+            [name, _without(column.model_dump(mode="json"), absent=("bins", "step"))]
+            for name, column in parts.items()
+        ]
         text = json.dumps([self.scaling, content], sort_keys=True, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -238,6 +242,11 @@ class Schema(SchemaPart):
         for name, column in given["columns"].items():
             lines.append(f"{toml_text.key(name)} = {toml_value(column)}")
         return "\n".join(lines) + "\n"
+
+
+def _without(values: dict[str, Any], *, absent: tuple[str, ...]) -> dict[str, Any]:
+    """The values, without those of these names that are None."""
+    return {name: each for name, each in values.items() if each is not None or name not in absent}
 
 
 def load_schema(path: str | Path) -> Schema:

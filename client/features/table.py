@@ -23,6 +23,7 @@ from parley.client.contract.decoding import DecodingError, facts_from
 from parley.client.contract.model_names import public_name
 from parley.client.features.base import FeatureError, FeatureMap
 from parley.client.features.bins import Bins
+from parley.client.features.codes import Codes
 from parley.client.features.images import ScatteringFeatures
 from parley.client.features.random_fourier import RandomFourier
 
@@ -32,6 +33,7 @@ FEATURES: dict[str, type[FeatureMap]] = {
     "scattering": ScatteringFeatures,
     "random-fourier": RandomFourier,
     "bins": Bins,
+    "codes": Codes,
 }
 """Name → the map; all of them depend on no data."""
 

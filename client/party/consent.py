@@ -259,7 +259,7 @@ class Consent(Part):
         "'module:Class' of code installed on this machine, is run when it is listed here.",
     )
     models: tuple[str, ...] = Field(
-        ("logistic", "softmax", "ridge", "huber-svm", "mlp", "pca-mlp", "cnn"),
+        ("logistic", "softmax", "ridge", "huber-svm", "mlp", "pca-mlp", "cnn", "table"),
         description="Accepted models. A party never runs a server's code: 'tumour.py:net' is the "
         "function of a file in this folder, 'module:function' of code installed on this machine, "
         "and listing it here allows a server to have it run.",

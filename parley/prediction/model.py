@@ -43,7 +43,7 @@ from parley.client.features.preparation import prepared_rows
 from parley.client.features.table import build_map
 from parley.server.records.statement import MODEL_VERSION
 
-__all__ = ["Model", "ModelFileError", "load_model"]
+__all__ = ["Model", "ModelFile", "ModelFileError", "load_model", "open_model"]
 
 _PIECE = 4096
 """Rows that are read, scaled and scored at a time."""
@@ -200,16 +200,8 @@ def load_model(
         ModelFileError: no model of this version, or one that cannot predict; with the remedy.
         SchemaError: a schema that cannot be read.
     """
-    file = Path(path)
-    if file.is_dir():
-        file /= "model.safetensors"
-    try:
-        with safe_open(file, framework="np") as opened:
-            metadata = dict(opened.metadata() or {})
-            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 - no mapping
-    except (OSError, SafetensorError) as error:
-        raise ModelFileError(f"Expected a model at {file}, got: {error}.") from error
-    described = _description(file, metadata)
+    opened = open_model(path)
+    file, described, tensors = opened.file, opened.described, opened.tensors
     text = described["schema"]
     if schema is not None:
         text = load_schema(schema).to_toml()
@@ -236,11 +228,46 @@ def load_model(
         label=described["label"],
         intercept=described["intercept"],
         schema=Schema.from_toml(text, source=str(schema or file)),
-        statement={key: value for key, value in metadata.items() if key != "parley.model"},
+        statement=opened.statement,
         features=_features(file, described.get("features"), own_models),
     )
     _check_width(file, model)
     return model
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFile:
+    """A model file as it is.
+
+    Attributes:
+        described: task, label, intercept, schema, and features where rows go through a map.
+        tensors: by name.
+        statement: what was promised: the metadata whose names begin with "parley.".
+    """
+
+    file: Path
+    described: Mapping[str, Any]
+    tensors: Mapping[str, NDArray[Any]]
+    statement: Mapping[str, str]
+
+
+def open_model(path: str | Path) -> ModelFile:
+    """The parts of a run's `model.safetensors`, or of that file; raises ModelFileError."""
+    file = Path(path)
+    if file.is_dir():
+        file /= "model.safetensors"
+    try:
+        with safe_open(file, framework="np") as opened:
+            metadata = dict(opened.metadata() or {})
+            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 - no mapping
+    except (OSError, SafetensorError) as error:
+        raise ModelFileError(f"Expected a model at {file}, got: {error}.") from error
+    return ModelFile(
+        file=file,
+        described=_description(file, metadata),
+        tensors=tensors,
+        statement={key: value for key, value in metadata.items() if key != "parley.model"},
+    )
 
 
 def _description(file: Path, metadata: Mapping[str, str]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from typing import Any
 from parley.report.figures import figures
 from parley.report.judgement import judgement_tables
 from parley.report.parts import Card, Table, write_page
+from parley.report.synthetic import synthetic_section
 from parley.report.words import (
     algorithm_name,
     assumptions,
@@ -69,6 +70,7 @@ def _context(run: RunContent) -> dict[str, Any]:
         "cards": _cards(run),
         "figures": figures(run),
         "judgement": judgement_tables(summary),
+        "synthetic": synthetic_section(run),
         "guarantees": [_guarantee(summary, of) for of in summary.guarantees],
         "assumptions": assumptions(summary, simulated=simulated),
         "dp_sgd": None if summary.dp_sgd is None else _dp_sgd(summary, summary.dp_sgd),

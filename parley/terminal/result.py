@@ -11,6 +11,7 @@ from rich.text import Text
 
 from parley.server.records import words
 from parley.server.records.numerals import number
+from parley.server.records.synthetic_words import table_measured, table_said
 
 if TYPE_CHECKING:
     from parley.server.records.run import Run
@@ -38,7 +39,7 @@ def print_result(result: Run) -> None:
 
 def _print_measured(console: Console, summary: RunSummary) -> None:
     """What only a simulation may know."""
-    rows = words.measured(summary) + words.judged(summary)
+    rows = words.measured(summary) + words.judged(summary) + table_measured(summary)
     if not rows:
         return
     table = Table(box=None, pad_edge=False, show_header=True, header_style="dim")
@@ -67,6 +68,7 @@ def _rows(summary: RunSummary) -> Iterator[tuple[str, str]]:
         ("features", summary.features),
         ("class weights", words.class_weights(summary)),
         ("test set", words.public_test(summary)),
+        ("synthetic", table_said(summary)),
     ):
         if value:
             yield name, value

@@ -26,6 +26,7 @@ __all__ = [
     "DistributedDPSGD",
     "FederatedAveraging",
     "GradientPerturbation",
+    "Marginals",
     "ObjectivePerturbation",
     "OutputPerturbation",
     "OwnAlgorithm",
@@ -39,7 +40,8 @@ _KIND = (
     "party's objective; pathak and rajkumar-agarwal: as of their papers, to compare with "
     "(docs/methods.md); fedavg: federated averaging of networks, "
     "private by [dp-sgd]; distributed-dp-sgd: networks by DP-SGD across all parties, every step a "
-    "secure sum; or your own, 'count.py:Count' or 'module:Class' (docs/extending.md)."
+    "secure sum; marginals: noisy counts of pairs of columns, once, and synthetic rows from them "
+    "(docs/synthetic.md); or your own, 'count.py:Count' or 'module:Class' (docs/extending.md)."
 )
 _ROUNDS = "Rounds T (output-perturbation has one)."
 _AVERAGE = "Report the mean of the later half of the iterates (post-processing, free)."
@@ -266,6 +268,48 @@ class DistributedDPSGD(_OfNetwork):
     kind: Literal["distributed-dp-sgd"] = Field("distributed-dp-sgd", description=_KIND)
 
 
+class Marginals(AlgorithmSection):
+    """Noisy two-way tables of all records, once, and synthetic rows from them."""
+
+    models: ClassVar[tuple[str, ...]] = ("table",)
+    laws: ClassVar[tuple[str, ...]] = ("gaussian", "discrete-gaussian")
+    releases: ClassVar[int | None] = 1
+    rounds: ClassVar[int] = 1
+    idle: ClassVar[Idle] = MappingProxyType(
+        {
+            "dp_sgd": (),
+            "run": ("device",),
+            "privacy": ("unit", *_BOTH_KEYS),
+            "parties": ("weights",),
+        }
+    )
+    idle_needs: ClassVar[str] = "an algorithm that trains a model"
+
+    kind: Literal["marginals"] = Field("marginals", description=_KIND)
+    pairs: Literal["all", "label"] | list[tuple[str, str]] = Field(
+        "all",
+        description="marginals: columns that are counted together: all pairs, each with the label, "
+        "or a list of pairs of names.",
+    )
+    components: int = Field(
+        300, ge=1, le=10_000, description="marginals: products of distributions that are fitted."
+    )
+    steps: int = Field(400, ge=1, le=100_000, description="marginals: steps of the fit.")
+    rows: Annotated[int, Field(ge=1, le=10**9)] | Auto = Field(
+        "auto", description="marginals: synthetic rows written; auto: the released number."
+    )
+    seed: int = Field(
+        0, ge=0, description="marginals: of the fit and the rows, public; the noise has none of it."
+    )
+
+    def check(self, job: Job) -> None:
+        """And what noise on counts needs."""
+        super().check(job)
+        _check_private_sizes(job)
+        if not job.privacy.delta:
+            raise ValueError("Expected privacy.delta > 0 with marginals, got 0.")
+
+
 def _check_private_sizes(job: Job) -> None:
     """What a record-level guarantee needs, alone or beside a party-level one."""
     if job.privacy.neighbouring == "replace-one":
@@ -340,6 +384,7 @@ Algorithm = (
     | ObjectivePerturbation
     | Pathak
     | RajkumarAgarwal
+    | Marginals
 )
 
 ALGORITHM_SECTIONS: dict[str, type[AlgorithmSection]] = {
@@ -351,5 +396,6 @@ ALGORITHM_SECTIONS: dict[str, type[AlgorithmSection]] = {
     "objective-perturbation": ObjectivePerturbation,
     "pathak": Pathak,
     "rajkumar-agarwal": RajkumarAgarwal,
+    "marginals": Marginals,
 }
 """`algorithm.kind` → its form of the section; keys are printed in this order."""

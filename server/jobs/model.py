@@ -28,12 +28,13 @@ __all__ = [
     "PcaMlp",
     "Ridge",
     "Softmax",
+    "TableModel",
 ]
 
 _KIND = (
     "logistic | softmax | ridge | huber-svm; with algorithm.kind = 'fedavg': mlp | pca-mlp | cnn, "
     "or your own, 'module:function' or 'file.py:function', where function(features, classes) gives "
-    "a torch.nn.Module; none with an algorithm of your own."
+    "a torch.nn.Module; table with marginals; none with an algorithm of your own."
 )
 
 
@@ -204,6 +205,17 @@ class NoModel(ModelSection):
     kind: Literal["none"] = Field("none", description=_KIND)
 
 
+class TableModel(NoModel):
+    """The table itself: every column as a code of the public schema."""
+
+    kind: Literal["table"] = Field("table", description=_KIND)  # type: ignore[assignment]
+
+    @property
+    def feature_map(self) -> dict[str, Any]:
+        """Codes."""
+        return {"name": "codes", "settings": {}}
+
+
 class Linear(ModelSection):
     """A linear model with a strongly convex objective."""
 
@@ -296,7 +308,9 @@ class HuberSvm(Linear, _OfLabels):
     huber_width: Positive = Field(0.5, description="huber-svm: half-width h of the smooth part.")
 
 
-Model = Mlp | PcaMlp | Cnn | OwnNetwork | NoModel | Logistic | Softmax | Ridge | HuberSvm
+Model = (
+    Mlp | PcaMlp | Cnn | OwnNetwork | NoModel | TableModel | Logistic | Softmax | Ridge | HuberSvm
+)
 
 MODELS: dict[str, type[ModelSection]] = {
     "mlp": Mlp,
@@ -304,6 +318,7 @@ MODELS: dict[str, type[ModelSection]] = {
     "cnn": Cnn,
     "module:function": OwnNetwork,
     "none": NoModel,
+    "table": TableModel,
     "logistic": Logistic,
     "softmax": Softmax,
     "ridge": Ridge,

@@ -23,12 +23,14 @@ class Federation:
         min_records: n₍₁₎.
         total_records: N.
         max_records: largest n_j; with size weights it bounds a contribution.
+        schema: text of the schema that their records are read by; empty: not known here.
     """
 
     parties: int
     min_records: int
     total_records: int
     max_records: int
+    schema: str = ""
 
     @classmethod
     def of_sizes(cls, sizes: NDArray[np.int64], min_records: int | None = None) -> Federation:

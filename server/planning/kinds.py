@@ -168,6 +168,18 @@ def _distributed(
     return distributed_algorithm(job, rounds, model, federation)
 
 
+def _any_rows(_: Job, features: int, classes: int) -> AnyRows:
+    return AnyRows(features=features, classes=classes or 2)
+
+
+def _marginals(
+    job: Job, settings: jobs_algorithm.Marginals, model: AnyRows, federation: Parties
+) -> FederatedAlgorithm:
+    from parley.server.planning.marginals import pair_tables  # noqa: PLC0415 - start-up: for such jobs alone
+
+    return pair_tables(job, settings, model, federation)
+
+
 def _own(
     job: Job, settings: jobs_algorithm.OwnAlgorithm, model: AnyRows, _: Parties
 ) -> FederatedAlgorithm:
@@ -191,10 +203,11 @@ PLANNERS: dict[str, Planner] = {
     "rajkumar-agarwal": Planner(model=_linear_model, algorithm=_rajkumar),
     "fedavg": Planner(model=_network, algorithm=_averaging),
     "distributed-dp-sgd": Planner(model=_network, algorithm=_distributed),
+    "marginals": Planner(model=_any_rows, algorithm=_marginals),
 }
 
 _OWN = Planner(
-    model=lambda _, features, classes: AnyRows(features=features, classes=classes or 2),
+    model=_any_rows,
     algorithm=_own,
 )
 

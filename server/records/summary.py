@@ -10,6 +10,7 @@ from parley.server.records.data_account import DataAccount
 from parley.server.records.facts import Facts, Figure
 from parley.server.records.judgement import Judgement, TargetJudgement
 from parley.server.records.round_line import Counts
+from parley.server.records.synthetic import Synthetic
 
 __all__ = [
     "AdversaryAccount",
@@ -285,6 +286,7 @@ class RunSummary(Facts):
             records; absent where there are none.
         record_bounds, components, clipped_fraction, dp_sgd, partition, deployment, self_audit:
             absent where the run has none.
+        synthetic: the table that was drawn, where the run makes one.
         data_accounts: what the shared ledger said of the data when the run ended; absent otherwise.
     """
 
@@ -334,6 +336,7 @@ class RunSummary(Facts):
     public_test: PublicTest | None = None
     judgement: Judgement | TargetJudgement | None = None
     baseline_judgement: Judgement | TargetJudgement | None = None
+    synthetic: Synthetic | None = None
     data_accounts: tuple[DataAccount, ...] | None = None
 
     @property

@@ -12,6 +12,7 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,7 @@ from parley.server.rounds.observer import Observer
 from parley.server.rounds.party_cohort import PartyCohort
 from parley.server.rounds.party_status import PartyBoard
 from parley.server.rounds.transport import Transport
+from parley.server.synthetic.generation import generated
 
 __all__ = ["coordinate"]
 
@@ -102,7 +104,7 @@ def coordinate(
     board = PartyBoard(folder.path / "parties.json", [party.name for party in deployment.parties])
     setup = Traffic()
     facts, declined = inspect(job, transport, deployment, board, folder.run_id, setup)
-    federation = federation_of(job, deployment, facts)
+    federation = replace(federation_of(job, deployment, facts), schema=folder.schema)
     first = next(iter(facts.values()))
     if schema and first.schema != schema:
         raise JobError(
@@ -192,6 +194,14 @@ def coordinate(
         deployment=deployment.id,
     )
     tensors = model_tensors(finished.algorithm, outcome.progress.state)
+    more, table = generated(
+        finished.algorithm,
+        job.algorithm,
+        tensors["theta"],
+        schema=folder.schema,
+        folder=folder.path,
+    )
+    summary = summary.adding(synthetic=table)
     named = data_head(job, folder.run_id)
     described = model_description(
         finished.algorithm,
@@ -200,7 +210,7 @@ def coordinate(
         schema=folder.schema,
         features=_features(job, facts),
     )
-    folder.write_model(tensors, {**described, **privacy_statement(summary)})
+    folder.write_model(tensors | more, {**described, **privacy_statement(summary)})
     folder.write_summary(summary)
     return summary
 

@@ -104,7 +104,7 @@ def experiment_of(job: Job, data: PreparedData) -> Experiment:
     shared = {
         "test_features": data.test_rows,
         "lambda_": job.model.regularisation,
-        "federation": federation,
+        "federation": replace(federation, schema=data.schema),
         "fingerprint": data.fingerprint,
         "size_weights": job.parties.weights == "size",
         "contents": data.contents,

@@ -23,12 +23,14 @@ class PublicShape:
         classes: K of a softmax model, else 0.
         min_records: n₍₁₎.
         origin: where `min_records` comes from, in words.
+        schema: its text.
     """
 
     features: int
     classes: int
     min_records: int
     origin: str
+    schema: str
 
 
 _RECORDS = {"breast-cancer": 569, "digits": 1797, "synthetic": 5000}
@@ -62,6 +64,7 @@ def public_shape(job: Job) -> PublicShape:
             classes=schema.classes,
             min_records=least,
             origin="parties.min-records",
+            schema=schema.to_toml(),
         )
     total = job.data.records or _RECORDS.get(source, 0)
     if job.data.partition == "sizes":
@@ -76,7 +79,13 @@ def public_shape(job: Job) -> PublicShape:
         )
     if smallest < 1:
         raise JobError(f"Expected a record for every party, got {total} for {job.parties.count}.")
-    return PublicShape(features=width, classes=schema.classes, min_records=smallest, origin=origin)
+    return PublicShape(
+        features=width,
+        classes=schema.classes,
+        min_records=smallest,
+        origin=origin,
+        schema=schema.to_toml(),
+    )
 
 
 def _width(job: Job, schema: Schema) -> int:

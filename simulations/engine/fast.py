@@ -40,6 +40,7 @@ from parley.server.records.summarising import run_summary
 from parley.server.rounds.execute import execute
 from parley.server.rounds.inspection import data_head
 from parley.server.rounds.observer import Observer
+from parley.server.synthetic.generation import generated
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.data.world import Experiment
 from parley.simulations.engine.block_cohort import BlockCohort
@@ -47,6 +48,7 @@ from parley.simulations.engine.faults import FaultScript, parse_faults
 from parley.simulations.engine.masked_check import MaskedCheck, checked_parties
 from parley.simulations.figures.dp_sgd_summary import dp_sgd_facts
 from parley.simulations.figures.summary import with_simulated_figures
+from parley.simulations.figures.synthetic import with_table_figures
 
 __all__ = ["Observer", "simulate"]
 
@@ -178,6 +180,15 @@ def simulate(
         found = self_audit(hidden, world.model, theta, delta=summary.primary.delta)
         summary = summary.adding(self_audit=found)
     tensors = model_tensors(finished.algorithm, outcome.progress.state)
+    more, table = generated(
+        finished.algorithm,
+        job.algorithm,
+        theta,
+        schema=folder.schema,
+        folder=folder.path,
+    )
+    if table is not None:
+        summary = with_table_figures(summary, table, finished.algorithm, job.algorithm, more, world)
     named = data_head(job, folder.run_id)
     described = model_description(
         finished.algorithm,
@@ -186,7 +197,7 @@ def simulate(
         schema=folder.schema,
         features=experiment.features,
     )
-    folder.write_model(tensors, {**described, **privacy_statement(summary)})
+    folder.write_model(tensors | more, {**described, **privacy_statement(summary)})
     folder.write_summary(summary)
     return Run(summary=summary, folder=folder.path, theta=theta)
 

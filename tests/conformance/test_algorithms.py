@@ -245,6 +245,25 @@ class TestSecondMoments(AlgorithmConformance):
         return SecondMoments(model=triangle, neighbouring=relation, bound=95.0), None
 
 
+class TestMarginals(AlgorithmConformance):
+    kind = "marginals"
+    job = ("algorithm.kind=marginals", "model.kind=table", "privacy.delta=1e-6")
+    labels = (0, 1, 2)
+
+    def made(self):
+        job = load_job(overrides=list(self.job))
+        schema = """
+            [columns]
+            sex = { kind = "categorical", categories = ["F", "M"] }
+            age = { kind = "numeric", range = [0, 90], bins = 2 }
+            ward = { kind = "label", classes = ["A", "B", "C"] }
+        """
+        federation = replace(FEDERATION, schema=schema)
+        model = model_for(job, features=4, classes=3)
+        algorithm = algorithm_for(job, model, federation)
+        return algorithm, plan_release(job, algorithm=algorithm, federation=federation)
+
+
 class TestOnesOwn(AlgorithmConformance):
     kind = "federated_count.py:FederatedCount"
     place = f"{Path(__file__).parents[2] / 'examples' / 'federated_count.py'}:FederatedCount"

@@ -38,7 +38,12 @@ ROWS = {
     "sex": np.array(["f", "m", "m", "f"]),
     "gain": np.array([0.0, 5.0, 99.0, 1000.0]),
 }
-SMALL = {"scattering": {"scales": 1, "groups": 9}, "bins": {}, "random-fourier": {"features": 20}}
+SMALL = {
+    "scattering": {"scales": 1, "groups": 9},
+    "bins": {},
+    "random-fourier": {"features": 20},
+    "codes": {},
+}
 OWN = """
 import torch
 from torch import nn

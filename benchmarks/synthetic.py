@@ -1,0 +1,94 @@
+"""How good synthetic tables are, and how long they take: `examples/adult-synthetic.toml`.
+
+    python -P benchmarks/synthetic.py PATH/adult.csv.gz [--epsilon 0.3 1 3] [--seeds 3]
+
+The noise is seeded, to be repeatable. Prints rows of docs/synthetic.md: the mean over the seeds and
+the largest distance from it.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+
+from parley.client.algorithms.pair_tables import PairTables, named_pairs
+from parley.privacy.accounting.guarantee import Neighbouring
+from parley.server.jobs.file import load_job
+from parley.server.synthetic.mixture import Mixture, Tables, fit
+from parley.simulations.engine.fast import simulate
+
+JOB = Path(__file__).parents[1] / "examples" / "adult-synthetic.toml"
+SHOWN = ("tstr_auc", "tstr_trees_auc", "tv1", "tv2", "twin_auc", "independent_auc")
+
+
+def quality(source, epsilon, seeds):
+    """One row."""
+    found = []
+    for seed in range(1, seeds + 1):
+        with tempfile.TemporaryDirectory() as folder:
+            job = load_job(
+                JOB,
+                overrides=[
+                    f"data.source={source}",
+                    f"data.seed={seed}",
+                    f"privacy.epsilon={epsilon}",
+                    f"algorithm.seed={seed}",
+                    f"run.seed={seed}",
+                ],
+            )
+            found.append(simulate(job, out=Path(folder) / "run").summary.synthetic)
+    cells = []
+    for name in SHOWN:
+        values = [getattr(each, name) for each in found]
+        mean = fmean(values)
+        cells.append(f"{mean:.3f} ± {max(abs(value - mean) for value in values):.3f}")
+    print(f"| {epsilon:g} | {' | '.join(cells)} |", flush=True)
+
+
+def speed():
+    """Seconds of counting, fitting and drawing, on tables of Adult's size."""
+    sizes = (16, 9, 16, 15, 7, 15, 6, 5, 2, 16, 16, 16, 42, 2)
+    counted = PairTables(
+        sizes=sizes,
+        pairs=named_pairs("all", len(sizes)),
+        neighbouring=Neighbouring.REPLACE_ONE,
+        bound=1e6,
+    )
+    rng = np.random.default_rng(0)
+    records = np.stack([rng.integers(0, size, 24_129) for size in sizes], axis=1)
+    parties = np.array_split(records, 30)
+    began = time.perf_counter()
+    values = sum(counted.counted(own) for own in parties)
+    counting = time.perf_counter() - began
+    began = time.perf_counter()
+    tables = Tables(sizes=sizes, pairs=counted.pairs, values=values)
+    mixture = fit(tables, components=300, steps=400, seed=0)
+    fitting = time.perf_counter() - began
+    began = time.perf_counter()
+    Mixture.of(sizes, mixture.shares).sample(100_000, rng)
+    drawing = time.perf_counter() - began
+    print(
+        f"30 parties counted in {counting:.3f} s, fitted in {fitting:.2f} s, "
+        f"100,000 rows drawn in {drawing:.2f} s"
+    )
+
+
+def main():
+    """Both."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("source")
+    parser.add_argument("--epsilon", type=float, nargs="+", default=[0.3, 1.0, 3.0])
+    parser.add_argument("--seeds", type=int, default=3)
+    arguments = parser.parse_args()
+    speed()
+    print(f"| ε | {' | '.join(SHOWN)} |\n|{'---|' * (len(SHOWN) + 1)}")
+    for epsilon in arguments.epsilon:
+        quality(arguments.source, epsilon, arguments.seeds)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

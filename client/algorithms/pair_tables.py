@@ -1,0 +1,227 @@
+"""Two-way tables of a party's records, counted: what synthetic tables are made of.
+
+Every column is a code (`parley.client.data.codes`); a record is in one cell of each of the P
+tables, so that replacing it moves the sum by at most √(2P) in L2, and adding or removing it by √P.
+Contributions are whole numbers: they have no rounding, in any order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.algorithms.base import Claim, Contribution, PublicFacts, State
+from parley.client.algorithms.kind import Party
+from parley.client.algorithms.own import AnyRows
+from parley.client.contract.decoding import DecodingError, facts_from, value_from
+from parley.client.contract.plan import ReleasePlan
+from parley.client.data.block import PartyBlock
+from parley.client.data.codes import MOST_VALUES
+from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.sampling.randomness import Randomness
+
+__all__ = [
+    "MOST_CELLS",
+    "PairTables",
+    "cells_of",
+    "codes_of",
+    "named_pairs",
+    "of_task",
+    "size",
+    "to_task",
+]
+
+MOST_CELLS = 1 << 22
+"""Of all tables together."""
+
+MOST_COLUMNS = 1024
+"""Of one record."""
+
+SCALE_BITS = 20
+"""Of the grid that counts are on, in a ring of 64 bits: what it adds to Δ is below 10⁻⁴ of it."""
+
+_PIECE = 8192
+"""Records counted at a time, so that their indicators stay in cache."""
+
+
+def named_pairs(word: str, columns: int) -> tuple[tuple[int, ...], ...]:
+    """Every (i, j), i < j: of "all" columns, or of each with the "label", which is the last."""
+    pairs = combinations(range(columns), 2)
+    return tuple(pair for pair in pairs if word == "all" or pair[1] == columns - 1)
+
+
+def cells_of(sizes: tuple[int, ...], pairs: tuple[tuple[int, ...], ...]) -> int:
+    """Σ s_i·s_j."""
+    return sum(sizes[i] * sizes[j] for i, j in pairs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairTables:
+    """The sum over all records of one indicator in each table; one release.
+
+    Attributes:
+        sizes: `[columns]` s_i; the label is the last column.
+        pairs: the tables' columns (i, j), i < j.
+        neighbouring: replace-one or add-or-remove-one.
+        bound: cells of a party's tables are at most that: out of reach where it is the largest
+            party's number of records. Clamping brings no two contributions further apart.
+
+    Raises:
+        ValueError: fewer than two columns, no pair or a pair twice, more than `MOST_CELLS` cells,
+            a value out of its range.
+    """
+
+    kind: ClassVar[str] = "marginals"
+
+    sizes: tuple[int, ...]
+    pairs: tuple[tuple[int, ...], ...]
+    neighbouring: Neighbouring
+    bound: float
+
+    def __post_init__(self) -> None:
+        columns = len(self.sizes)
+        if columns < 2 or min(self.sizes) < 1:
+            raise ValueError(f"Expected at least two columns with values, got {self.sizes}.")
+        proper = all(len(pair) == 2 and 0 <= pair[0] < pair[1] < columns for pair in self.pairs)
+        if not self.pairs or not proper or len(set(self.pairs)) < len(self.pairs):
+            raise ValueError(f"Expected different pairs i < j of {columns} columns, got others.")
+        if self.dimension > MOST_CELLS:
+            raise ValueError(
+                f"Expected at most {MOST_CELLS} cells of all tables, got {self.dimension}."
+            )
+        if not 1 <= self.bound < 2.0**40:
+            raise ValueError(f"Expected a bound from 1 to 2^40, got {self.bound}.")
+
+    @property
+    def dimension(self) -> int:
+        """Σ s_i·s_j."""
+        return cells_of(self.sizes, self.pairs)
+
+    @property
+    def model(self) -> AnyRows:
+        """Rows with one indicator a column, and any labels."""
+        return AnyRows(features=sum(self.sizes[:-1]), classes=self.sizes[-1])
+
+    def init(self) -> State:
+        """Zeros."""
+        return {"theta": np.zeros(self.dimension)}
+
+    def local(
+        self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
+    ) -> Contribution:
+        """`[B, d]` every party's counts, the tables one after another, row-major."""
+        del state, plan, randomness
+        values = np.empty((block.parties, self.dimension))
+        for party, (begin, end) in enumerate(pairwise(block.offsets)):
+            codes = codes_of(block.features[begin:end], block.labels[begin:end], self.sizes)
+            values[party] = self.counted(codes)
+        np.minimum(values, self.bound, out=values)
+        return Contribution(values=values, failed=())
+
+    def counted(self, codes: NDArray[np.int64]) -> NDArray[np.float64]:
+        """`[d]` the cells of `[n, columns]` codes."""
+        starts = np.cumsum([0, *self.sizes])
+        together = np.zeros((starts[-1], starts[-1]))
+        for begin in range(0, len(codes), _PIECE):
+            piece = codes[begin : begin + _PIECE]
+            ones = np.zeros((len(piece), starts[-1]), np.float32)
+            np.put_along_axis(ones, piece + starts[:-1], 1, axis=1)
+            together += ones.T @ ones  # whole numbers up to 8192: exact in float32
+        tables = [
+            together[starts[i] : starts[i + 1], starts[j] : starts[j + 1]] for i, j in self.pairs
+        ]
+        return np.concatenate([table.ravel() for table in tables])
+
+    def update(self, state: State, average: NDArray[np.float64]) -> State:
+        """The noisy sum is the result."""
+        del state
+        return {"theta": average}
+
+    def model_of(self, state: State) -> NDArray[np.float64]:
+        """The noisy tables."""
+        return state["theta"]
+
+    def released(self, state: State) -> dict[str, float]:
+        """Nothing beside them."""
+        del state
+        return {}
+
+    def claim(self, facts: PublicFacts | None = None) -> Claim:
+        """√(2P) or √P, whatever the parties hold."""
+        del facts
+        replaced = self.neighbouring is Neighbouring.REPLACE_ONE
+        return Claim(
+            dimension=self.dimension,
+            features=self.model.features,
+            bound=self.bound,
+            sensitivity=math.sqrt(len(self.pairs) * (2 if replaced else 1)),
+            rounding=2.0**-50,
+            unit=Unit.RECORD,
+            neighbouring=self.neighbouring,
+            classes=self.sizes[-1],
+            scale_bits=SCALE_BITS,
+        )
+
+
+def codes_of(
+    rows: NDArray[np.floating[Any]], labels: NDArray[Any], sizes: tuple[int, ...]
+) -> NDArray[np.int64]:
+    """`[n, columns]` codes of `[n, Σ]` rows with one indicator a column, and of their labels.
+
+    Whatever stands in a row, it has one code a column: the sensitivity is no matter of trust.
+    """
+    starts = np.cumsum([0, *sizes])
+    codes = np.empty((len(rows), len(sizes)), np.int64)
+    for column, (begin, end) in enumerate(pairwise(starts[:-1])):
+        codes[:, column] = rows[:, begin:end].argmax(axis=1)
+    codes[:, -1] = np.clip(labels.astype(np.int64), 0, sizes[-1] - 1)
+    return codes
+
+
+def to_task(algorithm: PairTables) -> dict[str, Any]:
+    """The values of its fields (see `registry`); all pairs, and all with the label, by a word."""
+    columns = len(algorithm.sizes)
+    words = {named_pairs(word, columns): word for word in ("all", "label")}
+    pairs: Any = words.get(algorithm.pairs) or [list(pair) for pair in algorithm.pairs]
+    settings = {"neighbouring": str(algorithm.neighbouring), "bound": algorithm.bound}
+    return {"sizes": list(algorithm.sizes), "pairs": pairs, "settings": settings}
+
+
+def of_task(task: Mapping[str, Any], party: Party) -> PairTables:
+    """The inverse of `to_task`.
+
+    Raises:
+        DecodingError: not such a description.
+    """
+    del party
+    size(task)
+    sizes, pairs = task["sizes"], task["pairs"]
+    if isinstance(pairs, str):
+        given = named_pairs(pairs, len(sizes))
+    else:
+        given = tuple(tuple(value_from(tuple[int, ...], pair, "pair")) for pair in pairs)
+    return facts_from(PairTables, task["settings"], sizes=tuple(sizes), pairs=given)
+
+
+def size(task: Mapping[str, Any]) -> tuple[str, int]:
+    """The model that they are for, and how many cells there are at least."""
+    if set(task) != {"kind", "sizes", "pairs", "settings"}:
+        raise DecodingError(
+            "Expected sizes, pairs and settings in a task of marginals, got others."
+        )
+    sizes, pairs = task["sizes"], task["pairs"]
+    if not isinstance(sizes, list) or not 2 <= len(sizes) <= MOST_COLUMNS:
+        raise DecodingError(f"Expected sizes of 2 to {MOST_COLUMNS} columns, got others.")
+    if not all(type(each) is int and 1 <= each <= MOST_VALUES for each in sizes):
+        raise DecodingError(f"Expected sizes from 1 to {MOST_VALUES}, got another.")
+    if isinstance(pairs, list) and len(pairs) <= MOST_COLUMNS**2:
+        return "table", max(len(pairs), 1)
+    if pairs not in ("all", "label"):
+        raise DecodingError("Expected pairs of columns, 'all' or 'label', got another value.")
+    return "table", 1

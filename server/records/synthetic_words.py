@@ -1,0 +1,61 @@
+"""What a synthetic table came to, in words: for terminal and report."""
+
+from __future__ import annotations
+
+from parley.server.records.numerals import number
+from parley.server.records.summary import RunSummary
+from parley.server.records.words import Measured
+
+__all__ = ["cell_noise", "table_measured", "table_said"]
+
+
+def cell_noise(run: RunSummary) -> float:
+    """Standard deviation of the noise on a released count, that of all shares; 0: not known."""
+    noise = run.primary.noise
+    return (noise.scale_of_sum or 0.0) * (noise.shares.inflation if noise.shares else 1.0)
+
+
+def table_said(run: RunSummary) -> str:
+    """What was drawn from what; empty where a run makes no table."""
+    table = run.synthetic
+    if table is None:
+        return ""
+    said = (
+        f"{table.rows:,} rows in {table.path}, drawn from {table.tables} noisy tables that say "
+        f"there are about {round(table.records):,} records"
+    )
+    drawn = cell_noise(run)
+    if drawn and run.dimension:
+        average = table.records * table.tables / run.dimension
+        said += (
+            f"; a cell's noise has the standard deviation {number(drawn, 3)}, the average cell "
+            f"holds {number(average, 3)}"
+        )
+    return said
+
+
+_MEASURED = (
+    ("columns, mean total variation to the records", "tv1", None),
+    ("pairs of columns, mean total variation", "tv2", None),
+    ("area under the ROC curve, logistic regression on it", "tstr_auc", "real_auc"),
+    ("area under the ROC curve, boosted trees on it", "tstr_trees_auc", "real_trees_auc"),
+    ("the same, on the table without noise", "twin_auc", None),
+    ("the same, on independent columns", "independent_auc", None),
+    ("rows that equal a training record (held-out ones)", "copies", "held_out_copies"),
+)
+
+
+def table_measured(run: RunSummary) -> tuple[Measured, ...]:
+    """How near the table is to the records, where a simulation knows; beside the records'."""
+    table = run.synthetic
+    if table is None or table.tv1 is None:
+        return ()
+    return tuple(
+        Measured(
+            name=name,
+            private=number(getattr(table, own), 4),
+            non_private=number(getattr(table, other), 4) if other else "",
+        )
+        for name, own, other in _MEASURED
+        if getattr(table, own) is not None
+    )

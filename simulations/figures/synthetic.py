@@ -1,0 +1,133 @@
+"""How near a synthetic table is to the records it stands for: known to a simulation alone."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.algorithms.pair_tables import codes_of, named_pairs
+from parley.client.data.records import as_classes
+from parley.server.records.summary import RunSummary
+from parley.server.records.synthetic import Synthetic
+from parley.server.synthetic.generation import GENERATORS
+from parley.simulations.data.world import Experiment
+
+__all__ = ["distances", "with_table_figures"]
+
+_MOST = 100_000
+"""Rows that a model is fitted to."""
+
+Codes = NDArray[np.int64]
+
+
+def with_table_figures(
+    summary: RunSummary,
+    table: Synthetic,
+    counted: Any,
+    settings: Any,
+    tensors: dict[str, NDArray[Any]],
+    world: Experiment,
+) -> RunSummary:
+    """The summary with the table, and with figures that look at the records, marked so."""
+    figures = _figures(table, counted, settings, tensors, world)
+    marked = tuple(f"synthetic.{name}" for name in figures)
+    return summary.adding(
+        synthetic=table.model_copy(update=figures),
+        simulation_only=(*summary.simulation_only, *marked),
+    )
+
+
+def _figures(
+    table: Synthetic,
+    counted: Any,
+    settings: Any,
+    tensors: dict[str, NDArray[Any]],
+    world: Experiment,
+) -> dict[str, float | None]:
+    row, sizes = GENERATORS[counted.kind], counted.sizes
+    train = codes_of(world.block.features, world.block.labels, sizes)
+    drawn = row.codes(counted, tensors, table.rows, table.seed)
+    twin_tensors, _ = row.fit(counted, settings, counted.counted(train))
+    twin = row.codes(counted, twin_tensors, len(train), table.seed)
+    rng = np.random.default_rng(table.seed)
+    alone = np.stack([rng.permutation(column) for column in train.T], axis=1)
+    tv1, tv2 = distances(drawn, train, sizes)
+    figures: dict[str, float | None] = {"tv1": tv1, "tv2": tv2}
+    test = _held_out(world, sizes)
+    if test is not None:
+        for name, rows in (("tstr", drawn), ("real", train)):
+            figures[f"{name}_auc"], figures[f"{name}_trees_auc"] = _aucs(rows, test, sizes)
+        figures["twin_auc"] = _aucs(twin, test, sizes, trees=False)[0]
+        figures["independent_auc"] = _aucs(alone, test, sizes, trees=False)[0]
+        known = {row.tobytes() for row in train}
+        figures["held_out_copies"] = float(np.mean([row.tobytes() in known for row in test]))
+        figures["copies"] = float(np.mean([row.tobytes() in known for row in drawn]))
+    return figures
+
+
+def _held_out(world: Experiment, sizes: tuple[int, ...]) -> Codes | None:
+    if not len(world.test_labels):
+        return None
+    classes = sizes[-1] if np.issubdtype(world.test_labels.dtype, np.integer) else 0
+    labels = as_classes(world.test_labels, classes)[0]
+    return codes_of(world.test_features, labels, sizes)
+
+
+def distances(one: Codes, other: Codes, sizes: tuple[int, ...]) -> tuple[float, float]:
+    """Mean total variation over columns, and over pairs of columns."""
+    columns = [_variation(one[:, i], other[:, i], size) for i, size in enumerate(sizes)]
+    pairs = [
+        _variation(one[:, i] * sizes[j] + one[:, j], other[:, i] * sizes[j] + other[:, j], most)
+        for i, j in named_pairs("all", len(sizes))
+        for most in [sizes[i] * sizes[j]]
+    ]
+    return float(np.mean(columns)), float(np.mean(pairs))
+
+
+def _variation(one: Codes, other: Codes, size: int) -> float:
+    shares = [np.bincount(each, minlength=size) / len(each) for each in (one, other)]
+    return float(np.abs(shares[0] - shares[1]).sum() / 2)
+
+
+def _aucs(
+    rows: Codes, test: Codes, sizes: tuple[int, ...], *, trees: bool = True
+) -> tuple[float | None, float | None]:
+    """Of logistic regression and of boosted trees, of the last column by the others."""
+    from sklearn.ensemble import HistGradientBoostingClassifier  # noqa: PLC0415 - start-up: scikit-learn takes 2 s
+    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415 - start-up: scikit-learn takes 2 s
+
+    rows = rows[:_MOST]
+    if len(np.unique(rows[:, -1])) < 2 or len(np.unique(test[:, -1])) < 2:
+        return None, None
+    linear = LogisticRegression(max_iter=300)
+    found = _auc(linear, _indicators(rows, sizes), rows[:, -1], _indicators(test, sizes), test)
+    if not trees:
+        return found, None
+    boosted = HistGradientBoostingClassifier(random_state=0)
+    return found, _auc(boosted, rows[:, :-1], rows[:, -1], test[:, :-1], test)
+
+
+def _auc(model: Any, rows: Any, labels: Codes, asked: Any, test: Codes) -> float | None:
+    from sklearn.metrics import roc_auc_score  # noqa: PLC0415 - start-up: scikit-learn takes 2 s
+
+    model.fit(rows, labels)
+    chances = model.predict_proba(asked)
+    if len(model.classes_) == 2:
+        return float(roc_auc_score(test[:, -1] == model.classes_[1], chances[:, 1]))
+    every = [
+        roc_auc_score(test[:, -1] == label, chances[:, at])
+        for at, label in enumerate(model.classes_)
+        if 0 < np.mean(test[:, -1] == label) < 1
+    ]
+    return float(np.mean(every)) if every else None
+
+
+def _indicators(rows: Codes, sizes: tuple[int, ...]) -> NDArray[np.float32]:
+    starts = np.cumsum([0, *sizes[:-1]])
+    ones = np.zeros((len(rows), int(starts[-1])), np.float32)
+    for column, (begin, _) in enumerate(pairwise(starts)):
+        ones[np.arange(len(rows)), begin + rows[:, column]] = 1
+    return ones

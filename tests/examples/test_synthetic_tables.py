@@ -1,0 +1,247 @@
+"""Synthetic tables end to end: engines, the files that are left, sampling, and what is refused."""
+
+import json
+import shutil
+
+import numpy as np
+import polars as pl
+import pytest
+from safetensors.numpy import load_file, save_file
+from typer.testing import CliRunner
+
+from parley.cli import app
+from parley.client.data.schema import load_schema
+from parley.client.data.schema_check import check_file
+from parley.prediction.model import ModelFileError, load_model
+from parley.running import run
+from parley.sampling import sample_table
+from parley.server.jobs.file import load_job
+from parley.server.jobs.job import JobError
+from parley.server.records.run_folder import RunFolder
+from parley.server.rounds.coordinator import coordinate
+from parley.server.synthetic.generation import NoTable
+from parley.simulations.engine.fast import simulate
+from parley.simulations.engine.in_process import InProcessTransport
+from parley.simulations.engine.local_parties import party_folders, prepare_parties
+
+SCHEMA = """
+[columns]
+age = { kind = "numeric", range = [0, 100], bins = 5, step = 1 }
+id = { kind = "ignore" }
+ward = { kind = "categorical", categories = ["A", "B"], other = true }
+sick = { kind = "label", positive = "yes", negative = "no" }
+"""
+RECORDS = 1200
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    rng = np.random.default_rng(0)
+    age = rng.integers(0, 101, RECORDS)
+    sick = rng.random(RECORDS) < age / 120
+    frame = pl.DataFrame(
+        {
+            "age": age,
+            "id": [f"p{i}" for i in range(RECORDS)],
+            "ward": rng.choice(["A", "B", "C"], RECORDS),
+            "sick": np.where(sick, "yes", "no"),
+        }
+    )
+    frame.write_csv(folder / "people.csv")
+    (folder / "people.schema.toml").write_text(SCHEMA)
+    return folder
+
+
+def job_of(data, *overrides):
+    return load_job(
+        overrides=[
+            "algorithm.kind=marginals",
+            "algorithm.components=40",
+            "algorithm.steps=120",
+            "model.kind=table",
+            f"data.source={data / 'people.csv'}",
+            f"data.schema={data / 'people.schema.toml'}",
+            "parties.count=4",
+            "privacy.epsilon=2",
+            "privacy.delta=1e-5",
+            "run.noise-shares=full",
+            "run.seed=3",
+            *overrides,
+        ]
+    )
+
+
+@pytest.fixture(scope="module")
+def made(data, tmp_path_factory):
+    return run(job_of(data), out=tmp_path_factory.mktemp("runs") / "run")
+
+
+def test_a_run_leaves_a_table_that_its_own_schema_reads(made, data):
+    table = made.summary.synthetic
+    assert table.path == "synthetic.csv"
+    assert table.tables == 3
+    assert abs(table.records - 0.8 * RECORDS) < 8 * made.summary.primary.noise.scale_of_sum
+    assert table.rows == round(table.records)
+    found = check_file(made.folder / "synthetic.csv", load_schema(data / "people.schema.toml"))
+    assert found.problems == ()
+    frame = pl.read_csv(made.folder / "synthetic.csv")
+    assert frame.columns == ["age", "id", "ward", "sick"]
+    assert frame["id"].null_count() == len(frame)
+    assert set(frame["ward"]) == {"A", "B", "(other)"}
+    assert frame["age"].is_between(0, 100).all()
+
+
+def test_what_looks_at_records_is_a_simulations_alone_and_says_so(made):
+    table = made.summary.synthetic
+    assert table.tv2 < 0.2
+    assert table.tstr_auc > 0.6 > 0.2 < table.independent_auc
+    assert {"synthetic.tv1", "synthetic.tstr_auc"} <= set(made.summary.simulation_only)
+    said = json.loads((made.folder / "summary.json").read_text())["synthetic"]
+    assert said["rows"] == table.rows
+    page = (made.folder / "report.html").read_text()
+    assert "The synthetic table" in page
+    assert "commonest value" in page
+
+
+def test_real_parties_give_the_same_release_to_the_bit(made, data, tmp_path):
+    job = job_of(data)
+    deployment = prepare_parties(job, tmp_path / "parties")
+    folder = RunFolder.create(job, tmp_path / "run")
+    folder.keep_schema(SCHEMA)
+    summary = coordinate(
+        job,
+        transport=InProcessTransport(party_folders(tmp_path / "parties", 4)),
+        deployment=deployment,
+        folder=folder,
+        resume=False,
+    )
+    tensors = [load_file(place / "model.safetensors") for place in (made.folder, folder.path)]
+    np.testing.assert_array_equal(tensors[0]["theta"], tensors[1]["theta"])
+    rows = [(place / "synthetic.csv").read_bytes() for place in (made.folder, folder.path)]
+    assert rows[0] == rows[1]
+    assert summary.synthetic.tv1 is None
+    assert summary.simulation_only == ()
+
+
+def test_a_server_without_the_parties_schema_is_told_what_is_missing(data, tmp_path):
+    job = job_of(data)
+    deployment = prepare_parties(job, tmp_path / "parties")
+    with pytest.raises(JobError, match="the parties' schema"):
+        coordinate(
+            job,
+            transport=InProcessTransport(party_folders(tmp_path / "parties", 4)),
+            deployment=deployment,
+            folder=RunFolder.create(job, tmp_path / "run"),
+            resume=False,
+        )
+
+
+def test_a_run_killed_while_fitting_fits_again_and_pays_once(data, tmp_path, monkeypatch):
+    from parley.simulations.engine import fast
+
+    def killed(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fast, "generated", killed)
+        with pytest.raises(KeyboardInterrupt):
+            simulate(job_of(data), out=tmp_path / "run")
+    assert not (tmp_path / "run" / "synthetic.csv").exists()
+    resumed = simulate(None, resume=tmp_path / "run")
+    whole = simulate(job_of(data), out=tmp_path / "whole")
+    np.testing.assert_array_equal(resumed.theta, whole.theta)
+    assert resumed.summary.primary.epsilon == whole.summary.primary.epsilon
+    assert resumed.summary.ledger_head.records == whole.summary.ledger_head.records
+    assert (tmp_path / "run" / "synthetic.csv").read_bytes() == (
+        tmp_path / "whole" / "synthetic.csv"
+    ).read_bytes()
+
+
+def test_sampling_needs_the_model_file_alone_and_repeats_its_statement(made, tmp_path):
+    lone = tmp_path / "elsewhere.safetensors"
+    shutil.copy(made.folder / "model.safetensors", lone)
+    arguments = ["sample", str(lone), "--rows", "500", "--seed", "7", "--out"]
+    for name in ("one.csv", "two.csv"):
+        done = CliRunner().invoke(app, [*arguments, str(tmp_path / name)])
+        assert done.exit_code == 0, done.output
+    assert "ε" in done.output or "no privacy guarantee" in done.output
+    assert "Sampling costs nothing more." in done.output
+    assert (tmp_path / "one.csv").read_bytes() == (tmp_path / "two.csv").read_bytes()
+    assert len(pl.read_csv(tmp_path / "one.csv")) == 500
+    sample_table(lone, rows=500, seed=8, out=tmp_path / "three.csv")
+    assert (tmp_path / "one.csv").read_bytes() != (tmp_path / "three.csv").read_bytes()
+    with pytest.raises(ModelFileError, match="a new file"):
+        sample_table(lone, rows=500, seed=8, out=tmp_path / "three.csv")
+    with pytest.raises(ModelFileError, match=r"--rows from 1"):
+        sample_table(lone, rows=0, seed=8, out=tmp_path / "four.csv")
+    with pytest.raises(ModelFileError, match="learned a model"):
+        load_model(lone)
+
+
+def test_a_file_without_a_generator_or_with_a_damaged_one_is_refused(made, tmp_path):
+    from safetensors import safe_open
+
+    file = made.folder / "model.safetensors"
+    with safe_open(file, framework="np") as opened:
+        metadata = opened.metadata()
+    tensors = load_file(file)
+    for shares in (None, np.full_like(tensors["shares"], np.nan), tensors["shares"][:, 1:].copy()):
+        kept = {"theta": tensors["theta"]} | ({} if shares is None else {"shares": shares})
+        save_file(kept, tmp_path / "model.safetensors", metadata)
+        with pytest.raises(ModelFileError, match="Expected"):
+            sample_table(tmp_path, rows=5, seed=0, out=tmp_path / "rows.csv")
+    assert not (tmp_path / "rows.csv").exists()
+
+
+def test_a_release_that_says_there_is_nobody_makes_no_table_and_stays_charged(data, tmp_path):
+    # Twelve records under the noise of ε = .001: every other seed has a negative total.
+    for seed in range(20):
+        job = job_of(data, "data.records=15", "privacy.epsilon=0.001", f"run.seed={seed}")
+        try:
+            simulate(job, out=tmp_path / str(seed))
+        except NoTable as error:
+            assert "stays charged" in str(error)  # noqa: PT017 - of one seed among twenty
+            assert (tmp_path / str(seed) / "rounds.jsonl").read_text().count("\n") == 1
+            return
+    pytest.fail("Expected a release with a negative total among twenty.")
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("privacy.delta=0", "privacy.delta > 0"),
+        ("privacy.unit=party", "privacy.unit"),
+        ("parties.weights=size", "parties.weights"),
+        ("model.kind=logistic", "model.kind to be one of 'table'"),
+        ("privacy.noise=l2-laplace", "privacy.noise"),
+        ("algorithm.rows=0", "rows"),
+        ("algorithm.components=0", "components"),
+        ('algorithm.pairs=[["age", "height"]]', "'height'"),
+        ('algorithm.pairs=[["age", "age"]]', "different pairs"),
+        ('algorithm.pairs=[["age", "ward"], ["ward", "age"]]', "different pairs"),
+        ("algorithm.pairs=[]", "at least one pair"),
+        ("algorithm.pairs=some", "pairs"),
+    ],
+)
+def test_jobs_that_make_no_sense_are_refused_before_anything_is_spent(
+    data, tmp_path, override, said
+):
+    with pytest.raises(JobError, match=said):
+        simulate(job_of(data, override), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_too_many_cells_are_refused_with_the_columns_that_cause_them(data, tmp_path):
+    wide = SCHEMA.replace("bins = 5, step = 1", "bins = 65536")
+    wide = wide.replace("id = {", 'b = { kind = "numeric", range = [0, 1], bins = 600 }\nid = {')
+    (tmp_path / "wide.schema.toml").write_text(wide)
+    frame = pl.read_csv(data / "people.csv").with_columns(b=0.5)
+    frame.write_csv(tmp_path / "people.csv")
+    job = job_of(
+        data,
+        f"data.schema={tmp_path / 'wide.schema.toml'}",
+        f"data.source={tmp_path / 'people.csv'}",
+    )
+    with pytest.raises(JobError, match=r"age \(65,536 values\), b \(600 values\)"):
+        simulate(job, out=tmp_path / "run")
