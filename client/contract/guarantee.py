@@ -16,6 +16,7 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.guarantee import Adversary, Neighbouring, NoisePoint, Unit
 from parley.privacy.mechanisms.dp_sgd import PartySteps
+from parley.privacy.mechanisms.laplace import Laplace
 from parley.privacy.mechanisms.objective import ObjectivePerturbation
 from parley.privacy.mechanisms.sampled import SampledGaussian
 from parley.privacy.mechanisms.shares import Shares
@@ -32,7 +33,7 @@ _AGAINST = {
 
 _LAWS: dict[str, type[Mechanism]] = {
     **MECHANISMS,
-    **{law.law: law for law in (PartySteps, SampledGaussian, ObjectivePerturbation)},
+    **{law.law: law for law in (Laplace, PartySteps, SampledGaussian, ObjectivePerturbation)},
 }
 
 

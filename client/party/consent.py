@@ -34,6 +34,7 @@ from parley.client.features.table import FEATURES
 from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint, Unit
 from parley.privacy.ledger.ledger import DatasetBudget
 from parley.privacy.mechanisms.dp_sgd import PartySteps
+from parley.privacy.mechanisms.laplace import Laplace
 from parley.privacy.mechanisms.objective import ObjectivePerturbation
 from parley.privacy.mechanisms.sampled import SampledGaussian
 from parley.privacy.mechanisms.table import MECHANISMS
@@ -45,7 +46,15 @@ _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
 if TYPE_CHECKING:
     LawName = str
 else:
-    LawName = Literal[(*MECHANISMS, PartySteps.law, SampledGaussian.law, ObjectivePerturbation.law)]
+    LawName = Literal[
+        (
+            *MECHANISMS,
+            Laplace.law,
+            PartySteps.law,
+            SampledGaussian.law,
+            ObjectivePerturbation.law,
+        )
+    ]
 
 
 class Part(BaseModel):
@@ -241,12 +250,13 @@ class Consent(Part):
             "discrete-gaussian",
             "l2-laplace",
             "laplace-l1",
+            "laplace",
             "dp-sgd",
             "sampled-gaussian",
             "objective-perturbation",
         ),
-        description="Accepted noise laws (dp-sgd: noise inside this party's own training; "
-        "sampled-gaussian: on the sums of batches that parties draw).",
+        description="Accepted noise laws (laplace: of queries; dp-sgd: noise inside this party's "
+        "own training; sampled-gaussian: on the sums of batches that parties draw).",
     )
     calibrations: tuple[Literal["exact", "zcdp", "cks20", "as-printed", "pld"], ...] = Field(
         ("exact", "zcdp", "cks20", "pld"),

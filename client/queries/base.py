@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import product
 from typing import Any, ClassVar, Protocol, Self
@@ -102,6 +102,9 @@ class Noise(Protocol):
     def half_width(self, level: float = 0.95, *, cells: int = 1) -> float:
         """h with |noise| ≤ h in all of `cells` cells at once, with probability `level`."""
 
+    def ratio_tail(self, numerator: float, denominator: float) -> Callable[[float, float], float]:
+        """Of a ratio whose parts are this noise times so much, for `intervals.ratio_interval`."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
@@ -125,12 +128,14 @@ class Query(ABC):
     Attributes:
         kind: its name.
         rounds: how many secure sums it takes.
+        whole: its integers need no finer grid than 1: it may have weight 1.
         where: which records count; None: all of them.
         by: categorical columns: one answer for each combination of their categories.
     """
 
     kind: ClassVar[str]
     rounds: ClassVar[int] = 1
+    whole: ClassVar[bool] = True
 
     where: Filter | None = None
     by: tuple[str, ...] = ()
@@ -180,6 +185,11 @@ class Query(ABC):
     @abstractmethod
     def answer(self, noisy: Integers, weight: int, noise: Noise, facts: Facts) -> Table:
         """What the noisy sum `[d]` says: columns of the same length."""
+
+    def expected_error(self, weight: int, noise: Noise, facts: Facts) -> float:
+        """About how far a value of the answer will be off by noise, before anything is asked."""
+        del facts
+        return noise.deviation / weight
 
     def to_json(self) -> dict[str, Any]:
         """Plain values that travel; `parley.client.queries.query_from` reads them back."""

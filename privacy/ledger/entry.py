@@ -120,6 +120,7 @@ FACTS: Mapping[str, Fact] = MappingProxyType(
         "sensitivity": _fact(
             "Δ in that norm, of the sum or mean that is noised", _number, required=True
         ),
+        "sensitivity_l1": _fact("Δ₁ of the same, where the noise is scaled to it", _number),
         "noise_law": _fact("the noise law", _text, required=True),
         "noise_parameter": _fact("its parameter: σ, b or t", _number, required=True),
         "accountant": _fact("what composed and converted", _text, required=True),

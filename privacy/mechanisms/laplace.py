@@ -1,4 +1,4 @@
-"""The three Laplace laws: the one for L2 sensitivity, and coordinate by coordinate in two scales.
+"""The Laplace laws: the one for L2 sensitivity, and coordinate by coordinate in three scales.
 
 >>> from parley.privacy.accounting.composition import Composition
 >>> for law in (L2Laplace, LaplaceL1, LaplaceAsPrinted):
@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from parley.privacy.accounting.events import Approximate, Pure
 from parley.privacy.accounting.rounding import (
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
     from parley.privacy.sampling.stream import NoiseStream
 
-__all__ = ["L2Laplace", "LaplaceAsPrinted", "LaplaceL1", "LaplaceLaw"]
+__all__ = ["L2Laplace", "Laplace", "LaplaceAsPrinted", "LaplaceL1", "LaplaceLaw"]
 
 _UP = 1 + 1e-15  # more than the roundings of √d and of one product
 
@@ -177,6 +178,57 @@ class LaplaceL1(_CoordinatewiseLaplace):
         """Pure ε and ρ = ε²/(2d)."""
         rho = round_up(exact(self.epsilon) ** 2 / (2 * self.dimension))
         return Pure(epsilon=self.epsilon, rho=rho)
+
+    def describe(self) -> str:
+        """One plain sentence."""
+        return f"{self._sentence()}."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Laplace(_CoordinatewiseLaplace):
+    """Discrete Laplace of scale b = Δ₁/ε in each coordinate, where the L1 sensitivity is known.
+
+    On integers that a neighbour moves by v: ε = ‖v‖₁/b ≤ Δ₁/b (Dwork & Roth 2014, Theorem 3.6) and
+    ρ = Σ (v_i/b)²/2 ≤ Δ₂²/(2b²). Under the relation that Δ₁ and Δ₂ are of. Sampled exactly.
+
+    >>> cells = Laplace(sensitivity=math.sqrt(2), sensitivity_l1=2.0, epsilon=0.5, dimension=16)
+    >>> cells.scale, round(cells.event().rho, 6)
+    (4.0, 0.0625)
+
+    Attributes:
+        sensitivity_l1: Δ₁ ≥ Δ₂.
+
+    Raises:
+        ValueError: not Δ₂ ≤ Δ₁ ≤ √d·Δ₂, which any vector's norms are.
+    """
+
+    law: ClassVar[str] = "laplace"
+    lengths: ClassVar[tuple[str, ...]] = ("sensitivity", "sensitivity_l1")
+
+    sensitivity_l1: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive("sensitivity_l1", self.sensitivity_l1)
+        least, most = self.sensitivity, self.sensitivity * math.sqrt(self.dimension)
+        if not least * (1 - 1e-9) <= self.sensitivity_l1 <= most * (1 + 1e-9):
+            raise ValueError(
+                f"Expected Δ₁ from Δ₂ = {least:g} to √d·Δ₂ = {most:g}, got {self.sensitivity_l1:g}."
+            )
+
+    @property
+    def scale(self) -> float:
+        """b = Δ₁/ε, rounded up."""
+        return quotient_up(self.sensitivity_l1, self.epsilon)
+
+    def event(self) -> Pure:
+        """Pure ε and ρ = Δ₂²/(2b²)."""
+        ratio = exact(self.sensitivity) / min(exact(self.scale), Fraction(self.scale))
+        return Pure(epsilon=self.epsilon, rho=round_up(ratio**2 / 2))
+
+    def facts(self) -> dict[str, Any]:
+        """Δ₁."""
+        return {"sensitivity_l1": self.sensitivity_l1}
 
     def describe(self) -> str:
         """One plain sentence."""

@@ -239,6 +239,7 @@ SHARED_LAWS: dict[str, SharedLaw] = {
     "sampled-gaussian": replace(_GAUSSIAN, event_of=_sampled_event),
     "l2-laplace": _L2_LAPLACE,
     "objective-perturbation": _L2_LAPLACE,
+    "laplace": _DISCRETE,
     "laplace-l1": _DISCRETE,
     "laplace-as-printed": _DISCRETE,
 }

@@ -9,7 +9,7 @@ is void, so nothing is released then.
 |---|---|---|---|
 | gaussian, sampled-gaussian | N(0, σ²/k) | yes | 4 ring units |
 | l2-laplace | √(2Vb² + w)·N(0, I), V ~ Gamma((d+1)/(2k)) | yes | the jitter w, 4² |
-| laplace-l1, laplace-as-printed | difference of two NegativeBinomial(1/k, e^(−1/t)) | no | none |
+| laplace(-l1, -as-printed) | difference of two NegativeBinomial(1/k, e^(−1/t)) | no | none |
 
 A party rounds its vector to fine units (2^h to a ring unit), adds round(N(0, s²)) to the integers
 and rounds to ring units: together one rounding of x + N(0, s²), on cells moved by half a fine

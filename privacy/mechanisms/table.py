@@ -12,6 +12,9 @@ is: model units in tables, grid units (integers) in a run. Neighbours are replac
 | laplace-l1 | discrete Laplace of scale √d·b in each | ε-DP, ρ = ε²/(2d) | 2d²b² |
 | laplace-as-printed | discrete Laplace of scale b in each | √d·ε-DP, ρ = ε²/2; *not* ε-DP | 2db² |
 
+A law that needs more than Δ₂ and a budget has no row, for a job cannot ask for it by name: queries
+take `laplace` (`parley.privacy.mechanisms.laplace.Laplace`), of scale Δ₁/ε.
+
     >>> noise = L2Laplace(sensitivity=0.004, epsilon=0.5, dimension=10)
     >>> noise.scale, round(noise.expected_norm(), 7), noise.event().event
     (0.008, 0.0839047, Pure(epsilon=0.5, rho=None))

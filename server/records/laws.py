@@ -39,6 +39,10 @@ LAWS: dict[str, LawWords] = {
         told="L2 Laplace noise: one vector with density proportional to exp(−‖z‖₂/b), rounded "
         "to the grid of integers. Its direction is uniform and its length follows a Gamma law.",
     ),
+    "laplace": LawWords(
+        told="Laplace noise: every cell of the sum gets its own discrete Laplace draw, of a scale "
+        "b that covers how far one record moves all cells together.",
+    ),
     "laplace-l1": LawWords(
         told="Laplace noise, calibrated in L1: every coordinate of the sum gets its own discrete "
         "Laplace draw, wide enough for the whole vector to be pure differential privacy.",

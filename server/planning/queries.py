@@ -1,0 +1,313 @@
+"""From queries and a price to a release: weights, noise law, ring and plan of one batch.
+
+Everything is planned in integers: what a query adds is whole, so that Δ on the grid is Δ, and the
+ring is the smallest that holds every record's largest entry and the noise. The price ε is that of
+the batch; each query has a share of it (default: the same), of ε for Laplace noise and of ρ for
+Gaussian noise. `auto` takes the law with the lower expected errors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from types import MappingProxyType
+from typing import Protocol
+
+from parley.client.contract.grid import TAIL_PROBABILITY
+from parley.client.contract.guarantee import Guarantee
+from parley.client.contract.plan import ReleasePlan
+from parley.client.queries.base import Facts, Query, QueryError
+from parley.client.queries.batch import Batch
+from parley.privacy.accounting.guarantee import Adversary, Neighbouring, NoisePoint, Unit
+from parley.privacy.accounting.rounding import root_up
+from parley.privacy.calibration.calibration import calibrate
+from parley.privacy.calibration.gaussian import CalibrationError
+from parley.privacy.estimation.reach import Reach
+from parley.privacy.mechanisms.base import Mechanism
+from parley.privacy.mechanisms.laplace import Laplace
+from parley.privacy.mechanisms.share_laws import SHARED_LAWS
+from parley.privacy.mechanisms.shares import Shares, event_of_shares
+from parley.secure_agg.encoding import FixedPoint, RingTooSmall
+
+__all__ = ["ALGORITHM", "LARGEST_SUM", "QUERY_LAWS", "PlannedBatch", "Terms", "plan_batch"]
+
+ALGORITHM = "query"
+LARGEST_SUM = 2**53
+"""Of a party's integers: sums of whole doubles are exact below."""
+
+_LEAST_WEIGHT = 4096
+_RINGS = (16, 32, 64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """What is public, and settled for all queries of a session.
+
+    Attributes:
+        facts: schema, relation, and N where sizes are public.
+        parties: m.
+        min_records: n₍₁₎; a party with fewer refuses under replace-one.
+        most_records: no party's contribution is of more; under add-or-remove-one it is clipped.
+        min_survivors: least number of parties in a sum that is opened.
+        corrupt: c, parties that may collude with the server.
+        noise_point: server, or share.
+        delta: at which every ε is counted.
+        seeded: the noise is a simulation's.
+    """
+
+    facts: Facts
+    parties: int
+    min_records: int
+    most_records: int
+    min_survivors: int
+    corrupt: int
+    noise_point: NoisePoint
+    delta: float
+    seeded: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedBatch:
+    """A batch as it will be released.
+
+    Attributes:
+        batch: tuned and weighed.
+        plan: of its release.
+    """
+
+    batch: Batch
+    plan: ReleasePlan
+
+    def noise(self, survivors: int | None = None) -> Reach:
+        """The noise on every cell of a sum of so many parties; None: of the fewest."""
+        mechanism, shares = self.plan.primary.mechanism, self.plan.primary.shares
+        scale = mechanism.scale
+        if shares is not None:
+            scale *= math.sqrt((survivors or shares.least) / shares.honest)
+        return Reach.of(mechanism.law, scale=scale)
+
+    def errors(self, facts: Facts) -> tuple[float, ...]:
+        """What each query expects to be off by, by noise."""
+        noise = self.noise()
+        return tuple(
+            query.expected_error(weight, noise, facts)
+            for query, weight in zip(self.batch.queries, self.batch.weights, strict=True)
+        )
+
+
+class _Law(Protocol):
+    def shares_of(self, shares: Sequence[float]) -> tuple[float, ...]:
+        """How the norm is shared out."""
+
+    def norm(self, query: Query, terms: Terms, weight: int) -> float:
+        """Of one query, in the law's own norm."""
+
+    def mechanism(self, batch: Batch, terms: Terms, epsilon: float) -> Mechanism:
+        """The noise on the batch."""
+
+
+class _LaplaceLaw:
+    """ε is shared out as Δ₁ is."""
+
+    def shares_of(self, shares: Sequence[float]) -> tuple[float, ...]:
+        return tuple(shares)
+
+    def norm(self, query: Query, terms: Terms, weight: int) -> float:
+        facts = terms.facts
+        return query.norms(facts.schema, facts.neighbouring, weight).l1
+
+    def mechanism(self, batch: Batch, terms: Terms, epsilon: float) -> Mechanism:
+        norms = batch.norms(terms.facts.schema, terms.facts.neighbouring)
+        return Laplace(
+            sensitivity=root_up(Fraction(norms.l2_squared)),
+            sensitivity_l1=float(norms.l1),
+            epsilon=epsilon,
+            dimension=batch.cells(terms.facts.schema),
+        )
+
+
+class _GaussianLaw:
+    """μ² is shared out as Δ₂² is."""
+
+    def shares_of(self, shares: Sequence[float]) -> tuple[float, ...]:
+        return tuple(math.sqrt(share) for share in shares)
+
+    def norm(self, query: Query, terms: Terms, weight: int) -> float:
+        facts = terms.facts
+        return math.sqrt(query.norms(facts.schema, facts.neighbouring, weight).l2_squared)
+
+    def mechanism(self, batch: Batch, terms: Terms, epsilon: float) -> Mechanism:
+        if not terms.delta > 0:
+            raise CalibrationError(
+                "Expected delta > 0 with Gaussian noise, got 0: law = 'laplace' needs none."
+            )
+        norms = batch.norms(terms.facts.schema, terms.facts.neighbouring)
+        split = terms.noise_point is NoisePoint.SHARE
+        return calibrate(
+            law="gaussian",
+            epsilon=epsilon,
+            delta=terms.delta,
+            rounds=1,
+            sensitivity=root_up(Fraction(norms.l2_squared)),
+            dimension=batch.cells(terms.facts.schema),
+            accepted=("gaussian",),
+            cost=(lambda m: event_of_shares(m, terms.parties)) if split else Mechanism.event,
+        )
+
+
+QUERY_LAWS: Mapping[str, _Law] = MappingProxyType(
+    {"laplace": _LaplaceLaw(), "gaussian": _GaussianLaw()}
+)
+"""The noise laws of queries, by name."""
+
+
+def plan_batch(
+    queries: Sequence[Query],
+    terms: Terms,
+    *,
+    epsilon: float,
+    run_id: str,
+    number: int,
+    law: str = "auto",
+    shares: Sequence[float] | None = None,
+) -> PlannedBatch:
+    """The release of some queries together.
+
+    Args:
+        queries: as they were asked.
+        terms: of the session.
+        epsilon: what the release costs, at the terms' δ.
+        run_id, number: the session, and which of its releases this is.
+        law: a row of `QUERY_LAWS`, or auto.
+        shares: of the budget, one a query, any positive numbers; None: the same for all.
+
+    Raises:
+        QueryError, SchemaError: a query that cannot be asked.
+        CalibrationError: no noise gives that ε.
+        RingTooSmall: no ring holds the sum, with the numbers.
+    """
+    if isinstance(epsilon, bool) or not 0 < epsilon < math.inf:
+        raise QueryError(f"Expected epsilon, a number > 0, got {epsilon!r}.")
+    if law not in (*QUERY_LAWS, "auto"):
+        raise QueryError(f"Expected law {', '.join(QUERY_LAWS)} or auto, got {law!r}.")
+    if not queries:
+        raise QueryError("Expected at least one query in a batch, got none.")
+    for query in queries:
+        query.check(terms.facts.schema, terms.facts.neighbouring)
+    told = [1.0] * len(queries) if shares is None else list(shares)
+    if len(told) != len(queries) or not all(0 < each < math.inf for each in told):
+        raise QueryError(f"Expected a share > 0 for each of {len(queries)} queries, got {told}.")
+    parts = tuple(each / math.fsum(told) for each in told)
+    names = [law] if law != "auto" else [n for n in QUERY_LAWS if n == "laplace" or terms.delta > 0]
+    planned, refused = list[PlannedBatch](), list[CalibrationError]()
+    for name in names:
+        try:
+            planned.append(_planned(queries, parts, name, terms, epsilon, run_id, number))
+        except CalibrationError as error:
+            refused.append(error)
+    if not planned:
+        raise refused[0]
+    return min(planned, key=lambda each: math.fsum(map(math.log, each.errors(terms.facts))))
+
+
+def _planned(
+    queries: Sequence[Query],
+    parts: Sequence[float],
+    law: str,
+    terms: Terms,
+    epsilon: float,
+    run_id: str,
+    number: int,
+) -> PlannedBatch:
+    facts, row = terms.facts, QUERY_LAWS[law]
+    tuned = tuple(query.tuned(law, facts.neighbouring) for query in queries)
+    weights = _weights(tuned, row.shares_of(parts), law, terms)
+    batch = Batch(queries=tuned, weights=weights)
+    mechanism = row.mechanism(batch, terms, epsilon)
+    split = None
+    if terms.noise_point is NoisePoint.SHARE:
+        try:
+            split = Shares.of(
+                mechanism,
+                parties=terms.parties,
+                least=terms.min_survivors,
+                colluders=terms.corrupt,
+            )
+        except ValueError as error:
+            raise CalibrationError(str(error)) from error
+    guarantee = Guarantee(
+        unit=Unit.RECORD,
+        neighbouring=facts.neighbouring,
+        sensitivity=mechanism.sensitivity,
+        mechanism=mechanism,
+        noise_point=terms.noise_point,
+        against=Adversary.READERS if split is None else Adversary.COLLUDERS,
+        delta=terms.delta,
+        calibration="exact",
+        clip_norm=None,
+        charges=(Unit.RECORD,),
+        shares=split,
+    )
+    private = facts.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
+    plan = ReleasePlan(
+        run_id=run_id,
+        round_number=number,
+        algorithm=ALGORITHM,
+        dimension=mechanism.dimension,
+        lipschitz=1.0,
+        min_records=terms.min_records,
+        weights="uniform",
+        mean_records=(
+            float(terms.min_records) if private else (facts.records or 0) / terms.parties
+        ),
+        lambda_=0.0,
+        gradient_tolerance=None,
+        encoding=_encoding(batch, terms, guarantee),
+        min_survivors=terms.min_survivors,
+        parties=terms.parties,
+        seeded=terms.seeded,
+        guarantees=(guarantee,),
+    )
+    return PlannedBatch(batch=batch, plan=plan)
+
+
+def _weights(
+    queries: Sequence[Query], parts: Sequence[float], law: str, terms: Terms
+) -> tuple[int, ...]:
+    """a_q in proportion to a query's part of the norm, the least at 4096.
+
+    A query of counts alone has 1, unless shares of the noise need a finer grid.
+    """
+    floor = terms.noise_point is NoisePoint.SHARE and SHARED_LAWS[law].floor > 0
+    if len(queries) == 1:
+        return (1 if queries[0].whole and not floor else _LEAST_WEIGHT,)
+    norm = QUERY_LAWS[law].norm
+    units = [norm(query, terms, _LEAST_WEIGHT) / _LEAST_WEIGHT for query in queries]
+    whole = max(_LEAST_WEIGHT * unit / part for unit, part in zip(units, parts, strict=True))
+    return tuple(
+        max(_LEAST_WEIGHT, math.floor(whole * part / unit * (1 + 1e-12)))
+        for unit, part in zip(units, parts, strict=True)
+    )
+
+
+def _encoding(batch: Batch, terms: Terms, guarantee: Guarantee) -> FixedPoint:
+    """The smallest ring that holds every party's largest contribution, and the noise."""
+    largest = batch.norms(terms.facts.schema, terms.facts.neighbouring).largest
+    bound = terms.most_records * largest
+    if bound >= LARGEST_SUM:
+        raise RingTooSmall(
+            f"Expected a party's records × largest weight below 2^53, got {terms.most_records} × "
+            f"{largest}: more equal shares of the budget, or fewer queries in a batch, help."
+        )
+    refused: RingTooSmall | None = None
+    for bits in _RINGS:
+        try:
+            encoding = FixedPoint(scale_bits=0, ring_bits=bits, bound=float(bound))
+            encoding.check_capacity(terms.parties, guarantee.noise_tail(TAIL_PROBABILITY))
+        except RingTooSmall as error:
+            refused = error
+            continue
+        return encoding
+    raise refused or RingTooSmall("Expected a ring.")
