@@ -5,6 +5,8 @@ job = parley.load_job("job.toml", overrides=["privacy.epsilon=2"])
 outlook = parley.plan(job)      # an Outlook: what the budget buys; touches no data of a file
 result = parley.run(job)        # the fast engine; result.summary, result.folder
 result = parley.run(job, data=frame, schema="schema.toml")  # or (X, y), a Dataset, one a party
+with parley.Session("party-*.csv", schema="schema.toml", epsilon=1) as s:   # statistics
+    s.where(parley.col.age > 60).count(epsilon=.1)
 model = parley.load_model(result.folder)    # model.predict(frame), model.predict_proba(frame)
 """
 
@@ -15,17 +17,31 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from parley import audit_bounds
+    from parley.analytics.session import Session
+    from parley.client.where.names import col
     from parley.planning import plan
     from parley.prediction.model import load_model
     from parley.running import run
     from parley.server.jobs.file import load_job
     from parley.server.jobs.job import Job
 
-__all__ = ["Job", "__version__", "audit_bounds", "load_job", "load_model", "plan", "run"]
+__all__ = [
+    "Job",
+    "Session",
+    "__version__",
+    "audit_bounds",
+    "col",
+    "load_job",
+    "load_model",
+    "plan",
+    "run",
+]
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Session": "parley.analytics.session",
+    "col": "parley.client.where.names",
     "Job": "parley.server.jobs.job",
     "load_job": "parley.server.jobs.file",
     "load_model": "parley.prediction.model",

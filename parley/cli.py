@@ -17,6 +17,7 @@ import click
 import typer
 
 from parley import __version__
+from parley.analytics.commands import add_query_commands
 from parley.audit.commands import audit_app
 from parley.certificate.commands import certificate_app
 from parley.deploy.commands import add_deploy_commands
@@ -221,6 +222,7 @@ def report(
 
 add_prediction_commands(app)
 add_sampling_command(app)
+add_query_commands(app)
 add_sweep_commands(app)
 add_deploy_commands(app)
 

@@ -9,6 +9,8 @@ _STATUS = {
     "parley.server.jobs.section.JobError": 2,
     "parley.client.data.schema.SchemaError": 2,
     "parley.client.data.table.DataError": 2,
+    "parley.client.queries.base.QueryError": 2,
+    "parley.client.where.expressions.WhereError": 2,
     "parley.client.models.networks.NetworkError": 2,
     "parley.simulations.data.partitions.PartitionError": 2,
     "parley.simulations.engine.faults.FaultScriptError": 2,

@@ -176,13 +176,13 @@ def fieller(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """`[G]` sums/counts in [−1, 1], and the ends of its noise interval (Fieller 1954).
 
-    Where it has no end it is all of the range: too few records for this ε.
+    Where it has no end, value and interval are NaN: too few records for this ε.
     """
     tail = noise.ratio_tail(sum_unit, count_unit)
     ratio = np.clip(np.divide(sums, counts, out=np.zeros_like(sums), where=counts > 0), -1, 1)
     ends = [
-        ratio_interval(float(part), float(whole), tail, 0.05) or (-1.0, 1.0)
+        ratio_interval(float(part), float(whole), tail, 0.05) or (math.nan, math.nan)
         for part, whole in zip(sums, counts, strict=True)
     ]
     lows, highs = np.clip(np.array(ends).T, -1, 1)
-    return ratio, lows, highs
+    return np.where(np.isnan(lows), math.nan, ratio), lows, highs

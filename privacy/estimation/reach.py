@@ -6,7 +6,7 @@ intervals are a little too wide.
 
 >>> noise = Reach.of("laplace", scale=4.0)
 >>> noise.half_width(), noise.half_width(cells=16), round(noise.deviation, 4)
-(12.0, 23.0, 5.6422)
+(12.0, 23.0, 5.6421)
 """
 
 from __future__ import annotations

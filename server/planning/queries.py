@@ -153,7 +153,7 @@ class _GaussianLaw:
             sensitivity=root_up(Fraction(norms.l2_squared)),
             dimension=batch.cells(terms.facts.schema),
             accepted=("gaussian",),
-            cost=(lambda m: event_of_shares(m, terms.parties)) if split else Mechanism.event,
+            cost=lambda m: event_of_shares(m, terms.parties) if split else m.event(),
         )
 
 
@@ -188,7 +188,8 @@ def plan_batch(
         CalibrationError: no noise gives that ε.
         RingTooSmall: no ring holds the sum, with the numbers.
     """
-    if isinstance(epsilon, bool) or not 0 < epsilon < math.inf:
+    number_like = isinstance(epsilon, int | float) and not isinstance(epsilon, bool)
+    if not number_like or not 0 < epsilon < math.inf:
         raise QueryError(f"Expected epsilon, a number > 0, got {epsilon!r}.")
     if law not in (*QUERY_LAWS, "auto"):
         raise QueryError(f"Expected law {', '.join(QUERY_LAWS)} or auto, got {law!r}.")

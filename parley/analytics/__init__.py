@@ -1,0 +1,1 @@
+"""Private statistics across parties: sessions, their answers, and the command."""

@@ -1,0 +1,230 @@
+"""An answer: noisy values with their noise intervals, and what they cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from parley.client.queries.base import Query, QueryError, Table
+from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.events import Event
+from parley.privacy.accounting.guarantee import Adversary
+from parley.privacy.accounting.rounding import as_written, shown_down
+from parley.privacy.accounting.tradeoff import curve_power
+from parley.privacy.ledger.budget import DatasetBudget
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["Answer", "Charge", "title"]
+
+_AGAINST = {
+    Adversary.READERS: "whoever sees the answers",
+    Adversary.COLLUDERS: "the server and those who collude with it",
+}
+_SHOWN = 24
+"""Rows of a table that are printed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Charge:
+    """What a release cost.
+
+    Attributes:
+        run, index: the release's name in the ledger.
+        event: what it costs, together with whatever was asked beside it.
+        epsilon: that was asked for it.
+        queries: how many queries were in it.
+        spent, left: of the budget, after it.
+        budget: of the data.
+        against: whom ε holds against.
+        seeded: its noise came from a seed, and protects nobody.
+    """
+
+    run: str
+    index: int
+    event: Event
+    epsilon: float
+    queries: int
+    spent: float
+    left: float
+    budget: DatasetBudget
+    against: Adversary
+    seeded: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What one query was answered.
+
+    Attributes:
+        query: as it was asked.
+        table: the cells' keys, then `value`, `low` and `high`: a noise interval of 95 %.
+        law, scale: of the noise, in units of the answer's own counts or cells.
+        survivors, parties: how many parties it is about, and how many there are.
+        records: N of these, where sizes are public.
+        ledger: what it cost.
+    """
+
+    query: Query
+    table: Table
+    law: str
+    scale: float
+    survivors: int
+    parties: int
+    records: int | None
+    ledger: Charge
+
+    @property
+    def frame(self) -> pl.DataFrame:
+        """The table, as a polars frame."""
+        import polars as pl  # noqa: PLC0415 - start-up: polars takes .14 s
+
+        return pl.DataFrame({name: np.asarray(part) for name, part in self.table.items()})
+
+    def _alone(self) -> None:
+        if len(self.table["value"]) != 1 or len(self.table) != 3:
+            raise QueryError(
+                f"Expected an answer of one number, got {len(self.table['value'])} cells: .frame "
+                "has them all."
+            )
+
+    @property
+    def value(self) -> float:
+        """The noisy value, of an answer of one number."""
+        self._alone()
+        return float(self.table["value"][0])
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Its noise interval, 95 %: it covers the noise, not what other records would say."""
+        self._alone()
+        return float(self.table["low"][0]), float(self.table["high"][0])
+
+    def nonnegative(self) -> Answer:
+        """Values and intervals cut off at 0: post-processing."""
+        parts = {name: np.maximum(self.table[name], 0.0) for name in ("value", "low", "high")}
+        return replace(self, table={**self.table, **parts})
+
+    def suppress_below(self, least: float) -> Answer:
+        """Noisy values below `least` are left out (null), and shown as "< least".
+
+        Post-processing of the noisy values: whether a cell is shown costs nothing.
+        """
+        small = np.asarray(self.table["value"]) < least
+        parts = {
+            name: np.where(small, np.nan, np.asarray(self.table[name], dtype=np.float64))
+            for name in ("value", "low", "high")
+        }
+        return replace(self, table={**self.table, **parts})
+
+    def tradeoff(self, alpha: float = 0.05) -> float:
+        """How often an attacker with a rate α of false alarms finds out, at most.
+
+        Whether one record is there, or is another, from the release that this answer is of: the
+        power of any test.
+        """
+        spent = Composition.of([self.ledger.event])
+        return curve_power(alpha, lambda delta: spent.epsilon(delta)[1])
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        told = {name: np.asarray(part).tolist() for name, part in self.table.items()}
+        charge = self.ledger
+        return {
+            "query": self.query.to_json(),
+            "title": title(self.query),
+            "table": told,
+            "level": 0.95,
+            "law": self.law,
+            "scale": self.scale,
+            "survivors": self.survivors,
+            "parties": self.parties,
+            "records": self.records,
+            "run": charge.run,
+            "index": charge.index,
+            "epsilon": charge.epsilon,
+            "spent": charge.spent,
+            "left": charge.left,
+            "budget": charge.budget.to_json(),
+            "against": str(charge.against),
+            "seeded": charge.seeded,
+        }
+
+    def __str__(self) -> str:
+        charge, table = self.ledger, self.table
+        lines = []
+        if len(table) == 3 and len(table["value"]) == 1:
+            low, high = self.interval
+            shown = [_number(x, high - low) for x in (self.value, low, high)]
+            told = f"{shown[0]}   noise interval 95 %: {shown[1]} … {shown[2]}"
+            told = told if np.isfinite(self.value) else "too few records for this ε"
+            lines.append(f"{title(self.query)}: {told}")
+        else:
+            lines += [f"{title(self.query)}   (noise intervals 95 %)", *_rows(table)]
+        together = f" for {charge.queries} queries together" if charge.queries > 1 else ""
+        lines.append(
+            f"{self.survivors} of {self.parties} parties; {self.law}, scale {self.scale:.6g}; "
+            f"charged ε = {as_written(charge.epsilon)}{together} of "
+            f"{as_written(charge.budget.epsilon)}, left {shown_down(charge.left)} "
+            f"({charge.budget.unit}, {charge.budget.neighbouring}; against "
+            f"{_AGAINST[charge.against]})"
+        )
+        lines.append(
+            f"an attacker with 5 % false alarms finds at most {self.tradeoff():.1%} of what it "
+            "looks for in this release"
+        )
+        if charge.seeded:
+            lines.append("the noise is seeded: repeatable, and it protects nobody")
+        return "\n".join(lines)
+
+
+def title(query: Query) -> str:
+    """A query in words: what, of which column, where, by what."""
+    own = query.to_json()
+    column = f" {own['column']}" if "column" in own else ""
+    columns = own.get("columns")
+    several = f" {', '.join(columns)}" if isinstance(columns, list) else ""
+    where = "" if query.where is None else f" where {query.where}"
+    by = f" by {', '.join(query.by)}" if query.by else ""
+    return f"{query.kind}{column}{several}{where}{by}"
+
+
+def _number(value: float, width: float) -> str:
+    """To about two digits of its own uncertainty."""
+    if not np.isfinite(value):
+        return "–"
+    digits = 0 if width >= 10 else min(9, 1 - int(np.floor(np.log10(max(width, 1e-9) / 10))))
+    return f"{value + 0.0:,.{digits}f}"
+
+
+def _rows(table: Table) -> list[str]:
+    widths = np.asarray(table["high"]) - np.asarray(table["low"])
+    width = float(np.nanmin(widths)) if np.isfinite(widths).any() else 1.0
+    keys = [name for name in table if name not in ("value", "low", "high")]
+    cells = [[*keys, "value", "low", "high"]]
+    count = len(table["value"])
+    for k in range(min(count, _SHOWN)):
+        own = [_key(table[name][k]) for name in keys]
+        cells.append(
+            [*own, *(_number(float(table[x][k]), width) for x in ("value", "low", "high"))]
+        )
+    sizes = [max(len(row[k]) for row in cells) for k in range(len(cells[0]))]
+    lines = [
+        "  "
+        + "  ".join(
+            text.ljust(size) if k < len(keys) else text.rjust(size)
+            for k, (text, size) in enumerate(zip(row, sizes, strict=True))
+        )
+        for row in cells
+    ]
+    if not np.isfinite(np.asarray(table["value"], dtype=np.float64)).all():
+        lines.append("  –: too few records for this ε, or suppressed")
+    more = [f"  … and {count - _SHOWN} more cells"] if count > _SHOWN else []
+    return [*lines, *more]
+
+
+def _key(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,84 @@
+"""What can be asked, of a session, of a part of its records, or within a batch."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, NoReturn, Self
+
+from parley.analytics.answer import Answer
+from parley.client.queries.base import Query, QueryError
+from parley.client.queries.count import Count
+from parley.client.queries.histogram import Histogram
+from parley.client.queries.mean import Mean
+from parley.client.queries.total import Total
+from parley.client.where import Expression, parse_where
+
+__all__ = ["Asking"]
+
+
+class Asking(ABC):
+    """Queries by name. Each takes what its price is: `epsilon` alone, or a `share` in a batch."""
+
+    _where: Expression | None = None
+    _by: tuple[str, ...] = ()
+
+    @abstractmethod
+    def ask(self, query: Query, **price: Any) -> Answer:
+        """Asks a query that was made by hand."""
+
+    @abstractmethod
+    def _part(self, where: Expression | None, by: tuple[str, ...]) -> Self:
+        """The same, of some records and in groups."""
+
+    def where(self, condition: Expression | str) -> Self:
+        """Of these records: `col.age > 60`, or "age > 60 and sex == 'Female'"."""
+        one = parse_where(condition) if isinstance(condition, str) else condition
+        if not isinstance(one, Expression):
+            raise QueryError(
+                "Expected a condition, such as col.age > 60 or 'age > 60', got "
+                f"{type(condition).__name__}."
+            )
+        return self._part(one if self._where is None else self._where & one, self._by)
+
+    def group_by(self, *columns: str) -> Self:
+        """In every combination of these columns' categories."""
+        if not columns or not all(isinstance(name, str) for name in columns):
+            raise QueryError(f"Expected names of columns to group by, got {columns!r}.")
+        return self._part(self._where, (*self._by, *columns))
+
+    def count(self, **price: Any) -> Answer:
+        """How many records."""
+        return self.ask(Count(where=self._where, by=self._by), **price)
+
+    def sum(self, column: str, **price: Any) -> Answer:
+        """The sum of a column of numbers."""
+        return self.ask(Total(column=column, where=self._where, by=self._by), **price)
+
+    def mean(self, column: str, **price: Any) -> Answer:
+        """The mean of a column of numbers."""
+        return self.ask(Mean(column=column, where=self._where, by=self._by), **price)
+
+    def histogram(
+        self, column: str, *, bins: int = 0, edges: Sequence[float] = (), **price: Any
+    ) -> Answer:
+        """How many records have each category, or lie in each interval of a number."""
+        if isinstance(bins, bool) or not isinstance(bins, int) or bins < 0:
+            raise QueryError(f"Expected bins, a whole number ≥ 1, got {bins!r}.")
+        query = Histogram(
+            column=column,
+            bins=bins,
+            edges=tuple(float(edge) for edge in edges),
+            where=self._where,
+            by=self._by,
+        )
+        return self.ask(query, **price)
+
+    def min(self, column: str, **_: Any) -> NoReturn:
+        """Refused, with what to ask instead."""
+        raise QueryError(
+            f"min and max are not offered: one record of {column!r} moves them over the whole "
+            "range. quantiles(.01, .99) are near them."
+        )
+
+    max = min

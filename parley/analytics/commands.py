@@ -1,0 +1,114 @@
+"""`parley query`."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from parley.analytics.query_file import QueryFile
+    from parley.analytics.session import Session
+
+__all__ = ["add_query_commands"]
+
+
+def query(
+    queries: Annotated[
+        Path | None, typer.Argument(metavar="[QUERIES]", help="File of queries (TOML).")
+    ] = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Expected errors and costs; nothing is asked or charged.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Session folder to make (default: runs/…).")
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="SESSION", help="Go on with this session: answers are not paid twice."
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object on stdout, all else on stderr.")
+    ] = False,
+    print_query: Annotated[
+        bool, typer.Option("--print-query", help="Write a file of queries with every key.")
+    ] = False,
+) -> None:
+    """Ask several parties for statistics: counts, histograms, sums, means; each charged first.
+
+    Every answer has its noise interval and says what it cost and what is left.
+    """
+    from parley.analytics.query_file import example_file, load_queries  # noqa: PLC0415 - start-up: for this command alone
+    from parley.client.queries.base import QueryError  # noqa: PLC0415 - start-up: for this command alone
+
+    if print_query:
+        typer.echo(example_file(), nl=False)
+        return
+    if queries is None:
+        raise QueryError("Expected a file of queries; parley query --print-query writes one.")
+    asked = load_queries(queries)
+    if plan:
+        with ExitStack() as stack:
+            session = stack.enter_context(_session(asked, out=None, resume=None, stack=stack))
+            _show_plans(session, asked)
+        return
+    with _session(asked, out=out, resume=resume, stack=None) as session:
+        answers = []
+        for batch in asked.batches:
+            given = session.release(
+                [each.query for each in batch],
+                epsilon=float(batch[0].epsilon or 0.0),
+                law=batch[0].law or None,
+                shares=[each.share for each in batch],
+            )
+            for each, answer in zip(batch, given, strict=True):
+                answers.append({"name": each.name, **answer.to_json()})
+                typer.echo(f"{answer}\n", err=as_json)
+        if as_json:
+            from parley.server.records.plain_json import json_text  # noqa: PLC0415 - start-up: for this command alone
+
+            told = {"session": str(session.folder), "left": session.remaining, "answers": answers}
+            typer.echo(json_text(told))
+        else:
+            typer.echo(f"answers and ledger in {session.folder}")
+
+
+def _session(
+    asked: QueryFile, *, out: Path | None, resume: Path | None, stack: ExitStack | None
+) -> Session:
+    """The session; with a stack, one that leaves nothing behind: to plan in."""
+    from parley.analytics.session import Session  # noqa: PLC0415 - start-up: for this command alone
+
+    settings = {key.replace("-", "_"): value for key, value in asked.session.items()}
+    data = settings.pop("data", None)
+    if stack is not None:
+        settings.pop("ledger", None)
+        out = Path(stack.enter_context(TemporaryDirectory(prefix="parley-plan-"))) / "session"
+    elif resume is not None:
+        return Session(data, resume=resume)
+    return Session(data, out=out, **settings)
+
+
+def _show_plans(session: Session, asked: QueryFile) -> None:
+    from parley.analytics.session import plan_text  # noqa: PLC0415 - start-up: for this command alone
+
+    for batch in asked.batches:
+        price = float(batch[0].epsilon or 0.0)
+        queries = [each.query for each in batch]
+        planned = session.plan(
+            queries,
+            epsilon=price,
+            law=batch[0].law or None,
+            shares=[each.share for each in batch],
+        )
+        typer.echo(plan_text(planned, queries, terms=session.terms, epsilon=price) + "\n")
+
+
+def add_query_commands(app: typer.Typer) -> None:
+    """Adds it to the command line."""
+    app.command()(query)

@@ -1,0 +1,342 @@
+"""`parley.Session`: ask several parties for statistics, under one budget.
+
+with parley.Session("data/party-*.csv", schema="patients.schema.toml", epsilon=1) as s:
+    s.where(col.age > 60).group_by("ward").count(epsilon=.1)
+    s.mean("stay", epsilon=.1)
+    with s.batch(epsilon=.3) as b:          # ONE secure sum, the budget split
+        wards, stay = b.histogram("ward"), b.mean("stay")
+        print(b.plan())                     # expected errors, before anything is spent
+    s.remaining
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from parley.analytics.answer import Answer, Charge, title
+from parley.analytics.asking import Asking
+from parley.client.data.schema import Schema
+from parley.client.queries.base import Facts, Query, QueryError
+from parley.client.where import Expression
+from parley.privacy.accounting.rounding import as_written
+from parley.server.planning.queries import PlannedBatch, Terms, plan_batch
+from parley.server.queries.session import Released
+
+__all__ = ["Session", "plan_text"]
+
+
+class Session(Asking):
+    """Queries to several parties.
+
+    Args:
+        data: files, one a party (a glob, or a list), or frames in memory, one a party; one file or
+            frame with `parties` is split among as many, in its order. None with `deployment`.
+        schema: what the columns are: a file, or a `Schema`.
+        deployment: instead of data: the folder of a server whose parties are asked.
+        dataset: with a deployment: the name that parties serve the data under.
+        epsilon, delta: the budget of everything that is ever asked of these data in this ledger.
+        neighbouring: replace-one, or add-or-remove-one.
+        parties: how many, where one file or frame is split.
+        min_survivors: least number of parties in a sum; default two thirds, and more than half.
+        corrupt: parties that may collude with the server; default a tenth.
+        noise_point: server, which a simulation may trust; share: by every party before it masks.
+            Real parties add shares.
+        masked: whether a simulation runs the masked protocol in full.
+        law: laplace, gaussian, or auto: whichever errs less, for each batch.
+        most_records: with add-or-remove-one: what a party with more is cut to, for sums to fit.
+        ledger: a shared ledger; default the session's own.
+        out: the session's folder; default a new one in `runs`.
+        resume: a session's folder to go on with; its settings are used.
+        seed: of a simulation's noise, which then protects nobody.
+        faults: of a simulation: who drops out, as `run.faults` has it.
+
+    Raises:
+        QueryError, SchemaError, DataError: settings or data that cannot be used.
+        LedgerConflict: the ledger knows the data with another budget.
+    """
+
+    def __init__(
+        self, data: Any = None, *, resume: str | Path | None = None, **settings: Any
+    ) -> None:
+        from parley.analytics.opening import open_session  # noqa: PLC0415 - start-up: polars, SQLAlchemy
+
+        self._stack = ExitStack()
+        self._law = settings.get("law", "auto")
+        self._session, self._terms = open_session(
+            self._stack, data, resume=None if resume is None else Path(resume), **settings
+        )
+        self._open = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the session; what it released stays in its folder."""
+        self._open = False
+        self._stack.close()
+
+    @property
+    def folder(self) -> Path:
+        """Where its answers and its ledger are."""
+        return self._session.folder.path
+
+    @property
+    def terms(self) -> Terms:
+        """What is public, and settled for all queries."""
+        return self._terms
+
+    @property
+    def schema(self) -> Schema:
+        """Of all parties."""
+        return self._terms.facts.schema
+
+    @property
+    def records(self) -> int | None:
+        """N, which is public under replace-one; None where it is not."""
+        return self._terms.facts.records
+
+    @property
+    def remaining(self) -> float:
+        """ε that is left of the budget."""
+        self._check_open()
+        return self._session.left
+
+    def ask(
+        self,
+        query: Query,
+        *,
+        epsilon: float | None = None,
+        law: str | None = None,
+        share: float | None = None,
+        **other: Any,
+    ) -> Answer:
+        """Asks one query.
+
+        Args:
+            query: what.
+            epsilon: what it costs, whole.
+            law: laplace, gaussian or auto; default the session's.
+            share: for batches alone.
+            other: refused.
+
+        Raises:
+            QueryError, SchemaError: it cannot be asked; nothing was charged.
+            BudgetExceeded: it costs more than is left; nothing was charged.
+        """
+        if other:
+            raise QueryError(f"Expected epsilon and law with a query, got {', '.join(other)}.")
+        if share is not None:
+            raise QueryError("Expected epsilon with a query of its own, got a share of a batch.")
+        if epsilon is None:
+            raise QueryError("Expected epsilon, what the query may cost, got none.")
+        (answer,) = self.release([query], epsilon=epsilon, law=law, shares=None)
+        return answer
+
+    def batch(self, epsilon: float, *, law: str | None = None) -> _Batch:
+        """Several queries in one sum, for one price."""
+        self._check_open()
+        return _Batch(self, epsilon=epsilon, law=law)
+
+    def plan(self, queries: Sequence[Query], *, epsilon: float, **how: Any) -> PlannedBatch:
+        """What a batch would release; nothing is asked, nothing is charged."""
+        self._check_open()
+        return plan_batch(
+            queries,
+            self._terms,
+            epsilon=epsilon,
+            run_id=self._session.folder.run_id,
+            number=self._session.number,
+            **{"law": self._law, **{k: v for k, v in how.items() if v is not None}},
+        )
+
+    def _part(self, where: Expression | None, by: tuple[str, ...]) -> Any:
+        self._check_open()
+        return _Part(self, where, by)
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise QueryError("Expected an open session, this one was closed.")
+
+    def release(
+        self,
+        queries: Sequence[Query],
+        *,
+        epsilon: float,
+        law: str | None = None,
+        shares: Sequence[float] | None = None,
+    ) -> list[Answer]:
+        """Asks queries together, in one sum for one price; `batch` reads better in a program."""
+        planned = self.plan(queries, epsilon=epsilon, law=law, shares=shares)
+        known = self._session.asked_before(planned)
+        released = known or self._session.release(planned, epsilon=epsilon)
+        return list(self._answers(queries, planned, released))
+
+    def _answers(
+        self, queries: Sequence[Query], planned: PlannedBatch, released: Released
+    ) -> Iterable[Answer]:
+        plan, noise = planned.plan, planned.noise(released.survivors)
+        facts = Facts(
+            schema=self.schema,
+            neighbouring=self._terms.facts.neighbouring,
+            records=released.records,
+        )
+        charge = Charge(
+            run=plan.run_id,
+            index=released.number,
+            event=plan.primary.event,
+            epsilon=released.epsilon,
+            queries=len(queries),
+            spent=released.spent,
+            left=released.left,
+            budget=self._session.budget,
+            against=plan.primary.against,
+            seeded=plan.seeded,
+        )
+        vector, batch = released.vector(), planned.batch
+        parts = zip(queries, batch.queries, batch.weights, batch.slices(self.schema), strict=True)
+        for asked, query, weight, place in parts:
+            yield Answer(
+                query=asked,
+                table=query.answer(vector[place], weight, noise, facts),
+                law=noise.law,
+                scale=noise.scale / weight,
+                survivors=released.survivors,
+                parties=released.parties,
+                records=released.records,
+                ledger=charge,
+            )
+
+
+class _Part(Asking):
+    """Some records of a session or batch, or in groups."""
+
+    def __init__(self, whole: Asking, where: Expression | None, by: tuple[str, ...]) -> None:
+        self._whole, self._where, self._by = whole, where, by
+
+    def ask(self, query: Query, **price: Any) -> Any:
+        """See `Session.ask`."""
+        return self._whole.ask(query, **price)
+
+    def _part(self, where: Expression | None, by: tuple[str, ...]) -> Any:
+        return _Part(self._whole, where, by)
+
+
+@dataclass(kw_only=True)
+class _Later:
+    """A query of a batch that is still open."""
+
+    query: Query
+    share: float
+    answer: Answer | None = field(default=None)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or self.answer is None:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            raise QueryError(
+                f"Expected the batch to be over before {title(self.query)} is answered: its "
+                "queries are released together at the end of `with`."
+            )
+        return getattr(self.answer, name)
+
+    def __str__(self) -> str:
+        return f"{title(self.query)}: not asked yet" if self.answer is None else str(self.answer)
+
+
+class _Batch(Asking):
+    """Queries that are released together where `with` ends; nothing if that is by an error."""
+
+    def __init__(self, session: Session, *, epsilon: float, law: str | None) -> None:
+        self._session, self._epsilon, self._law = session, epsilon, law
+        self._asked: list[_Later] = []
+        self._over = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._over = True
+        if kind is None:
+            answers = self._session.release(
+                [each.query for each in self._asked],
+                epsilon=self._epsilon,
+                law=self._law,
+                shares=[each.share for each in self._asked] or None,
+            )
+            for each, answer in zip(self._asked, answers, strict=True):
+                each.answer = answer
+
+    def ask(self, query: Query, *, share: float = 1.0, **price: Any) -> Any:
+        """Adds a query; `share` is its part of the budget, beside the others'."""
+        if self._over:
+            raise QueryError("Expected an open batch, this one is over.")
+        if price:
+            raise QueryError(
+                f"Expected a share with a query of a batch, whose price is the batch's, got "
+                f"{', '.join(price)}."
+            )
+        if isinstance(share, bool) or not isinstance(share, int | float) or not share > 0:
+            raise QueryError(f"Expected a share > 0, got {share!r}.")
+        later = _Later(query=query, share=float(share))
+        self._asked.append(later)
+        return later
+
+    def _part(self, where: Expression | None, by: tuple[str, ...]) -> Any:
+        return _Part(self, where, by)
+
+    def planned(self) -> PlannedBatch:
+        """What would be released by what was asked so far."""
+        return self._session.plan(
+            [each.query for each in self._asked],
+            epsilon=self._epsilon,
+            law=self._law,
+            shares=[each.share for each in self._asked] or None,
+        )
+
+    def plan(self) -> str:
+        """The expected error of each query, before anything is spent."""
+        planned = self.planned()
+        return plan_text(
+            planned,
+            [each.query for each in self._asked],
+            terms=self._session.terms,
+            epsilon=self._epsilon,
+        )
+
+
+def plan_text(
+    planned: PlannedBatch, queries: Sequence[Query], *, terms: Terms, epsilon: float
+) -> str:
+    """A planned release in words."""
+    plan, noise = planned.plan, planned.noise()
+    errors = planned.errors(terms.facts)
+    lines = [
+        f"{title(query)}: {query.cells(terms.facts.schema):,} cells, expected error "
+        f"{error:.4g}, noise scale {noise.scale / weight:.6g}"
+        for query, error, weight in zip(queries, errors, planned.batch.weights, strict=True)
+    ]
+    lines.append(
+        f"together: one secure sum of {plan.dimension:,} integers in a ring of "
+        f"{plan.encoding.ring_bits} bits; {noise.law}; costs ε = {as_written(epsilon)} at δ = "
+        f"{as_written(terms.delta)} ({plan.primary.unit}, {plan.primary.neighbouring}); nothing "
+        "was charged"
+    )
+    return "\n".join(lines)

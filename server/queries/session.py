@@ -1,0 +1,210 @@
+"""A session: batches of queries, one after another, each charged before anybody is asked.
+
+Reserve, sum, add the server's noise if the plan has any, commit, and only then show: the order of
+every other release (`parley.server.rounds.loop`). A release's line, the noisy integers in it, is
+the ledger's checkpoint of it: a session that is killed at any point goes on without paying for
+anything twice. A session that goes on is asked its first questions again and gives the answers that
+it gave; a question that differs is a new release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.contract.protocol import strict_json
+from parley.client.queries.base import Integers
+from parley.privacy.accounting.rounding import shown_up
+from parley.privacy.ledger.ledger import (
+    DatasetBudget,
+    EntryState,
+    Ledger,
+    LedgerCorrupt,
+)
+from parley.privacy.sampling.randomness import Randomness
+from parley.secure_agg.interface import TooFewSurvivors
+from parley.server.planning.queries import PlannedBatch
+from parley.server.queries.cohort import QueryCohort, QuerySum
+from parley.server.queries.folder import SessionFolder
+from parley.server.records.plain_json import json_text
+
+__all__ = ["ATTEMPTS", "QuerySession", "Released"]
+
+ATTEMPTS = 3
+"""How often a batch is asked for again when too few parties survive it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Released:
+    """One batch's release, as its line has it.
+
+    Attributes:
+        number: of the release in the session, from 1.
+        batch: its queries with their weights, plain values.
+        noisy: `[d]` integers of every round.
+        survivors, parties: how many are in the sum, and how many there are.
+        records: N of the survivors, where sizes are public.
+        epsilon: that was charged.
+        spent, left: of the data's budget, after it.
+    """
+
+    number: int
+    batch: list[dict[str, Any]]
+    noisy: list[list[int]]
+    survivors: int
+    parties: int
+    records: int | None
+    epsilon: float
+    spent: float
+    left: float
+
+    def vector(self, round_number: int = -1) -> Integers:
+        """`[d]` the noisy integers of a round, the last by default."""
+        return np.array(self.noisy[round_number], dtype=np.int64)
+
+    def to_line(self) -> str:
+        """JSON, one line."""
+        return json_text(vars(self) | {}, compact=True)
+
+    @classmethod
+    def of(cls, value: Mapping[str, Any]) -> Released:
+        """The inverse, of a parsed line.
+
+        Raises:
+            TypeError: other keys.
+        """
+        return cls(**value)
+
+
+@dataclass
+class QuerySession:
+    """The server's side of a session.
+
+    Attributes:
+        folder: of the session, locked.
+        ledger: open.
+        budget: of the data, as the ledger knows it.
+        cohort: the parties.
+        randomness: of the server's noise.
+        again: releases of before that have not been asked for again.
+    """
+
+    folder: SessionFolder
+    ledger: Ledger
+    budget: DatasetBudget
+    cohort: QueryCohort
+    randomness: Randomness
+    again: list[Released] = field(init=False)
+    done: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.again = self._released()
+        self.done = len(self.again)
+
+    def _released(self) -> list[Released]:
+        """What was released before, by the folder and the ledger's checkpoint.
+
+        Raises:
+            LedgerCorrupt: the ledger committed more than both know.
+        """
+        lines = self.folder.lines()
+        committed = [
+            each.entry.index
+            for each in self.ledger.entries(self.folder.run_id)
+            if each.state is EntryState.COMMITTED
+        ]
+        kept = self.ledger.checkpoint(self.folder.run_id)
+        if kept is not None and len(lines) < kept.release:
+            lines.append(strict_json(kept.data))
+            self.folder.rewrite([json_text(line, compact=True) for line in lines])
+        if committed != list(range(1, len(lines) + 1)):
+            raise LedgerCorrupt(
+                f"Expected the answers of releases {committed} in {self.folder.path}, got "
+                f"{len(lines)} lines: answers.jsonl was changed."
+            )
+        return [Released.of(line) for line in lines]
+
+    @property
+    def number(self) -> int:
+        """Of the next release."""
+        return self.done + 1
+
+    @property
+    def left(self) -> float:
+        """ε of the data's budget that is not spent."""
+        return self.ledger.remaining(self.budget.name, self.budget.unit).epsilon
+
+    def asked_before(self, planned: PlannedBatch) -> Released | None:
+        """The answer that a session which goes on gave to these queries, in its order."""
+        if not self.again or self.again[0].batch != planned.batch.to_json():
+            self.again = []
+            return None
+        return self.again.pop(0)
+
+    def release(self, planned: PlannedBatch, *, epsilon: float) -> Released:
+        """One batch: charged, summed, noised, committed, written.
+
+        Raises:
+            BudgetExceeded: it does not fit what is left; nothing was charged.
+            TooFewSurvivors: in every attempt; nothing was opened, and the charge is given back.
+            PartyFailed: a party has nothing that it may release: the charge stands.
+        """
+        plan = planned.plan
+        self.randomness.check(seeded=plan.seeded)
+        held = self.ledger.reserve(plan.entries(self.budget.name, party="server"))
+        noisy, total = list[list[int]](), None
+        try:
+            for step in range(planned.batch.rounds):
+                total = self._summed(planned, {}, step)
+                noise = plan.draw(self.randomness.server(plan.round_number, step + 1))
+                noisy.append((plan.encoding.decode(total.total) + noise).tolist())
+        except TooFewSurvivors as error:
+            if not noisy:
+                self.ledger.void([each.id for each in held], str(error))
+            raise
+        if total is None:
+            raise AssertionError("unreachable: a batch has a round")
+        (totals,) = [each for each in self.ledger.totals() if each.budget.key == self.budget.key]
+        spent = totals.spent.epsilon(self.budget.delta)[1]
+        released = Released(
+            number=plan.round_number,
+            batch=planned.batch.to_json(),
+            noisy=noisy,
+            survivors=total.survivors,
+            parties=plan.parties,
+            records=total.records,
+            epsilon=epsilon,
+            spent=spent,
+            left=self.budget.left(totals.taken).epsilon,
+        )
+        line = released.to_line()
+        self.ledger.commit(
+            [each.id for each in held],
+            outcome={"survivors": total.survivors, "epsilon": shown_up(spent)},
+            checkpoint=line.encode(),
+        )
+        self.folder.append(line)
+        self.done += 1
+        return released
+
+    def _summed(
+        self, planned: PlannedBatch, state: dict[str, NDArray[np.float64]], step: int
+    ) -> QuerySum:
+        for attempt in range(ATTEMPTS):
+            try:
+                return self.cohort.ask(planned, state, attempt=step * ATTEMPTS + attempt)
+            except TooFewSurvivors:
+                if attempt == ATTEMPTS - 1:
+                    raise
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def close(self) -> None:
+        """Lets go of parties and ledger."""
+        try:
+            self.cohort.close()
+        finally:
+            self.ledger.close()

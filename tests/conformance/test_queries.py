@@ -1,0 +1,191 @@
+"""What every query promises. A new one subclasses `QueryConformance` with examples of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from parley.client.data.schema import Schema
+from parley.client.data.table_block import TableBlock
+from parley.client.queries import QUERIES, query_from
+from parley.client.queries.base import Facts, Query
+from parley.client.queries.count import Count
+from parley.client.queries.histogram import Histogram
+from parley.client.queries.mean import Mean
+from parley.client.queries.total import Total
+from parley.client.where import parse_where
+from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.estimation.reach import Reach
+
+SCHEMA = Schema.from_toml(
+    """
+[columns]
+age = { kind = "numeric", range = [0, 100] }
+change = { kind = "numeric", range = [-30, 10] }
+sex = { kind = "categorical", categories = ["Female", "Male"] }
+ward = { kind = "categorical", categories = ["a", "b"], other = true }
+sick = { kind = "label", positive = "yes", negative = "no" }
+"""
+)
+OLD = parse_where("age > 60 and not sex == 'Male'")
+RELATIONS = list(Neighbouring)
+WEIGHTS = (1, 7, 4096)
+
+
+def records(count, rng):
+    """Raw columns with the ends of every range among them."""
+    return {
+        "age": rng.choice([0.0, 100.0, 60.0, 61.0, 33.3, 99.9], count),
+        "change": rng.choice([-30.0, 10.0, 0.0, -9.7], count),
+        "sex": rng.integers(0, 3, count),
+        "ward": rng.integers(0, 3, count),
+        "sick": rng.integers(0, 2, count),
+    }
+
+
+def block_of(*parties):
+    sizes = [len(each["age"]) for each in parties]
+    return TableBlock(
+        schema=SCHEMA,
+        columns={name: np.concatenate([each[name] for each in parties]) for name in parties[0]},
+        offsets=np.cumsum([0, *sizes]),
+    )
+
+
+class QueryConformance:
+    """
+    Attributes:
+        examples: queries of the kind, with what they are asked under; all of its shapes.
+        state: of queries in several rounds.
+    """
+
+    examples: ClassVar[tuple[Query, ...]]
+    state: ClassVar[dict] = {}
+
+    def asked(self):
+        for query in self.examples:
+            for relation in RELATIONS:
+                for law in ("laplace", "gaussian"):
+                    one = query.tuned(law, relation)
+                    try:
+                        one.check(SCHEMA, relation)
+                    except ValueError:
+                        continue
+                    yield one, relation
+
+    def summed(self, query: Query, block: TableBlock, weight: int):
+        whole = np.zeros(query.cells(SCHEMA), dtype=np.int64)
+        for vector in query.vectors(block, weight, self.state):
+            assert vector.dtype == np.int64
+            assert vector.shape == whole.shape
+            whole += vector
+        return whole
+
+    def test_no_neighbour_moves_the_integers_further_than_its_norms(self):
+        rng = np.random.default_rng(5)
+        seen = {}
+        for query, relation in self.asked():
+            for weight in WEIGHTS:
+                norms = query.norms(SCHEMA, relation, weight)
+                for _ in range(40):
+                    rest, one, other = (records(k, rng) for k in (2, 1, 1))
+                    pair = [block_of(rest, one), block_of(rest, other)]
+                    if relation is Neighbouring.ADD_OR_REMOVE_ONE:
+                        pair[1] = block_of(rest)
+                    sums = [self.summed(query, block, weight) for block in pair]
+                    moved = sums[0] - sums[1]
+                    assert np.abs(moved).sum() <= norms.l1, (query, relation, weight)
+                    assert (moved**2).sum() <= norms.l2_squared, (query, relation, weight)
+                    key = (query, relation, weight)
+                    seen[key] = max(seen.get(key, 0), np.abs(moved).sum() / norms.l1)
+        # And the bound is not a guess: some neighbours come near it.
+        assert min(seen.values()) > 0.3, min(seen, key=seen.get)
+
+    def test_no_record_adds_more_than_the_largest_entry(self):
+        rng = np.random.default_rng(6)
+        for query, relation in self.asked():
+            for weight in WEIGHTS:
+                norms = query.norms(SCHEMA, relation, weight)
+                for _ in range(20):
+                    alone = self.summed(query, block_of(records(1, rng)), weight)
+                    assert np.abs(alone).max(initial=0) <= norms.largest
+
+    def test_a_big_party_is_the_sum_of_its_parts(self):
+        rng = np.random.default_rng(7)
+        block = block_of(*(records(k, rng) for k in (50, 1, 20)))
+        one = replace(block, offsets=block.offsets[[0, -1]])
+        for query, _ in self.asked():
+            assert np.array_equal(self.summed(query, block, 9), self.summed(query, one, 9))
+
+    def test_it_travels_as_plain_values_and_comes_back_the_same(self):
+        for query, _ in self.asked():
+            plain = json.loads(json.dumps(query.to_json(), allow_nan=False))
+            assert query_from(plain) == query
+
+    def test_its_answer_has_a_value_and_an_interval_for_every_key(self):
+        rng = np.random.default_rng(8)
+        block = block_of(records(4000, rng))
+        noise = Reach.of("laplace", scale=1.0)
+        for query, relation in self.asked():
+            private = relation is Neighbouring.ADD_OR_REMOVE_ONE
+            facts = Facts(
+                schema=SCHEMA, neighbouring=relation, records=None if private else block.records
+            )
+            table = query.answer(self.summed(query, block, 4096), 4096, noise, facts)
+            assert list(table)[-3:] == ["value", "low", "high"]
+            assert len({len(part) for part in table.values()}) == 1
+            low, value, high = (np.asarray(table[name]) for name in ("low", "value", "high"))
+            known = np.isfinite(value)
+            assert known.any()
+            assert (low[known] <= value[known]).all()
+            assert (value[known] <= high[known]).all()
+            assert query.expected_error(4096, noise, facts) > 0
+
+
+class TestCount(QueryConformance):
+    examples = (Count(), Count(where=OLD), Count(by=("sex",)), Count(where=OLD, by=("sex", "ward")))
+
+
+class TestHistogram(QueryConformance):
+    examples = (
+        Histogram(column="age", bins=7),
+        Histogram(column="age", edges=(0.0, 18.0, 65.0, 100.0), where=OLD),
+        Histogram(column="ward", by=("sex",)),
+    )
+
+
+class TestTotal(QueryConformance):
+    examples = (
+        Total(column="change"),
+        Total(column="change", where=OLD),
+        Total(column="age", by=("ward",)),
+    )
+
+
+class TestMean(QueryConformance):
+    examples = (
+        Mean(column="change"),
+        Mean(column="change", where=OLD),
+        Mean(column="age", by=("ward",)),
+    )
+
+
+def test_every_query_is_held_to_it():
+    held = {type(each) for kind in QueryConformance.__subclasses__() for each in kind.examples}
+    assert held == set(QUERIES.values())
+
+
+def test_a_mean_that_does_not_count_is_refused_where_the_number_of_records_is_private():
+    alone = Mean(column="age", counted=False)
+    alone.check(SCHEMA, Neighbouring.REPLACE_ONE)
+    for query, relation in (
+        (alone, Neighbouring.ADD_OR_REMOVE_ONE),
+        (replace(alone, where=OLD), Neighbouring.REPLACE_ONE),
+        (replace(alone, by=("sex",)), Neighbouring.REPLACE_ONE),
+    ):
+        with pytest.raises(ValueError, match="how many there are is not public"):
+            query.check(SCHEMA, relation)

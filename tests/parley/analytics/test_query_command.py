@@ -1,0 +1,109 @@
+"""`parley query`: a file of queries, its plan, its answers as JSON, and files that are refused."""
+
+import json
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from parley.analytics.query_file import example_file, load_queries
+from parley.cli import app
+from parley.client.queries import QUERIES
+from parley.client.queries.base import QueryError
+from parley.client.where import WhereError
+
+SCHEMA = """
+[columns]
+age = { kind = "numeric", range = [0, 100] }
+sex = { kind = "categorical", categories = ["Female", "Male"] }
+sick = { kind = "label", positive = "yes", negative = "no" }
+"""
+FILE = """
+[session]
+data = "party-*.csv"
+schema = "schema.toml"
+epsilon = 1.0
+seed = 3
+
+[[query]]
+query = "count"
+where = "age > 60"
+epsilon = 0.25
+
+[[query]]
+query = "histogram"
+column = "age"
+bins = 4
+batch = "b"
+epsilon = 0.5
+name = "ages"
+
+[[query]]
+query = "mean"
+column = "age"
+by = ["sex"]
+batch = "b"
+share = 2.0
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "schema.toml").write_text(SCHEMA)
+    for place in range(4):
+        ages = [(7 * k + place) % 101 for k in range(200)]
+        rows = {"age": ages, "sex": ["Female", "Male"] * 100, "sick": ["yes"] * 200}
+        pl.DataFrame(rows).write_csv(tmp_path / f"party-{place}.csv")
+    (tmp_path / "queries.toml").write_text(FILE)
+    return tmp_path
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["query", *map(str, arguments)], catch_exceptions=True)
+
+
+def test_a_file_is_planned_without_a_trace_and_answered_with_prices(folder):
+    planned = run(folder / "queries.toml", "--plan")
+    assert planned.exit_code == 0, planned.output
+    assert "expected error" in planned.output
+    assert "nothing was charged" in planned.output
+    assert sorted(p.name for p in folder.iterdir() if p.is_dir()) == []
+    done = run(folder / "queries.toml", "--json", "--out", folder / "s")
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert [each["name"] for each in told["answers"]] == ["count 1", "ages", "mean 3"]
+    assert told["left"] == pytest.approx(0.25)
+    assert abs(told["answers"][0]["table"]["value"][0] - 4 * 78) < 60
+    again = run(folder / "queries.toml", "--json", "--resume", folder / "s")
+    assert json.loads(again.stdout)["answers"] == told["answers"]
+    assert run(folder / "queries.toml", "--out", folder / "s").exit_code != 0
+
+
+def test_the_example_is_a_file_that_can_be_read_and_names_every_query():
+    text = example_file()
+    for kind in QUERIES:
+        assert f'query = "{kind}"' in text
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        (("[session]", "[sessions]"), "Expected [session]"),
+        (('query = "count"', 'query = "sums"'), "Expected a query of count"),
+        (("bins = 4", "bin = 4"), "got 'bin'"),
+        (("bins = 4", "bins = 4.5"), "to be int"),
+        (("bins = 4", "bins = -4"), "Expected 1 to"),
+        (('name = "ages"', 'name = "mean 3"'), "every name once"),
+        (("share = 2.0", "share = 2.0\nepsilon = 0.1"), "the first of its batch"),
+        (("epsilon = 0.25", ""), "Expected epsilon"),
+        (("epsilon = 0.25", "epsilon = true"), "Expected epsilon as a float"),
+        (('where = "age > 60"', "where = 3"), "Expected where as a text"),
+        (('where = "age > 60"', 'where = "age > f(3)"'), "Expected"),
+        (("seed = 3", 'out = "x"'), "Expected out and resume on the command line"),
+    ],
+)
+def test_a_file_that_cannot_be_asked_is_refused(folder, edit, said):
+    (folder / "queries.toml").write_text(FILE.replace(*edit))
+    with pytest.raises((QueryError, WhereError)) as refused:
+        load_queries(folder / "queries.toml")
+    assert said in str(refused.value)

@@ -1,0 +1,301 @@
+"""Sessions of simulated parties: prices, answers, batches, refusals, and what a kill leaves."""
+
+import json
+import math
+import re
+
+import numpy as np
+import pytest
+
+import parley
+from parley import col
+from parley.client.data.schema import Schema, SchemaError
+from parley.client.queries.base import QueryError
+from parley.privacy.calibration.gaussian import CalibrationError
+from parley.privacy.ledger.ledger import BudgetExceeded, Ledger
+
+SCHEMA = Schema.from_toml(
+    """
+[columns]
+age = { kind = "numeric", range = [0, 100] }
+hours = { kind = "numeric", range = [1, 99] }
+sex = { kind = "categorical", categories = ["Female", "Male"] }
+note = { kind = "ignore" }
+sick = { kind = "label", positive = "yes", negative = "no" }
+"""
+)
+
+
+def party(place, count=400):
+    rng = np.random.default_rng(place)
+    return {
+        "age": rng.uniform(0, 100, count),
+        "hours": rng.uniform(1, 99, count),
+        "sex": rng.choice(["Female", "Male"], count),
+        "sick": rng.choice(["yes", "no"], count),
+    }
+
+
+PARTIES = [party(place, 400 + 10 * place) for place in range(6)]
+ALL = {name: np.concatenate([each[name] for each in PARTIES]) for name in PARTIES[0]}
+
+
+@pytest.fixture
+def session(tmp_path):
+    def make(data=PARTIES, **settings):
+        given = {"epsilon": 1.0, "seed": 5, "out": tmp_path / f"s{len(opened)}", **settings}
+        opened.append(parley.Session(data, schema=SCHEMA, **given))
+        return opened[-1]
+
+    opened = []
+    yield make
+    for each in opened:
+        each.close()
+
+
+def test_an_agent_spends_a_hundredth_and_a_tenth_and_is_refused_the_rest(session):
+    s = session()
+    for epsilon in (0.01, 0.10):
+        s.where(col.age > 60).count(epsilon=epsilon)
+    with pytest.raises(BudgetExceeded):
+        s.where(col.age > 60).count(epsilon=1.00)
+    assert s.remaining == pytest.approx(0.89, abs=1e-12)
+
+
+def test_answers_are_near_the_truth_and_say_what_they_cost(session):
+    s = session(epsilon=10.0)
+    old = ALL["age"] > 60
+    answer = s.where("age > 60").count(epsilon=1.0)
+    assert answer.value == pytest.approx(old.sum(), abs=15)
+    assert (answer.law, answer.scale) == ("laplace", 1.0)
+    low, high = answer.interval
+    assert high - low == 6.0
+    assert s.where(col.age > 60).mean("hours", epsilon=1.0).value == pytest.approx(
+        ALL["hours"][old].mean(), abs=1.5
+    )
+    assert s.mean("hours", epsilon=1.0).value == pytest.approx(ALL["hours"].mean(), abs=1.0)
+    assert s.sum("hours", epsilon=1.0).value == pytest.approx(ALL["hours"].sum(), abs=3000)
+    frame = s.group_by("sex").histogram("age", edges=[0, 50, 100], epsilon=1.0).frame
+    assert frame.columns == ["sex", "age from", "age to", "value", "low", "high"]
+    truth = [
+        ((ALL["sex"] == sex) & (ALL["age"] >= low) & (ALL["age"] < low + 50)).sum()
+        for sex in ("Female", "Male", "(missing)")
+        for low in (0, 50)
+    ]
+    assert np.abs(frame["value"].to_numpy() - truth).max() < 60
+    text = str(answer)
+    for part in ("6 of 6 parties", "charged ε = 1 of 10, left 9", "replace-one", "age > 60"):
+        assert part in text
+    assert answer.tradeoff(0.05) == pytest.approx(0.135914, abs=1e-5)
+    json.dumps(answer.to_json(), allow_nan=False)
+
+
+def test_a_batch_is_one_release_for_one_price(session):
+    s = session()
+    with s.batch(epsilon=0.5) as b:
+        ages = b.histogram("age", bins=10)
+        mean = b.where("sex == 'Male'").mean("hours")
+        few = b.where("age < 1").count(share=3)
+        assert "one secure sum of 13 integers" in b.plan()
+        assert s.remaining == 1.0
+        with pytest.raises(QueryError, match="to be over"):
+            _ = few.value
+    assert s.remaining == pytest.approx(0.5)
+    assert len(s.folder.joinpath("answers.jsonl").read_text().splitlines()) == 1
+    truth = np.histogram(ALL["age"], bins=10, range=(0, 100))[0]
+    assert np.abs(ages.frame["value"].to_numpy() - truth).max() < 150
+    assert mean.value == pytest.approx(ALL["hours"][ALL["sex"] == "Male"].mean(), abs=10)
+    # Shares 1, 1, 3: the same noise, a third of the scale for the last.
+    scales = [each.scale * norm for each, norm in ((ages, 1), (few, 1))]
+    assert scales[0] / scales[1] == pytest.approx(2 * 3, rel=1e-3)
+
+
+@pytest.mark.parametrize("law", ["laplace", "gaussian"])
+@pytest.mark.parametrize("point", ["server", "share"])
+def test_the_masked_protocol_gives_the_ideal_answers_to_the_bit(session, law, point):
+    def answers(masked):
+        s = session(masked=masked, law=law, noise_point=point, delta=1e-6)
+        with s.batch(epsilon=0.5) as b:
+            b.histogram("age", bins=5)
+            b.mean("hours")
+        s.where("age > 3").count(epsilon=0.25)
+        lines = s.folder.joinpath("answers.jsonl").read_text().splitlines()
+        return [json.loads(line)["noisy"] for line in lines]
+
+    assert answers(False) == answers(True)
+
+
+def test_under_add_or_remove_one_nothing_depends_on_the_number_of_records(session):
+    s = session(neighbouring="add-or-remove-one")
+    answer = s.count(epsilon=0.5)
+    assert (answer.scale, answer.records, s.records) == (2.0, None, None)
+    assert s.histogram("sex", epsilon=0.2).scale == 5.0  # one record, one cell
+    mean = s.mean("hours", epsilon=0.2)
+    assert mean.value == pytest.approx(ALL["hours"].mean(), abs=8)
+
+
+def test_a_party_with_more_records_than_stated_is_cut_not_wrapped(session):
+    s = session(neighbouring="add-or-remove-one", most_records=50, epsilon=100.0)
+    assert s.count(epsilon=100.0).value == pytest.approx(6 * 50, abs=2)
+
+
+def test_dropouts_are_told_and_nothing_is_extrapolated(session):
+    s = session(faults="drop:0.34@before-vector", min_survivors=4, corrupt=0)
+    answer = s.where("age >= 0").count(epsilon=1.0)
+    assert (answer.survivors, answer.parties) == (4, 6)
+    assert answer.value == pytest.approx(answer.records, abs=20)
+    assert answer.records < s.records
+
+
+def test_too_few_survivors_cost_nothing(session):
+    from parley.secure_agg.interface import TooFewSurvivors
+
+    s = session(faults="drop:0.5@before-vector")
+    with pytest.raises(TooFewSurvivors):
+        s.where("age > 3").count(epsilon=0.5)
+    assert s.remaining == 1.0
+
+
+def test_a_session_that_goes_on_gives_its_answers_again_and_pays_for_new_ones_alone(
+    session, tmp_path
+):
+    s = session(out=tmp_path / "one", seed=None)
+    first = s.where("age > 60").count(epsilon=0.25)
+    s.close()
+    # A kill between commit and writing: the ledger has what the file lacks.
+    (tmp_path / "one" / "answers.jsonl").write_text("")
+    with parley.Session(PARTIES, resume=tmp_path / "one") as again:
+        assert again.where("age > 60").count(epsilon=0.25).value == first.value
+        assert again.remaining == 0.75
+        other = again.where("age > 61").count(epsilon=0.25)
+        assert other.ledger.index == 2
+        assert again.remaining == 0.5
+    with Ledger.open(tmp_path / "one" / "ledger.sqlite") as ledger:
+        assert ledger.verify() == []
+
+
+def test_two_sessions_with_one_ledger_share_the_budget_of_the_same_records(session, tmp_path):
+    shared = {"ledger": str(tmp_path / "shared.sqlite"), "dataset": "ward"}
+    session(**shared).where("age > 60").count(epsilon=0.75)
+    backwards = [{name: column[::-1] for name, column in each.items()} for each in PARTIES]
+    second = session(backwards, **shared)
+    assert second.remaining == 0.25
+    with pytest.raises(BudgetExceeded):
+        second.where("age > 60").count(epsilon=0.75)
+
+
+BAD = {
+    "unknown column": (lambda s: s.mean("hour", epsilon=0.1), SchemaError, "nearest is 'hours'"),
+    "ignored": (lambda s: s.histogram("note", epsilon=0.1), SchemaError, "kind ignore"),
+    "mean of text": (lambda s: s.mean("sex", epsilon=0.1), QueryError, "a column of numbers"),
+    "group by numbers": (
+        lambda s: s.group_by("age").count(epsilon=0.1),
+        QueryError,
+        "a column of categories",
+    ),
+    "no bins": (lambda s: s.histogram("age", epsilon=0.1), QueryError, "Expected bins"),
+    "bins < 1": (lambda s: s.histogram("age", bins=-1, epsilon=0.1), QueryError, "bins"),
+    "bins": (lambda s: s.histogram("age", bins=10**8, epsilon=0.1), QueryError, "bins"),
+    "bins of text": (lambda s: s.histogram("sex", bins=3, epsilon=0.1), QueryError, "no bins"),
+    "falling edges": (
+        lambda s: s.histogram("age", edges=[5, 1], epsilon=0.1),
+        QueryError,
+        "increasing",
+    ),
+    "edges outside": (
+        lambda s: s.histogram("age", edges=[0, 101], epsilon=0.1),
+        QueryError,
+        "within",
+    ),
+    "NaN edges": (
+        lambda s: s.histogram("age", edges=[0, math.nan], epsilon=0.1),
+        QueryError,
+        "increasing",
+    ),
+    "count of all": (lambda s: s.count(epsilon=0.1), QueryError, "is public"),
+    "no epsilon": (lambda s: s.mean("age"), QueryError, "Expected epsilon"),
+    "zero": (lambda s: s.mean("age", epsilon=0), QueryError, "Expected epsilon"),
+    "negative": (lambda s: s.mean("age", epsilon=-1.0), QueryError, "Expected epsilon"),
+    "NaN": (lambda s: s.mean("age", epsilon=math.nan), QueryError, "Expected epsilon"),
+    "bool": (lambda s: s.mean("age", epsilon=True), QueryError, "Expected epsilon"),
+    "text": (lambda s: s.mean("age", epsilon="1"), QueryError, "Expected epsilon"),
+    "above": (lambda s: s.mean("age", epsilon=1.5), BudgetExceeded, "0 is spent|ε = 1"),
+    "gaussian without delta": (
+        lambda s: s.mean("age", epsilon=0.1, law="gaussian"),
+        CalibrationError,
+        "delta > 0",
+    ),
+    "law": (lambda s: s.mean("age", epsilon=0.1, law="cauchy"), QueryError, "Expected law"),
+    "min": (lambda s: s.min("age", epsilon=0.1), QueryError, "not offered"),
+    "max": (lambda s: s.max("age"), QueryError, "not offered"),
+    "grouped twice": (
+        lambda s: s.group_by("sex", "sex").count(epsilon=0.1),
+        QueryError,
+        "once each",
+    ),
+    "grouped by its column": (
+        lambda s: s.group_by("sex").histogram("sex", epsilon=0.1),
+        QueryError,
+        "not grouped by",
+    ),
+    "condition": (lambda s: s.where(True), QueryError, "Expected a condition"),
+    "share": (lambda s: s.mean("age", epsilon=0.1, share=2), QueryError, "share"),
+    "other": (lambda s: s.mean("age", epsilon=0.1, delta=1), QueryError, "delta"),
+    "empty batch": (lambda s: s.batch(epsilon=0.1).__exit__(None, None, None), QueryError, "one"),
+    "price in a batch": (
+        lambda s: s.batch(epsilon=0.1).mean("age", epsilon=0.1),
+        QueryError,
+        "Expected a share",
+    ),
+}
+
+
+def test_what_cannot_be_asked_is_refused_with_reasons_and_charges_nothing(session):
+    s = session()
+    for name, (ask, kind, said) in BAD.items():
+        with pytest.raises(kind) as refused:
+            ask(s)
+        assert re.search(said, str(refused.value)), (name, str(refused.value))
+    assert s.remaining == 1.0
+    assert not s.folder.joinpath("answers.jsonl").exists()
+
+
+def test_a_batch_that_an_error_left_and_a_closed_session_ask_nothing(session):
+    s = session()
+    with pytest.raises(KeyError), s.batch(epsilon=0.5) as b:  # noqa: PT012
+        b.mean("age")
+        _ = {}["nothing"]
+    assert s.remaining == 1.0
+    s.close()
+    for ask in (
+        lambda: s.mean("age", epsilon=0.1),
+        lambda: s.batch(epsilon=0.1),
+        lambda: s.where("age > 1").count(epsilon=0.1),
+        lambda: s.remaining,
+    ):
+        with pytest.raises(QueryError, match="was closed"):
+            ask()
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"epsilon": -1.0}, "epsilon: Expected greater than 0"),
+        ({"epsilon": True}, "epsilon"),
+        ({"delta": 1.0}, "delta"),
+        ({"epsilom": 1.0}, "Expected settings of"),
+        ({"min_survivors": 7}, "min_survivors from 1 to 6"),
+        ({"corrupt": 6}, "corrupt from 0 to 5"),
+        ({"parties": 3}, "Expected 3 files or frames, got 6"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(session, settings, said):
+    with pytest.raises(QueryError, match=said):
+        session(**settings)
+
+
+def test_one_table_is_split_among_parties_in_its_order(session):
+    s = session([ALL], parties=7, noise_point="share")
+    answer = s.where("age > 60").count(epsilon=1.0)
+    assert (answer.parties, answer.records) == (7, len(ALL["age"]))
+    assert answer.value == pytest.approx((ALL["age"] > 60).sum(), abs=40)
