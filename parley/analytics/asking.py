@@ -8,9 +8,13 @@ from typing import Any, NoReturn, Self
 
 from parley.analytics.answer import Answer
 from parley.client.queries.base import Query, QueryError
+from parley.client.queries.choose import Choose
 from parley.client.queries.count import Count
 from parley.client.queries.histogram import Histogram
+from parley.client.queries.kmeans_grid import KMeansGrid
+from parley.client.queries.marginals import Marginals
 from parley.client.queries.mean import Mean
+from parley.client.queries.quantiles import Quantiles
 from parley.client.queries.total import Total
 from parley.client.where import Expression, parse_where
 
@@ -71,6 +75,41 @@ class Asking(ABC):
             edges=tuple(float(edge) for edge in edges),
             where=self._where,
             by=self._by,
+        )
+        return self.ask(query, **price)
+
+    def marginals(self, columns: Sequence[str], *, ways: int = 2, **price: Any) -> Answer:
+        """Tables of counts of every `ways` of several columns, which agree with each other."""
+        query = Marginals(of=tuple(columns), ways=ways, where=self._where, by=self._by)
+        return self.ask(query, **price)
+
+    def quantiles(
+        self, column: str, quantiles: Sequence[float], *, step: float = 0.0, **price: Any
+    ) -> Answer:
+        """Values below which these shares of the records lie, on a grid of `step`."""
+        query = Quantiles(
+            column=column,
+            quantiles=tuple(float(q) for q in quantiles),
+            step=float(step),
+            where=self._where,
+            by=self._by,
+        )
+        return self.ask(query, **price)
+
+    def median(self, column: str, *, step: float = 0.0, **price: Any) -> Answer:
+        """The value below which half of the records lie."""
+        return self.quantiles(column, [0.5], step=step, **price)
+
+    def choose(self, column: str, **price: Any) -> Answer:
+        """The category that most records have."""
+        return self.ask(Choose(column=column, where=self._where, by=self._by), **price)
+
+    def kmeans(
+        self, columns: Sequence[str], clusters: int, *, grid: int = 32, **price: Any
+    ) -> Answer:
+        """Centres of so many clusters, from one histogram of at most three columns."""
+        query = KMeansGrid(
+            of=tuple(columns), clusters=clusters, grid=grid, where=self._where, by=self._by
         )
         return self.ask(query, **price)
 

@@ -13,9 +13,13 @@ from parley.client.data.schema import Schema
 from parley.client.data.table_block import TableBlock
 from parley.client.queries import QUERIES, query_from
 from parley.client.queries.base import Facts, Query
+from parley.client.queries.choose import Choose
 from parley.client.queries.count import Count
 from parley.client.queries.histogram import Histogram
+from parley.client.queries.kmeans_grid import KMeansGrid
+from parley.client.queries.marginals import Marginals
 from parley.client.queries.mean import Mean
+from parley.client.queries.quantiles import Quantiles
 from parley.client.queries.total import Total
 from parley.client.where import parse_where
 from parley.privacy.accounting.guarantee import Neighbouring
@@ -172,6 +176,25 @@ class TestMean(QueryConformance):
         Mean(column="change", where=OLD),
         Mean(column="age", by=("ward",)),
     )
+
+
+class TestMarginals(QueryConformance):
+    examples = (Marginals(of=("sex", "ward")), Marginals(of=("sex", "ward", "sick"), where=OLD))
+
+
+class TestQuantiles(QueryConformance):
+    examples = (
+        Quantiles(column="age", quantiles=(0.1, 0.5), step=5.0),
+        Quantiles(column="change", step=4.0, by=("sex",), where=OLD),
+    )
+
+
+class TestChoose(QueryConformance):
+    examples = (Choose(column="ward"), Choose(column="ward", where=OLD))
+
+
+class TestKMeansGrid(QueryConformance):
+    examples = (KMeansGrid(of=("age", "change"), clusters=2, grid=8),)
 
 
 def test_every_query_is_held_to_it():

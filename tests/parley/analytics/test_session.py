@@ -110,6 +110,17 @@ def test_a_batch_is_one_release_for_one_price(session):
     assert scales[0] / scales[1] == pytest.approx(2 * 3, rel=1e-3)
 
 
+def test_every_statistic_has_a_method(session):
+    s = session(epsilon=100.0)
+    median = s.median("age", epsilon=5.0)
+    assert median.frame["value"][0] == pytest.approx(np.median(ALL["age"]), abs=3)
+    assert s.quantiles("age", [0.25, 0.75], epsilon=5.0).frame.height == 2
+    assert s.marginals(["sex", "sick"], epsilon=5.0).frame.height == 9
+    most = max(["Female", "Male"], key=lambda sex: (ALL["sex"] == sex).sum())
+    assert s.choose("sex", epsilon=5.0).frame["sex"][0] == most
+    assert "hours" in s.kmeans(["age", "hours"], 2, epsilon=5.0).frame.columns
+
+
 @pytest.mark.parametrize("law", ["laplace", "gaussian"])
 @pytest.mark.parametrize("point", ["server", "share"])
 def test_the_masked_protocol_gives_the_ideal_answers_to_the_bit(session, law, point):
