@@ -15,17 +15,22 @@ from parley.client.queries.choose import Choose
 from parley.client.queries.count import Count
 from parley.client.queries.histogram import Histogram
 from parley.client.queries.kmeans_grid import KMeansGrid
+from parley.client.queries.kmeans_step import KMeansStep
 from parley.client.queries.marginals import Marginals
 from parley.client.queries.mean import Mean
 from parley.client.queries.quantiles import Quantiles
 from parley.client.queries.total import Total
+from parley.client.queries.variance import Variance
 from parley.client.where import where_from
 
 __all__ = ["QUERIES", "query_from"]
 
 QUERIES: dict[str, type[Query]] = {
     each.kind: each
-    for each in (Count, Histogram, Total, Mean, Marginals, Quantiles, Choose, KMeansGrid)
+    for each in (
+        *(Count, Histogram, Total, Mean, Variance, Quantiles),
+        *(Marginals, Choose, KMeansGrid, KMeansStep),
+    )
 }
 """Name → the query."""
 

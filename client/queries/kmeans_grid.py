@@ -32,7 +32,7 @@ from parley.client.queries.base import (
     selected,
 )
 from parley.client.queries.count import cell_norms
-from parley.client.queries.points import centre_table, check_points, points_of
+from parley.client.queries.points import centre_table, check_points, nearest, points_of
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.estimation.simplex import simplex
 
@@ -136,14 +136,14 @@ def weighted_kmeans(
     best: tuple[float, NDArray[np.float64], NDArray[np.intp]] | None = None
     for start in range(_STARTS):
         centres = _spread(points, weights, clusters, np.random.default_rng(start))
-        labels = _nearest(points, centres).argmin(axis=1)
+        labels = nearest(points, centres).argmin(axis=1)
         for _ in range(_STEPS):
             for axis in range(points.shape[1]):
                 sums = np.bincount(labels, weights=weights * points[:, axis], minlength=clusters)
                 mass = np.bincount(labels, weights=weights, minlength=clusters)
                 # A cluster without weight stays where it is.
                 np.divide(sums, mass, out=centres[:, axis], where=mass > 0)
-            distances = _nearest(points, centres)
+            distances = nearest(points, centres)
             moved, labels = labels, distances.argmin(axis=1)
             if (moved == labels).all():
                 break
@@ -165,14 +165,7 @@ def _spread(
     likely = weights / weights.sum()
     centres = [points[rng.choice(len(points), p=likely)]]
     while len(centres) < clusters:
-        gaps = weights * _nearest(points, np.array(centres)).min(axis=1)
+        gaps = weights * nearest(points, np.array(centres)).min(axis=1)
         likely = gaps / gaps.sum() if gaps.sum() > 0 else np.full(len(points), 1 / len(points))
         centres.append(points[rng.choice(len(points), p=likely)])
     return np.array(centres)
-
-
-def _nearest(points: NDArray[np.float64], centres: NDArray[np.float64]) -> NDArray[np.float64]:
-    """`[n, k]` squared distances: |p|² − 2p·c + |c|²."""
-    lengths = np.square(points).sum(axis=1)[:, None] + np.square(centres).sum(axis=1)
-    squares: NDArray[np.float64] = np.maximum(lengths - 2 * points @ centres.T, 0)
-    return squares

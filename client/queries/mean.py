@@ -44,7 +44,7 @@ from parley.client.queries.total import summed
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.estimation.intervals import ratio_interval
 
-__all__ = ["UNIT_BALANCE", "Mean", "fieller", "scaled"]
+__all__ = ["UNIT_BALANCE", "Mean", "fieller", "public_size", "scaled"]
 
 UNIT_BALANCE = 4096
 """Of `balance`: w = 1."""
@@ -83,7 +83,7 @@ class Mean(Query):
         """See `Query.check`."""
         super().check(schema, neighbouring)
         numeric(schema, self.column)
-        if not self.counted and not _public(self, neighbouring):
+        if not self.counted and not public_size(self, neighbouring):
             raise QueryError(
                 "Expected a mean that counts its records, under add-or-remove-one, with where or "
                 "in groups: how many there are is not public. Got counted = false."
@@ -95,7 +95,7 @@ class Mean(Query):
         return replace(
             self,
             balance=_GAUSSIAN_BALANCE if third else UNIT_BALANCE,
-            counted=not _public(self, neighbouring),
+            counted=not public_size(self, neighbouring),
         )
 
     def cells(self, schema: Schema) -> int:
@@ -150,7 +150,7 @@ class Mean(Query):
         return (known.high - known.low) / 2 * each * spread
 
 
-def _public(query: Query, neighbouring: Neighbouring) -> bool:
+def public_size(query: Query, neighbouring: Neighbouring) -> bool:
     """Whether the number of records that it is about is public."""
     return not query.selects and not query.by and neighbouring is Neighbouring.REPLACE_ONE
 
@@ -173,6 +173,7 @@ def fieller(
     count_unit: float,
     sum_unit: float,
     noise: Noise,
+    level: float = 0.95,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """`[G]` sums/counts in [−1, 1], and the ends of its noise interval (Fieller 1954).
 
@@ -181,7 +182,7 @@ def fieller(
     tail = noise.ratio_tail(sum_unit, count_unit)
     ratio = np.clip(np.divide(sums, counts, out=np.zeros_like(sums), where=counts > 0), -1, 1)
     ends = [
-        ratio_interval(float(part), float(whole), tail, 0.05) or (math.nan, math.nan)
+        ratio_interval(float(part), float(whole), tail, 1 - level) or (math.nan, math.nan)
         for part, whole in zip(sums, counts, strict=True)
     ]
     lows, highs = np.clip(np.array(ends).T, -1, 1)

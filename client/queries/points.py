@@ -11,7 +11,7 @@ from parley.client.data.schema import Schema
 from parley.client.data.table_block import TableBlock
 from parley.client.queries.base import QueryError, Table, numeric
 
-__all__ = ["MOST_CLUSTERS", "centre_table", "check_points", "points_of"]
+__all__ = ["MOST_CLUSTERS", "centre_table", "check_points", "nearest", "points_of"]
 
 MOST_CLUSTERS = 64
 
@@ -40,6 +40,13 @@ def points_of(block: TableBlock, columns: Sequence[str]) -> NDArray[np.float64]:
         for name, known in zip(columns, ranges, strict=True)
     ]
     return np.clip(np.stack(parts, axis=1), -1, 1)
+
+
+def nearest(points: NDArray[np.float64], centres: NDArray[np.float64]) -> NDArray[np.float64]:
+    """`[n, k]` squared distances: |p|² − 2p·c + |c|²."""
+    lengths = np.square(points).sum(axis=1)[:, None] + np.square(centres).sum(axis=1)
+    squares: NDArray[np.float64] = np.maximum(lengths - 2 * points @ centres.T, 0)
+    return squares
 
 
 def centre_table(

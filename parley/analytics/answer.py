@@ -185,7 +185,7 @@ def title(query: Query) -> str:
     """A query in words: what, of which column, where, by what."""
     own = query.to_json()
     column = f" {own['column']}" if "column" in own else ""
-    columns = own.get("columns")
+    columns = own.get("of")
     several = f" {', '.join(columns)}" if isinstance(columns, list) else ""
     where = "" if query.where is None else f" where {query.where}"
     by = f" by {', '.join(query.by)}" if query.by else ""

@@ -16,6 +16,7 @@ from parley.client.queries.marginals import Marginals
 from parley.client.queries.mean import Mean
 from parley.client.queries.quantiles import Quantiles
 from parley.client.queries.total import Total
+from parley.client.queries.variance import Variance
 from parley.client.where import Expression, parse_where
 
 __all__ = ["Asking"]
@@ -63,6 +64,10 @@ class Asking(ABC):
         """The mean of a column of numbers."""
         return self.ask(Mean(column=column, where=self._where, by=self._by), **price)
 
+    def variance(self, column: str, **price: Any) -> Answer:
+        """The variance of a column of numbers: of n records, not n − 1."""
+        return self.ask(Variance(column=column, where=self._where, by=self._by), **price)
+
     def histogram(
         self, column: str, *, bins: int = 0, edges: Sequence[float] = (), **price: Any
     ) -> Answer:
@@ -80,7 +85,7 @@ class Asking(ABC):
 
     def marginals(self, columns: Sequence[str], *, ways: int = 2, **price: Any) -> Answer:
         """Tables of counts of every `ways` of several columns, which agree with each other."""
-        query = Marginals(of=tuple(columns), ways=ways, where=self._where, by=self._by)
+        query = Marginals(of=_names(columns), ways=ways, where=self._where, by=self._by)
         return self.ask(query, **price)
 
     def quantiles(
@@ -109,7 +114,7 @@ class Asking(ABC):
     ) -> Answer:
         """Centres of so many clusters, from one histogram of at most three columns."""
         query = KMeansGrid(
-            of=tuple(columns), clusters=clusters, grid=grid, where=self._where, by=self._by
+            of=_names(columns), clusters=clusters, grid=grid, where=self._where, by=self._by
         )
         return self.ask(query, **price)
 
@@ -121,3 +126,9 @@ class Asking(ABC):
         )
 
     max = min
+
+
+def _names(columns: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(columns, str) or not all(isinstance(name, str) for name in columns):
+        raise QueryError(f"Expected a list of columns' names, got {columns!r:.80}.")
+    return tuple(columns)

@@ -20,17 +20,19 @@ from typing import Any, Self
 
 from parley.analytics.answer import Answer, Charge, title
 from parley.analytics.asking import Asking
+from parley.analytics.composed import Composed
 from parley.client.data.schema import Schema
 from parley.client.queries.base import Facts, Query, QueryError
 from parley.client.where import Expression
 from parley.privacy.accounting.rounding import as_written
+from parley.privacy.ledger.ledger import DatasetBudget
 from parley.server.planning.queries import PlannedBatch, Terms, plan_batch
 from parley.server.queries.session import Released
 
 __all__ = ["Session", "plan_text"]
 
 
-class Session(Asking):
+class Session(Composed):
     """Queries to several parties.
 
     Args:
@@ -177,15 +179,23 @@ class Session(Asking):
         epsilon: float,
         law: str | None = None,
         shares: Sequence[float] | None = None,
+        budget: DatasetBudget | None = None,
     ) -> list[Answer]:
-        """Asks queries together, in one sum for one price; `batch` reads better in a program."""
+        """Asks queries together, in one sum for one price; `batch` reads better in a program.
+
+        `budget` is charged, a partition's cell's; None: the data's.
+        """
         planned = self.plan(queries, epsilon=epsilon, law=law, shares=shares)
         known = self._session.asked_before(planned)
-        released = known or self._session.release(planned, epsilon=epsilon)
-        return list(self._answers(queries, planned, released))
+        released = known or self._session.release(planned, epsilon=epsilon, budget=budget)
+        return list(self._answers(queries, planned, released, budget or self._session.budget))
 
     def _answers(
-        self, queries: Sequence[Query], planned: PlannedBatch, released: Released
+        self,
+        queries: Sequence[Query],
+        planned: PlannedBatch,
+        released: Released,
+        budget: DatasetBudget,
     ) -> Iterable[Answer]:
         plan, noise = planned.plan, planned.noise(released.survivors)
         facts = Facts(
@@ -201,7 +211,7 @@ class Session(Asking):
             queries=len(queries),
             spent=released.spent,
             left=released.left,
-            budget=self._session.budget,
+            budget=budget,
             against=plan.primary.against,
             seeded=plan.seeded,
         )

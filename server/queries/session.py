@@ -9,6 +9,7 @@ it gave; a question that differs is a new release.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,11 +17,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.client.contract.plan import ACCOUNTANT_VERSION
 from parley.client.contract.protocol import strict_json
 from parley.client.queries.base import Integers
+from parley.privacy.accounting.events import Pure
 from parley.privacy.accounting.rounding import shown_up
 from parley.privacy.ledger.ledger import (
     DatasetBudget,
+    Entry,
     EntryState,
     Ledger,
     LedgerCorrupt,
@@ -145,17 +149,75 @@ class QuerySession:
             return None
         return self.again.pop(0)
 
-    def release(self, planned: PlannedBatch, *, epsilon: float) -> Released:
+    def left_of(self, budget: DatasetBudget) -> float:
+        """ε of another data set's budget that is not spent."""
+        return self.ledger.remaining(budget.name, budget.unit).epsilon
+
+    def set_aside(
+        self, label: str, epsilon: float, cells: Mapping[str, float]
+    ) -> dict[str, DatasetBudget]:
+        """Charges `epsilon` for disjoint parts of the data, and opens a budget for each of them.
+
+        Nothing is charged twice for the same `label`: a session that goes on finds it paid for.
+
+        Raises:
+            BudgetExceeded: it does not fit what is left; nothing was charged.
+        """
+        run = f"{self.folder.run_id}/{label}"
+        entry = Entry(
+            run_id=run,
+            dataset=self.budget.name,
+            party="server",
+            index=1,
+            event=Pure(epsilon=epsilon),
+            facts={
+                "mechanism": "partition",
+                "unit": str(self.budget.unit),
+                "neighbouring": str(self.budget.neighbouring),
+                "norm": "L1",
+                "sensitivity": 1.0,
+                "noise_law": "of the cells' answers",
+                "noise_parameter": 0.0,
+                "accountant": "parley.privacy.accounting.events",
+                "accountant_version": ACCOUNTANT_VERSION,
+            },
+        )
+        known = [each for each in self.ledger.entries(run) if each.state is EntryState.COMMITTED]
+        if not known:
+            held = self.ledger.reserve([entry])
+            self.ledger.commit([each.id for each in held], outcome={"cells": len(cells)})
+        budgets = {}
+        for place, (text, share) in enumerate(cells.items()):
+            name = f"{label}/{place}/{text}"
+            own = DatasetBudget(
+                name=f"{self.folder.run_id}/{name}"[:200],
+                fingerprint=hashlib.sha256(f"{self.folder.run_id}/{name}".encode()).hexdigest(),
+                unit=self.budget.unit,
+                neighbouring=self.budget.neighbouring,
+                epsilon=share,
+                delta=0.0,
+            )
+            (budgets[text],) = self.ledger.register(own)
+        return budgets
+
+    def release(
+        self, planned: PlannedBatch, *, epsilon: float, budget: DatasetBudget | None = None
+    ) -> Released:
         """One batch: charged, summed, noised, committed, written.
+
+        Args:
+            planned: the batch.
+            epsilon: that was asked for it.
+            budget: that is charged; default the data's.
 
         Raises:
             BudgetExceeded: it does not fit what is left; nothing was charged.
             TooFewSurvivors: in every attempt; nothing was opened, and the charge is given back.
             PartyFailed: a party has nothing that it may release: the charge stands.
         """
-        plan = planned.plan
+        plan, budget = planned.plan, budget or self.budget
         self.randomness.check(seeded=plan.seeded)
-        held = self.ledger.reserve(plan.entries(self.budget.name, party="server"))
+        held = self.ledger.reserve(plan.entries(budget.name, party="server"))
         noisy, total = list[list[int]](), None
         try:
             for step in range(planned.batch.rounds):
@@ -168,8 +230,8 @@ class QuerySession:
             raise
         if total is None:
             raise AssertionError("unreachable: a batch has a round")
-        (totals,) = [each for each in self.ledger.totals() if each.budget.key == self.budget.key]
-        spent = totals.spent.epsilon(self.budget.delta)[1]
+        (totals,) = [each for each in self.ledger.totals() if each.budget.key == budget.key]
+        spent = totals.spent.epsilon(budget.delta)[1]
         released = Released(
             number=plan.round_number,
             batch=planned.batch.to_json(),
@@ -179,7 +241,7 @@ class QuerySession:
             records=total.records,
             epsilon=epsilon,
             spent=spent,
-            left=self.budget.left(totals.taken).epsilon,
+            left=budget.left(totals.taken).epsilon,
         )
         line = released.to_line()
         self.ledger.commit(

@@ -17,10 +17,12 @@ from parley.client.queries.choose import Choose
 from parley.client.queries.count import Count
 from parley.client.queries.histogram import Histogram
 from parley.client.queries.kmeans_grid import KMeansGrid
+from parley.client.queries.kmeans_step import KMeansStep
 from parley.client.queries.marginals import Marginals
 from parley.client.queries.mean import Mean
 from parley.client.queries.quantiles import Quantiles
 from parley.client.queries.total import Total
+from parley.client.queries.variance import Variance
 from parley.client.where import parse_where
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.estimation.reach import Reach
@@ -175,6 +177,22 @@ class TestMean(QueryConformance):
         Mean(column="change"),
         Mean(column="change", where=OLD),
         Mean(column="age", by=("ward",)),
+    )
+
+
+class TestVariance(QueryConformance):
+    examples = (
+        Variance(column="change"),
+        Variance(column="change", where=OLD),
+        Variance(column="age", by=("ward",)),
+    )
+
+
+class TestKMeansStep(QueryConformance):
+    examples = (
+        KMeansStep(of=("age", "change"), centres=(0.5, 0.5, -0.5, 0.1)),
+        KMeansStep(of=("age",), centres=(0.0,)),
+        KMeansStep(of=("age",), centres=(0.0,), where=OLD, balance=1448),
     )
 
 

@@ -1,0 +1,122 @@
+"""Lloyd's k-means as it was printed or balanced: T queries, each from the answer before."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import qmc
+
+from parley.analytics.answer import Answer
+from parley.client.data.schema import Schema
+from parley.client.queries.base import Query, QueryError, numeric
+from parley.client.queries.kmeans_step import MOST_COORDINATES, KMeansStep
+from parley.client.queries.mean import UNIT_BALANCE
+from parley.client.where import Expression
+from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.accounting.rounding import as_written, exact
+
+__all__ = ["NOISES", "lloyd", "start_of"]
+
+
+class _Session(Protocol):
+    @property
+    def schema(self) -> Schema: ...
+
+    @property
+    def remaining(self) -> float: ...
+
+    def ask(self, query: Query, *, epsilon: float, law: str) -> Answer: ...
+
+
+NOISES: Mapping[str, Callable[[int], float]] = {
+    "balanced": lambda columns: 1.0,
+    "as-printed": lambda columns: 1 / columns,
+}
+"""w of the sums beside the counts, by the number of columns."""
+
+
+def lloyd(
+    session: _Session,
+    columns: Sequence[str],
+    *,
+    centres: Sequence[Sequence[float]] | NDArray[np.float64],
+    rounds: int,
+    epsilon: float,
+    noise: str,
+    neighbouring: Neighbouring,
+    where: Expression | None,
+) -> tuple[Answer, ...]:
+    """One answer a round; the last has the centres.
+
+    `epsilon` is that of the printed formula: as printed, under replace-one, 2ε is charged.
+
+    Raises:
+        QueryError: settings that have no meaning; nothing was charged.
+    """
+    if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
+        raise QueryError(f"Expected at least one round, got {rounds!r}.")
+    if noise not in NOISES:
+        raise QueryError(f"Expected noise {' or '.join(NOISES)}, got {noise!r}.")
+    if isinstance(epsilon, bool) or not 0 < epsilon < math.inf:
+        raise QueryError(f"Expected epsilon, a number > 0, got {epsilon!r}.")
+    printed = noise == "as-printed" and neighbouring is Neighbouring.REPLACE_ONE
+    whole = exact(epsilon) * (2 if printed else 1)
+    if whole > exact(session.remaining):
+        raise QueryError(
+            f"Expected at most {as_written(session.remaining)}, what is left of the budget, got "
+            f"ε = {as_written(float(whole))} for {rounds} rounds."
+        )
+    each = float(whole / rounds)
+    while exact(each) * rounds > whole:
+        each = math.nextafter(each, 0)
+    points = _scaled(session.schema, columns, centres)
+    balance = max(1, round(UNIT_BALANCE * NOISES[noise](len(columns))))
+    answers = list[Answer]()
+    for _ in range(rounds):
+        query = KMeansStep(
+            of=tuple(columns),
+            centres=tuple(points.ravel().tolist()),
+            balance=balance,
+            where=where,
+        )
+        answers.append(session.ask(query, epsilon=each, law="laplace"))
+        table = answers[-1].table
+        points = _scaled(
+            session.schema, columns, np.stack([np.asarray(table[c]) for c in columns], axis=1)
+        )
+    return tuple(answers)
+
+
+def start_of(schema: Schema, columns: Sequence[str], clusters: int) -> NDArray[np.float64]:
+    """`[k, D]` public centres spread over the range: Halton's points (1960)."""
+    if isinstance(clusters, bool) or not isinstance(clusters, int) or clusters < 1:
+        raise QueryError(f"Expected at least one cluster, got {clusters!r}.")
+    if clusters * len(columns) > MOST_COORDINATES:
+        raise QueryError(
+            f"Expected at most {MOST_COORDINATES} coordinates of centres, got "
+            f"{clusters * len(columns)}."
+        )
+    ranges = [numeric(schema, name) for name in columns]
+    low, high = (np.array([getattr(r, end) for r in ranges]) for end in ("low", "high"))
+    spread: NDArray[np.float64] = qmc.Halton(len(columns), scramble=False).random(clusters + 1)[1:]
+    start: NDArray[np.float64] = low + spread * (high - low)
+    return start
+
+
+def _scaled(
+    schema: Schema, columns: Sequence[str], centres: Sequence[Sequence[float]] | NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """`[k, D]` in [−1, 1]."""
+    given = np.asarray(centres, dtype=np.float64)
+    if given.ndim != 2 or given.shape[1] != len(columns) or not np.isfinite(given).all():
+        raise QueryError(
+            f"Expected centres of {len(columns)} finite coordinates each, got shape {given.shape}."
+        )
+    ranges = [numeric(schema, name) for name in columns]
+    low, high = (np.array([getattr(r, end) for r in ranges]) for end in ("low", "high"))
+    points: NDArray[np.float64] = np.clip((2 * given - low - high) / (high - low), -1, 1)
+    return points

@@ -1,0 +1,144 @@
+"""What a session can do that takes several releases: partitions, and Lloyd's k-means."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+
+from parley.analytics.answer import Answer
+from parley.analytics.asking import Asking
+from parley.analytics.clusters import lloyd, start_of
+from parley.analytics.partition import Cell, budgets_of, price
+from parley.client.contract.canonical import canonical
+from parley.client.data.schema import Schema
+from parley.client.queries.base import Query, texts_of
+from parley.client.where import Expression, parse_where
+from parley.privacy.ledger.ledger import DatasetBudget
+from parley.server.planning.queries import Terms
+from parley.server.queries.session import QuerySession
+
+__all__ = ["Composed"]
+
+
+class Composed(Asking):
+    """The releases of a session that are made of others."""
+
+    _session: QuerySession
+    _terms: Terms
+    _partitions = 0
+
+    @property
+    @abstractmethod
+    def schema(self) -> Schema:
+        """Of all parties."""
+
+    @property
+    @abstractmethod
+    def remaining(self) -> float:
+        """ε that is left of the budget."""
+
+    @abstractmethod
+    def release(
+        self,
+        queries: Sequence[Query],
+        *,
+        epsilon: float,
+        law: str | None = None,
+        shares: Sequence[float] | None = None,
+        budget: DatasetBudget | None = None,
+    ) -> list[Answer]:
+        """Asks queries together, charged to `budget`."""
+
+    @abstractmethod
+    def _check_open(self) -> None: ...
+
+    def partition(
+        self,
+        column: str,
+        *,
+        epsilon: float | None = None,
+        cells: Mapping[str, float] | None = None,
+        where: Expression | str | None = None,
+    ) -> tuple[Cell, ...]:
+        """The records by category, each part with a budget of its own: see `partition`.
+
+        Args:
+            column: of categories.
+            epsilon: price of the whole; every cell has half of it under replace-one.
+            cells: or an ε for each cell that is asked: its price is the sum of the two largest,
+                under add-or-remove-one the largest.
+            where: which records.
+
+        Raises:
+            QueryError, SchemaError: no such partition; nothing was charged.
+            BudgetExceeded: it costs more than is left; nothing was charged.
+        """
+        self._check_open()
+        relation = self._terms.facts.neighbouring
+        texts = texts_of(self.schema, column)
+        told = budgets_of(texts, relation, epsilon=epsilon, cells=cells)
+        condition = _condition(where)
+        if condition is not None:
+            condition.check(self.schema)
+        self._partitions += 1
+        # A session that goes on has paid for this partition, and for no other.
+        facts = {"cells": told, "where": None if condition is None else condition.to_json()}
+        digest = hashlib.sha256(canonical({"column": column, **facts})).hexdigest()
+        label = f"partition-{self._partitions}-{digest[:12]}"
+        budgets = self._session.set_aside(label, price(told, relation), told)
+        return tuple(
+            Cell.of(self, column, key, budget, condition) for key, budget in budgets.items()
+        )
+
+    def ask_of(self, budget: DatasetBudget, query: Query, *, epsilon: float) -> Answer:
+        """Asks one query of a partition's cell."""
+        (answer,) = self.release([query], epsilon=epsilon, law="laplace", budget=budget)
+        return answer
+
+    def left_of(self, budget: DatasetBudget) -> float:
+        """ε that is left of a cell's budget."""
+        self._check_open()
+        return self._session.left_of(budget)
+
+    def lloyd(
+        self,
+        columns: Sequence[str],
+        *,
+        clusters: int = 0,
+        centres: Sequence[Sequence[float]] | None = None,
+        rounds: int = 10,
+        noise: str = "balanced",
+        where: Expression | str | None = None,
+        epsilon: float,
+    ) -> tuple[Answer, ...]:
+        """k-means by Lloyd's steps: a query a round, from public centres. See `Asking.kmeans`.
+
+        Args:
+            columns: of numbers.
+            clusters: how many; or `centres`.
+            centres: public places to start from, in the columns' units; default: spread evenly.
+            rounds: T; each has ε/T.
+            noise: balanced, or as-printed: under replace-one that is charged 2ε.
+            where: which records.
+            epsilon: of all rounds together.
+
+        Raises:
+            QueryError, SchemaError: it cannot be asked; nothing was charged.
+        """
+        self._check_open()
+        start = start_of(self.schema, columns, clusters) if centres is None else centres
+        return lloyd(
+            self,
+            columns,
+            centres=start,
+            rounds=rounds,
+            epsilon=epsilon,
+            noise=noise,
+            neighbouring=self._terms.facts.neighbouring,
+            where=_condition(where),
+        )
+
+
+def _condition(where: Expression | str | None) -> Expression | None:
+    return parse_where(where) if isinstance(where, str) else where
