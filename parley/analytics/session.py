@@ -16,11 +16,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from parley.analytics.answer import Answer, Charge, title
 from parley.analytics.asking import Asking
 from parley.analytics.composed import Composed
+from parley.analytics.sql import frame_of_answers, parse_sql
 from parley.client.data.schema import Schema
 from parley.client.queries.base import Facts, Query, QueryError
 from parley.client.where import Expression
@@ -28,6 +29,9 @@ from parley.privacy.accounting.rounding import as_written
 from parley.privacy.ledger.ledger import DatasetBudget
 from parley.server.planning.queries import PlannedBatch, Terms, plan_batch
 from parley.server.queries.session import Released
+
+if TYPE_CHECKING:
+    import polars as pl
 
 __all__ = ["Session", "plan_text"]
 
@@ -151,6 +155,13 @@ class Session(Composed):
         """Several queries in one sum, for one price."""
         self._check_open()
         return _Batch(self, epsilon=epsilon, law=law)
+
+    def sql(self, text: str, *, epsilon: float, law: str | None = None) -> pl.DataFrame:
+        """One SELECT, all of it for `epsilon`: see `parley.analytics.sql` (extra parley[sql])."""
+        self._check_open()
+        statement = parse_sql(text, self.schema)
+        answers = self.release(statement.queries, epsilon=epsilon, law=law)
+        return frame_of_answers(statement, answers)
 
     def plan(self, queries: Sequence[Query], *, epsilon: float, **how: Any) -> PlannedBatch:
         """What a batch would release; nothing is asked, nothing is charged."""
