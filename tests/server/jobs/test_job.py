@@ -46,7 +46,10 @@ def test_the_printed_job_reads_back_as_the_same_job():
         ("model.radius=2", "model.radius = 1.0 (it needs model.kind = 'ridge'), got 2"),
         ("model.hidden=[5]", "[1000] (it needs model.kind = 'mlp' or 'pca-mlp'), got [5]"),
         ("algorithm.settings={a=1}", "{} (it needs algorithm.kind = 'file.py:Class'), got"),
-        ("algorithm.relative-tolerance=1", "needs algorithm.kind = 'output-perturbation' or 'objective"),
+        (
+            "algorithm.relative-tolerance=1",
+            "needs algorithm.kind = 'output-perturbation' or 'objective",
+        ),
         ("algorithm.kind=tree", "'file.py:Class', 'gradient-perturbation', 'fedavg'"),
         ("algorithm.kind=3", "'marginals', got 3"),
         ("dp-sgd.clip-norm=2", "dp-sgd.clip-norm = 1.0 (it needs algorithm.kind = 'fedavg')"),
