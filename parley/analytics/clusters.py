@@ -8,7 +8,6 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import qmc
 
 from parley.analytics.answer import Answer
 from parley.client.data.schema import Schema
@@ -93,6 +92,8 @@ def lloyd(
 
 def start_of(schema: Schema, columns: Sequence[str], clusters: int) -> NDArray[np.float64]:
     """`[k, D]` public centres spread over the range: Halton's points (1960)."""
+    from scipy.stats import qmc  # noqa: PLC0415 - start-up: scipy.stats takes half a second
+
     if isinstance(clusters, bool) or not isinstance(clusters, int) or clusters < 1:
         raise QueryError(f"Expected at least one cluster, got {clusters!r}.")
     if clusters * len(columns) > MOST_COORDINATES:
