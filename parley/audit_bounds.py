@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from parley.privacy.audit.claimed_curve import ClaimedCurve, profile_multiplier
+from parley.privacy.audit.claimed_curve import ClaimedCurve, profile_ratio
 from parley.privacy.audit.counts import Hits, LowerBound
 from parley.privacy.audit.credible import credible_bound
 from parley.privacy.audit.noise_scale import Residuals, factor_bound, shape_p
@@ -28,7 +28,7 @@ __all__ = [
     "one_run_bound",
     "one_run_fdp_bound",
     "pair_bound",
-    "profile_multiplier",
+    "profile_ratio",
     "repeated_lag",
     "shape_p",
 ]

@@ -25,10 +25,13 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.audit.counts import Hits, check_alpha
 from parley.privacy.audit.events import Event, Scores, candidate_events, rate_limits
 
-__all__ = ["ClaimedCurve", "profile_event", "profile_multiplier"]
+__all__ = ["ClaimedCurve", "profile_event", "profile_ratio"]
 
 
 _EXAGGERATED = (1.03, 1.06, 1.1, 1.15, 1.2, 1.3, 1.5, 2.0, 4.0)
+
+_RUNG, _HIGHEST = 1.005, 840
+"""Half a percent; and 66 times the claimed noise, beyond which nothing is looked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +95,6 @@ class ClaimedCurve:
 
 
 def profile_event(
-    claimed: float,
     curve_of: Callable[[float], ClaimedCurve],
     scores_in: Scores,
     scores_out: Scores,
@@ -106,12 +108,11 @@ def profile_event(
     apart is which claims of more noise they contradict.
 
     Args:
-        claimed: the noise multiplier.
-        curve_of: multiplier → its curve.
+        curve_of: noise over the claimed → its curve.
     """
     event = Event(threshold=0.0)
     for more in _EXAGGERATED:
-        excess, event = curve_of(claimed * more).worst_event(
+        excess, event = curve_of(more).worst_event(
             scores_in, scores_out, trials=trials, alpha=alpha
         )
         if excess > 0:
@@ -119,34 +120,34 @@ def profile_event(
     return event
 
 
-def profile_multiplier(
-    claimed: float,
+def profile_ratio(
     curve_of: Callable[[float], ClaimedCurve],
     *,
     hits_in: Hits,
     hits_out: Hits,
     alpha: float,
 ) -> float:
-    """The largest noise multiplier whose curve these rates do not refute, to half a percent.
+    """The most noise, over the claimed, whose curve these rates do not refute, to half a percent.
 
-    What that multiplier is charged is a lower bound on ε, for a release that is Gaussian steps.
+    What so much noise is charged is a lower bound on ε, for a release that is Gaussian steps.
 
     Args:
-        claimed: where the search begins.
-        curve_of: multiplier → its curve.
+        curve_of: noise over the claimed → its curve.
     """
 
-    def refuted(multiplier: float) -> bool:
-        return curve_of(multiplier).refuted_by(hits_in=hits_in, hits_out=hits_out, alpha=alpha)
+    def refuted(ratio: float) -> bool:
+        return curve_of(ratio).refuted_by(hits_in=hits_in, hits_out=hits_out, alpha=alpha)
 
-    # More noise is a stronger claim: what is refuted is an interval up to ∞.
-    low = high = claimed
-    while refuted(low):
-        low /= 1.5
-    while not refuted(high) and high < 64 * claimed:
-        high *= 1.5
-    while high > low * 1.005:
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if refuted(middle) else (middle, high)
+    # More noise is a stronger claim: what is refuted is an interval up to ∞. On a ladder, so that
+    # curves can be kept.
+    low, high, stride = 0, 0, 80
+    while refuted(_RUNG**low):
+        low -= stride
+    while not refuted(_RUNG**high) and high < _HIGHEST:
+        high += stride
+    low = max(low, high - stride)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if refuted(_RUNG**middle) else (middle, high)
     # The upper end is refuted, so that the true one is below it: less noise, a larger ε.
-    return high
+    return _RUNG**high

@@ -19,10 +19,12 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Adversary, Unit
 from parley.server.jobs.job import Job, JobError
 from parley.server.planning.federation import Federation
-from parley.server.planning.release import algorithm_for, model_for, plan_release
-from parley.simulations.audit.shapes import LEARNERS, Answer, Learner, answer_of
+from parley.server.planning.release import algorithm_for, model_for
+from parley.server.planning.stages import stages_of
+from parley.simulations.audit.scores import sampling_rate
+from parley.simulations.audit.shapes import LEARNERS, MOMENTS, Answer, Learner, answer_of
 
-__all__ = ["AuditError", "Audited", "Shape", "audited"]
+__all__ = ["AuditError", "Audited", "Shape", "ahead_of", "audited"]
 
 LEARNING_RATE = 1e-9
 """Keeps θ where the canary's gradient is full: the step is post-processing of what is released."""
@@ -61,6 +63,8 @@ class Audited:
         guarantee: of the unit, and whose event charges it.
         charged: the guarantee whose noise charges the unit.
         against: who looks: the guarantee's own adversary, or whoever reads what is released.
+        learner: what its worlds look like.
+        rounds: number of releases.
         changed: how the job differs from the one that was asked for, in words.
     """
 
@@ -72,17 +76,14 @@ class Audited:
     guarantee: Guarantee
     charged: Guarantee
     against: Adversary
+    learner: Learner
+    rounds: int
     changed: tuple[str, ...]
-
-    @property
-    def learner(self) -> Learner:
-        """What its worlds look like."""
-        return LEARNERS[self.job.model.learns]
 
     @property
     def answer(self) -> Answer:
         """What its parties answer."""
-        return answer_of(self.job.algorithm.kind)
+        return answer_of(self.algorithm.kind)
 
     @property
     def unit(self) -> Unit:
@@ -90,9 +91,19 @@ class Audited:
         return self.guarantee.unit
 
     @property
-    def rounds(self) -> int:
-        """Number of releases."""
-        return self.job.rounds
+    def sums(self) -> int:
+        """Secure sums of all releases."""
+        return self.rounds * self.plan.steps
+
+    def plan_of(self, number: int) -> ReleasePlan:
+        """The plan of one of the sums, from 1."""
+        release, step = divmod(number - 1, self.plan.steps)
+        return self.plan.at_round(self.plan.round_number + release).at_step(step + 1)
+
+    @property
+    def sampling_rate(self) -> float:
+        """q that the releases are charged at."""
+        return sampling_rate(self.charged.mechanism)
 
     @property
     def delta(self) -> float:
@@ -145,9 +156,10 @@ class Audited:
     def trains_with_draws(self) -> bool:
         """Whether a party's training draws batches or noise."""
         training: Any = getattr(self.algorithm, "training", None)
-        return training is not None and (
-            training.clip_norm is not None or training.sampling_rate < 1
-        )
+        if training is None:
+            return False
+        noisy = self.answer.noisy and training.clip_norm is not None
+        return noisy or training.sampling_rate < 1
 
     @property
     def draws_in_party(self) -> bool:
@@ -159,6 +171,7 @@ def audited(
     job: Job,
     unit: Unit | None = None,
     *,
+    ahead: bool = False,
     against: Adversary | None = None,
     parties: int | None = None,
     records: int | None = None,
@@ -168,6 +181,7 @@ def audited(
     """The job as it is audited, for one of its units (the one that it names first).
 
     Args:
+        ahead: the release ahead of the rounds, instead of these.
         against: who looks; None: whom the claim holds against.
         parties: most parties of a world; a job with fewer keeps its own. None: two, or five where
             noise is in shares.
@@ -176,13 +190,13 @@ def audited(
         seed: of the worlds, for a plan that says that they are seeded; None for entropy.
 
     Raises:
-        AuditError: your own algorithm, whose canaries only its author knows.
+        AuditError: your own algorithm, whose canaries only its author knows; or nothing is ahead.
         JobError, CalibrationError, RingTooSmall: as planning the job would.
     """
     if job.model.learns not in LEARNERS:
         raise AuditError(
-            f"Expected gradient-perturbation, output-perturbation or fedavg, got "
-            f"{job.algorithm.kind}: what moves its release most is known to its author alone."
+            "Expected gradient-perturbation, output-perturbation, fedavg or distributed-dp-sgd, "
+            f"got {job.algorithm.kind}: what moves its release most is known to its author alone."
         )
     if not job.run.in_process:
         raise AuditError(
@@ -193,8 +207,8 @@ def audited(
     wanted = units[0] if unit is None else unit
     if wanted not in units:
         raise AuditError(f"Expected a unit of {', '.join(units)}, got {wanted}.")
-    learner = LEARNERS[job.model.learns]
-    alone = learner.alone and job.privacy.unit == "record"
+    learner = MOMENTS if ahead else LEARNERS[job.model.learns]
+    alone = not ahead and answer_of(job.algorithm.kind).noisy and job.privacy.unit == "record"
     shared = job.privacy.noise_point != "server"
     shape = Shape(
         parties=1 if alone else min(parties or (5 if shared else 2), job.parties.count),
@@ -209,22 +223,41 @@ def audited(
         max_records=shape.records,
     )
     model = model_for(plain, features=shape.features, classes=2)
-    algorithm = algorithm_for(plain, model, federation)
-    plan = plan_release(plain, algorithm=algorithm, federation=federation, run_id="audit")
+    # Rows of an audit are as they are after projection.
+    components = np.eye(shape.features) if plain.model.projected else None
+    stages = stages_of(
+        plain,
+        algorithm=algorithm_for(plain, model, federation),
+        federation=federation,
+        features=shape.features,
+        components=None if plain.model.components_share else components,
+        run_id="audit",
+    )
+    if ahead and len(stages) < 2:
+        raise AuditError("Expected a release ahead of the rounds, got none.")
+    stage = stages[0] if ahead else stages[-1]
+    plan = stage.plan
     guarantee = plan.of(wanted)
     if guarantee is None:
         raise AuditError(f"Expected a guarantee for a {wanted}, got none.")
     return Audited(
         job=plain,
         shape=shape,
-        algorithm=algorithm,
+        algorithm=stage.algorithm({} if components is None else {"components": components}),
         plan=plan,
         federation=federation,
         guarantee=guarantee,
         charged=plan.charged_by(wanted),
         against=against or plan.charged_by(wanted).against,
+        learner=learner,
+        rounds=stage.rounds,
         changed=changed,
     )
+
+
+def ahead_of(job: Job) -> bool:
+    """Whether a job releases something ahead of its rounds."""
+    return job.model.components_share > 0
 
 
 def _records(job: Job) -> int:
@@ -244,7 +277,7 @@ def _smaller(job: Job, unit: Unit, shape: Shape, seed: int | None) -> tuple[tupl
         "run": {"faults": "", "seed": "none" if seed is None else seed},
     }
     learner = LEARNERS[job.model.learns]
-    changes["model"] = dict(learner.model)
+    changes["model"] = learner.model(job.model, shape.features)
     if learner.cheap:
         changes["algorithm"] = {"learning-rate": LEARNING_RATE}
     else:

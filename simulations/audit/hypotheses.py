@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -34,6 +33,7 @@ def hypotheses(audited: Audited, worlds: Neighbours) -> Hypotheses:
         towards=np.where(worlds.weights[:, None] < 0, apart_by[shown], apart_by),
         scale=audited.charged.mechanism.scale * unit_scale(audited),
         mechanism=audited.charged.mechanism,
+        taken=1 / audited.sampling_rate if audited.before_server else 1.0,
         weights=worlds.weights,
     )
 
@@ -60,16 +60,11 @@ def unit_scale(audited: Audited) -> float:
 
 def _noise_free(audited: Audited, worlds: Neighbours, world: PartyBlock) -> NDArray[np.float64]:
     """`[T, d]`: sums of what the parties contribute, without noise, at the state of each round."""
-    algorithm: Any = audited.algorithm
-    if hasattr(algorithm, "training"):
-        quiet = replace(
-            algorithm.training, noise_multiplier=0.0, clipped_share=0.0, sampling_rate=1.0
-        )
-        algorithm = replace(algorithm, training=quiet, clipped_reach=0.0)
+    algorithm = audited.answer.quiet(audited.algorithm)
     sums = []
-    for number in range(1, audited.rounds + 1):
+    for number in range(1, audited.sums + 1):
         state = worlds.start if worlds.sent is None else worlds.sent(number)
-        plan = audited.plan.at_round(number)
+        plan = audited.plan_of(number)
         values = algorithm.local(state, world, plan, Randomness.from_entropy()).values
         if plan.weights == "size":
             values = values * (world.sizes / plan.mean_records)[:, None]

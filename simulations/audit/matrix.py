@@ -23,6 +23,7 @@ _DP_SGD = (
     "algorithm.rounds=3",
     "dp-sgd.local-steps=1",
 )
+_STEPS = (*_DP_SGD, "algorithm.kind=distributed-dp-sgd", "algorithm.rounds=2")
 _SHARES = ("privacy.noise-point=share", "parties.count=5")
 _FULL = "dp-sgd.sampling-rate=1"
 _ADD = "privacy.neighbouring=add-or-remove-one"
@@ -68,23 +69,31 @@ CASES: tuple[tuple[str, ...], ...] = (
     (*_DP_SGD, _FULL, "dp-sgd.per-example-method=vmap"),
     (*_DP_SGD, _FULL, "dp-sgd.per-example-method=opacus"),
     (*_DP_SGD, _FULL, "dp-sgd.per-example-method=loop"),
+    (*_DP_SGD, _FULL, "model.hidden=[]"),
     (*_DP_SGD, "privacy.unit=party", "privacy.noise-point=server"),
+    (*_DP_SGD, "privacy.unit=party", *_SHARES),
     (*_DP_SGD, "privacy.unit=both", "dp-sgd.sampling-rate=0.5", "privacy.noise-point=server"),
+    # A release ahead of the rounds, and rounds on what it found.
+    (*_DP_SGD, _FULL, "model.kind=pca-mlp", "privacy.noise-point=server"),
+    (*_DP_SGD, _FULL, "model.kind=pca-mlp", _ADD, *_SHARES),
+    # Distributed DP-SGD: every step a secure sum.
+    (*_STEPS, _FULL, "privacy.noise-point=server"),
+    (*_STEPS, _FULL, *_SHARES),
+    (*_STEPS, "dp-sgd.sampling-rate=0.25", _ADD, "privacy.noise-point=server"),
+    (*_STEPS, "dp-sgd.sampling-rate=0.25", "privacy.unit=both", "privacy.noise-point=server"),
+    (*_STEPS, _FULL, "privacy.unit=party", "privacy.noise-point=server"),
 )
 
 
 def trials_of(job: Job, *, short: bool = False) -> int:
     """As many worlds as are cheap: networks cost more, and ways without a batch most."""
     cheap = LEARNERS[job.model.learns].cheap
-    if job.privacy.noise_point != "server" and cheap:
-        if not SHARED_LAWS[job.noise].normal:
-            return 40 if short else 300  # A share of theirs is settled in many digits.
-        if short:
-            return 300  # Seeded shares have a stream for each party of each world.
+    if job.privacy.noise_point != "server" and cheap and not SHARED_LAWS[job.noise].normal:
+        return 40 if short else 300  # A share of theirs is settled in many digits.
     if cheap:
         return 5_000 if short else 100_000
     if job.privacy.unit == "party":
-        return 3_000 if short else 20_000
+        return 1_500 if short else 20_000
     if job.dp_sgd.per_example_method in {"vmap", "opacus", "loop"}:
         return 40 if short else 200
     return 400 if short else 5_000

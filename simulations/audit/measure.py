@@ -11,7 +11,7 @@ from __future__ import annotations
 import platform
 import resource
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,9 +23,16 @@ from parley.privacy.audit.counts import check_confidence
 from parley.privacy.audit.events import pilot_size
 from parley.privacy.audit.pair import pair_ceiling
 from parley.server.jobs.job import Job
-from parley.simulations.audit.audited import Audited, AuditError, audited
+from parley.simulations.audit.audited import Audited, AuditError, ahead_of, audited
 from parley.simulations.audit.hypotheses import hypotheses, reach
-from parley.simulations.audit.methods import METHODS, Pilot, choose_events, fitting_methods
+from parley.simulations.audit.methods import (
+    METHODS,
+    Pilot,
+    Pilots,
+    Seen,
+    choose_events,
+    fitting_methods,
+)
 from parley.simulations.audit.neighbours import ATTACKS, Neighbours, neighbours
 from parley.simulations.audit.observed import Observed, observe
 from parley.simulations.audit.results import AuditReport, AuditResult, Claim
@@ -91,9 +98,7 @@ def audit(
         JobError, CalibrationError, RingTooSmall: as planning the job would.
     """
     reports = []
-    for budget in job.budgets:
-        unit = Unit(budget.unit)
-        own = audited(job, unit, seed=effort.seed, **shape)
+    for own in _guarantees(job, effort.seed, shape):
         views = [own]
         if own.charged.shares is not None:
             # Of shares: also what readers of the whole sum are told.
@@ -103,6 +108,13 @@ def audit(
             if observe_result:
                 observe_result(reports[-1])
     return reports
+
+
+def _guarantees(job: Job, seed: int | None, shape: dict[str, Any]) -> Iterator[Audited]:
+    """Of every unit: the release ahead of the rounds, where there is one, and the rounds."""
+    for budget in job.budgets:
+        for ahead in (True, False) if ahead_of(job) else (False,):
+            yield audited(job, Unit(budget.unit), ahead=ahead, seed=seed, **shape)
 
 
 def audit_guarantee(given: Audited, effort: Effort) -> AuditReport:
@@ -115,7 +127,8 @@ def audit_guarantee(given: Audited, effort: Effort) -> AuditReport:
     methods = _methods(given, effort.methods)
     comparisons = len(attacks) * len(methods)
     alpha = (1 - effort.confidence) / comparisons
-    source = Source(seed=effort.seed, names=("audit", str(given.unit), str(given.against)))
+    names = ("audit", given.algorithm.kind, str(given.unit), str(given.against))
+    source = Source(seed=effort.seed, names=names)
     results: list[AuditResult] = []
     roc: dict[str, tuple[tuple[float, float], ...]] = {}
     for name in attacks:
@@ -165,7 +178,14 @@ class _Attack:
         pilot_trials = pilot_size(trials)
         first = self._both("pilot", pilot_trials)
         pilot = choose_events(
-            self._given, methods, first[0].scores, first[1].scores, trials - pilot_trials, alpha
+            methods,
+            Pilots(
+                audited=self._given,
+                inside=first[0].scores,
+                outside=first[1].scores,
+                trials=trials - pilot_trials,
+                alpha=alpha,
+            ),
         )
         rest = self._both("count", trials - pilot_trials)
         seconds = time.perf_counter() - began
@@ -213,7 +233,16 @@ class _Attack:
     ) -> AuditResult:
         how = METHODS[method]
         event = pilot.events.get(method)
-        finding = how.find(self._given, event, *seen, self._reach, alpha)
+        finding = how.find(
+            Seen(
+                audited=self._given,
+                event=event,
+                inside=seen[0],
+                outside=seen[1],
+                reach=self._reach,
+                alpha=alpha,
+            )
+        )
         return AuditResult(
             attack=self._name,
             way=_way(self._given),
@@ -269,7 +298,7 @@ def _environment(given: Audited, effort: Effort) -> dict[str, Any]:
         "records": given.shape.records,
         "features": given.shape.features,
         "dimension": given.plan.dimension,
-        "algorithm": given.job.algorithm.kind,
+        "algorithm": given.algorithm.kind,
         "seed": effort.seed,
         "trials": effort.trials,
         "ceiling_of_trials": pair_ceiling(effort.trials, alpha=alpha, delta=given.delta),

@@ -14,12 +14,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.audit.claimed_curve import ClaimedCurve, profile_event, profile_multiplier
+from parley.privacy.accounting.events import Event as Charge
+from parley.privacy.audit.claimed_curve import ClaimedCurve, profile_event, profile_ratio
 from parley.privacy.audit.counts import Hits
 from parley.privacy.audit.events import Event, best_event, middle_threshold
 from parley.privacy.audit.noise_scale import Residuals, shape_p
@@ -35,9 +37,19 @@ from parley.simulations.audit.audited import Audited
 from parley.simulations.audit.observed import Observed, bare_noise
 from parley.simulations.audit.scores import Scores
 
-__all__ = ["METHODS", "Finding", "Method", "Pilot", "choose_events", "fitting_methods"]
+__all__ = [
+    "METHODS",
+    "Finding",
+    "Method",
+    "Pilot",
+    "Pilots",
+    "Seen",
+    "choose_events",
+    "fitting_methods",
+]
 
 _SHAPE_ALPHA = 1e-6
+_NONE = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +63,69 @@ class Pilot:
 
     trials: int
     events: dict[str, Event]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What a method is given.
+
+    Attributes:
+        audited: whose claim.
+        event: that its pilot chose; None where the method needs none.
+        inside, outside: worlds with the canary and without, none of the pilot's.
+        reach: of the sensitivity, by the canaries.
+        alpha: of this comparison.
+    """
+
+    audited: Audited
+    event: Event | None
+    inside: Observed
+    outside: Observed
+    reach: float
+    alpha: float
+
+    def hits(self) -> tuple[Hits, Hits]:
+        """Of the event, in worlds with the canary and without.
+
+        Raises:
+            ValueError: there is no event.
+        """
+        if self.event is None:
+            raise ValueError("Expected an event for this method, got none.")
+        return self.event.count(self.inside.scores, self.outside.scores)
+
+    @property
+    def threshold(self) -> float | None:
+        """The event's."""
+        return None if self.event is None else self.event.threshold
+
+    def residuals(self) -> Residuals:
+        """The size of all bare noise.
+
+        Raises:
+            ValueError: there is none.
+        """
+        if self.inside.residuals is None or self.outside.residuals is None:
+            raise ValueError("Expected bare noise, got none.")
+        return self.inside.residuals + self.outside.residuals
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pilots:
+    """What an event is chosen from.
+
+    Attributes:
+        audited: whose claim.
+        inside, outside: scores of pilot worlds, with the canary and without.
+        trials: a world, that the event will be counted on.
+        alpha: of that comparison.
+    """
+
+    audited: Audited
+    inside: Scores
+    outside: Scores
+    trials: int
+    alpha: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,14 +150,14 @@ class Method:
     Attributes:
         assumption: in words.
         fits: whether a claim has what it needs.
-        find: audited, event, worlds with and without the canary, reach, α → what it says.
-        event: audited, pilot scores with and without, trials, α → the event; None: it needs none.
+        find: what it says of what was seen.
+        event: how it chooses its event; None: it needs none.
     """
 
     assumption: str
     fits: Callable[[Audited], bool]
-    find: Callable[[Audited, Event | None, Observed, Observed, float, float], Finding]
-    event: Callable[[Audited, Scores, Scores, int, float], Event] | None = None
+    find: Callable[[Seen], Finding]
+    event: Callable[[Pilots], Event] | None = None
 
 
 def fitting_methods(audited: Audited) -> list[str]:
@@ -90,115 +165,72 @@ def fitting_methods(audited: Audited) -> list[str]:
     return [name for name, method in METHODS.items() if method.fits(audited)]
 
 
-def choose_events(
-    audited: Audited, methods: list[str], inside: Scores, outside: Scores, trials: int, alpha: float
-) -> Pilot:
+def choose_events(methods: list[str], pilots: Pilots) -> Pilot:
     """The event of every method, from pilot worlds alone."""
     chosen = {
-        name: method.event(audited, inside, outside, trials, alpha)
+        name: method.event(pilots)
         for name in methods
         if (method := METHODS[name]).event is not None
     }
-    return Pilot(trials=inside.size, events=chosen)
+    return Pilot(trials=pilots.inside.size, events=chosen)
 
 
-def _counted(event: Event | None, inside: Observed, outside: Observed) -> tuple[Hits, Hits]:
-    if event is None:
-        raise ValueError("Expected an event for this method, got none.")
-    return event.count(inside.scores, outside.scores)
-
-
-def _pair(
-    audited: Audited,
-    event: Event | None,
-    inside: Observed,
-    outside: Observed,
-    reach: float,
-    alpha: float,
-) -> Finding:
-    del reach
-    hits = _counted(event, inside, outside)
-    epsilon = pair_epsilon(*hits, alpha=alpha, delta=audited.delta)
+def _pair(seen: Seen) -> Finding:
+    audited, hits = seen.audited, seen.hits()
+    epsilon = pair_epsilon(*hits, alpha=seen.alpha, delta=audited.delta)
     return Finding(
         epsilon_lower=epsilon,
         refuted=epsilon > audited.epsilon,
-        ceiling=pair_ceiling(hits[0].trials, alpha=alpha, delta=audited.delta),
+        ceiling=pair_ceiling(hits[0].trials, alpha=seen.alpha, delta=audited.delta),
         hits=(hits[0].hits, hits[1].hits),
-        threshold=None if event is None else event.threshold,
+        threshold=seen.threshold,
         fraction=epsilon / audited.epsilon,
     )
 
 
-def _mu(
-    audited: Audited,
-    event: Event | None,
-    inside: Observed,
-    outside: Observed,
-    reach: float,
-    alpha: float,
-) -> Finding:
-    del reach
-    hits = _counted(event, inside, outside)
-    mu = mu_lower(hits[1], hits[0].misses, alpha=alpha)
+def _mu(seen: Seen) -> Finding:
+    audited, hits = seen.audited, seen.hits()
+    mu = mu_lower(hits[1], hits[0].misses, alpha=seen.alpha)
     claimed = audited.mu or math.inf
-    most = mu_ceiling(hits[0].trials, alpha=alpha)
+    most = mu_ceiling(hits[0].trials, alpha=seen.alpha)
     return Finding(
         epsilon_lower=gaussian_epsilon_lower(mu, audited.delta),
         mu_lower=mu,
         refuted=mu > claimed,
         ceiling=gaussian_epsilon_lower(most, audited.delta),
         hits=(hits[0].hits, hits[1].hits),
-        threshold=None if event is None else event.threshold,
+        threshold=seen.threshold,
         fraction=mu / claimed,
     )
 
 
-def _profile(
-    audited: Audited,
-    event: Event | None,
-    inside: Observed,
-    outside: Observed,
-    reach: float,
-    alpha: float,
-) -> Finding:
-    del reach
-    hits_in, hits_out = _counted(event, inside, outside)
+def _profile(seen: Seen) -> Finding:
+    audited = seen.audited
+    hits_in, hits_out = seen.hits()
     counts: dict[str, Hits] = {"hits_in": hits_in, "hits_out": hits_out}
     claim = ClaimedCurve.of(audited.spent, delta=audited.delta)
-    mechanism: Any = audited.charged.mechanism
-    multiplier = profile_multiplier(
-        mechanism.noise_multiplier,
-        lambda value: ClaimedCurve.of(_steps(audited, value), points=24),
-        **counts,
-        alpha=alpha,
-    )
-    epsilon = _steps(audited, multiplier).epsilon(audited.delta)[1]
+    ratio = profile_ratio(_curve(audited), **counts, alpha=seen.alpha)
+    epsilon = _scaled(audited, ratio).epsilon(audited.delta)[1]
     return Finding(
         epsilon_lower=epsilon,
-        refuted=claim.refuted_by(**counts, alpha=alpha),
+        refuted=claim.refuted_by(**counts, alpha=seen.alpha),
         hits=(hits_in.hits, hits_out.hits),
-        threshold=None if event is None else event.threshold,
+        threshold=seen.threshold,
         fraction=epsilon / audited.epsilon,
-        note=f"noise multiplier at most {multiplier:.4g}, claimed {mechanism.noise_multiplier:.4g}",
+        note=f"noise at most {ratio:.4f} of the claimed",
     )
 
 
-def _factor(
-    audited: Audited,
-    event: Event | None,
-    inside: Observed,
-    outside: Observed,
-    reach: float,
-    alpha: float,
-) -> Finding:
-    del event
-    seen = _together(inside, outside)
-    high, low = seen.scale_upper(alpha / 2), seen.scale_lower(alpha / 2)
-    kept = np.concatenate([inside.kept, outside.kept])
-    shape = shape_p(seen.law, kept, 1.0)
+def _factor(seen: Seen) -> Finding:
+    audited, noise = seen.audited, seen.residuals()
+    high, low = noise.scale_upper(seen.alpha / 2), noise.scale_lower(seen.alpha / 2)
+    kept = np.concatenate([seen.inside.kept, seen.outside.kept])
+    shape = shape_p(noise.law, kept, 1.0)
     # At its own size: a wrong scale is the factor's to find, a wrong shape this test's.
-    own = shape_p(seen.law, kept / _typical(seen), 1.0)
-    epsilon = _scaled(audited, high / min(reach, 1.0)).epsilon(audited.delta)[1]
+    own = shape_p(noise.law, kept / _typical(noise), 1.0)
+    reach = min(seen.reach, 1.0)
+    # Canaries that another clip hides show nothing of the sensitivity.
+    epsilon = _scaled(audited, high / reach).epsilon(audited.delta)[1] if reach > _NONE else 0.0
     note = f"shape p = {shape:.2g}"
     if own < _SHAPE_ALPHA:
         note += "; the residuals have not the law's shape"
@@ -207,21 +239,13 @@ def _factor(
         # Whatever part of the sensitivity the canaries reach: there is less noise than claimed.
         refuted=high < 1.0,
         noise_scale=(low, high),
-        fraction=min(reach, 1.0) / high if audited.mu else epsilon / audited.epsilon,
+        fraction=reach / high if audited.mu else epsilon / audited.epsilon,
         note=note,
     )
 
 
-def _white(
-    audited: Audited,
-    event: Event | None,
-    inside: Observed,
-    outside: Observed,
-    reach: float,
-    alpha: float,
-) -> Finding:
-    del audited, event, reach, alpha
-    found = repeated_lag(inside.kept) or repeated_lag(outside.kept)
+def _white(seen: Seen) -> Finding:
+    found = repeated_lag(seen.inside.kept) or repeated_lag(seen.outside.kept)
     if found is None:
         return Finding(epsilon_lower=None, refuted=False)
     return Finding(
@@ -231,68 +255,64 @@ def _white(
     )
 
 
-def _together(inside: Observed, outside: Observed) -> Residuals:
-    if inside.residuals is None or outside.residuals is None:
-        raise ValueError("Expected bare noise, got none.")
-    return inside.residuals + outside.residuals
-
-
-def _typical(seen: Residuals) -> float:
+def _typical(noise: Residuals) -> float:
     """The scale that the residuals' size is most likely of."""
-    count = seen.vectors * seen.dimension
-    return float((seen.total / count) ** (1 / seen.power))
+    count = noise.vectors * noise.dimension
+    return float((noise.total / count) ** (1 / noise.power))
 
 
 def _scaled(audited: Audited, ratio: float) -> Composition:
     """What all releases would be charged, were the noise `ratio` times the claimed."""
+    return Composition.empty().add(_event(audited, ratio), count=audited.rounds)
+
+
+def _event(audited: Audited, ratio: float) -> Charge:
+    """What one release would be charged, were the noise `ratio` times the claimed."""
     mechanism: Any = audited.charged.mechanism
-    if mechanism.training is not None:
-        return _steps(audited, mechanism.noise_multiplier * ratio)
-    if hasattr(mechanism, "sigma"):
+    # The number that the noise of a law is proportional to, or inversely.
+    if hasattr(mechanism, "noise_multiplier"):
+        less = replace(mechanism, noise_multiplier=mechanism.noise_multiplier * ratio)
+    elif hasattr(mechanism, "sigma"):
         less = replace(mechanism, sigma=mechanism.sigma * ratio)
     else:
         less = replace(mechanism, epsilon=mechanism.epsilon / ratio)
     shares = audited.charged.shares
-    event = less.event() if shares is None else shares.event(less)
-    return Composition.empty().add(event, count=audited.rounds)
+    return less.event() if shares is None else shares.event(less)
 
 
-def _steps(audited: Audited, multiplier: float) -> Composition:
-    steps: Any = audited.charged.mechanism
-    event = replace(steps, noise_multiplier=multiplier).event()
-    return Composition.empty().add(event, count=audited.rounds)
+def _curve(audited: Audited) -> Callable[[float], ClaimedCurve]:
+    """Noise over the claimed → the curve that it would be charged by."""
+    return lambda ratio: _curve_of(_event(audited, ratio), audited.rounds)
 
 
-def _pair_event(
-    audited: Audited, inside: Scores, outside: Scores, trials: int, alpha: float
-) -> Event:
-    return best_event(inside, outside, trials=trials, alpha=alpha, delta=audited.delta)
+@lru_cache(maxsize=256)
+def _curve_of(event: Charge, rounds: int) -> ClaimedCurve:
+    """Kept: every attack on one claim asks for the same."""
+    return ClaimedCurve.of(Composition.empty().add(event, count=rounds), points=24)
 
 
-def _middle_event(
-    audited: Audited, inside: Scores, outside: Scores, trials: int, alpha: float
-) -> Event:
-    del audited, trials, alpha
-    return Event(threshold=middle_threshold(inside, outside))
-
-
-def _profile_event(
-    audited: Audited, inside: Scores, outside: Scores, trials: int, alpha: float
-) -> Event:
-    mechanism: Any = audited.charged.mechanism
-    return profile_event(
-        mechanism.noise_multiplier,
-        lambda value: ClaimedCurve.of(_steps(audited, value), points=24),
-        inside,
-        outside,
-        trials=trials,
-        alpha=alpha,
+def _pair_event(pilots: Pilots) -> Event:
+    return best_event(
+        pilots.inside,
+        pilots.outside,
+        trials=pilots.trials,
+        alpha=pilots.alpha,
+        delta=pilots.audited.delta,
     )
 
 
-def _sampled(audited: Audited) -> bool:
-    steps = audited.charged.mechanism.training
-    return steps is not None and steps.sampling_rate < 1
+def _middle_event(pilots: Pilots) -> Event:
+    return Event(threshold=middle_threshold(pilots.inside, pilots.outside))
+
+
+def _profile_event(pilots: Pilots) -> Event:
+    return profile_event(
+        _curve(pilots.audited),
+        pilots.inside,
+        pilots.outside,
+        trials=pilots.trials,
+        alpha=pilots.alpha,
+    )
 
 
 METHODS: dict[str, Method] = {
@@ -305,7 +325,7 @@ METHODS: dict[str, Method] = {
     ),
     "profile": Method(
         assumption="none; its number: Gaussian steps",
-        fits=_sampled,
+        fits=lambda audited: audited.sampling_rate < 1,
         find=_profile,
         event=_profile_event,
     ),

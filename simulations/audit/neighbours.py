@@ -23,15 +23,13 @@ from parley.client.algorithms.base import State
 from parley.client.data.block import PartyBlock
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.simulations.audit.audited import Audited, AuditError
-from parley.simulations.audit.shapes import ANGLE
+from parley.simulations.audit.network_states import hidden_layers, network_theta
+from parley.simulations.audit.shapes import ANGLE, LEARNERS, MOMENTS
 
 __all__ = ["ATTACKS", "Neighbours", "neighbours"]
 
 _SURE = 40.0
 """A margin at which a loss's slope is full, to double precision."""
-
-_FAR = 500.0
-"""Of a network's weights along `s`: single precision still resolves a step beside it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +39,8 @@ class Neighbours:
     Attributes:
         inside, outside: one world's parties each.
         start: the public start.
-        sent: round → the public state of that round; None: the run's own goes on from `start`.
-        weights: `[T]` of the rounds in the score: +1, or −1 where a round only carries noise.
+        sent: sum → the public state of that sum; None: the run's own goes on from `start`.
+        weights: `[T]` of the sums in the score: +1, or −1 where one only carries noise.
     """
 
     inside: PartyBlock
@@ -81,14 +79,14 @@ def _crowd(audited: Audited) -> Neighbours:
 
 
 def _on_off(audited: Audited) -> Neighbours:
-    """Rounds alternate between a state that shows the canary and one that hides it."""
-    rounds, shown = audited.rounds, _record(audited, others=0.0)
+    """Sums alternate between a state that shows the canary and one that hides it."""
+    shown = _record(audited, others=0.0)
     hiding = _state(audited, shows=False)
     return replace(
         shown,
         start=_state(audited, shows=True),
         sent=lambda number: _state(audited, shows=True) if number % 2 else hiding,
-        weights=np.array([1.0 if number % 2 else -1.0 for number in range(1, rounds + 1)]),
+        weights=np.array([1.0 if number % 2 else -1.0 for number in range(1, audited.sums + 1)]),
     )
 
 
@@ -109,7 +107,7 @@ def _party(audited: Audited) -> Neighbours:
         outside=_block(audited, ours, turned),
         start=start,
         sent=lambda _: start,
-        weights=np.ones(audited.rounds),
+        weights=np.ones(audited.sums),
     )
 
 
@@ -122,9 +120,10 @@ ATTACKS: dict[str, _Attack] = {
     "on-off": _Attack(
         fits=lambda audited: (
             audited.unit is Unit.RECORD
-            and audited.rounds > 1
+            and audited.sums > 1
             and audited.shape.features > 1
             and not audited.answer.optimum
+            and not hidden_layers(audited)
         ),
         build=_on_off,
     ),
@@ -134,7 +133,8 @@ ATTACKS: dict[str, _Attack] = {
 
 def _record(audited: Audited, *, others: float) -> Neighbours:
     shape, learner = audited.shape, audited.learner
-    tilt = 0.0 if shape.features == 1 or audited.answer.optimum else learner.angle
+    upright = shape.features == 1 or audited.answer.optimum or hidden_layers(audited)
+    tilt = 0.0 if upright else learner.angle
     u, s = _directions(audited)
     one, two = (
         math.cos(tilt) * u + math.sin(tilt) * s,
@@ -167,7 +167,7 @@ def _record(audited: Audited, *, others: float) -> Neighbours:
         outside=outside,
         start=start,
         sent=(lambda _: start) if audited.answer.trains else None,
-        weights=np.ones(audited.rounds),
+        weights=np.ones(audited.sums),
     )
 
 
@@ -197,32 +197,24 @@ def _state(audited: Audited, *, shows: bool) -> State:
     x₁ has label +1 and is on the side of `s`, x₂ label −1 on the other: scores against `s` are
     wrong for both.
     """
+    if audited.learner is MOMENTS:
+        return audited.algorithm.init()
     sign = -1.0 if shows else 1.0
-    if not audited.learner.cheap:
-        return _with_theta(audited, _network_theta(audited, sign))
+    if audited.learner is LEARNERS["network"]:
+        return _with_theta(audited, network_theta(audited, sign))
+    return _with_theta(audited, _linear_theta(audited, sign))
+
+
+def _linear_theta(audited: Audited, sign: float) -> NDArray[np.float64]:
     model: Any = audited.algorithm.model
     loss = model.loss
     _, s = _directions(audited)
     if audited.answer.optimum or audited.shape.features == 1:
-        return _with_theta(audited, np.zeros(model.dimension))
+        return np.zeros(model.dimension)
     far = min(_SURE / math.sin(ANGLE), loss.theta_radius)
-    if shows and loss.full_at_zero:
+    if sign < 0 and loss.full_at_zero:
         far = 0.0
-    return _with_theta(audited, loss.theta_of(sign * far * s))
-
-
-def _network_theta(audited: Audited, sign: float) -> NDArray[np.float64]:
-    """Weights `[2, p]` along `s`, biases 0: of a network without hidden layers."""
-    p = audited.shape.features
-    _, s = _directions(audited)
-    weights = np.stack([-s, s]) * sign * _FAR
-    theta = np.concatenate([weights.ravel(), np.zeros(2)])
-    if theta.size != audited.plan.parameters:
-        raise AuditError(
-            f"Expected a network of {theta.size} parameters for {p} features, got "
-            f"{audited.plan.parameters}."
-        )
-    return theta
+    return np.asarray(loss.theta_of(sign * far * s))
 
 
 def _with_theta(audited: Audited, theta: NDArray[np.float64]) -> State:

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.audit.noise_scale import FactorLaw, Residuals
 from parley.simulations.audit.audited import Audited
-from parley.simulations.audit.hypotheses import unit_scale
 from parley.simulations.audit.neighbours import Neighbours
+from parley.simulations.audit.network_states import hidden_layers
 from parley.simulations.audit.scores import Hypotheses, Scores, score
+from parley.simulations.audit.shapes import HIDDEN
 from parley.simulations.audit.worlds import Source, releases
 
 __all__ = ["Observed", "bare_noise", "observe"]
@@ -26,6 +28,7 @@ _FACTOR_LAW: dict[str, FactorLaw] = {
     "gaussian": "gaussian",
     "discrete-gaussian": "gaussian",
     "dp-sgd": "gaussian",
+    "sampled-gaussian": "gaussian",
     "l2-laplace": "l2-laplace",
     "laplace-l1": "laplace-l1",
     "laplace-as-printed": "laplace-l1",
@@ -81,10 +84,14 @@ def observe(
 def bare_noise(audited: Audited) -> bool:
     """Whether what is seen has coordinates of the charged noise alone, at its own scale."""
     steps = audited.charged.mechanism.training
-    if steps is not None:
-        return audited.shape.features > _UNUSED and not steps.clipped_share
+    if steps is not None and steps.clipped_share:
+        return False
     # With shares of more parties than are charged for, there is more noise, of another shape.
-    return not audited.trains_with_draws and audited.against is audited.charged.against
+    if audited.against is not audited.charged.against:
+        return False
+    drawn = audited.trains_with_draws
+    # What a party draws inside its clipped update is not the noise that is charged.
+    return not drawn or (audited.unit is Unit.RECORD and audited.shape.features > _UNUSED)
 
 
 def _residuals(
@@ -96,13 +103,14 @@ def _residuals(
     """
     if not bare_noise(audited):
         return None
-    steps = given.mechanism.training
-    if steps is None:
+    if not audited.trains_with_draws:
         expected = given.inside if inside else given.outside
         bare = (released - expected) / given.scale
         return bare.reshape(-1, bare.shape[-1])
-    features = audited.shape.features
-    columns = [row * features + at for row in range(2) for at in range(_UNUSED, features)]
-    deviation = steps.scale * unit_scale(audited) * steps.steps**0.5
-    bare = released[:, :, columns] / deviation
+    steps, features = given.mechanism.training, audited.shape.features
+    units = HIDDEN if hidden_layers(audited) else 2
+    columns = [row * features + at for row in range(units) for at in range(_UNUSED, features)]
+    # Of several steps inside a party its one contribution is seen.
+    inside_party = 1 if steps is None else steps.steps
+    bare = released[:, :, columns] / (given.scale * inside_party**0.5)
     return np.asarray(bare.reshape(-1, len(columns)))

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from parley.privacy.mechanisms.table import Mechanism
 
-__all__ = ["Hypotheses", "Scores", "score"]
+__all__ = ["Hypotheses", "Scores", "sampling_rate", "score"]
 
 Scores = NDArray[np.float64]
 
@@ -36,6 +36,8 @@ class Hypotheses:
             looks the same way: for noise that it shares with the others.
         scale: σ, b or t of the noise, in the same unit.
         mechanism: the law.
+        taken: how much longer a record's share is in a batch than in these sums: a contribution of
+            DP-SGD inside a party is divided by q.
         weights: `[T]` of the rounds.
     """
 
@@ -45,6 +47,7 @@ class Hypotheses:
     towards: NDArray[np.float64]
     scale: float
     mechanism: Mechanism
+    taken: float
     weights: NDArray[np.float64]
 
     @property
@@ -59,12 +62,19 @@ class Hypotheses:
         return float(np.sqrt(np.vecdot(difference, difference)).max())
 
 
+def sampling_rate(mechanism: Mechanism) -> float:
+    """q that a mechanism is charged at; 1 where it takes all records."""
+    own = mechanism.training or mechanism.sampled
+    return 1.0 if own is None else own.sampling_rate
+
+
 def score(released: NDArray[np.float64], hypotheses: Hypotheses) -> Scores:
     """`[W]` of releases `[W, T, d]`: larger means more likely with the canary."""
     mechanism = hypotheses.mechanism
-    steps = mechanism.training
-    if steps is not None and steps.sampling_rate < 1 and steps.steps == 1:
-        by_round = _sampled(released, hypotheses, steps.sampling_rate)
+    rate, steps = sampling_rate(mechanism), mechanism.training
+    # Of several steps inside a party its one contribution is seen.
+    if rate < 1 and not (steps is not None and steps.steps > 1):
+        by_round = _sampled(released, hypotheses, rate)
     else:
         by_round = _RATIOS.get(mechanism.law, _gaussian)(released, hypotheses)
     return np.asarray(by_round @ hypotheses.weights)
@@ -94,16 +104,13 @@ def _residuals(
 
 
 def _sampled(y: NDArray[np.float64], given: Hypotheses, rate: float) -> Scores:
-    """Mixtures: in either world the canary is in a round's batch with probability q.
-
-    A contribution is divided by q, so that the others' mean is what all of them would give.
-    """
+    """Mixtures: in either world the canary is in a sum's batch with probability q."""
     length = np.sqrt(np.vecdot(given.towards, given.towards))[:, None]
     direction = given.towards / np.maximum(length, 1e-300)
     along = np.vecdot(y - given.base, direction) / given.scale
 
     def likelihood(world: NDArray[np.float64]) -> Scores:
-        shift = np.vecdot(world - given.base, direction) / (rate * given.scale)
+        shift = np.vecdot(world - given.base, direction) * given.taken / given.scale
         taken = np.log(rate) + along * shift - shift**2 / 2
         return np.asarray(np.logaddexp(np.log1p(-rate), taken))
 

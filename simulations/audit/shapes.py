@@ -6,12 +6,18 @@ row takes the plainest.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
 
-__all__ = ["ANGLE", "ANSWERS", "LEARNERS", "Answer", "Learner", "answer_of"]
+__all__ = ["ANGLE", "ANSWERS", "HIDDEN", "LEARNERS", "MOMENTS", "Answer", "Learner", "answer_of"]
 
 ANGLE = 1e-3
 """Between a linear model's canaries and the direction that is theirs alone."""
+
+HIDDEN = 3
+"""Units of a hidden layer: one for the state, one for the canary, one more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,9 +30,8 @@ class Learner:
         diagonal: that direction is the diagonal, the worst of a coordinatewise law.
         classes: labels are class numbers, 0 and 1.
         copies: of a world's arrays in memory.
-        alone: a party is a world by itself where its own noise protects its records.
         cheap: a world is a row of an array: many are computed at a time.
-        model: keys of `[model]` that ε does not depend on, at the value of the least work.
+        model: a job's `[model]`, p → the keys that ε does not depend on, at the least work.
     """
 
     records: int
@@ -35,9 +40,19 @@ class Learner:
     diagonal: bool
     classes: bool
     copies: int
-    alone: bool
     cheap: bool
-    model: dict[str, object]
+    model: Callable[[Any, int], dict[str, object]]
+
+
+def _linear(own: Any, features: int) -> dict[str, object]:
+    del own, features
+    return {"intercept": False, "features": "none", "feature-settings": {}}
+
+
+def _network(own: Any, features: int) -> dict[str, object]:
+    """As deep as the job's, up to two hidden layers; on components where the job's is."""
+    kind = {"kind": "pca-mlp", "components": features} if own.projected else {"kind": "mlp"}
+    return {**kind, "hidden": [HIDDEN] * min(len(getattr(own, "hidden", ())), 2)}
 
 
 LEARNERS: dict[str, Learner] = {
@@ -48,9 +63,8 @@ LEARNERS: dict[str, Learner] = {
         diagonal=True,
         classes=False,
         copies=1,
-        alone=False,
         cheap=True,
-        model={"intercept": False, "features": "none", "feature-settings": {}},
+        model=_linear,
     ),
     "network": Learner(
         records=4,
@@ -59,11 +73,22 @@ LEARNERS: dict[str, Learner] = {
         diagonal=False,
         classes=True,
         copies=2,
-        alone=True,
         cheap=False,
-        model={"kind": "mlp", "hidden": []},
+        model=_network,
     ),
 }
+
+MOMENTS = Learner(
+    records=2,
+    features=3,
+    angle=math.pi / 4,
+    diagonal=False,
+    classes=True,
+    copies=1,
+    cheap=True,
+    model=_network,
+)
+"""Of the release ahead of the rounds: the canaries' outer products are orthogonal."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,17 +96,32 @@ class Answer:
     """What an algorithm's parties answer.
 
     Attributes:
-        trains: from the state that is sent, a whole update, which the server may send again.
+        trains: from the state that is sent, which the server may send again.
         optimum: of their own objective, whatever state is sent.
+        noisy: with noise of a party's own, inside its training.
+        quiet: the algorithm without noise and with every record in every batch.
     """
 
     trains: bool = False
     optimum: bool = False
+    noisy: bool = False
+    quiet: Callable[[Any], Any] = lambda algorithm: algorithm
+
+
+def _quiet_averaging(algorithm: Any) -> Any:
+    quiet = {"noise_multiplier": 0.0, "clipped_share": 0.0, "sampling_rate": 1.0}
+    return replace(algorithm, training=replace(algorithm.training, **quiet), clipped_reach=0.0)
+
+
+def _quiet_sums(algorithm: Any) -> Any:
+    return replace(algorithm, training=replace(algorithm.training, sampling_rate=1.0))
 
 
 ANSWERS: dict[str, Answer] = {
-    "fedavg": Answer(trains=True),
+    "fedavg": Answer(trains=True, noisy=True, quiet=_quiet_averaging),
+    "distributed-dp-sgd": Answer(trains=True, quiet=_quiet_sums),
     "output-perturbation": Answer(optimum=True),
+    "second-moments": Answer(),
 }
 
 

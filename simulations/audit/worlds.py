@@ -19,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import State
+from parley.client.algorithms.registry import takes_sum
+from parley.client.contract.plan import ReleasePlan
 from parley.client.data.block import PartyBlock
 from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
@@ -80,7 +82,7 @@ def releases(
 
 def _chunk_size(audited: Audited, world: PartyBlock) -> int:
     own = world.features.nbytes + 64 * audited.plan.dimension * world.parties
-    own += 8 * audited.plan.dimension * (audited.rounds + 8)
+    own += 8 * audited.plan.dimension * (audited.sums + 8)
     return max(1, min(CHUNK_BYTES // (own * audited.learner.copies), _LARGEST_CHUNK))
 
 
@@ -93,24 +95,27 @@ def _chunk(
 ) -> NDArray[np.float64]:
     algorithm, plan = audited.algorithm, audited.plan
     round_of = _Round(audited=audited, world=world, count=count, randomness=randomness)
-    released = np.empty((count, audited.rounds, plan.dimension))
+    released = np.empty((count, audited.sums, plan.dimension))
     state = worlds.start
-    for number in range(1, audited.rounds + 1):
+    for number in range(1, audited.sums + 1):
+        of_sum = audited.plan_of(number)
         sent = state if worlds.sent is None else worlds.sent(number)
-        answered, weight = round_of.answers(number, sent)
+        answered, weight = round_of.answers(of_sum, sent)
         seen = plan.encoding.decode(
             np.add.reduce(answered[:, : audited.summed], axis=1, dtype=plan.encoding.dtype)
         )
         if not audited.before_server:
-            seen = seen + plan.draw_many(count, randomness.server(number))
+            noise = randomness.server(of_sum.round_number, of_sum.step)
+            seen = seen + plan.draw_many(count, noise)
         released[:, number - 1] = plan.encoding.to_float(seen)
         if worlds.sent is None:
-            state = algorithm.update(state, plan.encoding.to_float(seen) / weight)
+            divisor = 1.0 if takes_sum(algorithm) else weight
+            state = algorithm.update(state, plan.encoding.to_float(seen) / divisor)
     return released
 
 
 class _Round:
-    """The parties of `count` worlds, asked round after round."""
+    """The parties of `count` worlds, asked for one sum after another."""
 
     def __init__(
         self, *, audited: Audited, world: PartyBlock, count: int, randomness: Randomness
@@ -119,7 +124,9 @@ class _Round:
         self._randomness = randomness
         self._sessions: dict[int, PartySession] = {}
 
-    def answers(self, number: int, state: State) -> tuple[NDArray[np.unsignedinteger[Any]], float]:
+    def answers(
+        self, plan: ReleasePlan, state: State
+    ) -> tuple[NDArray[np.unsignedinteger[Any]], float]:
         """Ring elements `[W, m, d]`, and the weight of each world's sum.
 
         Raises:
@@ -127,15 +134,15 @@ class _Round:
         """
         if state["theta"].ndim == 1 and not self._audited.draws_in_party and self._count > _ALIKE:
             # Parties that draw nothing, asked the same: a few worlds are computed and compared.
-            few, weight = self._asked(_ALIKE, number, state)
+            few, weight = self._asked(_ALIKE, plan, state)
             if (few == few[0]).all():
                 return np.repeat(few[:1], self._count, axis=0), weight
-        return self._asked(self._count, number, state)
+        return self._asked(self._count, plan, state)
 
     def _asked(
-        self, count: int, number: int, state: State
+        self, count: int, plan: ReleasePlan, state: State
     ) -> tuple[NDArray[np.unsignedinteger[Any]], float]:
-        plan, parties = self._audited.plan.at_round(number), self._world.parties
+        parties = self._world.parties
         answer = self._session(count).answer(plan, _for_parties(state, parties))
         if answer.refused or answer.failed:
             why = next(iter(answer.refused.values()), "no certificate")

@@ -8,7 +8,7 @@ from scipy.stats import norm
 
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Gaussian
-from parley.privacy.audit.claimed_curve import ClaimedCurve, profile_multiplier
+from parley.privacy.audit.claimed_curve import ClaimedCurve, profile_ratio
 from parley.privacy.audit.counts import Hits
 from parley.privacy.audit.events import best_event, middle_threshold, pilot_size
 from parley.privacy.audit.noise_scale import Residuals, shape_p
@@ -99,7 +99,7 @@ def test_a_curve_is_refuted_by_a_worse_one_and_not_by_itself():
     def curve(multiplier):
         return ClaimedCurve.of(Composition.of([Gaussian(mu=1 / multiplier)]))
 
-    found = profile_multiplier(1.0, curve, hits_in=hits[0], hits_out=hits[1], alpha=ALPHA)
+    found = profile_ratio(curve, hits_in=hits[0], hits_out=hits[1], alpha=ALPHA)
     assert 1 / 1.2 < found < 1.03 / 1.2
 
 

@@ -21,6 +21,7 @@ NETWORK = (
     "privacy.epsilon=4",
     "algorithm.rounds=8",
     "dp-sgd.local-steps=1",
+    "model.hidden=[]",
 )
 SAMPLED = (*NETWORK, "dp-sgd.sampling-rate=0.25", "privacy.neighbouring=add-or-remove-one")
 
@@ -50,10 +51,10 @@ def test_the_whole_curve_of_sampled_steps_is_tight():
 
 def run_matrix(*, short):
     seen = set()
-    for number, case in enumerate(CASES):
+    for case in CASES:
         job = load_job(None, overrides=case)
-        effort = Effort(trials=trials_of(job, short=short), seed=1000 + number)
-        for report in audit(job, effort):
+        # From entropy: a false alarm has to pass the second look, at 10⁻⁶.
+        for report in audit(job, Effort(trials=trials_of(job, short=short))):
             assert report.verdict == "not-refuted", (case, report.to_json())
             seen.add(report.claim.law)
     return seen
@@ -62,6 +63,7 @@ def run_matrix(*, short):
 def test_no_case_of_the_matrix_is_refuted():
     assert run_matrix(short=True) == {
         "gaussian", "discrete-gaussian", "l2-laplace", "laplace-l1", "laplace-as-printed", "dp-sgd",
+        "sampled-gaussian",
     }  # fmt: skip
 
 

@@ -182,9 +182,9 @@ def test_the_second_look_has_fresh_trials_and_the_same_event(monkeypatch):
         looked.append((*more["source"].names[-2:], more["count"]))
         return own(*rest, **more)
 
-    def noted(audited, event, *rest):
-        counted.append(event)
-        return find(audited, event, *rest)
+    def noted(seen):
+        counted.append(seen.event)
+        return find(seen)
 
     monkeypatch.setattr(measure, "observe", watched)
     monkeypatch.setitem(measure.METHODS, "mu", replace(measure.METHODS["mu"], find=noted))

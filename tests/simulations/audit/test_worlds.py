@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from parley.client.algorithms.registry import takes_sum
 from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.sampling.randomness import Randomness
@@ -30,6 +31,13 @@ NETWORK = (
     "dp-sgd.local-steps=1",
     "dp-sgd.sampling-rate=0.5",
 )
+PLAIN = (*NETWORK, "model.hidden=[]")
+STEPS = (
+    *NETWORK,
+    "algorithm.kind=distributed-dp-sgd",
+    "dp-sgd.local-steps=2",
+    "privacy.noise-point=server",
+)
 ADD = "privacy.neighbouring=add-or-remove-one"
 SOFTMAX = ("model.kind=softmax", "data.source=digits")
 
@@ -45,14 +53,18 @@ def one_world(each, worlds, randomness):
         block=worlds.inside, algorithm=each.algorithm, policy=policy, randomness=randomness
     )
     state, released = worlds.start, []
-    for number in range(1, each.rounds + 1):
-        plan = each.plan.at_round(number)
-        state = worlds.sent(number) if worlds.sent else state
+    for number in range(each.rounds * each.plan.steps):
+        release, step = divmod(number, each.plan.steps)
+        plan = each.plan.at_round(each.plan.round_number + release).at_step(step + 1)
+        state = worlds.sent(number + 1) if worlds.sent else state
         answer = session.answer(plan, state)
         total = np.add.reduce(answer.encoded, axis=0, dtype=plan.encoding.dtype)
-        noisy = plan.encoding.decode(total) + plan.draw(randomness.server(number))
+        noisy = plan.encoding.decode(total) + plan.draw(
+            randomness.server(plan.round_number, plan.step)
+        )
         released.append(plan.encoding.to_float(noisy))
-        state = each.algorithm.update(state, released[-1] / answer.weights.sum())
+        divisor = 1 if takes_sum(each.algorithm) else answer.weights.sum()
+        state = each.algorithm.update(state, released[-1] / divisor)
     return np.stack(released)
 
 
@@ -66,6 +78,8 @@ def one_world(each, worlds, randomness):
         OUTPUT,
         NETWORK,
         (*NETWORK, ADD),
+        STEPS,
+        (*STEPS, ADD, "parties.count=2"),
     ],
 )
 def test_a_world_is_what_the_rounds_make_of_its_parties_to_the_last_bit(job):
@@ -92,7 +106,7 @@ def test_worlds_are_independent_and_a_seed_repeats_them_all():
     assert len({source.chunk(number).seed for source in sources for number in (0, 1)}) == 8
 
 
-@pytest.mark.parametrize("job", [LINEAR, OUTPUT, NETWORK, (*NETWORK, ADD)])
+@pytest.mark.parametrize("job", [LINEAR, OUTPUT, NETWORK, PLAIN, (*NETWORK, ADD), STEPS])
 @pytest.mark.parametrize("attack", ["dirac", "crowd", "on-off"])
 def test_neighbours_differ_by_one_record(job, attack):
     each = given(*job)
@@ -132,7 +146,10 @@ def test_neighbours_of_unit_party_differ_in_one_party_and_its_update_is_clipped(
         ((*LINEAR, *SOFTMAX), 0.9999),
         ((*LINEAR, "model.kind=huber-svm"), 0.9999),
         (OUTPUT, 0.9989),
-        (NETWORK, 0.997),
+        (NETWORK, 0.998),
+        ((*NETWORK, "model.hidden=[9, 9, 9]", "dp-sgd.clip-norm=50"), 0.998),
+        (PLAIN, 0.997),
+        (STEPS, 0.998),
         ((*NETWORK, ADD), 0.998),
     ],
 )
@@ -140,6 +157,21 @@ def test_the_canaries_use_all_of_the_sensitivity_and_no_more(job, least):
     each = given(*job)
     used = reach(each, hypotheses(each, neighbours(each, "dirac")))
     assert least < used <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("relation", ["privacy.neighbouring=replace-one", ADD])
+def test_a_release_ahead_of_the_rounds_is_audited_by_itself(relation):
+    job = load_job(None, overrides=[*NETWORK, "model.kind=pca-mlp", relation])
+    ahead = audited(job, ahead=True, seed=5)
+    assert ahead.algorithm.kind == "second-moments"
+    assert (ahead.plan.round_number, ahead.rounds) == (0, 1)
+    assert reach(ahead, hypotheses(ahead, neighbours(ahead, "dirac"))) == pytest.approx(1, abs=1e-3)
+    rounds = audited(job, seed=5)
+    # Together they are what the job may cost, each less than that.
+    assert ahead.spent.add(rounds.charged.event, count=rounds.rounds).epsilon(1e-5)[1] <= 4 + 1e-9
+    assert max(ahead.epsilon, rounds.epsilon) < 4
+    with pytest.raises(AuditError, match="ahead of the rounds"):
+        audited(load_job(None, overrides=NETWORK), ahead=True)
 
 
 def test_an_audit_changes_what_epsilon_does_not_depend_on_and_says_so():
@@ -155,7 +187,7 @@ def test_an_audit_changes_what_epsilon_does_not_depend_on_and_says_so():
 
 def test_what_cannot_be_audited_is_refused_with_what_can():
     own = ("algorithm.kind=examples/federated_count.py:FederatedCount", "model.kind=none")
-    with pytest.raises(AuditError, match="gradient-perturbation, output-perturbation or fedavg"):
+    with pytest.raises(AuditError, match="fedavg or distributed-dp-sgd"):
         given(*own, "algorithm.rounds=1", "parties.min-records=5", ADD)
     with pytest.raises(AuditError, match="never part of a deployment"):
         given("run.engine=processes")
