@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from parley.privacy.mechanisms.share_laws import SHARED_LAWS
 from parley.server.jobs.job import Job
-from parley.simulations.audit.shapes import LEARNERS
+from parley.simulations.audit.shapes import LEARNERS, answer_of
 
 __all__ = ["CASES", "trials_of"]
 
@@ -66,7 +66,7 @@ CASES: tuple[tuple[str, ...], ...] = (
     (*_DP_SGD, "dp-sgd.sampling-rate=0.25", _ADD),
     (*_DP_SGD, _FULL, "dp-sgd.clipped-fraction-share=0.05"),
     (*_DP_SGD, _FULL, "dp-sgd.precision=float32"),
-    (*_DP_SGD, _FULL, "dp-sgd.per-example-method=vmap"),
+    (*_DP_SGD, _FULL, "dp-sgd.per-example-method=vmap", "model.hidden=[]"),
     (*_DP_SGD, _FULL, "dp-sgd.per-example-method=opacus"),
     (*_DP_SGD, _FULL, "dp-sgd.per-example-method=loop"),
     (*_DP_SGD, _FULL, "model.hidden=[]"),
@@ -92,8 +92,12 @@ def trials_of(job: Job, *, short: bool = False) -> int:
         return 40 if short else 300  # A share of theirs is settled in many digits.
     if cheap:
         return 5_000 if short else 100_000
+    if job.privacy.noise_point == "share" and job.privacy.unit == "party":
+        return 30 if short else 2_000  # Every party of every world trains by itself.
+    if answer_of(job.algorithm.kind).slow:
+        return 40 if short else 1_000
     if job.privacy.unit == "party":
         return 1_500 if short else 20_000
     if job.dp_sgd.per_example_method in {"vmap", "opacus", "loop"}:
-        return 40 if short else 200
-    return 400 if short else 5_000
+        return 30 if short else 200
+    return 300 if short else 5_000

@@ -99,12 +99,14 @@ class Answer:
         trains: from the state that is sent, which the server may send again.
         optimum: of their own objective, whatever state is sent.
         noisy: with noise of a party's own, inside its training.
+        slow: a sum of theirs takes long.
         quiet: the algorithm without noise and with every record in every batch.
     """
 
     trains: bool = False
     optimum: bool = False
     noisy: bool = False
+    slow: bool = False
     quiet: Callable[[Any], Any] = lambda algorithm: algorithm
 
 
@@ -119,7 +121,7 @@ def _quiet_sums(algorithm: Any) -> Any:
 
 ANSWERS: dict[str, Answer] = {
     "fedavg": Answer(trains=True, noisy=True, quiet=_quiet_averaging),
-    "distributed-dp-sgd": Answer(trains=True, quiet=_quiet_sums),
+    "distributed-dp-sgd": Answer(trains=True, slow=True, quiet=_quiet_sums),
     "output-perturbation": Answer(optimum=True),
     "second-moments": Answer(),
 }
