@@ -86,18 +86,20 @@ CASES: tuple[tuple[str, ...], ...] = (
 
 
 def trials_of(job: Job, *, short: bool = False) -> int:
-    """As many worlds as are cheap: networks cost more, and ways without a batch most."""
-    cheap = LEARNERS[job.model.learns].cheap
-    if job.privacy.noise_point != "server" and cheap and not SHARED_LAWS[job.noise].normal:
-        return 40 if short else 300  # A share of theirs is settled in many digits.
-    if cheap:
-        return 5_000 if short else 100_000
-    if job.privacy.noise_point == "share" and job.privacy.unit == "party":
-        return 30 if short else 2_000  # Every party of every world trains by itself.
-    if answer_of(job.algorithm.kind).slow:
-        return 40 if short else 1_000
-    if job.privacy.unit == "party":
-        return 1_500 if short else 20_000
-    if job.dp_sgd.per_example_method in {"vmap", "opacus", "loop"}:
-        return 30 if short else 200
-    return 300 if short else 5_000
+    """As many worlds as are cheap, many or few: networks cost more, and ways without a batch most.
+
+    A share of a law that is not normal is settled in many digits.
+    """
+    cheap, shared = LEARNERS[job.model.learns].cheap, job.privacy.noise_point != "server"
+    by_cost = (
+        (cheap and shared and not SHARED_LAWS[job.noise].normal, 300, 40),
+        (cheap, 100_000, 5_000),
+        # Every party of every world trains by itself.
+        (job.privacy.unit == "party" and shared, 2_000, 30),
+        (answer_of(job.algorithm.kind).slow, 1_000, 40),
+        (job.privacy.unit == "party", 20_000, 1_500),
+        (job.dp_sgd.per_example_method in {"vmap", "opacus", "loop"}, 200, 30),
+        (True, 5_000, 300),
+    )
+    many, few = next((many, few) for costs, many, few in by_cost if costs)
+    return few if short else many
