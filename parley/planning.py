@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,16 +31,25 @@ from parley.server.planning.release import (
     mechanism_for,
     model_for,
 )
-from parley.server.planning.stages import Stage, spent_before, stages_of
+from parley.server.planning.stages import (
+    EVALUATION,
+    Stage,
+    beside,
+    rounds_of,
+    spent_before,
+    stages_of,
+)
 from parley.server.records.accounts import accounts_of
 from parley.server.records.clipped_fraction import fraction_deviation
 from parley.server.records.data_budgets import accounts_in_ledger
+from parley.server.records.evaluation import CONFIDENCE, noise_on_counts
 from parley.server.records.guarantees import noise_of, record_bounds
 from parley.server.records.outlook import (
     AfterRound,
     Alternative,
     DistributedOutlook,
     DpSgdOutlook,
+    EvaluationOutlook,
     GuaranteeOutlook,
     Offer,
     Outlook,
@@ -63,7 +72,12 @@ class _Planned:
     @property
     def release(self) -> ReleasePlan:
         """The plan of every round."""
-        return self.stages[-1].plan
+        return rounds_of(self.stages).plan
+
+    @property
+    def ahead(self) -> tuple[Stage, ...]:
+        """What is released before the first round."""
+        return self.stages[: self.stages.index(rounds_of(self.stages))]
 
 
 SECONDS_A_STEP = 1.1
@@ -117,6 +131,7 @@ def plan(job: Job, *, seconds_a_step: float = SECONDS_A_STEP) -> Outlook:
             for own, asked in zip(release.guarantees, job.budgets, strict=True)
         ],
         "record_bounds": record_bounds(release, rounds=job.rounds),
+        "evaluation": _evaluation(stages),
         "grid": {
             "ring_bits": release.encoding.ring_bits,
             "scale_bits": release.encoding.scale_bits,
@@ -131,31 +146,48 @@ def plan(job: Job, *, seconds_a_step: float = SECONDS_A_STEP) -> Outlook:
     return Outlook.model_validate(facts | told | more(planned))
 
 
+def _evaluation(stages: Sequence[Stage]) -> EvaluationOutlook | None:
+    """The release after the rounds, if there is one."""
+    stage = next((each for each in stages if each.name == EVALUATION), None)
+    if stage is None:
+        return None
+    own = stage.plan.primary
+    spent = Composition.empty().add(own.event)
+    return EvaluationOutlook(
+        epsilon=spent.epsilon(own.delta)[1],
+        delta=own.delta,
+        law=own.mechanism.law,
+        counts=stage.plan.dimension,
+        within=noise_on_counts(stage.plan),
+        confidence=CONFIDENCE,
+    )
+
+
 def _guarantee(planned: _Planned, own: Guarantee, asked: UnitBudget) -> GuaranteeOutlook:
     """What all rounds guarantee one unit, if all parties survive every round."""
-    job, release, ahead = planned.job, planned.release, planned.stages[:-1]
+    job, release, others = planned.job, planned.release, beside(planned.stages)
     noise = noise_of(job, release, own, engine=job.run.engine)
-    before = spent_before(planned.stages, len(ahead))[own.unit]
+    before = spent_before(planned.stages, len(planned.ahead))[own.unit]
     event = release.event(own.unit)
     by_round = tuple(
         AfterRound(round=number, **account(before.add(event, count=number), own.delta))
         for number in range(1, job.rounds + 1)
     )
-    last = by_round[-1]
+    in_all = spent_before(planned.stages, len(planned.stages))[own.unit]
+    last = account(in_all, own.delta)
     return GuaranteeOutlook(
         unit=str(own.unit),
         neighbouring=str(own.neighbouring),
-        epsilon=asked.epsilon,
+        epsilon=asked.total,
         delta=own.delta,
         noise_point=noise.point,
         accounts=accounts_of(
             release,
             own.unit,
-            epsilon=last.epsilon_charged,
+            epsilon=last["epsilon_charged"],
             delta=own.delta,
             summed=[release.parties] * job.rounds,
-            before=before,
-            ahead=ahead[0].plan.primary.against if ahead else None,
+            beside=[each.plan.primary for each in others],
         ),
         shares=noise.shares,
         clip_norm=own.clip_norm,
@@ -165,8 +197,8 @@ def _guarantee(planned: _Planned, own: Guarantee, asked: UnitBudget) -> Guarante
         scale_of_sum=noise.scale_of_sum,
         expected_norm=noise.expected_norm,
         description=_described(release, own),
-        epsilon_charged=last.epsilon_charged,
-        conversion=last.conversion,
+        epsilon_charged=last["epsilon_charged"],
+        conversion=last["conversion"],
         epsilon_by_round=by_round,
     )
 
@@ -280,7 +312,7 @@ def _of_training(planned: _Planned) -> dict[str, Any]:
     training, release = planned.algorithm.training, planned.release
     record = release.primary.unit is Unit.RECORD
     party = release.of(Unit.PARTY)
-    ahead = planned.stages[:-1]
+    ahead = planned.ahead
     return {
         "dp_sgd": DpSgdOutlook(
             sampling_rate=training.sampling_rate,

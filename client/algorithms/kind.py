@@ -50,6 +50,7 @@ class Kind:
         check_state: refuses a model at which the claim does not hold. Raises Declined.
         trains: parties train a network, with torch.
         ahead: it is one release ahead of the rounds, numbered 0.
+        after: it is one release after them, of the records that its data set holds out.
         summed: its `update` takes the noisy sum, which it divides by a public number; otherwise the
             average, over the survivors' weights.
     """
@@ -62,6 +63,7 @@ class Kind:
     check_state: Callable[[Any, State], None] = _anything
     trains: bool = False
     ahead: bool = False
+    after: bool = False
     summed: bool = False
 
 

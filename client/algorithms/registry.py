@@ -24,6 +24,7 @@ from typing import Any, cast
 from parley.client.algorithms import pair_tables, second_moments
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation
+from parley.client.algorithms.held_out_counts import HeldOutCounts
 from parley.client.algorithms.kind import LARGEST_MODEL, Kind, Party
 from parley.client.algorithms.linear import Linear, LinearTask
 from parley.client.algorithms.network_task import NetworkTask, averaging, distributed
@@ -32,7 +33,7 @@ from parley.client.algorithms.output_perturbation import OutputPerturbation
 from parley.client.algorithms.own import is_own, own_kind, own_task
 from parley.client.algorithms.pathak import PathakAveraging
 from parley.client.algorithms.rajkumar_agarwal import RajkumarAgarwal
-from parley.client.contract.decoding import DecodingError
+from parley.client.contract.decoding import DecodingError, facts_from
 
 __all__ = ["ALGORITHMS", "LARGEST_MODEL", "describe_task", "kind_of", "takes_sum", "task_from"]
 
@@ -50,6 +51,36 @@ def _linear(algorithm: type[Linear], title: str) -> Kind:
         check=task.check,
         check_state=task.check_state,
     )
+
+def _counts_task(algorithm: HeldOutCounts) -> dict[str, Any]:
+    """The learner's own task, and how its answers are counted."""
+    settings = {"by_class": algorithm.by_class, "neighbouring": str(algorithm.neighbouring)}
+    return {"learner": describe_task(algorithm.learner), "settings": settings}
+
+
+def _counts_of(task: Mapping[str, Any], party: Party) -> HeldOutCounts:
+    """The inverse; raises DecodingError."""
+    learner = _learner(task)
+    if set(task) != {"kind", "learner", "settings"}:
+        raise DecodingError("Expected learner and settings in a task of counts, got others.")
+    built = ALGORITHMS[learner["kind"]].of_task(learner, party)
+    return facts_from(HeldOutCounts, task["settings"], learner=built)
+
+
+def _counts_size(task: Mapping[str, Any]) -> tuple[str, int]:
+    """The learner's."""
+    learner = _learner(task)
+    return ALGORITHMS[learner["kind"]].size(learner)
+
+
+def _learner(task: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The task that a model is learned by: one of those whose answers can be counted."""
+    learner = task.get("learner")
+    known = [name for name, row in ALGORITHMS.items() if not (row.ahead or row.after)]
+    if not isinstance(learner, Mapping) or learner.get("kind") not in known:
+        raise DecodingError(f"Expected a learner of {', '.join(known)}, got another.")
+    return learner
+
 
 
 ALGORITHMS: dict[str, Kind] = {
@@ -90,6 +121,14 @@ ALGORITHMS: dict[str, Kind] = {
         of_task=second_moments.of_task,
         size=second_moments.size,
         ahead=True,
+    ),
+    "held-out-counts": Kind(
+        title="counts of right answers",
+        to_task=_counts_task,
+        of_task=_counts_of,
+        size=_counts_size,
+        after=True,
+        summed=True,
     ),
 }
 

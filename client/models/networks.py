@@ -410,7 +410,10 @@ class Network:
                 total += float(self.losses(self.module, rows, wanted[at : at + 4096]).sum())
         return total / len(features)
 
+    def predict(self, theta: NDArray[np.float64], features: NDArray[Any]) -> NDArray[np.int64]:
+        """`[N]` classes."""
+        return np.asarray(self.scores(theta, features).argmax(1).cpu().numpy(), np.int64)
+
     def metric(self, theta: NDArray[np.float64], features: NDArray[Any], labels: Any) -> float:
         """Accuracy."""
-        best = self.scores(theta, features).argmax(1).cpu().numpy()
-        return float((best == np.asarray(labels)).mean())
+        return float((self.predict(theta, features) == np.asarray(labels)).mean())

@@ -43,14 +43,14 @@ def accept(
     consent: Consent,
     agreement: Agreement,
     *,
-    holding_of: Callable[[Agreement], Holding],
+    holding_of: Callable[[Agreement, bool], Holding],
 ) -> Accepted:
     """Policy, then the task, then what only this party's facts can tell.
 
     Args:
         consent: the policy.
         agreement: for a run, or for a round of it.
-        holding_of: reads the records that an agreement names.
+        holding_of: reads the records that an agreement names; True: those that are held out.
 
     Raises:
         Declined: the first thing that is not accepted.
@@ -60,7 +60,7 @@ def accept(
     kind = accepted_kind(consent, algorithm.kind)
     components = components_from(agreement)
     check_components(agreement.task, given=components is not None)
-    held = holding_of(agreement)
+    held = holding_of(agreement, kind.after)
     holding = held.on(components)
     check_computation(
         consent,

@@ -97,6 +97,12 @@ class DataSet(Part):
         description="Instead of path and schema: a .npz of prepared rows, arrays `features` "
         "(norm at most 1) and `labels`, as Parley's launcher writes it.",
     )
+    held_out: str = Field(
+        "",
+        description="A file like path (or prepared) of records that nothing is learned from: jobs "
+        "with evaluation.kind = 'federated' count a model's right answers on them, within the same "
+        "budget. Left out: such a count is declined.",
+    )
     classes: int = Field(
         0, ge=0, description="Classes of a prepared label; 0 for -1/+1 and for targets."
     )
@@ -140,6 +146,8 @@ class DataSet(Part):
             raise ValueError("Expected a schema with path, and only with it.")
         if self.classes == 1 or (self.classes and self.path):
             raise ValueError("Expected classes >= 2, and only with prepared: a schema lists them.")
+        if self.held_out and self.held_out in {self.path, self.prepared}:
+            raise ValueError("Expected other records as held-out than those learned from, got one.")
         if self.map and self.path:
             raise ValueError("Expected a map with prepared rows alone: a job names one for others.")
         if (self.party_epsilon is None) != (self.party_delta is None):
@@ -149,6 +157,19 @@ class DataSet(Part):
         if self.party_epsilon is not None and self.unit is not Unit.RECORD:
             raise ValueError("Expected unit = record with party-epsilon, got party.")
         return self
+
+    def of_held_out(self) -> DataSet:
+        """The same with the records that it holds out in place of its own.
+
+        Raises:
+            Declined: data-unreadable, where it has none.
+        """
+        if not self.held_out:
+            raise Declined(
+                Reason.DATA_UNREADABLE, "Expected held-out in the data set's section, got none."
+            )
+        place = "path" if self.path else "prepared"
+        return self.model_copy(update={place: self.held_out, "held_out": ""})
 
     @property
     def totals(self) -> dict[Unit, Total]:

@@ -16,7 +16,7 @@ from parley.client.algorithms.kind import Kind
 from parley.client.algorithms.network_task import network_of
 from parley.client.algorithms.own import OwnAlgorithmError
 from parley.client.algorithms.registry import kind_of, task_from
-from parley.client.contract.agreement import Agreement
+from parley.client.contract.agreement import MOST_ROUNDS, Agreement
 from parley.client.contract.decoding import DecodingError
 from parley.client.contract.protocol import Reason
 from parley.client.contract.roster import Deployment
@@ -93,9 +93,10 @@ def _hold(
 def _check_run_of(consent: Consent, agreement: Agreement) -> None:
     """What the plan says of run and parties."""
     plan, run = agreement.plan, agreement.parameters
-    # The release ahead of the rounds is number 0, of which there is one.
+    # The release ahead of the rounds is number 0, of which there is one; that after them has a
+    # number after theirs, which is charged like any other.
     row = accepted_kind(consent, plan.algorithm)
-    first, last = (0, 0) if row.ahead else (1, agreement.rounds)
+    first, last = (0, 0) if row.ahead else (1, MOST_ROUNDS + 1 if row.after else agreement.rounds)
     _hold(Reason.WRONG_RUN, "run", agreement.run_id, plan.run_id)
     _hold(Reason.WRONG_RUN, "parties", run.parties, plan.parties)
     number = plan.round_number
@@ -242,5 +243,5 @@ def check_components(task: Mapping[str, Any], *, given: bool) -> None:
     Raises:
         Declined: model.
     """
-    if given != network_of(task).projected:
+    if given != network_of(task.get("learner", task)).projected:
         raise Declined(Reason.MODEL, "Expected components with pca-mlp, and only there.")

@@ -240,10 +240,26 @@ class PartyService:
         return accept(
             self._consent,
             agreement,
-            holding_of=lambda agreed: self._holding(
-                agreed.dataset, agreed.label, agreed.intercept, agreed.features
-            ),
+            holding_of=self._examined,
         )
+
+    def _examined(self, agreed: Agreement, held_out: bool) -> Holding:
+        """The records that an agreement names: those of its data set, or those that it holds out.
+
+        Held-out records are charged to the budget of the data set that holds them out.
+        """
+        holding = self._holding(agreed.dataset, agreed.label, agreed.intercept, agreed.features)
+        if not held_out:
+            return holding
+        dataset = self._consent.dataset(agreed.dataset)
+        own = load_holding(
+            dataset.of_held_out(),
+            self._keeper.folder,
+            label=agreed.label,
+            intercept=agreed.intercept,
+            features=map_of(self._consent, dataset, agreed.features),
+        )
+        return replace(own, fingerprint=holding.fingerprint, contents=holding.contents)
 
     def _joined(self, session: str) -> Joined:
         return Joined.from_file(

@@ -245,6 +245,8 @@ def _secure_sum(run: RunContent) -> Sequence[Fact]:
         Fact("sent by the parties", byte_text(sums.bytes_up)),
         Fact("sent to the parties", byte_text(sums.bytes_down)),
     ]
+    if counted := words.evaluation(run.summary):
+        facts.append(Fact("evaluation on held-out records", counted))
     if tested := words.public_test(run.summary):
         facts.append(Fact("test set", tested))
     if ahead := words.components(run.summary):

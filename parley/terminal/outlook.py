@@ -55,6 +55,8 @@ def print_outlook(outlook: Outlook) -> None:
     else:
         _print_training(console, outlook, outlook.dp_sgd)
     _print_accounts(console, outlook.primary)
+    if outlook.evaluation is not None:
+        console.print(f"[bold]Evaluation[/bold]: {words.evaluation_ahead(outlook.evaluation)}\n")
     for account in outlook.data_accounts or ():
         console.print(f"[bold]The data set[/bold] {escape(words.data_set(account))}")
     if outlook.data_note:

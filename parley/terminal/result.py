@@ -67,6 +67,7 @@ def _rows(summary: RunSummary) -> Iterator[tuple[str, str]]:
         ("components", words.components(summary)),
         ("features", summary.features),
         ("class weights", words.class_weights(summary)),
+        ("evaluation", words.evaluation(summary)),
         ("test set", words.public_test(summary)),
         ("synthetic", table_said(summary)),
     ):

@@ -1,14 +1,15 @@
 """The job: everything a run is, checked before anything is touched.
 
-A job has eight sections: `[parties]`, `[data]`, `[model]`, `[algorithm]`, `[dp-sgd]`, `[privacy]`,
-`[secure-aggregation]`, `[run]`. Every key stands in its section's file with its default, range and
-purpose; `parley.server.jobs.file` reads and writes jobs. `[model]` and `[algorithm]` have another
-form for each kind (`parley.server.jobs.forms`).
+A job has nine sections: `[parties]`, `[data]`, `[model]`, `[algorithm]`, `[dp-sgd]`, `[privacy]`,
+`[evaluation]`, `[secure-aggregation]`, `[run]`. Every key stands in its section's file with its
+default, range and purpose; `parley.server.jobs.file` reads and writes jobs. `[model]` and
+`[algorithm]` have another form for each kind (`parley.server.jobs.forms`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pydantic import model_validator
@@ -19,12 +20,13 @@ from parley.secure_agg.parameters import assumed_corrupt
 from parley.server.jobs.aggregation import SecureAggregation
 from parley.server.jobs.algorithm import ALGORITHM_SECTIONS, GradientPerturbation
 from parley.server.jobs.dp_sgd import DPSGD
+from parley.server.jobs.evaluation import Evaluation
 from parley.server.jobs.forms import Forms
 from parley.server.jobs.model import MODELS, Logistic
 from parley.server.jobs.parties import Data, Parties
 from parley.server.jobs.privacy import Privacy, UnitBudget
 from parley.server.jobs.running import Run
-from parley.server.jobs.section import JobError, Section
+from parley.server.jobs.section import JobError, Section, unless_auto
 
 __all__ = ["FORMS", "Job", "JobError", "Section", "UnitBudget"]
 
@@ -63,6 +65,7 @@ class Job(Section):
     algorithm: AlgorithmForm = GradientPerturbation()
     dp_sgd: DPSGD = DPSGD()
     privacy: Privacy = Privacy()
+    evaluation: Evaluation = Evaluation()
     secure_aggregation: SecureAggregation = SecureAggregation()
     run: Run = Run()
 
@@ -102,6 +105,7 @@ class Job(Section):
                 f"{self.parties.count}, got {colluding}."
             )
         self.algorithm.check(self)
+        self.evaluation.check(self)
         return self
 
     @property
@@ -131,8 +135,16 @@ class Job(Section):
 
     @property
     def budgets(self) -> tuple[UnitBudget, ...]:
-        """What the job asks for each of its units; the one that ε and δ are named for is first."""
-        return self.privacy.budgets
+        """What the job asks for each of its units; the one that ε and δ are named for is first.
+
+        Where its model is measured by a release too, that release's ε is beside the first one's.
+        """
+        own, *others = self.privacy.budgets
+        if not self.evaluation.asked:
+            return (own, *others)
+        total = self.privacy.epsilon + self.evaluation.epsilon
+        data = unless_auto(self.privacy.dataset_epsilon, total)
+        return (replace(own, total=total, dataset_epsilon=data), *others)
 
     def budget(self, unit: Unit) -> UnitBudget | None:
         """What the job asks for one unit; None where it asks nothing."""

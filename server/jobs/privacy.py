@@ -26,7 +26,8 @@ class UnitBudget:
 
     Attributes:
         unit: record or party.
-        epsilon, delta: of this job.
+        epsilon, delta: of this job's rounds, and of what is ahead of them.
+        total: ε of all that the job releases.
         dataset_epsilon: total of the unit's data, fixed at their first release.
         dataset_delta: the δ of that total; None for the one that the plan states.
         keys: what the job's keys for it have before "epsilon" and "delta".
@@ -34,6 +35,7 @@ class UnitBudget:
 
     unit: Unit
     epsilon: float
+    total: float
     delta: float
     dataset_epsilon: float
     dataset_delta: float | None
@@ -141,6 +143,7 @@ class Privacy(Section):
         first = UnitBudget(
             unit=self.units[0],
             epsilon=self.epsilon,
+            total=self.epsilon,
             delta=self.delta,
             dataset_epsilon=unless_auto(self.dataset_epsilon, self.epsilon),
             dataset_delta=None if self.dataset_delta == "auto" else self.dataset_delta,
@@ -150,6 +153,7 @@ class Privacy(Section):
         second = UnitBudget(
             unit=Unit.PARTY,
             epsilon=epsilon,
+            total=epsilon,
             delta=delta,
             dataset_epsilon=unless_auto(self.dataset_party_epsilon, epsilon),
             dataset_delta=unless_auto(self.dataset_party_delta, delta),

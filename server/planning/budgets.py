@@ -25,7 +25,7 @@ from parley.privacy.ledger.ledger import (
     LedgerError,
 )
 from parley.server.jobs.job import Job, JobError
-from parley.server.planning.stages import Stage, spent_before
+from parley.server.planning.stages import Stage, rounds_of, spent_before
 
 __all__ = ["budgets_of", "check_affordable", "check_delta", "holding", "registered"]
 
@@ -67,7 +67,7 @@ def check_affordable(job: Job, stages: Sequence[Stage], budgets: Sequence[Datase
     Raises:
         JobError: the ε it comes to, and what could be chosen instead.
     """
-    check_delta(job, stages[-1].plan)
+    check_delta(job, rounds_of(stages).plan)
     for asked, budget in zip(job.budgets, budgets, strict=True):
         total = spent_before(stages, len(stages))[asked.unit]
         if budget.admits(total):

@@ -1,32 +1,46 @@
 """The stages of a run: what it releases, one after another.
 
 Most jobs have one stage, their rounds. A network on private principal components has one before
-it, a single release of second moments; its rounds begin with what became of that. How a stage
+it, a single release of second moments; its rounds begin with what became of that. A job that has
+its model measured has one after them, of counts. How a stage
 depends on the one before is a function in this list: the loop that runs them knows none by name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import FederatedAlgorithm, State
+from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Unit
 from parley.server.jobs.job import Job, JobError
+from parley.server.planning.evaluation import counts_of, evaluation_plan
 from parley.server.planning.federation import Federation
 from parley.server.planning.principal_components import leading, with_components
 from parley.server.planning.release import plan_release
 from parley.server.planning.second_moments import release_ahead
 
-__all__ = ["COMPONENTS", "Stage", "spent_before", "stages_of"]
+__all__ = [
+    "COMPONENTS",
+    "EVALUATION",
+    "Stage",
+    "beside",
+    "made_beside",
+    "rounds_of",
+    "spent_before",
+    "stages_of",
+]
 
 COMPONENTS = "principal components"
 """Name of the stage that releases second moments."""
+EVALUATION = "evaluation"
+"""Name of the stage that counts right and wrong answers of the model."""
 
 
 def _as_it_is(state: State) -> State:
@@ -43,9 +57,9 @@ class Stage:
         algorithm: what the run has so far → what is computed. At the start of a run that is
             empty, at the start of a stage the `result` of the one before, and after that the
             stage's own state.
-        name: of what is released ahead of the rounds; empty: these are the rounds. A run cannot
-            go on without what is ahead, so that a failure there is an error; a round that fails
-            leaves the model of the round before.
+        name: of what is released ahead of the rounds, or after them; empty: these are the rounds.
+            A run cannot go on without what is ahead, so that a failure there is an error; a round
+            that fails leaves the model of the round before, and what fails after them the model.
         result: the state after its last release → what the next stage begins with:
             post-processing.
     """
@@ -75,7 +89,7 @@ def stages_of(
     components: NDArray[np.float64] | None = None,
     run_id: str = "plan",
 ) -> tuple[Stage, ...]:
-    """All that a job releases, in order; the last stage is its rounds.
+    """All that a job releases, in order; the stage without a name is its rounds.
 
     Args:
         algorithm: of the rounds, before its rows are projected.
@@ -95,22 +109,61 @@ def stages_of(
         algorithm=_unprojected(algorithm) if components is None else _public(algorithm, components),
     )
     ahead = release_ahead(job, features=features, federation=federation, run_id=run_id)
-    if ahead is None:
-        return (rounds,)
-    moments = ahead.moments
-    first = Stage(
-        name=COMPONENTS,
-        plan=ahead.plan,
+    first: tuple[Stage, ...] = ()
+    if ahead is not None:
+        moments = ahead.moments
+        first = (
+            Stage(
+                name=COMPONENTS,
+                plan=ahead.plan,
+                rounds=1,
+                algorithm=lambda _: moments,
+                result=lambda state: {
+                    "components": leading(
+                        moments.model.matrix(state["theta"]), job.model.projected or 0
+                    )
+                },
+            ),
+        )
+        rounds = replace(
+            rounds, algorithm=lambda state: with_components(algorithm, state["components"])
+        )
+    if not job.evaluation.asked:
+        return (*first, rounds)
+    counted = evaluation_plan(job, algorithm, parties=federation.parties, run_id=run_id)
+    learner = rounds.algorithm
+    last = Stage(
+        name=EVALUATION,
+        plan=counted,
         rounds=1,
-        algorithm=lambda _: moments,
-        result=lambda state: {
-            "components": leading(moments.model.matrix(state["theta"]), job.model.projected or 0)
-        },
+        algorithm=lambda state: counts_of(job, learner(state)),
     )
-    projected = replace(
-        rounds, algorithm=lambda state: with_components(algorithm, state["components"])
+    return (*first, replace(rounds, result=lambda state: _learned(learner(state), state)), last)
+
+
+def rounds_of(stages: Sequence[Stage]) -> Stage:
+    """The stage that is the rounds."""
+    return next(stage for stage in stages if not stage.name)
+
+
+def beside(stages: Sequence[Stage]) -> tuple[Stage, ...]:
+    """The stages ahead of the rounds and after them."""
+    return tuple(stage for stage in stages if stage.name)
+
+
+def made_beside(stages: Sequence[Stage], made: Collection[str]) -> tuple[Guarantee, ...]:
+    """The guarantees of the releases beside the rounds that were made.
+
+    Args:
+        stages: of a run.
+        made: their names.
+    """
+    return tuple(
+        guarantee
+        for stage in beside(stages)
+        if stage.name in made
+        for guarantee in stage.plan.guarantees
     )
-    return (first, projected)
 
 
 def spent_before(stages: Sequence[Stage], number: int) -> dict[Unit, Composition]:
@@ -120,6 +173,12 @@ def spent_before(stages: Sequence[Stage], number: int) -> dict[Unit, Composition
         for unit, before in spent.items():
             spent[unit] = before.add(stage.plan.event(unit), count=stage.rounds)
     return spent
+
+
+def _learned(algorithm: FederatedAlgorithm, state: State) -> State:
+    """The model that is reported, and what its rows are projected on."""
+    kept = {name: state[name] for name in ("components",) if name in state}
+    return {"theta": algorithm.model_of(state), **kept}
 
 
 def _unprojected(algorithm: FederatedAlgorithm) -> Callable[[State], FederatedAlgorithm]:

@@ -12,6 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
+from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Adversary, Unit
@@ -29,8 +30,7 @@ def accounts_of(
     epsilon: float,
     delta: float,
     summed: Sequence[int],
-    before: Composition | None = None,
-    ahead: Adversary | None = None,
+    beside: Sequence[Guarantee] = (),
 ) -> tuple[AdversaryAccount, ...]:
     """What a unit's guarantee comes to against each adversary, the charged account first.
 
@@ -39,21 +39,24 @@ def accounts_of(
         unit: of the guarantee.
         epsilon, delta: what was charged.
         summed: contributions in the sum of each round that was released.
-        before: what a release ahead of the rounds was charged, if there was one.
-        ahead: whom that release's guarantee holds against. All releases together hold against those
-            alone whom each of them holds against.
+        beside: the guarantee of each release ahead of the rounds or after them. All releases
+            together hold against those alone whom each of them holds against.
     """
     by = plan.charged_by(unit)
-    charged = by.against if ahead is None else min(by.against, ahead, key=_BY_STRENGTH.index)
+    known = [by.against, *(each.against for each in beside)]
+    charged = min(known, key=_BY_STRENGTH.index)
     rows = [AdversaryAccount(adversary=str(charged), charged=True, epsilon=epsilon, delta=delta)]
     if by.shares is None:
         return tuple(rows)
     for adversary in (Adversary.READERS, Adversary.OTHERS):
         if adversary is charged:
             continue
-        # What was charged of a release ahead bounds it for readers too, never for stronger ones.
-        known = adversary is Adversary.READERS or ahead is None
-        spent = (before or Composition.empty()) if known else None
+        spent: Composition | None = Composition.empty()
+        for each in beside:
+            # Whose shares are in its sum isn't told here: what was charged bounds it for readers.
+            readers = adversary is Adversary.READERS
+            event = each.event if readers else each.event_against(adversary)
+            spent = None if spent is None or event is None else spent.add(event)
         for survivors, count in Counter(summed).items():
             event = by.event_against(adversary, survivors=survivors)
             spent = None if spent is None or event is None else spent.add(event, count=count)

@@ -14,7 +14,7 @@ from parley.privacy.accounting.rounding import as_written
 from parley.privacy.ledger.account import Claims
 from parley.privacy.ledger.ledger import DatasetTotals, Ledger, NotALedger
 from parley.server.jobs.job import Job
-from parley.server.planning.stages import Stage
+from parley.server.planning.stages import Stage, rounds_of
 from parley.server.records.data_account import DataAccount
 
 __all__ = ["accounts_in_ledger", "data_accounts", "jobs_that_fit"]
@@ -32,11 +32,12 @@ def data_accounts(
         totals: of the budgets that the job is charged to.
         stages: of the job.
     """
+    plan = rounds_of(stages).plan
     costs = {
         each.unit: tuple((stage.plan.event(each.unit), stage.rounds) for stage in stages)
-        for each in stages[-1].plan.guarantees
+        for each in plan.guarantees
     }
-    relation = stages[-1].plan.primary.neighbouring
+    relation = plan.primary.neighbouring
     return tuple(
         DataAccount(
             name=each.budget.name,

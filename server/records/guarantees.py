@@ -7,10 +7,11 @@ in a party also holds against the server, which sees the sum before its own nois
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.guarantee import Adversary, Unit
 from parley.server.jobs.job import Job
 from parley.server.jobs.running import in_process
 from parley.server.planning.release import account, averaged
@@ -28,12 +29,17 @@ __all__ = ["guarantee_summaries", "noise_of", "record_bounds", "shares_of"]
 
 
 def guarantee_summaries(
-    job: Job, plan: ReleasePlan, progress: Progress, *, engine: str, ahead: Adversary | None
+    job: Job,
+    plan: ReleasePlan,
+    progress: Progress,
+    *,
+    engine: str,
+    beside: Sequence[Guarantee] = (),
 ) -> tuple[GuaranteeSummary, ...]:
     """What each guarantee came to, ε and δ as spent by the lowest proved conversion.
 
     Args:
-        ahead: whom a release ahead of the rounds holds against; None where there was none.
+        beside: of the releases ahead of the rounds and after them that were made.
     """
     summed = [line.parties.summed for line in progress.lines]
     summaries = []
@@ -45,7 +51,7 @@ def guarantee_summaries(
                 neighbouring=str(own.neighbouring),
                 epsilon=spent["epsilon_charged"],
                 delta=own.delta,
-                epsilon_budget=asked.epsilon,
+                epsilon_budget=asked.total,
                 delta_budget=asked.delta,
                 rho=spent["rho"],
                 epsilon_by_conversion=spent["epsilon"],
@@ -56,8 +62,7 @@ def guarantee_summaries(
                     epsilon=spent["epsilon_charged"],
                     delta=own.delta,
                     summed=summed,
-                    before=_before(plan, progress, own.unit),
-                    ahead=ahead,
+                    beside=[each for each in beside if each.unit is own.unit],
                 ),
                 calibration=own.calibration,
                 clip_norm=own.clip_norm,
@@ -65,14 +70,6 @@ def guarantee_summaries(
             )
         )
     return tuple(summaries)
-
-
-def _before(plan: ReleasePlan, progress: Progress, unit: Unit) -> Composition:
-    """What a unit was charged ahead of the rounds."""
-    spent, event = progress.spent[unit], plan.event(unit)
-    for _ in range(progress.done):
-        spent = spent.remove(event)
-    return spent
 
 
 def noise_of(job: Job, plan: ReleasePlan, own: Guarantee, *, engine: str) -> Noise:

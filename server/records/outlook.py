@@ -20,6 +20,7 @@ __all__ = [
     "Alternative",
     "DistributedOutlook",
     "DpSgdOutlook",
+    "EvaluationOutlook",
     "GuaranteeOutlook",
     "Offer",
     "Outlook",
@@ -121,6 +122,23 @@ class DpSgdOutlook(Facts):
     components_mu: float | None
 
 
+class EvaluationOutlook(Facts):
+    """The release after the rounds: counts of right and wrong answers.
+
+    Attributes:
+        epsilon, delta: of it alone; the guarantee's own account has it in it.
+        counts: how many.
+        within: records that the noise on no count exceeds, at `confidence`.
+    """
+
+    epsilon: Figure
+    delta: float
+    law: str
+    counts: int
+    within: float
+    confidence: float
+
+
 class DistributedOutlook(Facts):
     """Steps that are secure sums: how many, and what they take among real parties.
 
@@ -154,6 +172,7 @@ class Outlook(Facts):
         dp_sgd: training in the parties, where the algorithm trains there.
         distributed: the steps of distributed DP-SGD.
         record_bounds: both bounds of a record's ε, where two are proved.
+        evaluation: of the release after the rounds, where the job has one.
         data_accounts: what the job's ledger says of its data, by their name in it.
         data_note: what else is to be said of that.
     """
@@ -176,6 +195,7 @@ class Outlook(Facts):
     distributed: DistributedOutlook | None = None
     calibrations: dict[str, Offer] | None = None
     noise_laws: dict[str, Offer] | None = None
+    evaluation: EvaluationOutlook | None = None
     grid: Grid
     alternatives: tuple[Alternative, ...] | None = None
     record_bounds: RecordBounds | None = None

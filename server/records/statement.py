@@ -24,10 +24,10 @@ MODEL_VERSION = 1
 """Of the description in a model file; raised when an older reader would read it wrongly."""
 
 
-def model_tensors(algorithm: FederatedAlgorithm, state: State) -> dict[str, NDArray[np.float64]]:
+def model_tensors(theta: NDArray[np.float64], state: State) -> dict[str, NDArray[np.float64]]:
     """What `model.safetensors` holds: the model, and what its rows are projected on."""
     kept = {name: state[name] for name in ("components",) if name in state}
-    return {"theta": algorithm.model_of(state), **kept}
+    return {"theta": theta, **kept}
 
 
 def model_description(
@@ -98,6 +98,11 @@ def _promised(summary: RunSummary) -> str:
     ahead = words.components(summary)
     if ahead:
         sentences.append(f"Before them, {ahead}.")
+    if summary.evaluation is not None and summary.evaluation.counted:
+        sentences.append(
+            "After them, one release of counts of its right answers on held-out records, within "
+            "the same account."
+        )
     sentences.append(words.bounds(summary))
     sentences.append("Other releases from the same records add to this.")
     return " ".join(filter(None, sentences))

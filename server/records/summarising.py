@@ -13,9 +13,9 @@ import numpy as np
 
 from parley.client.algorithms.registry import kind_of
 from parley.client.contract.feature_map import features_statement
+from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.model_names import public_name
 from parley.client.contract.plan import ReleasePlan
-from parley.privacy.accounting.guarantee import Adversary
 from parley.server.jobs.job import Job
 from parley.server.records.clipped_fraction import clipped_facts
 from parley.server.records.data_account import DataAccount
@@ -23,15 +23,9 @@ from parley.server.records.guarantees import guarantee_summaries, record_bounds
 from parley.server.records.progress import Outcome
 from parley.server.records.round_line import RoundLine
 from parley.server.records.run_folder import RunFolder
-from parley.server.records.summary import RunSummary
+from parley.server.records.summary import Evaluation, RunSummary
 
 __all__ = ["facts_of_job", "facts_of_rounds", "run_summary"]
-
-
-def _ahead(job: Job) -> Adversary:
-    """Whom the release of components holds against: its noise is on the sum."""
-    trusting = job.privacy.noise_point == "server"
-    return Adversary.READERS if trusting else Adversary.COLLUDERS
 
 
 def run_summary(
@@ -48,6 +42,8 @@ def run_summary(
     components: dict[str, Any] | None = None,
     deployment: str | None = None,
     data_accounts: Sequence[DataAccount] = (),
+    evaluation: Evaluation | None = None,
+    beside: Sequence[Guarantee] = (),
 ) -> RunSummary:
     """The summary of a run that ended, complete or not.
 
@@ -57,6 +53,8 @@ def run_summary(
         components: parties and traffic of the private components' release, if there was one.
         deployment: id of the parties' roster, if they are real.
         data_accounts: what the ledger says of the data.
+        evaluation: the release after the rounds, if there was one.
+        beside: the guarantees of the releases ahead of the rounds and after them that were made.
     """
     progress = outcome.progress
     seconds_by_round = [line.seconds for line in progress.lines]
@@ -88,7 +86,11 @@ def run_summary(
         "dimension": plan.parameters,
         "rounds_done": progress.done,
         "guarantees": guarantee_summaries(
-            job, plan, progress, engine=engine, ahead=None if components is None else _ahead(job)
+            job,
+            plan,
+            progress,
+            engine=engine,
+            beside=beside,
         ),
         "secure_aggregation": sums,
         "seconds": seconds,
@@ -97,6 +99,7 @@ def run_summary(
         "record_bounds": record_bounds(plan, rounds=progress.done),
         "clipped_fraction": clipped_facts(plan, progress),
         "components": ahead,
+        "evaluation": evaluation,
         "data_accounts": tuple(data_accounts) or None,
     }
     return RunSummary.model_validate(facts)

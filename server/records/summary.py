@@ -14,6 +14,8 @@ from parley.server.records.synthetic import Synthetic
 
 __all__ = [
     "AdversaryAccount",
+    "Counted",
+    "Evaluation",
     "GuaranteeSummary",
     "Noise",
     "NoiseShares",
@@ -262,6 +264,48 @@ class PublicTest(Facts):
     judgement: Judgement | TargetJudgement | None = None
 
 
+class Counted(Facts):
+    """Right and wrong answers on held-out records, with the release's noise.
+
+    Attributes:
+        label: of the class; empty: of all.
+        right, wrong: noisy counts.
+        accuracy: right over all; absent where the noisy counts leave nothing to divide by.
+        low, high: accuracy on the same records without noise is between them, at `confidence`.
+    """
+
+    label: str = ""
+    right: float
+    wrong: float
+    accuracy: Figure = None
+    low: Figure = None
+    high: Figure = None
+
+
+class Evaluation(Facts):
+    """The model measured on records that the parties hold out: a release after the rounds.
+
+    Attributes:
+        epsilon, delta: of this release alone; the run's own account has it in it.
+        law, scale: of the noise that is charged, on each count.
+        within: what the noise on no count exceeds, at `confidence`.
+        summed, asked: parties in the sum, of how many.
+        counted: of all records, then of each class where that was asked; empty: see `reason`.
+        reason: why there is none.
+    """
+
+    epsilon: float
+    delta: float
+    law: str
+    scale: float
+    within: float
+    confidence: float
+    summed: int = 0
+    asked: int
+    counted: tuple[Counted, ...] = ()
+    reason: str = ""
+
+
 class RunSummary(Facts):
     """What a run came to.
 
@@ -281,6 +325,8 @@ class RunSummary(Facts):
         loss, baseline_loss, excess_loss, accuracy, baseline_accuracy, majority_accuracy,
             records_by_party: each would be another release; absent in a real run, and a figure
             where it is not finite.
+        evaluation: the model measured on the parties' held-out records, by a release; absent where
+            that was not asked.
         public_test: of a deployment whose server has public records; absent elsewhere.
         judgement, baseline_judgement: how good the model, and the non-private one, are on held-out
             records; absent where there are none.
@@ -333,6 +379,7 @@ class RunSummary(Facts):
     dp_sgd: DpSgd | None = None
     partition: Partition | None = None
     self_audit: SelfAudit | None = None
+    evaluation: Evaluation | None = None
     public_test: PublicTest | None = None
     judgement: Judgement | TargetJudgement | None = None
     baseline_judgement: Judgement | TargetJudgement | None = None

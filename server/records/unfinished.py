@@ -84,8 +84,9 @@ def _drawn(folder: Path, job: Job, run_id: str) -> dict[str, Mapping[str, Any]]:
         return {}
     with Ledger.open(path, read_only=True) as ledger:
         entries = [recorded.entry for recorded in ledger.entries(run_id)]
-    # Entries of number 0 are ahead of the rounds, with their own noise.
-    return {str(each.facts["unit"]): each.facts for each in entries if each.index}
+    # What is ahead of the rounds, or after them, has its own noise.
+    rounds = range(1, job.rounds + 1)
+    return {str(each.facts["unit"]): each.facts for each in entries if each.index in rounds}
 
 
 def _guarantee(
@@ -99,7 +100,7 @@ def _guarantee(
         "neighbouring": drawn.get("neighbouring", job.privacy.neighbouring),
         "epsilon": account.epsilon_charged,
         "delta": account.delta,
-        "epsilon_budget": asked.epsilon,
+        "epsilon_budget": asked.total,
         "delta_budget": asked.delta,
         "rho": account.rho,
         "epsilon_by_conversion": account.epsilon,

@@ -18,8 +18,10 @@ from parley.server.records.data_account import DataAccount
 from parley.server.records.judgement import Judgement
 from parley.server.records.laws import law_words
 from parley.server.records.numerals import epsilon_text, number
+from parley.server.records.outlook import EvaluationOutlook
 from parley.server.records.summary import (
     AdversaryAccount,
+    Counted,
     DpSgd,
     GuaranteeSummary,
     NoiseShares,
@@ -44,6 +46,8 @@ __all__ = [
     "conversion",
     "data_set",
     "dp_sgd",
+    "evaluation",
+    "evaluation_ahead",
     "join",
     "measured",
     "metric",
@@ -368,6 +372,37 @@ def public_test(run: RunSummary) -> str:
         if found.r2 is not None:
             said.append(f"R² {number(found.r2, 4)}")
     return "; ".join(said)
+
+
+def evaluation(run: RunSummary) -> str:
+    """How good the model is on the parties' held-out records, with the noise; empty: not asked."""
+    told = run.evaluation
+    if told is None:
+        return ""
+    if not told.counted:
+        return f"not made: {told.reason}"
+    each = "; ".join(_accuracy(of) for of in told.counted)
+    return (
+        f"{each} ({100 * told.confidence:g} % intervals of the noise; counts of {told.summed} of "
+        f"{told.asked} parties); one release of {points(told.epsilon, told.delta)} "
+        f"({scope(run.primary)}), within what was spent"
+    )
+
+
+def evaluation_ahead(told: EvaluationOutlook) -> str:
+    """What the release after the rounds will cost, and how exact it is."""
+    return (
+        f"{told.counts} counts of right and wrong answers on held-out records after the last "
+        f"round, {points(told.epsilon, told.delta)} of what is charged; noise law {told.law}, at "
+        f"most {number(told.within)} records on each count with {100 * told.confidence:g} %"
+    )
+
+
+def _accuracy(of: Counted) -> str:
+    name = f"accuracy on {of.label!r}" if of.label else "accuracy"
+    if of.accuracy is None:
+        return f"{name} lost in the noise"
+    return f"{name} {number(of.accuracy, 4)}, {number(of.low, 4)} to {number(of.high, 4)}"
 
 
 def components(run: RunSummary) -> str:

@@ -31,8 +31,9 @@ from parley.server.jobs.job import Job, JobError
 from parley.server.planning.budgets import budgets_of, check_affordable
 from parley.server.planning.principal_components import public_components
 from parley.server.planning.release import algorithm_for, model_for
-from parley.server.planning.stages import COMPONENTS, Stage, stages_of
+from parley.server.planning.stages import COMPONENTS, Stage, made_beside, rounds_of, stages_of
 from parley.server.records.data_budgets import data_accounts
+from parley.server.records.evaluation import evaluation_facts
 from parley.server.records.progress import Progress
 from parley.server.records.run_folder import RunFolder
 from parley.server.records.statement import (
@@ -124,7 +125,7 @@ def coordinate(
         components=components,
         run_id=folder.run_id,
     )
-    plan = stages[-1].plan
+    plan = rounds_of(stages).plan
     data = fingerprint or f"deployment:{deployment.consortium}:{dataset_name(job)}"
     budgets = budgets_of(job, plan, data)
     check_affordable(job, stages, budgets)
@@ -190,10 +191,12 @@ def coordinate(
         seconds=time.perf_counter() - began,
         engine="deployment" if job.run.in_process else job.run.engine,
         components=outcome.progress.ahead.get(COMPONENTS),
+        beside=made_beside(stages, outcome.progress.ahead),
         data_accounts=data_accounts(finished.totals, stages),
         deployment=deployment.id,
+        evaluation=evaluation_facts(stages, outcome, unmeasured=finished.unmeasured),
     )
-    tensors = model_tensors(finished.algorithm, outcome.progress.state)
+    tensors = model_tensors(finished.theta, outcome.progress.state)
     more, table = generated(
         finished.algorithm,
         job.algorithm,

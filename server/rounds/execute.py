@@ -13,16 +13,21 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from parley.client.algorithms.base import FederatedAlgorithm, State
+from parley.client.algorithms.held_out_counts import learner_of
 from parley.privacy.ledger.ledger import DatasetBudget, DatasetTotals, Head, Ledger
 from parley.privacy.sampling.randomness import Randomness
+from parley.secure_agg.interface import TooFewSurvivors
 from parley.server.jobs.job import Job
 from parley.server.planning.budgets import holding, registered
-from parley.server.planning.stages import Stage
+from parley.server.planning.stages import Stage, rounds_of
 from parley.server.records.progress import Outcome, Progress
 from parley.server.records.round_line import RoundLine
 from parley.server.records.run_folder import RunFolder
-from parley.server.rounds.cohort import Cohort
+from parley.server.rounds.cohort import Cohort, PartyFailed
 from parley.server.rounds.loop import resume_point, run_stage
 from parley.server.rounds.observer import Observer
 
@@ -37,14 +42,18 @@ class Finished:
     """A run that ended.
 
     Attributes:
-        outcome: how.
+        outcome: how; `progress.done` are its rounds.
         algorithm: of its rounds.
+        theta: the model.
+        unmeasured: why there is no evaluation, where one was asked for; else empty.
         head: the end of the ledger's log.
         totals: of the data's budgets, where runs share the ledger.
     """
 
     outcome: Outcome
     algorithm: FederatedAlgorithm
+    theta: NDArray[np.float64]
+    unmeasured: str
     head: Head
     totals: tuple[DatasetTotals, ...]
 
@@ -60,7 +69,7 @@ def execute(
     observer: Observer | None = None,
     roster: str = "",
 ) -> Finished:
-    """Runs the stages that are not done yet; the last one is the rounds.
+    """Runs the stages that are not done yet.
 
     Args:
         stages: under the run's name.
@@ -99,32 +108,51 @@ def execute(
                 if observer:
                     observer.round_done(line)
 
+            rounds, unmeasured = rounds_of(stages), ""
+            after = stages.index(rounds) + 1
+            outcome = Outcome(status="complete", reason="", progress=progress)
             while True:
                 stage, following = stages[progress.stage], stages[progress.stage + 1 :]
                 algorithm = stage.algorithm(progress.state)
                 progress = replace(progress, state=progress.state or algorithm.init())
-                with cohort_of(stage, algorithm, progress) as cohort:
-                    if observer and not following:
-                        observer.started(job, stage.plan, folder.path, progress.done)
-                    outcome = run_stage(
-                        stage,
-                        algorithm=algorithm,
-                        dataset=dataset,
-                        cohort=cohort,
-                        randomness=Randomness(seed=job.seed, party=None),
-                        ledger=ledger,
-                        start=progress,
-                        folder=folder if roster else None,
-                        hand_on=_start_of(stage, following),
-                        observe=observe,
-                    )
-                if not following:
-                    head = ledger.head()
+                try:
+                    with cohort_of(stage, algorithm, progress) as cohort:
+                        if observer and stage is rounds:
+                            observer.started(job, stage.plan, folder.path, progress.done)
+                        outcome = run_stage(
+                            stage,
+                            algorithm=algorithm,
+                            dataset=dataset,
+                            cohort=cohort,
+                            randomness=Randomness(seed=job.seed, party=None),
+                            ledger=ledger,
+                            start=progress,
+                            folder=folder if roster else None,
+                            hand_on=_start_of(stage, following),
+                            observe=observe,
+                        )
+                except (TooFewSurvivors, PartyFailed) as error:
+                    if progress.stage < after:
+                        raise
+                    unmeasured = str(error)  # the model stands without it
+                    break
+                if not following or outcome.status != "complete":
                     break
                 progress = replace(outcome.progress, stage=progress.stage + 1, done=0)
+            head = ledger.head()
         totals = ledger.totals() if job.privacy.ledger else ()
     totals = tuple(each for each in totals if each.budget.name == dataset)
-    return Finished(outcome=outcome, algorithm=algorithm, head=head, totals=totals)
+    theta = algorithm.model_of(outcome.progress.state)
+    if progress.stage >= after:
+        outcome = replace(outcome, progress=replace(outcome.progress, done=rounds.rounds))
+    return Finished(
+        outcome=outcome,
+        algorithm=learner_of(algorithm),
+        theta=theta,
+        unmeasured=unmeasured,
+        head=head,
+        totals=totals,
+    )
 
 
 def _start_of(stage: Stage, following: Sequence[Stage]) -> Callable[[State], State]:
@@ -134,6 +162,6 @@ def _start_of(stage: Stage, following: Sequence[Stage]) -> Callable[[State], Sta
 
     def start(state: State) -> State:
         result = stage.result(state)
-        return following[0].algorithm(result).init()
+        return {**following[0].algorithm(result).init(), **result}
 
     return start

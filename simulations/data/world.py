@@ -19,6 +19,7 @@ from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.data.block import PartyBlock
 from parley.client.models.linear import LinearModel
 from parley.client.solvers.certified import optimum
+from parley.server.jobs.job import JobError
 from parley.server.planning.federation import Federation
 
 __all__ = ["Experiment", "Predictions", "StatisticExperiment"]
@@ -83,6 +84,27 @@ class Experiment:
     schema_inferred: bool = False
     label_names: tuple[str, ...] = ()
     features: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def held_out(self) -> PartyBlock:
+        """The held-out records as the parties' own: dealt out one by one, in their order.
+
+        Raises:
+            JobError: fewer than parties.
+        """
+        count, parties = len(self.test_labels), self.block.parties
+        if count < parties:
+            raise JobError(
+                f"Expected held-out records for each of {parties} parties with evaluation.kind = "
+                f"'federated' (data.test-fraction, data.test-source), got {count}."
+            )
+        order = np.argsort(np.arange(count) % parties, kind="stable")
+        sizes = np.bincount(np.arange(count) % parties)
+        return PartyBlock(
+            features=self.test_features[order],
+            labels=self.test_labels[order],
+            offsets=np.concatenate([[0], np.cumsum(sizes)]),
+        )
 
     @cached_property
     def party_weights(self) -> NDArray[np.float64]:

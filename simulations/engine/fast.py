@@ -11,12 +11,14 @@ import secrets
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from parley.client.algorithms.base import FederatedAlgorithm
+from parley.client.algorithms.held_out_counts import learner_of
 from parley.client.contract.plan import ReleasePlan
 from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.privacy.sampling.randomness import Randomness
@@ -26,8 +28,16 @@ from parley.secure_agg.masked import MaskedSum
 from parley.server.jobs.job import Job, JobError
 from parley.server.planning.budgets import budgets_of, check_affordable
 from parley.server.planning.release import algorithm_for
-from parley.server.planning.stages import COMPONENTS, Stage, spent_before, stages_of
+from parley.server.planning.stages import (
+    COMPONENTS,
+    Stage,
+    made_beside,
+    rounds_of,
+    spent_before,
+    stages_of,
+)
 from parley.server.records.data_budgets import data_accounts
+from parley.server.records.evaluation import evaluation_facts, with_names
 from parley.server.records.progress import Progress
 from parley.server.records.run import Run
 from parley.server.records.run_folder import RunFolder
@@ -105,24 +115,26 @@ def simulate(
         features=experiment.block.features.shape[1],
         components=experiment.components,
     )
-    budgets = budgets_of(job, drafts[-1].plan, experiment.fingerprint, experiment.contents)
+    plan = rounds_of(drafts).plan
+    budgets = budgets_of(job, plan, experiment.fingerprint, experiment.contents)
     check_affordable(job, drafts, budgets)
     masked = job.secure_aggregation.backend == "masked"
     sums = [_secure_sum(job, each.plan, faults, masked=masked) for each in drafts]
-    check = _masked_check(job, drafts[-1].plan, faults)
+    check = _masked_check(job, plan, faults)
     folder = folder or RunFolder.create(job, out)
     folder.keep_schema(experiment.schema)
     folder.keep_coins(coins)
     stages = tuple(stage.for_run(folder.run_id) for stage in drafts)
-    made: list[tuple[BlockCohort, Experiment]] = []
+    rounds = rounds_of(stages)
+    made: list[tuple[BlockCohort, Experiment]] = []  # of the rounds
 
     def cohort_of(
         stage: Stage, algorithm: FederatedAlgorithm, start: Progress
     ) -> AbstractContextManager[BlockCohort]:
-        world = experiment.under(algorithm)
+        world = experiment.under(learner_of(algorithm))
         cohort = BlockCohort(
             session=PartySession(
-                block=world.block,
+                block=world.block if learner_of(algorithm) is algorithm else world.held_out,
                 algorithm=algorithm,
                 policy=PartyPolicy(
                     budgets={each.unit: (each.epsilon, each.delta) for each in budgets},
@@ -135,10 +147,11 @@ def simulate(
             faults=faults,
             evaluate_model=_evaluator(job, world),
             dealing=job.run.deals and not masked,
-            check=check if stage is stages[-1] else None,
+            check=check if stage is rounds else None,
         )
         cohort.session.answered += start.done
-        made.append((cohort, world))
+        if stage is rounds:
+            made.append((cohort, world))
         return nullcontext(cohort)
 
     finished = execute(
@@ -150,8 +163,11 @@ def simulate(
         resume=resume is not None,
         observer=observer,
     )
-    outcome, (cohort, world), plan = finished.outcome, made[-1], stages[-1].plan
-    theta = finished.algorithm.model_of(outcome.progress.state)
+    outcome, theta, plan = finished.outcome, finished.theta, rounds.plan
+    if not made:  # the rounds were all made before it was resumed
+        at = replace(outcome.progress, stage=stages.index(rounds))
+        cohort_of(rounds, finished.algorithm, at)
+    cohort, world = made[-1]
     summary = run_summary(
         job=job,
         plan=plan,
@@ -163,7 +179,12 @@ def simulate(
         seconds=time.perf_counter() - began,
         engine="fast",
         components=outcome.progress.ahead.get(COMPONENTS),
+        beside=made_beside(stages, outcome.progress.ahead),
         data_accounts=data_accounts(finished.totals, stages),
+        evaluation=with_names(
+            evaluation_facts(stages, outcome, unmeasured=finished.unmeasured),
+            experiment.label_names,
+        ),
     )
     told = dp_sgd_facts(
         plan,
@@ -179,7 +200,7 @@ def simulate(
 
         found = self_audit(hidden, world.model, theta, delta=summary.primary.delta)
         summary = summary.adding(self_audit=found)
-    tensors = model_tensors(finished.algorithm, outcome.progress.state)
+    tensors = model_tensors(theta, outcome.progress.state)
     more, table = generated(
         finished.algorithm,
         job.algorithm,

@@ -21,7 +21,7 @@ from parley.secure_agg.primitives import KEY_BYTES, signing_public
 from parley.server.jobs.job import Job
 from parley.server.planning.budgets import budgets_of
 from parley.server.planning.release import algorithm_for
-from parley.server.planning.stages import stages_of
+from parley.server.planning.stages import beside, rounds_of, stages_of
 from parley.server.records.run_folder import anchored
 from parley.server.rounds.inspection import served_name
 from parley.simulations.data.experiment import load_experiment
@@ -57,6 +57,10 @@ def prepare_parties(job: Job, folder: Path, *, experiment: Experiment | None = N
         own = block.take(np.array([index]))
         np.savez(home / "records.npz", features=own.features, labels=own.labels)
         (home / "records.npz").chmod(0o600)
+        if job.evaluation.asked:
+            held = experiment.held_out.take(np.array([index]))
+            np.savez(home / "held-out.npz", features=held.features, labels=held.labels)
+            (home / "held-out.npz").chmod(0o600)
         (home / "party.toml").write_text(render_consent(consent), encoding="utf-8")
         key = os.urandom(KEY_BYTES)
         secret = os.open(home / "identity.key", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -92,12 +96,13 @@ def _consent(job: Job, experiment: Experiment) -> Consent:
         federation=experiment.federation,
         features=experiment.block.features.shape[1],
     )
-    settings, plans = job.secure_aggregation, [stage.plan for stage in reversed(stages)]
-    plan = plans[0]
+    settings, plan = job.secure_aggregation, rounds_of(stages).plan
+    plans = [stage.plan for stage in stages]
     guarantees = [guarantee for each in plans for guarantee in each.guarantees]
     own, *others = budgets_of(job, plan, experiment.fingerprint)
     facts: dict[str, Any] = {
         "prepared": "records.npz",
+        "held-out": "held-out.npz" if job.evaluation.asked else "",
         "classes": int(experiment.model.classes),
         "map": experiment.features.get("digest", ""),
         "epsilon": own.epsilon,
@@ -120,7 +125,10 @@ def _consent(job: Job, experiment: Experiment) -> Consent:
             "insist-on-fine-grid": (settings.ring_bits, settings.scale_bits) == ("auto", "auto"),
             "laws": sorted({each.mechanism.law for each in guarantees}),
             "calibrations": sorted({each.calibration for each in guarantees}),
-            "algorithms": [anchored(job).algorithm.kind, *(each.algorithm for each in plans[1:])],
+            "algorithms": [
+                anchored(job).algorithm.kind,
+                *(each.plan.algorithm for each in beside(stages)),
+            ],
             "models": [job.model.kind],
             "largest-model": max(each.dimension for each in plans),
             "allow-seeded-noise": plan.seeded,

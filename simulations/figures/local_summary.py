@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.job import Job
 from parley.server.planning.release import algorithm_for
-from parley.server.planning.stages import spent_before, stages_of
+from parley.server.planning.stages import Stage, rounds_of, spent_before, stages_of
+from parley.server.records.evaluation import with_names
 from parley.server.records.summary import RunSummary
 from parley.simulations.data.world import Experiment
 from parley.simulations.figures.dp_sgd_summary import dp_sgd_facts
@@ -51,26 +52,28 @@ def local_summary(
         components=experiment.components,
         run_id=summary.run_id,
     )
-    rounds = stages[-1]
+    rounds = rounds_of(stages)
     facts = dp_sgd_facts(
         rounds.plan,
-        answered=np.array([_answered(home, summary.run_id) for home in parties]),
+        answered=np.array([_answered(home, summary.run_id, rounds) for home in parties]),
         records=experiment.block.sizes,
-        before=spent_before(stages, len(stages) - 1)[rounds.plan.primary.unit],
+        before=spent_before(stages, stages.index(rounds))[rounds.plan.primary.unit],
         precision=job.dp_sgd.precision,
         device=str(getattr(experiment.model, "device", "cpu")),
     )
+    summary = summary.adding(evaluation=with_names(summary.evaluation, experiment.label_names))
     experiment = experiment.under(rounds.algorithm(dict(model)))
     return with_simulated_figures(
         summary, job=job, experiment=experiment, theta=model["theta"], dp_sgd=facts
     )
 
 
-def _answered(home: Path, run_id: str) -> int:
+def _answered(home: Path, run_id: str, rounds: Stage) -> int:
     """How many rounds of a run a party's own ledger was charged for."""
     path = home / "ledger.sqlite"
     if not path.exists():
         return 0
     with Ledger.open(path, read_only=True) as ledger:
-        # A round has an entry for each of its guarantees; what is ahead of the rounds is number 0.
-        return len({recorded.entry.index for recorded in ledger.entries(run_id)} - {0})
+        # A round has an entry for each of its guarantees.
+        charged = {recorded.entry.index for recorded in ledger.entries(run_id)}
+        return len(charged.intersection(rounds.numbers))

@@ -17,6 +17,7 @@ from parley.client.data.block import PartyBlock
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.sampling.randomness import Randomness
 from parley.server.jobs.file import load_job
+from parley.server.planning.evaluation import counts_of, evaluation_plan
 from parley.server.planning.release import Federation, algorithm_for, model_for, plan_release
 
 SIZES = (90, 90, 92, 93, 95)
@@ -262,6 +263,28 @@ class TestMarginals(AlgorithmConformance):
         model = model_for(job, features=4, classes=3)
         algorithm = algorithm_for(job, model, federation)
         return algorithm, plan_release(job, algorithm=algorithm, federation=federation)
+
+
+class TestHeldOutCounts(AlgorithmConformance):
+    kind = "held-out-counts"
+    job = ("evaluation.kind=federated", "evaluation.by-class=true", "privacy.epsilon=2")
+
+    def made(self):
+        job = load_job(overrides=list(self.job))
+        learner = algorithm_for(job, self.model(job), FEDERATION)
+        plan = evaluation_plan(job, learner, parties=5, run_id="plan")
+        return counts_of(job, learner), plan
+
+
+class TestHeldOutCountsOfANetwork(TestHeldOutCounts):
+    job = (
+        "algorithm.kind=distributed-dp-sgd",
+        "model.kind=mlp",
+        "dp-sgd.sampling-rate=0.1",
+        "evaluation.kind=federated",
+    )
+    labels = (0, 1, 2)
+    model = TestFederatedAveraging.model
 
 
 class TestOnesOwn(AlgorithmConformance):

@@ -1,0 +1,150 @@
+"""Right and wrong answers of a learned model on the parties' held-out records: one noisy histogram.
+
+A party counts its own held-out records by what the model says of them: cell 0 is "right", cell 1
+"wrong"; by class, cells 2k and 2k + 1 are those of the records whose label is class k. Every record
+is in one cell, so that replacing one moves the vector by at most √2 in L2, and adding or removing
+one by 1, whatever the model is (the histogram query of Dwork & Roth 2014, section 3.3). How many
+records a party holds out is not told: the wrong answers are counted beside the right ones.
+
+    >>> import numpy as np
+    >>> accuracy_interval(np.array([90.0, 10.0]), within=3.0)
+    (0.9, 0.87, 0.93)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.algorithms.base import (
+    Claim,
+    Contribution,
+    FederatedAlgorithm,
+    PublicFacts,
+    State,
+)
+from parley.client.contract.plan import ReleasePlan
+from parley.client.data.block import PartyBlock
+from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.sampling.randomness import Randomness
+
+__all__ = ["HeldOutCounts", "accuracy_interval", "learner_of"]
+
+_SCALE_BITS = 20
+"""Of the grid that counts are summed on, in a ring of 64 bits: they are whole numbers."""
+
+_MOST = 2.0**24
+"""Records of a cell beyond which a party's count is clamped, since its number is not told."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOutCounts:
+    """How many held-out records a model is right and wrong about; one release after the rounds.
+
+    Attributes:
+        learner: what learned the model, and says what it predicts.
+        by_class: a pair of counts for each class of the label.
+        neighbouring: replace-one or add-or-remove-one.
+    """
+
+    kind: ClassVar[str] = "held-out-counts"
+
+    learner: FederatedAlgorithm
+    by_class: bool
+    neighbouring: Neighbouring
+
+    @property
+    def model(self) -> Any:
+        """The learner's."""
+        return self.learner.model
+
+    @property
+    def classes(self) -> int:
+        """K of the labels."""
+        return int(self.model.classes) or 2
+
+    @property
+    def dimension(self) -> int:
+        """Two cells, or two for each class."""
+        return 2 * (self.classes if self.by_class else 1)
+
+    def init(self) -> State:
+        """A model like the learner's."""
+        return {"theta": self.learner.model_of(self.learner.init())}
+
+    def local(
+        self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
+    ) -> Contribution:
+        """Every party's own histogram, of whole numbers."""
+        del plan, randomness
+        values = np.empty((block.parties, self.dimension))
+        # Party by party, as one that is alone does it: a simulation has the same bits.
+        for party, (begin, end) in enumerate(pairwise(block.offsets)):
+            said = self.model.predict(state["theta"], block.features[begin:end])
+            labels: NDArray[Any] = block.labels[begin:end]
+            cells = (said != labels).astype(np.int64)
+            if self.by_class:
+                signed = not self.model.classes
+                cells += 2 * (labels > 0 if signed else labels).astype(np.int64)
+            values[party] = np.bincount(cells, minlength=self.dimension)
+        np.clip(values, 0, _MOST, out=values)
+        return Contribution(values=values, failed=())
+
+    def update(self, state: State, average: NDArray[np.float64]) -> State:
+        """The model as it was, with the noisy sum of the histograms beside it."""
+        return {**state, "counts": average}
+
+    def model_of(self, state: State) -> NDArray[np.float64]:
+        """The model that was measured."""
+        return state["theta"]
+
+    def released(self, state: State) -> dict[str, float]:
+        """Nothing beside the counts."""
+        del state
+        return {}
+
+    def claim(self, facts: PublicFacts | None = None) -> Claim:
+        """√2 or 1, whatever the parties hold and the model says: every record is in one cell."""
+        del facts
+        added = self.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
+        return Claim(
+            dimension=self.dimension,
+            features=self.model.features,
+            bound=_MOST,
+            # Clamping brings no two histograms further apart; whole numbers are not rounded.
+            sensitivity=1.0 if added else math.sqrt(2) * (1 + 2.0**-50),
+            unit=Unit.RECORD,
+            neighbouring=self.neighbouring,
+            classes=int(self.model.classes) or 1,
+            scale_bits=_SCALE_BITS,
+        )
+
+
+def learner_of(algorithm: FederatedAlgorithm) -> FederatedAlgorithm:
+    """What learned the model that an algorithm measures; itself, where it learns."""
+    return algorithm.learner if isinstance(algorithm, HeldOutCounts) else algorithm
+
+
+def accuracy_interval(
+    counts: NDArray[np.float64], *, within: float
+) -> tuple[float, float, float] | None:
+    """Accuracy from two noisy counts, and where that without noise lies; None where none is left.
+
+    Of c right answers and w wrong ones, counted as c + a and w + b with |a|, |b| ≤ t, the two
+    accuracies differ by (a·w − b·c) / ((c + w)(c + a + w + b)): at most t over the noisy total.
+
+    Args:
+        counts: `[2]` right and wrong, with noise.
+        within: t.
+    """
+    right, wrong = (max(0.0, float(count)) for count in counts)
+    total = right + wrong
+    if total <= 0:
+        return None
+    low, high = (right - within) / total, (right + within) / total
+    return right / total, max(0.0, low), min(1.0, high)

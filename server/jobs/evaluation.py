@@ -1,0 +1,69 @@
+"""How good the model is on the parties' own held-out records: `[evaluation]`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from parley.server.jobs.section import Positive, Section, check_unchanged
+
+if TYPE_CHECKING:
+    from parley.server.jobs.job import Job
+
+__all__ = ["Evaluation"]
+
+
+class Evaluation(Section):
+    """How good the model is on records that the parties hold out."""
+
+    kind: Literal["none", "federated"] = Field(
+        "none",
+        description="federated: after the last round the parties count the model's right and wrong "
+        "answers on records that they hold out (real ones: held-out in their party.toml; a "
+        "simulation deals out its held-out records); the counts are one more release, through the "
+        "same secure sum, with noise and a budget of its own.",
+    )
+    epsilon: Positive = Field(
+        0.1,
+        description="federated: ε of that release, beside privacy.epsilon, at privacy.delta; the "
+        "data's budget bears both.",
+    )
+    by_class: bool = Field(
+        False, strict=True, description="federated: counts for each class of the label."
+    )
+
+    @property
+    def asked(self) -> bool:
+        """Whether there is such a release."""
+        return self.kind != "none"
+
+    def check(self, job: Job) -> None:
+        """Refuses jobs whose answers are not right or wrong, and keys that would do nothing.
+
+        Raises:
+            ValueError: the key, what was expected, and what came.
+        """
+        if not self.asked:
+            check_unchanged(job, "evaluation", (), "evaluation.kind = 'federated'")
+            return
+        if job.model.learns == "nothing" or job.model.metric != "accuracy":
+            raise ValueError(
+                "Expected a model.kind that predicts a label with evaluation.kind = 'federated', "
+                f"got {job.model.kind!r}."
+            )
+        if job.run.partial:
+            raise ValueError(
+                "Expected run.partial = false with evaluation.kind = 'federated', which is the "
+                "last of all that a run makes, got true."
+            )
+        if job.privacy.noise_point == "party":
+            raise ValueError(
+                "Expected privacy.noise-point = 'share' or 'server' with evaluation.kind = "
+                "'federated', whose counts would drown in a whole noise of every party, got 'party'."
+            )
+        if job.privacy.unit != "record":
+            raise ValueError(
+                "Expected privacy.unit = 'record' with evaluation.kind = 'federated', whose noise "
+                f"hides one record, got {job.privacy.unit!r}."
+            )

@@ -1,0 +1,118 @@
+"""A model that is measured on records that the parties hold out, by a release after its rounds."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from parley.client.algorithms.held_out_counts import accuracy_interval
+from parley.client.party.consent import DataSet
+from parley.privacy.ledger.ledger import Ledger
+from parley.server.jobs.file import load_job
+from parley.server.jobs.job import JobError
+from parley.server.records.words import evaluation
+from parley.simulations.data.experiment import load_experiment
+from parley.simulations.engine.fast import simulate
+
+JOB = (
+    "evaluation.kind=federated",
+    "algorithm.rounds=2",
+    "secure-aggregation.masked-check=false",
+)
+
+
+def measured(tmp_path, *more):
+    job = load_job(overrides=[*JOB, *more])
+    return job, simulate(job, out=tmp_path)
+
+
+def test_its_accuracy_is_that_of_the_held_out_records_within_its_interval(tmp_path):
+    job, run = measured(tmp_path, "evaluation.epsilon=8", "evaluation.by-class=true")
+    told = run.summary.evaluation
+    whole, *classes = told.counted
+    true = load_experiment(job).accuracy(run.theta)
+    assert whole.low - 1e-9 <= true <= whole.high + 1e-9  # fails by chance in 1 of 20 at most
+    assert [each.label for each in classes] == list(load_experiment(job).label_names)
+    assert whole.right == sum(each.right for each in classes)
+    assert "per record" in evaluation(run.summary)
+
+
+def test_it_is_a_release_of_its_own_in_the_ledger_and_in_what_was_spent(tmp_path):
+    _, run = measured(tmp_path / "one", "run.seed=1")
+    _, other = measured(tmp_path / "two", "run.seed=1", "evaluation.kind=none")
+    assert np.array_equal(run.theta, other.theta)
+    with Ledger.open(run.folder / "ledger.sqlite", read_only=True) as ledger:
+        assert ledger.verify() == []
+        entries = [each.entry for each in ledger.entries()]
+        (budget,) = ledger.totals()
+    assert [each.index for each in entries] == [1, 2, 3]
+    assert entries[2].facts["mechanism"] == "held-out-counts"
+    assert budget.budget.epsilon == 1.1
+    spent, without = run.summary.primary, other.summary.primary
+    assert without.epsilon < spent.epsilon <= without.epsilon + run.summary.evaluation.epsilon
+    assert run.summary.evaluation.epsilon <= 0.1 * (1 + 1e-9)
+    assert all(account.epsilon is not None for account in spent.accounts)
+
+
+def test_a_run_that_was_stopped_before_it_goes_on_with_it(tmp_path):
+    class Stopped(Exception):
+        pass
+
+    class Stops:
+        def started(self, *told):
+            pass
+
+        def round_done(self, line):
+            if line.round == 2:
+                raise Stopped
+
+    job, whole = measured(tmp_path / "whole", "run.seed=1")
+    with pytest.raises(Stopped):
+        simulate(job, out=tmp_path / "stopped", observer=Stops())
+    folder = tmp_path / "stopped"
+    for _ in range(2):  # once to make it, and once where nothing is left to be made
+        again = simulate(None, resume=folder)
+        assert again.summary.evaluation == whole.summary.evaluation
+        assert np.array_equal(again.theta, whole.theta)
+        assert again.summary.primary == whole.summary.primary
+
+
+def test_too_few_parties_for_it_leave_the_model_and_say_so(tmp_path):
+    _, run = measured(tmp_path, "run.faults=drop:0.6@3-3")
+    assert (run.summary.status, run.summary.rounds_done) == ("complete", 2)
+    assert run.summary.evaluation.counted == ()
+    assert "evaluation" in evaluation(run.summary)
+    assert len(json.loads((run.folder / "summary.json").read_text())["guarantees"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("evaluation.kind=none", "evaluation.epsilon"),
+        ("model.kind=ridge", "predicts a label"),
+        ("run.partial=true", "run.partial"),
+        ("data.test-fraction=0", "held-out records"),
+    ],
+)
+def test_jobs_that_it_would_say_nothing_of_are_refused(tmp_path, change, said):
+    with pytest.raises(JobError, match=said):
+        measured(tmp_path, "evaluation.epsilon=0.2", change)
+
+
+def test_a_data_set_holds_out_other_records_than_it_learns_from():
+    given = {"prepared": "ward.npz", "epsilon": 1.0, "delta": 1e-5, "held-out": "ward.npz"}
+    with pytest.raises(ValueError, match="other records"):
+        DataSet.model_validate(given)
+
+
+@pytest.mark.parametrize("right", [0, 3, 57, 100])
+def test_the_interval_holds_whatever_the_noise_within_its_bound(right):
+    rng = np.random.default_rng(right)
+    for _ in range(300):
+        noisy = np.array([right, 100 - right]) + rng.uniform(-9, 9, 2)
+        accuracy, low, high = accuracy_interval(noisy, within=9.0)
+        assert 0 <= low <= accuracy <= high <= 1
+        assert low - 1e-12 <= right / 100 <= high + 1e-12
+    assert accuracy_interval(np.array([-2.0, -1.0]), within=9.0) is None
