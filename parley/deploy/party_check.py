@@ -162,7 +162,7 @@ def _served(consent: Consent) -> str:
 def _data(folder: Path, dataset: DataSet) -> str:
     """That its files are there and hold what they should."""
 
-    for given in (dataset.path, dataset.data_schema, dataset.prepared):
+    for given in (dataset.path, dataset.data_schema, dataset.prepared, dataset.held_out):
         if given and not (folder / given).exists():
             raise DeployError(f"Expected {folder / given}, there is no such file.")
     label = "network"
@@ -171,10 +171,19 @@ def _data(folder: Path, dataset: DataSet) -> str:
         label = "ridge" if schema.label.range is not None else "network"
     try:
         holding = load_holding(dataset, folder, label=label, intercept=False)
+        held = ""
+        if dataset.held_out:
+            others = load_holding(dataset.of_held_out(), folder, label=label, intercept=False)
+            held = f" and {others.records} held out"
+            if others.features != holding.features:
+                raise DeployError(
+                    f"Expected held-out records of {holding.features} features in "
+                    f"{folder / dataset.held_out}, got {others.features}."
+                )
     except Declined as error:
         raise DeployError(error.detail) from error
     return (
-        f"{holding.records} records of {holding.features} features; budget epsilon = "
+        f"{holding.records} records of {holding.features} features{held}; budget epsilon = "
         f"{as_written(dataset.epsilon)}, delta = {as_written(dataset.delta)}"
     )
 

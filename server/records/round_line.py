@@ -45,6 +45,7 @@ class RoundLine(Facts):
     Attributes:
         format: of this line; a line without one is of Parley 0.1.0, which had the keys of 1.
         guarantees: what each came to so far, the primary one first.
+        absent: names of the parties that are not in the sum, where they are real.
         reasons: reason class → how many parties declined for it.
         bytes_up, bytes_down: all parties' traffic.
         stages: sequential exchanges; `stage_seconds` of each of them, where they are real.
@@ -59,6 +60,7 @@ class RoundLine(Facts):
     round: int = Field(ge=1)
     guarantees: tuple[Account, ...] = Field(min_length=1)
     parties: Counts
+    absent: tuple[str, ...] = ()
     reasons: dict[str, int]
     bytes_up: int
     bytes_down: int

@@ -37,6 +37,7 @@ class RoundSum:
         asked, answered, declined, dropped: numbers of parties; asked is the sum of the others.
             A dropped party's vector may be in the sum (it was lost after sending it).
         summed: number of contributions in the sum.
+        absent: names of the parties that are not in it, where they are real.
         reasons: reason class → how many parties declined for it.
         bytes_up, bytes_down: all parties' traffic.
         stages: sequential exchanges.
@@ -55,6 +56,7 @@ class RoundSum:
     bytes_down: int
     stages: int
     stage_seconds: tuple[float, ...] = ()
+    absent: tuple[str, ...] = ()
 
     @classmethod
     def of_release(cls, sums: Sequence[RoundSum]) -> RoundSum:

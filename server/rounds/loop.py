@@ -289,6 +289,7 @@ def _line(
     line = RoundLine(
         round=number,
         **_traffic(total),
+        absent=total.absent,
         stage_seconds=total.stage_seconds,
         seconds=seconds,
         **public,

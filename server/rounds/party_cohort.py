@@ -339,6 +339,7 @@ class PartyCohort:
             declined=len(declined),
             dropped=len(dropped),
             summed=len(summed),
+            absent=self.board.names(set(range(parties)) - set(summed)),
             reasons=dict(Counter(str(reason) for reason in declined.values())),
             bytes_up=traffic.up,
             bytes_down=traffic.down,

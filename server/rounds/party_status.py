@@ -48,6 +48,10 @@ class PartyBoard:
         ]
         self._round, self._stage, self._written = 0, "starting", 0.0
 
+    def names(self, indices: Iterable[int]) -> tuple[str, ...]:
+        """Names of parties."""
+        return tuple(self._parties[index]["name"] for index in sorted(indices))
+
     @property
     def round(self) -> int:
         """The round that the board is about."""
