@@ -41,13 +41,23 @@ class KeptLedger:
         """
         if self._ledger is None or self._is != self._identity():
             self.close()
-            # Before it is opened: SQLite gives the files beside it the mode that it has. Not by
-            # opening it, whose end would end every lock that this process has on the file.
-            self._path.touch(mode=0o600)
+            if not self._path.exists() or not self._path.stat().st_size:
+                self._make()
             self._path.chmod(0o600)
             self._ledger = Ledger.open(self._path)
             self._is = self._identity()
         return self._ledger
+
+    def _make(self) -> None:
+        """An empty ledger, there as a whole or not at all, whenever this process is killed."""
+        draft = self._path.with_name(f".{self._path.name}.part")
+        for left in self._path.parent.glob(f"{draft.name}*"):
+            left.unlink()
+        # Before it is opened: SQLite gives the files beside it the mode that it has. Not by
+        # opening it, whose end would end every lock that this process has on the file.
+        draft.touch(mode=0o600)
+        Ledger.open(draft).close()
+        os.replace(draft, self._path)
 
     def close(self) -> None:
         """Closes the ledger; `opened` opens it again."""

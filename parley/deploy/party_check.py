@@ -190,7 +190,8 @@ def _data(folder: Path, dataset: DataSet) -> str:
 
 def _ledger(path: Path) -> str:
     """That what was spent is still what was written down."""
-    if not path.exists():
+    # A party that was killed while it made its ledger has left an empty file.
+    if not path.exists() or not path.stat().st_size:
         return f"none yet; the first charge makes {path}"
     with Ledger.open(path, read_only=True) as ledger:
         wrong, entries = ledger.verify(), ledger.entries()

@@ -19,6 +19,19 @@ WARD = DatasetBudget(
 )
 
 
+def test_a_ledger_that_was_being_made_when_its_party_was_killed_is_made(tmp_path):
+    path = tmp_path / "ledger.sqlite"
+    path.touch()
+    (tmp_path / ".ledger.sqlite.part").write_bytes(b"half of one")
+    kept = KeptLedger(path)
+    kept.opened().register(WARD)
+    kept.close()
+    assert [file.name for file in tmp_path.iterdir()] == ["ledger.sqlite"]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with Ledger.open(path, read_only=True) as ledger:
+        assert ledger.verify() == []
+
+
 def test_a_service_opens_its_ledger_once_for_all_rounds(tmp_path, wired, monkeypatch):
     opened, original = [], Ledger.open
     monkeypatch.setattr(Ledger, "open", lambda *a, **k: opened.append(a) or original(*a, **k))
@@ -27,7 +40,7 @@ def test_a_service_opens_its_ledger_once_for_all_rounds(tmp_path, wired, monkeyp
     for number in (1, 2, 3):
         world.vectors(number, number, prepare=number + 1 if number < 3 else None)
         world.opened()
-    assert len(opened) == world.count
+    assert len(opened) == 2 * world.count  # to make it, and once for all rounds
     for party in range(world.count):
         with original(world.folders[party] / "ledger.sqlite", read_only=True) as ledger:
             assert [each.entry.index for each in ledger.entries()] == [1, 2, 3]

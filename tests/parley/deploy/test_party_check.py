@@ -130,6 +130,7 @@ def test_all_is_right_where_all_is_right(north, gate):
 def test_a_missing_server_hides_nothing_about_the_folder(north):
     (port,) = free_ports(1)
     (north / "records.npz").unlink()
+    (north / "ledger.sqlite").touch()  # it was killed before its first charge
     found = items(north, f"127.0.0.1:{port}")
     assert {what: item.status for what, item in found.items()} == {
         "keys": 0,
