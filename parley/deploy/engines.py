@@ -25,16 +25,24 @@ from parley.server.rounds.observer import Observer
 
 __all__ = ["CARRIERS", "ENGINES", "run_flower", "run_processes"]
 
-Launch = Callable[[Place, Supervisor, Job, Observer | None], RunSummary]
-"""Starts a run's processes and follows it to its end."""
+Launch = Callable[[Path, Supervisor], Callable[[Place, Job, Observer | None], RunSummary]]
+"""A run's folder → what starts its processes and follows it to its end, once its data are there."""
 
 
 def _flower_network(
-    place: Place, supervisor: Supervisor, job: Job, observer: Observer | None
-) -> RunSummary:
+    _: Path, supervisor: Supervisor
+) -> Callable[[Place, Job, Observer | None], RunSummary]:
     from parley.deploy.flower.engine import run_network  # noqa: PLC0415 - start-up: Flower takes seconds
 
-    return run_network(place, supervisor, job, observer)
+    return lambda place, job, observer: run_network(place, supervisor, job, observer)
+
+
+def _flower_simulation(
+    _: Path, supervisor: Supervisor
+) -> Callable[[Place, Job, Observer | None], RunSummary]:
+    from parley.deploy.flower.engine import run_simulation  # noqa: PLC0415 - start-up: Flower takes seconds
+
+    return lambda place, job, observer: run_simulation(place, supervisor, job, observer)
 
 
 CARRIERS: dict[str, Launch] = {"grpc": run_stream, "flower": _flower_network}
@@ -59,9 +67,7 @@ def run_flower(
             "The flower engine needs Ray, which is not installed. Add it with: "
             'pip install "parley[ray]"'
         )
-    from parley.deploy.flower.engine import run_simulation  # noqa: PLC0415 - start-up: Flower takes seconds
-
-    return _run(job, lambda _job: run_simulation, out=out, resume=resume, observer=observer)
+    return _run(job, lambda _job: _flower_simulation, out=out, resume=resume, observer=observer)
 
 
 def run_processes(
@@ -110,10 +116,11 @@ def _run(
     place = Place(run=run)
     finished = False
     try:
-        place.prepare(job)
-        folder.keep_schema(place.experiment.schema)
         with Supervisor() as supervisor:
-            summary = launch_of(job)(place, supervisor, job, observer)
+            launch = launch_of(job)(run, supervisor)
+            place.prepare(job)
+            folder.keep_schema(place.experiment.schema)
+            summary = launch(place, job, observer)
         finished = True
     except Exception as error:
         # As in the fast engine: a job that cannot run leaves nothing behind.

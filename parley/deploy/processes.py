@@ -100,9 +100,19 @@ class Supervisor:
         self.end()
 
     def start(
-        self, name: str, arguments: Sequence[str], *, environment: Mapping[str, str], log: Path
+        self,
+        name: str,
+        arguments: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        log: Path,
+        keeping: Sequence[int] = (),
     ) -> Process:
-        """Starts a process, in a group of its own, in the root folder, its output in `log`."""
+        """Starts a process, in a group of its own, in the root folder, its output in `log`.
+
+        Args:
+            keeping: open descriptors that it inherits.
+        """
         log.parent.mkdir(parents=True, exist_ok=True)
         try:
             with log.open("ab") as output:
@@ -114,6 +124,7 @@ class Supervisor:
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
+                    pass_fds=tuple(keeping),
                     preexec_fn=end_with_parent,  # noqa: PLW1509 - one prctl, nothing else
                 )
         except OSError as error:

@@ -60,7 +60,7 @@ class RoundLine(Facts):
     round: int = Field(ge=1)
     guarantees: tuple[Account, ...] = Field(min_length=1)
     parties: Counts
-    absent: tuple[str, ...] = ()
+    absent: tuple[str, ...] | None = None
     reasons: dict[str, int]
     bytes_up: int
     bytes_down: int

@@ -56,7 +56,7 @@ class RoundSum:
     bytes_down: int
     stages: int
     stage_seconds: tuple[float, ...] = ()
-    absent: tuple[str, ...] = ()
+    absent: tuple[str, ...] | None = None
 
     @classmethod
     def of_release(cls, sums: Sequence[RoundSum]) -> RoundSum:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from parley.client.algorithms.held_out_counts import accuracy_interval
-from parley.client.party.consent import DataSet
+from parley.client.contract.protocol import Reason
+from parley.client.party.consent import DataSet, Declined
 from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.file import load_job
 from parley.server.jobs.job import JobError
@@ -105,6 +106,15 @@ def test_a_data_set_holds_out_other_records_than_it_learns_from():
     given = {"prepared": "ward.npz", "epsilon": 1.0, "delta": 1e-5, "held-out": "ward.npz"}
     with pytest.raises(ValueError, match="other records"):
         DataSet.model_validate(given)
+
+
+def test_a_party_that_holds_nothing_out_declines():
+    given = {"prepared": "ward.npz", "epsilon": 1.0, "delta": 1e-5}
+    with pytest.raises(Declined) as declined:
+        DataSet.model_validate(given).of_held_out()
+    assert declined.value.reason is Reason.DATA_UNREADABLE
+    other = DataSet.model_validate({**given, "held-out": "others.npz"}).of_held_out()
+    assert (other.prepared, other.held_out) == ("others.npz", "")
 
 
 @pytest.mark.parametrize("right", [0, 3, 57, 100])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from parley.deploy.environment import own_environment
 from parley.deploy.follow import follow
+from parley.deploy.nursery import Nursery
 from parley.deploy.peers import certify_party
 from parley.deploy.pki import client_request
 from parley.deploy.places import Place, run_authority
@@ -19,18 +19,35 @@ from parley.server.rounds.observer import Observer
 
 __all__ = ["run_stream"]
 
+_SERVER, _PARTY = "parley.deploy.stream.run_process", "parley.deploy.stream.party"
 _RESTARTS = 3
 _LAST_S = 3.0
 
 
 def run_stream(
-    place: Place, supervisor: Supervisor, job: Job, observer: Observer | None
-) -> RunSummary:
-    """Keys for this run, its processes, and the run to its end.
+    run: Path, supervisor: Supervisor
+) -> Callable[[Place, Job, Observer | None], RunSummary]:
+    """Starts at once what the processes of a run in `run` need; gives what runs it to its end.
 
-    Raises:
+    That raises:
         ProcessError: a process ended before the first round, or the server's again and again.
     """
+    nursery = Nursery(supervisor, (_SERVER, _PARTY), log=run / "logs" / "nursery.log")
+
+    def launch(place: Place, job: Job, observer: Observer | None) -> RunSummary:
+        return _run(place, supervisor, nursery, job, observer)
+
+    return launch
+
+
+def _run(
+    place: Place,
+    supervisor: Supervisor,
+    nursery: Nursery,
+    job: Job,
+    observer: Observer | None,
+) -> RunSummary:
+    """Keys for this run, its processes, and the run to its end."""
     parties = place.deployment.parties
     place.server.mkdir(parents=True, exist_ok=True, mode=0o700)
     with run_authority(place.server, homes=place.homes) as authority:
@@ -39,29 +56,20 @@ def run_stream(
             (home / "party.pem").write_bytes(certify_party(asked, party, authority=authority))
     (port,) = free_ports(1)
     place.publish(replace(place.deployment, server_address=f"127.0.0.1:{port}"))
-    server = _start(
-        supervisor,
+    server = nursery.start(
         "the server",
-        ("parley.deploy.stream.run_process", str(place.server), str(place.run)),
+        (_SERVER, str(place.server), str(place.run)),
         log=place.logs / "server.log",
     )
     for home, party in zip(place.homes, parties, strict=True):
-        _start(
-            supervisor,
-            party.name,
-            ("parley.deploy.stream.party", str(home.resolve())),
-            log=home / "process.log",
-        )
+        nursery.start(party.name, (_PARTY, str(home.resolve())), log=home / "process.log")
+    import parley.report.page  # noqa: F401, PLC0415 - start-up: read while the processes come up
+
     watch = _Watch(place.run, supervisor, server)
     summary = follow(place.run, job, ended=watch, observer=observer, every=1)
     with suppress(ProcessError):  # it has no more to say
         wait_until(lambda: not watch.server.running, what="its end", timeout_s=_LAST_S, poll_s=0.01)
     return summary
-
-
-def _start(supervisor: Supervisor, name: str, module: tuple[str, ...], *, log: Path) -> Process:
-    command = [sys.executable, "-P", "-m", *module]
-    return supervisor.start(name, command, environment=own_environment(), log=log)
 
 
 class _Watch:

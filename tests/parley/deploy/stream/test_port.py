@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import resource
 import socket
 import ssl
 import struct
@@ -298,6 +299,23 @@ def test_an_upload_beyond_what_was_asked_for_costs_no_memory(world):
     assert replies == []
 
 
+@pytest.mark.heavy
+@pytest.mark.timeout(600)
+def test_gigabytes_of_uploads_again_and_again_leave_memory_flat(world):
+    """Each announces ten gigabytes and sends on until it is cut off: two gigabytes in all."""
+    transport = world.open(away_s=0.0)
+    piece, held = bytes(CHUNK + 28), []
+    for _ in range(250):
+        call = attended(world, transport)
+        asked(transport, {0: b"x"}, largest=2 * CHUNK)
+        number = number_of(next(call.call))
+        call.send(head(number, 10 << 30, 0) + bytes(CHUNK), *[piece] * 8)  # one piece, eight times
+        call.end()
+        until(lambda: transport.online() == ())
+        held.append(memory())
+    assert max(held[50:]) - held[50] < 16 << 20
+
+
 def memory():
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * 4096
@@ -382,6 +400,37 @@ def test_strangers_that_hold_connections_open_are_let_go_and_limited(world, monk
     until(lambda: transport.online() == (0,))
     for one in idle:
         one.close()
+
+
+@pytest.mark.heavy
+@pytest.mark.timeout(300)
+def test_a_thousand_idle_connections_shut_nobody_out(world):
+    low, high = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if high < 4096:
+        pytest.skip(f"needs 4096 open files, this machine allows {high}")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (4096, high))
+    idle = []
+    try:
+        transport = world.open()
+        world.attend(0, echo)
+        until(lambda: transport.online() == (0,))
+        before = memory()
+        for _ in range(1000):
+            with contextlib.suppress(OSError):
+                idle.append(socket.create_connection(("127.0.0.1", world.number), timeout=10))
+        assert len(idle) == 1000
+        assert dict(transport.exchange({0: b"a"}, timeout_s=10)) == {0: b"answer to a"}
+        world.attend(1, echo)  # nor is who comes while they are there
+        until(lambda: transport.online() == (0, 1), timeout_s=60)
+        assert memory() - before < 64 << 20
+        for one in idle:
+            one.settimeout(30)
+            with contextlib.suppress(ConnectionError):
+                assert one.recv(100) == b""
+    finally:
+        for one in idle:
+            one.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (low, high))
 
 
 def test_a_port_that_is_taken_is_said(world):

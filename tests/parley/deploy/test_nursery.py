@@ -1,0 +1,70 @@
+"""Processes that are forked with their imports done."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from parley.deploy.nursery import Nursery
+from parley.deploy.processes import ProcessError, Supervisor, wait_until
+
+CHILD = '''
+import os, sys, time
+
+def main():
+    print(os.getpid(), *sys.argv[1:], flush=True)
+    if sys.argv[1] == "stay":
+        time.sleep(600)
+    sys.exit(int(sys.argv[2]))
+'''
+
+
+@pytest.fixture
+def nursery(tmp_path, monkeypatch):
+    (tmp_path / "child_of_a_nursery.py").write_text(CHILD)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with Supervisor() as supervisor:
+        yield supervisor, Nursery(supervisor, ("json",), log=tmp_path / "nursery.log")
+
+
+def started(nursery, log, *arguments):
+    process = nursery.start("a child", ("child_of_a_nursery", *arguments), log=log)
+    wait_until(lambda: log.exists() and log.read_text(), what="its first line", timeout_s=60)
+    return process
+
+
+def test_how_each_ends_is_known_and_each_has_its_own_log(nursery, tmp_path):
+    _, own = nursery
+    ended = [started(own, tmp_path / f"{code}.log", "go", str(code)) for code in (0, 3)]
+    assert [process.popen.wait(60) for process in ended] == [0, 3]
+    assert ended[1].tail().endswith("go 3")
+    with pytest.raises(ProcessError, match="a child ended with status 3"):
+        ended[1].check()
+    stays = started(own, tmp_path / "stays.log", "stay")
+    assert stays.running
+    stays.popen.kill()
+    assert stays.popen.wait(60) == -signal.SIGKILL
+
+
+def test_all_end_with_their_supervisor_and_one_that_ended_is_started_again(nursery, tmp_path):
+    supervisor, own = nursery
+    first = started(own, tmp_path / "first.log", "go", "1")
+    first.popen.wait(60)
+    again = supervisor.restart(first)  # by itself, whatever became of the nursery
+    assert again.popen.wait(60) is not None
+    stays = started(own, tmp_path / "stays.log", "stay")
+    supervisor.end()
+    assert not stays.running
+    with pytest.raises(ProcessLookupError):
+        os.kill(stays.popen.pid, 0)
+
+
+def test_processes_end_with_a_nursery_that_is_killed(nursery, tmp_path):
+    supervisor, own = nursery
+    stays = started(own, tmp_path / "stays.log", "stay")
+    supervisor.processes[0].popen.kill()
+    wait_until(lambda: not stays.running, what="its end", timeout_s=60)
+    with pytest.raises(ProcessError, match="nursery"):
+        own.start("a child", ("child_of_a_nursery", "go", "0"), log=tmp_path / "late.log")
