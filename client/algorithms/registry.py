@@ -52,6 +52,7 @@ def _linear(algorithm: type[Linear], title: str) -> Kind:
         check_state=task.check_state,
     )
 
+
 def _counts_task(algorithm: HeldOutCounts) -> dict[str, Any]:
     """The learner's own task, and how its answers are counted."""
     settings = {"by_class": algorithm.by_class, "neighbouring": str(algorithm.neighbouring)}
@@ -80,7 +81,6 @@ def _learner(task: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(learner, Mapping) or learner.get("kind") not in known:
         raise DecodingError(f"Expected a learner of {', '.join(known)}, got another.")
     return learner
-
 
 
 ALGORITHMS: dict[str, Kind] = {

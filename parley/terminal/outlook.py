@@ -55,14 +55,7 @@ def print_outlook(outlook: Outlook) -> None:
     else:
         _print_training(console, outlook, outlook.dp_sgd)
     _print_accounts(console, outlook.primary)
-    if outlook.evaluation is not None:
-        console.print(f"[bold]Evaluation[/bold]: {words.evaluation_ahead(outlook.evaluation)}\n")
-    for account in outlook.data_accounts or ():
-        console.print(f"[bold]The data set[/bold] {escape(words.data_set(account))}")
-    if outlook.data_note:
-        console.print(f"[bold]The ledger[/bold]: {escape(outlook.data_note)}")
-    if outlook.data_accounts or outlook.data_note:
-        console.print()
+    _print_beside(console, outlook)
     for title, offers in (
         ("Gaussian, by calibration", outlook.calibrations),
         ("Noise laws", outlook.noise_laws),
@@ -74,6 +67,18 @@ def print_outlook(outlook: Outlook) -> None:
         _print_rounds(console, of.epsilon_by_round, scope)
     if outlook.alternatives is not None:
         _print_alternatives(console, outlook.alternatives, (outlook.parties, outlook.min_records))
+
+
+def _print_beside(console: Console, outlook: Outlook) -> None:
+    """The release after the rounds, and what the data have left."""
+    if outlook.evaluation is not None:
+        console.print(f"[bold]Evaluation[/bold]: {words.evaluation_ahead(outlook.evaluation)}\n")
+    for account in outlook.data_accounts or ():
+        console.print(f"[bold]The data set[/bold] {escape(words.data_set(account))}")
+    if outlook.data_note:
+        console.print(f"[bold]The ledger[/bold]: {escape(outlook.data_note)}")
+    if outlook.data_accounts or outlook.data_note:
+        console.print()
 
 
 def _print_accounts(console: Console, of: GuaranteeOutlook) -> None:

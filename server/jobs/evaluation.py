@@ -60,7 +60,7 @@ class Evaluation(Section):
         if job.privacy.noise_point == "party":
             raise ValueError(
                 "Expected privacy.noise-point = 'share' or 'server' with evaluation.kind = "
-                "'federated', whose counts would drown in a whole noise of every party, got 'party'."
+                "'federated' (a whole noise of every party would drown the counts), got 'party'."
             )
         if job.privacy.unit != "record":
             raise ValueError(

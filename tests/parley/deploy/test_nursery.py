@@ -10,7 +10,7 @@ import pytest
 from parley.deploy.nursery import Nursery
 from parley.deploy.processes import ProcessError, Supervisor, wait_until
 
-CHILD = '''
+CHILD = """
 import os, sys, time
 
 def main():
@@ -18,7 +18,7 @@ def main():
     if sys.argv[1] == "stay":
         time.sleep(600)
     sys.exit(int(sys.argv[2]))
-'''
+"""
 
 
 @pytest.fixture
