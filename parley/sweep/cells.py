@@ -9,7 +9,8 @@ A sweep file is a job file with one more table:
     [[sweep.zip]]                                 # these move together
     "parties.count" = [100, 1000]
     "parties.min-records" = [500, 50]
-    [sweep.methods.output]                        # named settings: an axis called "method"
+    [sweep.methods.output]                        # named settings: an axis called "method"; they
+                                                  # stay, whatever the grid says of these keys
     "algorithm.kind" = "output-perturbation"
     [[sweep.where]]                               # leaves out the cells that have all of these
     "privacy.epsilon" = 0.1
@@ -31,14 +32,14 @@ import difflib
 import hashlib
 import itertools
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from parley.client.contract.toml_reading import parse_toml
 from parley.privacy.ledger.chain import canonical_json
-from parley.server.jobs.file import checked_key, load_job, render_job
+from parley.server.jobs.file import checked_key, load_job, parse_override, render_job
 from parley.server.jobs.job import Job, JobError
 
 __all__ = ["METHOD", "MOST_CELLS", "Cell", "Sweep", "cells_of", "load_sweep"]
@@ -49,7 +50,10 @@ MOST_CELLS = 10_000
 METHOD = "method"
 """What the axis of named settings is called."""
 
-_KEYS = ("grid", "zip", "methods", "where", "seeds")
+_KEYS = ("grid", "zip", "methods", "where", "seeds", "non-private")
+
+NON_PRIVATE = ("centralised", "aggregated")
+"""Models of nobody's privacy that figures may show beside: of all records, the mean of optima."""
 
 Values = dict[str, Any]
 
@@ -83,18 +87,23 @@ class Sweep:
         source: of its file.
         axes: names of what differs, in order.
         cells: every run.
+        non_private: of `NON_PRIVATE`, what figures show as dashed lines.
     """
 
     source: str
     axes: tuple[str, ...]
     cells: tuple[Cell, ...]
+    non_private: tuple[str, ...] = NON_PRIVATE[:1]
 
 
-def load_sweep(path: str | Path, *, most: int | None = MOST_CELLS) -> Sweep:
+def load_sweep(
+    path: str | Path, *, overrides: Sequence[str] = (), most: int | None = MOST_CELLS
+) -> Sweep:
     """The sweep in a file.
 
     Args:
         path: of the file.
+        overrides: `key=value` of the job that all cells share.
         most: cells that it may have; None for any number.
 
     Raises:
@@ -106,6 +115,10 @@ def load_sweep(path: str | Path, *, most: int | None = MOST_CELLS) -> Sweep:
         raise JobError(f"Cannot read sweep file {path}: {error.strerror}.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise JobError(f"{path} is not TOML: {error}.") from error
+    for text in overrides:
+        (section, *rest), value = parse_override(text)
+        checked_key(".".join((section, *rest)), where="--set")
+        tree.setdefault(section, {})[rest[0]] = value
     return cells_of(tree, source=str(path), most=most)
 
 
@@ -140,7 +153,17 @@ def cells_of(tree: Mapping[str, Any], *, source: str, most: int | None = MOST_CE
     )
     if not cells:
         raise JobError(f"{source}: Expected at least one cell, sweep.where leaves out all.")
-    return Sweep(source=source, axes=names, cells=cells)
+    return Sweep(source=source, axes=names, cells=cells, non_private=_non_private(table, source))
+
+
+def _non_private(table: Mapping[str, Any], source: str) -> tuple[str, ...]:
+    given = table.get("non-private", list(NON_PRIVATE[:1]))
+    if not isinstance(given, list) or not set(map(str, given)) <= set(NON_PRIVATE):
+        raise JobError(
+            f"{source}: Expected sweep.non-private as a list of {', '.join(NON_PRIVATE)}, got "
+            f"{given!r}."
+        )
+    return tuple(map(str, given))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,7 +249,9 @@ def _mapping(value: Any, where: str) -> Mapping[str, Any]:
 
 def _cell(base: Mapping[str, Any], points: tuple[_Point, ...], repetition: int) -> Cell:
     values = {name: value for point in points for name, value in point.values.items()}
-    overrides = {key: value for point in points for key, value in point.overrides.items()}
+    # A method's own settings stay, whatever the grid says of them.
+    by_method = sorted(points, key=lambda point: METHOD in point.values)
+    overrides = {key: value for point in by_method for key, value in point.overrides.items()}
     nested: dict[str, dict[str, Any]] = {
         section: dict(content) for section, content in base.items()
     }

@@ -21,6 +21,10 @@ def sweep(
     out: Annotated[
         Path | None, typer.Option(help="Folder of the results (default: sweeps/NAME).")
     ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A key of the job that all cells share."),
+    ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes (default: one a core).")
     ] = None,
@@ -48,6 +52,7 @@ def sweep(
     result = run_sweep(
         file,
         out=out,
+        overrides=settings or (),
         workers=workers,
         most=None if yes else 10_000,
         observe=(lambda progress: None) if quiet else observe,
@@ -63,6 +68,9 @@ def sweep(
 
 def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN…", help="Runs' folders.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Also write a page (HTML) that needs no network.")
+    ] = None,
 ) -> None:
     """Show runs side by side: the keys in which their jobs differ, and what each came to."""
     from rich.console import Console  # noqa: PLC0415 - start-up: for this command alone
@@ -79,6 +87,10 @@ def compare(
         table.add_row(name, *map(Text, values))
     Console(highlight=False, markup=False).print(table)
     typer.echo("* simulation only: a real run would have to release each figure, and pay for it")
+    if out is not None:
+        from parley.sweep.page import write_comparison  # noqa: PLC0415 - start-up: for a page alone
+
+        typer.echo(f"{write_comparison(runs, out)}")
 
 
 def add_sweep_commands(app: typer.Typer) -> None:

@@ -21,18 +21,33 @@ _TITLES = {
     "accuracy": "accuracy, held-out records",
     "auc": "area under the ROC curve",
 }
-_BASELINES = {"accuracy": "baseline_accuracy"}
+_NON_PRIVATE = {
+    "centralised": {"accuracy": "baseline_accuracy"},
+    "aggregated": {"accuracy": "aggregated_accuracy", "excess_loss": "aggregated_excess_loss"},
+}
+"""A model of nobody's privacy → its figure beside each figure."""
+
 _PREFERRED = "privacy.epsilon"
 _WIDTH, _HEIGHT = 560, 300
+_PANEL_WIDTH, _PANEL_HEIGHT = 380, 260
+_MOST_PANELS = 8
+_DECADES = 100.0
+"""Largest over least value from which an axis is logarithmic."""
+
+_GREY = "#808890"  # reads on light and on dark
+_COLOURS = (
+    "#3b82c4", "#c8553d", "#2f9e6e", "#b8860b", "#8c6bb1", "#d0679d", "#5aa9a3", "#7d7461",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """One figure: what it shows, and its `<svg>`."""
+    """One figure: what it shows, its `<svg>`, and how many runs failed that would be in it."""
 
     name: str
     title: str
     svg: str
+    failed: int = 0
 
 
 def main_axis(cells: Sequence[Summarised]) -> str | None:
@@ -46,7 +61,9 @@ def main_axis(cells: Sequence[Summarised]) -> str | None:
     return None
 
 
-def draw(cells: Sequence[Summarised], folder: Path) -> list[Figure]:
+def draw(
+    cells: Sequence[Summarised], folder: Path, *, non_private: Sequence[str] = ("centralised",)
+) -> list[Figure]:
     """The figures of a sweep, written to a folder; none where no axis is one of numbers."""
     axis = main_axis(cells)
     if axis is None:
@@ -59,19 +76,44 @@ def draw(cells: Sequence[Summarised], folder: Path) -> list[Figure]:
         points = _points(cells, axis, name)
         if len({point["x"] for point in points}) < 2:
             continue
-        spec = _chart(points, axis, title, _baseline(cells, name)).to_json()
+        lines = _lines(cells, axis, name, non_private)
+        spec = _chart(points, lines, axis, title).to_json()
         svg = str(vl_convert.vegalite_to_svg(spec, allowed_base_urls=[]))
         (folder / f"{name}.vl.json").write_text(spec, encoding="utf-8")
         (folder / f"{name}.svg").write_text(svg, encoding="utf-8")
         (folder / f"{name}.png").write_bytes(
             vl_convert.vegalite_to_png(spec, scale=2, allowed_base_urls=[])
         )
-        figures.append(Figure(name=name, title=f"{title} by {axis}", svg=svg))
+        failed = sum(cell.failed for cell in cells)
+        figures.append(Figure(name=name, title=f"{title} by {axis}", svg=svg, failed=failed))
     return figures
+
+
+def _told(cell: Summarised, axes: Sequence[str]) -> str:
+    return " · ".join(
+        str(cell.values[each])
+        if each == METHOD
+        else f"{each.rpartition('.')[2]} {cell.values[each]}"
+        for each in axes
+    )
+
+
+def _placed(cells: Sequence[Summarised], axis: str) -> tuple[list[str], list[str]]:
+    """The axes whose values tell lines apart, and those that tell panels apart.
+
+    With methods, those are the lines, and everything else has a panel, unless there are too many.
+    """
+    others = [each for each in cells[0].values if each != axis]
+    apart = [each for each in others if each != METHOD]
+    panels = {_told(cell, apart) for cell in cells}
+    if METHOD not in others or not 1 < len(panels) <= _MOST_PANELS:
+        return others, []
+    return [METHOD], apart
 
 
 def _points(cells: Sequence[Summarised], axis: str, name: str) -> list[dict[str, Any]]:
     points = []
+    lines, panels = _placed(cells, axis)
     for cell in cells:
         found, at = cell.figures.get(name), as_number(cell.values[axis])
         if found is None or at is None:
@@ -79,64 +121,109 @@ def _points(cells: Sequence[Summarised], axis: str, name: str) -> list[dict[str,
         if axis == _PREFERRED and cell.epsilon is not None:
             at = max(at, cell.epsilon)
         half = found.half or 0.0
-        others = [each for each in cell.values if each != axis]
-        series = " · ".join(
-            str(cell.values[each])
-            if each == METHOD
-            else f"{each.rpartition('.')[2]} {cell.values[each]}"
-            for each in others
-        )
         points.append(
             {
                 "x": at,
                 "mean": found.mean,
                 "low": found.mean - half,
                 "high": found.mean + half,
-                "series": series or "this job",
+                "series": _told(cell, lines) or "this job",
+                "panel": _told(cell, panels),
             }
         )
     return points
 
 
-def _baseline(cells: Sequence[Summarised], name: str) -> float | None:
-    """The non-private figure, where all cells have the same."""
-    wanted = _BASELINES.get(name)
-    found = (
-        {round(c.figures[wanted].mean, 9) for c in cells if wanted in c.figures} if wanted else {}
-    )
-    return next(iter(found)) if len(found) == 1 else None
+def _lines(
+    cells: Sequence[Summarised], axis: str, name: str, wanted: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Non-private figures, where all cells of a panel have the same."""
+    panels = _placed(cells, axis)[1]
+    found: dict[tuple[str, str], set[float]] = {}
+    for cell in cells:
+        for model in wanted:
+            figure = cell.figures.get(_NON_PRIVATE[model].get(name, ""))
+            # One owner's optimum is the mean of all: what parties would average says nothing of it.
+            if figure is not None and figure.mean > 1e-12:
+                own = found.setdefault((_told(cell, panels), model), set())
+                own.add(float(f"{figure.mean:.6g}"))
+    return [
+        {"panel": panel, "series": f"{model}, not private", "mean": next(iter(values))}
+        for (panel, model), values in found.items()
+        if len(values) == 1
+    ]
 
 
-def _chart(points: Sequence[dict[str, Any]], axis: str, title: str, baseline: float | None) -> Any:
+def _chart(
+    points: Sequence[dict[str, Any]], lines: Sequence[dict[str, Any]], axis: str, title: str
+) -> Any:
     import altair  # noqa: PLC0415 - start-up: altair takes .5 s
 
     alt: Any = altair
+    panels = list(dict.fromkeys(point["panel"] for point in points))
+    series = list(dict.fromkeys(point["series"] for point in points))
+    values = [point["mean"] for point in points]
+    # A share is drawn from 0 to 1, so that no axis exaggerates; its interval may reach further.
+    share = title != _TITLES["excess_loss"] and all(0 <= value <= 1 for value in values)
+    spread = not share and min(values) > 0 and max(values) / min(values) >= _DECADES
+    floor = min(values) / 2 if spread else -float("inf")
+    drawn = [{**each, "low": max(each["low"], floor)} for each in points]
+    y_scale = (
+        alt.Scale(domain=[0, 1], clamp=True)
+        if share
+        else alt.Scale(type="log", nice=False)
+        if spread
+        else alt.Scale(zero=True)
+    )
     xs = [point["x"] for point in points]
     wide = min(xs) > 0 and max(xs) / min(xs) >= 10
-    told = "ε charged" if axis == _PREFERRED else axis
     x = alt.X(
         "x:Q",
-        title=told,
+        title="ε charged" if axis == _PREFERRED else axis,
+        axis=alt.Axis(tickCount=6, format="~g"),
         scale=alt.Scale(type="log" if wide else "linear", zero=False, padding=12, nice=False),
     )
-    # A share is drawn from 0 to 1, so that no axis exaggerates; its interval may reach further.
-    share = title != _TITLES["excess_loss"] and all(0 <= point["mean"] <= 1 for point in points)
-    y_scale = alt.Scale(domain=[0, 1], clamp=True) if share else alt.Scale(zero=True)
     color = alt.Color(
-        "series:N", title=None, legend=alt.Legend(orient="bottom", columns=2, labelLimit=400)
+        "series:N",
+        title=None,
+        sort=series,
+        scale=alt.Scale(domain=series, range=[_COLOURS[i % 8] for i in range(len(series))]),
+        legend=alt.Legend(orient="bottom", columns=2, labelLimit=400, symbolOpacity=1),
     )
-    base = alt.Chart(alt.Data(values=list(points)))
-    y = alt.Y("mean:Q", title=f"{title} (simulation)", scale=y_scale)
-    layers = [
-        base.mark_rule().encode(x=x, y=alt.Y("low:Q"), y2="high:Q", color=color),
-        base.mark_line().encode(x=x, y=y, color=color),
-        base.mark_point(filled=True, size=45).encode(x=x, y=y, color=color),
-    ]
-    if baseline is not None:
-        rule = alt.Chart(alt.Data(values=[{"mean": baseline}]))
-        layers.append(rule.mark_rule(strokeDash=[6, 4], color="#6a727b").encode(y="mean:Q"))
+    shape = alt.Shape("series:N", sort=series, scale=alt.Scale(domain=series), legend=None)
+
+    def panel(name: str) -> Any:
+        base = alt.Chart(alt.Data(values=[each for each in drawn if each["panel"] == name]))
+        y = alt.Y("mean:Q", title=f"{title} (simulation)", scale=y_scale)
+        layers = [
+            base.mark_rule().encode(x=x, y=alt.Y("low:Q"), y2="high:Q", color=color),
+            base.mark_line().encode(x=x, y=y, color=color),
+            base.mark_point(filled=True, size=45).encode(x=x, y=y, color=color, shape=shape),
+        ]
+        dashed = [each for each in lines if each["panel"] == name]
+        if dashed:
+            rule = alt.Chart(alt.Data(values=dashed)).encode(y="mean:Q")
+            layers.append(rule.mark_rule(strokeDash=[6, 4], color=_GREY))
+            layers.append(
+                rule.mark_text(align="left", dx=4, dy=-5, color=_GREY).encode(
+                    x=alt.value(0), text="series:N"
+                )
+            )
+        size = (_PANEL_WIDTH, _PANEL_HEIGHT) if len(panels) > 1 else (_WIDTH, _HEIGHT)
+        return alt.layer(*layers).properties(width=size[0], height=size[1], title=name)
+
+    whole = panel(panels[0]) if len(panels) == 1 else alt.concat(*map(panel, panels), columns=2)
     return (
-        alt.layer(*layers)
-        .properties(width=_WIDTH, height=_HEIGHT)
-        .configure(background="transparent", font="sans-serif")
+        whole.configure(background="transparent", font="sans-serif")
+        .configure_view(stroke=None)
+        .configure_axis(
+            labelColor=_GREY,
+            titleColor=_GREY,
+            gridColor=_GREY,
+            gridOpacity=0.25,
+            domainColor=_GREY,
+            tickColor=_GREY,
+        )
+        .configure_legend(labelColor=_GREY)
+        .configure_title(color=_GREY)
     )

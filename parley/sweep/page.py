@@ -7,15 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from parley.privacy.accounting.rounding import shown_up
 from parley.server.records.numerals import epsilon_text
+from parley.sweep.comparison import compared
 from parley.sweep.figures import Figure
 from parley.sweep.results import FIGURES, Mean, charged_together, summarised
 
-__all__ = ["cost_text", "write_page"]
+__all__ = ["cost_text", "write_comparison", "write_page"]
 
 _MOST_ERRORS = 20
 
@@ -25,13 +26,13 @@ def cost_text(rows: Sequence[dict[str, Any]]) -> str:
     good = [row for row in rows if row["status"] != "failed"]
     if not good:
         return "No run ended."
-    epsilon, delta = charged_together(rows)
+    epsilon, delta, by = charged_together(rows)
     scopes = sorted({f"{row['unit']}, {row['neighbouring']}" for row in good})
     against = sorted({row["adversary"] for row in good})
     return (
         f"On real records all of them together would cost at most ε = {epsilon_text(epsilon)} at "
         f"δ = {shown_up(delta, 3)} (unit and relation: {'; '.join(scopes)}; against "
-        f"{'; '.join(against)}; basic composition). Their noise is seeded: it protects nobody."
+        f"{'; '.join(against)}; by {by}). Their noise is seeded: it protects nobody."
     )
 
 
@@ -47,14 +48,7 @@ def write_page(
     cells = summarised(rows, axes)
     columns = [name for name in FIGURES if any(name in cell.figures for cell in cells)]
     failed = [row for row in rows if row["status"] == "failed"]
-    environment = Environment(
-        loader=PackageLoader("parley.sweep"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    page = environment.get_template(
+    page = _template(
         "sweep.html.j2"
     ).render(
         title=title,
@@ -63,7 +57,7 @@ def write_page(
         cost=cost_text(rows),
         # Drawn by vl-convert, which escapes what it is given.
         figures=[
-            {"name": f.name, "title": f.title, "svg": Markup(f.svg)}  # noqa: S704
+            {"name": f.name, "title": f.title, "svg": Markup(f.svg), "failed": f.failed}  # noqa: S704
             for f in figures
         ],
         axes=axes,
@@ -82,7 +76,34 @@ def write_page(
         ],
         errors=list(dict.fromkeys(str(row["error"]) for row in failed))[:_MOST_ERRORS],
     )
-    target, draft = folder / "sweep.html", folder / ".sweep.html.part"
+    return _written(page, folder / "sweep.html")
+
+
+def write_comparison(runs: Sequence[Path], target: Path) -> Path:
+    """Writes runs side by side on a page of their own, and returns its path.
+
+    Raises:
+        RunFolderError, JobError: not two runs or more, or one is no run's folder.
+        OSError: the page can't be written.
+    """
+    names = [run.resolve().name for run in runs]
+    page = _template("compare.html.j2").render(names=names, rows=compared(runs))
+    return _written(page, target)
+
+
+def _template(name: str) -> Template:
+    environment = Environment(
+        loader=PackageLoader("parley.sweep"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(name)
+
+
+def _written(page: str, target: Path) -> Path:
+    draft = target.with_name(f".{target.name}.part")
     draft.write_text(page, encoding="utf-8")
     os.replace(draft, target)
     return target

@@ -10,18 +10,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from parley.privacy.accounting.composition import Composition
 
 if TYPE_CHECKING:
     import polars as pl
 
 __all__ = ["FIGURES", "Mean", "Summarised", "charged_together", "summarised", "write_results"]
 
-FIGURES = ("excess_loss", "loss", "accuracy", "auc", "baseline_accuracy", "baseline_loss")
+FIGURES = (
+    "excess_loss",
+    "loss",
+    "accuracy",
+    "auc",
+    "baseline_accuracy",
+    "baseline_loss",
+    "aggregated_accuracy",
+    "aggregated_excess_loss",
+)
 """Figures of which means are told, all of simulations."""
 
 Row = dict[str, Any]
@@ -102,18 +113,32 @@ def _summarised(rows: Sequence[Row], axes: Sequence[str]) -> Summarised:
     )
 
 
-def charged_together(rows: Sequence[Row]) -> tuple[float, float]:
-    """What all runs would cost on the same real records, at most: Σε at Σδ (basic composition)."""
-    good = [row for row in rows if row["status"] != "failed"]
-    return (
-        math.fsum(math.inf if row["epsilon"] is None else row["epsilon"] for row in good),
-        math.fsum(row["delta"] for row in good),
-    )
+def charged_together(rows: Sequence[Row]) -> tuple[float, float, str]:
+    """What all runs would cost on the same real records, at most: ε, δ, and by which account.
+
+    δ is Σδ. ε is the lower of Σε (basic composition) and what all of their releases together come
+    to by the accountants that are proved for them: Gaussians, for one, add up in μ². A run at two
+    positions of the grid is one.
+    """
+    runs = {row["cell"]: row for row in rows if row["status"] != "failed"}
+    good = list(runs.values())
+    delta = math.fsum(row["delta"] for row in good)
+    basic = math.fsum(math.inf if row["epsilon"] is None else row["epsilon"] for row in good)
+    if not good or not all(row.get("spent") for row in good):
+        return basic, delta, "basic composition"
+    together = Composition.empty()
+    for row in good:
+        spent = Composition.from_json(row["spent"])
+        for event, count in spent.counts.items():
+            together = together.add(event, count)
+        together = replace(together, slack=together.slack + spent.slack)
+    conversion, epsilon = together.epsilon(min(delta, 1.0 - 1e-9))
+    return (epsilon, delta, conversion) if epsilon < basic else (basic, delta, "basic composition")
 
 
 def write_results(rows: Sequence[Row], axes: Sequence[str], folder: Path) -> None:
     """Writes `results.parquet` (a row a run) and `summary.csv` (a row a cell)."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
+    names = list(dict.fromkeys(name for row in rows for name in row if name != "spent"))
     _frame([{name: row.get(name) for name in names} for row in rows]).write_parquet(
         folder / "results.parquet"
     )

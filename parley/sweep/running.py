@@ -89,17 +89,20 @@ def run_cells(
         elif known := read_row(folder / "cells" / cell.name, name=cell.name, data=_key(cell.job)):
             rows[cell.name] = known
     kept = sum(row["status"] != "failed" for row in rows.values())
+    total = len({cell.name for cell in sweep.cells})
 
     def tell(row: Row | None) -> None:
         failed = sum(each["status"] == "failed" for each in rows.values())
-        observe(Progress(done=len(rows), total=len(sweep.cells), kept=kept, failed=failed, row=row))
+        observe(Progress(done=len(rows), total=total, kept=kept, failed=failed, row=row))
 
     tell(None)
-    tasks = _tasks([cell for cell in sweep.cells if cell.name not in rows], folder, rows)
+    # Two positions of the grid may be one run: a method whose own settings win over the grid's.
+    left = {cell.name: cell for cell in sweep.cells if cell.name not in rows}
+    tasks = _tasks(list(left.values()), folder, rows, aggregated="aggregated" in sweep.non_private)
     for name, row in _ran(tasks, workers):
         rows[name] = row
         tell(row)
-    return [rows[cell.name] for cell in sweep.cells]
+    return [{**rows[cell.name], **cell.values} for cell in sweep.cells]
 
 
 def _key(job: Job) -> str:
@@ -117,11 +120,16 @@ def _refused(cell: Cell, error: str) -> Row:
     }
 
 
-def _tasks(cells: list[Cell], folder: Path, rows: dict[str, Row]) -> Iterator[Task]:
+def _tasks(
+    cells: list[Cell], folder: Path, rows: dict[str, Row], *, aggregated: bool
+) -> Iterator[Task]:
     """The tasks of the cells, their data prepared; a cell without data fails into `rows`."""
     faults: dict[str, str] = {}
-    # One data set after the other, so that a process seldom maps another.
-    for cell in sorted(cells, key=lambda cell: data_key(cell.job) if cell.job else ""):
+    # One data set after the other, so that a process seldom maps another; a repetition of all
+    # cells before the next one, so that what is there after a stop is balanced.
+    for cell in sorted(
+        cells, key=lambda cell: (data_key(cell.job) if cell.job else "", cell.repetition)
+    ):
         if cell.job is None:
             continue
         key = _key(cell.job)
@@ -138,6 +146,7 @@ def _tasks(cells: list[Cell], folder: Path, rows: dict[str, Row]) -> Iterator[Ta
             job=cell.job,
             folder=folder / "cells" / cell.name,
             prepared=place,
+            aggregated=aggregated,
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ def run_sweep(
     file: str | Path,
     *,
     out: str | Path | None = None,
+    overrides: Sequence[str] = (),
     workers: int | None = None,
     most: int | None = MOST_CELLS,
     observe: Callable[[Progress], None] = lambda progress: None,
@@ -49,6 +50,7 @@ def run_sweep(
     Args:
         file: the sweep (TOML).
         out: folder of the results; default `sweeps/NAME`.
+        overrides: `key=value` of the job that all cells share.
         workers: processes; default one a core that this process may use.
         most: cells that the sweep may have; None for any number.
         observe: is told after every cell.
@@ -58,13 +60,13 @@ def run_sweep(
         OSError: the folder can't be written.
     """
     path = Path(file)
-    sweep = load_sweep(path, most=most)
+    sweep = load_sweep(path, overrides=overrides, most=most)
     folder = Path(out) if out is not None else Path("sweeps") / path.stem
     folder.mkdir(parents=True, exist_ok=True)
     cores = len(os.sched_getaffinity(0))
     rows = run_cells(sweep, folder, workers=workers or cores, observe=observe)
     write_results(rows, sweep.axes, folder)
-    figures = draw(summarised(rows, sweep.axes), folder / "figures")
+    figures = draw(summarised(rows, sweep.axes), folder / "figures", non_private=sweep.non_private)
     page = write_page(rows, sweep.axes, figures, folder, title=path.stem)
     failed = [str(row["error"]) for row in rows if row["status"] == "failed"]
     return SweepResult(

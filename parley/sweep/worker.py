@@ -15,6 +15,8 @@ from typing import Any
 
 from parley import __version__
 from parley.errors import exit_status
+from parley.privacy.accounting.composition import Composition
+from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.job import Job
 from parley.server.records.judgement import Judgement
 from parley.server.records.plain_json import json_text
@@ -35,6 +37,7 @@ class Task:
         name, values, repetition, job: of the cell.
         folder: of the cell: run folder and row.
         prepared: folder of the data that it learns from.
+        aggregated: the mean of local optima is measured beside it.
     """
 
     name: str
@@ -43,6 +46,7 @@ class Task:
     job: Job
     folder: Path
     prepared: Path
+    aggregated: bool = False
 
 
 _WORLDS: dict[str, Experiment] = {}
@@ -78,7 +82,9 @@ def run_cell(task: Task) -> dict[str, Any]:
         result = simulate(
             task.job, out=run, version=__version__, load=lambda job: _world(job, task)
         )
-        row |= _figures(result.summary)
+        row |= _figures(result.summary) | {"spent": _spent(run, result.summary.run_id)}
+        if task.aggregated:
+            row |= _aggregated(task.job, _world(task.job, task))
     except Exception as error:
         # One failed cell doesn't stop the others; a bug keeps its kind, to be found by.
         known = exit_status(error) is not None
@@ -114,6 +120,32 @@ def _world(job: Job, task: Task) -> Experiment:
             _WORLDS.pop(next(iter(_WORLDS)))
         _WORLDS[key] = experiment_of(job, PreparedData.load(task.prepared))
     return _WORLDS[key]
+
+
+_AGGREGATED: dict[str, dict[str, float | None]] = {}
+"""Of this process: world → figures of the mean of its parties' optima."""
+
+
+def _aggregated(job: Job, world: Experiment) -> dict[str, float | None]:
+    """The non-private mean of local optima; nothing where no linear model is learned."""
+    key = data_key(job) + job.model.model_dump_json()
+    if key not in _AGGREGATED:
+        theta = world.aggregated()
+        _AGGREGATED[key] = {} if theta is None else {
+            "aggregated_excess_loss": world.loss(theta) - world.loss(world.optimum()),
+            "aggregated_accuracy": world.accuracy(theta),
+        }  # fmt: skip
+    return _AGGREGATED[key]
+
+
+def _spent(run: Path, run_id: str) -> dict[str, Any]:
+    """What the run's ledger was charged, as plain values of a composition."""
+    spent = Composition.empty()
+    with Ledger.open(run / "ledger.sqlite", read_only=True) as ledger:
+        for recorded in ledger.entries(run_id):
+            if recorded.outcome is not None:
+                spent = spent.add(recorded.entry.event)
+    return spent.to_json()
 
 
 def _figures(summary: RunSummary) -> dict[str, Any]:

@@ -43,7 +43,11 @@ _KIND = (
     "secure sum; marginals: noisy counts of pairs of columns, once, and synthetic rows from them "
     "(docs/synthetic.md); or your own, 'count.py:Count' or 'module:Class' (docs/extending.md)."
 )
-_ROUNDS = "Rounds T (output-perturbation has one)."
+_ROUNDS = (
+    "Rounds T (output-perturbation has one). auto, with a linear model: T, momentum, nesterov, "
+    "average and clip-norm, as far as they are not given, by a rule that looks at λ and the loss "
+    "alone (docs/methods.md); the job that a run keeps has the numbers."
+)
 _AVERAGE = "Report the mean of the later half of the iterates (post-processing, free)."
 _BOTH_KEYS = ("party_epsilon", "party_delta", "dataset_party_epsilon", "dataset_party_delta")
 _RECORD_KEYS = ("clip_norm", "noise_multiplier", "per_example_method")

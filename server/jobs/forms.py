@@ -48,6 +48,11 @@ class Forms:
             return kind
         return self.own if _is_own(kind) else None
 
+    def form(self, given: Any) -> Any:
+        """The form that a section asks for; None where there is none."""
+        kind = self.of(given)
+        return None if kind is None else self.table[kind]
+
     def annotation(self) -> Any:
         """The union that pydantic chooses from."""
         members = tuple(Annotated[form, Tag(key)] for key, form in self.table.items())

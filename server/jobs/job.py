@@ -27,6 +27,7 @@ from parley.server.jobs.parties import Data, Parties
 from parley.server.jobs.privacy import Privacy, UnitBudget
 from parley.server.jobs.running import Run
 from parley.server.jobs.section import JobError, Section, unless_auto
+from parley.server.jobs.steps import with_steps
 
 __all__ = ["FORMS", "Job", "JobError", "Section", "UnitBudget"]
 
@@ -75,7 +76,9 @@ class Job(Section):
         if not isinstance(tree, Mapping):
             return tree
         own = {name: forms.own_keys(tree[name]) for name, forms in FORMS.items() if name in tree}
-        return {**tree, **own}
+        tree = {**tree, **own}
+        form = FORMS["algorithm"].form(tree.get("algorithm", {}))
+        return tree if form is None else with_steps(tree, releases=form.releases)
 
     @model_validator(mode="after")
     def _check(self) -> Job:

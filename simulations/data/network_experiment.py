@@ -56,6 +56,9 @@ class NetworkExperiment(Experiment):
             rows = np.arange(len(self.block.labels))
         return float(self.model.loss(theta, self.block.features[rows], self.block.labels[rows]))
 
+    def aggregated(self) -> None:
+        """None: networks are not averaged."""
+
     def baseline(self) -> NDArray[np.float64]:
         """The same network, trained without noise."""
         return self.optimum()

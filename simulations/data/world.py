@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.data.block import PartyBlock
 from parley.client.models.linear import LinearModel
-from parley.client.solvers.certified import optimum
+from parley.client.solvers.certified import local_optima, optimum
 from parley.server.jobs.job import JobError
 from parley.server.planning.federation import Federation
 
@@ -27,6 +27,9 @@ __all__ = ["Experiment", "Predictions", "StatisticExperiment"]
 _CHEAP = 500_000
 """Entries of the data matrix up to which every round is evaluated."""
 
+
+_CLOSE = 1e-6
+"""Gradient norm of the optima that are averaged without privacy."""
 
 _SOLVABLE = 10**9
 """Entries of the data matrix, times outputs, up to which the optimum is worth its minutes."""
@@ -150,6 +153,11 @@ class Experiment:
             weights=np.repeat(self.party_weights / self.block.sizes, self.block.sizes),
         ).theta
 
+    def aggregated(self) -> NDArray[np.float64] | None:
+        """The non-private mean of the parties' own optima; None where there are none."""
+        optima = local_optima(self.model, self.block, self.lambda_, _CLOSE)
+        return np.asarray(self.party_weights @ optima.theta)
+
     def predictions(self, theta: NDArray[np.float64]) -> Predictions | None:
         """What a model says of the held-out records; None where it says nothing finite."""
         margins = np.asarray(self.model.margins(theta, self.test_features), np.float64)
@@ -213,6 +221,9 @@ class StatisticExperiment(Experiment):
         """None."""
 
     def baseline(self) -> None:
+        """None."""
+
+    def aggregated(self) -> None:
         """None."""
 
     def evaluate(self, theta: NDArray[np.float64]) -> dict[str, float | None]:

@@ -35,8 +35,9 @@ class BlockCohort:
         secure_sum: how their contributions are summed.
         faults: who drops out or declines, when.
         evaluate_model: simulation-only figures of a model after a round.
-        dealing: shares of noise are dealt as one draw of their sum, from the second release on:
+        dealing: shares of noise are dealt as one draw of their sum, after one that is checked:
             the law of r shares, in the place of the draws.
+        unchecked: no sum is compared with the masked protocol's, so that the first is dealt, too.
         check: the masked protocol, to compare the first sum of a few parties with; None for none.
         checked: what the check found, once it ran.
     """
@@ -46,6 +47,7 @@ class BlockCohort:
     faults: FaultScript
     evaluate_model: Evaluate
     dealing: bool = False
+    unchecked: bool = False
     check: MaskedCheck | None = None
     checked: str = field(default="", init=False)
 
@@ -125,8 +127,9 @@ class BlockCohort:
         )
 
     def _dealt(self, plan: ReleasePlan) -> bool:
-        """Whether this release's shares are dealt: the first is drawn in full, to be checked."""
-        return self.dealing and plan.shared is not None and plan.sum_number > 1
+        """Whether this release's shares are dealt: one that is checked is drawn in full."""
+        due = self.unchecked or plan.sum_number > 1
+        return self.dealing and plan.shared is not None and due
 
     def evaluate(self, theta: NDArray[np.float64], *, round_number: int) -> dict[str, Any]:
         """Simulation-only figures."""

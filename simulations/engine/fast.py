@@ -147,6 +147,7 @@ def simulate(
             faults=faults,
             evaluate_model=_evaluator(job, world),
             dealing=job.run.deals and not masked,
+            unchecked=not job.secure_aggregation.masked_check,
             check=check if stage is rounds else None,
         )
         cohort.session.answered += start.done
