@@ -194,23 +194,25 @@ def _chart(
 
     def panel(name: str) -> Any:
         base = alt.Chart(alt.Data(values=[each for each in drawn if each["panel"] == name]))
-        y = alt.Y("mean:Q", title=f"{title} (simulation)", scale=y_scale)
+        ticks = alt.Axis(tickCount=5, format="~g") if spread else alt.Axis()
+        y = alt.Y("mean:Q", title=f"{title} (simulation)", scale=y_scale, axis=ticks)
         layers = [
             base.mark_rule().encode(x=x, y=alt.Y("low:Q"), y2="high:Q", color=color),
             base.mark_line().encode(x=x, y=y, color=color),
             base.mark_point(filled=True, size=45).encode(x=x, y=y, color=color, shape=shape),
         ]
-        dashed = [each for each in lines if each["panel"] == name]
-        if dashed:
-            rule = alt.Chart(alt.Data(values=dashed)).encode(y="mean:Q")
-            layers.append(rule.mark_rule(strokeDash=[6, 4], color=_GREY))
-            layers.append(
-                rule.mark_text(align="left", dx=4, dy=-5, color=_GREY).encode(
-                    x=alt.value(0), text="series:N"
-                )
-            )
-        size = (_PANEL_WIDTH, _PANEL_HEIGHT) if len(panels) > 1 else (_WIDTH, _HEIGHT)
-        return alt.layer(*layers).properties(width=size[0], height=size[1], title=name)
+        width, height = (_PANEL_WIDTH, _PANEL_HEIGHT) if len(panels) > 1 else (_WIDTH, _HEIGHT)
+        for number, each in enumerate(each for each in lines if each["panel"] == name):
+            rule = alt.Chart(alt.Data(values=[each])).encode(y="mean:Q")
+            # Two that are close to each other have their names at either end.
+            end = {"align": "right", "dx": -4} if number % 2 else {"align": "left", "dx": 4}
+            layers += [
+                rule.mark_rule(strokeDash=[6, 4], color=_GREY),
+                rule.mark_text(dy=-5, color=_GREY, **end).encode(
+                    x=alt.value(width if number % 2 else 0), text="series:N"
+                ),
+            ]
+        return alt.layer(*layers).properties(width=width, height=height, title=name)
 
     whole = panel(panels[0]) if len(panels) == 1 else alt.concat(*map(panel, panels), columns=2)
     return (

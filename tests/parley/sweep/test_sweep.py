@@ -18,7 +18,7 @@ from parley.sweep import running, worker
 from parley.sweep.cells import cells_of, load_sweep
 from parley.sweep.comparison import compared
 from parley.sweep.figures import draw
-from parley.sweep.page import write_page
+from parley.sweep.page import write_comparison, write_page
 from parley.sweep.results import charged_together, summarised, write_results
 from parley.sweep.running import SweepStopped, run_cells
 
@@ -132,9 +132,13 @@ def test_cells_run_once_a_failed_one_does_not_stop_the_others(tmp_path, monkeypa
     again = run_cells(sweep, tmp_path, workers=1)
     assert ran[4:] == [sweep.cells[1].name]
     assert again[1]["loss"] == rows[1]["loss"]
-    epsilon, delta = charged_together(rows)
-    assert epsilon == pytest.approx(sum(row["epsilon"] for row in good)) == pytest.approx(10)
+    epsilon, delta, by = charged_together(rows)
+    # Gaussians of ε = 1, 1, 4, 4 in one composition, which is less than 10.
+    assert (by, 5.5 < epsilon < 6.5) == ("exact", True)
     assert delta == pytest.approx(4e-5)
+    unknown = [{key: value for key, value in row.items() if key != "spent"} for row in rows]
+    assert charged_together(unknown) == (pytest.approx(10), delta, "basic composition")
+    assert charged_together([*rows, *rows]) == (epsilon, delta, by)  # one run, twice on the grid
     write_results(rows, sweep.axes, tmp_path)
     assert pl.read_parquet(tmp_path / "results.parquet").height == 8
     cells = pl.read_csv(tmp_path / "summary.csv")
@@ -145,6 +149,10 @@ def test_cells_run_once_a_failed_one_does_not_stop_the_others(tmp_path, monkeypa
     assert "Simulation only" in page
     assert "4 failed" in page
     assert page.count("<svg") == len(figures) == 3
+    assert page.count("4 failed runs are not in it") == 3
+    assert "prefers-color-scheme: dark" in page
+    sides = write_comparison([tmp_path / "alone", tmp_path / "alone"], tmp_path / "<c>.html")
+    assert "2 runs compared" in sides.read_text()
     assert {path.suffix for path in (tmp_path / "figures").iterdir()} == {".svg", ".png", ".json"}
     compared_rows = dict(
         compared([tmp_path / "alone", tmp_path / "cells" / rows[2]["cell"] / "run"])
@@ -242,3 +250,44 @@ def test_changed_data_are_prepared_and_learned_from_anew(tmp_path):
     assert worker.read_row(folder, name="d", data="old") is None
     (folder / "row.json").write_text('{"cell": "c", "data": "old", "status": "fai')
     assert worker.read_row(folder, name="c", data="old") is None
+
+
+def test_a_method_keeps_its_own_settings_and_one_run_is_run_once(tmp_path, monkeypatch):
+    sweep = _sweep(
+        grid={"parties.count": [3, 4]},
+        methods={"one": {"parties.count": 1, "privacy.noise-point": "server"}, "many": {}},
+        **{"non-private": ["aggregated"]},
+    )
+    ran = []
+    monkeypatch.setattr(
+        "parley.sweep.running._ran",
+        lambda tasks, workers: ((t.name, ran.append(t.name) or worker.run_cell(t)) for t in tasks),
+    )
+    rows = run_cells(sweep, tmp_path, workers=1)
+    assert len(ran) == 3
+    assert [(row["method"], row["parties.count"]) for row in rows] == [
+        ("one", 3), ("one", 4), ("many", 3), ("many", 4)
+    ]  # fmt: skip
+    assert rows[0]["loss"] == rows[1]["loss"]
+    assert rows[0]["aggregated_excess_loss"] == pytest.approx(0, abs=1e-9)
+    assert rows[2]["aggregated_excess_loss"] > 0
+
+
+def test_an_override_is_a_key_that_all_cells_share(tmp_path):
+    file = tmp_path / "s.toml"
+    file.write_text("[sweep]\nseeds = 2\n")
+    sweep = load_sweep(file, overrides=["privacy.epsilon=3"])
+    assert [cell.job.privacy.epsilon for cell in sweep.cells] == [3, 3]
+    with pytest.raises(JobError, match=r"Did you mean privacy\.epsilon"):
+        load_sweep(file, overrides=["privacy.epsilno=3"])
+    with pytest.raises(JobError, match="non-private"):
+        _sweep(**{"non-private": ["centralized"]})
+
+
+def test_the_papers_comparison_has_its_methods():
+    sweep = load_sweep(ROOT / "examples" / "paper.toml")
+    assert [cell.error for cell in sweep.cells if cell.error] == []
+    assert len(sweep.cells) == 960
+    assert len({cell.name for cell in sweep.cells}) == 960 - 60  # one owner, whatever m is
+    steps = {(c.job.algorithm.rounds, c.job.rounds) for c in sweep.cells}
+    assert steps == {(60, 60), (1, 1)}

@@ -223,7 +223,7 @@ def test_a_plan_travels_with_its_shares_and_refuses_what_contradicts_them() -> N
     own = plan.primary
     assert (own.noise_point, own.against) == (NoisePoint.SHARE, Adversary.COLLUDERS)
     for change, said in (
-        ({"shares": None}, "shares with noise point share"),
+        ({"shares": None}, "shares where the parties add"),
         ({"noise_point": NoisePoint.SERVER}, "to hold against readers"),
         ({"against": Adversary.OTHERS}, "to hold against server-and-colluders"),
         ({"shares": replace(own.shares, scale=own.shares.scale * 2 / 3)}, "at least"),
