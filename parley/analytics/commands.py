@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,8 +18,17 @@ __all__ = ["add_query_commands"]
 
 def query(
     queries: Annotated[
-        Path | None, typer.Argument(metavar="[QUERIES]", help="File of queries (TOML).")
+        str | None,
+        typer.Argument(
+            metavar="[QUERIES]", help="File of queries (TOML); or one SELECT, with --epsilon."
+        ),
     ] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="With SELECT: what the statement may cost, whole.")
+    ] = None,
+    session_file: Annotated[
+        Path, typer.Option("--session", help="With SELECT: file whose [session] is asked.")
+    ] = Path("queries.toml"),
     plan: Annotated[
         bool, typer.Option("--plan", help="Expected errors and costs; nothing is asked or charged.")
     ] = False,
@@ -43,7 +52,7 @@ def query(
 
     Every answer has its noise interval and says what it cost and what is left.
     """
-    from parley.analytics.query_file import example_file, load_queries  # noqa: PLC0415 - start-up: for this command alone
+    from parley.analytics.query_file import example_file, load_queries, load_session  # noqa: PLC0415 - start-up: for this command alone
     from parley.client.queries.base import QueryError  # noqa: PLC0415 - start-up: for this command alone
 
     if print_query:
@@ -51,7 +60,12 @@ def query(
         return
     if queries is None:
         raise QueryError("Expected a file of queries; parley query --print-query writes one.")
-    asked = load_queries(queries)
+    if queries.lstrip()[:6].upper() == "SELECT":
+        _select(queries, epsilon, load_session(session_file), plan, out, resume, as_json)
+        return
+    if epsilon is not None:
+        raise QueryError("Expected --epsilon with a SELECT; a file says each query's own.")
+    asked = load_queries(Path(queries))
     if plan:
         with ExitStack() as stack:
             session = stack.enter_context(_session(asked, out=None, resume=None, stack=stack))
@@ -73,6 +87,50 @@ def query(
             from parley.server.records.plain_json import json_text  # noqa: PLC0415 - start-up: for this command alone
 
             told = {"session": str(session.folder), "left": session.remaining, "answers": answers}
+            typer.echo(json_text(told))
+        else:
+            typer.echo(f"answers and ledger in {session.folder}")
+
+
+def _select(
+    text: str,
+    epsilon: float | None,
+    settings: dict[str, Any],
+    plan: bool,
+    out: Path | None,
+    resume: Path | None,
+    as_json: bool,
+) -> None:
+    """One statement, all of it for one price."""
+    from parley.analytics.query_file import QueryFile  # noqa: PLC0415 - start-up: for this command alone
+    from parley.analytics.session import plan_text  # noqa: PLC0415 - start-up: for this command alone
+    from parley.analytics.sql import parse_sql  # noqa: PLC0415 - start-up: for this command alone
+    from parley.client.queries.base import QueryError  # noqa: PLC0415 - start-up: for this command alone
+
+    if epsilon is None:
+        raise QueryError("Expected --epsilon with a SELECT, what it may cost, got none.")
+    asked = QueryFile(session=settings)
+    with ExitStack() as stack:
+        session = stack.enter_context(
+            _session(asked, out=out, resume=resume, stack=stack if plan else None)
+        )
+        statement = parse_sql(text, session.schema)
+        if plan:
+            planned = session.plan(statement.queries, epsilon=epsilon)
+            terms = session.terms
+            typer.echo(plan_text(planned, statement.queries, terms=terms, epsilon=epsilon))
+            return
+        answers = session.release(statement.queries, epsilon=epsilon)
+        for answer in answers:
+            typer.echo(f"{answer}\n", err=as_json)
+        if as_json:
+            from parley.server.records.plain_json import json_text  # noqa: PLC0415 - start-up: for this command alone
+
+            given = [
+                {"name": name, **answer.to_json()}
+                for name, answer in zip(statement.names, answers, strict=True)
+            ]
+            told = {"session": str(session.folder), "left": session.remaining, "answers": given}
             typer.echo(json_text(told))
         else:
             typer.echo(f"answers and ledger in {session.folder}")

@@ -31,7 +31,7 @@ from parley.client.queries import QUERIES
 from parley.client.queries.base import Query, QueryError
 from parley.client.where import parse_where
 
-__all__ = ["AskedQuery", "QueryFile", "example_file", "load_queries"]
+__all__ = ["AskedQuery", "QueryFile", "example_file", "load_queries", "load_session"]
 
 _PRICE = {"name": str, "epsilon": float, "batch": str, "share": float, "law": str}
 _DERIVED = {"balance", "counted"}
@@ -78,13 +78,7 @@ def load_queries(path: Path) -> QueryFile:
     Raises:
         QueryError, WhereError: what was expected, what came.
     """
-    try:
-        given = parse_toml(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise QueryError(f"{path}: Expected a file of queries (TOML), got: {error}.") from error
-    unknown = sorted(set(given) - {"session", "query"})
-    if unknown or not isinstance(given.get("session"), dict):
-        raise QueryError(f"{path}: Expected [session] and [[query]], got {unknown or 'neither'}.")
+    given, session = _read(path)
     tables = given.get("query", [])
     if not isinstance(tables, list) or not tables:
         raise QueryError(f"{path}: Expected at least one [[query]], got none.")
@@ -101,13 +95,34 @@ def load_queries(path: Path) -> QueryFile:
                 f"{path}: Expected epsilon with {own[0].name!r}"
                 f"{', the first of its batch, and with none after it' if own[0].batch else ''}."
             )
+    return QueryFile(session=session, batches=tuple(tuple(own) for own in batches.values()))
+
+
+def load_session(path: Path) -> dict[str, Any]:
+    """The settings of a file's [session], whatever it asks.
+
+    Raises:
+        QueryError: what was expected, what came.
+    """
+    return _read(path)[1]
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """All of a file, and its [session] with paths relative to the file."""
+    try:
+        given = parse_toml(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise QueryError(f"{path}: Expected a file of queries (TOML), got: {error}.") from error
+    unknown = sorted(set(given) - {"session", "query"})
+    if unknown or not isinstance(given.get("session"), dict):
+        raise QueryError(f"{path}: Expected [session] and [[query]], got {unknown or 'neither'}.")
     session = dict(given["session"])
     if "resume" in session or "out" in session:
         raise QueryError(f"{path}: Expected out and resume on the command line, not in a file.")
     for key in ("data", "schema", "deployment"):
         if isinstance(session.get(key), str):
             session[key] = str(path.parent / session[key])
-    return QueryFile(session=session, batches=tuple(tuple(own) for own in batches.values()))
+    return given, session
 
 
 def _asked(table: Any, number: int) -> AskedQuery:

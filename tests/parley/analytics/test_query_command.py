@@ -107,3 +107,26 @@ def test_a_file_that_cannot_be_asked_is_refused(folder, edit, said):
     with pytest.raises((QueryError, WhereError)) as refused:
         load_queries(folder / "queries.toml")
     assert said in str(refused.value)
+
+
+def test_a_select_is_planned_asked_and_refused_like_a_file(folder, monkeypatch):
+    pytest.importorskip("sqlglot", reason="needs the extra parley[sql]")
+    monkeypatch.chdir(folder)
+    statement = "SELECT sex, COUNT(*) AS n, AVG(age) FROM ward WHERE age > 60 GROUP BY sex"
+    planned = run(statement, "--epsilon", "0.2", "--plan")
+    assert planned.exit_code == 0
+    assert "nothing was charged" in planned.output
+    told = run(statement, "--epsilon", "0.2", "--json", "--out", "asked")
+    assert told.exit_code == 0
+    answers = json.loads(told.stdout)["answers"]
+    assert [each["name"] for each in answers] == ["n", "AVG(age)"]
+    assert json.loads(told.stdout)["left"] == pytest.approx(0.8)
+    for wrong in (
+        (statement),
+        ("SELECT MAX(age) FROM ward", "--epsilon", "0.2"),
+        (statement, "--epsilon", "0.2", "--session", "none.toml"),
+        ("queries.toml", "--epsilon", "0.2"),
+    ):
+        refused = run(*wrong)
+        assert refused.exit_code != 0
+        assert "Expected" in str(refused.exception) + refused.output
