@@ -3,7 +3,8 @@
 A record adds 1 to one cell of every table. M tables: Δ₁ = M and Δ₂ = √M for a record that comes or
 goes, 2M and √(2M) for one that is replaced. All tables share one noise, where M queries of their
 own would share one budget. They are then made to agree in their totals and in each column's counts
-(`parley.privacy.estimation.marginals`), which costs nothing and lowers the error.
+(`parley.privacy.estimation.marginals`), and each becomes the nearest table without negative counts;
+that costs nothing and lowers the error. What the last step moves, tables differ by again.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from parley.client.queries.base import (
 )
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.estimation.marginals import agree
+from parley.privacy.estimation.simplex import simplex
 
 __all__ = ["Marginals"]
 
@@ -113,7 +115,15 @@ class Marginals(Query):
             keys["table"] += [", ".join(table.names)] * table.count
             for name in self.of:
                 keys[name] += own.get(name, [None] * table.count)
-        values = np.concatenate([agreed[table.names].ravel() for table in tables])
+        flat = [agreed[table.names].ravel() for table in tables]
+        values = np.concatenate([simplex(part, total=max(part.sum(), 0.0)) for part in flat])
         # Agreeing takes averages over cells: none is off by more than one cell's noise may be.
-        half = noise.half_width() / weight
-        return {**keys, "value": values, "low": values - half, "high": values + half}
+        # No true count is negative: an interval may as well begin at 0.
+        middle, half = np.concatenate(flat), noise.half_width() / weight
+        low, high = np.maximum(middle - half, 0), np.maximum(middle + half, 0)
+        return {
+            **keys,
+            "value": values,
+            "low": np.minimum(low, values),
+            "high": np.maximum(high, values),
+        }

@@ -122,7 +122,7 @@ def test_a_select_is_planned_asked_and_refused_like_a_file(folder, monkeypatch):
     assert [each["name"] for each in answers] == ["n", "AVG(age)"]
     assert json.loads(told.stdout)["left"] == pytest.approx(0.8)
     for wrong in (
-        (statement),
+        (statement,),
         ("SELECT MAX(age) FROM ward", "--epsilon", "0.2"),
         (statement, "--epsilon", "0.2", "--session", "none.toml"),
         ("queries.toml", "--epsilon", "0.2"),
