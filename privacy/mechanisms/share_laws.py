@@ -19,7 +19,11 @@ from parley.privacy.accounting.events import Gaussian as GaussianEvent
 from parley.privacy.accounting.rounding import quotient_up, root_up
 from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.sampling.negative_binomial import negative_binomial
-from parley.privacy.sampling.samplers import add_rounded_gaussian, add_rounded_mixture
+from parley.privacy.sampling.samplers import (
+    LARGEST_SCALE,
+    add_rounded_gaussian,
+    add_rounded_mixture,
+)
 from parley.privacy.sampling.stream import NoiseStream
 
 if TYPE_CHECKING:
@@ -139,9 +143,13 @@ def _l2_add(
 def _l2_dealt(
     shares: Shares, mechanism: Any, total: Integers, count: int, stream: NoiseStream
 ) -> None:
-    shape = Fraction((mechanism.dimension + 1) * count, 2 * shares.honest)
-    jitter = JITTER * count * shares.ring_unit**2
-    add_rounded_mixture(total, shares.scale, shape, jitter, stream)
+    own = JITTER * shares.ring_unit**2
+    # As many at a time as the sampler takes the jitter of: groups of shares add up like shares.
+    most = max(int(LARGEST_SCALE / own), 1)
+    for begin in range(0, count, most):
+        together = min(most, count - begin)
+        shape = Fraction((mechanism.dimension + 1) * together, 2 * shares.honest)
+        add_rounded_mixture(total, shares.scale, shape, own * together, stream)
 
 
 def _chernoff(exponent: float, log_odds: float, jitter: float = 0.0) -> float:

@@ -240,6 +240,11 @@ def audited(
     guarantee = plan.of(wanted)
     if guarantee is None:
         raise AuditError(f"Expected a guarantee for a {wanted}, got none.")
+    if guarantee.mechanism.objective is not None:
+        raise AuditError(
+            f"Expected noise on what parties send, got {job.algorithm.kind}, whose noise is inside "
+            "an objective: no attack here looks for it. Its proof is tested by densities instead."
+        )
     return Audited(
         job=plain,
         shape=shape,

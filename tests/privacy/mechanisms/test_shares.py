@@ -421,3 +421,18 @@ def test_rows_that_share_a_stream_are_those_drawn_one_after_the_other() -> None:
         for row in apart:
             shares.add(noise, row[None, :], [stream])
         assert np.array_equal(together, apart)
+
+
+@pytest.mark.parametrize(("scaled", "right"), [(1.0, True), (2 / 3, False), (1.5, False)])
+def test_shares_whose_jitter_is_too_much_for_one_draw_are_dealt_in_groups(scaled, right):
+    """16·2^30 a share: the sampler takes 64 at a time."""
+    noise = L2Laplace(sensitivity=2.0**24, epsilon=1.0, dimension=40)
+    shares = Shares.of(noise, parties=1000, least=1, colluders=0, fine_bits=15)
+    stream, squares = NoiseStream.from_seed(3), []
+    for _ in range(6):
+        total = np.zeros(40, dtype=np.int64)
+        shares.add_dealt(noise, total, 1000, stream)
+        squares.append(np.square(total / 2.0**24).sum())
+    # E‖z‖² = r·d(d + 1)b²; 240 coordinates together are within 5 deviations of it.
+    told = np.sqrt(np.mean(squares) / (1000 * 40 * 41)) / scaled
+    assert bool(abs(told - 1) < 5 / np.sqrt(2 * 240)) is right
