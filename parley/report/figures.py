@@ -76,7 +76,10 @@ def _accuracy(run: RunSummary, rounds: Sequence[RoundLine]) -> Figure | None:
     points = _points(rounds, lambda line: line.simulation_only.get("accuracy"))
     lines = [Curve(name=noun, points=points)]
     title = noun[:1].upper() + noun[1:]
-    return _metric(rounds, title, f"{finding}.", final=run.accuracy, lines=lines, levels=levels)
+    most = None if run.metric == "r2" else 1.0  # R² has no least value
+    return _metric(
+        rounds, title, f"{finding}.", final=run.accuracy, lines=lines, levels=levels, most=most
+    )
 
 
 def _baseline(value: float | None) -> list[Level]:
@@ -91,6 +94,7 @@ def _metric(
     final: float | None,
     lines: Sequence[Curve],
     levels: Sequence[Level],
+    most: float | None = None,
 ) -> Figure | None:
     """A simulation-only figure by round; after a single round, private beside the levels."""
     if final is None:
@@ -105,7 +109,9 @@ def _metric(
         return Figure(
             title=title,
             finding=finding,
-            plot=curves(lines, levels, title=title, description=f"{finding} Simulation only."),
+            plot=curves(
+                lines, levels, title=title, description=f"{finding} Simulation only.", most=most
+            ),
             data=Table(
                 caption="Simulation only",
                 head=["round", *(x.name for x in reversed(lines))],
@@ -152,7 +158,7 @@ def _epsilon(
         return Figure(
             title=title,
             finding=finding,
-            plot=curves(lines, levels, title=title, description=finding, zero=True),
+            plot=curves(lines, levels, title=title, description=finding),
             data=Table(
                 caption=f"ε {scope}",
                 head=["round", "charged", *head],

@@ -15,6 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from parley.report.evidence import coefficients, public_ranges, who_learns_what
 from parley.report.figures import figures
 from parley.report.judgement import judgement_tables
 from parley.report.parts import Card, Table, write_page
@@ -49,14 +50,14 @@ def write_report(run_dir: Path) -> Path:
     Raises:
         RunFolderError: the folder doesn't hold a run, or can't be written to.
     """
-    target, names = run_dir / "report.html", _context(read_run(run_dir))
+    target, names = run_dir / "report.html", _context(read_run(run_dir), run_dir)
     try:
         return write_page(target, "report.html.j2", **names)
     except OSError as error:
         raise RunFolderError(f"Expected to write {target}, got: {error}.") from error
 
 
-def _context(run: RunContent) -> dict[str, Any]:
+def _context(run: RunContent, folder: Path) -> dict[str, Any]:
     """Every name that the template uses."""
     summary = run.summary
     simulated = in_process(summary.engine) or any(line.simulation_only for line in run.rounds)
@@ -72,15 +73,30 @@ def _context(run: RunContent) -> dict[str, Any]:
         "judgement": judgement_tables(summary),
         "synthetic": synthetic_section(run),
         "guarantees": [_guarantee(summary, of) for of in summary.guarantees],
+        "learns": [who_learns_what(summary, of) for of in summary.guarantees],
+        "model": [
+            table for table in (coefficients(folder, summary), public_ranges(folder)) if table
+        ],
         "assumptions": assumptions(summary, simulated=simulated),
         "dp_sgd": None if summary.dp_sgd is None else _dp_sgd(summary, summary.dp_sgd),
         "secure_sum_words": secure_sum_words(summary, simulated=simulated),
         "secure_sum": _secure_sum(run),
         "advice_scope": f"An ε here is {words.scope(summary.primary)}.",
-        # A ledger may be named by a URL with a password in it, and a report is passed around.
-        "job_text": re.sub(r"(://[^:/@\s]*):[^@\s]*@", r"\1:…@", run.job_text),
+        "job_text": _hidden(run.job_text),
+        "keys_text": _keys(run.job_text),
         "footer": _footer(run),
     }
+
+
+def _keys(job_text: str) -> str:
+    """The job's keys without what is said about them: what paper has room for."""
+    lines = (re.sub(r"^(\[[^\]]*\]).*", r"\1", line) for line in _hidden(job_text).splitlines())
+    return "\n".join(line for line in lines if line and not line.startswith("#"))
+
+
+def _hidden(job_text: str) -> str:
+    # A ledger may be named by a URL with a password in it, and a report is passed around.
+    return re.sub(r"(://[^:/@\s]*):[^@\s]*@", r"\1:…@", job_text)
 
 
 def _lede(run: RunSummary) -> str:

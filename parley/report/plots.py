@@ -71,12 +71,15 @@ def curves(
     *,
     title: str,
     description: str,
-    zero: bool = False,
+    most: float | None = None,
 ) -> Markup:
-    """Lines by round, with levels across them. Lines are drawn in order, the last on top."""
+    """Lines by round, with levels across them. Lines are drawn in order, the last on top.
+
+    The axis begins at 0, so that a small change looks small; `most`: it ends there.
+    """
     import altair as alt  # noqa: PLC0415 - start-up: a report without plots needs neither
 
-    scale = alt.Scale(zero=zero, nice=True)
+    scale = alt.Scale(zero=True, nice=True) if most is None else alt.Scale(domain=[0, most])
     rounds = max((x for line in lines for x, _ in line.points), default=1)
     # Few rounds get a tick each: fractions between them would be rounded to the same label.
     ticks = {"values": list(range(1, int(rounds) + 1))} if rounds <= 8 else {"tickCount": 6}

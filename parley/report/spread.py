@@ -15,6 +15,7 @@ __all__ = ["label_figure"]
 
 _STACK = (Palette.ACCENT, Palette.QUIET, Palette.LIMIT)
 _TITLE = "Labels by party"
+_MOST_NAMED = 12
 
 
 def label_figure(run: RunSummary) -> Figure | None:
@@ -37,13 +38,17 @@ def _finding(told: Partition) -> str:
         "files": "Every party has its own file",
     }.get(told.kind, "Records were split among the parties")
     commonest, skew = told.commonest, told.skew
+    named = ""
+    if told.parties and len(told.parties) <= _MOST_NAMED:
+        each = (_party(told, party) for party in range(1, len(told.parties) + 1))
+        named = f" Parties: {', '.join(each)}."
     what = "fifth of the labels" if told.numeric else "label"
     return (
         f"{kind}. A party's commonest {what} is {_percent(commonest[3])} of its records in the "
         f"middle party, from {_percent(commonest[0])} to {_percent(commonest[-1])}; over all "
         f"parties the commonest is {_percent(max(told.overall))}. Total variation distance "
         f"from all records' shares: {number(skew.mean)} on average, {number(skew.largest)} "
-        "at most."
+        f"at most.{named}"
     )
 
 
@@ -51,14 +56,14 @@ def _stacked(told: Partition, counts: Sequence[Sequence[int]]) -> Figure:
     finding = _finding(told)
     layers = [
         Bars(
-            name=f"label {name}",
+            name=name,
             bars=[(party + 0.5, party + 1.5, float(row[at])) for party, row in enumerate(counts)],
             colour=colour,
         )
         for at, (name, colour) in enumerate(zip(told.labels, _STACK, strict=False))
     ]
     plot = bars(layers, title=_TITLE, description=finding, x_title="party", y_title="records")
-    data = _by_party(told.labels, counts)
+    data = _by_party(told, counts)
     keys = keys_of(layers)
     return Figure(title=_TITLE, finding=finding, plot=plot, data=data, keys=keys, simulated=True)
 
@@ -83,7 +88,7 @@ def _mapped(told: Partition, counts: Sequence[Sequence[int]]) -> Figure:
         Key(name=_percent(most / 2), depth=0.5),
         Key(name=f"{_percent(most)} of a party's records", depth=1.0),
     )
-    data = _by_party(told.labels, counts)
+    data = _by_party(told, counts)
     return Figure(title=_TITLE, finding=finding, plot=plot, data=data, keys=keys, simulated=True)
 
 
@@ -115,11 +120,17 @@ def _of_many(told: Partition, shares: Sequence[Sequence[float]]) -> Figure:
     return Figure(title=title, finding=finding, plot=plot, data=data, keys=keys, simulated=True)
 
 
-def _by_party(names: Sequence[str], counts: Sequence[Sequence[int]]) -> Table:
+def _by_party(told: Partition, counts: Sequence[Sequence[int]]) -> Table:
     rows = [
-        [str(party), *(number(count) for count in row)] for party, row in enumerate(counts, start=1)
+        [_party(told, party), *(number(count) for count in row)]
+        for party, row in enumerate(counts, start=1)
     ]
-    return Table(caption="Records", head=["party", *names], rows=rows)
+    return Table(caption="Records", head=["party", *told.labels], rows=rows)
+
+
+def _party(told: Partition, party: int) -> str:
+    """The number by which plots call it, and its name where the data name it."""
+    return f"{party} {told.parties[party - 1]}" if told.parties else str(party)
 
 
 def _percent(share: float) -> str:

@@ -211,6 +211,7 @@ class Partition(Facts):
         overall: their shares of all records.
         skew: total variation distance between a party's shares and those overall.
         commonest: quantiles of the share of a party's own commonest label; `quantiles` names them.
+        parties: names of few parties, where the data name them.
         counts: `[B][K]`, of few parties.
         shares: of many, quantiles of each label's share over the parties.
     """
@@ -225,6 +226,7 @@ class Partition(Facts):
     quantiles: tuple[float, ...]
     commonest: tuple[float, ...]
     sizes: tuple[float, ...]
+    parties: tuple[str, ...] | None = None
     counts: tuple[tuple[int, ...], ...] | None = None
     shares: tuple[tuple[float, ...], ...] | None = None
 

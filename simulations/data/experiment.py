@@ -85,8 +85,20 @@ def prepared_data(job: Job, given: Given | None = None) -> PreparedData:
         schema=schema.to_toml(),
         schema_inferred=given is not None and given.inferred,
         label_names=schema.label.names(job.label_kind(classes)),
+        party_names=_party_names(job, records),
         features={**job.model.feature_map, "digest": features.digest} if features else {},
     )
+
+
+def _party_names(job: Job, records: Records) -> tuple[str, ...]:
+    """What the data call their parties, in the parties' order; empty where they don't."""
+    source = job.data.source
+    if any(mark in source for mark in "*?["):
+        return tuple(path.name for path in find_party_files(source))
+    if job.data.partition != "column" or records.groups is None:
+        return ()
+    names = tuple(str(name) for name in np.unique(records.groups))
+    return names if len(names) == job.parties.count else ()
 
 
 def experiment_of(job: Job, data: PreparedData) -> Experiment:
@@ -111,6 +123,7 @@ def experiment_of(job: Job, data: PreparedData) -> Experiment:
         "schema_inferred": data.schema_inferred,
         "schema": data.schema,
         "label_names": data.label_names,
+        "party_names": data.party_names,
         "features": data.features,
     }
     return _WORLDS[job.model.learns](job, data, shared)

@@ -42,6 +42,7 @@ class PreparedData:
         schema_inferred: it was read off the records.
         label_names: of the labels, as the model counts them.
         features: the public map of every row; empty where there is none.
+        party_names: where files or a column name them.
     """
 
     rows: NDArray[np.floating[Any]]
@@ -56,6 +57,7 @@ class PreparedData:
     schema_inferred: bool
     label_names: tuple[str, ...]
     features: Mapping[str, Any]
+    party_names: tuple[str, ...] = ()
 
     def block(self, labels: NDArray[np.generic]) -> PartyBlock:
         """The parties' records, labels as a model takes them."""
@@ -83,7 +85,8 @@ class PreparedData:
             name: np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
             for name in _ARRAYS
         }
-        return cls(**arrays, **{**facts, "label_names": tuple(facts["label_names"])})
+        named = {name: tuple(facts[name]) for name in ("label_names", "party_names")}
+        return cls(**arrays, **{**facts, **named})
 
 
 def data_key(job: Job) -> str:

@@ -10,6 +10,8 @@ noise. With up to 30 parties every one is told, with more the quantiles over the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,12 +26,21 @@ _MOST_LABELS = 12
 _BINS = 5
 
 
-def partition_of(job: Job, labels: NDArray[np.generic], offsets: NDArray[np.int64]) -> Partition:
+def partition_of(
+    job: Job,
+    labels: NDArray[np.generic],
+    offsets: NDArray[np.int64],
+    *,
+    label_names: Sequence[str] = (),
+    party_names: Sequence[str] = (),
+) -> Partition:
     """`spread`, and the rule that the job split its data by: `partition` of `summary.json`."""
     data = job.data
     files = any(mark in data.source for mark in "*?[")
     kind = "files" if files else data.partition
-    return spread(labels, offsets, numeric=job.model.metric == "r2").adding(
+    told = spread(labels, offsets, numeric=job.model.metric == "r2", names=label_names)
+    return told.adding(
+        parties=tuple(party_names) if told.counts and party_names else None,
         kind=kind,
         alpha=data.dirichlet_alpha if kind == "dirichlet" else None,
         column=data.partition_column if kind == "column" else None,
@@ -37,7 +48,11 @@ def partition_of(job: Job, labels: NDArray[np.generic], offsets: NDArray[np.int6
 
 
 def spread(
-    labels: NDArray[np.generic], offsets: NDArray[np.int64], *, numeric: bool = False
+    labels: NDArray[np.generic],
+    offsets: NDArray[np.int64],
+    *,
+    numeric: bool = False,
+    names: Sequence[str] = (),
 ) -> Partition:
     """What parties hold of each label.
 
@@ -45,14 +60,15 @@ def spread(
         labels: `[N]` party after party.
         offsets: `[B+1]` where each party's begin.
         numeric: labels are numbers, told by fifths of all of them.
+        names: of labels −1 and +1, or of the classes; none: they are told as they are.
 
     Returns:
         the spread, without the rule that made it: every party's counts for few parties, quantiles
         over them for many.
     """
-    names, at = _binned(labels) if numeric else _named(labels)
+    shown, at = _binned(labels) if numeric else _named(labels, names)
     sizes = np.diff(offsets)
-    parties, kinds = len(sizes), len(names)
+    parties, kinds = len(sizes), len(shown)
     owner = np.repeat(np.arange(parties), sizes)
     counts = np.bincount(owner * kinds + at, minlength=parties * kinds).reshape(parties, kinds)
     overall = counts.sum(axis=0) / counts.sum()
@@ -60,7 +76,7 @@ def spread(
     distance = np.abs(shares - overall).sum(axis=1) / 2
     few = parties <= _MOST_PARTIES
     return Partition(
-        labels=names,
+        labels=shown,
         numeric=numeric,
         overall=overall.tolist(),
         skew=Skew(mean=float(distance.mean()), largest=float(distance.max())),
@@ -72,10 +88,15 @@ def spread(
     )
 
 
-def _named(labels: NDArray[np.generic]) -> tuple[list[str], NDArray[np.int64]]:
+def _named(
+    labels: NDArray[np.generic], called: Sequence[str]
+) -> tuple[list[str], NDArray[np.int64]]:
     """Names and positions of labels; beyond the commonest they are one."""
     values, at, counts = np.unique(labels, return_inverse=True, return_counts=True)
-    names = [f"{value:g}".replace("-", "−") for value in values.astype(np.float64)]
+    names = [
+        called[max(int(value), 0)] if called else f"{value:g}".replace("-", "−")
+        for value in values.astype(np.float64)
+    ]
     if len(values) <= _MOST_LABELS + 1:
         return names, at.astype(np.int64)
     kept = np.sort(np.argsort(-counts, kind="stable")[:_MOST_LABELS])

@@ -69,6 +69,7 @@ class Experiment:
         components: `[p, k]` scaled principal directions that rows are, or will be, projected on.
         schema: text of the schema that the records were read by.
         schema_inferred: it was read off the records themselves, which no ε covers.
+        party_names: of the parties, where the data name them.
         label_names: of the labels, as the model counts them; none for targets.
         features: name, settings and digest of the public map of every record; empty: none.
     """
@@ -86,6 +87,7 @@ class Experiment:
     schema: str = ""
     schema_inferred: bool = False
     label_names: tuple[str, ...] = ()
+    party_names: tuple[str, ...] = ()
     features: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property

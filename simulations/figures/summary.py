@@ -75,7 +75,13 @@ def with_simulated_figures(
     summary = summary.adding(
         records_by_party=experiment.block.sizes.tolist(),
         **figures,
-        partition=partition_of(job, experiment.block.labels, experiment.block.offsets),
+        partition=partition_of(
+            job,
+            experiment.block.labels,
+            experiment.block.offsets,
+            label_names=experiment.label_names,
+            party_names=experiment.party_names,
+        ),
         simulation_only=SIMULATION_ONLY,
         dp_sgd=dp_sgd,
         judgement=judged(experiment.predictions(theta)),

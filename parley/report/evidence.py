@@ -1,0 +1,202 @@
+"""What a report shows for whoever must defend a run: who learns what, public ranges, coefficients.
+
+The table of who learns what is worded by where the noise is added and by the secure sum that ran;
+its ε are the accounts of the summary, none is computed here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from parley.client.data.columns import CategoricalColumn
+from parley.client.data.schema import Schema, SchemaError
+from parley.prediction.model import Model, ModelFileError, load_model
+from parley.report.parts import Table
+from parley.server.jobs.file import load_job
+from parley.server.jobs.job import Job, JobError
+from parley.server.records import words
+from parley.server.records.numerals import number
+from parley.server.records.summary import GuaranteeSummary, RunSummary
+
+__all__ = ["coefficients", "public_ranges", "reach_of_steps", "who_learns_what"]
+
+_MOST = 30
+"""Columns and coefficients that are listed."""
+
+_SERVER_SEES = {
+    "share": "masked integers of each party; of each round the sum with all shares of the noise",
+    "server": "the bare sum of each round, before it adds the noise",
+    "party": "masked integers of each party; sums of contributions that carry noise already",
+}
+_SERVER = {"share": "server-and-colluders", "party": "all-others"}
+"""Noise point → the account that bounds what a curious server learns; absent: none does."""
+
+
+def who_learns_what(run: RunSummary, of: GuaranteeSummary) -> Table:
+    """Everybody who takes part or looks on: what they see, and what that can say of one unit."""
+    sees = _SERVER_SEES.get(of.noise.point, "what the run released")
+    masked = run.secure_aggregation.backend == "masked"
+    rows = [
+        ["the server", f"{sees}; who took part", _bound(run, of, _SERVER.get(of.noise.point, ""))],
+        *_colluders(run, of),
+        [
+            "readers of the model",
+            "the models and figures that were released",
+            _bound(run, of, "readers"),
+        ],
+        *_others(run, of),
+        [
+            "outsiders on the network",
+            "with real parties: encrypted messages, their sizes and times",
+            "nothing about records; that these machines talk to each other",
+        ],
+    ]
+    here = "" if masked else (
+        " This run had no masks: one process added what parties gave, and hid nothing from itself."
+        " The table is of the same run among real parties."
+    )  # fmt: skip
+    return Table(
+        caption=f"What each can learn about {words.protected(of)}; {words.relation(of)}.{here}",
+        head=["who", "sees", "can learn"],
+        rows=rows,
+    )
+
+
+def _colluders(run: RunSummary, of: GuaranteeSummary) -> Iterator[list[str]]:
+    shares = of.noise.shares
+    if shares is None:
+        return
+    count = shares.colluders
+    if count:
+        who = f"the server with {number(count)} colluding part{'y' if count == 1 else 'ies'}"
+        seen = "the same, and those parties' own records and shares of the noise"
+        yield [who, seen, _bound(run, of, "server-and-colluders")]
+
+
+def _others(run: RunSummary, of: GuaranteeSummary) -> Iterator[list[str]]:
+    if run.parties < 2:
+        return
+    yield [
+        "another party",
+        "the models of all rounds, its own records and its own noise",
+        _bound(run, of, _other(of)),
+    ]
+    if any(row.adversary == "all-others" for row in of.accounts):
+        yield [
+            "all other parties and the server together",
+            "all but the one party's records and noise",
+            _bound(run, of, "all-others"),
+        ]
+
+
+def _other(of: GuaranteeSummary) -> str:
+    """A party knows its own share of the noise: readers know none, a colluder one at least."""
+    if of.noise.shares is None:
+        return "readers"
+    return "server-and-colluders" if of.noise.shares.colluders else "all-others"
+
+
+def _bound(run: RunSummary, of: GuaranteeSummary, adversary: str) -> str:
+    """A pair (ε, δ) that is proved against an adversary at least as strong, or that none is."""
+    if run.primary.noise.seeded:
+        return "not bounded: the noise of this run came from a seed"
+    by = {row.adversary: row for row in of.accounts}
+    # Stronger adversaries know all that weaker ones do: what holds against them holds here too.
+    order = ("readers", "server-and-colluders", "all-others")
+    stronger = order[order.index(adversary) :] if adversary in order else ()
+    found = [by[name] for name in stronger if name in by and by[name].epsilon is not None]
+    if not found:
+        return "not bounded by any ε: it is trusted"
+    least = min(found, key=lambda row: (row.epsilon or math.inf, row.delta))
+    return f"at most {words.points(least.epsilon, least.delta)}"
+
+
+def public_ranges(folder: Path) -> Table | None:
+    """The schema that rows were read by; None where the folder holds none."""
+    path = folder / "schema.toml"
+    try:
+        schema = Schema.from_toml(path.read_text(encoding="utf-8"))
+    except (OSError, SchemaError):
+        return None
+    rows = [[name, column.kind, _values(column)] for name, column in schema.features.items()]
+    left = len(rows) - _MOST
+    more = [[f"and {number(left)} more", "", ""]] if left > 0 else []
+    label = [schema.label_column, "label", ", ".join(_label_names(schema))]
+    return Table(
+        caption="Public: ranges and categories that rows were read by (values outside are clamped)",
+        head=["column", "kind", "range or categories"],
+        rows=[*rows[:_MOST], *more, label],
+    )
+
+
+def _values(column: object) -> str:
+    if isinstance(column, CategoricalColumn):
+        shown = [str(value) for value in column.categories]
+        return ", ".join(shown[:8]) + (f" and {len(shown) - 8} more" if len(shown) > 8 else "")
+    low, high = getattr(column, "range", ("", ""))
+    return f"{low:g} to {high:g}"
+
+
+def _label_names(schema: Schema) -> Sequence[str]:
+    label = schema.label
+    if label.range is not None:
+        return [f"{label.range[0]:g} to {label.range[1]:g}"]
+    return label.names("softmax" if label.classes is not None else "logistic")
+
+
+def coefficients(folder: Path, run: RunSummary) -> Table | None:
+    """A linear model's weights of its columns, and how far the noise alone may have moved each."""
+    try:
+        job = load_job(folder / "job.toml")
+        if not job.model.regularisation:
+            return None  # no convex objective: nothing that a reader could make of weights
+        model = load_model(folder)
+    except (ModelFileError, SchemaError, JobError, OSError):
+        return None
+    names = [*model.schema.feature_names, *(["intercept"] if model.intercept else [])]
+    if len(names) != len(model.theta) or run.primary.noise.point == "party":
+        return None  # a network, several outputs, or features that have no names
+    spread = _spread(run, job, model)
+    chosen = sorted(range(len(names)), key=lambda at: -abs(model.theta[at]))[:_MOST]
+    left = len(names) - len(chosen)
+    told = f"the {_MOST} largest of {number(len(names))}" if left > 0 else "of rows as scaled"
+    caption = f"Coefficients, {told}"
+    if spread:
+        caption += (
+            "; ± is of the noise alone, 95 % by its law: not what other records would have given"
+        )
+    return Table(
+        caption=caption,
+        head=["column", "coefficient", *(["± noise alone"] if spread else [])],
+        rows=[
+            [names[at], number(model.theta[at], 3), *([f"{spread:.2g}"] if spread else [])]
+            for at in chosen
+        ],
+    )
+
+
+def _spread(run: RunSummary, job: Job, model: Model) -> float | None:
+    """1.96 deviations of a coefficient by the noise's law; None where no simple bound is known."""
+    noise = run.primary.noise
+    if noise.expected_norm is None or not len(model.theta):
+        return None
+    deviation = noise.expected_norm / math.sqrt(len(model.theta))
+    rate: float | None = getattr(model.algorithm, "learning_rate", None)
+    if rate is None:
+        return 1.96 * deviation if run.rounds == 1 else None
+    if getattr(model.algorithm, "momentum", 0.0):
+        return None
+    return reach_of_steps(rate, job.model.regularisation, deviation, run.rounds_done)
+
+
+def reach_of_steps(rate: float, lambda_: float, deviation: float, rounds: int) -> float:
+    """1.96 deviations of a coefficient after gradient steps with noise, to first order, at most.
+
+    z_t enters as −ηz_t. A later step takes it on by I − η∇²J, which shrinks it by 1 − ηλ at least,
+    as J is λ-strongly convex and η ≤ 1/(L_s + λ): a deviation of at most ησ√Σ_k (1 − ηλ)^2k. An
+    average of iterates has no more.
+    """
+    keep = (1 - rate * lambda_) ** 2
+    return 1.96 * rate * deviation * math.sqrt(sum(keep**k for k in range(rounds)))

@@ -1,0 +1,122 @@
+"""The report as evidence: who learns what, public ranges, coefficients beside the noise's reach."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+import parley
+from parley.report.evidence import coefficients, public_ranges, reach_of_steps, who_learns_what
+
+SCHEMA = """
+[columns]
+age = { kind = "numeric", range = [0, 110] }
+ward = { kind = "categorical", categories = ["north", "south"] }
+hospital = { kind = "ignore" }
+outcome = { kind = "label", positive = ["died"], negative = ["alive"] }
+"""
+
+
+@pytest.fixture(scope="module")
+def frame():
+    rng = np.random.default_rng(2)
+    age = rng.integers(20, 100, 360)
+    return pl.DataFrame(
+        {
+            "age": age,
+            "ward": rng.choice(["north", "south"], 360),
+            "hospital": rng.choice(["Charité", "St <b>Mary</b>"], 360),
+            "outcome": np.where(age + rng.normal(0, 20, 360) > 70, "died", "alive"),
+        }
+    )
+
+
+def run_of(frame, folder, *overrides):
+    folder.mkdir(exist_ok=True)
+    (folder / "schema.toml").write_text(SCHEMA)
+    frame.write_csv(folder / "rows.csv")
+    job = parley.load_job(
+        overrides=[
+            f"data.source={folder}/rows.csv",
+            f"data.schema={folder}/schema.toml",
+            "data.partition=column",
+            "data.partition-column=hospital",
+            "parties.count=2",
+            "algorithm.rounds=3",
+            "secure-aggregation.masked-check=false",
+            *overrides,
+        ]
+    )
+    return parley.run(job, out=folder / "run")
+
+
+def learns(result):
+    (table,) = [who_learns_what(result.summary, of) for of in result.summary.guarantees]
+    return {who: can for who, _, can in table.rows}
+
+
+def test_each_noise_point_says_what_the_server_and_others_can_learn(frame, tmp_path):
+    shared = run_of(frame, tmp_path / "share", "secure-aggregation.backend=masked")
+    told = learns(shared)
+    by = {row.adversary: row for row in shared.summary.primary.accounts}
+    # Nobody is told less than what is proved against those who know as much.
+    assert (
+        f"ε = {shared.summary.primary.epsilon:.4g}" in told["the server"]
+        or "= 1 " in told["the server"]
+    )
+    assert told["readers of the model"] != told["all other parties and the server together"]
+    assert by["readers"].epsilon <= by["all-others"].epsilon
+    assert "nothing about records" in told["outsiders on the network"]
+    trusted = learns(run_of(frame, tmp_path / "server", "privacy.noise-point=server"))
+    assert trusted["the server"] == "not bounded by any ε: it is trusted"
+    assert trusted["readers of the model"].startswith("at most ε = ")
+    assert "all other parties and the server together" not in trusted
+    seeded = learns(run_of(frame, tmp_path / "seeded", "run.seed=1"))
+    assert all("seed" in can for who, can in seeded.items() if "outsiders" not in who)
+
+
+def test_the_page_has_names_ranges_and_coefficients(frame, tmp_path):
+    result = run_of(frame, tmp_path)
+    page = (result.folder / "report.html").read_text()
+    assert result.summary.partition.parties == ("Charité", "St <b>Mary</b>")
+    assert result.summary.partition.labels == ("alive", "died")
+    assert "Charité" in page
+    assert "<b>Mary" not in page  # names are data, never markup
+    ranges = public_ranges(result.folder)
+    assert ["age", "numeric", "0 to 110"] in ranges.rows
+    assert ranges.rows[-1] == ["outcome", "label", "alive, died"]
+    table = coefficients(result.folder, result.summary)
+    assert {row[0] for row in table.rows} == {"age", "ward=north", "ward=south", "intercept"}
+    assert "noise alone" in table.caption
+    assert "report.html" not in page.split("</header>")[0]
+
+
+def test_of_one_release_the_interval_is_the_laws(frame, tmp_path):
+    result = run_of(frame, tmp_path, "algorithm.kind=output-perturbation", "privacy.noise=gaussian")
+    (reach,) = {row[2] for row in coefficients(result.folder, result.summary).rows}
+    noise = result.summary.primary.noise
+    deviation = noise.scale * (noise.shares.inflation if noise.shares else 1)
+    assert float(reach) == pytest.approx(1.96 * deviation, rel=0.05)
+
+
+def test_of_gradient_steps_the_interval_holds_and_is_not_idle():
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(300, 4))
+    x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1)
+    y = np.where(x @ [2.0, -1, 0, 1] + rng.normal(size=300) > 0, 1.0, -1.0)
+    lambda_, rounds, deviation, draws = 0.05, 12, 0.02, 4000
+    rate = 1 / (0.25 + lambda_)
+
+    def path(noise):
+        theta = np.zeros((len(noise), 4))
+        for step in range(rounds):
+            slope = -y / (1 + np.exp(y * (theta @ x.T)))
+            theta = theta - rate * (slope @ x / len(x) + lambda_ * theta + noise[:, step])
+        return theta
+
+    noisy = path(rng.normal(0, deviation, (draws, rounds, 4)))
+    still = path(np.zeros((1, rounds, 4)))
+    reach = reach_of_steps(rate, lambda_, deviation, rounds)
+    covered = (np.abs(noisy - still) <= reach).mean(axis=0)
+    assert (covered >= 0.95).all()
+    two_thirds = (np.abs(noisy - still) <= reach / 3).mean(axis=0)
+    assert (two_thirds < 0.95).all()
