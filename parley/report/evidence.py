@@ -7,15 +7,18 @@ its ε are the accounts of the summary, none is computed here.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+from parley.client.algorithms.gradient_perturbation import GradientPerturbation
+from parley.client.algorithms.output_perturbation import OutputPerturbation
 from parley.client.data.columns import CategoricalColumn
 from parley.client.data.schema import Schema, SchemaError
 from parley.prediction.model import Model, ModelFileError, load_model
 from parley.report.parts import Table
 from parley.server.jobs.file import load_job
-from parley.server.jobs.job import Job, JobError
+from parley.server.jobs.job import JobError
 from parley.server.records import words
 from parley.server.records.numerals import number
 from parley.server.records.summary import GuaranteeSummary, RunSummary
@@ -158,7 +161,7 @@ def coefficients(folder: Path, run: RunSummary) -> Table | None:
     names = [*model.schema.feature_names, *(["intercept"] if model.intercept else [])]
     if len(names) != len(model.theta) or run.primary.noise.point == "party":
         return None  # a network, several outputs, or features that have no names
-    spread = _spread(run, job, model)
+    spread = _spread(run, model)
     chosen = sorted(range(len(names)), key=lambda at: -abs(model.theta[at]))[:_MOST]
     left = len(names) - len(chosen)
     told = f"the {_MOST} largest of {number(len(names))}" if left > 0 else "of rows as scaled"
@@ -177,18 +180,31 @@ def coefficients(folder: Path, run: RunSummary) -> Table | None:
     )
 
 
-def _spread(run: RunSummary, job: Job, model: Model) -> float | None:
+def _spread(run: RunSummary, model: Model) -> float | None:
     """1.96 deviations of a coefficient by the noise's law; None where no simple bound is known."""
-    noise = run.primary.noise
-    if noise.expected_norm is None or not len(model.theta):
+    noise, reach = run.primary.noise, _REACH.get(type(model.algorithm))
+    if noise.expected_norm is None or reach is None:
         return None
     deviation = noise.expected_norm / math.sqrt(len(model.theta))
-    rate: float | None = getattr(model.algorithm, "learning_rate", None)
-    if rate is None:
-        return 1.96 * deviation if run.rounds == 1 else None
-    if getattr(model.algorithm, "momentum", 0.0):
+    return reach(model.algorithm, deviation, run.rounds_done)
+
+
+def _of_steps(algorithm: Any, deviation: float, rounds: int) -> float | None:
+    if algorithm.momentum:
         return None
-    return reach_of_steps(rate, job.model.regularisation, deviation, run.rounds_done)
+    return reach_of_steps(algorithm.learning_rate, algorithm.lambda_, deviation, rounds)
+
+
+def _of_one_release(algorithm: Any, deviation: float, rounds: int) -> float | None:
+    del algorithm, rounds
+    return 1.96 * deviation
+
+
+_REACH: dict[type, Callable[[Any, float, int], float | None]] = {
+    GradientPerturbation: _of_steps,
+    OutputPerturbation: _of_one_release,
+}
+"""Algorithm → what its noise adds to a coefficient; others' noise is not only added."""
 
 
 def reach_of_steps(rate: float, lambda_: float, deviation: float, rounds: int) -> float:
