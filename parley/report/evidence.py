@@ -168,7 +168,8 @@ def coefficients(folder: Path, run: RunSummary) -> Table | None:
     caption = f"Coefficients, {told}"
     if spread:
         caption += (
-            "; ± is of the noise alone, 95 % by its law: not what other records would have given"
+            "; ± is two standard deviations of the noise alone, by its law, at most: other records "
+            "would have moved them too"
         )
     return Table(
         caption=caption,
@@ -181,7 +182,7 @@ def coefficients(folder: Path, run: RunSummary) -> Table | None:
 
 
 def _spread(run: RunSummary, model: Model) -> float | None:
-    """1.96 deviations of a coefficient by the noise's law; None where no simple bound is known."""
+    """Two deviations of a coefficient by the noise's law; None where no simple bound is known."""
     noise, reach = run.primary.noise, _REACH.get(type(model.algorithm))
     if noise.expected_norm is None or reach is None:
         return None
@@ -197,7 +198,7 @@ def _of_steps(algorithm: Any, deviation: float, rounds: int) -> float | None:
 
 def _of_one_release(algorithm: Any, deviation: float, rounds: int) -> float | None:
     del algorithm, rounds
-    return 1.96 * deviation
+    return 2 * deviation
 
 
 _REACH: dict[type, Callable[[Any, float, int], float | None]] = {
@@ -208,11 +209,11 @@ _REACH: dict[type, Callable[[Any, float, int], float | None]] = {
 
 
 def reach_of_steps(rate: float, lambda_: float, deviation: float, rounds: int) -> float:
-    """1.96 deviations of a coefficient after gradient steps with noise, to first order, at most.
+    """Two deviations of a coefficient after gradient steps with noise, to first order, at most.
 
     z_t enters as −ηz_t. A later step takes it on by I − η∇²J, which shrinks it by 1 − ηλ at least,
     as J is λ-strongly convex and η ≤ 1/(L_s + λ): a deviation of at most ησ√Σ_k (1 − ηλ)^2k. An
     average of iterates has no more.
     """
     keep = (1 - rate * lambda_) ** 2
-    return 1.96 * rate * deviation * math.sqrt(sum(keep**k for k in range(rounds)))
+    return 2 * rate * deviation * math.sqrt(sum(keep**k for k in range(rounds)))

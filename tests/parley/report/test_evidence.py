@@ -95,7 +95,7 @@ def test_of_one_release_the_interval_is_the_laws(frame, tmp_path):
     (reach,) = {row[2] for row in coefficients(result.folder, result.summary).rows}
     noise = result.summary.primary.noise
     deviation = noise.scale * (noise.shares.inflation if noise.shares else 1)
-    assert float(reach) == pytest.approx(1.96 * deviation, rel=0.05)
+    assert float(reach) == pytest.approx(2 * deviation, rel=0.05)
 
 
 def test_of_gradient_steps_the_interval_holds_and_is_not_idle():
