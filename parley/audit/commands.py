@@ -49,7 +49,10 @@ def _names(text: str | None) -> tuple[str, ...]:
 @audit_app.command("job")
 def audit_job(
     job: Annotated[
-        Path | None, typer.Argument(metavar="[JOB]", help="Job file (TOML); none: the defaults.")
+        Path | None,
+        typer.Argument(
+            metavar="[JOB]", help="Job file (TOML), or a run's folder; none: the defaults."
+        ),
     ] = None,
     sets: Annotated[
         list[str] | None,
@@ -62,8 +65,24 @@ def audit_job(
         float, typer.Option(help="Of all bounds of one audit together; above ½ and below 1.")
     ] = 0.95,
     attack: Annotated[
-        str, typer.Option(help="auto, or names with commas: dirac, crowd, on-off, party.")
+        str,
+        typer.Option(
+            help="auto, or names with commas: dirac, crowd, on-off, party; or, on the model that "
+            "is released at last: membership, clipbkd, label-flip."
+        ),
     ] = "auto",
+    data: Annotated[
+        str,
+        typer.Option(help="Records that attacks on the released model train on: synthetic, job."),
+    ] = "synthetic",
+    scores_leak: Annotated[
+        bool,
+        typer.Option(
+            "--scores-leak",
+            help="With --data job: I know that what is found says something of these records, and "
+            "that no ε covers it.",
+        ),
+    ] = False,
     method: Annotated[
         str, typer.Option(help="auto, or names with commas: pair, mu, profile, factor, white.")
     ] = "auto",
@@ -84,12 +103,17 @@ def audit_job(
 ) -> None:
     """Audit a job: neighbouring worlds by the thousand, and what an attacker makes of them."""
     from parley.server.jobs.file import load_job  # noqa: PLC0415 - start-up: for this command alone
+    from parley.server.records.run_folder import RunFolder  # noqa: PLC0415 - start-up: for this command alone
     from parley.simulations.audit.matrix import CASES, trials_of  # noqa: PLC0415 - start-up: for this command alone
     from parley.simulations.audit.measure import Effort, audit  # noqa: PLC0415 - start-up: for this command alone
+    from parley.simulations.audit.released import TRIALS, audit_released  # noqa: PLC0415 - start-up: for this command alone
     from parley.simulations.audit.results import combined  # noqa: PLC0415 - start-up: for this command alone
 
     if matrix and job is not None:
         raise click.UsageError(f"Expected --matrix without a job file, got {job}.")
+    released = on_released(attack, data=data, scores_leak=scores_leak)
+    if job is not None and job.is_dir():
+        job = RunFolder.open(job)[0].path / "job.toml"
 
     jobs = (
         [load_job(None, overrides=[*case, *(sets or [])]) for case in CASES]
@@ -99,13 +123,17 @@ def audit_job(
     reports: list[AuditReport] = []
     for each in jobs:
         effort: Effort = Effort(
-            trials=_count(trials) or trials_of(each),
+            trials=_count(trials) or (TRIALS if released else trials_of(each)),
             confidence=confidence,
             attacks=_names(attack),
             methods=_names(method),
             seed=seed,
         )
-        found = audit(each, effort, features=features)
+        found = (
+            [audit_released(each, effort, own_records=scores_leak)]
+            if released
+            else audit(each, effort, features=features)
+        )
         reports += found
         if not as_json:
             for report in found:
@@ -124,6 +152,30 @@ def audit_job(
         typer.echo(f"{verdict.replace('-', ' ')}. Simulation only: no ledger was opened.")
     if verdict == "refuted":
         raise typer.Exit(REFUTED)
+
+
+def on_released(attack: str, *, data: str, scores_leak: bool) -> bool:
+    """Whether attacks are on the released model.
+
+    Raises:
+        click.UsageError: records that no such attack takes, or the job's own without the word.
+    """
+    from parley.simulations.audit.trainings import TRAININGS  # noqa: PLC0415 - start-up: for this command alone
+
+    if data not in {"synthetic", "job"}:
+        raise click.UsageError(f"Expected --data synthetic or job, got {data!r}.")
+    released = any(name in TRAININGS for name in _names(attack))
+    if data == "job" and not released:
+        raise click.UsageError(
+            f"Expected --attack with --data job to be of {', '.join(TRAININGS)}, got {attack!r}: "
+            "other attacks make their records."
+        )
+    if scores_leak != (data == "job"):
+        raise click.UsageError(
+            "Expected --data job and --scores-leak together: scores of attacks on the job's own "
+            "records say something of them that no ε covers."
+        )
+    return released
 
 
 def _count(text: str) -> int | None:

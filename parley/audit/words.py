@@ -10,7 +10,7 @@ from parley.simulations.audit.results import AuditReport, AuditResult
 
 __all__ = ["bound_text", "claim_text", "lines_of", "self_audit_text", "verdict_text"]
 
-_ROW = "{:<9}{:<9}{:>11}  {:<12}{:>9}  {}"
+_ROW = "{:<11}{:<12}{:>11}  {:<12}{:>9}  {}"
 
 
 def claim_text(report: AuditReport) -> str:
@@ -67,10 +67,13 @@ def lines_of(report: AuditReport) -> Iterator[str]:
             "; ".join(word for word in words if word),
         ).rstrip()
     first = report.results[0]
-    reach = f"reach of the sensitivity {first.reach:.4f}"
-    if first.reach < 0.95:
-        reach += " (below .95: the canaries show less than the claim allows)"
-    yield f"{reach}; {first.trials_per_second:,.0f} worlds a second"
+    reach = ""
+    if first.reach is not None:
+        reach = f"reach of the sensitivity {first.reach:.4f}"
+        if first.reach < 0.95:
+            reach += " (below .95: the canaries show less than the claim allows)"
+        reach += "; "
+    yield f"{reach}{first.trials_per_second:,.0f} worlds a second"
     ceiling = report.environment["ceiling_of_trials"]
     if ceiling <= report.claim.epsilon:
         yield (

@@ -19,12 +19,12 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Adversary, Unit
 from parley.server.jobs.job import Job, JobError
 from parley.server.planning.federation import Federation
-from parley.server.planning.release import algorithm_for, model_for
+from parley.server.planning.release import algorithm_for, model_for, plan_release
 from parley.server.planning.stages import stages_of
 from parley.simulations.audit.scores import sampling_rate
 from parley.simulations.audit.shapes import LEARNERS, MOMENTS, Answer, Learner, answer_of
 
-__all__ = ["AuditError", "Audited", "Shape", "ahead_of", "audited"]
+__all__ = ["AuditError", "Audited", "Shape", "ahead_of", "as_it_runs", "audited"]
 
 LEARNING_RATE = 1e-9
 """Keeps θ where the canary's gradient is full: the step is post-processing of what is released."""
@@ -150,7 +150,7 @@ class Audited:
     @property
     def before_server(self) -> bool:
         """Whether the claim holds against the server: what it sees has no noise of its own yet."""
-        return self.charged.in_training
+        return self.charged.in_training and self.against is self.charged.against
 
     @property
     def trains_with_draws(self) -> bool:
@@ -257,6 +257,55 @@ def audited(
         learner=learner,
         rounds=stage.rounds,
         changed=changed,
+    )
+
+
+def as_it_runs(
+    job: Job, *, model: Any, federation: Federation, features: int, seed: int | None
+) -> Audited:
+    """The rounds of a job with nothing changed, seen by whoever reads the model at last.
+
+    Args:
+        model: what is learned.
+        federation: the public facts about its parties.
+        features: p.
+        seed: of the worlds.
+
+    Raises:
+        AuditError: a job without a linear model or a network on the records themselves, or whose
+            budget is a party's alone.
+        JobError, CalibrationError, RingTooSmall: as planning the job would.
+    """
+    if job.model.learns not in LEARNERS or job.model.projected:
+        raise AuditError(
+            "Expected a linear model, or a network on the records themselves, for an attack on "
+            f"the released model, got {job.model.kind!r}."
+        )
+    if Unit.RECORD not in [each.unit for each in job.budgets]:
+        raise AuditError(
+            "Expected privacy.unit = 'record' or 'both' for an attack on a record, got 'party'."
+        )
+    plain = job.values()
+    plain["run"]["seed"] = "none" if seed is None else seed
+    plain["parties"]["min-records"] = federation.min_records
+    plain = Job.model_validate(plain)
+    algorithm = algorithm_for(plain, model, federation)
+    plan = plan_release(plain, algorithm=algorithm, federation=federation, run_id="audit")
+    guarantee = plan.of(Unit.RECORD)
+    if guarantee is None:
+        raise AuditError("Expected a guarantee for a record, got none.")
+    return Audited(
+        job=plain,
+        shape=Shape(parties=federation.parties, records=federation.min_records, features=features),
+        algorithm=algorithm,
+        plan=plan,
+        federation=federation,
+        guarantee=guarantee,
+        charged=plan.charged_by(Unit.RECORD),
+        against=Adversary.READERS,
+        learner=LEARNERS[job.model.learns],
+        rounds=plain.rounds,
+        changed=(),
     )
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from parley.privacy.accounting.guarantee import Adversary, Unit
 from parley.privacy.audit.claimed_curve import ClaimedCurve
@@ -37,9 +38,19 @@ from parley.simulations.audit.neighbours import ATTACKS, Neighbours, neighbours
 from parley.simulations.audit.observed import Observed, observe
 from parley.simulations.audit.results import AuditReport, AuditResult, Claim
 from parley.simulations.audit.scores import Hypotheses
+from parley.simulations.audit.trainings import TRAININGS
 from parley.simulations.audit.worlds import Source
 
-__all__ = ["CONFIRMED", "Effort", "audit", "audit_guarantee"]
+__all__ = [
+    "CONFIRMED",
+    "Effort",
+    "audit",
+    "audit_guarantee",
+    "claim_of",
+    "claimed_rates",
+    "environment_of",
+    "error_rates",
+]
 
 CONFIRMED = 1e-6
 """α of the second look."""
@@ -73,7 +84,7 @@ class Effort:
         if self.trials < _LEAST_TRIALS:
             raise AuditError(f"Expected trials >= {_LEAST_TRIALS}, got {self.trials}.")
         for kind, asked, known in (
-            ("attacks", self.attacks, ATTACKS),
+            ("attacks", self.attacks, {**ATTACKS, **TRAININGS}),
             ("methods", self.methods, METHODS),
         ):
             unknown = [name for name in asked if name not in known]
@@ -139,12 +150,12 @@ def audit_guarantee(given: Audited, effort: Effort) -> AuditReport:
         results += found
         roc[name] = curve
     return AuditReport(
-        claim=_claim(given),
+        claim=claim_of(given),
         results=tuple(results),
-        environment=_environment(given, effort),
+        environment=environment_of(given, effort),
         confidence=effort.confidence,
         roc=roc,
-        claimed_curve=_claimed_rates(given),
+        claimed_curve=claimed_rates(given),
     )
 
 
@@ -205,7 +216,7 @@ class _Attack:
                 replace(each, confirmed=sure[each.method]) if each.refuted else each
                 for each in found
             ]
-        return found, _rates(rest)
+        return found, error_rates(rest[0].scores, rest[1].scores)
 
     def _both(self, purpose: str, count: int) -> tuple[Observed, Observed]:
         inside, outside = (
@@ -275,7 +286,8 @@ def _way(given: Audited) -> str:
     return "" if training is None or training.clip_norm is None else training.per_example_method
 
 
-def _claim(given: Audited) -> Claim:
+def claim_of(given: Audited) -> Claim:
+    """What is audited, in plain values."""
     return Claim(
         epsilon=given.epsilon,
         delta=given.delta,
@@ -290,7 +302,8 @@ def _claim(given: Audited) -> Claim:
     )
 
 
-def _environment(given: Audited, effort: Effort) -> dict[str, Any]:
+def environment_of(given: Audited, effort: Effort) -> dict[str, Any]:
+    """How the audited job differs, how much was asked for, versions."""
     alpha = 1 - effort.confidence
     return {
         "changed": list(given.changed),
@@ -308,9 +321,11 @@ def _environment(given: Audited, effort: Effort) -> dict[str, Any]:
     }
 
 
-def _rates(seen: tuple[Observed, Observed]) -> tuple[tuple[float, float], ...]:
+def error_rates(
+    inside: NDArray[np.float64], outside: NDArray[np.float64]
+) -> tuple[tuple[float, float], ...]:
     """(false positives, false negatives) at 60 thresholds, from 10⁻⁴ of either on."""
-    inside, outside = (np.sort(each.scores) for each in seen)
+    inside, outside = np.sort(inside), np.sort(outside)
     quantiles = 1 / (1 + np.exp(-np.linspace(-9, 9, 60)))
     thresholds = np.quantile(np.concatenate([inside, outside]), quantiles)
     positives = 1 - np.searchsorted(outside, thresholds) / outside.size
@@ -319,7 +334,7 @@ def _rates(seen: tuple[Observed, Observed]) -> tuple[tuple[float, float], ...]:
     return tuple((float(a), float(b)) for a, b in pairs)
 
 
-def _claimed_rates(given: Audited) -> tuple[tuple[float, float], ...]:
+def claimed_rates(given: Audited) -> tuple[tuple[float, float], ...]:
     """(false positives, least false negatives) of the claim: max of its points' lines."""
     epsilon, delta = np.array(ClaimedCurve.of(given.spent, delta=given.delta, points=40).points).T
     # Denser at both ends, for axes of logarithms.

@@ -60,7 +60,7 @@ class AuditResult:
         ceiling: the most that so many trials can certify; None where there is no such end.
         mu_lower: of the Gaussian curve.
         fraction_of_claim: of ε; of μ where it is bounded.
-        reach: of the sensitivity, by the canaries.
+        reach: of the sensitivity, by the canaries; None for attacks on the released model.
         noise_scale: limits of the noise's scale over the claimed, at this α.
         refuted: at the asked confidence.
         confirmed: alone, at 1 − 10⁻⁶, on four times as many fresh trials; None: not tried.
@@ -83,7 +83,7 @@ class AuditResult:
     ceiling: float | None = None
     mu_lower: float | None = None
     fraction_of_claim: float | None = None
-    reach: float
+    reach: float | None
     noise_scale: tuple[float, float] | None = None
     refuted: bool
     confirmed: bool | None = None

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +28,7 @@ from parley.privacy.sampling.randomness import Randomness
 from parley.simulations.audit.audited import Audited, AuditError
 from parley.simulations.audit.neighbours import Neighbours
 
-__all__ = ["Source", "releases"]
+__all__ = ["Source", "models", "releases"]
 
 CHUNK_BYTES = 32 << 20
 _LARGEST_CHUNK = 20_000
@@ -78,6 +78,64 @@ def releases(
     for number, first in enumerate(range(0, count, size)):
         among = min(size, count - first)
         yield _chunk(audited, worlds, world, among, source.chunk(number))
+
+
+def models(
+    audited: Audited, world: Callable[[int], PartyBlock], count: int, source: Source
+) -> NDArray[np.float64]:
+    """`[count, d]` the models that so many federations release, each trained to the end.
+
+    Args:
+        world: number of a world → its parties.
+
+    Raises:
+        AuditError: a party refused, or could compute nothing.
+    """
+    # Parties of a network share the state that they train from: a world at a time.
+    size = _chunk_size(audited, world(0)) if audited.learner.cheap else 1
+    found = [
+        _trained(
+            audited,
+            [world(at) for at in range(first, min(first + size, count))],
+            source.chunk(number),
+        )
+        for number, first in enumerate(range(0, count, size))
+    ]
+    return np.concatenate(found)
+
+
+def _trained(
+    audited: Audited, worlds: list[PartyBlock], randomness: Randomness
+) -> NDArray[np.float64]:
+    algorithm, encoding = audited.algorithm, audited.plan.encoding
+    parties, count = worlds[0].parties, len(worlds)
+    session = PartySession(
+        block=_joined(worlds), algorithm=algorithm, policy=_POLICY, randomness=randomness
+    )
+    state = algorithm.init()
+    for number in range(1, audited.sums + 1):
+        plan = audited.plan_of(number)
+        answer = session.answer(plan, _for_parties(state, parties))
+        if answer.refused or answer.failed:
+            why = next(iter(answer.refused.values()), "no certificate")
+            raise AuditError(f"Expected every party of every world to answer, got: {why}.")
+        encoded = answer.encoded.reshape(count, parties, plan.dimension)
+        total = encoding.decode(np.add.reduce(encoded, axis=1, dtype=encoding.dtype))
+        noise = plan.draw_many(count, randomness.server(plan.round_number, plan.step))
+        seen = encoding.to_float(total + noise)
+        if not takes_sum(algorithm):
+            seen = seen / answer.weights.reshape(count, parties).sum(axis=1)[:, None]
+        state = algorithm.update(state, seen if audited.learner.cheap else seen[0])
+    return np.atleast_2d(algorithm.model_of(state))
+
+
+def _joined(worlds: list[PartyBlock]) -> PartyBlock:
+    sizes = np.concatenate([each.sizes for each in worlds])
+    return PartyBlock(
+        features=np.concatenate([each.features for each in worlds]),
+        labels=np.concatenate([each.labels for each in worlds]),
+        offsets=np.concatenate([[0], np.cumsum(sizes)]),
+    )
 
 
 def _chunk_size(audited: Audited, world: PartyBlock) -> int:

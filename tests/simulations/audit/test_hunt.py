@@ -24,6 +24,7 @@ COMMON = st.tuples(
     key("parties.count", 1, 2, 7),
     key("secure-aggregation.ring-bits", "auto", 32, 64),
 )
+WEIGHTS = key("model.class-weights", "[]", "[]", "[1, 3]", "[0.2, 1]")
 GRADIENT = st.tuples(
     st.just("algorithm.kind=gradient-perturbation"),
     key("model.kind", "logistic", "huber-svm", "ridge", "softmax"),
@@ -31,6 +32,10 @@ GRADIENT = st.tuples(
     key("algorithm.clip-norm", "auto", 1e-3, 0.1, 0.5, 3),
     key("parties.weights", "uniform", "size"),
     key("algorithm.momentum", 0, 0.9),
+    key("algorithm.nesterov", "false", "false", "true"),
+    key("privacy.neighbouring", "replace-one", "replace-one", "add-or-remove-one"),
+    st.just("parties.min-records=2"),
+    WEIGHTS,
 )
 OUTPUT = st.tuples(
     st.just("algorithm.kind=output-perturbation"),
@@ -38,6 +43,7 @@ OUTPUT = st.tuples(
     key("model.lambda", 0.05, 0.3, 1),
     key("algorithm.relative-tolerance", 1e-3, 0.1, 1),
     key("parties.weights", "uniform", "size"),
+    WEIGHTS,
 )
 LAWS = st.sampled_from(
     [
@@ -61,8 +67,13 @@ NETWORK = st.builds(
     lambda *parts: sum(parts, ()),
     COMMON,
     st.tuples(
-        st.just("algorithm.kind=fedavg"),
-        st.just("model.kind=mlp"),
+        key("algorithm.kind", "fedavg", "distributed-dp-sgd"),
+        key("model.kind", "mlp", "mlp", "pca-mlp"),
+        key("model.hidden", "[]", "[8]", "[8, 8]"),
+        key("privacy.noise-point", "server", "share"),
+        WEIGHTS,
+        key("dp-sgd.per-example-method", "auto", "auto", "ghost", "vmap", "opacus", "loop"),
+        key("dp-sgd.optimiser", "sgd", "adam"),
         st.just("parties.min-records=200"),
         key("dp-sgd.sampling-rate", 0.05, 0.3, 0.9, 1),
         key("dp-sgd.local-steps", 1, 2, 4),
@@ -109,4 +120,4 @@ def test_no_random_job_of_a_linear_model_is_refuted_by_many_trials(overrides, fe
 @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 @given(overrides=NETWORK)
 def test_no_random_job_of_a_network_is_refuted(overrides):
-    check(overrides, 600)
+    check(overrides, 300)

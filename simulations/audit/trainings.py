@@ -1,0 +1,337 @@
+"""Attacks on the model that a run releases at last: whole trainings, on the records of a job.
+
+| attack | canary | score of a model |
+|---|---|---|
+| clipbkd | along the direction that records use least, with the rarest label | logit |
+| label-flip | a record with another label | logit |
+| membership | every record: it is in a world by a coin | how likely its logit is with it |
+
+clipbkd and label-flip train worlds with the canary and without (Jagielski, Ullman & Oprea 2020,
+arXiv:2006.07709); a logit is that of the canary's label at the canary, less that of a row of zeros.
+Membership (after Carlini et al. 2022, arXiv:2112.03570): a coin decides which of two records is in
+a world, or under add-or-remove-one whether a record is. Half of the worlds give every record two
+Gaussians of its logit; the coins of the others are guessed. Worlds are independent, so that all
+their coins together are those of one run of a release that costs a record no more
+(`parley.privacy.audit.one_run`). Who reads the model at last is the weakest adversary: bounds are
+far below the claim, and say what such an attacker gets.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+from parley.client.data.block import PartyBlock
+from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.audit.events import best_event, pilot_size
+from parley.privacy.audit.one_run import one_run_epsilon, one_run_mu
+from parley.privacy.audit.pair import gaussian_epsilon_lower, pair_ceiling, pair_epsilon
+from parley.simulations.audit.audited import Audited, AuditError
+from parley.simulations.audit.results import AuditResult
+from parley.simulations.audit.worlds import Source, models
+
+__all__ = ["TRAININGS", "Found", "halved", "train_and_attack"]
+
+CONFIRMED = 1e-6
+_PARTS = (1, 4, 16)
+"""Guesses: all coins, a quarter, a sixteenth."""
+
+Rates = tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What one attack came to.
+
+    Attributes:
+        results: by method.
+        inside, outside: scores with the canary and without, for the error rates.
+    """
+
+    results: tuple[AuditResult, ...]
+    inside: NDArray[np.float64]
+    outside: NDArray[np.float64]
+
+
+def train_and_attack(
+    audited: Audited,
+    block: PartyBlock,
+    name: str,
+    *,
+    trials: int,
+    alpha: float,
+    comparisons: int,
+    source: Source,
+) -> Found:
+    """One attack by its name, on the parties' records.
+
+    Args:
+        trials: worlds with the canary, and as many without; of membership, half of all.
+        alpha: of each of its bounds; what refutes is looked at again at 10⁻⁶.
+        comparisons: how many share the audit's α.
+
+    Raises:
+        AuditError: records without classes.
+    """
+    if audited.algorithm.model.metric_name != "accuracy":
+        raise AuditError("Expected a model of classes, got one of targets: it has no logits.")
+    began = time.perf_counter()
+    attack = TRAININGS[name]
+    found = attack(audited, block, trials, alpha, source.of(name))
+    if any(each["refuted"] for each in found.findings):
+        again = attack(audited, block, 4 * trials, CONFIRMED, source.of(name, "confirm"))
+        sure = {each["method"]: each["refuted"] for each in again.findings}
+        for each in found.findings:
+            each["confirmed"] = sure[each["method"]] if each["refuted"] else None
+    seconds = time.perf_counter() - began
+    results = tuple(
+        AuditResult(
+            attack=name,
+            way="",
+            alpha=alpha,
+            comparisons=comparisons,
+            reach=None,
+            seconds=seconds,
+            trials_per_second=2 * trials / max(seconds, 1e-9),
+            peak_mib=0.0,
+            **each,
+        )
+        for each in found.findings
+    )
+    return Found(results=results, inside=found.inside, outside=found.outside)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Scored:
+    findings: list[dict[str, Any]]
+    inside: NDArray[np.float64]
+    outside: NDArray[np.float64]
+
+
+def _clipbkd(
+    audited: Audited, block: PartyBlock, trials: int, alpha: float, source: Source
+) -> _Scored:
+    rows = np.asarray(block.features, dtype=np.float64)
+    least = np.linalg.eigh(rows.T @ rows)[1][:, 0]
+    row = least * np.linalg.norm(rows, axis=1).mean()
+    values, counts = np.unique(block.labels, return_counts=True)
+    return _canary(audited, block, row, values[counts.argmin()], trials, alpha, source)
+
+
+def _label_flip(
+    audited: Audited, block: PartyBlock, trials: int, alpha: float, source: Source
+) -> _Scored:
+    values = np.unique(block.labels)
+    other = values[values != block.labels[0]][0]
+    return _canary(audited, block, block.features[0], other, trials, alpha, source)
+
+
+def _canary(
+    audited: Audited,
+    block: PartyBlock,
+    row: NDArray[np.floating],
+    label: Any,
+    trials: int,
+    alpha: float,
+    source: Source,
+) -> _Scored:
+    """With the canary in place of the first record; without it: that record, or none."""
+    features, labels = block.features.copy(), block.labels.copy()
+    features[0], labels[0] = row, label
+    inside = PartyBlock(features=features, labels=labels, offsets=block.offsets)
+    outside = block
+    if audited.guarantee.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE:
+        offsets = np.maximum(block.offsets - 1, 0)
+        outside = PartyBlock(features=features[1:], labels=labels[1:], offsets=offsets)
+    both = np.stack([row, np.zeros_like(row)])
+
+    def scored(world: PartyBlock, name: str) -> NDArray[np.float64]:
+        thetas = models(audited, lambda _: world, trials, source.of(name))
+        seen = _logits(audited.algorithm.model, thetas, both, np.array([label, label]))
+        return np.asarray(seen[:, 0] - seen[:, 1])
+
+    scores = scored(inside, "in"), scored(outside, "out")
+    first = pilot_size(trials)
+    rest = trials - first
+    event = best_event(
+        scores[0][:first], scores[1][:first], trials=rest, alpha=alpha, delta=audited.delta
+    )
+    hits = event.count(scores[0][first:], scores[1][first:])
+    epsilon = pair_epsilon(*hits, alpha=alpha, delta=audited.delta)
+    finding = {
+        "method": "pair",
+        "assumption": "none",
+        "trials_in": rest,
+        "trials_out": rest,
+        "trials_threshold": first,
+        "hits_in": hits[0].hits,
+        "hits_out": hits[1].hits,
+        "threshold": event.threshold,
+        "epsilon_lower": epsilon,
+        "ceiling": pair_ceiling(rest, alpha=alpha, delta=audited.delta),
+        "fraction_of_claim": epsilon / audited.epsilon,
+        "refuted": epsilon > audited.epsilon,
+        "note": f"AUC {_auc(*scores):.3f}",
+    }
+    return _Scored(findings=[finding], inside=scores[0], outside=scores[1])
+
+
+def halved(block: PartyBlock) -> NDArray[np.int64]:
+    """Half of every party's number of records: what a world of membership holds of them."""
+    return np.asarray(block.sizes // 2, dtype=np.int64)
+
+
+def _membership(
+    audited: Audited, block: PartyBlock, trials: int, alpha: float, source: Source
+) -> _Scored:
+    one_of_two = audited.guarantee.neighbouring is not Neighbouring.ADD_OR_REMOVE_ONE
+    rng = np.random.default_rng(source.of("coins").chunk(0).seed)
+    # Every party's records in pairs, in the order that the job split them in: it drew that.
+    first = np.concatenate(
+        [at + 2 * np.arange(n // 2) for at, n in zip(block.offsets, block.sizes, strict=False)]
+    )
+    records = np.stack([first, first + 1], axis=1)
+    coins = rng.random((2 * trials, len(first), 2)) < 0.5
+    if one_of_two:
+        coins[:, :, 1] = ~coins[:, :, 0]
+    bounds = np.concatenate([[0], np.cumsum(halved(block))])
+
+    def world(number: int) -> PartyBlock:
+        there = coins[number]
+        counted = np.concatenate([[0], np.cumsum(there.sum(1))])
+        rows = records[there]
+        return PartyBlock(
+            features=block.features[rows],
+            labels=block.labels[rows],
+            offsets=counted[bounds].astype(np.int64),
+        )
+
+    thetas = models(audited, world, 2 * trials, source.of("worlds"))
+    flat = records.ravel()
+    seen = _logits(
+        audited.algorithm.model, thetas, block.features[flat], block.labels[flat]
+    ).reshape(2 * trials, *records.shape)
+    ratios, there = _likelihoods(seen, coins, trials), coins[trials:]
+    if one_of_two:
+        scores, truth = ratios[:, :, 0] - ratios[:, :, 1], there[:, :, 0]
+    else:
+        scores, truth = ratios.reshape(trials, -1), there.reshape(trials, -1)
+    inside, outside = ratios[there], ratios[~there]
+    note = (
+        f"AUC {_auc(inside, outside):.3f}; true positives at 1 % false ones "
+        f"{_at(inside, outside, 0.01):.4f}, at .1 % {_at(inside, outside, 0.001):.4f}"
+    )
+    findings = _guessed(audited, scores.ravel(), truth.ravel(), alpha, trials, note)
+    return _Scored(findings=findings, inside=inside, outside=outside)
+
+
+def _likelihoods(
+    seen: NDArray[np.float64], coins: NDArray[np.bool_], shadows: int
+) -> NDArray[np.float64]:
+    """Log-ratios of the worlds that are guessed, by Gaussians of the others; one variance."""
+    own, there = seen[:shadows], coins[:shadows]
+    counts = np.maximum(there.sum(0), 1), np.maximum((~there).sum(0), 1)
+    means = (own * there).sum(0) / counts[0], (own * ~there).sum(0) / counts[1]
+    spread = np.where(there, own - means[0], own - means[1])
+    variance = max(float(np.square(spread).mean()), 1e-300)
+    return np.asarray(
+        (np.square(seen[shadows:] - means[1]) - np.square(seen[shadows:] - means[0]))
+        / (2 * variance)
+    )
+
+
+def _guessed(
+    audited: Audited,
+    scores: NDArray[np.float64],
+    truth: NDArray[np.bool_],
+    alpha: float,
+    trials: int,
+    note: str,
+) -> list[dict[str, Any]]:
+    count, share = scores.size, alpha / len(_PARTS)
+    order = np.argsort(-np.abs(scores), kind="stable")
+    best: dict[str, tuple[float, int, int]] = {}
+    for part in _PARTS:
+        chosen = order[: max(1, count // part)]
+        right = int(((scores[chosen] > 0) == truth[chosen]).sum())
+        asked = {"canaries": count, "guesses": len(chosen), "right": right, "alpha": share}
+        bounds = {"one-run": one_run_epsilon(**asked, delta=audited.delta)}
+        if audited.mu is not None:
+            bounds["one-run-fdp"] = one_run_mu(**asked)
+        for method, bound in bounds.items():
+            best[method] = max(best.get(method, (-1.0, 0, 0)), (bound, len(chosen), right))
+    findings = []
+    for method, (bound, guesses, right) in best.items():
+        curve = method == "one-run-fdp"
+        claimed = audited.mu if curve else audited.epsilon
+        findings.append(
+            {
+                "method": method,
+                "assumption": "Gaussian curve" if curve else "none",
+                "trials_in": trials,
+                "trials_out": trials,
+                "trials_threshold": trials,
+                "hits_in": right,
+                "hits_out": guesses - right,
+                "epsilon_lower": gaussian_epsilon_lower(bound, audited.delta) if curve else bound,
+                "mu_lower": bound if curve else None,
+                "fraction_of_claim": bound / (claimed or np.inf),
+                "refuted": bound > (claimed or np.inf),
+                "note": f"{right} of {guesses} guesses right; {note}",
+            }
+        )
+    return findings
+
+
+TRAININGS: dict[str, Callable[[Audited, PartyBlock, int, float, Source], _Scored]] = {
+    "clipbkd": _clipbkd,
+    "label-flip": _label_flip,
+    "membership": _membership,
+}
+
+
+def _logits(
+    model: Any,
+    thetas: NDArray[np.float64],
+    rows: NDArray[np.floating],
+    labels: NDArray[Any],
+) -> NDArray[np.float64]:
+    """`[W, N]` of every record's own class, under every model."""
+    return np.stack([_logit(each, labels) for each in _scores(model, thetas, rows)])
+
+
+def _scores(
+    model: Any, thetas: NDArray[np.float64], rows: NDArray[np.floating]
+) -> Iterator[NDArray[np.float64]]:
+    for theta in thetas:
+        if hasattr(model, "scores"):
+            yield model.scores(theta, rows).detach().cpu().numpy().astype(np.float64)
+        else:
+            yield np.asarray(model.margins(theta, rows), dtype=np.float64)
+
+
+def _logit(scores: NDArray[np.float64], labels: NDArray[Any]) -> NDArray[np.float64]:
+    if scores.ndim == 1:
+        return np.nan_to_num(scores * labels)
+    at = np.arange(len(labels)), labels.astype(np.int64)
+    others = scores.copy()
+    others[at] = -np.inf
+    return np.nan_to_num(scores[at] - logsumexp(others, axis=1))
+
+
+def _auc(inside: NDArray[np.float64], outside: NDArray[np.float64]) -> float:
+    """The chance that a score with the canary is above one without; ties count half."""
+    ordered = np.sort(outside)
+    below = np.searchsorted(ordered, inside, "left") + np.searchsorted(ordered, inside, "right")
+    return float(below.mean() / (2 * outside.size))
+
+
+def _at(inside: NDArray[np.float64], outside: NDArray[np.float64], rate: float) -> float:
+    """True positives where so many are false."""
+    return float((inside > np.quantile(outside, 1 - rate)).mean())
