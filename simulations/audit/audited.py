@@ -285,10 +285,10 @@ def as_it_runs(
         raise AuditError(
             "Expected privacy.unit = 'record' or 'both' for an attack on a record, got 'party'."
         )
-    plain = job.values()
-    plain["run"]["seed"] = "none" if seed is None else seed
-    plain["parties"]["min-records"] = federation.min_records
-    plain = Job.model_validate(plain)
+    values = job.values()
+    values["run"]["seed"] = "none" if seed is None else seed
+    values["parties"]["min-records"] = federation.min_records
+    plain = Job.model_validate(values)
     algorithm = algorithm_for(plain, model, federation)
     plan = plan_release(plain, algorithm=algorithm, federation=federation, run_id="audit")
     guarantee = plan.of(Unit.RECORD)

@@ -260,10 +260,10 @@ def _guessed(
     for part in _PARTS:
         chosen = order[: max(1, count // part)]
         right = int(((scores[chosen] > 0) == truth[chosen]).sum())
-        asked = {"canaries": count, "guesses": len(chosen), "right": right, "alpha": share}
-        bounds = {"one-run": one_run_epsilon(**asked, delta=audited.delta)}
+        coins = {"canaries": count, "guesses": len(chosen), "right": right}
+        bounds = {"one-run": one_run_epsilon(**coins, alpha=share, delta=audited.delta)}
         if audited.mu is not None:
-            bounds["one-run-fdp"] = one_run_mu(**asked)
+            bounds["one-run-fdp"] = one_run_mu(**coins, alpha=share)
         for method, bound in bounds.items():
             best[method] = max(best.get(method, (-1.0, 0, 0)), (bound, len(chosen), right))
     findings = []
@@ -318,11 +318,11 @@ def _scores(
 
 def _logit(scores: NDArray[np.float64], labels: NDArray[Any]) -> NDArray[np.float64]:
     if scores.ndim == 1:
-        return np.nan_to_num(scores * labels)
+        return np.asarray(np.nan_to_num(scores * labels))
     at = np.arange(len(labels)), labels.astype(np.int64)
     others = scores.copy()
     others[at] = -np.inf
-    return np.nan_to_num(scores[at] - logsumexp(others, axis=1))
+    return np.asarray(np.nan_to_num(scores[at] - logsumexp(others, axis=1)))
 
 
 def _auc(inside: NDArray[np.float64], outside: NDArray[np.float64]) -> float:
