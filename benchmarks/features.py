@@ -63,6 +63,7 @@ def accuracy(data, *, parties, point, seeds, budgets):
                     f"privacy.epsilon={epsilon}",
                     f"algorithm.rounds={rounds}",
                     f"algorithm.learning-rate={rate}",
+                    "algorithm.average=false",
                 ],
             )
             with tempfile.TemporaryDirectory() as folder:
@@ -75,6 +76,7 @@ def accuracy(data, *, parties, point, seeds, budgets):
                 "noise_point": point,
                 "rounds": rounds,
                 "rate": rate,
+                "average": job.algorithm.average,
                 "seed": seed,
                 "accuracy": summary.accuracy,
                 "seconds_per_round": summary.seconds_per_round,
@@ -90,7 +92,7 @@ def table():
     found = defaultdict(list)
     for text in (HERE / "features.jsonl").read_text(encoding="utf-8").splitlines():
         line = json.loads(text)
-        setting = ("neighbouring", "epsilon", "parties", "noise_point", "rounds", "rate")
+        setting = ("neighbouring", "epsilon", "parties", "noise_point", "rounds", "rate", "average")
         found[tuple(line[key] for key in setting)].append(line["accuracy"])
     for setting, accuracies in sorted(found.items()):
         count, mean = len(accuracies), np.mean(accuracies)
