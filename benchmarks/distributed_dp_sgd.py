@@ -29,8 +29,8 @@ import numpy as np
 import torch
 
 from parley.client.dp_sgd.batches import party_batches
+from parley.client.dp_sgd.settings import LocalTraining
 from parley.client.dp_sgd.steps import party_sum, union_sums, union_total
-from parley.client.dp_sgd.training import LocalTraining
 from parley.client.models.networks import Network
 from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.privacy.accounting.guarantee import Unit

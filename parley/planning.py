@@ -9,6 +9,7 @@ from typing import Any
 
 from parley.client.algorithms.registry import kind_of
 from parley.client.contract.guarantee import Guarantee
+from parley.client.contract.model_names import public_name
 from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event
@@ -117,9 +118,9 @@ def plan(job: Job, *, seconds_a_step: float = SECONDS_A_STEP) -> Outlook:
     release = planned.release
     check_delta(job, release)
     facts = {
-        "algorithm": job.algorithm.kind,
+        "algorithm": public_name(job.algorithm.kind),
         "algorithm_title": kind_of(job.algorithm.kind).title,
-        "model": job.model.kind,
+        "model": public_name(job.model.kind),
         "class_weights": job.model.weights_of_classes or None,
         "dimension": release.parameters,
         "parties": federation.parties,

@@ -38,8 +38,8 @@ from parley.client.contract.plan import ReleasePlan
 from parley.client.data.block import PartyBlock
 from parley.client.dp_sgd.batches import party_batches, poisson_batch
 from parley.client.dp_sgd.optimisers import stepped
+from parley.client.dp_sgd.settings import LocalTraining
 from parley.client.dp_sgd.steps import party_sum, union_sums, union_total
-from parley.client.dp_sgd.training import LocalTraining
 from parley.client.models.bounded import clamp, clip_rows
 from parley.client.models.networks import Network
 from parley.privacy.accounting.guarantee import Neighbouring, Unit

@@ -31,7 +31,8 @@ from parley.client.algorithms.base import Claim, Contribution, PublicFacts, Stat
 from parley.client.contract.grid import step_noise
 from parley.client.contract.plan import ReleasePlan
 from parley.client.data.block import PartyBlock
-from parley.client.dp_sgd.training import LocalTraining, PartyData, party_chunks, train_parties
+from parley.client.dp_sgd.settings import LocalTraining
+from parley.client.dp_sgd.training import PartyData, party_chunks, train_parties
 from parley.client.models.bounded import clamp, clip_rows
 from parley.client.models.networks import Network
 from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint, Unit

@@ -164,7 +164,8 @@ def _network_from(value: Any, party: Party) -> Network:
     Raises:
         DecodingError: not such a description, or a network that cannot be built here.
     """
-    from parley.client.models.networks import BUILT_IN, Network, NetworkError  # noqa: PLC0415 - start-up: torch takes a second
+    from parley.client.models.layers import BUILT_IN, NetworkError  # noqa: PLC0415 - start-up: torch takes a second
+    from parley.client.models.networks import Network  # noqa: PLC0415 - start-up: torch takes a second
 
     if not isinstance(value, Mapping) or set(value) - {"class_weights"} != _KEYS:
         raise DecodingError(f"Expected the keys {sorted(_KEYS)} of a network, got others.")
@@ -206,7 +207,7 @@ def _network_from(value: Any, party: Party) -> Network:
 def averaging() -> tuple[type[Any], Parts]:
     """Federated averaging and its parts."""
     from parley.client.algorithms.federated_averaging import FederatedAveraging, ServerStep  # noqa: PLC0415 - start-up: torch takes a second
-    from parley.client.dp_sgd.training import LocalTraining  # noqa: PLC0415 - start-up: torch takes a second
+    from parley.client.dp_sgd.settings import LocalTraining  # noqa: PLC0415 - start-up: torch takes a second
 
     return FederatedAveraging, {"training": LocalTraining, "server": ServerStep}
 
@@ -214,6 +215,6 @@ def averaging() -> tuple[type[Any], Parts]:
 def distributed() -> tuple[type[Any], Parts]:
     """Distributed DP-SGD and its part."""
     from parley.client.algorithms.distributed_dp_sgd import DistributedDPSGD  # noqa: PLC0415 - start-up: torch takes a second
-    from parley.client.dp_sgd.training import LocalTraining  # noqa: PLC0415 - start-up: torch takes a second
+    from parley.client.dp_sgd.settings import LocalTraining  # noqa: PLC0415 - start-up: torch takes a second
 
     return DistributedDPSGD, {"training": LocalTraining}

@@ -20,7 +20,7 @@ from parley.client.contract.protocol import Declined, Reason
 from parley.privacy.mechanisms.table import Mechanism
 
 if TYPE_CHECKING:
-    from parley.client.dp_sgd.training import LocalTraining
+    from parley.client.dp_sgd.settings import LocalTraining
 
 __all__ = ["LARGEST_INFLATION", "TAIL_PROBABILITY", "check_grid", "noise_tail", "step_noise"]
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,17 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.data.columns import ArrayColumn
-from parley.client.data.csv_text import CsvBatch, csv_batches
+from parley.client.data.csv_text import csv_tables
 from parley.client.data.frames import Frame
 from parley.client.data.memory import Room, room_for
-from parley.client.data.schema import FileFormat, Schema
+from parley.client.data.schema import Schema
 from parley.client.data.table import DataError, Table
 
 if TYPE_CHECKING:
     import polars as pl
 
 __all__ = [
-    "csv_tables",
     "file_format",
     "parquet_frames",
     "read_arrays",
@@ -174,68 +172,6 @@ def _check_names(path: str | Path, names: list[str], schema: Schema) -> None:
         if extra:
             got.append(f'{extra}, not in the schema (kind = "ignore" leaves a column out)')
         raise DataError("the columns of the schema", " and ".join(got), path=path)
-
-
-def csv_tables(
-    path: str | Path, file: FileFormat, choose: Callable[[list[str] | None, int], list[str]]
-) -> Iterator[tuple[CsvBatch, pl.DataFrame]]:
-    """Every batch of a CSV, and its cells as text.
-
-    Args:
-        path: of the file.
-        file: separator, encoding, and whether the first line names the columns.
-        choose: gives the columns' names from those of the header (None without one) and the
-            number of fields of the first record.
-
-    Raises:
-        DataError: as `csv_batches`; an empty file; a record of another number of fields.
-    """
-    names: list[str] = []
-    for batch in csv_batches(path, separator=file.separator, encoding=file.encoding):
-        content = batch
-        if not names:
-            first = next(batch.records())[1]
-            names = choose([name.strip() for name in first] if file.header else None, len(first))
-            content = _without_header(batch) if file.header else batch
-        if content.text:
-            yield content, _cells(content, names)
-    if not names:
-        raise DataError("at least one record", "an empty file", path=path)
-
-
-def _without_header(batch: CsvBatch) -> CsvBatch:
-    begin = next((line for k, (line, _) in enumerate(batch.records()) if k == 1), None)
-    if begin is None:
-        return replace(batch, text="")
-    return replace(batch, text=batch.text.split("\n", begin - batch.line)[-1], line=begin)
-
-
-def _cells(batch: CsvBatch, names: list[str]) -> pl.DataFrame:
-    """The batch as a frame of text."""
-    import polars as pl  # noqa: PLC0415 - start-up: polars takes .14 s
-
-    quoted = '"' in batch.text
-    types = dict.fromkeys(names, pl.String)
-    try:
-        frame = pl.read_csv(
-            batch.text.encode(),
-            has_header=False,
-            separator=batch.separator,
-            schema=types,
-            quote_char='"' if quoted else None,
-            truncate_ragged_lines=False,
-        )
-    except pl.exceptions.PolarsError:
-        pass  # a record too wide, or a quotation mark within a field: read more slowly below
-    else:
-        # A record with too few fields reads as null at its end, and so does an empty last field;
-        # a quotation mark within a field can make one record of two.
-        if not (quoted or frame[names[-1]].null_count()):
-            return frame
-        if len(batch.rows(len(names))) == frame.height:
-            return frame
-    columns = zip(*batch.rows(len(names)), strict=True)
-    return pl.DataFrame(dict(zip(names, columns, strict=True)), types)
 
 
 def _csv_tables(

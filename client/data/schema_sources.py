@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 from numpy.typing import NDArray
 
-from parley.client.data.csv_text import CsvBatch
+from parley.client.data.csv_text import CsvBatch, csv_tables
 from parley.client.data.frames import Frame
 from parley.client.data.memory import Room
-from parley.client.data.readers import csv_tables, parquet_frames, read_arrays
+from parley.client.data.readers import parquet_frames, read_arrays
 from parley.client.data.schema import FileFormat
 from parley.client.data.table import DataError, frame_size
 

@@ -37,7 +37,8 @@ from parley.client.dp_sgd.clipping import PASSES
 from parley.client.dp_sgd.clipping_dense import Dense
 from parley.client.dp_sgd.gradients import trainable
 from parley.client.dp_sgd.layout import PERIODS, Layout, record_classes
-from parley.client.models.networks import BUILT_IN, Network
+from parley.client.models.layers import BUILT_IN
+from parley.client.models.networks import Network
 
 __all__ = ["Chosen", "chunks_of", "dense_layout", "layout_of", "period_of"]
 

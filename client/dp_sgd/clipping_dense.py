@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from parley.client.dp_sgd.clip_factors import drop_broken, shrink
 from parley.client.dp_sgd.ghost import ghost_layers
 from parley.client.dp_sgd.gradients import clip_slack
-from parley.client.models.networks import Scale
+from parley.client.models.layers import Scale
 from parley.client.models.record_losses import CROSS_ENTROPY, RecordLosses, own_losses
 
 __all__ = ["Dense"]

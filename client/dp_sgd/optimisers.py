@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from parley.client.dp_sgd.training import LocalTraining
+    from parley.client.dp_sgd.settings import LocalTraining
 
 __all__ = ["Optimiser", "stepped"]
 

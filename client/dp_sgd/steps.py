@@ -24,7 +24,7 @@ from parley.client.dp_sgd.apart import Chosen, chunks_of
 from parley.client.dp_sgd.clipped import Clipped
 from parley.client.dp_sgd.gradients import plain_sum
 from parley.client.dp_sgd.layout import check_records, widths_for
-from parley.client.dp_sgd.training import LocalTraining
+from parley.client.dp_sgd.settings import LocalTraining
 from parley.client.models.networks import Network
 
 __all__ = ["padded_width", "party_sum", "union_sums", "union_total"]

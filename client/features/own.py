@@ -27,7 +27,8 @@ from parley.client.contract.model_names import public_name
 from parley.client.data.schema import Schema
 from parley.client.features.base import FeatureError, FeatureMap, Features
 from parley.client.features.local_code import local_code
-from parley.client.models.networks import NetworkError, check_layers, check_still, own_function
+from parley.client.models.layers import NetworkError, check_layers, check_still
+from parley.client.models.networks import own_function
 
 __all__ = ["OwnFeatures"]
 

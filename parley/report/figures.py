@@ -12,7 +12,7 @@ from typing import TypeVar
 from parley.report.parts import NOTHING, Figure, Table, keys_of
 from parley.report.plots import Bars, Curve, Level, Palette, bars, curves, ranking
 from parley.report.spread import label_figure
-from parley.server.records import words
+from parley.server.records import result_words, words
 from parley.server.records.numerals import cost, epsilon_text, number
 from parley.server.records.reading import RunContent
 from parley.server.records.round_line import Account, RoundLine
@@ -64,7 +64,7 @@ def _loss(run: RunSummary, rounds: Sequence[RoundLine]) -> Figure | None:
 
 def _accuracy(run: RunSummary, rounds: Sequence[RoundLine]) -> Figure | None:
     baseline, majority = run.baseline_accuracy, run.majority_accuracy
-    noun = words.metric(run)
+    noun = result_words.metric(run)
     finding = f"On held-out records the {noun} ended at {number(run.accuracy, 4)}"
     if baseline is not None:
         finding += f"; a non-private model reaches {number(baseline, 4)}"

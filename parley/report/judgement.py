@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parley.report.parts import Table
-from parley.server.records import words
+from parley.server.records import result_words
 from parley.server.records.judgement import Judgement
 from parley.server.records.numerals import number
 from parley.server.records.summary import RunSummary
@@ -23,7 +23,7 @@ def judgement_tables(summary: RunSummary) -> list[Table]:
         Table(
             caption=f"On {number(found.records)} held-out records",
             head=["", "private", "non-private"],
-            rows=[[row.name, row.private, row.non_private] for row in words.judged(summary)],
+            rows=[[row.name, row.private, row.non_private] for row in result_words.judged(summary)],
         )
     ]
     if not isinstance(found, Judgement):

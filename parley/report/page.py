@@ -30,7 +30,7 @@ from parley.report.words import (
     secure_sum_words,
 )
 from parley.server.jobs.running import in_process
-from parley.server.records import words
+from parley.server.records import result_words, words
 from parley.server.records.numerals import byte_text, duration, epsilon_text, number
 from parley.server.records.reading import RunContent, read_run
 from parley.server.records.run_folder import RunFolderError
@@ -66,7 +66,7 @@ def _context(run: RunContent, folder: Path) -> dict[str, Any]:
         "summary": summary,
         "headline": headline(summary),
         "lede": _lede(summary),
-        "status": words.status(summary),
+        "status": result_words.status(summary),
         "notices": _notices(run),
         "cards": _cards(run),
         "figures": figures(run),
@@ -121,7 +121,7 @@ def _notices(run: RunContent) -> list[str]:
             "This run's noise came from a seed: it shows what a real run would give, and protects "
             "nobody."
         )
-    if summary.simulation_only and words.measured(summary):
+    if summary.simulation_only and result_words.measured(summary):
         notices.append(
             "Figures marked simulation only were computed from records without noise, and no "
             "budget covers them. If the records are real, keep this page as closed as the records."
@@ -132,7 +132,7 @@ def _notices(run: RunContent) -> list[str]:
 def _cards(run: RunContent) -> list[Card]:
     summary = run.summary
     cards = [_privacy_card(of) for of in summary.guarantees]
-    name, commonest = words.metric(summary), summary.majority_accuracy
+    name, commonest = result_words.metric(summary), summary.majority_accuracy
     shown: list[tuple[str, str, dict[str, float | None]]] = [
         (
             f"{name[:1].upper()}{name[1:]}",
@@ -261,13 +261,13 @@ def _secure_sum(run: RunContent) -> Sequence[Fact]:
         Fact("sent by the parties", byte_text(sums.bytes_up)),
         Fact("sent to the parties", byte_text(sums.bytes_down)),
     ]
-    if counted := words.evaluation(run.summary):
+    if counted := result_words.evaluation(run.summary):
         facts.append(Fact("evaluation on held-out records", counted))
-    if tested := words.public_test(run.summary):
+    if tested := result_words.public_test(run.summary):
         facts.append(Fact("test set", tested))
     if ahead := words.components(run.summary):
         facts.append(Fact("principal components", ahead))
-    if weights := words.class_weights(run.summary):
+    if weights := result_words.class_weights(run.summary):
         facts.append(Fact("class weights", weights))
     if run.summary.features:
         facts.append(Fact("features", run.summary.features))

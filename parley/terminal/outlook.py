@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from parley.privacy.accounting.rounding import shown_up
-from parley.server.records import words
+from parley.server.records import result_words, words
 from parley.server.records.numerals import epsilon_text
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def print_outlook(outlook: Outlook) -> None:
             f"Δ₂ of the average {outlook.sensitivity:.6g}  (G = {outlook.lipschitz:.4g}, "
             f"λ = {outlook.lambda_:g})"
         )
-    if weights := words.class_weights(outlook):
+    if weights := result_words.class_weights(outlook):
         console.print(f"class weights {weights}")
     console.print(f"\n[bold]This job[/bold]: {outlook.primary.description}")
     if outlook.dp_sgd is None:
@@ -72,7 +72,7 @@ def print_outlook(outlook: Outlook) -> None:
 def _print_beside(console: Console, outlook: Outlook) -> None:
     """The release after the rounds, and what the data have left."""
     if outlook.evaluation is not None:
-        console.print(f"[bold]Evaluation[/bold]: {words.evaluation_ahead(outlook.evaluation)}\n")
+        console.print(f"[bold]Evaluation[/bold]: {result_words.evaluation_ahead(outlook.evaluation)}\n")
     for account in outlook.data_accounts or ():
         console.print(f"[bold]The data set[/bold] {escape(words.data_set(account))}")
     if outlook.data_note:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from parley.server.records import words
+from parley.server.records import result_words, words
 from parley.server.records.numerals import number
 from parley.server.records.synthetic_words import table_measured, table_said
 
@@ -25,7 +25,7 @@ def print_result(result: Run) -> None:
     # Names are shown as they are: nothing of a run is markup.
     console, summary = Console(highlight=False, markup=False), result.summary
     if summary.status != "complete":
-        console.print(words.status(summary), style="yellow")
+        console.print(result_words.status(summary), style="yellow")
     _print_measured(console, summary)
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="dim")
@@ -39,7 +39,7 @@ def print_result(result: Run) -> None:
 
 def _print_measured(console: Console, summary: RunSummary) -> None:
     """What only a simulation may know."""
-    rows = words.measured(summary) + words.judged(summary) + table_measured(summary)
+    rows = result_words.measured(summary) + result_words.judged(summary) + table_measured(summary)
     if not rows:
         return
     table = Table(box=None, pad_edge=False, show_header=True, header_style="dim")
@@ -66,9 +66,9 @@ def _rows(summary: RunSummary) -> Iterator[tuple[str, str]]:
         ("clipped", words.clipped(summary)),
         ("components", words.components(summary)),
         ("features", summary.features),
-        ("class weights", words.class_weights(summary)),
-        ("evaluation", words.evaluation(summary)),
-        ("test set", words.public_test(summary)),
+        ("class weights", result_words.class_weights(summary)),
+        ("evaluation", result_words.evaluation(summary)),
+        ("test set", result_words.public_test(summary)),
         ("synthetic", table_said(summary)),
     ):
         if value:

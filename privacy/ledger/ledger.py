@@ -52,18 +52,17 @@ from parley.privacy.ledger.errors import (
     NotALedger,
 )
 from parley.privacy.ledger.replay import EntryState, Problem, RecordedEntry
+from parley.privacy.ledger.settling import commit, void
 from parley.privacy.ledger.steps import (
     Checkpoint,
     Reservation,
     check_room,
-    commit,
     found,
     give_back,
     hold,
     raise_budget,
     register,
     reserve,
-    void,
 )
 from parley.privacy.ledger.verify import problems
 

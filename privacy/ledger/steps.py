@@ -6,17 +6,16 @@ trace even inside a larger transaction.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.account import Account, Claims, claims_to_json
 from parley.privacy.ledger.budget import BudgetKey, DatasetBudget, checked_name
-from parley.privacy.ledger.chain import Record, RecordKind, canonical_json, checked_json
+from parley.privacy.ledger.chain import Record, RecordKind, canonical_json
 from parley.privacy.ledger.entry import Entry
 from parley.privacy.ledger.errors import BudgetExceeded, LedgerConflict, LedgerCorrupt
 from parley.privacy.ledger.replay import STATES, EntryState
@@ -24,8 +23,8 @@ from parley.privacy.ledger.replay import STATES, EntryState
 if TYPE_CHECKING:
     from parley.privacy.ledger.writer import Writer
 
-__all__ = ["Checkpoint", "Reservation", "check_room", "commit", "found", "give_back"]
-__all__ += ["hold", "raise_budget", "register", "reserve", "void"]
+__all__ = ["Checkpoint", "Reservation", "account_of", "check_room", "found", "give_back", "hold"]
+__all__ += ["now", "raise_budget", "register", "reserve", "settlement"]
 
 
 class Checkpoint(NamedTuple):
@@ -85,7 +84,7 @@ def register(writer: Writer, *budgets: DatasetBudget) -> tuple[DatasetBudget, ..
 
 def _opened(writer: Writer, budget: DatasetBudget, seen: Iterable[str]) -> DatasetBudget:
     new = Account(budget=budget).recognising(seen)
-    body = {"at": _now(), "dataset": budget.to_json(), "known": list(new.known)}
+    body = {"at": now(), "dataset": budget.to_json(), "known": list(new.known)}
     writer.append(RecordKind.REGISTER, account=new, body=body)
     return budget
 
@@ -93,7 +92,7 @@ def _opened(writer: Writer, budget: DatasetBudget, seen: Iterable[str]) -> Datas
 def _recognised(writer: Writer, account: Account, seen: Iterable[str]) -> DatasetBudget:
     more = account.recognising(seen)
     if more != account:
-        body = {"at": _now(), "known": list(more.known)}
+        body = {"at": now(), "known": list(more.known)}
         writer.append(RecordKind.RECOGNISE, account=more, body=body)
     return account.budget
 
@@ -175,7 +174,7 @@ def hold(writer: Writer, run_id: str, claims: Mapping[BudgetKey, Claims]) -> Non
     for key, own in claims.items():
         after = accounts[key].holding(run_id, own)
         if after != accounts[key]:
-            body = {"at": _now(), "claims": claims_to_json(after.held.get(run_id, ()))}
+            body = {"at": now(), "claims": claims_to_json(after.held.get(run_id, ()))}
             writer.append(RecordKind.HOLD, account=after, run_id=run_id, body=body)
 
 
@@ -209,7 +208,7 @@ def raise_budget(
     except ValueError as error:
         raise LedgerConflict(str(error)) from error
     terms = {"epsilon": after.budget.epsilon, "delta": after.budget.delta}
-    body = {"at": _now(), "reason": reason, **terms}
+    body = {"at": now(), "reason": reason, **terms}
     writer.append(RecordKind.RAISE, account=after, body=body)
     return after.budget
 
@@ -262,7 +261,7 @@ def _charged(writer: Writer, account: Account, entry: Entry) -> Reservation:
         account=after,
         run_id=entry.run_id,
         index=entry.index,
-        body={"at": _now(), "entry": entry.to_json()},
+        body={"at": now(), "entry": entry.to_json()},
     )
     return Reservation(
         id=record.position,
@@ -285,7 +284,7 @@ def _resumed(writer: Writer, account: Account, latest: Record, entry: Entry) -> 
             f"Expected a reservation behind record {latest.position}, got a record {first.kind!r} "
             f"of release {first.index} of run {first.run_id!r}."
         )
-    settled = _settlement(first, later)
+    settled = settlement(first, later)
     if settled is not None and settled.kind == RecordKind.VOID:
         raise LedgerCorrupt(f"Expected reservation {reservation_id} to be open, it was given back.")
     # Through `Entry`, so that an event as 0.1.0 wrote it is the event it was.
@@ -309,86 +308,14 @@ def _resumed(writer: Writer, account: Account, latest: Record, entry: Entry) -> 
     )
 
 
-def commit(
-    writer: Writer,
-    reservation_ids: Sequence[int],
-    outcome: Mapping[str, Any],
-    checkpoint: bytes | None,
-) -> None:
-    """See `Ledger.commit`; the checkpoint is noted with the first reservation."""
-    checked_json(outcome, "outcome")
-    first, *others = reservation_ids
-    # The caller's transaction ends only if this returns: all of them are settled, or none.
-    for reservation_id in others:
-        _settle(
-            writer,
-            reservation_id,
-            RecordKind.COMMIT,
-            {"outcome": dict(outcome), "checkpoint": None},
-        )
-    digest = None if checkpoint is None else hashlib.sha256(checkpoint).hexdigest()
-    body = {"outcome": dict(outcome), "checkpoint": digest}
-    reserved = _settle(writer, first, RecordKind.COMMIT, body)
-    if reserved is not None and checkpoint is not None:
-        writer.set_checkpoint(
-            {
-                "run_id": reserved.run_id,
-                "index": reserved.index,
-                "digest": digest,
-                "data": checkpoint,
-            }
-        )
-
-
-def void(writer: Writer, reservation_id: int, reason: str) -> None:
-    """See `Ledger.void`."""
-    if not reason.strip():
-        raise ValueError(f"Expected a reason for voiding a reservation, got {reason!r}.")
-    _settle(writer, reservation_id, RecordKind.VOID, {"reason": reason})
-
-
 def _same_release(one: Record, other: Record) -> bool:
     names = ("dataset", "unit", "run_id", "index")
     return all(getattr(one, name) == getattr(other, name) for name in names)
 
 
-def _settlement(reserved: Record, later: Iterable[Record]) -> Record | None:
+def settlement(reserved: Record, later: Iterable[Record]) -> Record | None:
     """The record that committed or voided a reservation, among those behind it."""
     return next((each for each in later if each.reservation == reserved.position), None)
-
-
-def _settle(
-    writer: Writer, reservation_id: int, kind: RecordKind, body: Mapping[str, Any]
-) -> Record | None:
-    """Appends what became of a reservation; `None` if the same was recorded before."""
-    if not 1 <= reservation_id <= writer.head.records:
-        raise LedgerConflict(f"Expected the id of a reservation, got {reservation_id}.")
-    reserved, *later = writer.since(reservation_id)
-    if reserved.kind != RecordKind.RESERVE:
-        raise LedgerConflict(f"Expected the id of a reservation, got {reservation_id}.")
-    settled = _settlement(reserved, later)
-    if settled is None:
-        account = account_of(writer, writer.key_of(reserved))
-        if kind is RecordKind.VOID:
-            account = account.voiding(writer.entry_of(reserved).event)
-        writer.append(
-            kind,
-            account=account,
-            run_id=reserved.run_id,
-            index=reserved.index,
-            reservation=reservation_id,
-            body={"at": _now(), **body},
-        )
-        return reserved
-    before = settled.content()
-    del before["at"]
-    before.pop("accounts", None)
-    if settled.kind != kind or canonical_json(before) != canonical_json(body):
-        raise LedgerConflict(
-            f"Expected reservation {reservation_id} to be open, it is "
-            f"{STATES[RecordKind(settled.kind)]}: {canonical_json(before)}."
-        )
-    return None
 
 
 def account_of(writer: Writer, key: BudgetKey) -> Account:
@@ -413,5 +340,6 @@ def found(key: BudgetKey, accounts: Mapping[BudgetKey, Account]) -> Account:
     raise LedgerConflict(f"Expected a registered data set, got {key.dataset!r}.")
 
 
-def _now() -> str:
+def now() -> str:
+    """UTC, to the millisecond, as records have it."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -10,7 +10,8 @@ import math
 from typing import TYPE_CHECKING
 
 from parley.client.algorithms.federated_averaging import FederatedAveraging, ServerStep
-from parley.client.dp_sgd.training import LocalTraining, largest_noise
+from parley.client.dp_sgd.settings import LocalTraining
+from parley.client.dp_sgd.training import largest_noise
 from parley.client.dp_sgd.ways import choose_way
 from parley.client.models.networks import Network
 from parley.privacy.accounting.guarantee import Neighbouring, Unit

@@ -39,6 +39,7 @@ def run_summary(
     version: str,
     seconds: float,
     engine: str,
+    model: Any = None,
     components: dict[str, Any] | None = None,
     deployment: str | None = None,
     data_accounts: Sequence[DataAccount] = (),
@@ -50,6 +51,7 @@ def run_summary(
     Figures that would be releases are absent.
 
     Args:
+        model: what was learned.
         components: parties and traffic of the private components' release, if there was one.
         deployment: id of the parties' roster, if they are real.
         data_accounts: what the ledger says of the data.
@@ -74,6 +76,7 @@ def run_summary(
     facts: dict[str, Any] = {
         **facts_of_job(job),
         "algorithm_title": kind_of(job.algorithm.kind).title,
+        "model_digest": getattr(model, "digest", None),
         "run_dir": str(folder.path),
         "run_id": folder.run_id,
         "ledger_head": ledger_head,
@@ -110,7 +113,7 @@ def facts_of_job(job: Job) -> dict[str, Any]:
     return {
         "ledger": job.privacy.ledger,
         "algorithm": public_name(job.algorithm.kind),
-        "model": job.model.kind,
+        "model": public_name(job.model.kind),
         "metric": job.model.metric,
         "class_weights": job.model.weights_of_classes or None,
         "data": job.data.source,

@@ -319,6 +319,7 @@ class RunSummary(Facts):
         min_records, dimension: absent where an interrupted run doesn't say.
         weights: of the parties: uniform or size.
         algorithm_title: what it is called; empty in a run of an earlier version.
+        model_digest: SHA-256 of the file of your own model; absent where it is no file of your own.
         features: the public map of every record that was learned from; absent where there is none.
         class_weights: public, of the labels in their order; absent: every record counts once.
         metric: what `accuracy` measures: accuracy or R² on held-out records.
@@ -351,6 +352,7 @@ class RunSummary(Facts):
     algorithm: str
     algorithm_title: str = ""
     model: str
+    model_digest: str | None = None
     metric: Literal["accuracy", "r2"]
     data: str
     parties: int

@@ -10,12 +10,10 @@ relation too. What was spent is rounded up, so that no figure promises too much.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from parley.privacy.accounting.rounding import as_written, shown_down, shown_up
 from parley.server.records.data_account import DataAccount
-from parley.server.records.judgement import Judgement
 from parley.server.records.laws import law_words
 from parley.server.records.numerals import epsilon_text, number
 from parley.server.records.outlook import EvaluationOutlook
@@ -31,7 +29,6 @@ from parley.server.records.summary import (
 __all__ = [
     "ADVERSARIES",
     "Fact",
-    "Measured",
     "account",
     "accounts",
     "added_by",
@@ -40,29 +37,22 @@ __all__ = [
     "bounds",
     "budget",
     "charged_by",
-    "class_weights",
     "clipped",
     "components",
     "conversion",
     "data_set",
     "dp_sgd",
-    "evaluation",
-    "evaluation_ahead",
     "join",
-    "measured",
-    "metric",
     "noise",
     "on_batches",
     "points",
     "protected",
-    "public_test",
     "relation",
     "scope",
     "secure_sum",
     "shares",
     "spent",
     "stated",
-    "status",
     "symbol",
     "unit",
 ]
@@ -115,14 +105,6 @@ class Scoped(Protocol):
     @property
     def neighbouring(self) -> str:
         """In which way."""
-
-
-class Weighing(Protocol):
-    """What has public weights of classes: a summary, an outlook."""
-
-    @property
-    def class_weights(self) -> tuple[float, ...] | None:
-        """In the labels' order."""
 
 
 class Accounted(Protocol):
@@ -351,60 +333,6 @@ def _noisy(value: float, deviation: float) -> str:
     return f"{value:.3g} (standard deviation of the noise: {deviation:.2g})"
 
 
-def public_test(run: RunSummary) -> str:
-    """How good a real run's model is on its server's public records."""
-    told = run.public_test
-    if told is None:
-        return ""
-    found = told.judgement
-    said = [f"{told.records} public records, which cost no ε"]
-    if found is None:
-        said.append("the model says nothing finite of them")
-    elif isinstance(found, Judgement):
-        right = sum(row[at] for at, row in enumerate(found.confusion))
-        commonest = max(map(sum, found.confusion))
-        said.append(f"accuracy {number(right / told.records, 4)}")
-        said.append(f"always answering the commonest label {number(commonest / told.records, 4)}")
-        if found.auc is not None:
-            said.append(f"{_JUDGED['auc']} {number(found.auc, 4)}")
-    else:
-        said.append(f"{_JUDGED['rmse']} {number(found.rmse, 4)}")
-        if found.r2 is not None:
-            said.append(f"R² {number(found.r2, 4)}")
-    return "; ".join(said)
-
-
-def evaluation(run: RunSummary) -> str:
-    """How good the model is on the parties' held-out records, with the noise; empty: not asked."""
-    told = run.evaluation
-    if told is None:
-        return ""
-    if not told.counted:
-        return f"not made: {told.reason}"
-    each = "; ".join(_accuracy(of) for of in told.counted)
-    return (
-        f"{each} ({100 * told.confidence:g} % intervals of the noise; counts of {told.summed} of "
-        f"{told.asked} parties); one release of {points(told.epsilon, told.delta)} "
-        f"({scope(run.primary)}), within what was spent"
-    )
-
-
-def evaluation_ahead(told: EvaluationOutlook) -> str:
-    """What the release after the rounds will cost, and how exact it is."""
-    return (
-        f"{told.counts} counts of right and wrong answers on held-out records after the last "
-        f"round, {points(told.epsilon, told.delta)} of what is charged; noise law {told.law}, at "
-        f"most {number(told.within)} records on each count with {100 * told.confidence:g} %"
-    )
-
-
-def _accuracy(of: Counted) -> str:
-    name = f"accuracy on {of.label!r}" if of.label else "accuracy"
-    if of.accuracy is None:
-        return f"{name} lost in the noise"
-    return f"{name} {number(of.accuracy, 4)}, {number(of.low, 4)} to {number(of.high, 4)}"
-
-
 def components(run: RunSummary) -> str:
     """The release ahead of the rounds; empty where there is none."""
     told = run.components
@@ -417,7 +345,7 @@ def components(run: RunSummary) -> str:
     )
 
 
-# The sum, the result, the end.
+# The sum.
 
 
 def secure_sum(run: RunSummary) -> tuple[Fact, ...]:
@@ -432,91 +360,3 @@ def secure_sum(run: RunSummary) -> tuple[Fact, ...]:
         Fact("least number of survivors", f"{told.min_survivors or ''}", brief=False),
         Fact("masked check", told.masked_check),
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Measured:
-    """A figure that only a simulation may know, beside the non-private model's."""
-
-    name: str
-    private: str
-    non_private: str
-
-
-def class_weights(of: Weighing) -> str:
-    """Public weights of the labels; empty where every record counts once."""
-    weights = " : ".join(f"{weight:g}" for weight in of.class_weights or ())
-    return f"{weights} (public, of the labels in their order)" if weights else ""
-
-
-def metric(run: RunSummary) -> str:
-    """What the figure called accuracy measures."""
-    return "R²" if run.metric == "r2" else "accuracy"
-
-
-def measured(run: RunSummary) -> tuple[Measured, ...]:
-    """Accuracy and loss, where the run has them; a loss that is not finite has diverged."""
-    rows: list[tuple[str, float | None, float | None]] = []
-    if run.accuracy is not None:
-        rows.append((f"{metric(run)}, held-out records", run.accuracy, run.baseline_accuracy))
-    if run.loss is not None or run.baseline_loss is not None:
-        rows.append(("training loss", run.loss, run.baseline_loss))
-    return tuple(
-        Measured(
-            name=name,
-            private="diverged" if value is None else number(value, 4),
-            non_private=number(baseline, 4),
-        )
-        for name, value, baseline in rows
-    )
-
-
-_JUDGED = {
-    "auc": "area under the ROC curve",
-    "average_precision": "average precision",
-    "recall": "recall",
-    "precision": "precision",
-    "log_loss": "log loss",
-    "brier": "Brier score",
-    "rmse": "root of the mean squared error",
-}
-"""What a judgement measures, in its order."""
-
-
-def judged(run: RunSummary) -> tuple[Measured, ...]:
-    """How good the model is on held-out records, beside the non-private one."""
-    found, twin = run.judgement, run.baseline_judgement
-    if found is None:
-        return ()
-    return tuple(
-        Measured(
-            name=name,
-            private=number(getattr(found, key), 4),
-            non_private=number(getattr(twin, key, None), 4),
-        )
-        for key, name in _JUDGED.items()
-        if getattr(found, key, None) is not None
-    )
-
-
-_ENDS = {
-    "interrupted": "Interrupted after {rounds}. `parley run --resume` with this run's folder "
-    "continues it: nothing is released or paid for twice.",
-    "budget-exhausted": "Budget exhausted after {rounds}: the run ended there and kept its last "
-    "model.{reason}",
-    "too-few-survivors": "Stopped after {rounds}: too few parties survived the next one.{reason}",
-}
-
-
-def status(run: RunSummary) -> str:
-    """How the run ended, in a sentence."""
-    if run.status == "complete":
-        every = "its one round" if run.rounds <= 1 else f"all {run.rounds:,} rounds"
-        return f"Complete: {every} ran."
-    rounds = "its one round"
-    if run.rounds > 1 or run.rounds_done != run.rounds:
-        rounds = f"{run.rounds_done:,} of {run.rounds:,} rounds"
-    reason = f" {run.reason}" if run.reason else ""
-    if run.status in _ENDS:
-        return _ENDS[run.status].format(rounds=rounds, reason=reason)
-    return f"{run.status.replace('-', ' ').capitalize()} after {rounds}.{reason}"

@@ -189,6 +189,7 @@ def coordinate(
         ledger_head={"records": finished.head.records, "hash": finished.head.hash},
         version=version,
         seconds=time.perf_counter() - began,
+        model=finished.algorithm.model,
         engine="deployment" if job.run.in_process else job.run.engine,
         components=outcome.progress.ahead.get(COMPONENTS),
         beside=made_beside(stages, outcome.progress.ahead),

@@ -178,6 +178,7 @@ def simulate(
         ledger_head={"records": finished.head.records, "hash": finished.head.hash},
         version=version,
         seconds=time.perf_counter() - began,
+        model=finished.algorithm.model,
         engine="fast",
         components=outcome.progress.ahead.get(COMPONENTS),
         beside=made_beside(stages, outcome.progress.ahead),

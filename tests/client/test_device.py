@@ -8,8 +8,10 @@ import torch
 from torch import nn
 
 from parley.client.dp_sgd.clipping import WAYS
-from parley.client.dp_sgd.training import LocalTraining, PartyData, train_parties, train_party
-from parley.client.models.networks import Network, NetworkError
+from parley.client.dp_sgd.settings import LocalTraining
+from parley.client.dp_sgd.training import PartyData, train_parties, train_party
+from parley.client.models.layers import NetworkError
+from parley.client.models.networks import Network
 from parley.privacy.sampling.stream import NoiseStream
 
 needs_cuda = pytest.mark.skipif(

@@ -11,9 +11,11 @@ from parley.client.algorithms.federated_averaging import FederatedAveraging, Ser
 from parley.client.algorithms.registry import describe_task, task_from
 from parley.client.contract.decoding import DecodingError
 from parley.client.dp_sgd.clipping import WAYS
-from parley.client.dp_sgd.training import LocalTraining, PartyData, train_parties, train_party
+from parley.client.dp_sgd.settings import LocalTraining
+from parley.client.dp_sgd.training import PartyData, train_parties, train_party
 from parley.client.dp_sgd.ways import choose_way
-from parley.client.models.networks import Network, NetworkError
+from parley.client.models.layers import NetworkError
+from parley.client.models.networks import Network
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.sampling.stream import NoiseStream
 

@@ -16,8 +16,9 @@ from parley.client.dp_sgd import training
 from parley.client.dp_sgd.clipping import WAYS
 from parley.client.dp_sgd.clipping_dense import Dense
 from parley.client.dp_sgd.gradients import clip_slack, trainable
+from parley.client.dp_sgd.settings import LocalTraining
 from parley.client.dp_sgd.steps import party_sum, union_sums
-from parley.client.dp_sgd.training import LocalTraining, PartyData, train_parties
+from parley.client.dp_sgd.training import PartyData, train_parties
 from parley.client.models.networks import Network
 from parley.client.models.record_losses import cross_entropy
 from parley.privacy.sampling.stream import NoiseStream

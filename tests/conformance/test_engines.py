@@ -9,18 +9,14 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from among_parties import among_parties
 from safetensors.numpy import load_file
 
 from parley.deploy.engines import ENGINES
 from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.file import load_job
 from parley.server.jobs.job import Job
-from parley.server.records.run_folder import RunFolder
-from parley.server.rounds.coordinator import coordinate
 from parley.simulations.engine.fast import simulate
-from parley.simulations.engine.in_process import InProcessTransport
-from parley.simulations.engine.local_parties import COMPONENTS as GIVEN
-from parley.simulations.engine.local_parties import FINGERPRINT, party_folders, prepare_parties
 
 BASE = (
     "parties.count=3",
@@ -155,19 +151,7 @@ class TestInProcess(EngineConformance):
     engine = "in-process"
 
     def run(self, job: Job, folder: Path) -> Path:
-        deployment = prepare_parties(job, folder / "parties")
-        run = RunFolder.create(job, folder / "run")
-        given = folder / "parties" / GIVEN
-        coordinate(
-            job,
-            transport=InProcessTransport(party_folders(folder / "parties", job.parties.count)),
-            deployment=deployment,
-            folder=run,
-            resume=False,
-            fingerprint=(folder / "parties" / FINGERPRINT).read_text().strip(),
-            components=load_file(given)["components"] if given.exists() else None,
-        )
-        return run.path
+        return among_parties(job, folder)
 
     @pytest.mark.parametrize("name", JOBS)
     def test_it_does_what_the_fast_engine_does(self, name, tmp_path):

@@ -215,7 +215,7 @@ def test_own_models_run_by_file_and_a_missing_one_is_refused(tmp_path) -> None:
         out=tmp_path / "r",
     )
     assert result.summary.dimension == 62
-    from parley.client.models.networks import NetworkError
+    from parley.client.models.layers import NetworkError
 
     with pytest.raises(NetworkError, match="model file at"):
         simulate(load_job(overrides=[*base, "model.kind=nowhere.py:net"]), out=tmp_path / "s")

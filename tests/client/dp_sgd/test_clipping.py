@@ -9,7 +9,8 @@ from torch import nn
 from parley.client.dp_sgd.clip_factors import MARGIN, clip_factors, clip_signs
 from parley.client.dp_sgd.clipping import WAYS
 from parley.client.dp_sgd.clipping_dense import Dense
-from parley.client.models.networks import Network, NetworkError, check_layers
+from parley.client.models.layers import NetworkError, check_layers
+from parley.client.models.networks import Network
 from parley.client.models.record_losses import cross_entropy
 
 CLIP = 0.3

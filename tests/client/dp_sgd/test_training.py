@@ -15,8 +15,8 @@ from parley.client.data.chunks import _pool
 from parley.client.dp_sgd import training as dp_sgd
 from parley.client.dp_sgd.clip_factors import shrink
 from parley.client.dp_sgd.noise import grid_scale
+from parley.client.dp_sgd.settings import LocalTraining
 from parley.client.dp_sgd.training import (
-    LocalTraining,
     PartyData,
     Trained,
     party_chunks,

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from among_parties import among_parties
 from safetensors.numpy import load_file
 from scipy import stats
 
@@ -16,16 +17,7 @@ from parley.secure_agg.encoding import RingTooSmall
 from parley.server.jobs.file import load_job
 from parley.server.jobs.job import JobError
 from parley.server.planning.release import Federation, algorithm_for, model_for, plan_release
-from parley.server.records.run_folder import RunFolder
-from parley.server.rounds.coordinator import coordinate
 from parley.simulations.engine.fast import simulate
-from parley.simulations.engine.in_process import InProcessTransport
-from parley.simulations.engine.local_parties import (
-    COMPONENTS,
-    FINGERPRINT,
-    party_folders,
-    prepare_parties,
-)
 
 BASE = (
     "privacy.noise-point=share",
@@ -51,23 +43,6 @@ JOBS = {
 
 def theta_of(run):
     return load_file(run / "model.safetensors")["theta"]
-
-
-def among_parties(job, root):
-    """The job among real parties' services in this process."""
-    deployment = prepare_parties(job, root / "parties")
-    folder = RunFolder.create(job, root / "run")
-    given = root / "parties" / COMPONENTS
-    coordinate(
-        job,
-        transport=InProcessTransport(party_folders(root / "parties", job.parties.count)),
-        deployment=deployment,
-        folder=folder,
-        resume=False,
-        fingerprint=(root / "parties" / FINGERPRINT).read_text().strip(),
-        components=load_file(given)["components"] if given.exists() else None,
-    )
-    return folder.path
 
 
 @pytest.mark.parametrize("name", JOBS)

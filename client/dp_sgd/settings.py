@@ -1,0 +1,103 @@
+"""What a party does in one round of training: public numbers, checked when they are built."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from parley.client.dp_sgd.clip_factors import MARGIN
+from parley.privacy.accounting.clipped_count import (
+    check_share,
+    count_deviation,
+    gradient_multiplier,
+)
+
+__all__ = ["LARGEST_CLIP", "LocalTraining"]
+
+LARGEST_CLIP = 2.0**40
+"""C lies between this and its inverse: no sum overflows, and no square that matters underflows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalTraining:
+    """What one party does in one round.
+
+    Attributes:
+        steps: number of steps, public.
+        sampling_rate: q.
+        clip_norm: C for every record's gradient; None trains without clipping or noise, where
+            privacy comes from elsewhere.
+        noise_multiplier: σ; the noise on the sum has standard deviation σC, σ_g·C with a share.
+        optimiser: sgd (with `momentum`) or adam; begins anew every round.
+        learning_rate: of that optimiser.
+        per_example_method: a key of `parley.client.dp_sgd.clipping.WAYS`.
+        micro_batch: most records whose gradients are computed at once: bounds memory.
+        clipped_share: of a step's privacy, for the fraction of clipped gradients; 0 tells none.
+
+    Raises:
+        ValueError: a value out of its range.
+    """
+
+    steps: int
+    sampling_rate: float
+    clip_norm: float | None
+    noise_multiplier: float
+    optimiser: Literal["sgd", "adam"]
+    learning_rate: float
+    momentum: float
+    per_example_method: str
+    micro_batch: int
+    clipped_share: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.sampling_rate <= 1:
+            raise ValueError(f"Expected a sampling rate in (0, 1], got {self.sampling_rate}.")
+        if self.clip_norm is not None and not 1 / LARGEST_CLIP <= self.clip_norm <= LARGEST_CLIP:
+            raise ValueError(f"Expected clip_norm from 2^-40 to 2^40, got {self.clip_norm}.")
+        if self.clip_norm is None and self.noise_multiplier:
+            raise ValueError("Expected a clip_norm with noise, got None.")
+        if self.noise_multiplier < 0 or self.steps < 1 or self.micro_batch < 1:
+            raise ValueError(
+                f"Expected noise_multiplier ≥ 0, steps ≥ 1, micro_batch ≥ 1, got "
+                f"{self.noise_multiplier}, {self.steps}, {self.micro_batch}."
+            )
+        check_share(self.clipped_share)
+        if self.clipped_share and not self.noise_multiplier:
+            raise ValueError(
+                f"Expected noise with a clipped_share of {self.clipped_share}, got none."
+            )
+
+    @property
+    def moments(self) -> tuple[str, ...]:
+        """What the optimiser keeps from step to step."""
+        if self.optimiser == "adam":
+            return ("first", "second")
+        return ("first",) if self.momentum else ()
+
+    @property
+    def longest_step(self) -> float:
+        """How far one step moves a model, but for noise and momentum."""
+        clip = self.clip_norm if self.optimiser == "sgd" and self.clip_norm is not None else 1.0
+        return self.learning_rate * clip
+
+    def reach(self, records: int) -> float:
+        """A coordinate of an update of so many records that is out of reach in practice."""
+        if self.optimiser == "adam":
+            return 10 * self.learning_rate * self.steps
+        rate = self.learning_rate / (1 - self.momentum)
+        clip = self.clip_norm or 1.0
+        noise = self.gradient_multiplier * clip / (self.sampling_rate * records)
+        return rate * (self.steps * clip + 12 * math.sqrt(self.steps) * noise)
+
+    @property
+    def gradient_multiplier(self) -> float:
+        """σ_g: the noise on a step's sum has standard deviation σ_g·C."""
+        return gradient_multiplier(self.noise_multiplier, self.clipped_share)
+
+    @property
+    def count_deviation(self) -> float:
+        """Standard deviation of the noise on all steps' Σ (2b_i − 1)."""
+        # What rounding and the grid, 2⁻¹³ a count, add to a record's ±1 stays within the margin.
+        exactly = count_deviation(self.noise_multiplier, self.clipped_share, self.steps)
+        return exactly * (1 + MARGIN)

@@ -1,0 +1,126 @@
+"""The layers of networks: Parley's own networks, and what is refused of anybody's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import torch
+from torch import nn
+
+__all__ = ["BUILT_IN", "NetworkError", "Scale", "check_layers", "check_still"]
+
+
+class NetworkError(ValueError):
+    """A model that cannot be loaded, or whose records cannot be kept apart."""
+
+
+class Scale(nn.Module):
+    """x times a public factor."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """As `torch.nn.Module` has it."""
+        return x * self.factor
+
+
+def _mlp(features: int, classes: int, hidden: Sequence[int]) -> nn.Module:
+    widths = [features, *hidden]
+    layers: list[nn.Module] = [Scale(math.sqrt(features))]
+    for before, after in pairwise(widths):
+        layers += [nn.Linear(before, after), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(widths[-1], classes))
+
+
+def _cnn(features: int, classes: int, hidden: Sequence[int]) -> nn.Module:
+    side = math.isqrt(features)
+    if side * side != features or side < 16:
+        raise NetworkError(
+            f"Expected square images of at least 16 × 16 pixels for model.kind = 'cnn', got rows "
+            f"of {features} features."
+        )
+    body = nn.Sequential(
+        Scale(math.sqrt(features)),
+        nn.Unflatten(1, (1, side, side)),
+        nn.Conv2d(1, 16, 8, stride=2, padding=3),
+        nn.Tanh(),
+        nn.MaxPool2d(2, 1),
+        nn.Conv2d(16, 32, 4, stride=2),
+        nn.Tanh(),
+        nn.MaxPool2d(2, 1),
+        nn.Flatten(),
+    )
+    with torch.no_grad():
+        width = body(torch.zeros(1, features)).shape[1]
+    return nn.Sequential(*body, nn.Linear(width, 32), nn.Tanh(), nn.Linear(32, classes))
+
+
+BUILT_IN: dict[str, Callable[[int, int, Sequence[int]], nn.Module]] = {
+    "mlp": _mlp,
+    "pca-mlp": _mlp,
+    "cnn": _cnn,
+}
+
+
+def check_layers(module: nn.Module) -> None:
+    """Refuses layers that mix records, change by themselves, or draw their own randomness.
+
+    A layer in eval mode, as those of a frozen backbone are, keeps records apart.
+
+    Raises:
+        NetworkError: the layer, and what to use instead.
+    """
+    for name, layer in module.named_modules():
+        kind = type(layer).__name__
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm) and _learns(layer):
+            raise NetworkError(
+                f"Expected layers that keep records apart, got {kind} ({name or 'the model'}): it "
+                "takes its mean over the batch, so that one record changes every other's "
+                "gradient. Use torch.nn.GroupNorm; one that was trained on public data may stay "
+                "in eval mode."
+            )
+        if isinstance(layer, nn.modules.instancenorm._InstanceNorm) and (
+            layer.track_running_stats and _learns(layer)
+        ):
+            raise NetworkError(
+                f"Expected layers that keep records apart, got {kind} ({name}) with running "
+                "statistics. Use torch.nn.GroupNorm."
+            )
+        if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0 and layer.training:
+            raise NetworkError(
+                f"Expected layers without their own randomness, got {kind} ({name}): a seeded "
+                "run could not be repeated. Set its p to 0; the noise of DP-SGD regularises."
+            )
+
+
+def _learns(layer: nn.modules.batchnorm._NormBase) -> bool:
+    """Whether it takes statistics of a batch: in training, or where it has none of its own."""
+    return layer.training or layer.running_mean is None
+
+
+def check_still(module: nn.Module, rows: torch.Tensor) -> None:
+    """Refuses a forward pass that changes the module, or that gives other scores a second time.
+
+    Raises:
+        NetworkError: the buffer that changed.
+    """
+    before = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    with torch.no_grad():
+        first, second = module(rows), module(rows)
+    for name, buffer in module.named_buffers():
+        if name not in before or not torch.equal(before[name], buffer):
+            raise NetworkError(
+                f"Expected layers that a forward pass does not change, got the buffer {name}, "
+                "which is another one afterwards: it would carry what one batch says into the "
+                "next, past clipping and noise (torch's spectral_norm and running statistics do). "
+                "Put its layer into eval mode, or use torch.nn.GroupNorm or weight_norm."
+            )
+    if not torch.allclose(first, second, rtol=0, atol=0, equal_nan=True):
+        raise NetworkError(
+            "Expected the same scores for the same rows, got others: the model draws randomness "
+            "of its own, or remembers rows. Set dropout's p to 0."
+        )
