@@ -72,7 +72,9 @@ def print_outlook(outlook: Outlook) -> None:
 def _print_beside(console: Console, outlook: Outlook) -> None:
     """The release after the rounds, and what the data have left."""
     if outlook.evaluation is not None:
-        console.print(f"[bold]Evaluation[/bold]: {result_words.evaluation_ahead(outlook.evaluation)}\n")
+        console.print(
+            f"[bold]Evaluation[/bold]: {result_words.evaluation_ahead(outlook.evaluation)}\n"
+        )
     for account in outlook.data_accounts or ():
         console.print(f"[bold]The data set[/bold] {escape(words.data_set(account))}")
     if outlook.data_note:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from parley.server.records.numerals import number
-from parley.server.records.summary import RunSummary
 from parley.server.records.result_words import Measured
+from parley.server.records.summary import RunSummary
 
 __all__ = ["cell_noise", "table_measured", "table_said"]
 

@@ -15,11 +15,9 @@ from typing import NamedTuple, Protocol
 from parley.privacy.accounting.rounding import as_written, shown_down, shown_up
 from parley.server.records.data_account import DataAccount
 from parley.server.records.laws import law_words
-from parley.server.records.numerals import epsilon_text, number
-from parley.server.records.outlook import EvaluationOutlook
+from parley.server.records.numerals import epsilon_text
 from parley.server.records.summary import (
     AdversaryAccount,
-    Counted,
     DpSgd,
     GuaranteeSummary,
     NoiseShares,
