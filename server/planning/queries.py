@@ -201,7 +201,7 @@ def plan_batch(
     if len(told) != len(queries) or not all(0 < each < math.inf for each in told):
         raise QueryError(f"Expected a share > 0 for each of {len(queries)} queries, got {told}.")
     parts = tuple(each / math.fsum(told) for each in told)
-    names = [law] if law != "auto" else [n for n in QUERY_LAWS if n == "laplace" or terms.delta > 0]
+    names = [law] if law != "auto" else list(QUERY_LAWS)  # one that cannot be had is refused
     planned, refused = list[PlannedBatch](), list[CalibrationError]()
     for name in names:
         try:
