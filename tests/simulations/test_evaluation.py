@@ -13,7 +13,7 @@ from parley.client.party.consent import DataSet, Declined
 from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.file import load_job
 from parley.server.jobs.job import JobError
-from parley.server.records.words import evaluation
+from parley.server.records.result_words import evaluation
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.engine.fast import simulate
 
