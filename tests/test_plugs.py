@@ -46,6 +46,7 @@ EXCEPTIONS = {
     "client/features/": "a map says which columns it takes",
     "client/party/dataset.py": "a linear model's loss knows labels, everything else takes classes",
     "client/queries/mean.py": "counts and sums are balanced by the norm of the noise",
+    "parley/report/evidence.py": "what a column holds decides how it is counted for a page",
     "privacy/accounting/": "an accountant is proved for some events: its row says for which",
     "privacy/ledger/version_1.py": "the events that version 1 had, as it wrote them",
     "privacy/mechanisms/": "a share of a law costs what the law's event says, without its slack",
