@@ -106,7 +106,7 @@ def _placed(cells: Sequence[Summarised], axis: str) -> tuple[list[str], list[str
     others = [each for each in cells[0].values if each != axis]
     apart = [each for each in others if each != METHOD]
     panels = {_told(cell, apart) for cell in cells}
-    if METHOD not in others or not 1 < len(panels) <= _MOST_PANELS:
+    if METHOD not in others or len(panels) > _MOST_PANELS:
         return others, []
     return [METHOD], apart
 

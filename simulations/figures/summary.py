@@ -52,6 +52,21 @@ _ADVICE = {
 }
 """Of an algorithm whose noise cost accuracy; others have none."""
 
+_ON_SUM = (
+    "The noise is proportional to 1/(parties × records × ε): twice the records a party (now at "
+    "least {records}), twice the parties (now {parties}) or twice ε (now {epsilon}) each halve it."
+)
+_HALVED = {
+    "server": _ON_SUM,
+    "share": _ON_SUM,
+    "party": "The noise is proportional to 1/(√parties × records × ε): twice the records a party "
+    "(now at least {records}), four times the parties (now {parties}) or twice ε (now {epsilon}) "
+    "each halve it.",
+    "pathak": "The noise is proportional to 1/(records × ε), whatever the number of parties: twice "
+    "the records a party (now at least {records}) or twice ε (now {epsilon}) halve it.",
+}
+"""By noise point, or by an algorithm that is another matter: what would halve the noise."""
+
 _RANKS, _CLEAR = 0.6, 0.1
 """An AUC from which a model ranks at all, and how much better another one is beyond doubt."""
 
@@ -119,11 +134,13 @@ def _advice(summary: RunSummary, *, diverged: bool) -> list[str]:
                 "usually help DP-SGD, and so does a smaller network."
             )
     elif summary.status == "complete" and ((summary.excess_loss or 0) > 0.01 or lost > 0.01):
+        halved = _HALVED.get(summary.algorithm) or _HALVED[summary.primary.noise.point]
         advice.append(
-            f"The noise is proportional to 1/(parties × records × ε): twice the records a party "
-            f"(now at least {summary.min_records}), twice the parties (now "
-            f"{summary.parties}) or twice ε (now "
-            f"{as_written(summary.primary.epsilon_budget)}) each halve it."
+            halved.format(
+                records=summary.min_records,
+                parties=summary.parties,
+                epsilon=as_written(summary.primary.epsilon_budget),
+            )
         )
         advice += [_ADVICE[summary.algorithm]] if summary.algorithm in _ADVICE else []
     if summary.primary.delta * sum(summary.records_by_party) >= 1:
