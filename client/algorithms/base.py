@@ -137,6 +137,8 @@ class Claim:
             their solvers miss of the exact optima. None: there is none.
         releases: that the noise is scaled for; None: all of the run's. Every one is charged.
         epsilon_share: of the unit's ε that the noise is scaled to; what it costs is charged.
+        whole: contributions are whole numbers of the grid: rounding them adds nothing to Δ.
+        sensitivity_l1: Δ in L1, where it is known.
     """
 
     norm: ClassVar[Literal["L2"]] = "L2"
@@ -164,6 +166,8 @@ class Claim:
     objective: float | None = None
     releases: int | None = None
     epsilon_share: float = 1.0
+    whole: bool = False
+    sensitivity_l1: float | None = None
 
     def __post_init__(self) -> None:
         if min(self.dimension, self.features) < 1:

@@ -35,6 +35,10 @@ def _anything(*_: Any) -> None:
     """Nothing more to check."""
 
 
+def _as_it_is(algorithm: Any, _: Any) -> Any:
+    return algorithm
+
+
 @dataclass(frozen=True, kw_only=True)
 class Kind:
     """All that server, party and report know of one algorithm beside its own functions.
@@ -47,6 +51,7 @@ class Kind:
             description alone. Raises DecodingError.
         check: refuses a task that claims enough but contributes nothing, or something else than
             its plan says. Raises Declined.
+        bind: the algorithm for a party's own schema, where it reads raw columns. Raises Declined.
         check_state: refuses a model at which the claim does not hold. Raises Declined.
         trains: parties train a network, with torch.
         ahead: it is one release ahead of the rounds, numbered 0.
@@ -61,6 +66,7 @@ class Kind:
     size: Callable[[Mapping[str, Any]], tuple[str, int]]
     check: Callable[[Any, ReleasePlan], None] = _anything
     check_state: Callable[[Any, State], None] = _anything
+    bind: Callable[[Any, Any], Any] = _as_it_is
     trains: bool = False
     ahead: bool = False
     after: bool = False

@@ -22,6 +22,7 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from parley.client.algorithms import pair_tables, second_moments
+from parley.client.algorithms import queries as query_task
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation
 from parley.client.algorithms.held_out_counts import HeldOutCounts
@@ -113,6 +114,15 @@ ALGORITHMS: dict[str, Kind] = {
         to_task=pair_tables.to_task,
         of_task=pair_tables.of_task,
         size=pair_tables.size,
+        summed=True,
+    ),
+    "query": Kind(
+        title="queries",
+        to_task=query_task.to_task,
+        of_task=query_task.of_task,
+        size=query_task.size,
+        check=query_task.check_grid,
+        bind=query_task.bound_to,
         summed=True,
     ),
     "second-moments": Kind(

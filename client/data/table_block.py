@@ -169,6 +169,11 @@ class TableBlock:
         """`[B]` records of each party."""
         return np.diff(self.offsets)
 
+    @property
+    def labels(self) -> NDArray[Any]:
+        """None: queries read columns."""
+        return np.empty(0)
+
     def rows(self, party: int) -> slice:
         """Where a party's records lie."""
         return slice(int(self.offsets[party]), int(self.offsets[party + 1]))

@@ -16,6 +16,7 @@ from parley.client.contract.protocol import Reason
 from parley.client.party.consent import Consent, Declined
 from parley.client.party.dataset import Holding
 from parley.client.party.policy import accepted_kind, check_components, check_plan, task_of
+from parley.client.party.query_policy import check_queries
 from parley.client.party.session import components_from, state_from
 from parley.client.party.verification import check_computation
 
@@ -62,6 +63,8 @@ def accept(
     check_components(agreement.task, given=components is not None)
     held = holding_of(agreement, kind.after)
     holding = held.on(components)
+    algorithm = kind.bind(algorithm, holding.columns)
+    check_queries(consent, algorithm)
     check_computation(
         consent,
         agreement.plan,

@@ -31,6 +31,7 @@ from parley.client.algorithms.registry import ALGORITHMS
 from parley.client.contract.model_names import public_name
 from parley.client.contract.protocol import Declined, Reason
 from parley.client.features.table import FEATURES
+from parley.client.queries import QUERIES
 from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint, Unit
 from parley.privacy.ledger.ledger import DatasetBudget
 from parley.privacy.mechanisms.dp_sgd import PartySteps
@@ -288,6 +289,15 @@ class Consent(Part):
         description="Accepted algorithms (second-moments: the release that a pca-mlp's private "
         "components are made of). Your own, 'count.py:Count' of a file in this folder or "
         "'module:Class' of code installed on this machine, is run when it is listed here.",
+    )
+    queries: tuple[str, ...] = Field(
+        tuple(QUERIES), description="Accepted queries, where algorithms has query."
+    )
+    query_columns: tuple[str, ...] | None = Field(
+        None, description="Columns that queries may read; left out: every one of the schema."
+    )
+    most_cells: int = Field(
+        100_000, ge=1, description="Most cells of a batch of queries: bounds this machine's work."
     )
     models: tuple[str, ...] = Field(
         ("logistic", "softmax", "ridge", "huber-svm", "mlp", "pca-mlp", "cnn", "table"),

@@ -27,15 +27,19 @@ from parley.client.data.memory import room_for
 from parley.client.data.readers import read_arrays
 from parley.client.data.records import LABEL_READERS, DataError, as_classes, read_records
 from parley.client.data.schema import Schema, SchemaError, load_schema
+from parley.client.data.table_block import TableBlock, read_table_block
 from parley.client.features.base import FeatureError, FeatureMap, Features
 from parley.client.features.preparation import mapped, prepared_rows
 from parley.client.models.linear import LinearModel
 from parley.client.models.losses import Softmax
 from parley.client.party.consent import DataSet, Declined
 
-__all__ = ["Holding", "file_fingerprint", "load_holding"]
+__all__ = ["RAW_COLUMNS", "Holding", "file_fingerprint", "load_holding"]
 
 _log = logging.getLogger("parley.party")
+
+RAW_COLUMNS = "columns"
+"""The reading of no label: raw columns, for queries."""
 
 _PIECE = 8192
 """Rows prepared at a time."""
@@ -56,6 +60,7 @@ class Holding:
         contents: the digest of its rows, whatever they are saved as
         (`parley.client.data.contents`).
         map: digest of the public map that its rows are features of; empty: of none.
+        table: its raw columns instead of rows, for queries.
     """
 
     rows: NDArray[np.floating]
@@ -66,6 +71,7 @@ class Holding:
     schema: str
     contents: str = ""
     map: str = ""
+    table: TableBlock | None = None
 
     def on(self, components: NDArray[np.float64] | None) -> Holding:
         """The same with its rows projected on `[p, k]` components, if there are any.
@@ -88,12 +94,19 @@ class Holding:
         """n."""
         return len(self.labels)
 
-    def block(self, algorithm: FederatedAlgorithm) -> PartyBlock:
+    @property
+    def columns(self) -> Schema | None:
+        """What its raw columns are; None of prepared rows."""
+        return None if self.table is None else self.table.schema
+
+    def block(self, algorithm: FederatedAlgorithm) -> Any:
         """The party as a block of one, labels as the algorithm's model takes them.
 
         A label that the model is not defined for is taken as the nearest that it is: a refusal
         would depend on one record, under a model that a server named. The owner's log says so.
         """
+        if self.table is not None:
+            return self.table
         model = algorithm.model
         if isinstance(model, LinearModel):
             labels, known = model.loss.nearest(self.labels), model.loss.bounded(self.labels)
@@ -146,10 +159,12 @@ def load_holding(
         Declined: data-unreadable; model, where the label has no such reading or the map takes no
             such records.
     """
-    if label not in (*LABEL_READERS, "network"):
+    if label not in (*LABEL_READERS, "network", RAW_COLUMNS):
         raise Declined(Reason.MODEL, f"Expected a label of {', '.join(LABEL_READERS)}, network.")
     path = folder / (dataset.path or dataset.prepared)
     fingerprint = file_fingerprint(path)
+    if label == RAW_COLUMNS:
+        return _raw(dataset, folder, path, fingerprint)
     if dataset.prepared:
         rows, labels = _prepared(path, np.float32 if dataset.map else np.float64)
         width = rows.shape[1] - intercept
@@ -228,6 +243,29 @@ def _features_of(
         raise Declined(Reason.MODEL, str(error)) from error
     except DataError as error:
         raise Declined(Reason.DATA_UNREADABLE, error.log_message) from error
+
+
+def _raw(dataset: DataSet, folder: Path, path: Path, fingerprint: str) -> Holding:
+    """Columns as they are, for queries."""
+    if dataset.prepared:
+        raise Declined(Reason.MODEL, "Expected raw columns for queries, got prepared rows.")
+    try:
+        schema = load_schema(folder / dataset.data_schema)
+        table = read_table_block([path], schema)
+    except SchemaError as error:
+        raise Declined(Reason.DATA_UNREADABLE, str(error)) from error
+    except DataError as error:
+        raise Declined(Reason.DATA_UNREADABLE, error.log_message) from error
+    return Holding(
+        rows=np.empty((table.records, 0)),
+        labels=np.empty(table.records),
+        features=max(len(table.columns), 1),
+        classes=0,
+        fingerprint=fingerprint,
+        schema=schema.digest,
+        contents=str(table.contents),
+        table=table,
+    )
 
 
 def _prepared(

@@ -11,6 +11,7 @@ party's number of records, d the dimension of a contribution, s the grid's scale
 | G | ≥ the claim's |
 | Δ | ≥ the claim's, rounding in double precision included |
 | Δ of the noise on the sum | ≥ 2^s·Δ + √d grid units (shares: 2^(s+h)·Δ + √d fine ones) |
+| the same, of whole numbers | ≥ 2^s·Δ; Δ₁ likewise, where the noise is scaled to it |
 | shares of the noise | enough for the law, above their floor (`Shares.check`), and they fit |
 | noise inside the party | it is that of the task's own training |
 | noise on sampled sums | rate and steps are the task's, and the rate is 1 for unit party |
@@ -34,6 +35,7 @@ from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Reason
 from parley.client.party.consent import Consent
 from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint, Unit
+from parley.privacy.mechanisms.laplace import Laplace
 from parley.secure_agg.encoding import RingTooSmall
 
 __all__ = ["check_computation"]
@@ -95,7 +97,7 @@ def check_computation(
     weight = records / plan.mean_records if plan.weights == "size" else 1.0
     sufficient("the encoding's bound", claim.bound * weight, plan.encoding.bound * (1 + 1e-9))
     kind.check(algorithm, plan)
-    if consent.insist_on_fine_grid:
+    if consent.insist_on_fine_grid and not claim.whole:  # whole numbers are on any grid
         length = claim.covered if claim.grid_length is None else claim.grid_length
         check_grid(plan, entry=claim.bound, sensitivity=length, scale_bits=claim.scale_bits)
 
@@ -186,8 +188,14 @@ def _check_covers(plan: ReleasePlan, claim: Claim) -> None:
         if plan.primary.mechanism != claim.steps:
             raise Declined(Reason.MECHANISM, "Expected the noise of the task's own training.")
     else:
-        grid = _on_grid(plan, plan.primary, max(claim.covered, plan.primary.sensitivity))
+        grid = _on_grid(
+            plan,
+            plan.primary,
+            max(claim.covered, plan.primary.sensitivity),
+            rounded=not claim.whole,
+        )
         sufficient("the mechanism's sensitivity", grid, plan.primary.mechanism.sensitivity)
+        _check_l1(plan, claim)
     if second is not None and claim.party_norm is not None:
         _check_second(plan, second, claim.party_norm)
     try:
@@ -200,9 +208,23 @@ def _check_covers(plan: ReleasePlan, claim: Claim) -> None:
         raise Declined(Reason.SENSITIVITY, str(error)) from error
 
 
-def _on_grid(plan: ReleasePlan, guarantee: Guarantee, sensitivity: float) -> float:
-    """Δ in the units that the noise is drawn in: scaled, and √d for rounding to them."""
-    return guarantee.units(plan.encoding.scale) * sensitivity + math.sqrt(plan.dimension)
+def _on_grid(
+    plan: ReleasePlan, guarantee: Guarantee, sensitivity: float, *, rounded: bool = True
+) -> float:
+    """Δ in the units that the noise is drawn in; and √d, where values are rounded to them."""
+    scaled = guarantee.units(plan.encoding.scale) * sensitivity
+    return scaled + math.sqrt(plan.dimension) if rounded else scaled
+
+
+def _check_l1(plan: ReleasePlan, claim: Claim) -> None:
+    """Noise that is scaled to Δ₁ covers the claim's, which has to state one."""
+    mechanism = plan.primary.mechanism
+    if not isinstance(mechanism, Laplace):
+        return
+    if claim.sensitivity_l1 is None:
+        raise Declined(Reason.MECHANISM, "Expected noise by Δ₂: the task states no Δ₁.")
+    own = plan.primary.units(plan.encoding.scale) * claim.sensitivity_l1
+    sufficient("the mechanism's Δ₁", own, mechanism.sensitivity_l1)
 
 
 def _check_sampling(plan: ReleasePlan, claim: Claim) -> None:

@@ -1,0 +1,34 @@
+"""What a party's owner lets queries ask: which kinds, which columns, how many cells, at what price.
+
+A release of queries is a job of one round to a party: `epsilon-per-job` bounds each of them.
+"""
+
+from __future__ import annotations
+
+from parley.client.algorithms.base import FederatedAlgorithm
+from parley.client.algorithms.queries import QueryRelease
+from parley.client.contract.protocol import Reason
+from parley.client.party.consent import Consent, Declined
+
+__all__ = ["check_queries"]
+
+
+def check_queries(consent: Consent, algorithm: FederatedAlgorithm) -> None:
+    """Holds a batch of queries against the policy; anything else passes.
+
+    Raises:
+        Declined: algorithm (a query, column or number of cells that is not accepted).
+    """
+    if not isinstance(algorithm, QueryRelease):
+        return
+    kinds = {query.kind for query in algorithm.batch.queries}
+    if not kinds <= set(consent.queries):
+        raise Declined(Reason.ALGORITHM, f"Expected queries of {', '.join(consent.queries)}.")
+    allowed = consent.query_columns
+    if allowed is not None and not algorithm.batch.columns <= set(allowed):
+        raise Declined(Reason.ALGORITHM, f"Expected queries of columns {', '.join(allowed)}.")
+    if algorithm.dimension > consent.most_cells:
+        raise Declined(
+            Reason.ALGORITHM,
+            f"Expected at most {consent.most_cells} cells, got {algorithm.dimension}.",
+        )
