@@ -167,7 +167,7 @@ def _asked(table: Any, number: int) -> AskedQuery:
 
 def example_file() -> str:
     """A file with every setting and every query, each with a comment."""
-    from parley.analytics.opening import Settings  # noqa: PLC0415 - start-up: for this alone
+    from parley.analytics.settings import Settings  # noqa: PLC0415 - start-up: for this alone
 
     lines = ["[session]", 'data = "party-*.csv"  # one file a party', 'schema = "schema.toml"']
     lines += ["epsilon = 1.0  # budget of all that is ever asked of these data in this ledger"]

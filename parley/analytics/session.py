@@ -72,10 +72,14 @@ class Session(Composed):
         from parley.analytics.opening import open_session  # noqa: PLC0415 - start-up: polars, SQLAlchemy
 
         self._stack = ExitStack()
-        self._law = settings.get("law", "auto")
-        self._session, self._terms = open_session(
-            self._stack, data, resume=None if resume is None else Path(resume), **settings
-        )
+        try:
+            self._session, self._terms, own = open_session(
+                self._stack, data, resume=None if resume is None else Path(resume), **settings
+            )
+        except BaseException:
+            self._stack.close()
+            raise
+        self._law: str = own.law
         self._open = True
 
     def __enter__(self) -> Self:

@@ -21,7 +21,15 @@ from parley.server.rounds.asking import Traffic, ask
 from parley.server.rounds.party_status import PartyBoard, PartyStatus
 from parley.server.rounds.transport import Transport, reply_bound
 
-__all__ = ["PartyFacts", "data_head", "dataset_name", "federation_of", "inspect", "served_name"]
+__all__ = [
+    "PartyFacts",
+    "data_head",
+    "dataset_name",
+    "federation_of",
+    "inspect",
+    "inspected",
+    "served_name",
+]
 
 _ASK_AGAIN_S = 1.0
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -80,18 +88,50 @@ def inspect(
 
     Waits for everybody, as long as one request may take, then goes on with enough.
     """
-    everyone = set(range(len(deployment.parties)))
-    needed = job.min_survivors
-    board.stage("inspect", round_number=0)
-    until = time.monotonic() + job.run.stage_timeout
-    facts: dict[int, PartyFacts] = {}
-    declined: dict[int, Reason] = {}
     head = {
-        "version": WIRE_VERSION,
         **data_head(job, run_id),
         "sizes": job.privacy.neighbouring == "replace-one",
-        "clock": int(time.time()),
     }
+    least = job.parties.min_records
+    return inspected(
+        head,
+        transport,
+        deployment,
+        board,
+        traffic,
+        needed=job.min_survivors,
+        timeout_s=job.run.stage_timeout,
+        least=1 if least == "auto" else least,
+    )
+
+
+def inspected(
+    asked: dict[str, Any],
+    transport: Transport,
+    deployment: Deployment,
+    board: PartyBoard,
+    traffic: Traffic,
+    *,
+    needed: int,
+    timeout_s: float,
+    least: int = 1,
+) -> tuple[dict[int, PartyFacts], dict[int, Reason]]:
+    """The same of any data: `asked` is the head of the question, without version and clock.
+
+    Args:
+        needed: how many parties have to be there.
+        timeout_s: that they are waited for.
+        least: records; who says that it has fewer takes no part.
+
+    Raises:
+        JobError: too few of them, or their columns differ.
+    """
+    everyone = set(range(len(deployment.parties)))
+    board.stage("inspect", round_number=0)
+    until = time.monotonic() + timeout_s
+    facts: dict[int, PartyFacts] = {}
+    declined: dict[int, Reason] = {}
+    head = {"version": WIRE_VERSION, **asked, "clock": int(time.time())}
     while (waiting := everyone - set(facts) - set(declined)) and time.monotonic() < until:
         there = waiting & set(transport.online())
         if not there:
@@ -113,13 +153,11 @@ def inspect(
             else:
                 declined[reply.party] = reply.reason or Reason.PROTOCOL
                 board.party(reply.party, PartyStatus.DECLINED, str(declined[reply.party]))
-    least = job.parties.min_records
-    if least != "auto":
-        for index, own in list(facts.items()):
-            if own.records is not None and own.records < least:
-                del facts[index]
-                declined[index] = Reason.TOO_FEW_RECORDS
-                board.party(index, PartyStatus.DECLINED, str(Reason.TOO_FEW_RECORDS))
+    for index, own in list(facts.items()):
+        if own.records is not None and own.records < least:
+            del facts[index]
+            declined[index] = Reason.TOO_FEW_RECORDS
+            board.party(index, PartyStatus.DECLINED, str(Reason.TOO_FEW_RECORDS))
     if len(facts) < needed:
         raise JobError(_too_few(deployment, facts, declined, needed))
     shapes = {(own.features, own.classes) for own in facts.values()}

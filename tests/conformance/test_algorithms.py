@@ -305,4 +305,5 @@ class TestOnesOwn(AlgorithmConformance):
 def test_every_algorithm_is_held_to_it():
     kinds = AlgorithmConformance.__subclasses__()
     held = {kind.kind for kind in kinds if not kind.place}
-    assert held == set(ALGORITHMS)
+    # Queries are no job: tests/conformance/test_queries.py holds each of them to what it promises.
+    assert held == set(ALGORITHMS) - {"query"}

@@ -1,0 +1,86 @@
+"""What a session is, beside its data: the keys of `[session]` in a file of queries."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from parley.client.queries.base import QueryError
+
+__all__ = ["Settings", "settings_from"]
+
+
+class Settings(BaseModel):
+    """What a session is, beside its data: the keys of `[session]` in a file of queries."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        alias_generator=lambda name: name.replace("_", "-"),
+        populate_by_name=True,
+    )
+
+    epsilon: float = Field(
+        gt=0, allow_inf_nan=False, strict=True, description="Budget of all that is ever asked."
+    )
+    delta: float = Field(0.0, ge=0, lt=1, strict=True, description="At which ε is counted.")
+    neighbouring: Literal["replace-one", "add-or-remove-one"] = Field(
+        "replace-one", description="What one neighbour differs by: one record, in which way."
+    )
+    parties: int | None = Field(
+        None, ge=1, strict=True, description="How many, where one file is split among them."
+    )
+    min_survivors: int | None = Field(
+        None, ge=1, strict=True, description="Least number of parties in a sum; default 2/3."
+    )
+    corrupt: int | None = Field(
+        None, ge=0, strict=True, description="Parties that may collude with the server."
+    )
+    noise_point: Literal["server", "share"] | None = Field(
+        None,
+        description="Who adds the noise: the server, or every party a share of it. Left out: share "
+        "with real parties, server in a simulation.",
+    )
+    masked: bool = Field(
+        False, strict=True, description="Run the masked protocol in full (slower, same bits)."
+    )
+    law: Literal["auto", "laplace", "gaussian"] = Field(
+        "auto", description="Of the noise; auto: whichever errs less. Gaussian needs δ > 0."
+    )
+    most_records: int = Field(
+        2**20,
+        ge=1,
+        strict=True,
+        description="With add-or-remove-one: a party's sum is cut to what so many records reach.",
+    )
+    ledger: str = Field("", description="A shared ledger: path or URL; default the session's own.")
+    dataset: str = Field(
+        "", description="Name of the data in the ledger, and among real parties that they serve."
+    )
+    deployment: str = Field(
+        "", description="Instead of data: the folder of a server whose parties are asked."
+    )
+    seed: int | None = Field(
+        None, ge=0, strict=True, description="Of the noise: repeatable, and protects nobody."
+    )
+    faults: str = Field("", description="Parties that drop out, as run.faults has it.")
+
+
+def settings_from(given: dict[str, Any]) -> Settings:
+    """Settings as a person gave them.
+
+    Raises:
+        QueryError: a key or value that is none.
+    """
+    try:
+        return Settings.model_validate(given)
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        key = ".".join(str(part) for part in fault["loc"])
+        if fault["type"] == "extra_forbidden":
+            keys = ", ".join(Settings.model_fields)
+            raise QueryError(f"Expected settings of {keys}, got {key!r}.") from None
+        expected = str(fault["msg"]).removeprefix("Input should be ")
+        got = "none" if fault["type"] == "missing" else repr(fault["input"])
+        raise QueryError(f"{key}: Expected {expected}, got {got}.") from None

@@ -1,0 +1,269 @@
+"""A session with parties' own services: each derives what a query costs, and pays or declines."""
+
+import json
+import os
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+
+import parley
+from parley.client.algorithms.queries import QueryRelease
+from parley.client.algorithms.registry import describe_task, task_from
+from parley.client.contract.decoding import DecodingError
+from parley.client.contract.guarantee import Guarantee
+from parley.client.contract.roster import RosterParty, new_deployment
+from parley.client.data.schema import Schema
+from parley.client.queries.base import QueryError
+from parley.client.queries.batch import Batch
+from parley.client.queries.count import Count
+from parley.client.queries.histogram import Histogram
+from parley.client.where import parse_where
+from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.ledger.ledger import Ledger
+from parley.secure_agg.interface import TooFewSurvivors
+from parley.secure_agg.primitives import signing_public
+from parley.server.jobs.job import JobError
+from parley.simulations.engine.in_process import InProcessTransport
+from parley.simulations.engine.local_parties import party_folders, write_roster
+
+SCHEMA = """
+[columns]
+age = { kind = "numeric", range = [0, 100] }
+sex = { kind = "categorical", categories = ["Female", "Male"], missing = "Male" }
+sick = { kind = "label", positive = "yes", negative = "no" }
+"""
+POLICY = """
+version = 1
+{more}
+[data.ward]
+path = "records.csv"
+schema = "schema.toml"
+epsilon = {epsilon}
+delta = 1e-6
+"""
+
+
+@pytest.fixture
+def made(tmp_path):
+    def make(*, parties=3, more="", epsilon=1.0, schemas=None):
+        folder = tmp_path / "d"
+        folder.mkdir()
+        listed = []
+        for index, home in enumerate(party_folders(folder, parties)):
+            home.mkdir(mode=0o700)
+            rng = np.random.default_rng(index)
+            count = 200 + index
+            rows = {
+                "age": rng.integers(0, 101, count),
+                "sex": rng.choice(["Female", "Male"], count),
+                "sick": rng.choice(["yes", "no"], count),
+            }
+            pl.DataFrame(rows).write_csv(home / "records.csv")
+            (home / "schema.toml").write_text((schemas or {}).get(index, SCHEMA))
+            (home / "party.toml").write_text(POLICY.format(more=more, epsilon=epsilon))
+            key = os.urandom(32)
+            (home / "identity.key").write_text(key.hex() + "\n")
+            (home / "identity.key").chmod(0o600)
+            listed.append(RosterParty(name=home.name, identity=signing_public(key)))
+        deployment = new_deployment(server_address="", parties=listed)
+        write_roster(deployment, folder)
+        return InProcessTransport(party_folders(folder, parties)), folder
+
+    return make
+
+
+def opened(made_parties, tmp_path, **settings):
+    transport, folder = made_parties
+    given = {"epsilon": 1.0, "delta": 1e-6, "dataset": "ward", "out": tmp_path / "s", **settings}
+    return parley.Session(
+        deployment=str(folder), schema=Schema.from_toml(SCHEMA), transport=transport, **given
+    )
+
+
+def spent(home):
+    with Ledger.open(home / "ledger.sqlite", read_only=True) as ledger:
+        return ledger.spent("ward", Unit.RECORD).epsilon(1e-6)[1]
+
+
+def test_real_parties_answer_and_pay_from_their_own_ledgers(made, tmp_path):
+    parties = made()
+    with opened(parties, tmp_path) as s:
+        assert s.records == 603
+        answer = s.where("age > 50").count(epsilon=0.25)
+        ages = pl.concat([pl.read_csv(h / "records.csv") for h in party_folders(parties[1], 3)])
+        assert answer.value == pytest.approx((ages["age"] > 50).sum(), abs=120)
+        assert (answer.survivors, answer.records) == (3, 603)
+        assert "the server and those who collude" in str(answer)
+        with s.batch(epsilon=0.5) as b:
+            b.histogram("sex")
+            b.mean("age")
+        s.where("age > 50").count(epsilon=0.125, law="gaussian")
+        assert s.remaining == pytest.approx(0.125, abs=1e-6)
+    for home in party_folders(parties[1], 3):
+        assert spent(home) == pytest.approx(0.875, abs=1e-6)
+
+
+def test_a_party_without_budget_declines_and_nothing_is_opened(made, tmp_path):
+    parties = made(epsilon=0.3)
+    with opened(parties, tmp_path) as s:
+        s.where("age > 50").count(epsilon=0.25)
+        with pytest.raises(TooFewSurvivors):
+            s.where("age > 50").count(epsilon=0.25)
+        assert s.remaining == 0.75
+    for home in party_folders(parties[1], 3):
+        assert spent(home) == 0.25
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "most-cells = 4",
+        'query-columns = ["sex"]',
+        'queries = ["count", "mean"]',
+        'algorithms = ["gradient-perturbation"]',
+    ],
+)
+def test_a_query_that_the_policy_does_not_have_is_declined_unpaid(made, tmp_path, more):
+    parties = made(more=more)
+    with opened(parties, tmp_path) as s:
+        with pytest.raises(TooFewSurvivors):
+            s.histogram("age", bins=10, epsilon=0.25)
+        assert s.remaining == 1.0
+    assert not any((home / "ledger.sqlite").exists() for home in party_folders(parties[1], 3))
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"seed": 1}, "Expected no seed with real parties"),
+        ({"faults": "drop:0.5"}, "Expected no faults with real parties"),
+        ({"dataset": ""}, "Expected dataset"),
+    ],
+)
+def test_what_is_a_simulations_is_refused_with_real_parties(made, tmp_path, settings, said):
+    with pytest.raises(QueryError, match=said):
+        opened(made(), tmp_path, **settings)
+
+
+def test_parties_of_different_schemas_are_refused(made, tmp_path):
+    other = SCHEMA.replace("[0, 100]", "[0, 120]")
+    with pytest.raises(JobError, match="one schema at every party"):
+        opened(made(schemas={1: other}), tmp_path)
+    (tmp_path / "two").mkdir()
+
+
+def test_a_copy_of_another_schema_is_refused(made, tmp_path):
+    other = SCHEMA.replace("[0, 100]", "[0, 120]")
+    with pytest.raises(QueryError, match="give the session a copy"):
+        opened(made(schemas=dict.fromkeys(range(3), other)), tmp_path)
+
+
+def weaker(plan, change):
+    guarantee = plan.primary
+    mechanism = replace(guarantee.mechanism, **change(guarantee.mechanism))
+    shares = replace(guarantee.shares, scale=mechanism.scale)
+    one = replace(guarantee, mechanism=mechanism, sensitivity=mechanism.sensitivity, shares=shares)
+    assert isinstance(one, Guarantee)
+    return replace(plan, guarantees=(one,))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: {"sensitivity": m.sensitivity / 2, "sensitivity_l1": m.sensitivity_l1 / 2},
+        lambda m: {"sensitivity_l1": m.sensitivity_l1 * 0.8},
+    ],
+)
+def test_a_plan_that_claims_less_than_the_query_moves_is_declined_by_every_party(
+    made, tmp_path, monkeypatch, change
+):
+    from parley.server.queries import party_queries
+
+    parties = made()
+    with opened(parties, tmp_path) as s:
+        ask = party_queries.PartyQueries.ask
+
+        def lying(self, planned, state, *, attempt):
+            return ask(
+                self, replace(planned, plan=weaker(planned.plan, change)), state, attempt=attempt
+            )
+
+        monkeypatch.setattr(party_queries.PartyQueries, "ask", lying)
+        with pytest.raises(TooFewSurvivors):
+            s.histogram("age", bins=10, epsilon=0.25)
+    assert not any((home / "ledger.sqlite").exists() for home in party_folders(parties[1], 3))
+
+
+def test_a_party_that_was_asked_another_query_than_the_others_takes_no_part(
+    made, tmp_path, monkeypatch
+):
+    """What each joined for keys its masks: it refuses the round of the others, unpaid."""
+    from parley.server.rounds import party_cohort
+
+    parties = made(parties=4)
+    with opened(parties, tmp_path) as s:
+        frame_of = party_cohort.PartyCohort._frame
+        told = []
+
+        def other(self, kind, blobs=(), **head):
+            if kind == "join":
+                told.append(kind)
+                if len(told) % 4 == 1:
+                    first = {**head["task"]["batch"][0], "where": LATER}
+                    head["task"] = {**head["task"], "batch": [first]}
+            return frame_of(self, kind, blobs, **head)
+
+        monkeypatch.setattr(party_cohort.PartyCohort, "_frame", other)
+        with pytest.raises(TooFewSurvivors):
+            s.group_by("sex").count(epsilon=0.25)
+        assert s.remaining == 1.0
+    home = party_folders(parties[1], 4)[0]
+    assert spent(home) == 0.0
+
+
+LATER = parse_where("age > 3").to_json()
+TASK = describe_task(
+    QueryRelease(
+        batch=Batch(queries=(Count(by=("sex",)), Histogram(column="age", bins=3)), weights=(1, 2)),
+        neighbouring=Neighbouring.REPLACE_ONE,
+    )
+)
+
+
+def test_tasks_of_queries_are_read_strictly(made):
+    assert describe_task(task_from(TASK)) == TASK
+    rng = np.random.default_rng(3)
+    plain = json.dumps(TASK)
+    values = [None, True, -1, 0, 2**70, 1e999, float("nan"), "", "x" * 600, [], {}, [[]], "sex"]
+    refused = 0
+    for _ in range(3000):
+        task = json.loads(plain)
+        spot, depth = task, 0
+        while True:
+            key = rng.choice(list(spot)) if isinstance(spot, dict) else rng.integers(len(spot))
+            key = str(key) if isinstance(spot, dict) else int(key)
+            inside = spot[key]
+            if isinstance(inside, dict | list) and inside and rng.random() < 0.7 and depth < 6:
+                spot, depth = inside, depth + 1
+                continue
+            match rng.integers(3):
+                case 0:
+                    spot[key] = values[rng.integers(len(values))]
+                case 1:
+                    if isinstance(spot, dict):
+                        del spot[key]
+                    else:
+                        spot.append(inside)
+                case _:
+                    if isinstance(spot, dict):
+                        spot["more"] = inside
+            break
+        try:
+            algorithm = task_from(task)
+        except DecodingError:
+            refused += 1
+            continue
+        assert describe_task(algorithm) == json.loads(json.dumps(task))
+    assert refused > 1000
