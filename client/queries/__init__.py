@@ -49,5 +49,6 @@ def query_from(value: Any) -> Query:
     if "where" not in value:
         raise DecodingError("Expected where, or null, in a query, got neither.")
     where = None if value["where"] is None else where_from(value["where"])
-    rest = {key: part for key, part in value.items() if key not in {"query", "where"}}
+    rest = dict(value)
+    del rest["query"], rest["where"]
     return facts_from(kind, rest, where=where)

@@ -134,7 +134,8 @@ def _asked(table: Any, number: int) -> AskedQuery:
         raise QueryError(
             f"{where}: Expected a query of {', '.join(QUERIES)}, got {table['query']!r:.80}."
         )
-    given = {key.replace("-", "_"): value for key, value in table.items() if key != "query"}
+    given = {key.replace("-", "_"): value for key, value in table.items()}
+    del given["query"]
     price = {key: given.pop(key) for key in list(given) if key in _PRICE}
     for key, value in price.items():
         wanted = (int, float) if _PRICE[key] is float else str
