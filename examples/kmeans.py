@@ -104,11 +104,11 @@ def picture(data: pl.DataFrame, results: dict[str, list[np.ndarray]], out: Path)
             .mark_point(shape="cross", size=140, color="#0b6b66", strokeWidth=2)
             .encode(**axes)
         )
-        title = f"{method}: centres of {len(runs)} runs, ε = {EPSILON}"
+        title = f"{method}: centres of {len(runs)} runs, ε = {EPSILON} (add or remove one)"
         panels.append(
             alt.layer(cloud, private, crosses).properties(width=340, height=340, title=title)
         )
-    alt.hconcat(*panels).save(out, scale_factor=2)
+    alt.hconcat(*panels).save(out, scale_factor=1.2)
 
 
 def main(out: Path | None = None, *, runs: int = 20) -> dict[str, tuple[int, int, float]]:

@@ -1,0 +1,81 @@
+"""Questions built to single out one record: the budget covers all of them together."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import parley
+from parley.client.data.schema import Schema
+from parley.client.data.table_block import block_of_columns
+from parley.client.queries.base import Facts
+from parley.client.queries.count import Count
+from parley.client.where import parse_where
+from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint
+from parley.privacy.accounting.tradeoff import power
+from parley.privacy.ledger.ledger import BudgetExceeded
+from parley.privacy.sampling.stream import NoiseStream
+from parley.server.planning.queries import Terms, plan_batch
+
+SCHEMA = Schema.from_toml(
+    """
+[columns]
+age = { kind = "numeric", range = [0, 100] }
+sick = { kind = "label", positive = "yes", negative = "no" }
+"""
+)
+TARGET = 37.125
+PAIR = [Count(where=parse_where(text)) for text in ("age >= 37", "age >= 37 and age != 37.125")]
+
+
+def world(age):
+    rng = np.random.default_rng(1)
+    ages = [age, *rng.integers(0, 100, 199).tolist()]
+    return {"age": ages, "sick": ["no"] * 200}
+
+
+def differences(age, worlds):
+    """Of the two noisy counts, which differ in the target alone, each asked at ε = ½."""
+    block = block_of_columns([world(age)], SCHEMA)
+    terms = Terms(
+        facts=Facts(schema=SCHEMA, neighbouring=Neighbouring.REPLACE_ONE, records=200),
+        parties=1,
+        min_records=200,
+        most_records=200,
+        min_survivors=1,
+        corrupt=0,
+        noise_point=NoisePoint.SERVER,
+        delta=0.0,
+        seeded=True,
+    )
+    noisy = []
+    for number, query in enumerate(PAIR, start=1):
+        planned = plan_batch([query], terms, epsilon=0.5, run_id="attack", number=number)
+        (exact,) = query.vectors(block, 1, {})
+        stream = NoiseStream.from_seed(7, "differencing", str(age), number)
+        mechanism = planned.plan.primary.mechanism
+        noisy.append(int(exact[0]) + mechanism.draw_many(worlds, stream)[:, 0])
+    return noisy[0] - noisy[1]
+
+
+def test_two_counts_that_differ_in_one_record_tell_no_more_than_their_epsilons_together():
+    worlds = 20_000
+    there, gone = differences(TARGET, worlds), differences(90.0, worlds)
+    assert there.mean() - gone.mean() == pytest.approx(1, abs=0.15)  # the attack is not idle
+    slack = 4 * np.sqrt(0.25 / worlds)
+    for threshold in range(-8, 10):
+        found, alarms = (there >= threshold).mean(), (gone >= threshold).mean()
+        assert found <= power(alarms, epsilon=1.0) + slack
+    # And no less than ε = .1 would have to be charged: the two are not free.
+    assert (there >= 1).mean() > power((gone >= 1).mean(), epsilon=0.1) + slack
+
+
+def test_the_third_question_about_one_record_is_refused(tmp_path):
+    with parley.Session(
+        world(TARGET), schema=SCHEMA, parties=2, epsilon=1.0, seed=1, out=tmp_path / "s"
+    ) as s:
+        for query in PAIR:
+            s.ask(query, epsilon=0.5)
+        with pytest.raises(BudgetExceeded):
+            s.where("age == 37.125").count(epsilon=0.01)
+        assert s.remaining == 0
