@@ -229,6 +229,7 @@ def test_without_a_seed_all_parties_batches_go_through_one_pass(tmp_path, monkey
         ("model.kind=logistic", "model.kind"),
         ("algorithm.momentum=0.5", "algorithm.momentum"),
         ("privacy.record-bound=inner", "record-bound"),
+        ("privacy.neighbouring=add-or-remove-one", "parties.min-records, a public number"),
     ],
 )
 def test_a_key_that_would_do_nothing_is_refused(override, said) -> None:
