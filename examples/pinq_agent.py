@@ -1,0 +1,56 @@
+"""An agent with a budget: three questions, of which the last is refused.
+
+    python examples/pinq_agent.py
+
+After PINQ (McSherry 2009): a budget of 1 accepts .01 and .10, and refuses 1.00 with .89 left. The
+refused question is asked of nobody and charged nothing.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+import parley
+from parley import col
+from parley.client.data.schema import Schema
+from parley.privacy.ledger.ledger import BudgetExceeded
+
+SCHEMA = Schema.from_toml(
+    """
+[columns]
+age = { kind = "numeric", range = [0, 100] }
+sick = { kind = "label", positive = "yes", negative = "no" }
+"""
+)
+
+
+def party(place: int) -> dict[str, np.ndarray]:
+    """The records of one of five hospitals, made up."""
+    rng = np.random.default_rng(place)
+    return {"age": rng.integers(0, 101, 1000), "sick": rng.choice(["yes", "no"], 1000)}
+
+
+def main() -> None:
+    """Asks, and prints every answer."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        parley.Session(
+            [party(place) for place in range(5)],
+            schema=SCHEMA,
+            epsilon=1.0,
+            out=Path(folder) / "session",
+        ) as session,
+    ):
+        for epsilon in (0.01, 0.10, 1.00):
+            try:
+                print(session.where(col.age > 60).count(epsilon=epsilon))
+            except BudgetExceeded as refused:
+                print(f"refused: {refused}")
+            print(f"left: {session.remaining:.2f}\n")
+
+
+if __name__ == "__main__":
+    main()
