@@ -31,6 +31,9 @@ _PREFERRED = "privacy.epsilon"
 _WIDTH, _HEIGHT = 560, 300
 _PANEL_WIDTH, _PANEL_HEIGHT = 380, 260
 _MOST_PANELS = 8
+_NOTHING = 1e-12
+"""An excess loss of rounding alone."""
+
 _DECADES = 100.0
 """Largest over least value from which an axis is logarithmic."""
 
@@ -141,10 +144,12 @@ def _lines(
     panels = _placed(cells, axis)[1]
     found: dict[tuple[str, str], set[float]] = {}
     for cell in cells:
+        # One owner's optimum is the mean of all: what parties would average says nothing of it.
+        apart = cell.figures.get("aggregated_excess_loss")
+        alone = apart is not None and apart.mean <= _NOTHING
         for model in wanted:
             figure = cell.figures.get(_NON_PRIVATE[model].get(name, ""))
-            # One owner's optimum is the mean of all: what parties would average says nothing of it.
-            if figure is not None and figure.mean > 1e-12:
+            if figure is not None and not (alone and "excess_loss" in _NON_PRIVATE[model]):
                 own = found.setdefault((_told(cell, panels), model), set())
                 own.add(float(f"{figure.mean:.6g}"))
     return [
