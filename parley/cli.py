@@ -110,6 +110,14 @@ def run(
             help="Hide K extra records and guess them from the model: a weak lower bound on ε.",
         ),
     ] = None,
+    track: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="WHERE",
+            help="Tell a tracker of the run: mlflow:URI or tensorboard:DIR (repeatable; needs "
+            "parley\\[mlflow] or parley\\[tensorboard]).",
+        ),
+    ] = None,
 ) -> None:
     """Run a job with all its parties here; leave a run folder with model, ledger and report.
 
@@ -133,14 +141,22 @@ def run(
     if resume is not None:
         if job is not None or overrides or out is not None or print_job or audit is not None:
             raise JobError("Expected --resume RUN alone: the run continues with its own job.")
-        _run(None, out=None, resume=resume, as_json=as_json, quiet=quiet)
+        _run(None, out=None, resume=resume, as_json=as_json, quiet=quiet, track=track)
         return
     loaded = load_job(job, overrides=overrides)
     if print_job:
         typer.echo(render_job(loaded), nl=False)
         return
     canaries = 0 if audit is None else _canaries(audit)
-    _run(loaded, out=out, resume=None, as_json=as_json, quiet=quiet, canaries=canaries)
+    _run(
+        loaded,
+        out=out,
+        resume=None,
+        as_json=as_json,
+        quiet=quiet,
+        canaries=canaries,
+        track=track,
+    )
 
 
 def _canaries(text: str) -> int:
@@ -158,13 +174,16 @@ def _run(
     as_json: bool,
     quiet: bool,
     canaries: int = 0,
+    track: list[str] | None = None,
 ) -> None:
     from parley.running import run as run_job  # noqa: PLC0415 - start-up: for this command alone
     from parley.terminal.progress import RunDisplay  # noqa: PLC0415 - start-up: for this command alone
     from parley.terminal.result import print_result  # noqa: PLC0415 - start-up: for this command alone
 
     with RunDisplay(quiet=quiet) as display:
-        result = run_job(job, out=out, resume=resume, observer=display, canaries=canaries)
+        result = run_job(
+            job, out=out, resume=resume, observer=display, canaries=canaries, track=track or ()
+        )
     if as_json:
         typer.echo(json_text(result.summary.to_json()))
     else:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from parley import __version__
 from parley.client.data.schema import Schema
@@ -16,6 +17,11 @@ from parley.server.rounds.observer import Observer
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.data.given import given_data, of_memory
 from parley.simulations.engine.fast import simulate
+
+if TYPE_CHECKING:
+    from parley.client.contract.plan import ReleasePlan
+    from parley.server.records.round_line import RoundLine
+    from parley.tracking.tracking import Tracked
 
 __all__ = ["run"]
 
@@ -30,6 +36,7 @@ def run(
     resume: str | Path | None = None,
     observer: Observer | None = None,
     canaries: int = 0,
+    track: Sequence[Tracked | str] = (),
 ) -> Run:
     """Runs a job (the default one for None) in the engine it names and writes its report.
 
@@ -42,6 +49,7 @@ def run(
         out: the run folder to make; default a new one under `run.out`.
         resume: a run folder to continue; its own job is used, data in memory are given again.
         observer: is told of the start and of every round.
+        track: trackers that are told of the run, as "mlflow:URI" or "tensorboard:DIR".
         canaries: extra records by which the run audits itself (engine fast).
 
     Raises:
@@ -55,6 +63,8 @@ def run(
     resume = None if resume is None else Path(resume)
     job = job or load_job() if resume is None else RunFolder.open(resume)[1]
     engine, load = job.run.engine, load_experiment
+    trackers = _trackers(track)
+    observer = _Several(observer, trackers) if trackers else observer
     if data is not None:
         job = of_memory(job, data)
         load = partial(load_experiment, given=given_data(job, data, schema=schema, label=label))
@@ -79,4 +89,32 @@ def run(
     from parley.report.page import write_report  # noqa: PLC0415 - start-up: altair takes .5 s
 
     write_report(result.folder)
+    for tracker in trackers:
+        tracker.ended(result)
     return result
+
+
+def _trackers(asked: Sequence[Tracked | str]) -> list[Tracked]:
+    if not asked:
+        return []
+    from parley.tracking.tracking import tracked  # noqa: PLC0415 - start-up: for runs that are tracked
+
+    named = tracked([place for place in asked if isinstance(place, str)])
+    return [*named, *(each for each in asked if not isinstance(each, str))]
+
+
+class _Several:
+    """Observers that are told one after another."""
+
+    def __init__(self, observer: Observer | None, trackers: Sequence[Observer]) -> None:
+        self._all = [*([] if observer is None else [observer]), *trackers]
+
+    def started(self, job: Job, plan: ReleasePlan, folder: Path, done: int) -> None:
+        """Each is told."""
+        for each in self._all:
+            each.started(job, plan, folder, done)
+
+    def round_done(self, line: RoundLine) -> None:
+        """Each is told."""
+        for each in self._all:
+            each.round_done(line)

@@ -1,0 +1,1 @@
+"""Telling an experiment tracker of a run: parameters, ε by round, figures, artefacts."""

@@ -1,0 +1,54 @@
+"""A run of MLflow, by its client; the tracking server is whatever its URI names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+# A server that is away must not hold a run up: read by the client when it is imported.
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "5")
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+
+from mlflow.entities import Metric, Param
+from mlflow.tracking import MlflowClient
+
+__all__ = ["MlflowTracker"]
+
+_EXPERIMENT = "parley"
+_LONGEST = 6000
+_MOST = 100
+"""Most parameters of one request of MLflow."""
+
+
+class MlflowTracker:
+    """A run in the experiment `parley` of a tracking server."""
+
+    def __init__(self, uri: str) -> None:
+        self._client: Any = MlflowClient(tracking_uri=uri)
+        self._run = ""
+
+    def begin(self, name: str, parameters: Mapping[str, str]) -> None:
+        """Makes the run."""
+        known = self._client.get_experiment_by_name(_EXPERIMENT)
+        experiment = known.experiment_id if known else self._client.create_experiment(_EXPERIMENT)
+        self._run = self._client.create_run(experiment, run_name=name).info.run_id
+        told = [Param(key, value[:_LONGEST]) for key, value in parameters.items()]
+        for at in range(0, len(told), _MOST):
+            self._client.log_batch(self._run, params=told[at : at + _MOST])
+
+    def figures(self, values: Mapping[str, float], *, step: int) -> None:
+        """Metrics of a round."""
+        self._client.log_batch(
+            self._run, metrics=[Metric(name, value, 0, step) for name, value in values.items()]
+        )
+
+    def end(self, status: str, artefacts: Sequence[Path]) -> None:
+        """Uploads the artefacts and says how the run ended."""
+        self._client.set_tag(self._run, "parley.status", status)
+        for path in artefacts:
+            self._client.log_artifact(self._run, str(path))
+        ended = "FINISHED" if status == "complete" else "FAILED"
+        self._client.set_terminated(self._run, ended)
