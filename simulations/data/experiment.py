@@ -85,16 +85,16 @@ def prepared_data(job: Job, given: Given | None = None) -> PreparedData:
         schema=schema.to_toml(),
         schema_inferred=given is not None and given.inferred,
         label_names=schema.label.names(job.label_kind(classes)),
-        party_names=_party_names(job, records),
+        party_names=_party_names(job, records, in_memory=given is not None),
         features={**job.model.feature_map, "digest": features.digest} if features else {},
     )
 
 
-def _party_names(job: Job, records: Records) -> tuple[str, ...]:
+def _party_names(job: Job, records: Records, *, in_memory: bool) -> tuple[str, ...]:
     """What the data call their parties, in the parties' order; empty where they don't."""
     source = job.data.source
     if any(mark in source for mark in "*?["):
-        return tuple(path.name for path in find_party_files(source))
+        return () if in_memory else tuple(path.name for path in find_party_files(source))
     if job.data.partition != "column" or records.groups is None:
         return ()
     names = tuple(str(name) for name in np.unique(records.groups))
