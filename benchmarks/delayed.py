@@ -101,7 +101,13 @@ class Consortium:
             name: Delayed(("127.0.0.1", self.port), delay_s) for name in self.names if delay_s
         }
         self.running: dict[str, subprocess.Popen[bytes]] = {}
-        for name in ("server", *self.names):
+        self.start("server")
+        until = time.monotonic() + 120
+        while "Listening" not in (self.home / "server.out").read_text():
+            if time.monotonic() > until:
+                raise SystemExit("The server did not listen in 120 s.")
+            time.sleep(0.05)
+        for name in self.names:
             self.start(name)
 
     def folder(self, name: str) -> Path:

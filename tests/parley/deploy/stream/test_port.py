@@ -299,23 +299,6 @@ def test_an_upload_beyond_what_was_asked_for_costs_no_memory(world):
     assert replies == []
 
 
-@pytest.mark.heavy
-@pytest.mark.timeout(600)
-def test_gigabytes_of_uploads_again_and_again_leave_memory_flat(world):
-    """Each announces ten gigabytes and sends on until it is cut off: two gigabytes in all."""
-    transport = world.open(away_s=0.0)
-    piece, held = bytes(CHUNK + 28), []
-    for _ in range(250):
-        call = attended(world, transport)
-        asked(transport, {0: b"x"}, largest=2 * CHUNK)
-        number = number_of(next(call.call))
-        call.send(head(number, 10 << 30, 0) + bytes(CHUNK), *[piece] * 8)  # one piece, eight times
-        call.end()
-        until(lambda: transport.online() == ())
-        held.append(memory())
-    assert max(held[50:]) - held[50] < 16 << 20
-
-
 def memory():
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * 4096
