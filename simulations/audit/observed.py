@@ -89,9 +89,15 @@ def bare_noise(audited: Audited) -> bool:
     # With shares of more parties than are charged for, there is more noise, of another shape.
     if audited.against is not audited.charged.against:
         return False
-    drawn = audited.trains_with_draws
-    # What a party draws inside its clipped update is not the noise that is charged.
-    return not drawn or (audited.unit is Unit.RECORD and audited.shape.features > _UNUSED)
+    if not audited.trains_with_draws:
+        return True
+    if audited.unit is not Unit.RECORD or audited.shape.features <= _UNUSED:
+        return False
+    # A contribution of a party's own noise may bear its share of the sum's noise beside; and where
+    # the sum's is charged, there is the party's own.
+    mechanism = audited.charged.mechanism
+    alone = mechanism.training is not None and audited.plan.shared is None
+    return alone or mechanism.sampled is not None
 
 
 def _residuals(

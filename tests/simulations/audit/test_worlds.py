@@ -13,6 +13,7 @@ from parley.server.jobs.file import load_job
 from parley.simulations.audit.audited import AuditError, audited
 from parley.simulations.audit.hypotheses import hypotheses, reach
 from parley.simulations.audit.neighbours import ATTACKS, neighbours
+from parley.simulations.audit.observed import bare_noise
 from parley.simulations.audit.worlds import Source, releases
 
 LINEAR = ("algorithm.rounds=3", "privacy.epsilon=4", "privacy.noise-point=server")
@@ -172,6 +173,17 @@ def test_a_release_ahead_of_the_rounds_is_audited_by_itself(relation):
     assert max(ahead.epsilon, rounds.epsilon) < 4
     with pytest.raises(AuditError, match="ahead of the rounds"):
         audited(load_job(None, overrides=NETWORK), ahead=True)
+
+
+def test_a_claim_of_noise_inside_a_party_is_not_held_against_its_share_of_the_sums_noise():
+    """Found by the hunt: `loose`, though the noise was what it should be."""
+    both = ("privacy.unit=both", "privacy.noise-point=share", "parties.count=7")
+    each = given(*PLAIN, *both, seed=None)
+    assert each.charged.in_training
+    assert each.plan.shared is not None
+    assert not bare_noise(each)
+    assert bare_noise(given(*PLAIN))
+    assert bare_noise(given(*STEPS))
 
 
 def test_an_audit_changes_what_epsilon_does_not_depend_on_and_says_so():
