@@ -23,13 +23,17 @@ bound_app = typer.Typer(
 
 Confidence = Annotated[float, typer.Option(help="1 − α, above ½ and below 1.")]
 Delta = Annotated[float, typer.Option(help="δ of the claim.")]
+HitsIn = Annotated[str, typer.Option(help="HITS/TRIALS of an event with the canary.")]
+HitsOut = Annotated[str, typer.Option(help="HITS/TRIALS of it without.")]
+FalsePositives = Annotated[str, typer.Option(help="ERRORS/TRIALS without the canary.")]
+FalseNegatives = Annotated[str, typer.Option(help="ERRORS/TRIALS with it.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 
 
 @bound_app.command()
 def pair(
-    hits_in: Annotated[str, typer.Option(help="HITS/TRIALS of an event with the canary.")],
-    hits_out: Annotated[str, typer.Option(help="HITS/TRIALS of it without.")],
+    hits_in: HitsIn,
+    hits_out: HitsOut,
     confidence: Confidence = 0.95,
     delta: Delta = 1e-5,
     copies: Annotated[int, typer.Option(min=1, help="Records that make the canary.")] = 1,
@@ -52,8 +56,8 @@ def pair(
 
 @bound_app.command()
 def mu(
-    false_positives: Annotated[str, typer.Option(help="ERRORS/TRIALS without the canary.")],
-    false_negatives: Annotated[str, typer.Option(help="ERRORS/TRIALS with it.")],
+    false_positives: FalsePositives,
+    false_negatives: FalseNegatives,
     confidence: Confidence = 0.95,
     delta: Delta = 1e-5,
     as_json: AsJson = False,
@@ -148,8 +152,8 @@ def factor(
 
 @bound_app.command()
 def bayes(
-    false_positives: Annotated[str, typer.Option(help="ERRORS/TRIALS without the canary.")],
-    false_negatives: Annotated[str, typer.Option(help="ERRORS/TRIALS with it.")],
+    false_positives: FalsePositives,
+    false_negatives: FalseNegatives,
     confidence: Confidence = 0.95,
     delta: Delta = 1e-5,
     as_json: AsJson = False,

@@ -1,0 +1,195 @@
+"""Figures of `parley audit`: tightness, trials a second, memory. Simulation only.
+
+    OMP_NUM_THREADS=1 python benchmarks/audit.py
+
+Prints one JSON object a line, in under five minutes on one quiet core. `loop` figures ask for one
+world at a time; rates are worlds per second of CPU, both worlds counted.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import secrets
+import sys
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from parley.privacy.audit.one_run import one_run_epsilon, one_run_mu
+from parley.privacy.audit.pair import gaussian_epsilon_lower
+from parley.privacy.mechanisms.laplace import L2Laplace
+from parley.privacy.sampling.stream import NoiseStream
+from parley.server.jobs.file import load_job
+from parley.simulations.audit.audited import audited
+from parley.simulations.audit.measure import Effort, audit
+from parley.simulations.audit.neighbours import neighbours
+from parley.simulations.audit.worlds import Source, releases
+from parley.simulations.engine.fast import simulate
+
+SERVER = ("privacy.noise-point=server", "privacy.epsilon=4")
+ONE = (*SERVER, "algorithm.rounds=1")
+OUTPUT = (
+    *SERVER,
+    "algorithm.kind=output-perturbation",
+    "model.kind=huber-svm",
+    "model.lambda=1",
+)
+DP_SGD = (
+    "algorithm.kind=fedavg",
+    "model.kind=mlp",
+    "model.hidden=[]",
+    "parties.min-records=100",
+    "privacy.epsilon=4",
+    "algorithm.rounds=8",
+    "dp-sgd.local-steps=1",
+)
+SAMPLED = (*DP_SGD, "dp-sgd.sampling-rate=0.25", "privacy.neighbouring=add-or-remove-one")
+
+
+def told(name: str, **figures: object) -> None:
+    print(json.dumps({"figure": name, **figures}, allow_nan=False), flush=True)
+
+
+def tightness(
+    name: str, job: tuple[str, ...], method: str, trials: int, least: float, **shape: int
+) -> None:
+    began = time.process_time()
+    effort = Effort(trials=trials, attacks=("dirac",), methods=(method,))
+    (report, *_) = audit(load_job(None, overrides=job), effort, **shape)
+    (result,) = report.results
+    told(
+        name,
+        method=method,
+        trials=trials,
+        of_claim=result.fraction_of_claim,
+        wanted=least,
+        verdict=report.verdict,
+        cpu_seconds=time.process_time() - began,
+    )
+
+
+def rate(name: str, job: tuple[str, ...], block: int, loop: int, **shape: int) -> None:
+    """Worlds a second in blocks and one by one, in turns, so that a busy machine slows both."""
+    given = audited(load_job(None, overrides=job), **shape)
+    worlds = neighbours(given, "dirac")
+
+    def cpu(count: int, times: int) -> float:
+        began = time.process_time()
+        for _ in range(times):
+            for _ in releases(given, worlds, inside=True, count=count, source=Source(seed=None)):
+                pass
+        return count * times / (time.process_time() - began)
+
+    cpu(min(block, 100), 1)
+    pairs = [(cpu(block, 1), cpu(1, loop)) for _ in range(3)]
+    ratios = [a / b for a, b in pairs]
+    told(
+        name,
+        worlds_a_second=float(np.median([a for a, _ in pairs])),
+        loop=float(np.median([b for _, b in pairs])),
+        ratio=float(np.median(ratios)),
+        spread=[min(ratios), max(ratios)],
+    )
+
+
+def timed(name: str, what: Callable[[], None], wanted: float) -> None:
+    began = time.process_time()
+    what()
+    told(name, cpu_seconds=time.process_time() - began, wanted=wanted)
+
+
+def l2_laplace() -> None:
+    law = L2Laplace(sensitivity=1 << 20, epsilon=1.0, dimension=2)
+    stream = NoiseStream.from_entropy()
+    began = time.process_time()
+    law.draw_many(200_000, stream)
+    told(
+        "l2-laplace vectors a second, d = 2",
+        rate=200_000 / (time.process_time() - began),
+        wanted=50_000,
+    )
+
+
+def ideal_canaries() -> None:
+    """One run with 500 ideal canaries at ε = 8: each coin behind the claimed Gaussian alone."""
+    from parley.privacy.accounting.gaussian_curve import gaussian_mu
+
+    mu, rng = gaussian_mu(8.0, 1e-5), np.random.default_rng(secrets.randbits(64))
+    found = []
+    for _ in range(9):
+        coins = rng.random(500) < 0.5
+        scores = np.where(coins, mu, -mu) / 2 + rng.standard_normal(500)
+        order = np.argsort(-np.abs(scores))[:250]
+        right = int(((scores > 0) == coins)[order].sum())
+        seen = {"canaries": 500, "guesses": 250, "right": right}
+        bound = one_run_mu(**seen, alpha=0.05)
+        found.append(
+            (
+                gaussian_epsilon_lower(bound, 1e-5) / 8,
+                one_run_epsilon(**seen, alpha=0.05, delta=1e-5) / 8,
+            )
+        )
+    fdp, plain = np.median(np.array(found), axis=0)
+    told("one run, 500 ideal canaries, ε = 8", fdp=float(fdp), plain=float(plain), wanted=0.45)
+
+
+def product_canaries() -> None:
+    """The same through a whole run: canaries among records of as many columns as classes need."""
+    job = load_job(
+        None,
+        overrides=[
+            "data.source=digits",
+            "model.kind=softmax",
+            "algorithm.rounds=20",
+            "privacy.epsilon=8",
+            "privacy.noise-point=server",
+            "model.lambda=0.0001",
+        ],
+    )
+    import tempfile
+    from pathlib import Path
+
+    with tempfile.TemporaryDirectory() as place:
+        found = simulate(job, out=Path(place) / "run", canaries=60).summary.self_audit
+    if found is not None:
+        told(
+            "one run, 60 canaries in digits, ε = 8",
+            plain=found.epsilon_lower / 8,
+            fdp=found.epsilon_lower_on_gaussian_curve / 8,
+            right=found.right,
+            guesses=found.guesses,
+        )
+
+
+def main() -> None:
+    # First: what the others import takes more.
+    tightness("gaussian, 10⁶ trials", ONE, "mu", 1_000_000, 0.97)
+    told(
+        "memory, MiB",
+        peak=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        wanted=300,
+    )
+    tightness("gaussian, ε = 4", ONE, "mu", 200_000, 0.97)
+    tightness("laplace-l1, d = 1", (*OUTPUT, "privacy.noise=laplace-l1"), "pair", 200_000, 0.95,
+              features=1)  # fmt: skip
+    tightness("l2-laplace, d = 10", OUTPUT, "factor", 50_000, 0.98, features=10)
+    timed(
+        "10⁵ trials of gradient perturbation, m = 2, d = 2, T = 1",
+        lambda: tightness("the same", ONE, "mu", 100_000, 0.97),
+        2.0,
+    )
+    rate("gradient, m = 2, d = 2, T = 1", ONE, 200_000, 200)
+    rate("gradient, T = 10", (*SERVER, "algorithm.rounds=10"), 20_000, 30)
+    rate("DP-SGD, d = 130, 10 steps", (*DP_SGD, "dp-sgd.sampling-rate=1", "algorithm.rounds=10"),
+         1_000, 10, features=64)  # fmt: skip
+    l2_laplace()
+    ideal_canaries()
+    product_canaries()
+    if "--short" not in sys.argv:
+        tightness("DP-SGD, q = .25, 8 steps", SAMPLED, "profile", 20_000, 0.80)
+
+
+if __name__ == "__main__":
+    main()
