@@ -310,7 +310,8 @@ def _profile_event(pilots: Pilots) -> Event:
         _curve(pilots.audited),
         pilots.inside,
         pilots.outside,
-        trials=pilots.trials,
+        # As sure as the pilot itself: nothing seen of an event says little, and would win else.
+        trials=min(pilots.trials, pilots.inside.size),
         alpha=pilots.alpha,
     )
 
