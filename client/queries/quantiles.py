@@ -127,11 +127,15 @@ class Quantiles(Query):
         values = grid_values(facts.schema, self.column, self.step)
         total = None if self.selects or self.by else facts.records
         half = noise.half_width() / weight
-        found = [
-            self._crossings(tree, part / weight, total, half)
-            for part in noisy.reshape(groups.count, tree.nodes)
-        ]
+        parts = noisy.reshape(groups.count, tree.nodes) / weight
+        found = [self._crossings(tree, part, total, half) for part in parts]
         middle, low, high = (values[np.concatenate(part)] for part in zip(*found, strict=True))
+        if total is None:
+            # A group that may have no record has no quantile: too few records for this ε.
+            reach = half * _spread(tree, np.ones(tree.cells), None)
+            few = [tree.consistent(part).sum() <= reach for part in parts]
+            for part in (middle, low, high):
+                part[np.repeat(few, len(self.quantiles))] = math.nan
         asked = len(self.quantiles)
         keys: Table = {name: np.repeat(k, asked) for name, k in groups.keys().items()}
         keys["quantile"] = np.tile(self.quantiles, groups.count)
@@ -165,12 +169,18 @@ def _deviation(
 ) -> float:
     """√Var of F(k) − q·N̂ for nodes of unit variance, k where the share is reached."""
     place = min(int(np.searchsorted(below, share * records)), tree.cells - 1)
-    asked = np.zeros(tree.nodes)
+    asked = np.zeros(tree.cells)
     asked[: place + 1] = 1
     if total is None:
-        asked[: tree.cells] -= share
-    solved = tree.consistent(asked, total=None if total is None else 0.0)
-    return math.sqrt(max(float(asked[: tree.cells] @ solved), 0.0))
+        asked -= share
+    return _spread(tree, asked, total)
+
+
+def _spread(tree: Tree, asked: NDArray[np.float64], total: int | None) -> float:
+    """√Var of the sum of the leaves that is weighted by `asked` `[K]`."""
+    nodes = np.concatenate([asked, np.zeros(tree.nodes - tree.cells)])
+    solved = tree.consistent(nodes, total=None if total is None else 0.0)
+    return math.sqrt(max(float(asked @ solved), 0.0))
 
 
 def grid_values(schema: Schema, column: str, step: float) -> NDArray[np.float64]:

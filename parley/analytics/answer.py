@@ -202,7 +202,8 @@ def _number(value: float, width: float) -> str:
 
 def _rows(table: Table) -> list[str]:
     widths = np.asarray(table["high"]) - np.asarray(table["low"])
-    width = float(np.nanmin(widths)) if np.isfinite(widths).any() else 1.0
+    wide = widths[widths > 0]
+    width = float(wide.min()) if len(wide) else 0.1
     keys = [name for name in table if name not in ("value", "low", "high")]
     cells = [[*keys, "value", "low", "high"]]
     count = len(table["value"])
@@ -227,4 +228,6 @@ def _rows(table: Table) -> list[str]:
 
 
 def _key(value: Any) -> str:
+    if value is None:
+        return ""
     return f"{value:g}" if isinstance(value, float) else str(value)

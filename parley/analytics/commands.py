@@ -105,11 +105,14 @@ def _select(
     from parley.analytics.query_file import QueryFile  # noqa: PLC0415 - start-up: for this command alone
     from parley.analytics.session import plan_text  # noqa: PLC0415 - start-up: for this command alone
     from parley.analytics.sql import parse_sql  # noqa: PLC0415 - start-up: for this command alone
+    from parley.client.data.schema import load_schema  # noqa: PLC0415 - start-up: for this command alone
     from parley.client.queries.base import QueryError  # noqa: PLC0415 - start-up: for this command alone
 
     if epsilon is None:
         raise QueryError("Expected --epsilon with a SELECT, what it may cost, got none.")
     asked = QueryFile(session=settings)
+    if isinstance(settings.get("schema"), str):  # refused before a session's folder is made
+        parse_sql(text, load_schema(settings["schema"]))
     with ExitStack() as stack:
         session = stack.enter_context(
             _session(asked, out=out, resume=resume, stack=stack if plan else None)

@@ -71,6 +71,7 @@ def parse_sql(text: str, schema: Schema) -> Statement:
     where = None
     if select.args.get("where"):
         where = _condition(select.args["where"].this, schema, negated=False)
+        where.check(schema)
     names, queries = list[str](), list[Query]()
     for item in select.expressions:
         made = _query(item.unalias(), where, by)

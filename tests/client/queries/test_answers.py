@@ -281,3 +281,15 @@ def test_a_peers_query_has_every_key_and_no_other(query):
     ):
         with pytest.raises(DecodingError):
             query_from(bad)
+
+
+def test_a_group_that_may_be_empty_has_no_quantile_rather_than_a_sure_one():
+    records = [(k % 10, 0, "Male", "a", "no") for k in range(200)]
+    rng = np.random.default_rng(6)
+    query = Quantiles(column="age", by=("sex",), step=0.5)
+    silent = []
+    for found in itertools.islice(asking(query, records, deviation=3.0, rng=rng), 60):
+        told = [found[name][0] for name in ("value", "low", "high")]
+        silent.append(np.isnan(told).all())
+        assert found["low"][1] <= found["value"][1] <= found["high"][1]
+    assert np.mean(silent) >= 0.9  # noise alone looks like records in 2.5 %
