@@ -177,7 +177,7 @@ def unseal(key: bytes, sender: int, sealed: bytes, bound_to: bytes) -> bytes | N
 def keystream_cipher(key: bytes) -> AESGCM:
     """AES-256-GCM, for masks: over zeros it *is* the AES-256-CTR keystream from nonce ‖ 2.
 
-    Safe: the key serves one mask, and every piece has a nonce of its own and is far below GCM's
+    Safe: the key serves one mask, and every piece has its own nonce and is far below GCM's
     64 GiB, so no counter block repeats. The tag is overwritten and never leaves the process.
     """
     return AESGCM(key)

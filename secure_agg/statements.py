@@ -1,6 +1,6 @@
 """What is signed, committed to, sealed and confirmed: the bytes that bind a secret to its place.
 
-Each has a tag of its own, so that nothing made for one purpose serves another.
+Each has its own tag, so that nothing made for one purpose serves another.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ WORKED = ("mechanism", "accountant", "transport", "loss")
 
 @pytest.mark.parametrize("kind", WORKED)
 def test_a_worked_example_keeps_what_its_kind_promises(kind, tmp_path):
-    """In a process of its own: it adds a row to a table."""
+    """In its own process: it adds a row to a table."""
     blocks = re.findall(r"^```python\n(.*?)^```", SECTIONS[kind], re.MULTILINE | re.DOTALL)
     (tmp_path / "test_example.py").write_text("\n\n".join(blocks), encoding="utf-8")
     paths = [str(ROOT / "tests" / folder) for folder in ("conformance", "fixtures")]

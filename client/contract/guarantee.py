@@ -264,7 +264,7 @@ def mechanism_from_json(value: Any) -> Mechanism:
         DecodingError: an unknown law, or numbers that it refuses.
     """
     if not isinstance(value, Mapping):
-        raise DecodingError("Expected a mechanism as an object, got another.")
+        raise DecodingError(f"Expected a mechanism as an object, got {type(value).__name__}.")
     law = value.get("law")
     if not isinstance(law, str) or law not in _LAWS:
         raise DecodingError(f"Expected a noise law of {', '.join(_LAWS)}, got another.")

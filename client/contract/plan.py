@@ -209,7 +209,9 @@ class ReleasePlan:
         """
         split = self.shared
         if split is None or split.shares is None:
-            raise ValueError("Expected noise in shares to deal, got another.")
+            raise ValueError(
+                f"Expected noise in shares to deal, got noise point {self.primary.noise_point}."
+            )
         noise = np.zeros(self.dimension, dtype=np.int64)
         split.shares.add_dealt(split.mechanism, noise, survivors, stream)
         return self.encoding.wrapped(split.shares.rounded(noise))
@@ -347,7 +349,7 @@ class ReleasePlan:
         if min(plan.lipschitz, plan.mean_records) <= 0 or plan.lambda_ < 0:
             raise DecodingError("Expected G and mean records > 0, λ >= 0.")
         if not 1 <= plan.step <= plan.steps:
-            raise DecodingError(f"Expected a step from 1 to {plan.steps}, got another.")
+            raise DecodingError(f"Expected a step from 1 to {plan.steps}, got {plan.step}.")
         return plan
 
     def digest(self) -> str:

@@ -177,7 +177,9 @@ def _asked_key(asked: bytes) -> ec.EllipticCurvePublicKey:
     except (ValueError, UnsupportedAlgorithm) as error:
         raise PkiError(f"Expected a certificate request, got something else: {error}.") from error
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
-        raise PkiError("Expected a certificate request with a key on P-256, got another kind.")
+        raise PkiError(
+            "Expected a certificate request with a key on P-256, got one with another key."
+        )
     return key
 
 
@@ -220,7 +222,7 @@ def check_client_pair(
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise PkiError(f"Expected a private key in {key}, got something else.") from error
     if private.public_key() != leaf.public_key():
-        raise PkiError(f"Expected {key} to be the key of {certificate}, got another.")
+        raise PkiError(f"Expected {key} to be the key of {certificate}, got another certificate's.")
 
 
 def _check_issued(

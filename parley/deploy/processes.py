@@ -1,6 +1,6 @@
 """Starting, watching and ending processes: whatever happens, none is left behind.
 
-Every process leads a group of its own, has a log of its own, and dies with the process that
+Every process leads its own group, has its own log, and dies with the process that
 started it (also when that one is killed). `Supervisor` is a context manager: leaving it, by any
 way, ends every group, politely and then not.
 """
@@ -108,7 +108,7 @@ class Supervisor:
         log: Path,
         keeping: Sequence[int] = (),
     ) -> Process:
-        """Starts a process, in a group of its own, in the root folder, its output in `log`.
+        """Starts a process, in its own group, in the root folder, its output in `log`.
 
         Args:
             keeping: open descriptors that it inherits.

@@ -80,7 +80,7 @@ def run_cells(
         if cell.job is not None and (not cell.job.run.in_process or cell.job.privacy.ledger):
             raise JobError(
                 "Expected run.engine = 'fast' and no privacy.ledger in a sweep: its cells are "
-                "simulations, and each has a ledger of its own."
+                "simulations, and each has its own ledger."
             )
     rows: dict[str, Row] = {}
     for cell in sweep.cells:

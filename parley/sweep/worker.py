@@ -1,4 +1,4 @@
-"""One cell of a sweep, run in a process of its own that keeps the data of the last cells.
+"""One cell of a sweep, run in its own process that keeps the data of the last cells.
 
 What comes back, and lies in the cell's folder as `row.json`, is a row of plain values.
 """

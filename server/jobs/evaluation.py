@@ -22,7 +22,7 @@ class Evaluation(Section):
         description="federated: after the last round the parties count the model's right and wrong "
         "answers on records that they hold out (real ones: held-out in their party.toml; a "
         "simulation deals out its held-out records); the counts are one more release, through the "
-        "same secure sum, with noise and a budget of its own.",
+        "same secure sum, with noise and its own budget.",
     )
     epsilon: Positive = Field(
         0.1,

@@ -57,7 +57,7 @@ def load_experiment(job: Job, given: Given | None = None) -> Experiment:
 
 def prepared_data(job: Job, given: Given | None = None) -> PreparedData:
     """Reads, draws, holds out, splits and prepares the job's data; raises as `load_experiment`."""
-    # The split is never private and never touches the noise: a seed of its own, always.
+    # The split is never private and never touches the noise: its own seed, always.
     rng = np.random.default_rng([job.data.seed, _SPLIT_STREAM])
     features = feature_map(job)
     records, classes, files = _read(job, rng, given)

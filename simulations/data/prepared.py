@@ -2,7 +2,7 @@
 
 What a job says of its data and parties decides the rows; its model decides what is learned from
 them. So runs that differ in noise, budget or algorithm share them, also across processes: an array
-lies in a file of its own, mapped into memory and never written to. Such a folder is this program's
+lies in its own file, mapped into memory and never written to. Such a folder is this program's
 own, beside its runs, and as closed as the data are.
 """
 

@@ -35,7 +35,7 @@ def net(features, classes):
 
 @pytest.fixture
 def task(tmp_path: Path) -> dict:
-    """Of a server whose file lies in a folder of its own."""
+    """Of a server whose file lies in its own folder."""
     home = tmp_path / "server"
     home.mkdir()
     (home / "tumour.py").write_text(SOURCE.format(bias=True))

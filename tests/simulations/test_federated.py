@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -316,7 +317,7 @@ def test_a_fraction_costs_no_epsilon_but_noise_and_both_modes_give_the_same(tmp_
     assert plain.clipped_fraction is None
     with Ledger.open(tmp_path / "i" / "ledger.sqlite", read_only=True) as ledger:
         facts = ledger.entries()[0].entry.facts
-    # It is among what was released: a coordinate more, under a share of its own.
+    # It is among what was released: a coordinate more, under its own share.
     assert facts["clipped_share"] == 0.01
     assert facts["dimension"] == ideal.theta.size + 1
 
@@ -382,3 +383,15 @@ def test_with_private_sizes_nothing_public_depends_on_one(tmp_path) -> None:
             facts.append(ledger.entries()[0].entry.facts)
     assert smaller.summary.records_by_party != result.summary.records_by_party
     assert facts[0] == facts[1]
+
+
+def test_a_summary_names_a_model_of_ones_own_by_file_and_digest_and_never_by_place(tmp_path):
+    file = tmp_path / "tiny.py"
+    file.write_text("import torch\n\ndef net(p, k):\n    return torch.nn.Linear(p, k)\n")
+    overrides = [
+        "algorithm.kind=fedavg", f"model.kind={file}:net", "algorithm.rounds=1",
+        "dp-sgd.sampling-rate=0.1", "dp-sgd.local-steps=1", "privacy.epsilon=8",
+    ]  # fmt: skip
+    run = simulate(load_job(overrides=overrides), out=tmp_path / "run")
+    assert run.summary.model == "tiny.py:net"
+    assert run.summary.model_digest == hashlib.sha256(file.read_bytes()).hexdigest()

@@ -11,7 +11,7 @@ one forks, with its imports done. A request whose deadline passes has its proces
 party answers that it failed.
 
 A party's executor is forked by its SuperNode's process (`party_process`), which has its imports
-done; the server's is a process of its own, so that a run survives its SuperLink:
+done; the server's is its own process, so that a run survives its SuperLink:
 
     python -m parley.deploy.flower.executor --runtime HOST:PORT --secret FILE --ca FILE
 """
@@ -197,7 +197,7 @@ def run_executor(
     )
     for noisy in ("httpx", "flwr", "alembic"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    logging.getLogger("flwr").propagate = False  # it has a handler of its own
+    logging.getLogger("flwr").propagate = False  # it has its own handler
     quicken()
     _await(address)
     runtime = _Runtime(address, ca=ca, secret=secret, bell=bell)

@@ -6,7 +6,7 @@ import sys
 __all__ = ["TLS_1_3_ALONE"]
 
 # gRPC has no setting for the lowest version of TLS. A deployment's keys are all elliptic, and this
-# list has a suite for RSA alone: TLS 1.2 finds none in common. TLS 1.3 has a list of its own. It is
+# list has a suite for RSA alone: TLS 1.2 finds none in common. TLS 1.3 has its own list. It is
 # read once, when gRPC is imported: hence here.
 _SUITES = ("GRPC_SSL_CIPHER_SUITES", "ECDHE-RSA-AES256-GCM-SHA384")
 

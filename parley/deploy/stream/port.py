@@ -1,6 +1,6 @@
 """The server's one port: TLS, who is calling, and the parties' streams.
 
-An event loop in a thread of its own, so that the coordinator stays plain code. A call is looked at
+An event loop in its own thread, so that the coordinator stays plain code. A call is looked at
 in this order, and the first thing that is wrong ends it: the certificate (TLS, before any byte of
 ours), whose it is in the roster, versions and roster of the caller; only then is a frame read.
 """

@@ -384,7 +384,7 @@ def test_a_share_is_opened_in_one_list_only(tmp_path, wired, what):
     else:
         again = {"session": "0a" * 16, "serial": 2, "number": 2, "join": False}
     assert summed(world, wired, without={4}, **again) == ["other-survivors"] * 4
-    # With the list of before it is a release of its own, under shares of its own.
+    # With the list of before it is its own release, under shares of its own.
     again |= {"session": "0a" * 16, "serial": 3, "number": 3, "join": False}
     if what == "another round":
         other = summed(world, wired, **again)

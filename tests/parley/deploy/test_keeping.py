@@ -13,7 +13,7 @@ def python(code):
 
 
 class World:
-    """A supervisor over processes that end as soon as they start, and a clock of its own."""
+    """A supervisor over processes that end as soon as they start, and its own clock."""
 
     def __init__(self, supervisor, log, **more):
         self.now, self.said = 0.0, []

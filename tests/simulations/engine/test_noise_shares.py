@@ -79,7 +79,7 @@ def test_party_level_noise_is_in_shares_too(unit, tmp_path) -> None:
     points = {"party": ["share"] * 2, "both": ["party", "share"] * 2}[unit]
     with Ledger.open(apart / "ledger.sqlite", read_only=True) as ledger:
         assert [each.entry.facts["noise_point"] for each in ledger.entries()] == points
-    # A party alone draws its batches from a stream of its own: with all of one they would differ.
+    # A party alone draws its batches from its own stream: with all of one they would differ.
     assert theta_of(ideal).shape == theta_of(apart).shape
 
 
