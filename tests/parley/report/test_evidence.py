@@ -87,7 +87,10 @@ def test_the_page_has_names_ranges_and_coefficients(frame, tmp_path):
     table = coefficients(result.folder, result.summary)
     assert {row[0] for row in table.rows} == {"age", "ward=north", "ward=south", "intercept"}
     assert "noise alone" in table.caption
-    assert "report.html" not in page.split("</header>")[0]
+    shown = result._repr_html_()  # as a notebook has it
+    assert "ε = 1 at δ = 1e-05, per record" in shown
+    assert "accuracy, held-out records (simulation only)" in shown
+    assert str(result.folder / "report.html") in shown
 
 
 def test_of_one_release_the_interval_is_the_laws(frame, tmp_path):
