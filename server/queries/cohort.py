@@ -32,7 +32,14 @@ class QuerySum:
 
 
 class QueryCohort(Protocol):
-    """The parties of a session."""
+    """The parties of a session.
+
+    Attributes:
+        most_rounds: sums that a batch may take.
+    """
+
+    @property
+    def most_rounds(self) -> int: ...  # noqa: D102 - above
 
     def ask(
         self, planned: PlannedBatch, state: dict[str, NDArray[np.float64]], *, attempt: int

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from parley.client.contract.plan import ACCOUNTANT_VERSION
 from parley.client.contract.protocol import strict_json
-from parley.client.queries.base import Integers
+from parley.client.queries.base import Integers, QueryError
 from parley.privacy.accounting.events import Pure
 from parley.privacy.accounting.rounding import shown_up
 from parley.privacy.ledger.ledger import (
@@ -217,6 +217,11 @@ class QuerySession:
         """
         plan, budget = planned.plan, budget or self.budget
         self.randomness.check(seeded=plan.seeded)
+        if planned.batch.rounds > self.cohort.most_rounds:
+            raise QueryError(
+                f"Expected a query of {self.cohort.most_rounds} sum with real parties, got one of "
+                f"{planned.batch.rounds}: k-means on a grid takes one."
+            )
         held = self.ledger.reserve(plan.entries(budget.name, party="server"))
         noisy, total = list[list[int]](), None
         try:

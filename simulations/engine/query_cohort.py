@@ -43,6 +43,7 @@ class BlockQueries:
     masked: bool
     faults: FaultScript
     randomness: Randomness
+    most_rounds: int = 1000
     _sums: dict[tuple[int, int], SecureSum] = field(default_factory=dict, init=False)
     _serial: int = field(default=0, init=False)
 
