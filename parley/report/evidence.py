@@ -191,8 +191,9 @@ def _spread(run: RunSummary, model: Model) -> float | None:
 
 
 def _of_steps(algorithm: Any, deviation: float, rounds: int) -> float | None:
-    if algorithm.momentum:
-        return None
+    steepest = algorithm.model.smoothness + algorithm.lambda_
+    if algorithm.momentum or algorithm.learning_rate * steepest > 1 + 1e-9:
+        return None  # a longer step may make the noise grow
     return reach_of_steps(algorithm.learning_rate, algorithm.lambda_, deviation, rounds)
 
 
