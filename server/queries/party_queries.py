@@ -7,6 +7,7 @@ the number of the release, so that a batch which is asked for again is the same 
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from parley.client.algorithms.queries import QueryRelease
 from parley.client.algorithms.registry import describe_task
 from parley.client.contract.agreement import Agreement
+from parley.client.contract.canonical import canonical
 from parley.client.contract.protocol import Reason
 from parley.client.contract.roster import Deployment
 from parley.privacy.accounting.guarantee import Neighbouring
@@ -99,7 +101,10 @@ class PartyQueries:
     ) -> QuerySum:
         """One batch's sum; see `QueryCohort`."""
         del state
-        own = f"{self.run_id}/{planned.plan.round_number}"
+        # A batch that is asked for again is the same release to a party; another one, after a
+        # release that failed, is another, and is paid for.
+        asked = hashlib.sha256(canonical(planned.batch.to_json())).hexdigest()[:16]
+        own = f"{self.run_id}/{planned.plan.round_number}-{asked}"
         plan = replace(planned.plan.for_run(own), round_number=1)
         private = plan.primary.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
         run = RunParameters.choose(

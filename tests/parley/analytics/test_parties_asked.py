@@ -116,6 +116,30 @@ def test_a_party_without_budget_declines_and_nothing_is_opened(made, tmp_path):
         assert spent(home) == 0.25
 
 
+def test_after_a_release_that_failed_the_same_query_is_paid_once_and_another_anew(
+    made, tmp_path, monkeypatch
+):
+    from parley.server.queries import party_queries
+
+    parties = made()
+    with opened(parties, tmp_path) as s:
+        ask = party_queries.PartyQueries.ask
+
+        def lost(self, planned, state, *, attempt):
+            ask(self, planned, state, attempt=attempt)
+            raise TooFewSurvivors("the answers did not arrive")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(party_queries.PartyQueries, "ask", lost)
+            with pytest.raises(TooFewSurvivors):  # three attempts of one release
+                s.where("age > 50").count(epsilon=0.25)
+        assert [spent(home) for home in party_folders(parties[1], 3)] == [0.25] * 3
+        assert s.where("age < 50").count(epsilon=0.25).survivors == 3
+        assert [spent(home) for home in party_folders(parties[1], 3)] == [0.5] * 3
+        assert s.where("age > 50").count(epsilon=0.25).survivors == 3
+    assert [spent(home) for home in party_folders(parties[1], 3)] == [0.75] * 3
+
+
 @pytest.mark.parametrize(
     "more",
     [
