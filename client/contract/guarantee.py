@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from parley.client.contract.decoding import DecodingError, facts_from
@@ -125,7 +125,7 @@ class Guarantee:
         """Whether its noise is inside a party's training, and none of it on the sum."""
         return self.noise_point is NoisePoint.PARTY and self.shares is None
 
-    @property
+    @cached_property
     def event(self) -> Event:
         """What one release costs by this mechanism, against whom it is charged for."""
         if self.shares is not None:

@@ -58,7 +58,7 @@ class Quantiles(Query):
     Attributes:
         column: of numbers, with a range.
         quantiles: shares, each in [0, 1].
-        step: between two values of the grid; 0: a thousandth of the range.
+        step: between two values of the grid; 0: the schema's step, else a thousandth of the range.
         branching: of the tree.
     """
 
@@ -183,30 +183,35 @@ def _spread(tree: Tree, asked: NDArray[np.float64], total: int | None) -> float:
     return math.sqrt(max(float(asked @ solved), 0.0))
 
 
+def _step(schema: Schema, column: str, step: float) -> float:
+    """The query's step; else the schema's own for the column; else a thousandth of its range."""
+    known = numeric(schema, column)
+    own = getattr(schema.columns[column], "step", None)
+    return step or own or (known.high - known.low) / _STEPS
+
+
 def grid_values(schema: Schema, column: str, step: float) -> NDArray[np.float64]:
     """`[K]` the grid of a column of numbers: low, low + step, … high.
 
     Raises:
         QueryError, SchemaError: no such column, or a step that makes fewer than 2 or more than 2²⁰.
     """
-    known = numeric(schema, column)
+    known, step = numeric(schema, column), _step(schema, column, step)
     width = known.high - known.low
-    steps = math.ceil(width / step - 1e-9) if step else _STEPS
-    if not 1 <= steps < MOST_VALUES or step > width:
+    steps = math.ceil(width / step - 1e-9)
+    if not 1 <= steps < MOST_VALUES or step > width * (1 + 1e-9):
         raise QueryError(
             f"Expected a step of at least {width / MOST_VALUES:g} and at most {width:g}, the width "
             f"of {column!r}, got {step:g}."
         )
     places = np.arange(steps + 1, dtype=np.float64)
-    values: NDArray[np.float64] = np.minimum(
-        known.low + places * (step or width / _STEPS), known.high
-    )
+    values: NDArray[np.float64] = np.minimum(known.low + places * step, known.high)
     return values
 
 
 def grid_codes(block: TableBlock, column: str, step: float) -> NDArray[np.intp]:
     """`[N]` the nearest value of the grid, for each record."""
     known, values = numeric(block.schema, column), grid_values(block.schema, column, step)
-    each = step or (known.high - known.low) / _STEPS
+    each = _step(block.schema, column, step)
     nearest = np.floor((block.columns[column] - known.low) / each + 0.5)
     return np.clip(nearest, 0, len(values) - 1).astype(np.intp)

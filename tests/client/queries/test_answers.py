@@ -293,3 +293,15 @@ def test_a_group_that_may_be_empty_has_no_quantile_rather_than_a_sure_one():
         silent.append(np.isnan(told).all())
         assert found["low"][1] <= found["value"][1] <= found["high"][1]
     assert np.mean(silent) >= 0.9  # noise alone looks like records in 2.5 %
+
+
+def test_quantiles_are_on_the_schemas_own_steps():
+    text = '[columns]\nage = { kind = "numeric", range = [0, 90], step = 1 }\n'
+    text += 'sick = { kind = "label", positive = "yes", negative = "no" }\n'
+    schema = Schema.from_toml(text)
+    assert Quantiles(column="age").cells(schema) == 91
+    assert Quantiles(column="age", step=2).cells(schema) == 46
+    rows = {"age": [3, 3, 7], "sick": ["no"] * 3}
+    (vector,) = Quantiles(column="age").vectors(block_of_columns([rows], schema), 1, {})
+    assert vector[3] == 2
+    assert vector[7] == 1
