@@ -36,11 +36,6 @@ from parley.server.records.data_budgets import data_accounts
 from parley.server.records.evaluation import evaluation_facts
 from parley.server.records.progress import Progress
 from parley.server.records.run_folder import RunFolder
-from parley.server.records.statement import (
-    model_description,
-    model_tensors,
-    privacy_statement,
-)
 from parley.server.records.summarising import run_summary
 from parley.server.records.summary import RunSummary
 from parley.server.rounds.asking import Traffic
@@ -52,12 +47,12 @@ from parley.server.rounds.inspection import (
     federation_of,
     inspect,
 )
+from parley.server.rounds.keeping import keep
 from parley.server.rounds.loop import ATTEMPTS
 from parley.server.rounds.observer import Observer
 from parley.server.rounds.party_cohort import PartyCohort
 from parley.server.rounds.party_status import PartyBoard
 from parley.server.rounds.transport import Transport
-from parley.server.synthetic.generation import generated
 
 __all__ = ["coordinate"]
 
@@ -197,26 +192,7 @@ def coordinate(
         deployment=deployment.id,
         evaluation=evaluation_facts(stages, outcome, unmeasured=finished.unmeasured),
     )
-    tensors = model_tensors(finished.theta, outcome.progress.state)
-    more, table = generated(
-        finished.algorithm,
-        job.algorithm,
-        tensors["theta"],
-        schema=folder.schema,
-        folder=folder.path,
-    )
-    summary = summary.adding(synthetic=table)
-    named = data_head(job, folder.run_id)
-    described = model_description(
-        finished.algorithm,
-        label=named["label"],
-        intercept=named["intercept"],
-        schema=folder.schema,
-        features=_features(job, facts),
-    )
-    folder.write_model(tensors | more, {**described, **privacy_statement(summary)})
-    folder.write_summary(summary)
-    return summary
+    return keep(finished, job=job, folder=folder, summary=summary, features=_features(job, facts))
 
 
 def _features(job: Job, facts: Mapping[int, PartyFacts]) -> dict[str, Any]:

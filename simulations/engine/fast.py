@@ -41,16 +41,10 @@ from parley.server.records.evaluation import evaluation_facts, with_names
 from parley.server.records.progress import Progress
 from parley.server.records.run import Run
 from parley.server.records.run_folder import RunFolder
-from parley.server.records.statement import (
-    model_description,
-    model_tensors,
-    privacy_statement,
-)
 from parley.server.records.summarising import run_summary
 from parley.server.rounds.execute import execute
-from parley.server.rounds.inspection import data_head
+from parley.server.rounds.keeping import keep
 from parley.server.rounds.observer import Observer
-from parley.server.synthetic.generation import generated
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.data.world import Experiment
 from parley.simulations.engine.block_cohort import BlockCohort
@@ -202,26 +196,16 @@ def simulate(
 
         found = self_audit(hidden, world.model, theta, delta=summary.primary.delta)
         summary = summary.adding(self_audit=found)
-    tensors = model_tensors(theta, outcome.progress.state)
-    more, table = generated(
-        finished.algorithm,
-        job.algorithm,
-        theta,
-        schema=folder.schema,
-        folder=folder.path,
-    )
-    if table is not None:
-        summary = with_table_figures(summary, table, finished.algorithm, job.algorithm, more, world)
-    named = data_head(job, folder.run_id)
-    described = model_description(
-        finished.algorithm,
-        label=named["label"],
-        intercept=named["intercept"],
-        schema=folder.schema,
+    summary = keep(
+        finished,
+        job=job,
+        folder=folder,
+        summary=summary,
         features=experiment.features,
+        with_table=lambda told, table, tensors: with_table_figures(
+            told, table, finished.algorithm, job.algorithm, tensors, world
+        ),
     )
-    folder.write_model(tensors | more, {**described, **privacy_statement(summary)})
-    folder.write_summary(summary)
     return Run(summary=summary, folder=folder.path, theta=theta)
 
 

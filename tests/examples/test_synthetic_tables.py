@@ -138,13 +138,13 @@ def test_a_server_without_the_parties_schema_is_told_what_is_missing(data, tmp_p
 
 
 def test_a_run_killed_while_fitting_fits_again_and_pays_once(data, tmp_path, monkeypatch):
-    from parley.simulations.engine import fast
+    from parley.server.rounds import keeping
 
     def killed(*_, **__):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(fast, "generated", killed)
+        patch.setattr(keeping, "generated", killed)
         with pytest.raises(KeyboardInterrupt):
             simulate(job_of(data), out=tmp_path / "run")
     assert not (tmp_path / "run" / "synthetic.csv").exists()

@@ -1,0 +1,63 @@
+"""What a run that ended leaves in its folder: model file, synthetic table if any, summary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from parley.server.jobs.job import Job
+from parley.server.records.run_folder import RunFolder
+from parley.server.records.statement import model_description, model_tensors, privacy_statement
+from parley.server.records.summary import RunSummary
+from parley.server.records.synthetic import Synthetic
+from parley.server.rounds.execute import Finished
+from parley.server.rounds.inspection import data_head
+from parley.server.synthetic.generation import Tensors, generated
+
+__all__ = ["keep"]
+
+
+def _with_table(summary: RunSummary, table: Synthetic, tensors: Tensors) -> RunSummary:
+    del tensors
+    return summary.adding(synthetic=table)
+
+
+def keep(
+    finished: Finished,
+    *,
+    job: Job,
+    folder: RunFolder,
+    summary: RunSummary,
+    features: Mapping[str, Any],
+    with_table: Callable[[RunSummary, Synthetic, Tensors], RunSummary] = _with_table,
+) -> RunSummary:
+    """Writes the files, the summary last: a folder that has one has all.
+
+    Args:
+        features: name, settings and digest of the public map of every record; empty: none.
+        with_table: summary, table, its generator → the summary with what is known of the table.
+
+    Raises:
+        NoTable: a release that no rows can be made of.
+    """
+    tensors = model_tensors(finished.theta, finished.outcome.progress.state)
+    more, table = generated(
+        finished.algorithm,
+        job.algorithm,
+        finished.theta,
+        schema=folder.schema,
+        folder=folder.path,
+    )
+    if table is not None:
+        summary = with_table(summary, table, more)
+    named = data_head(job, folder.run_id)
+    described = model_description(
+        finished.algorithm,
+        label=named["label"],
+        intercept=named["intercept"],
+        schema=folder.schema,
+        features=features,
+    )
+    folder.write_model(tensors | more, {**described, **privacy_statement(summary)})
+    folder.write_summary(summary)
+    return summary
