@@ -11,7 +11,7 @@ _STATUS = {
     "parley.client.data.table.DataError": 2,
     "parley.client.queries.base.QueryError": 2,
     "parley.client.where.expressions.WhereError": 2,
-    "parley.client.models.networks.NetworkError": 2,
+    "parley.client.models.layers.NetworkError": 2,
     "parley.simulations.data.partitions.PartitionError": 2,
     "parley.simulations.engine.faults.FaultScriptError": 2,
     "parley.privacy.calibration.gaussian.CalibrationError": 2,

@@ -19,7 +19,7 @@ pure noise in the place of its Gaussians). The exact minimiser is never computed
 ...     inside = objective_noise(epsilon=0.5, records=n, lambda_=0.001, curvature=0.25)
 ...     print(f"{inside.log_term:.8g} {inside.epsilon:.6g} {inside.regularisation:.6g}")
 3.5835189 0.25 0.0365521
-0.0099750827 0.490025 0
+0.009975083 0.490025 0
 """
 
 from __future__ import annotations

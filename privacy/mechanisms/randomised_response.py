@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from parley.privacy.accounting.events import Pure
-from parley.privacy.accounting.rounding import check_positive, exact
+from parley.privacy.accounting.rounding import as_written, check_positive, exact
 from parley.privacy.sampling.integers import integers_below
 from parley.privacy.sampling.inversion import Enclosure, accept, uniform_floats, widen
 from parley.privacy.sampling.stream import NoiseStream
@@ -55,7 +55,7 @@ class RandomisedResponse:
     def __post_init__(self) -> None:
         check_positive("epsilon", self.epsilon)
         if self.epsilon > _LARGEST:
-            raise ValueError(f"Expected epsilon ≤ {_LARGEST:g}, got {self.epsilon:g}.")
+            raise ValueError(f"Expected epsilon ≤ {_LARGEST:g}, got {as_written(self.epsilon)}.")
         if isinstance(self.answers, bool) or not isinstance(self.answers, int) or self.answers < 2:
             raise ValueError(f"Expected at least 2 answers, got {self.answers!r}.")
 

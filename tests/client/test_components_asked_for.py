@@ -95,15 +95,14 @@ CLAIMS = {
     ),
     "weights": (lambda p: replace(p, weights="size"), "sensitivity"),
     "a round": (lambda p: p.at_round(1), "wrong-run"),
-    "noise elsewhere": (
-        lambda p: p.with_primary(
-            noise_point=NoisePoint.PARTY, against=Adversary.OTHERS, shares=None
-        ),
-        "mechanism",
-    ),
     "another unit": (lambda p: p.with_primary(unit=Unit.PARTY, charges=(Unit.PARTY,)), "unit"),
     "clipped records": (lambda p: p.with_primary(clip_norm=0.5), "sensitivity"),
 }
+
+
+def test_noise_inside_a_party_that_trains_nothing_is_no_plan(ahead) -> None:
+    with pytest.raises(ValueError, match="Expected shares where the parties add the noise"):
+        ahead.plan.with_primary(noise_point=NoisePoint.PARTY, against=Adversary.OTHERS, shares=None)
 
 
 @pytest.mark.parametrize("claim", CLAIMS)
