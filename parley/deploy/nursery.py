@@ -71,6 +71,11 @@ class Nursery:
         self._supervisor.processes.append(process)
         return process
 
+    def end(self) -> None:
+        """Ends what it forked, before itself: a process is gone when its parent asked for it."""
+        forked = [one for one in self._supervisor.processes if isinstance(one.popen, _Forked)]
+        self._supervisor.end(forked)
+
     def status(self, pid: int) -> int:
         """How a process that ended, ended, as subprocess counts; −9 where nobody knows."""
         try:

@@ -69,6 +69,7 @@ def _run(
     summary = follow(place.run, job, ended=watch, observer=observer, every=1)
     with suppress(ProcessError):  # it has no more to say
         wait_until(lambda: not watch.server.running, what="its end", timeout_s=_LAST_S, poll_s=0.01)
+    nursery.end()
     return summary
 
 
