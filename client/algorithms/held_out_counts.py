@@ -83,9 +83,8 @@ class HeldOutCounts:
         """Every party's own histogram, of whole numbers."""
         del plan, randomness
         values = np.empty((block.parties, self.dimension))
-        # Party by party, as one that is alone does it: a simulation has the same bits.
         for party, (begin, end) in enumerate(pairwise(block.offsets)):
-            said = self.model.predict(state["theta"], block.features[begin:end])
+            said = self._said(state["theta"], block.features[begin:end])
             labels: NDArray[Any] = block.labels[begin:end]
             cells = (said != labels).astype(np.int64)
             if self.by_class:
@@ -94,6 +93,22 @@ class HeldOutCounts:
             values[party] = np.bincount(cells, minlength=self.dimension)
         np.clip(values, 0, _MOST, out=values)
         return Contribution(values=values, failed=())
+
+    def _said(
+        self, theta: NDArray[np.float64], rows: NDArray[np.floating[Any]]
+    ) -> NDArray[np.generic]:
+        """`[n]` labels that the model says, of one row at a time, each at the same address.
+
+        Beside others a row's last digits may depend on who and how many they are
+        (`parley.client.dp_sgd.apart`), and somebody may choose a θ where that decides: one record
+        more or less would then turn others' answers, and move more than its own cell.
+        """
+        alone = np.empty((1, rows.shape[1]), rows.dtype)
+        said = []
+        for row in rows:
+            alone[0] = row
+            said.append(self.model.predict(theta, alone))
+        return np.concatenate(said)
 
     def update(self, state: State, average: NDArray[np.float64]) -> State:
         """The model as it was, with the noisy sum of the histograms beside it."""

@@ -35,7 +35,7 @@ from parley.client.queries.base import (
     selected,
 )
 from parley.client.queries.mean import UNIT_BALANCE
-from parley.client.queries.points import check_points, nearest, points_of
+from parley.client.queries.points import check_points, clusters_of, points_of
 from parley.privacy.accounting.guarantee import Neighbouring
 
 __all__ = ["MOST_COORDINATES", "KMeansStep"]
@@ -119,7 +119,7 @@ class KMeansStep(Query):
         del state
         (a, s), k = self._parts(weight), self.clusters
         points = points_of(block, self.of)
-        labels = nearest(points, self._centres()).argmin(axis=1)
+        labels = clusters_of(points, self._centres())
         whole = np.rint(s * points)
         for places, _ in selected(self, block, groups_of(block.schema, ())):
             own = labels[places]

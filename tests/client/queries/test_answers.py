@@ -16,6 +16,7 @@ from parley.client.queries import query_from
 from parley.client.queries.base import Facts, QueryError
 from parley.client.queries.choose import Choose
 from parley.client.queries.kmeans_grid import KMeansGrid, grid_for
+from parley.client.queries.kmeans_step import KMeansStep
 from parley.client.queries.marginals import Marginals
 from parley.client.queries.quantiles import Quantiles
 from parley.client.where import col
@@ -305,3 +306,27 @@ def test_quantiles_are_on_the_schemas_own_steps():
     (vector,) = Quantiles(column="age").vectors(block_of_columns([rows], schema), 1, {})
     assert vector[3] == 2
     assert vector[7] == 1
+
+
+def test_a_record_that_is_gone_moves_no_other_records_cluster():
+    """Centres that tie up to the last bits: a product's shape would decide for all records."""
+    text = "[columns]\n"
+    text += "".join(f'a{k} = {{ kind = "numeric", range = [-1, 1] }}\n' for k in range(9))
+    text += 'sick = { kind = "label", positive = "yes", negative = "no" }\n'
+    schema = Schema.from_toml(text)
+    rng = np.random.default_rng(5)
+    names = tuple(f"a{k}" for k in range(9))
+    for _ in range(40):
+        centre = rng.uniform(-0.9, 0.9, 9)
+        centres = [centre, centre * (1 + 2**-52), np.nextafter(centre, 0), -centre]
+        query = KMeansStep(of=names, centres=tuple(np.concatenate(centres).tolist()))
+        rows = {name: rng.uniform(-1, 1, 67) for name in names} | {"sick": ["no"] * 67}
+        gone = int(rng.integers(67))
+        kept = {name: [v for k, v in enumerate(part) if k != gone] for name, part in rows.items()}
+        one, two = (
+            next(iter(query.vectors(block_of_columns([data], schema), 4096, {})))
+            for data in (rows, kept)
+        )
+        norms = query.norms(schema, Neighbouring.ADD_OR_REMOVE_ONE, 4096)
+        assert np.abs(one - two).sum() <= norms.l1
+        assert np.square(one - two).sum() <= norms.l2_squared
