@@ -246,6 +246,17 @@ def federation_of(job: Job, deployment: Deployment, facts: dict[int, PartyFacts]
             "Expected every party to disclose its number of records (public under replace-one), "
             f"got {len(sizes)} of {len(facts)}."
         )
+    if least != "auto":
+        small = [
+            f"{deployment.parties[i].name} ({own.records})"
+            for i, own in sorted(facts.items())
+            if own.records is not None and own.records < least
+        ]
+        if small:
+            raise JobError(
+                f"Expected every party to hold at least parties.min-records = {least} records, got "
+                f"fewer of {', '.join(small)}."
+            )
     known = Federation.of_sizes(np.array(sizes), None if least == "auto" else least)
     # As if the absent ones were of mean size: n̄ only scales the weights.
     return replace(

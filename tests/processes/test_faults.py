@@ -216,7 +216,7 @@ def test_a_hundred_kills_change_no_bit_and_nothing_is_paid_twice(processes, tmp_
 def test_processes_that_stand_still_beyond_the_deadline_change_no_bit(
     processes, tmp_path, monkeypatch
 ):
-    job, run = submit(processes, 40, "run.stage-timeout=3")
+    job, run = submit(processes, 120, "run.stage-timeout=3")
 
     def stand_still(each, name):
         freeze(each, name, seconds=6.0)

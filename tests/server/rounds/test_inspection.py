@@ -8,7 +8,7 @@ from parley.secure_agg.primitives import signing_public
 from parley.server.jobs.file import load_job
 from parley.server.jobs.job import JobError
 from parley.server.rounds.asking import Traffic
-from parley.server.rounds.inspection import inspect
+from parley.server.rounds.inspection import PartyFacts, federation_of, inspect
 from parley.server.rounds.party_status import PartyBoard
 
 NAMES = ("north", "south", "west", "east", "centre")
@@ -67,3 +67,20 @@ def test_a_digest_of_features_that_is_none_costs_its_party_alone(tmp_path):
 def test_a_digest_that_is_none_costs_its_party_alone(tmp_path, schema):
     known, declined = asked(tmp_path, [facts(), facts(schema=schema), *[facts()] * 3])
     assert (sorted(known), declined) == ([0, 2, 3, 4], {1: Reason.PROTOCOL})
+
+
+def test_parties_with_too_few_records_are_named():
+    job = load_job(overrides=["parties.count=5", "parties.min-records=50"])
+    parties = tuple(
+        RosterParty(name=name, identity=signing_public(bytes([i + 1]) * 32))
+        for i, name in enumerate(NAMES)
+    )
+    deployment = Deployment(server_address="", parties=parties)
+    facts = {
+        i: PartyFacts(features=3, classes=0, schema="0" * 64, records=records)
+        for i, records in enumerate((50, 49, 60, 7, 90))
+    }
+    with pytest.raises(JobError, match=r"= 50 records, got fewer of south \(49\), east \(7\)\."):
+        federation_of(job, deployment, facts)
+    enough = {i: own for i, own in facts.items() if i not in (1, 3)}
+    assert federation_of(job, deployment, enough).min_records == 50
