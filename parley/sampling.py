@@ -34,7 +34,7 @@ def sample_table(model: Path, *, rows: int, seed: int, out: Path) -> dict[str, s
     from parley.prediction.model import ModelFileError, open_model  # noqa: PLC0415 - start-up: for this command alone
     from parley.server.synthetic.generation import (  # noqa: PLC0415 - start-up: polars takes .14 s
         GENERATORS,
-        table_of,
+        tables_of,
         write_table,
     )
 
@@ -55,7 +55,7 @@ def sample_table(model: Path, *, rows: int, seed: int, out: Path) -> dict[str, s
             raise ModelFileError(f"{found.file}: Expected codes of this version, got others.")
         codes = generator.codes(counted, found.tensors, rows, seed)
         schema = Schema.from_toml(found.described["schema"], source=str(found.file))
-        write_table(table_of(codes, schema, seed=seed), schema, out)
+        write_table(tables_of(codes, schema, seed=seed), schema, out)
     except (DecodingError, ValueError) as error:
         if isinstance(error, ModelFileError):
             raise

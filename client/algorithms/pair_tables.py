@@ -46,9 +46,6 @@ MOST_COLUMNS = 1024
 SCALE_BITS = 20
 """Of the grid that counts are on, in a ring of 64 bits: what it adds to Δ is below 10⁻⁴ of it."""
 
-_PIECE = 8192
-"""Records counted at a time, so that their indicators stay in cache."""
-
 
 def named_pairs(word: str, columns: int) -> tuple[tuple[int, ...], ...]:
     """Every (i, j), i < j: of "all" columns, or of each with the "label", which is the last."""
@@ -126,17 +123,14 @@ class PairTables:
 
     def counted(self, codes: NDArray[np.int64]) -> NDArray[np.float64]:
         """`[d]` the cells of `[n, columns]` codes."""
-        starts = np.cumsum([0, *self.sizes])
-        together = np.zeros((starts[-1], starts[-1]))
-        for begin in range(0, len(codes), _PIECE):
-            piece = codes[begin : begin + _PIECE]
-            ones = np.zeros((len(piece), starts[-1]), np.float32)
-            np.put_along_axis(ones, piece + starts[:-1], 1, axis=1)
-            together += ones.T @ ones  # whole numbers up to 8192: exact in float32
+        columns = np.ascontiguousarray(codes.T, np.int32)
         tables = [
-            together[starts[i] : starts[i + 1], starts[j] : starts[j + 1]] for i, j in self.pairs
-        ]
-        return np.concatenate([table.ravel() for table in tables])
+            np.bincount(
+                columns[i] * self.sizes[j] + columns[j], minlength=self.sizes[i] * self.sizes[j]
+            )
+            for i, j in self.pairs
+        ]  # memory is the cells', whatever sizes a server names
+        return np.concatenate(tables).astype(np.float64)
 
     def update(self, state: State, average: NDArray[np.float64]) -> State:
         """The noisy sum is the result."""

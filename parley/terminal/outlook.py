@@ -12,6 +12,7 @@ from rich.table import Table
 from parley.privacy.accounting.rounding import shown_up
 from parley.server.records import result_words, words
 from parley.server.records.numerals import epsilon_text
+from parley.server.records.synthetic_words import release_ahead
 
 if TYPE_CHECKING:
     from parley.server.records.outlook import (
@@ -70,7 +71,9 @@ def print_outlook(outlook: Outlook) -> None:
 
 
 def _print_beside(console: Console, outlook: Outlook) -> None:
-    """The release after the rounds, and what the data have left."""
+    """What synthetic records are made from, the release after the rounds, what data have left."""
+    if outlook.synthetic is not None:
+        console.print(f"[bold]Released[/bold]: {escape(release_ahead(outlook.synthetic))}\n")
     if outlook.evaluation is not None:
         console.print(
             f"[bold]Evaluation[/bold]: {result_words.evaluation_ahead(outlook.evaluation)}\n"

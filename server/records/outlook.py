@@ -24,6 +24,7 @@ __all__ = [
     "GuaranteeOutlook",
     "Offer",
     "Outlook",
+    "SyntheticOutlook",
 ]
 
 
@@ -156,6 +157,28 @@ class DistributedOutlook(Facts):
     seconds_a_step: float
 
 
+class SyntheticOutlook(Facts):
+    """The one release that synthetic records are made from.
+
+    Attributes:
+        released: what it is made of, in words.
+        sensitivity: Δ₂ of the sum, the grid's part included.
+        noise: standard deviation on a coordinate of the sum, that of all shares.
+        average: records that the average cell of the tables holds; None: there are no cells.
+        noise_norm: expected length of the noise on the mean over the records.
+        largest: the columns with most values, and how many.
+        vector_bytes: of one party's masked vector.
+    """
+
+    released: str
+    sensitivity: float
+    noise: float
+    average: Figure = None
+    noise_norm: float
+    largest: tuple[tuple[str, int], ...] = ()
+    vector_bytes: int
+
+
 class Outlook(Facts):
     """The outlook of a job.
 
@@ -171,6 +194,7 @@ class Outlook(Facts):
         alternatives: other numbers of parties and records.
         dp_sgd: training in the parties, where the algorithm trains there.
         distributed: the steps of distributed DP-SGD.
+        synthetic: of a job that makes synthetic records: what they are made from.
         record_bounds: both bounds of a record's ε, where two are proved.
         evaluation: of the release after the rounds, where the job has one.
         data_accounts: what the job's ledger says of its data, by their name in it.
@@ -193,6 +217,7 @@ class Outlook(Facts):
     sensitivity: float | None = None
     dp_sgd: DpSgdOutlook | None = None
     distributed: DistributedOutlook | None = None
+    synthetic: SyntheticOutlook | None = None
     calibrations: dict[str, Offer] | None = None
     noise_laws: dict[str, Offer] | None = None
     evaluation: EvaluationOutlook | None = None

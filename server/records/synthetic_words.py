@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
-from parley.server.records.numerals import number
+from parley.server.records.numerals import byte_text, number
+from parley.server.records.outlook import SyntheticOutlook
 from parley.server.records.result_words import Measured
 from parley.server.records.summary import RunSummary
 
-__all__ = ["cell_noise", "table_measured", "table_said"]
+__all__ = ["cell_noise", "release_ahead", "table_measured", "table_said"]
 
 
 def cell_noise(run: RunSummary) -> float:
     """Standard deviation of the noise on a released count, that of all shares; 0: not known."""
     noise = run.primary.noise
     return (noise.scale_of_sum or 0.0) * (noise.shares.inflation if noise.shares else 1.0)
+
+
+def release_ahead(ahead: SyntheticOutlook) -> str:
+    """What a plan says of the release: its size, its noise beside what it holds."""
+    said = (
+        f"{ahead.released}, {byte_text(ahead.vector_bytes)} a party; Δ₂ of the sum "
+        f"{number(ahead.sensitivity, 4)}; noise of standard deviation "
+        f"{number(ahead.noise, 3)} on each"
+    )
+    if ahead.average is not None:
+        said += f", the average cell holds {number(ahead.average, 3)} records"
+    said += f"; on the mean over the records the noise is about {number(ahead.noise_norm, 3)} long"
+    if ahead.largest:
+        named = ", ".join(f"{name} ({size:,} values)" for name, size in ahead.largest)
+        said += f". The largest columns: {named}"
+    return said
 
 
 def table_said(run: RunSummary) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -25,7 +26,11 @@ _LEAST = 1e-6
 _SLACK = 1e-3
 """By which float32 shares may miss 1."""
 
+_AT_ONCE = 4096
+"""Values of all columns up to which all tables are one matrix, of 64 MiB at most."""
+
 Array = NDArray[np.float64]
+_Pull = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,10 +137,13 @@ class Mixture:
         """`[rows, columns]` values: components in turn, in random order, columns independently."""
         of = rng.permutation(np.arange(rows) % len(self.shares))
         drawn = np.empty((rows, len(self.sizes)), np.int64)
-        for column, own in enumerate(self._ranges):
+        for column, (size, own) in enumerate(zip(self.sizes, self._ranges, strict=True)):
             ends = np.cumsum(self.shares[:, own].astype(np.float64), axis=1)
             ends /= ends[:, -1:]
-            drawn[:, column] = (rng.random(rows)[:, None] >= ends[of, :-1]).sum(axis=1)
+            # Every component's ends behind those of the one before: one search for all rows.
+            line = (ends + np.arange(len(ends))[:, None]).ravel()
+            found = np.searchsorted(line, rng.random(rows) + of, side="right") - of * size
+            drawn[:, column] = np.minimum(found, size - 1)
         return drawn
 
 
@@ -156,7 +164,7 @@ def fit(tables: Tables, *, components: int, steps: int, seed: int) -> Mixture:
             f"Expected released tables of a positive number of records, got {total:.0f}: there are "
             "too few records for this noise."
         )
-    wanted, counted = _side_by_side(tables, total)
+    pull_of = (_pull_at_once if sum(tables.sizes) <= _AT_ONCE else _pull_by_pair)(tables, total)
     margins = [tables.margin(i, total=total) for i in range(len(tables.sizes))]
     start = np.log(np.maximum(np.concatenate(margins), _LEAST))
     rng = np.random.default_rng(seed)
@@ -166,8 +174,7 @@ def fit(tables: Tables, *, components: int, steps: int, seed: int) -> Mixture:
     shares = _softmax(logits, tables.sizes)
     starts = np.cumsum([0, *tables.sizes[:-1]])
     for step in range(steps):
-        off = (shares.T @ shares / np.float32(components) - wanted) * counted
-        pull = shares @ off
+        pull = pull_of(shares)
         inner = np.add.reduceat(shares * pull, starts, axis=1)
         slope = shares * (pull - np.repeat(inner, tables.sizes, axis=1)) * (2 / components)
         first += (1 - _FIRST) * (slope - first)
@@ -178,6 +185,34 @@ def fit(tables: Tables, *, components: int, steps: int, seed: int) -> Mixture:
         logits -= np.float32(rate * lift) * first / (np.sqrt(second) + np.float32(_TINY))
         shares = _softmax(logits, tables.sizes)
     return Mixture(sizes=tables.sizes, shares=shares)
+
+
+def _pull_at_once(tables: Tables, total: float) -> _Pull:
+    """From shares `[R, S]` to Σ_j P_j (model − released)ᵀ of every column: one product for all."""
+    wanted, counted = _side_by_side(tables, total)
+
+    def pull(shares: NDArray[np.float32]) -> NDArray[np.float32]:
+        off = (shares.T @ shares / np.float32(len(shares)) - wanted) * counted
+        return np.asarray(shares @ off)
+
+    return pull
+
+
+def _pull_by_pair(tables: Tables, total: float) -> _Pull:
+    """The same, table by table: for columns so wide that their square has no room."""
+    starts = np.cumsum([0, *tables.sizes])
+    released = [(table / total).astype(np.float32) for table in tables.each]
+
+    def pull(shares: NDArray[np.float32]) -> NDArray[np.float32]:
+        found = np.zeros_like(shares)
+        for (i, j), wanted in zip(tables.pairs, released, strict=True):
+            one, other = slice(starts[i], starts[i + 1]), slice(starts[j], starts[j + 1])
+            off = shares[:, one].T @ shares[:, other] / np.float32(len(shares)) - wanted
+            found[:, one] += shares[:, other] @ off.T
+            found[:, other] += shares[:, one] @ off
+        return found
+
+    return pull
 
 
 def _side_by_side(tables: Tables, total: float) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

@@ -12,13 +12,16 @@ from parley.client.algorithms.pair_tables import codes_of, named_pairs
 from parley.client.data.records import as_classes
 from parley.server.records.summary import RunSummary
 from parley.server.records.synthetic import Synthetic
-from parley.server.synthetic.generation import GENERATORS
+from parley.server.synthetic.generation import GENERATORS, first_rows
 from parley.simulations.data.world import Experiment
 
 __all__ = ["distances", "with_table_figures"]
 
 _MOST = 100_000
 """Rows that a model is fitted to."""
+
+_LOOKED_AT = 1_000_000
+"""Of a table that is longer, the first so many rows are compared with the records."""
 
 Codes = NDArray[np.int64]
 
@@ -49,9 +52,9 @@ def _figures(
 ) -> dict[str, float | None]:
     row, sizes = GENERATORS[counted.kind], counted.sizes
     train = codes_of(world.block.features, world.block.labels, sizes)
-    drawn = row.codes(counted, tensors, table.rows, table.seed)
+    drawn = first_rows(row.codes(counted, tensors, table.rows, table.seed), _LOOKED_AT)
     twin_tensors, _ = row.fit(counted, settings, counted.counted(train))
-    twin = row.codes(counted, twin_tensors, len(train), table.seed)
+    twin = first_rows(row.codes(counted, twin_tensors, len(train), table.seed), _LOOKED_AT)
     rng = np.random.default_rng(table.seed)
     alone = np.stack([rng.permutation(column) for column in train.T], axis=1)
     tv1, tv2 = distances(drawn, train, sizes)

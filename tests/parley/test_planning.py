@@ -40,3 +40,25 @@ def test_what_the_release_of_components_costs_is_in_every_rounds_figure() -> Non
     assert outlook.dp_sgd.noise_multiplier > alone.dp_sgd.noise_multiplier
     of = outlook.primary
     assert of.epsilon * 0.9 < of.epsilon_by_round[0].epsilon_charged <= of.epsilon
+
+
+def test_a_plan_of_tables_says_their_noise_beside_what_a_cell_holds(tmp_path) -> None:
+    (tmp_path / "people.schema.toml").write_text("""
+        [columns]
+        age = { kind = "numeric", range = [0, 100], bins = 10 }
+        ward = { kind = "categorical", categories = ["A", "B", "C"] }
+        sick = { kind = "label", positive = "yes", negative = "no" }
+    """)
+    job = (
+        *("algorithm.kind=marginals", "model.kind=table", "privacy.delta=1e-5"),
+        *(f"data.schema={tmp_path / 'people.schema.toml'}", "data.source=people.csv"),
+        *("parties.count=4", "parties.min-records=280", "privacy.noise-point=party"),
+    )
+    found = parley.plan(parley.load_job(overrides=job)).synthetic
+    assert found.released == "3 tables of 3 columns, 56 cells"
+    assert found.average == 4 * 280 * 3 / 56
+    assert found.sensitivity == pytest.approx(6**0.5, rel=1e-4)
+    # Each party adds all of the noise that hides a record: four of them are twice as much.
+    assert found.noise == pytest.approx(2 * found.sensitivity / 0.268051123, rel=1e-6)
+    assert found.largest[0] == ("age", 10)
+    assert found.vector_bytes == 8 * 56

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from parley.server.synthetic import mixture
 from parley.server.synthetic.mixture import Mixture, Tables, fit, on_simplex
 
 
@@ -29,10 +30,10 @@ def test_a_known_table_of_two_components():
     np.testing.assert_allclose(table, [[0.195, 0.355], [0.255, 0.195]], atol=1e-7)
 
 
-def tables_of(mixture, total):
-    pairs = tuple((i, j) for j in range(len(mixture.sizes)) for i in range(j))
-    cells = [mixture.table(i, j).ravel() * total for i, j in pairs]
-    return Tables(sizes=mixture.sizes, pairs=pairs, values=np.concatenate(cells))
+def tables_of(known, total):
+    pairs = tuple((i, j) for j in range(len(known.sizes)) for i in range(j))
+    cells = [known.table(i, j).ravel() * total for i, j in pairs]
+    return Tables(sizes=known.sizes, pairs=pairs, values=np.concatenate(cells))
 
 
 def test_without_noise_a_known_mixture_is_found_again():
@@ -51,6 +52,17 @@ def test_without_noise_a_known_mixture_is_found_again():
     assert np.abs(drawn - known.table(0, 2)).sum() / 2 < 0.02
     again = fit(tables, components=100, steps=400, seed=1)
     np.testing.assert_array_equal(found.shares, again.shares)
+
+
+def test_columns_too_wide_for_one_matrix_are_fitted_table_by_table_to_the_same(monkeypatch):
+    rng = np.random.default_rng(1)
+    sizes, pairs = (4, 3, 5), ((0, 2), (1, 2))
+    values = rng.uniform(1, 9, 4 * 5 + 3 * 5)
+    tables = Tables(sizes=sizes, pairs=pairs, values=values)
+    at_once = fit(tables, components=6, steps=20, seed=0)
+    monkeypatch.setattr(mixture, "_AT_ONCE", 0)
+    by_table = fit(tables, components=6, steps=20, seed=0)
+    np.testing.assert_allclose(by_table.shares, at_once.shares, atol=1e-4)
 
 
 def test_the_number_of_records_weighs_every_table_by_its_noise():
