@@ -27,6 +27,11 @@ def test_diagram_and_table_of_rooms_are_those_of_the_code(make_rooms: ModuleType
     assert make_rooms.with_table(page, edges) == page, again
 
 
+def test_no_rooms_import_each_other_even_for_types_alone(make_rooms: ModuleType) -> None:
+    edges = make_rooms.rooms()
+    assert not any(make_rooms.picture(package, edges).circles for package in make_rooms.PACKAGES)
+
+
 def test_every_import_between_packages_goes_downward(make_rooms: ModuleType) -> None:
     floor = {name: at for at, name in enumerate(make_rooms.PACKAGES)}
     for room, imported in make_rooms.rooms().items():

@@ -19,6 +19,7 @@ A sum of ones, which is all that a federated count is:
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
@@ -34,6 +35,7 @@ from parley.privacy.mechanisms.dp_sgd import PartySteps
 from parley.privacy.sampling.randomness import Randomness
 
 __all__ = [
+    "AsReleased",
     "Asked",
     "Claim",
     "Contribution",
@@ -284,3 +286,30 @@ class FederatedAlgorithm(Protocol):
 
     def released(self, state: State) -> dict[str, float]:
         """Figures beside the model that the last round released, by name; charged with it."""
+
+
+class AsReleased(ABC):
+    """What algorithms share whose result is the noisy sum or average itself, as `theta`."""
+
+    @property
+    @abstractmethod
+    def dimension(self) -> int:
+        """d: coordinates of a contribution."""
+
+    def init(self) -> State:
+        """Zeros."""
+        return {"theta": np.zeros(self.dimension)}
+
+    def update(self, state: State, average: NDArray[np.float64]) -> State:
+        """What was released is the result."""
+        del state
+        return {"theta": average}
+
+    def model_of(self, state: State) -> NDArray[np.float64]:
+        """What was released."""
+        return state["theta"]
+
+    def released(self, state: State) -> dict[str, float]:
+        """Nothing beside it; a subclass may name figures that follow from it."""
+        del state
+        return {}

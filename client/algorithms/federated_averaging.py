@@ -28,7 +28,6 @@ import torch
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import Claim, Contribution, PublicFacts, State
-from parley.client.contract.grid import step_noise
 from parley.client.contract.plan import ReleasePlan
 from parley.client.data.block import PartyBlock
 from parley.client.dp_sgd.settings import LocalTraining
@@ -240,7 +239,7 @@ class FederatedAveraging:
             )
         divisor = facts.min_records if private else facts.max_records
         # Unit record: rounding to the grid is free, but should be lost in one step's noise.
-        fine = math.sqrt(self.dimension) * step_noise(training, divisor)
+        fine = math.sqrt(self.dimension) * training.step_noise(divisor)
         return Claim(
             dimension=self.dimension,
             features=self.model.features,

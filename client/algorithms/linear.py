@@ -11,7 +11,7 @@ import numpy as np
 
 from parley.client.algorithms.base import State
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation
-from parley.client.algorithms.kind import LARGEST_MODEL, Party, plain_size
+from parley.client.algorithms.kind import LARGEST_MODEL, Kind, Party, plain_size
 from parley.client.algorithms.output_perturbation import OutputPerturbation
 from parley.client.contract.decoding import DecodingError, facts_from, value_from
 from parley.client.contract.plan import ReleasePlan
@@ -34,6 +34,17 @@ class LinearTask:
 
     def __init__(self, algorithm: type[Linear]) -> None:
         self.algorithm = algorithm
+
+    def kind(self, title: str) -> Kind:
+        """The row of the algorithm."""
+        return Kind(
+            title=title,
+            to_task=self.to_task,
+            of_task=self.of_task,
+            size=self.size,
+            check=self.check,
+            check_state=self.check_state,
+        )
 
     def to_task(self, algorithm: Linear) -> dict[str, Any]:
         """The model and the settings."""

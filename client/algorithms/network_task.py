@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, fields
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from parley.client.algorithms.kind import LARGEST_MODEL, Party, plain_size
+from parley.client.algorithms.kind import LARGEST_MODEL, Kind, Party, plain_size
 from parley.client.contract.decoding import DecodingError, facts_from, value_from
 from parley.client.contract.model_names import public_name
 from parley.client.contract.plan import ReleasePlan
@@ -68,6 +68,18 @@ class NetworkTask:
 
     def __init__(self, load: Callable[[], tuple[type[Any], Parts]]) -> None:
         self.load = load
+
+    def kind(self, title: str, *, summed: bool = False) -> Kind:
+        """The row of the algorithm."""
+        return Kind(
+            title=title,
+            to_task=self.to_task,
+            of_task=self.of_task,
+            size=self.size,
+            check=self.check,
+            trains=True,
+            summed=summed,
+        )
 
     def to_task(self, algorithm: Any) -> dict[str, Any]:
         """As plain JSON values."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
@@ -23,7 +22,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.base import State
+from parley.client.algorithms.base import AsReleased
 from parley.client.algorithms.kind import LARGEST_MODEL, Kind, Party, plain_size
 from parley.client.contract.decoding import DecodingError, facts_from
 from parley.client.contract.model_names import public_name
@@ -62,7 +61,7 @@ class AnyRows:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Statistic(ABC):
+class Statistic(AsReleased):
     """A sum over the parties, averaged and released as it is; `theta` holds it.
 
     Subclasses add `kind`, `title`, `dimension`, `claim` and `local`
@@ -80,32 +79,9 @@ class Statistic(ABC):
     classes: int
 
     @property
-    @abstractmethod
-    def dimension(self) -> int:
-        """d: coordinates of a contribution."""
-
-    @property
     def model(self) -> AnyRows:
         """Nothing is learned."""
         return AnyRows(features=self.features, classes=self.classes)
-
-    def init(self) -> State:
-        """Zeros."""
-        return {"theta": np.zeros(self.dimension)}
-
-    def update(self, state: State, average: NDArray[np.float64]) -> State:
-        """The noisy average is the result."""
-        del state
-        return {"theta": average}
-
-    def model_of(self, state: State) -> NDArray[np.float64]:
-        """The noisy average."""
-        return state["theta"]
-
-    def released(self, state: State) -> dict[str, float]:
-        """Nothing beside it; a subclass may name figures that follow from it."""
-        del state
-        return {}
 
 
 def is_own(name: str) -> bool:

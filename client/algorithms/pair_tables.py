@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.base import Claim, Contribution, PublicFacts, State
+from parley.client.algorithms.base import AsReleased, Claim, Contribution, PublicFacts, State
 from parley.client.algorithms.kind import Party
 from parley.client.algorithms.own import AnyRows
 from parley.client.contract.decoding import DecodingError, facts_from, value_from
@@ -59,7 +59,7 @@ def cells_of(sizes: tuple[int, ...], pairs: tuple[tuple[int, ...], ...]) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PairTables:
+class PairTables(AsReleased):
     """The sum over all records of one indicator in each table; one release.
 
     Attributes:
@@ -105,10 +105,6 @@ class PairTables:
         """Rows with one indicator a column, and any labels."""
         return AnyRows(features=sum(self.sizes[:-1]), classes=self.sizes[-1])
 
-    def init(self) -> State:
-        """Zeros."""
-        return {"theta": np.zeros(self.dimension)}
-
     def local(
         self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
     ) -> Contribution:
@@ -131,20 +127,6 @@ class PairTables:
             for i, j in self.pairs
         ]  # memory is the cells', whatever sizes a server names
         return np.concatenate(tables).astype(np.float64)
-
-    def update(self, state: State, average: NDArray[np.float64]) -> State:
-        """The noisy sum is the result."""
-        del state
-        return {"theta": average}
-
-    def model_of(self, state: State) -> NDArray[np.float64]:
-        """The noisy tables."""
-        return state["theta"]
-
-    def released(self, state: State) -> dict[str, float]:
-        """Nothing beside them."""
-        del state
-        return {}
 
     def claim(self, facts: PublicFacts | None = None) -> Claim:
         """√(2P) or √P, whatever the parties hold."""

@@ -13,9 +13,8 @@ from fractions import Fraction
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from parley.client.algorithms.base import Claim, Contribution, PublicFacts, State
+from parley.client.algorithms.base import AsReleased, Claim, Contribution, PublicFacts, State
 from parley.client.algorithms.kind import Party
 from parley.client.contract.decoding import DecodingError, value_from
 from parley.client.contract.plan import ReleasePlan
@@ -45,7 +44,7 @@ class RawColumns:
 
 
 @dataclass(frozen=True, kw_only=True)
-class QueryRelease:
+class QueryRelease(AsReleased):
     """One batch of queries.
 
     Attributes:
@@ -106,20 +105,6 @@ class QueryRelease:
         most = int(plan.encoding.bound)
         rows = [np.clip(vector, -most, most) for vector in self.batch.vectors(block, state)]
         return Contribution(values=np.array(rows, dtype=np.float64), failed=())
-
-    def update(self, state: State, average: NDArray[np.float64]) -> State:
-        """The noisy sum is the result."""
-        del state
-        return {"theta": average}
-
-    def model_of(self, state: State) -> NDArray[np.float64]:
-        """The noisy sum."""
-        return state["theta"]
-
-    def released(self, state: State) -> dict[str, float]:
-        """Nothing beside it."""
-        del state
-        return {}
 
 
 def to_task(algorithm: QueryRelease) -> dict[str, Any]:

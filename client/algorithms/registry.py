@@ -27,7 +27,7 @@ from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation
 from parley.client.algorithms.held_out_counts import HeldOutCounts
 from parley.client.algorithms.kind import LARGEST_MODEL, Kind, Party
-from parley.client.algorithms.linear import Linear, LinearTask
+from parley.client.algorithms.linear import LinearTask
 from parley.client.algorithms.network_task import NetworkTask, averaging, distributed
 from parley.client.algorithms.objective_perturbation import ObjectivePerturbationOfParties
 from parley.client.algorithms.output_perturbation import OutputPerturbation
@@ -37,21 +37,6 @@ from parley.client.algorithms.rajkumar_agarwal import RajkumarAgarwal
 from parley.client.contract.decoding import DecodingError, facts_from
 
 __all__ = ["ALGORITHMS", "LARGEST_MODEL", "describe_task", "kind_of", "takes_sum", "task_from"]
-
-_AVERAGING, _DISTRIBUTED = NetworkTask(averaging), NetworkTask(distributed)
-
-
-def _linear(algorithm: type[Linear], title: str) -> Kind:
-    """The row of an algorithm for linear models."""
-    task = LinearTask(algorithm)
-    return Kind(
-        title=title,
-        to_task=task.to_task,
-        of_task=task.of_task,
-        size=task.size,
-        check=task.check,
-        check_state=task.check_state,
-    )
 
 
 def _counts_task(algorithm: HeldOutCounts) -> dict[str, Any]:
@@ -85,30 +70,17 @@ def _learner(task: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 ALGORITHMS: dict[str, Kind] = {
-    "gradient-perturbation": _linear(GradientPerturbation, "gradient perturbation"),
-    "output-perturbation": _linear(OutputPerturbation, "output perturbation"),
-    "objective-perturbation": _linear(
-        ObjectivePerturbationOfParties, "objective perturbation in the parties"
+    "gradient-perturbation": LinearTask(GradientPerturbation).kind("gradient perturbation"),
+    "output-perturbation": LinearTask(OutputPerturbation).kind("output perturbation"),
+    "objective-perturbation": LinearTask(ObjectivePerturbationOfParties).kind(
+        "objective perturbation in the parties"
     ),
-    "pathak": _linear(PathakAveraging, "output perturbation as of Pathak et al."),
-    "rajkumar-agarwal": _linear(RajkumarAgarwal, "gradient perturbation as of Rajkumar & Agarwal"),
-    "fedavg": Kind(
-        title="federated averaging",
-        to_task=_AVERAGING.to_task,
-        of_task=_AVERAGING.of_task,
-        size=_AVERAGING.size,
-        check=_AVERAGING.check,
-        trains=True,
+    "pathak": LinearTask(PathakAveraging).kind("output perturbation as of Pathak et al."),
+    "rajkumar-agarwal": LinearTask(RajkumarAgarwal).kind(
+        "gradient perturbation as of Rajkumar & Agarwal"
     ),
-    "distributed-dp-sgd": Kind(
-        title="distributed DP-SGD",
-        to_task=_DISTRIBUTED.to_task,
-        of_task=_DISTRIBUTED.of_task,
-        size=_DISTRIBUTED.size,
-        check=_DISTRIBUTED.check,
-        trains=True,
-        summed=True,
-    ),
+    "fedavg": NetworkTask(averaging).kind("federated averaging"),
+    "distributed-dp-sgd": NetworkTask(distributed).kind("distributed DP-SGD", summed=True),
     "marginals": Kind(
         title="two-way marginals",
         to_task=pair_tables.to_task,

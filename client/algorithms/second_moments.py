@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.base import Claim, Contribution, PublicFacts, State
+from parley.client.algorithms.base import AsReleased, Claim, Contribution, PublicFacts, State
 from parley.client.algorithms.kind import LARGEST_MODEL, Party
 from parley.client.contract.decoding import DecodingError, facts_from, value_from
 from parley.client.contract.plan import ReleasePlan
@@ -92,7 +92,7 @@ def _upper(features: int) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SecondMoments:
+class SecondMoments(AsReleased):
     """The sum of x xᵀ over all records; one release, numbered 0.
 
     Attributes:
@@ -138,20 +138,6 @@ class SecondMoments:
             values[party] = self.model.of(_moments(rows))
         np.clip(values, -self.bound, self.bound, out=values)
         return Contribution(values=values, failed=())
-
-    def update(self, state: State, average: NDArray[np.float64]) -> State:
-        """The noisy triangle is the result."""
-        del state
-        return {"theta": average}
-
-    def model_of(self, state: State) -> NDArray[np.float64]:
-        """The noisy triangle."""
-        return state["theta"]
-
-    def released(self, state: State) -> dict[str, float]:
-        """Nothing beside the sum."""
-        del state
-        return {}
 
     def claim(self, facts: PublicFacts | None = None) -> Claim:
         """√2 or 1, whatever the parties hold: ‖xxᵀ‖_F ≤ 1."""

@@ -13,16 +13,11 @@ noise is added on (`parley.privacy.mechanisms.shares`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Reason
 from parley.privacy.mechanisms.table import Mechanism
 
-if TYPE_CHECKING:
-    from parley.client.dp_sgd.settings import LocalTraining
-
-__all__ = ["LARGEST_INFLATION", "TAIL_PROBABILITY", "check_grid", "noise_tail", "step_noise"]
+__all__ = ["LARGEST_INFLATION", "TAIL_PROBABILITY", "check_grid", "noise_tail"]
 
 LARGEST_INFLATION = 0.1
 """Most that rounding may add to the sensitivity, as a fraction of it, for a party."""
@@ -36,19 +31,6 @@ _WHOLE = 1 + 1e-6
 def noise_tail(mechanism: Mechanism) -> float:
     """Grid units that a ring keeps free for a mechanism's noise, half of one for its rounding."""
     return mechanism.noise_tail(TAIL_PROBABILITY) + 0.5
-
-
-def step_noise(training: LocalTraining, records: int) -> float:
-    """Standard deviation of a coordinate of one step's noise, as it moves a party's model.
-
-    Rounding to the grid is free where all noise is inside the party, but should be lost in this.
-
-    Args:
-        training: of every party.
-        records: that a step's sum is divided by, over q.
-    """
-    noise = max(training.gradient_multiplier, 0.1) * (training.clip_norm or 1.0)
-    return training.learning_rate * noise / (training.sampling_rate * records)
 
 
 def check_grid(

@@ -137,7 +137,7 @@ def _coded(name: str, column: NumericColumn | CategoricalColumn | ArrayColumn) -
     if isinstance(column, ArrayColumn):
         raise SchemaError(f"Expected columns of numbers and categories, got the array {name!r}.")
     if isinstance(column, CategoricalColumn):
-        return CodedColumn(name=name, texts=(*column.texts, *["(other)"][: column.other]))
+        return CodedColumn(name=name, texts=column.cells)
     try:
         edges = edges_of(column)
     except SchemaError as error:

@@ -27,6 +27,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 __all__ = [
     "MISSING_TEXTS",
+    "OTHER",
     "READINGS",
     "TRUTH",
     "WHOLE_NUMBER",
@@ -57,6 +58,9 @@ Value = str | bool | int | float
 
 WHOLE_NUMBER = r"^(-?\d+)\.0+$"
 """A whole number written with decimals, as tables that pass through floats have it: 1.0 is 1."""
+
+OTHER = "(other)"
+"""The bucket for values that a schema does not list."""
 
 TRUTH = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
 """How tables write the truth values that TOML writes true and false."""
@@ -249,9 +253,14 @@ class CategoricalColumn(SchemaPart):
         """Largest squared L2 norm of this column's features."""
         return 1.0
 
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """`[width]` the categories as compared, and the bucket for all others last."""
+        return (*self.texts, *[OTHER][: self.other])
+
     def feature_names(self, column: str) -> list[str]:
         """`[width]` names."""
-        return [f"{column}={text}" for text in (*self.texts, *["(other)"][: self.other])]
+        return [f"{column}={cell}" for cell in self.cells]
 
 
 class IgnoreColumn(SchemaPart):

@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 from parley.client.data.cells import category_places, count_outside, numbers
 from parley.client.data.columns import (
     MISSING_TEXTS,
+    OTHER,
     CategoricalColumn,
     LabelColumn,
     NumericColumn,
@@ -49,7 +50,6 @@ from parley.client.data.table import Table
 
 __all__ = [
     "MISSING",
-    "OTHER",
     "Range",
     "TableBlock",
     "Texts",
@@ -60,7 +60,6 @@ __all__ = [
 ]
 
 MISSING = "(missing)"
-OTHER = "(other)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,8 +112,8 @@ def _field(column: Any) -> Field | None:
         case NumericColumn():
             return Range(low=column.range[0], high=column.range[1])
         case CategoricalColumn():
-            extra = [OTHER] if column.other else [MISSING] if column.missing is None else []
-            return Texts(texts=(*column.texts, *extra))
+            refilled = column.other or column.missing is not None
+            return Texts(texts=column.cells if refilled else (*column.cells, MISSING))
         case LabelColumn(range=(low, high)) if not column.texts:
             return Range(low=low, high=high)
         case LabelColumn():

@@ -46,8 +46,7 @@ sums, a quarter for the grid that they are put on afterwards (2⁻¹³·C each).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -60,8 +59,11 @@ from parley.client.models.record_losses import CROSS_ENTROPY, RecordLosses
 __all__ = ["PASSES", "WAYS", "Pass", "Way"]
 
 
-class Pass(Protocol):
-    """What is known of a batch `(network, x [b, p], y [b], clip)` after one pass."""
+T_co = TypeVar("T_co", covariant=True)
+
+
+class OnBatch(Protocol[T_co]):
+    """One pass over a batch `(network, x [b, p], y [b], clip)`, whatever its size."""
 
     def __call__(
         self,
@@ -72,24 +74,15 @@ class Pass(Protocol):
         mask: Tensor | None = None,
         *,
         losses: RecordLosses = CROSS_ENTROPY,
-    ) -> Clipped:
+    ) -> T_co:
         """`mask` `[b]` is 1 for a record and 0 for a row that is only worked on; None: all 1."""
 
 
-class Way(Protocol):
-    """`(network, x [b, p], y [b], clip) -> (s [d], norms [b])`, d in the order of `trainable`."""
+Pass: TypeAlias = OnBatch[Clipped]
+"""What is known of a batch after one pass."""
 
-    def __call__(
-        self,
-        network: nn.Module,
-        x: Tensor,
-        y: Tensor,
-        clip: float,
-        mask: Tensor | None = None,
-        *,
-        losses: RecordLosses = CROSS_ENTROPY,
-    ) -> tuple[Tensor, Tensor]:
-        """One pass over the batch, whatever its size; `mask` as in `Pass`."""
+Way: TypeAlias = OnBatch[tuple[Tensor, Tensor]]
+"""The clipped sum `[d]`, in the order of `trainable`, and the norms `[b]`."""
 
 
 class _Learner(nn.Module):
@@ -194,17 +187,9 @@ def _written(network: nn.Module, gradients: list[Any], clip: float, mask: Tensor
     return clipped(parts, clip_slack(network), clip, mask)
 
 
-def _way(own: Callable[..., Clipped]) -> Way:
-    def way(
-        network: nn.Module,
-        x: Tensor,
-        y: Tensor,
-        clip: float,
-        mask: Tensor | None = None,
-        *,
-        losses: RecordLosses = CROSS_ENTROPY,
-    ) -> tuple[Tensor, Tensor]:
-        found = own(network, x, y, clip, mask, losses=losses)
+def _way(known: Pass) -> Way:
+    def way(*batch: Any, **settings: Any) -> tuple[Tensor, Tensor]:
+        found = known(*batch, **settings)
         return found.total(), found.norms
 
     return way

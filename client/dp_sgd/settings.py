@@ -90,6 +90,18 @@ class LocalTraining:
         noise = self.gradient_multiplier * clip / (self.sampling_rate * records)
         return rate * (self.steps * clip + 12 * math.sqrt(self.steps) * noise)
 
+    def step_noise(self, records: int) -> float:
+        """Standard deviation of a coordinate of one step's noise, as it moves a party's model.
+
+        Rounding to the grid is free where all noise is inside the party, but should be lost in
+        this.
+
+        Args:
+            records: that a step's sum is divided by, over q.
+        """
+        noise = max(self.gradient_multiplier, 0.1) * (self.clip_norm or 1.0)
+        return self.learning_rate * noise / (self.sampling_rate * records)
+
     @property
     def gradient_multiplier(self) -> float:
         """σ_g: the noise on a step's sum has standard deviation σ_g·C."""

@@ -27,6 +27,7 @@ from parley.privacy.accounting.guarantee import Neighbouring
 
 __all__ = [
     "LARGEST_WEIGHT",
+    "ColumnQuery",
     "Facts",
     "Filter",
     "Groups",
@@ -197,6 +198,22 @@ class Query(ABC):
         plain = {name: list(v) if isinstance(v, tuple) else v for name, v in own.items()}
         where = None if self.where is None else self.where.to_json()
         return {"query": self.kind, **plain, "where": where}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnQuery(Query):
+    """A query about one column.
+
+    Attributes:
+        column: its name.
+    """
+
+    column: str
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """Those of every query, and the column."""
+        return super().columns | {self.column}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,11 +17,11 @@ import numpy as np
 from parley.client.data.schema import Schema
 from parley.client.data.table_block import TableBlock
 from parley.client.queries.base import (
+    ColumnQuery,
     Facts,
     Integers,
     Noise,
     Norms,
-    Query,
     QueryError,
     State,
     Table,
@@ -36,26 +36,15 @@ __all__ = ["Choose"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choose(Query):
-    """The category that most records have.
-
-    Attributes:
-        column: of at least two categories.
-    """
+class Choose(ColumnQuery):
+    """The category that most records have."""
 
     kind: ClassVar[str] = "choose"
-
-    column: str
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.column in self.by:
             raise QueryError(f"Expected a column that is not grouped by, got {self.column!r}.")
-
-    @property
-    def columns(self) -> frozenset[str]:
-        """Those of every query, and the column."""
-        return super().columns | {self.column}
 
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
         """See `Query.check`."""

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from parley.client.data.schema import Schema
 from parley.client.data.table_block import TableBlock, Texts, field_of
 from parley.client.queries.base import (
+    ColumnQuery,
     Facts,
     Integers,
     Noise,
     Norms,
-    Query,
     QueryError,
     State,
     Table,
@@ -40,18 +40,16 @@ MOST_CELLS = 10**7
 
 
 @dataclass(frozen=True, kw_only=True)
-class Histogram(Query):
+class Histogram(ColumnQuery):
     """Records by the value of one column.
 
     Attributes:
-        column: of categories, or of numbers.
         bins: of numbers: how many intervals of one width; 0 where `edges` are given.
         edges: of numbers: increasing, within the column's range; at most 64.
     """
 
     kind: ClassVar[str] = "histogram"
 
-    column: str
     bins: int = 0
     edges: tuple[float, ...] = ()
 
@@ -66,11 +64,6 @@ class Histogram(Query):
         rising = all(a < b for a, b in pairwise(self.edges))
         if self.edges and not (len(self.edges) > 1 and rising):
             raise QueryError(f"Expected two or more increasing edges, got {list(self.edges)}.")
-
-    @property
-    def columns(self) -> frozenset[str]:
-        """Those of every query, and the column."""
-        return super().columns | {self.column}
 
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
         """See `Query.check`."""

@@ -34,7 +34,7 @@ from parley.client.queries.base import (
     numeric,
     selected,
 )
-from parley.client.queries.mean import UNIT_BALANCE
+from parley.client.queries.moments import UNIT_BALANCE
 from parley.client.queries.points import check_points, clusters_of, points_of
 from parley.privacy.accounting.guarantee import Neighbouring
 

@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 from parley.client.data.schema import Schema
 from parley.client.data.table_block import TableBlock
 from parley.client.queries.base import (
+    ColumnQuery,
     Facts,
     Integers,
     Noise,
     Norms,
-    Query,
     QueryError,
     State,
     Table,
@@ -52,11 +52,10 @@ _BRANCHING = {"laplace": 32, "gaussian": 4}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Quantiles(Query):
+class Quantiles(ColumnQuery):
     """Values below which given shares of the records lie.
 
     Attributes:
-        column: of numbers, with a range.
         quantiles: shares, each in [0, 1].
         step: between two values of the grid; 0: the schema's step, else a thousandth of the range.
         branching: of the tree.
@@ -64,7 +63,6 @@ class Quantiles(Query):
 
     kind: ClassVar[str] = "quantiles"
 
-    column: str
     quantiles: tuple[float, ...] = (0.5,)
     step: float = 0.0
     branching: int = 4
@@ -78,11 +76,6 @@ class Quantiles(Query):
             raise QueryError(f"Expected a finite step > 0, or 0 for a default, got {self.step:g}.")
         if not 2 <= self.branching <= 1024:
             raise QueryError(f"Expected a branching from 2 to 1024, got {self.branching}.")
-
-    @property
-    def columns(self) -> frozenset[str]:
-        """Those of every query, and the column."""
-        return super().columns | {self.column}
 
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
         """See `Query.check`."""

@@ -23,11 +23,11 @@ import numpy as np
 from parley.client.data.schema import Schema
 from parley.client.data.table_block import TableBlock
 from parley.client.queries.base import (
+    ColumnQuery,
     Facts,
     Integers,
     Noise,
     Norms,
-    Query,
     QueryError,
     State,
     Table,
@@ -42,22 +42,11 @@ __all__ = ["Total", "summed"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Total(Query):
-    """The sum of a column of numbers.
-
-    Attributes:
-        column: of numbers, with a range.
-    """
+class Total(ColumnQuery):
+    """The sum of a column of numbers."""
 
     kind: ClassVar[str] = "sum"
     whole: ClassVar[bool] = False
-
-    column: str
-
-    @property
-    def columns(self) -> frozenset[str]:
-        """Those of every query, and the column."""
-        return super().columns | {self.column}
 
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
         """See `Query.check`."""

@@ -111,12 +111,10 @@ class Expression(ABC):
 
 
 @dataclass(frozen=True)
-class Comparison(Expression):
-    """A column beside a constant."""
+class _OfColumn(Expression):
+    """A condition on one column: a leaf."""
 
     column: str
-    sign: str
-    value: Constant
 
     @property
     def columns(self) -> frozenset[str]:
@@ -127,6 +125,14 @@ class Comparison(Expression):
     def size(self) -> tuple[int, int]:
         """A leaf."""
         return 1, 1
+
+
+@dataclass(frozen=True)
+class Comparison(_OfColumn):
+    """A column beside a constant."""
+
+    sign: str
+    value: Constant
 
     def check(self, schema: Schema) -> None:
         """A number with a number, by any sign; a category with one listed, by == and !=."""
@@ -153,16 +159,10 @@ class Comparison(Expression):
 
 
 @dataclass(frozen=True)
-class Among(Expression):
+class Among(_OfColumn):
     """A column whose value is one of several constants."""
 
-    column: str
     values: tuple[Constant, ...]
-
-    @property
-    def columns(self) -> frozenset[str]:
-        """The one."""
-        return frozenset({self.column})
 
     @property
     def size(self) -> tuple[int, int]:
@@ -189,20 +189,8 @@ class Among(Expression):
 
 
 @dataclass(frozen=True)
-class Missing(Expression):
+class Missing(_OfColumn):
     """A category that was empty."""
-
-    column: str
-
-    @property
-    def columns(self) -> frozenset[str]:
-        """The one."""
-        return frozenset({self.column})
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """A leaf."""
-        return 1, 1
 
     def check(self, schema: Schema) -> None:
         """Only where an empty value has a cell: elsewhere the schema puts another in its place."""

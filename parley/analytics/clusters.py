@@ -13,7 +13,7 @@ from parley.analytics.answer import Answer
 from parley.client.data.schema import Schema
 from parley.client.queries.base import Query, QueryError, numeric
 from parley.client.queries.kmeans_step import MOST_COORDINATES, KMeansStep
-from parley.client.queries.mean import UNIT_BALANCE
+from parley.client.queries.moments import UNIT_BALANCE
 from parley.client.where import Expression
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.accounting.rounding import as_written, exact

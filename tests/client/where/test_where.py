@@ -263,22 +263,25 @@ LEAVES = st.one_of(
     ),
     st.just({"column": "sex", "is": "null"}),
 )
-CONDITIONS = st.recursive(
-    LEAVES,
-    lambda inner: st.one_of(
-        st.builds(lambda p: {"not": p}, inner),
-        st.builds(
-            lambda w, p: {w: p},
-            st.sampled_from(["and", "or"]),
-            st.lists(inner, min_size=2, max_size=3),
+
+
+def conditions(leaves, most):
+    return st.recursive(
+        leaves,
+        lambda inner: st.one_of(
+            st.builds(lambda p: {"not": p}, inner),
+            st.builds(
+                lambda w, p: {w: p},
+                st.sampled_from(["and", "or"]),
+                st.lists(inner, min_size=2, max_size=3),
+            ),
         ),
-    ),
-    max_leaves=6,
-)
+        max_leaves=most,
+    )
 
 
 @settings(max_examples=60, deadline=None)
-@given(CONDITIONS)
+@given(conditions(LEAVES, 6))
 def test_what_is_read_is_written_again_and_its_text_means_the_same(value):
     try:
         found = where_from(value)
@@ -311,7 +314,7 @@ def plainly(value, row):
 
 
 NUMBERS = st.sampled_from([0, 5, 40, 60, 99.5, 100, 300])
-SOUND = st.recursive(
+SOUND = conditions(
     st.one_of(
         st.builds(
             lambda s, v: {"column": "age", "is": s, "value": v},
@@ -328,15 +331,7 @@ SOUND = st.recursive(
         ),
         st.just({"column": "sex", "is": "null"}),
     ),
-    lambda inner: st.one_of(
-        st.builds(lambda p: {"not": p}, inner),
-        st.builds(
-            lambda w, p: {w: p},
-            st.sampled_from(["and", "or"]),
-            st.lists(inner, min_size=2, max_size=3),
-        ),
-    ),
-    max_leaves=5,
+    5,
 )
 
 
@@ -429,7 +424,7 @@ TEXTS = st.one_of(
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.one_of(JSON, CONDITIONS), TEXTS)
+@given(st.one_of(JSON, conditions(LEAVES, 6)), TEXTS)
 def test_whatever_comes_is_a_condition_or_refused(value, text):
     refused_or_a_condition(value)
     refused_or_parsed(text)
