@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from parley.analytics.session import Session
     from parley.client.where.names import col
     from parley.planning import plan
-    from parley.prediction.model import load_model
+    from parley.prediction.loading import load_model
     from parley.running import run
     from parley.server.jobs.file import load_job
     from parley.server.jobs.job import Job
@@ -44,7 +44,7 @@ _HOMES = {
     "col": "parley.client.where.names",
     "Job": "parley.server.jobs.job",
     "load_job": "parley.server.jobs.file",
-    "load_model": "parley.prediction.model",
+    "load_model": "parley.prediction.loading",
     "plan": "parley.planning",
     "run": "parley.running",
 }

@@ -31,7 +31,8 @@ def sample_table(model: Path, *, rows: int, seed: int, out: Path) -> dict[str, s
     from parley.client.contract.decoding import DecodingError  # noqa: PLC0415 - start-up: for this command alone
     from parley.client.data.schema import Schema  # noqa: PLC0415 - start-up: for this command alone
     from parley.client.features.codes import Codes  # noqa: PLC0415 - start-up: for this command alone
-    from parley.prediction.model import ModelFileError, open_model  # noqa: PLC0415 - start-up: for this command alone
+    from parley.prediction.loading import open_model  # noqa: PLC0415 - start-up: for this command alone
+    from parley.prediction.model import ModelFileError  # noqa: PLC0415 - start-up: for this command alone
     from parley.server.synthetic.generation import (  # noqa: PLC0415 - start-up: polars takes .14 s
         GENERATORS,
         tables_of,

@@ -29,7 +29,7 @@ from parley.client.data.columns import ArrayColumn
 from parley.client.data.schema import Schema
 from parley.client.data.table import DataError
 
-__all__ = ["Frame", "columns_of", "frame_of"]
+__all__ = ["Frame", "columns_of", "columns_of_array", "frame_of"]
 
 _WHERE = "in memory"
 _NOT_THERE = frozenset({"None", "nan", "NaN", "<NA>", "NaT"})
@@ -111,15 +111,21 @@ def _of_pair(features: Any, labels: Any, schema: Schema | None, where: str) -> d
     if isinstance(features, Mapping) or hasattr(features, "columns"):
         columns = columns_of(features)
     else:
-        columns = _of_array(np.asarray(features), schema, where)
+        columns = columns_of_array(np.asarray(features), schema, where)
     if label in columns:
         raise DataError(f"the label {label!r} in y alone", "a column of X, too", path=where)
     return {**columns, label: _cells(labels)}
 
 
-def _of_array(features: Array, schema: Schema | None, where: str) -> dict[str, Array]:
+def columns_of_array(features: Array, schema: Schema | None, where: str) -> dict[str, Array]:
+    """X's columns by the names of the schema's features, in its order; x1, x2, … without one.
+
+    Raises:
+        DataError: another number of columns.
+    """
     if features.ndim < 2:
-        raise DataError("X of shape [N, p] or [N, …]", f"shape {features.shape}", path=where)
+        got = f"shape {features.shape} (Reshape your data: one row is [1, p])"
+        raise DataError("X of shape [N, p] or [N, …]", got, path=where)
     if schema is None:
         if features.ndim > 2:
             return {"x": features}

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 __all__ = [
+    "MissingColumns",
     "file_format",
     "parquet_frames",
     "read_arrays",
@@ -41,6 +42,15 @@ _SUFFIXES = {".csv": "csv", ".csv.gz": "csv", ".gz": "csv", ".parquet": "parquet
 
 _ROWS = 65536
 """Rows of a batch of Parquet, .npz or memory."""
+
+
+class MissingColumns(DataError):
+    """Columns that a model reads and that are not there: `missing`."""
+
+    def __init__(self, missing: Sequence[str], *, path: str | Path) -> None:
+        super().__init__("the columns that the model reads", f"no column {missing}", path=path)
+        self.missing = tuple(missing)
+
 
 CheckNames = Callable[[str | Path, list[str], Schema], None]
 
@@ -146,7 +156,7 @@ def _check_wanted(wanted: list[str]) -> CheckNames:
         del schema
         _check_once(path, names)
         if missing := [name for name in wanted if name not in names]:
-            raise DataError("the columns that the model reads", f"no column {missing}", path=path)
+            raise MissingColumns(missing, path=path)
 
     return check
 
@@ -319,25 +329,30 @@ def table_of(columns: Mapping[str, NDArray[Any]], schema: Schema, *, path: str |
     """The table of columns that are in memory already, `[N]` each (`[N, …]` for kind "array").
 
     Raises:
-        DataError: columns of different lengths or of a shape that the schema doesn't say.
+        DataError: columns of different lengths or of a shape that the schema doesn't say; all
+            are listed.
     """
     import polars as pl  # noqa: PLC0415 - start-up: polars takes .14 s
 
     rows = max((values.shape[0] for values in columns.values() if values.ndim), default=0)
     flat: dict[str, pl.Series] = {}
     arrays: dict[str, NDArray[Any]] = {}
+    faults = []
     for name, values in columns.items():
         column = schema.columns[name]
         cell = column.shape if isinstance(column, ArrayColumn) else ()
         if values.shape != (rows, *cell):
-            expected = f"an array of shape {(rows, *cell)}"
-            raise DataError(expected, f"shape {values.shape}", path=path, column=name)
-        if isinstance(column, ArrayColumn):
+            expected, got = f"an array of shape {(rows, *cell)}", f"shape {values.shape}"
+            faults.append(DataError(expected, got, path=path, column=name))
+        elif isinstance(column, ArrayColumn):
             arrays[name] = values
         elif values.dtype.kind not in "biufU":
-            raise DataError("numbers or text", f"dtype {values.dtype}", path=path, column=name)
+            got = f"dtype {values.dtype}"
+            faults.append(DataError("numbers or text", got, path=path, column=name))
         else:
             flat[name] = pl.Series(name, values)
+    if faults:
+        raise DataError.of(faults)
     return Table(
         path=str(path),
         frame=pl.DataFrame(flat),

@@ -38,11 +38,11 @@ from parley.client.data.cells import (
     labelled,
     numbers,
 )
-from parley.client.data.columns import READINGS, ArrayColumn, CategoricalColumn, NumericColumn
+from parley.client.data.columns import READINGS, CategoricalColumn
 from parley.client.data.contents import Contents, of_table, sum_of
 from parley.client.data.frames import Frame
 from parley.client.data.readers import read_tables, table_of
-from parley.client.data.schema import Schema, SchemaError
+from parley.client.data.schema import FeatureColumn, Schema, SchemaError
 from parley.client.data.table import DataError, Table
 
 __all__ = [
@@ -51,6 +51,7 @@ __all__ = [
     "Records",
     "as_classes",
     "check_label",
+    "column_faults",
     "encoded",
     "find_party_files",
     "read_records",
@@ -257,27 +258,49 @@ def _join(parts: list[Records]) -> Records:
     )
 
 
+def _cells(table: Table, name: str, column: FeatureColumn) -> tuple[NDArray[Any], int]:
+    """A column's numbers or codes, and how many lay outside its range."""
+    if isinstance(column, CategoricalColumn):
+        return category_codes(table, name, column), 0
+    cells = numbers(table, name, column.missing)
+    return cells, count_outside(table, name, cells, column.range, column.outside)
+
+
+def column_faults(table: Table, schema: Schema, names: Sequence[str]) -> list[DataError]:
+    """The first fault of each of these columns that has one."""
+    faults = []
+    for name in names:
+        try:
+            _cells(table, name, schema.features[name])
+        except DataError as fault:
+            faults.append(fault)
+    return faults
+
+
 def encoded(table: Table, schema: Schema) -> tuple[NDArray[np.float64], dict[str, int]]:
     """`[N, p]` the features of a table's rows, and how many values of a column were clamped.
 
     Needs no label: a row to predict is read as one to learn from.
 
     Raises:
-        DataError: a cell that isn't what the schema says.
+        DataError: the first cell of each column that isn't what the schema says.
     """
     clamped: dict[str, int] = {}
-    values: list[tuple[int, NumericColumn | ArrayColumn | CategoricalColumn, NDArray[Any]]] = []
+    values: list[tuple[int, FeatureColumn, NDArray[Any]]] = []
+    faults: list[DataError] = []
     begin = 0
     for name, column in schema.features.items():
-        if isinstance(column, CategoricalColumn):
-            values.append((begin, column, category_codes(table, name, column)))
-        else:
-            cells = numbers(table, name, column.missing)
-            outside = count_outside(table, name, cells, column.range, column.outside)
-            if outside:
-                clamped[name] = outside
-            values.append((begin, column, cells))
+        try:
+            cells, outside = _cells(table, name, column)
+        except DataError as fault:
+            faults.append(fault)
+            continue
+        values.append((begin, column, cells))
+        if outside:
+            clamped[name] = outside
         begin += column.width
+    if faults:
+        raise DataError.of(faults)
     features = np.zeros((table.rows, schema.dimension))
     for first in range(0, table.rows, _CHUNK):
         rows = slice(first, first + _CHUNK)

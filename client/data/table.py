@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,9 @@ __all__ = ["DataError", "Table", "frame_size"]
 
 _SHOWN = 10
 """Rows that an error names."""
+
+_FAULTS = 20
+"""Columns that an error lists, a fault each."""
 
 
 class DataError(ValueError):
@@ -50,6 +53,18 @@ class DataError(ValueError):
         tail = "" if got is None else f", got {got}"
         super().__init__(f"{', '.join(place)}: Expected {expected}{tail}.")
         self.log_message = f"{', '.join(place)}: Expected {expected}; the data differ from that."
+
+    @classmethod
+    def of(cls, faults: Sequence[DataError]) -> DataError:
+        """One error that lists several, each on a line; one alone is itself."""
+        first, more = faults[0], len(faults) - _FAULTS
+        if len(faults) == 1:
+            return first
+        made = cls(first.expected, first.got, path=first.path, row=first.row, column=first.column)
+        tail = [f"and {more} more columns"] if more > 0 else []
+        made.args = ("\n".join([*map(str, faults[:_FAULTS]), *tail]),)
+        made.log_message = "\n".join([*(each.log_message for each in faults[:_FAULTS]), *tail])
+        return made
 
 
 def frame_size(frame: pl.DataFrame) -> int:

@@ -19,7 +19,8 @@ from parley.client.data.readers import read_tables
 from parley.client.data.records import read_records
 from parley.client.data.schema import Schema, load_schema
 from parley.client.data.table import DataError
-from parley.prediction.model import Model, load_model
+from parley.prediction.loading import load_model
+from parley.prediction.model import Model
 from parley.server.jobs.job import Job, JobError
 from parley.server.records.summary import PublicTest
 from parley.simulations.data.world import Predictions
@@ -95,6 +96,6 @@ def _said(model: Model, scores: NDArray[np.float64], truth: NDArray[Any]) -> Pre
     return Predictions(
         values=np.arctan(scores) / np.pi + 0.5 if chances is None else chances,
         truth=(truth > 0).astype(np.int64) if signed else truth.astype(np.int64),
-        names=model.classes_,
+        names=tuple(model.classes_.tolist()),
         probabilities=chances is not None,
     )

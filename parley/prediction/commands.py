@@ -48,7 +48,7 @@ def predict(
     scaling. The label's column need not be there; if it is, it is not read.
     """
     from parley.prediction.files import predict_file  # noqa: PLC0415 - start-up: for this command alone
-    from parley.prediction.model import load_model  # noqa: PLC0415 - start-up: for this command alone
+    from parley.prediction.loading import load_model  # noqa: PLC0415 - start-up: for this command alone
 
     loaded = load_model(model, schema=schema, own_models=tuple(own_models or ()))
     count, labels = predict_file(loaded, rows, out, keep=keep)
@@ -66,7 +66,7 @@ def show(
     ] = False,
 ) -> None:
     """Show what a model is and what was promised of it: ε, δ, unit, relation, adversary."""
-    from parley.prediction.model import load_model  # noqa: PLC0415 - start-up: for this command alone
+    from parley.prediction.loading import load_model  # noqa: PLC0415 - start-up: for this command alone
     from parley.server.records.plain_json import json_text  # noqa: PLC0415 - start-up: for this command alone
 
     loaded = load_model(model, schema=schema, own_models=tuple(own_models or ()))
@@ -74,9 +74,9 @@ def show(
         "model": loaded.label,
         "learned by": loaded.algorithm.kind,
         "parameters": len(loaded.theta),
-        "columns": list(loaded.feature_names_in_),
+        "columns": loaded.feature_names_in_.tolist(),
         "label": loaded.schema.label_column,
-        "labels": list(loaded.classes_),
+        "labels": loaded.classes_.tolist(),
         **({"class weights": list(loaded.class_weights)} if loaded.class_weights else {}),
         **{key.removeprefix("parley."): text for key, text in sorted(loaded.statement.items())},
     }

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from parley.client.data.cells import plain_texts
-from parley.client.data.readers import read_tables
+from parley.client.data.readers import MissingColumns, read_tables
+from parley.client.data.records import column_faults
 from parley.client.data.table import DataError, Table
 from parley.prediction.model import Model, ModelFileError
 
@@ -39,7 +40,7 @@ def predict_file(
     if out.exists():
         raise ModelFileError(f"Expected a new file for --out, {out} exists.")
     wanted = list(dict.fromkeys([*model.schema.features, *([] if keep is None else [keep])]))
-    rows, counts = 0, dict.fromkeys(model.classes_, 0)
+    rows, counts = 0, dict.fromkeys(model.classes_.tolist(), 0)
     # Whole or not at all: a reader never takes half a file for all of it.
     draft = out.with_name(f".{out.name}.part")
     try:
@@ -52,10 +53,22 @@ def predict_file(
                     for name, count in frame["prediction"].value_counts().iter_rows():
                         counts[name] += count
         os.replace(draft, out)
+    except MissingColumns as error:
+        draft.unlink(missing_ok=True)
+        raise DataError.of([error, *_other_faults(model, source, error.missing)]) from error
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
     return rows, counts
+
+
+def _other_faults(model: Model, source: Path, missing: tuple[str, ...]) -> list[DataError]:
+    """What else is wrong in the file's first rows, in columns that are there."""
+    there = [name for name in model.schema.features if name not in missing]
+    if not there:
+        return []
+    table = next(read_tables(source, model.schema, only=there))
+    return column_faults(table, model.schema, there)
 
 
 def _predictions(model: Model, table: Table, keep: str | None) -> pl.DataFrame:
@@ -72,6 +85,6 @@ def _predictions(model: Model, table: Table, keep: str | None) -> pl.DataFrame:
     if chances is not None:
         for at, name in enumerate(model.classes_):
             columns[f"probability of {name}"] = chances[:, at]
-    elif model.classes_:
+    elif not model.targets:
         columns["score"] = scores
     return pl.DataFrame(columns)

@@ -15,7 +15,8 @@ from parley.client.algorithms.gradient_perturbation import GradientPerturbation
 from parley.client.algorithms.output_perturbation import OutputPerturbation
 from parley.client.data.columns import CategoricalColumn
 from parley.client.data.schema import Schema, SchemaError
-from parley.prediction.model import Model, ModelFileError, load_model
+from parley.prediction.loading import load_model
+from parley.prediction.model import Model, ModelFileError
 from parley.report.parts import Table
 from parley.server.jobs.file import load_job
 from parley.server.jobs.job import JobError

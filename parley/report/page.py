@@ -71,7 +71,7 @@ def _context(run: RunContent, folder: Path) -> dict[str, Any]:
         "cards": _cards(run),
         "figures": figures(run),
         "judgement": judgement_tables(summary),
-        "synthetic": synthetic_section(run),
+        "synthetic": synthetic_section(run, folder),
         "guarantees": [_guarantee(summary, of) for of in summary.guarantees],
         "learns": [who_learns_what(summary, of) for of in summary.guarantees],
         "model": [

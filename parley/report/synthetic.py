@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ import numpy as np
 from parley.client.algorithms.registry import task_from
 from parley.client.data.codes import coded_columns
 from parley.client.data.schema import Schema
-from parley.prediction.model import ModelFileError, open_model
+from parley.prediction.loading import open_model
+from parley.prediction.model import ModelFileError
 from parley.report.parts import Table
 from parley.server.records.numerals import number
 from parley.server.records.reading import RunContent
@@ -22,13 +24,13 @@ __all__ = ["synthetic_section"]
 _WORST = 10
 
 
-def synthetic_section(run: RunContent) -> dict[str, Any] | None:
-    """Words and tables; None for a run without one, or whose model file is gone."""
+def synthetic_section(run: RunContent, folder: Path) -> dict[str, Any] | None:
+    """Words and tables; None for a run without one. `folder` is where the run lies now."""
     said = table_said(run.summary)
     if not said:
         return None
     try:
-        released = _released_tables(run)
+        released = _released_tables(run, folder)
     except (ModelFileError, ValueError):
         released = []
     return {
@@ -47,9 +49,9 @@ def synthetic_section(run: RunContent) -> dict[str, Any] | None:
     }
 
 
-def _released_tables(run: RunContent) -> list[Table]:
+def _released_tables(run: RunContent, folder: Path) -> list[Table]:
     """What was released beside what the generator draws: both are public, and free to show."""
-    opened = open_model(run.summary.run_dir)
+    opened = open_model(folder)
     counted: Any = task_from(opened.described["task"])
     mixture = Mixture.of(counted.sizes, opened.tensors.get("shares"))
     tables = Tables(sizes=counted.sizes, pairs=counted.pairs, values=opened.tensors["theta"])

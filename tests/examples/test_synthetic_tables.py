@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 from parley.cli import app
 from parley.client.data.schema import load_schema
 from parley.client.data.schema_check import check_file
-from parley.prediction.model import ModelFileError, load_model
+from parley.prediction.loading import load_model
+from parley.prediction.model import ModelFileError
 from parley.running import run
 from parley.sampling import sample_table
 from parley.server.jobs.file import load_job

@@ -83,7 +83,7 @@ def test_arrays_without_a_schema_say_that_their_ranges_were_read_off_them(tmp_pa
     )
     assert "schema was read off the records" in result.summary.advice[0]
     model = parley.load_model(result.folder)
-    assert model.feature_names_in_ == ("x1", "x2")
+    assert model.feature_names_in_.tolist() == ["x1", "x2"]
     assert set(model.predict({"x1": rows[:, 0], "x2": rows[:, 1]})) <= {"yes", "no"}
 
 

@@ -10,7 +10,8 @@ from safetensors.numpy import load_file, save_file
 import parley
 from parley.client.data.records import DataError
 from parley.prediction.files import predict_file
-from parley.prediction.model import ModelFileError, load_model
+from parley.prediction.loading import load_model
+from parley.prediction.model import ModelFileError
 from parley.simulations.data.datasets import BUNDLED
 
 SCHEMA = """
@@ -73,7 +74,7 @@ def test_the_model_predicts_what_the_run_measured(patients):
     )
     assert right.mean() == pytest.approx(result.summary.accuracy)
     chances = model.predict_proba(frame)
-    assert model.classes_ == ("not yes", "yes")
+    assert model.classes_.tolist() == ["not yes", "yes"]
     np.testing.assert_allclose(chances.sum(1), 1)
     np.testing.assert_array_equal(chances[:, 1] >= 0.5, model.predict(frame) == "yes")
     columns = {name: frame[name].to_numpy() for name in ("ward", "age")}
@@ -155,6 +156,8 @@ def test_a_file_without_header_may_lack_the_label(patients, tmp_path):
         ("id\n1\n", r"no column \['age', 'ward'\]"),
         ("age,ward\nold,north\n", "line 2, column 'age': Expected a number, got 'old'"),
         ("age,ward\n3,west\n", "line 2, column 'ward': Expected one of the categories"),
+        ("age,ward\nold,west\n", "(?s)Expected a number, got 'old'.*'ward': Expected one of the"),
+        ("ward\nwest\n", r"(?s)no column \['age'\].*column 'ward': Expected one of the"),
         ("age,ward,age\n3,north,4\n", "every column name once"),
     ],
 )
@@ -165,6 +168,15 @@ def test_rows_that_are_not_what_the_schema_says_are_named(patients, tmp_path, te
     with pytest.raises(DataError, match=message):
         predict_file(model, tmp_path / "rows.csv", tmp_path / "out.csv")
     assert not list(tmp_path.glob("*out.csv*"))
+
+
+def test_all_columns_of_a_frame_that_are_not_what_the_schema_says_are_listed(patients):
+    model = load_model(patients[0] / "run")
+    dates = np.array(["2026-01-01"], "datetime64[D]")
+    with pytest.raises(DataError, match=r"(?s)'age': Expected.*datetime64.*'ward': Exp"):
+        model.predict({"age": dates, "ward": dates})
+    with pytest.raises(DataError, match=r"(?s)no column \['ward'\].*'age': Expected a column of n"):
+        model.predict({"age": ["old"]})
 
 
 def _rewritten(folder, target, change=None, theta=None):

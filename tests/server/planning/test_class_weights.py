@@ -5,7 +5,7 @@ import pytest
 import tomli_w
 
 import parley
-from parley.prediction.model import load_model
+from parley.prediction.loading import load_model
 from parley.server.jobs.file import load_job
 from parley.server.jobs.job import JobError
 

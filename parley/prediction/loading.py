@@ -1,0 +1,214 @@
+"""From a model file to a model that predicts: values alone, checked, never code of the file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+
+from parley.client.algorithms.base import FederatedAlgorithm
+from parley.client.algorithms.registry import task_from
+from parley.client.algorithms.second_moments import check_components
+from parley.client.contract.decoding import DecodingError
+from parley.client.contract.feature_map import features_from
+from parley.client.contract.model_names import public_name
+from parley.client.contract.protocol import Declined, strict_json
+from parley.client.data.columns import READINGS
+from parley.client.data.schema import Schema, load_schema
+from parley.client.features.base import FeatureError, FeatureMap
+from parley.client.features.table import build_map
+from parley.prediction.estimator import Estimator
+from parley.prediction.model import Model, ModelFileError
+from parley.server.records.statement import MODEL_VERSION
+
+__all__ = ["ModelFile", "load_model", "open_model"]
+
+_KEYS = {"version", "task", "label", "intercept", "schema"}
+
+
+def load_model(
+    path: str | Path,
+    *,
+    schema: str | Path | None = None,
+    own_models: tuple[str, ...] = (),
+    device: str = "cpu",
+) -> Estimator:
+    """The model of a run's folder, or of a `model.safetensors`.
+
+    Args:
+        path: either.
+        schema: a schema file, for a model whose file holds none (its server was given none).
+        own_models: networks and feature maps of one's own code that may be built, as
+            "file.py:function" or "module:function". No file can name code to run.
+        device: where a network computes: cpu or cuda.
+
+    Raises:
+        ModelFileError: no model of this version, or one that cannot predict; with the remedy.
+        SchemaError: a schema that cannot be read.
+    """
+    opened = open_model(path)
+    file, described, tensors = opened.file, opened.described, opened.tensors
+    text = described["schema"]
+    if schema is not None:
+        text = load_schema(schema).to_toml()
+    if not text:
+        raise ModelFileError(
+            f"Expected a schema for {file}, which holds none: name the parties' schema file "
+            "(--schema FILE)."
+        )
+    try:
+        algorithm = task_from(
+            described["task"],
+            device=device,
+            own_models=MappingProxyType({public_name(own): own for own in own_models}),
+        )
+        if described["label"] not in {*READINGS, "network"}:
+            raise DecodingError(f"Expected labels of a known kind, got {described['label']!r}.")
+    except DecodingError as error:
+        hint = "" if own_models else " A network of your own code needs --own-model FILE:FUNCTION."
+        raise ModelFileError(f"{file}: {error}{hint}") from error
+    model = Estimator(
+        algorithm=algorithm,
+        theta=_theta(file, tensors, algorithm),
+        components=tensors.get("components"),
+        label=described["label"],
+        intercept=described["intercept"],
+        schema=Schema.from_toml(text, source=str(schema or file)),
+        statement=opened.statement,
+        features=_features(file, described.get("features"), own_models),
+    )
+    _check_width(file, model)
+    return model
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFile:
+    """A model file as it is.
+
+    Attributes:
+        described: task, label, intercept, schema, and features where rows go through a map.
+        tensors: by name.
+        statement: what was promised: the metadata whose names begin with "parley.".
+    """
+
+    file: Path
+    described: Mapping[str, Any]
+    tensors: Mapping[str, NDArray[Any]]
+    statement: Mapping[str, str]
+
+
+def open_model(path: str | Path) -> ModelFile:
+    """The parts of a run's `model.safetensors`, or of that file; raises ModelFileError."""
+    file = Path(path)
+    if file.is_dir():
+        file /= "model.safetensors"
+    try:
+        with safe_open(file, framework="np") as opened:
+            metadata = dict(opened.metadata() or {})
+            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 - no mapping
+    except (OSError, SafetensorError) as error:
+        raise ModelFileError(f"Expected a model at {file}, got: {error}.") from error
+    return ModelFile(
+        file=file,
+        described=_description(file, metadata),
+        tensors=tensors,
+        statement={key: value for key, value in metadata.items() if key != "parley.model"},
+    )
+
+
+def _description(file: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
+    if "parley.model" not in metadata:
+        raise ModelFileError(
+            f"Expected a model that says how rows are read, got {file} without: it is of Parley "
+            "0.1.0, or of something else. Run its job again."
+        )
+    try:
+        described = strict_json(metadata["parley.model"])
+    except ValueError as error:
+        raise ModelFileError(f"{file}: Expected JSON about the model. {error}") from error
+    if not isinstance(described, dict) or described.get("version") != MODEL_VERSION:
+        version = described.get("version") if isinstance(described, dict) else None
+        raise ModelFileError(
+            f"Expected a model file of version {MODEL_VERSION}, got {version!r} in {file}: use the "
+            "release of Parley that wrote it."
+        )
+    if set(described) - {"features"} != _KEYS:
+        raise ModelFileError(f"{file}: Expected the keys {sorted(_KEYS)}, got {sorted(described)}.")
+    for key, kind in (("label", str), ("intercept", bool), ("schema", str)):
+        if type(described[key]) is not kind:
+            raise ModelFileError(
+                f"{file}: Expected {key} as {kind.__name__}, got {described[key]!r:.40}."
+            )
+    return described
+
+
+def _features(file: Path, described: Any, own: tuple[str, ...]) -> FeatureMap | None:
+    """The public map that rows go through, the very one that the model was learned on."""
+    if described is None:
+        return None
+    try:
+        named = features_from(described, agreed=True)
+        made = build_map(
+            named.get("name", ""),
+            named.get("settings", {}),
+            own={public_name(name): name for name in own},
+        )
+        digest = made.digest
+    except (Declined, FeatureError) as error:
+        hint = "" if own else " A map of your own code needs --own-model FILE:FUNCTION."
+        raise ModelFileError(f"{file}: {error}{hint}") from error
+    if digest != named["digest"]:
+        raise ModelFileError(
+            f"Expected features of digest {named['digest']}, which {file} was learned on, got "
+            f"{digest}: its code, weights or version of Parley differ."
+        )
+    return made
+
+
+def _width(file: Path, model: Model) -> int:
+    """Columns of a row before the intercept."""
+    if model.features is None:
+        return model.schema.dimension
+    try:
+        return model.features.on(model.schema).width
+    except FeatureError as error:
+        raise ModelFileError(f"{file}: {error}") from error
+
+
+def _theta(
+    file: Path, tensors: Mapping[str, NDArray[Any]], algorithm: FederatedAlgorithm
+) -> NDArray[np.float64]:
+    theta, learned = tensors.get("theta"), algorithm.model
+    expected = getattr(learned, "dimension", None)
+    if expected is None:
+        raise ModelFileError(f"Expected a run that learned a model, got {algorithm.kind}: {file}.")
+    shaped = theta is not None and theta.dtype == np.float64 and theta.shape == (expected,)
+    if theta is None or not shaped or not np.isfinite(theta).all():
+        raise ModelFileError(f"{file}: Expected {expected} finite float64 parameters, got others.")
+    if (components := tensors.get("components")) is not None:
+        try:
+            check_components(components)
+        except ValueError as error:
+            raise ModelFileError(f"{file}: {error}") from error
+    return theta
+
+
+def _check_width(file: Path, model: Model) -> None:
+    """Raises where the schema's rows are not those that the model takes."""
+    width = came = _width(file, model) + model.intercept
+    if model.components is not None:
+        # Where the schema's rows are not what is projected, nothing is as wide as the model.
+        width = model.components.shape[1] if width == model.components.shape[0] else -1
+    if width != model.algorithm.model.features:
+        raise ModelFileError(
+            f"Expected a schema whose rows have {model.algorithm.model.features} features with the "
+            f"intercept, got {came}: {file} was learned under another schema."
+        )
+    if not model.targets and len(model.classes_) < 2:
+        raise ModelFileError(f"{file}: Expected a schema that names the labels, got none.")
