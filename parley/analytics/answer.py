@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,18 +13,29 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.guarantee import Adversary
 from parley.privacy.accounting.rounding import as_written, shown_down
-from parley.privacy.accounting.tradeoff import curve_power
+from parley.privacy.accounting.tradeoff import Curve, curve_of, curve_power
 from parley.privacy.ledger.budget import DatasetBudget
 
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["Answer", "Charge", "title"]
+__all__ = [
+    "AGAINST",
+    "GROUP",
+    "Answer",
+    "Charge",
+    "shown_cell",
+    "shown_number",
+    "title",
+    "usual_width",
+]
 
-_AGAINST = {
+AGAINST = {
     Adversary.READERS: "whoever sees the answers",
     Adversary.COLLUDERS: "the server and those who collude with it",
 }
+GROUP = 5
+"""Records whose group privacy is said beside that of one."""
 _SHOWN = 24
 """Rows of a table that are printed."""
 
@@ -84,8 +96,13 @@ class Answer:
 
         return pl.DataFrame({name: np.asarray(part) for name, part in self.table.items()})
 
-    def _alone(self) -> None:
-        if len(self.table["value"]) != 1 or len(self.table) != 3:
+    @property
+    def alone(self) -> bool:
+        """Whether it is one number."""
+        return len(self.table["value"]) == 1 and len(self.table) == 3
+
+    def _check_alone(self) -> None:
+        if not self.alone:
             raise QueryError(
                 f"Expected an answer of one number, got {len(self.table['value'])} cells: .frame "
                 "has them all."
@@ -94,13 +111,13 @@ class Answer:
     @property
     def value(self) -> float:
         """The noisy value, of an answer of one number."""
-        self._alone()
+        self._check_alone()
         return float(self.table["value"][0])
 
     @property
     def interval(self) -> tuple[float, float]:
         """Its noise interval, 95 %: it covers the noise, not what other records would say."""
-        self._alone()
+        self._check_alone()
         return float(self.table["low"][0]), float(self.table["high"][0])
 
     def nonnegative(self) -> Answer:
@@ -120,14 +137,18 @@ class Answer:
         }
         return replace(self, table={**self.table, **parts})
 
-    def tradeoff(self, alpha: float = 0.05) -> float:
+    def tradeoff(self, alpha: float = 0.05, *, members: int = 1) -> float:
         """How often an attacker with a rate α of false alarms finds out, at most.
 
         Whether one record is there, or is another, from the release that this answer is of: the
-        power of any test.
+        power of any test. `members`: of so many records together.
         """
+        return curve_power(alpha, self._curve, members=members)
+
+    @cached_property
+    def _curve(self) -> Curve:
         spent = Composition.of([self.ledger.event])
-        return curve_power(alpha, lambda delta: spent.epsilon(delta)[1])
+        return curve_of(lambda delta: spent.epsilon(delta)[1])
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -156,9 +177,9 @@ class Answer:
     def __str__(self) -> str:
         charge, table = self.ledger, self.table
         lines = []
-        if len(table) == 3 and len(table["value"]) == 1:
+        if self.alone:
             low, high = self.interval
-            shown = [_number(x, high - low) for x in (self.value, low, high)]
+            shown = [shown_number(x, high - low) for x in (self.value, low, high)]
             told = f"{shown[0]}   noise interval 95 %: {shown[1]} … {shown[2]}"
             told = told if np.isfinite(self.value) else "too few records for this ε"
             lines.append(f"{title(self.query)}: {told}")
@@ -170,11 +191,12 @@ class Answer:
             f"charged ε = {as_written(charge.epsilon)}{together} of "
             f"{as_written(charge.budget.epsilon)}, left {shown_down(charge.left)} "
             f"({charge.budget.unit}, {charge.budget.neighbouring}; against "
-            f"{_AGAINST[charge.against]})"
+            f"{AGAINST[charge.against]})"
         )
+        group = self.tradeoff(members=GROUP)
         lines.append(
             f"an attacker with 5 % false alarms finds at most {self.tradeoff():.1%} of what it "
-            "looks for in this release"
+            f"looks for in this release; of {GROUP} records together {group:.1%}"
         )
         if charge.seeded:
             lines.append("the noise is seeded: repeatable, and it protects nobody")
@@ -192,7 +214,7 @@ def title(query: Query) -> str:
     return f"{query.kind}{column}{several}{where}{by}"
 
 
-def _number(value: float, width: float) -> str:
+def shown_number(value: float, width: float) -> str:
     """To about two digits of its own uncertainty."""
     if not np.isfinite(value):
         return "–"
@@ -200,17 +222,22 @@ def _number(value: float, width: float) -> str:
     return f"{value + 0.0:,.{digits}f}"
 
 
-def _rows(table: Table) -> list[str]:
-    widths = np.asarray(table["high"]) - np.asarray(table["low"])
+def usual_width(table: Table) -> float:
+    """The median width of a table's intervals, by which its numbers are rounded."""
+    widths = np.asarray(table["high"], dtype=float) - np.asarray(table["low"], dtype=float)
     wide = widths[widths > 0]
-    width = float(wide.min()) if len(wide) else 0.1
+    return float(np.median(wide)) if len(wide) else 0.1
+
+
+def _rows(table: Table) -> list[str]:
+    width = usual_width(table)
     keys = [name for name in table if name not in ("value", "low", "high")]
     cells = [[*keys, "value", "low", "high"]]
     count = len(table["value"])
     for k in range(min(count, _SHOWN)):
-        own = [_key(table[name][k]) for name in keys]
+        own = [shown_cell(table[name][k]) for name in keys]
         cells.append(
-            [*own, *(_number(float(table[x][k]), width) for x in ("value", "low", "high"))]
+            [*own, *(shown_number(float(table[x][k]), width) for x in ("value", "low", "high"))]
         )
     sizes = [max(len(row[k]) for row in cells) for k in range(len(cells[0]))]
     lines = [
@@ -227,7 +254,8 @@ def _rows(table: Table) -> list[str]:
     return [*lines, *more]
 
 
-def _key(value: Any) -> str:
+def shown_cell(value: Any) -> str:
+    """A cell's key: a category, the end of an interval, a quantile; empty where there is none."""
     if value is None:
         return ""
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -83,13 +83,19 @@ def query(
             for each, answer in zip(batch, given, strict=True):
                 answers.append({"name": each.name, **answer.to_json()})
                 typer.echo(f"{answer}\n", err=as_json)
-        if as_json:
-            from parley.server.records.plain_json import json_text  # noqa: PLC0415 - start-up: for this command alone
+        _finish(session, answers, as_json=as_json)
 
-            told = {"session": str(session.folder), "left": session.remaining, "answers": answers}
-            typer.echo(json_text(told))
-        else:
-            typer.echo(f"answers and ledger in {session.folder}")
+
+def _finish(session: Session, answers: list[dict[str, Any]], *, as_json: bool) -> None:
+    """Writes the session's page, and says where all is."""
+    page = session.report()
+    if as_json:
+        from parley.server.records.plain_json import json_text  # noqa: PLC0415 - start-up: for this command alone
+
+        told = {"session": str(session.folder), "left": session.remaining, "answers": answers}
+        typer.echo(json_text({**told, "report": str(page)}))
+    else:
+        typer.echo(f"answers and ledger in {session.folder}; all on one page: {page}")
 
 
 def _select(
@@ -126,17 +132,11 @@ def _select(
         answers = session.release(statement.queries, epsilon=epsilon)
         for answer in answers:
             typer.echo(f"{answer}\n", err=as_json)
-        if as_json:
-            from parley.server.records.plain_json import json_text  # noqa: PLC0415 - start-up: for this command alone
-
-            given = [
-                {"name": name, **answer.to_json()}
-                for name, answer in zip(statement.names, answers, strict=True)
-            ]
-            told = {"session": str(session.folder), "left": session.remaining, "answers": given}
-            typer.echo(json_text(told))
-        else:
-            typer.echo(f"answers and ledger in {session.folder}")
+        given = [
+            {"name": name, **answer.to_json()}
+            for name, answer in zip(statement.names, answers, strict=True)
+        ]
+        _finish(session, given, as_json=as_json)
 
 
 def _session(

@@ -11,24 +11,24 @@ with parley.Session("data/party-*.csv", schema="patients.schema.toml", epsilon=1
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from parley.analytics.answer import Answer, Charge, title
+from parley.analytics.answer import Answer, title
+from parley.analytics.answering import answers_of
 from parley.analytics.asking import Asking
 from parley.analytics.composed import Composed
 from parley.analytics.sql import frame_of_answers, parse_sql
 from parley.client.data.schema import Schema
-from parley.client.queries.base import Facts, Query, QueryError
+from parley.client.queries.base import Query, QueryError
 from parley.client.where import Expression
 from parley.privacy.accounting.rounding import as_written
-from parley.privacy.ledger.ledger import DatasetBudget
+from parley.privacy.ledger.budget import DatasetBudget, DatasetTotals
 from parley.server.planning.queries import PlannedBatch, Terms, plan_batch
-from parley.server.queries.session import Released
 
 if TYPE_CHECKING:
     import polars as pl
@@ -201,48 +201,44 @@ class Session(Composed):
         `budget` is charged, a partition's cell's; None: the data's.
         """
         planned = self.plan(queries, epsilon=epsilon, law=law, shares=shares)
-        known = self._session.asked_before(planned)
+        known = self._session.asked_before(planned, epsilon=epsilon)
         released = known or self._session.release(planned, epsilon=epsilon, budget=budget)
-        return list(self._answers(queries, planned, released, budget or self._session.budget))
+        return answers_of(
+            released,
+            self._terms,
+            event=planned.plan.primary.event,
+            run=planned.plan.run_id,
+            budget=budget or self._session.budget,
+            asked=queries,
+        )
 
-    def _answers(
-        self,
-        queries: Sequence[Query],
-        planned: PlannedBatch,
-        released: Released,
-        budget: DatasetBudget,
-    ) -> Iterable[Answer]:
-        plan, noise = planned.plan, planned.noise(released.survivors)
-        facts = Facts(
-            schema=self.schema,
-            neighbouring=self._terms.facts.neighbouring,
-            records=released.records,
-        )
-        charge = Charge(
-            run=plan.run_id,
-            index=released.number,
-            event=plan.primary.event,
-            epsilon=released.epsilon,
-            queries=len(queries),
-            spent=released.spent,
-            left=released.left,
-            budget=budget,
-            against=plan.primary.against,
-            seeded=plan.seeded,
-        )
-        vector, batch = released.vector(), planned.batch
-        parts = zip(queries, batch.queries, batch.weights, batch.slices(self.schema), strict=True)
-        for asked, query, weight, place in parts:
-            yield Answer(
-                query=asked,
-                table=query.answer(vector[place], weight, noise, facts),
-                law=noise.law,
-                scale=noise.scale / weight,
-                survivors=released.survivors,
-                parties=released.parties,
-                records=released.records,
-                ledger=charge,
-            )
+    @property
+    def answers(self) -> tuple[Answer, ...]:
+        """Every answer so far, in order: a session that goes on has those of before, too."""
+        entries = self._session.charged()
+        budgets = {each.budget.name: each.budget for each in self._session.ledger.totals()}
+        found = list[Answer]()
+        for released, charged in zip(self._session.released, entries, strict=True):
+            entry = charged.entry
+            found += answers_of(
+                released, self._terms, event=entry.event, run=entry.run_id,
+                budget=budgets[entry.dataset],
+            )  # fmt: skip
+        return tuple(found)
+
+    @property
+    def totals(self) -> DatasetTotals:
+        """What the ledger has of the data: budget, and everything that was charged to it."""
+        own = self._session.budget.key
+        (totals,) = [each for each in self._session.ledger.totals() if each.budget.key == own]
+        return totals
+
+    def report(self, path: str | Path | None = None) -> Path:
+        """Writes a page of every answer, with the budget as it went; default in the folder."""
+        from parley.analytics.page import write_session_page  # noqa: PLC0415 - start-up: plots
+
+        self._check_open()
+        return write_session_page(self, Path(path) if path else self.folder / "report.html")
 
 
 class _Part(Asking):

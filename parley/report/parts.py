@@ -15,7 +15,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from parley.report.plots import Bars, Curve, Level, Palette
@@ -178,9 +178,10 @@ def write_page(
 
 
 def environment(package: str) -> Environment:
-    """A package's templates, with every value escaped and every name known."""
+    """A package's templates and these here, with every value escaped and every name known."""
+    own = dict.fromkeys((package, "parley.report"))
     made = Environment(
-        loader=PackageLoader(package),
+        loader=ChoiceLoader([PackageLoader(name) for name in own]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

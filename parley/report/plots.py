@@ -16,7 +16,19 @@ from typing import Any
 
 from markupsafe import Markup
 
-__all__ = ["Bars", "Curve", "Level", "Palette", "bars", "curves", "heat", "ranges", "ranking"]
+__all__ = [
+    "Bars",
+    "Curve",
+    "Level",
+    "Palette",
+    "bars",
+    "chart_of",
+    "curves",
+    "drawn_svg",
+    "heat",
+    "ranges",
+    "ranking",
+]
 
 _WIDTH, _HEIGHT = 424, 232
 _MOST_POINTS = 300
@@ -72,6 +84,7 @@ def curves(
     title: str,
     description: str,
     most: float | None = None,
+    x_title: str = "round",
 ) -> Markup:
     """Lines by round, with levels across them. Lines are drawn in order, the last on top.
 
@@ -83,16 +96,16 @@ def curves(
     rounds = max((x for line in lines for x, _ in line.points), default=1)
     # Few rounds get a tick each: fractions between them would be rounded to the same label.
     ticks = {"values": list(range(1, int(rounds) + 1))} if rounds <= 8 else {"tickCount": 6}
-    x_axis = alt.Axis(title="round", format=",d", tickMinStep=1, grid=False, **ticks)
+    x_axis = alt.Axis(title=x_title, format=",d", tickMinStep=1, grid=False, **ticks)
     layers = []
     for level in levels:
-        rule = _chart([{"y": level.value}]).mark_rule(
+        rule = chart_of([{"y": level.value}]).mark_rule(
             color=level.colour, strokeDash=list(level.dash), strokeWidth=level.width
         )
         layers.append(rule.encode(y=alt.Y("y:Q", scale=scale, title=None)))
     for line in lines:
         values = [{"x": x, "y": y} for x, y in _thinned(line.points)]
-        chart = _chart(values).mark_line(
+        chart = chart_of(values).mark_line(
             color=line.colour,
             strokeWidth=line.width,
             strokeDash=list(line.dash) or [1, 0],
@@ -102,7 +115,7 @@ def curves(
         )
         x = alt.X("x:Q", axis=x_axis, scale=alt.Scale(domain=[min(1, rounds), rounds], nice=False))
         layers.append(chart.encode(x=x, y=alt.Y("y:Q", scale=scale, title=None)))
-    return _svg(alt.layer(*layers), title=title, description=description)
+    return drawn_svg(alt.layer(*layers), title=title, description=description)
 
 
 def bars(
@@ -130,7 +143,7 @@ def bars(
     x_axis = alt.Axis(title=x_title, grid=False, tickCount=6, tickMinStep=1, format=",d")
     edges = [edge for layer in layers for start, end, _ in layer.bars for edge in (start, end)]
     chart = (
-        _chart(values)
+        chart_of(values)
         .mark_rect()
         .encode(
             x=alt.X("a:Q", axis=x_axis, scale=alt.Scale(domain=[min(edges), max(edges)])),
@@ -140,7 +153,7 @@ def bars(
             color=alt.Color("c:N", scale=None),
         )
     )
-    return _svg(chart, title=title, description=description)
+    return drawn_svg(chart, title=title, description=description)
 
 
 def ranking(
@@ -153,7 +166,7 @@ def ranking(
         {"name": name, "value": value, "text": text, "c": colour.value}
         for name, value, text, colour in rows
     ]
-    base = _chart(values).encode(
+    base = chart_of(values).encode(
         y=alt.Y(
             "name:N",
             sort=None,
@@ -166,7 +179,7 @@ def ranking(
     drawn = base.mark_bar(height=16).encode(x=x, color=alt.Color("c:N", scale=None))
     text = base.mark_text(align="left", dx=6, color=Palette.INK).encode(x=x, text="text:N")
     layers, height = alt.layer(drawn, text), 8 + 32 * len(rows)
-    return _svg(layers, title=title, description=description, height=height)
+    return drawn_svg(layers, title=title, description=description, height=height)
 
 
 def heat(
@@ -186,7 +199,7 @@ def heat(
     step = max(1, columns // 10)
     x_axis = alt.Axis(title=x_title, labelAngle=0, values=list(range(1, columns + 1, step)))
     chart = (
-        _chart(values)
+        chart_of(values)
         .mark_rect(color=Palette.ACCENT)
         .encode(
             x=alt.X("x:O", axis=x_axis, scale=alt.Scale(paddingInner=0.06)),
@@ -194,7 +207,7 @@ def heat(
             fillOpacity=alt.FillOpacity("o:Q", scale=None, legend=None),
         )
     )
-    return _svg(chart, title=title, description=description)
+    return drawn_svg(chart, title=title, description=description)
 
 
 def ranges(
@@ -209,7 +222,7 @@ def ranges(
     import altair as alt  # noqa: PLC0415 - start-up: a report without plots needs neither
 
     names = ("name", "low", "lower", "middle", "upper", "high")
-    base = _chart([dict(zip(names, row, strict=True)) for row in rows])
+    base = chart_of([dict(zip(names, row, strict=True)) for row in rows])
     y = alt.Y("name:N", sort=None, title=y_title)
     axis = alt.Axis(title=x_title, format="%", tickCount=6)
 
@@ -224,10 +237,11 @@ def ranges(
             x=x("middle"), y=y
         ),
     ]
-    return _svg(alt.layer(*drawn), title=title, description=description)
+    return drawn_svg(alt.layer(*drawn), title=title, description=description)
 
 
-def _chart(values: Sequence[dict[str, Any]]) -> Any:
+def chart_of(values: Sequence[dict[str, Any]]) -> Any:
+    """An unmarked chart of plain values."""
     import altair as alt  # noqa: PLC0415 - start-up: a report without plots needs neither
 
     return alt.Chart(alt.Data(values=list(values)))  # type: ignore[no-untyped-call]
@@ -241,7 +255,8 @@ def _thinned(points: Sequence[Point]) -> list[Point]:
     return [points[round(index * step)] for index in range(_MOST_POINTS)]
 
 
-def _svg(chart: Any, *, title: str, description: str, height: int = _HEIGHT) -> Markup:
+def drawn_svg(chart: Any, *, title: str, description: str, height: int = _HEIGHT) -> Markup:
+    """The chart as inline SVG, in the palette and the size of a column."""
     import vl_convert  # noqa: PLC0415 - start-up: a report without plots needs neither
 
     font = "system-ui, sans-serif"

@@ -52,7 +52,7 @@ class SessionFolder:
             )
         try:
             path.mkdir(parents=True, exist_ok=True)
-            run_id = f"{path.resolve().name}-{secrets.token_hex(8)}"
+            run_id = f"{path.resolve().name[:64]}-{secrets.token_hex(8)}"
             (path / "schema.toml").write_text(schema, encoding="utf-8")
             text = json_text({"run": run_id, **settings}, indent=2) + "\n"
             (path / "session.json").write_text(text, encoding="utf-8")

@@ -29,6 +29,7 @@ from parley.privacy.ledger.ledger import (
     Ledger,
     LedgerCorrupt,
 )
+from parley.privacy.ledger.replay import RecordedEntry
 from parley.privacy.sampling.randomness import Randomness
 from parley.secure_agg.interface import TooFewSurvivors
 from parley.server.planning.queries import PlannedBatch
@@ -53,7 +54,8 @@ class Released:
         survivors, parties: how many are in the sum, and how many there are.
         records: N of the survivors, where sizes are public.
         epsilon: that was charged.
-        spent, left: of the data's budget, after it.
+        law, scale: of the noise on the sum of these survivors.
+        spent, left: of the budget that was charged, after it.
     """
 
     number: int
@@ -63,6 +65,8 @@ class Released:
     parties: int
     records: int | None
     epsilon: float
+    law: str
+    scale: float
     spent: float
     left: float
 
@@ -94,7 +98,8 @@ class QuerySession:
         budget: of the data, as the ledger knows it.
         cohort: the parties.
         randomness: of the server's noise.
-        again: releases of before that have not been asked for again.
+        released: every release so far, in order.
+        again: those of before that have not been asked for again.
     """
 
     folder: SessionFolder
@@ -102,25 +107,28 @@ class QuerySession:
     budget: DatasetBudget
     cohort: QueryCohort
     randomness: Randomness
+    released: list[Released] = field(init=False)
     again: list[Released] = field(init=False)
-    done: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.again = self._released()
-        self.done = len(self.again)
+        self.released = self._released()
+        self.again = list(self.released)
 
     def _released(self) -> list[Released]:
         """What was released before, by the folder and the ledger's checkpoint.
 
         Raises:
+            QueryError: they are of other records than the session has now.
             LedgerCorrupt: the ledger committed more than both know.
         """
+        own = (self.budget.name, f"{self.folder.run_id}/")
+        if any(not each.entry.dataset.startswith(own) for each in self.charged()):
+            raise QueryError(
+                f"Expected the records that the session began with, got others, which are "
+                f"{self.budget.name!r} in its ledger: begin another session."
+            )
         lines = self.folder.lines()
-        committed = [
-            each.entry.index
-            for each in self.ledger.entries(self.folder.run_id)
-            if each.state is EntryState.COMMITTED
-        ]
+        committed = [each.entry.index for each in self.charged()]
         kept = self.ledger.checkpoint(self.folder.run_id)
         if kept is not None and len(lines) < kept.release:
             lines.append(strict_json(kept.data))
@@ -130,21 +138,34 @@ class QuerySession:
                 f"Expected the answers of releases {committed} in {self.folder.path}, got "
                 f"{len(lines)} lines: answers.jsonl was changed."
             )
-        return [Released.of(line) for line in lines]
+        try:
+            return [Released.of(line) for line in lines]
+        except TypeError as error:
+            raise LedgerCorrupt(
+                f"Expected the answers of this version of Parley in {self.folder.path}, got lines "
+                "with other keys: begin another session with the same ledger."
+            ) from error
+
+    def charged(self) -> tuple[RecordedEntry, ...]:
+        """What the ledger has of every release, in order."""
+        entries = self.ledger.entries(self.folder.run_id)
+        return tuple(each for each in entries if each.state is EntryState.COMMITTED)
 
     @property
     def number(self) -> int:
         """Of the next release."""
-        return self.done + 1
+        return len(self.released) + 1
 
     @property
     def left(self) -> float:
         """ε of the data's budget that is not spent."""
         return self.ledger.remaining(self.budget.name, self.budget.unit).epsilon
 
-    def asked_before(self, planned: PlannedBatch) -> Released | None:
+    def asked_before(self, planned: PlannedBatch, *, epsilon: float) -> Released | None:
         """The answer that a session which goes on gave to these queries, in its order."""
-        if not self.again or self.again[0].batch != planned.batch.to_json():
+        asked = (planned.batch.to_json(), epsilon, planned.plan.primary.mechanism.law)
+        known = self.again[0] if self.again else None
+        if known is None or (known.batch, known.epsilon, known.law) != asked:
             self.again = []
             return None
         return self.again.pop(0)
@@ -245,6 +266,8 @@ class QuerySession:
             parties=plan.parties,
             records=total.records,
             epsilon=epsilon,
+            law=plan.primary.mechanism.law,
+            scale=planned.noise(total.survivors).scale,
             spent=spent,
             left=budget.left(totals.taken).epsilon,
         )
@@ -255,7 +278,7 @@ class QuerySession:
             checkpoint=line.encode(),
         )
         self.folder.append(line)
-        self.done += 1
+        self.released.append(released)
         return released
 
     def _summed(

@@ -13,6 +13,7 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Gaussian, Pure
 from parley.privacy.accounting.gaussian_curve import gaussian_delta, gaussian_epsilon
 from parley.privacy.accounting.tradeoff import (
+    curve_of,
     curve_power,
     gaussian_power,
     group_approximate,
@@ -40,9 +41,10 @@ def test_power_is_a_rate_no_lower_than_a_guess(alpha, epsilon, delta):
 
 def test_a_composition_is_bounded_by_what_each_of_its_curves_says():
     pure = Composition.of([Pure(epsilon=1.0)])
-    assert curve_power(0.05, lambda d: pure.epsilon(d)[1]) <= power(0.05, epsilon=1.0) + 1e-12
+    assert curve_power(0.05, curve_of(lambda d: pure.epsilon(d)[1])) <= power(0.05, epsilon=1.0) + 1e-12
     gaussian = Composition.of([Gaussian(mu=0.5)])
-    bound = curve_power(0.05, lambda d: gaussian.epsilon(d)[1])
+    curve = curve_of(lambda d: gaussian.epsilon(d)[1])
+    bound = curve_power(0.05, curve)
     assert gaussian_power(0.05, mu=0.5) <= bound < gaussian_power(0.05, mu=0.5) + 0.01
 
 

@@ -1,0 +1,70 @@
+"""From a release's line to its answers: all that is needed stands in the session's folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from parley.analytics.answer import Answer, Charge
+from parley.client.queries.base import Query
+from parley.client.queries.batch import batch_from
+from parley.privacy.accounting.events import Event
+from parley.privacy.accounting.guarantee import Adversary, NoisePoint
+from parley.privacy.estimation.reach import Reach
+from parley.privacy.ledger.budget import DatasetBudget
+from parley.server.planning.queries import Terms
+from parley.server.queries.session import Released
+
+__all__ = ["answers_of"]
+
+
+def answers_of(
+    released: Released,
+    terms: Terms,
+    *,
+    event: Event,
+    run: str,
+    budget: DatasetBudget,
+    asked: Sequence[Query] | None = None,
+) -> list[Answer]:
+    """The answers of one release.
+
+    Args:
+        released: its line.
+        terms: of the session.
+        event: that was charged.
+        run: the session's name in the ledger.
+        budget: that was charged.
+        asked: the queries as a person put them; None: as they were released.
+    """
+    batch, noise = batch_from(released.batch), Reach.of(released.law, scale=released.scale)
+    facts = replace(terms.facts, records=released.records)
+    shared = terms.noise_point is NoisePoint.SHARE
+    charge = Charge(
+        run=run,
+        index=released.number,
+        event=event,
+        epsilon=released.epsilon,
+        queries=len(batch.queries),
+        spent=released.spent,
+        left=released.left,
+        budget=budget,
+        against=Adversary.COLLUDERS if shared else Adversary.READERS,
+        seeded=terms.seeded,
+    )
+    vector = released.vector()
+    places = batch.slices(facts.schema)
+    put = asked or batch.queries
+    return [
+        Answer(
+            query=own,
+            table=query.answer(vector[place], weight, noise, facts),
+            law=noise.law,
+            scale=noise.scale / weight,
+            survivors=released.survivors,
+            parties=released.parties,
+            records=released.records,
+            ledger=charge,
+        )
+        for own, query, weight, place in zip(put, batch.queries, batch.weights, places, strict=True)
+    ]
