@@ -70,7 +70,7 @@ def answer_figure(answer: Answer) -> Figure:
             texts = [at for at, key in enumerate(keys) if isinstance(table[key][0], str)]
             marks = [" · ".join(row[at] for at in texts or range(len(keys))) for row in cells]
             named = [
-                (marks[k] or name, *(float(part[k]) for part in values))
+                (marks[k] or name, float(low[k]), float(value[k]), float(high[k]))
                 for k in np.flatnonzero(known)
             ]
             plot = interval_rows(

@@ -41,11 +41,14 @@ def test_power_is_a_rate_no_lower_than_a_guess(alpha, epsilon, delta):
 
 def test_a_composition_is_bounded_by_what_each_of_its_curves_says():
     pure = Composition.of([Pure(epsilon=1.0)])
-    assert curve_power(0.05, curve_of(lambda d: pure.epsilon(d)[1])) <= power(0.05, epsilon=1.0) + 1e-12
+    curve = curve_of(lambda d: pure.epsilon(d)[1])
+    assert curve_power(0.05, curve) <= power(0.05, epsilon=1.0) + 1e-12
     gaussian = Composition.of([Gaussian(mu=0.5)])
     curve = curve_of(lambda d: gaussian.epsilon(d)[1])
     bound = curve_power(0.05, curve)
     assert gaussian_power(0.05, mu=0.5) <= bound < gaussian_power(0.05, mu=0.5) + 0.01
+    together = gaussian_power(0.05, mu=1.5)
+    assert together <= curve_power(0.05, curve, members=3) < together + 0.05
 
 
 @pytest.mark.parametrize("members", [2, 5])
