@@ -118,7 +118,7 @@ def _loss(value: Any) -> Loss:
         raise DecodingError(f"Expected a loss of {', '.join(LOSSES)}, got another.")
     settings = {key: setting for key, setting in value.items() if key != "kind"}
     weights = settings.pop("class_weights", None)
-    loss = facts_from(LOSSES[value["kind"]], settings)
+    loss = LOSSES[value["kind"]].of_settings(settings)
     if weights is None:
         return loss
     # One way to say that there are none: not to say any.

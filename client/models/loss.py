@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from parley.client.contract.decoding import facts_from
 
 __all__ = ["Array", "Loss"]
 
@@ -29,6 +32,15 @@ class Loss(ABC):
 
     metric_name: ClassVar[str] = "accuracy"
     twice_smooth: ClassVar[bool] = False
+
+    @classmethod
+    def of_settings(cls, settings: Mapping[str, Any]) -> Loss:
+        """The loss of a task's settings.
+
+        Raises:
+            DecodingError: they are not this loss's.
+        """
+        return facts_from(cls, settings)
 
     @property
     @abstractmethod

@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.models.loss import Array, Loss
+from parley.client.models.own_losses import OwnLoss, OwnResidualLoss
 
 __all__ = ["LOSSES", "HuberSVM", "Logistic", "Softmax", "SquaredLoss", "softmax"]
 
@@ -353,4 +354,6 @@ LOSSES: dict[str, type[Loss]] = {
     "softmax": Softmax,
     "ridge": SquaredLoss,
     "huber-svm": HuberSVM,
+    "own-loss": OwnLoss,
+    "own-residual-loss": OwnResidualLoss,
 }

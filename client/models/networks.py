@@ -19,12 +19,9 @@ backbone that was trained on public data) stay as they were built, to the bit, a
 from __future__ import annotations
 
 import hashlib
-import importlib
-import importlib.util
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -35,6 +32,7 @@ from torch import nn
 from parley.client.contract.model_names import own_file_digest
 from parley.client.models.layers import BUILT_IN, NetworkError, check_layers, check_still
 from parley.client.models.losses import softmax
+from parley.client.models.own_code import OwnCodeError, function_named
 from parley.client.models.record_losses import CROSS_ENTROPY, RecordLosses, own_losses
 
 __all__ = ["Network", "own_function"]
@@ -48,26 +46,10 @@ def own_function(kind: str) -> Callable[..., Any]:
     Raises:
         NetworkError: not there, or no function.
     """
-    place, _, function = kind.rpartition(":")
     try:
-        if place.endswith(".py"):
-            path = Path(place)
-            if not path.is_file():
-                raise NetworkError(f"Expected a model file at {place}, got none.")
-            spec = importlib.util.spec_from_file_location(path.stem, path)
-            if spec is None or spec.loader is None:
-                raise NetworkError(f"Expected a Python file, got {place}.")
-            module = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(module)
-        else:
-            module = importlib.import_module(place)
-    except ImportError as error:
-        raise NetworkError(f"Cannot import the model's module {place!r}: {error}.") from error
-    build = getattr(module, function, None)
-    if not callable(build):
-        raise NetworkError(f"Expected a function {function!r} in {place}, got {build!r}.")
-    found: Callable[..., Any] = build
-    return found
+        return function_named(kind)
+    except OwnCodeError as error:
+        raise NetworkError(str(error)) from error
 
 
 def _own(kind: str, features: int, classes: int) -> nn.Module:

@@ -300,7 +300,18 @@ class Consent(Part):
         100_000, ge=1, description="Most cells of a batch of queries: bounds this machine's work."
     )
     models: tuple[str, ...] = Field(
-        ("logistic", "softmax", "ridge", "huber-svm", "mlp", "pca-mlp", "cnn", "table"),
+        (
+            "logistic",
+            "softmax",
+            "ridge",
+            "huber-svm",
+            "own-loss",
+            "own-residual-loss",
+            "mlp",
+            "pca-mlp",
+            "cnn",
+            "table",
+        ),
         description="Accepted models. A party never runs a server's code: 'tumour.py:net' is the "
         "function of a file in this folder, 'module:function' of code installed on this machine, "
         "and listing it here allows a server to have it run.",

@@ -29,6 +29,8 @@ _MODELS = {
     "softmax": "softmax regression",
     "ridge": "ridge regression",
     "huber-svm": "Huber SVM",
+    "own-loss": "linear model with a loss of your own",
+    "own-residual-loss": "linear regression with a loss of your own",
     "mlp": "multilayer perceptron",
     "pca-mlp": "multilayer perceptron on principal components",
     "cnn": "convolutional network",

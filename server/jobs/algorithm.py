@@ -114,7 +114,14 @@ class OwnAlgorithm(AlgorithmSection):
 
 
 class _OfLinearModel(AlgorithmSection):
-    models: ClassVar[tuple[str, ...]] = ("logistic", "softmax", "ridge", "huber-svm")
+    models: ClassVar[tuple[str, ...]] = (
+        "logistic",
+        "softmax",
+        "ridge",
+        "huber-svm",
+        "own-loss",
+        "own-residual-loss",
+    )
     idle: ClassVar[Idle] = _LINEAR_IDLE
 
     rounds: int = Field(10, ge=1, le=1_000_000, description=_ROUNDS)
@@ -174,9 +181,9 @@ class OutputPerturbation(_OfLinearModel):
             )
         if not job.model.bounded_everywhere:
             raise ValueError(
-                "Expected model.kind logistic, softmax or huber-svm with output-perturbation, got "
-                f"{job.model.kind}: its gradient is only bounded on the ball ‖θ‖ ≤ radius. Use "
-                "gradient-perturbation."
+                "Expected model.kind logistic, softmax, huber-svm or an own loss with "
+                f"output-perturbation, got {job.model.kind}: its gradient is only bounded on the "
+                "ball ‖θ‖ ≤ radius. Use gradient-perturbation."
             )
 
 

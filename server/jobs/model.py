@@ -24,7 +24,9 @@ __all__ = [
     "Model",
     "ModelSection",
     "NoModel",
+    "OwnLoss",
     "OwnNetwork",
+    "OwnResidualLoss",
     "PcaMlp",
     "Ridge",
     "Softmax",
@@ -32,9 +34,10 @@ __all__ = [
 ]
 
 _KIND = (
-    "logistic | softmax | ridge | huber-svm; with algorithm.kind = 'fedavg': mlp | pca-mlp | cnn, "
-    "or your own, 'module:function' or 'file.py:function', where function(features, classes) gives "
-    "a torch.nn.Module; table with marginals; none with an algorithm of your own."
+    "logistic | softmax | ridge | huber-svm | own-loss | own-residual-loss; with algorithm.kind = "
+    "'fedavg': mlp | pca-mlp | cnn, or your own, 'module:function' or 'file.py:function', where "
+    "function(features, classes) gives a torch.nn.Module; table with marginals; none with an "
+    "algorithm of your own."
 )
 
 
@@ -308,8 +311,71 @@ class HuberSvm(Linear, _OfLabels):
     huber_width: Positive = Field(0.5, description="huber-svm: half-width h of the smooth part.")
 
 
+class OwnLoss(Linear, _OfLabels):
+    """A linear model of two labels with a loss of your own."""
+
+    kind: Literal["own-loss"] = Field("own-loss", description=_KIND)
+    loss: str = Field(
+        "",
+        description="own-loss, own-residual-loss: your function, 'file.py:function' or "
+        "'module:function', of one record's margin and label, loss(z, y), convex in z. It is asked "
+        "at public points and becomes a table (docs/extending.md).",
+    )
+    lipschitz: Positive = Field(
+        1.0, description="own-loss, own-residual-loss: G, the steepest slope that you state."
+    )
+    steeper: Literal["refuse", "clip"] = Field(
+        "refuse",
+        description="own-loss, own-residual-loss: what a slope steeper than stated is: refused, or "
+        "clipped to the stated one.",
+    )
+
+    @model_validator(mode="after")
+    def _check_loss(self) -> OwnLoss:
+        if ":" not in self.loss:
+            raise ValueError(
+                f"Expected model.loss = 'file.py:function' with model.kind = {self.kind!r}, got "
+                f"{self.loss!r}."
+            )
+        return self
+
+    @property
+    def label(self) -> str:
+        """−1 and +1."""
+        return "logistic"
+
+    def label_kind(self, classes: int) -> str:
+        """The same."""
+        del classes
+        return self.label
+
+
+class OwnResidualLoss(OwnLoss):
+    """A linear model of targets with a loss of your own."""
+
+    metric: ClassVar[str] = "r2"
+
+    kind: Literal["own-residual-loss"] = Field("own-residual-loss", description=_KIND)  # type: ignore[assignment]
+
+    @property
+    def label(self) -> str:
+        """Targets in [−1, 1]."""
+        return "ridge"
+
+
 Model = (
-    Mlp | PcaMlp | Cnn | OwnNetwork | NoModel | TableModel | Logistic | Softmax | Ridge | HuberSvm
+    Mlp
+    | PcaMlp
+    | Cnn
+    | OwnNetwork
+    | NoModel
+    | TableModel
+    | Logistic
+    | Softmax
+    | Ridge
+    | HuberSvm
+    | OwnLoss
+    | OwnResidualLoss
 )
 
 MODELS: dict[str, type[ModelSection]] = {
@@ -323,5 +389,7 @@ MODELS: dict[str, type[ModelSection]] = {
     "softmax": Softmax,
     "ridge": Ridge,
     "huber-svm": HuberSvm,
+    "own-loss": OwnLoss,
+    "own-residual-loss": OwnResidualLoss,
 }
 """`model.kind` → its form of the section; keys are printed in this order."""

@@ -34,6 +34,9 @@ LOSSES: Final[dict[str, Callable[[Mapping[str, Any]], tuple[float | None, float]
     "softmax": lambda _: (None, 0.5),
     "ridge": lambda _: (None, 1.0),
     "huber-svm": lambda own: (None, 1 / (2 * own.get("huber-width", 0.5))),
+    # Its code says L_s, which is not run to count steps: as of a parabola.
+    "own-loss": lambda _: (None, 1.0),
+    "own-residual-loss": lambda _: (None, 1.0),
 }
 """`model.kind` → |ℓ′(0)|, where it is less than G and known without data, and L_s."""
 

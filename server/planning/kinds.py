@@ -22,6 +22,8 @@ from parley.client.algorithms.pathak import PathakAveraging
 from parley.client.algorithms.rajkumar_agarwal import RajkumarAgarwal
 from parley.client.models.class_weights import weighted
 from parley.client.models.linear import HuberSVM, LinearModel, Logistic, Loss, Softmax, SquaredLoss
+from parley.client.models.own_code import function_named
+from parley.client.models.own_losses import OwnLoss, OwnResidualLoss, tabled
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.mechanisms.objective import objective_noise
 from parley.server.jobs import algorithm as jobs_algorithm
@@ -48,11 +50,25 @@ class Planner:
 
 
 def _linear_model(job: Job, features: int, classes: int) -> LinearModel:
+    plain = _LOSSES[job.model.kind](job.model, classes)
     try:
-        loss = weighted(_LOSSES[job.model.kind](job.model, classes), job.model.weights_of_classes)
+        loss = weighted(plain, job.model.weights_of_classes)
     except ValueError as error:
         raise JobError(f"model.class-weights: {error}") from error
     return LinearModel(loss=loss, features=features + job.model.has_intercept)
+
+
+def _own_loss(kind: type[OwnLoss] | type[OwnResidualLoss]) -> Callable[[Any, int], Loss]:
+    def made(own: Any, classes: int) -> Loss:
+        del classes
+        try:
+            function = function_named(own.loss, what="loss")
+            return tabled(kind, function, lipschitz=own.lipschitz, steeper=own.steeper)
+        except ValueError as error:
+            remedy = " (model.steeper = 'clip' clips them)" if "as stated" in str(error) else ""
+            raise JobError(f"model.loss = {own.loss!r}: {error}{remedy}") from error
+
+    return made
 
 
 _LOSSES: dict[str, Callable[[Any, int], Loss]] = {
@@ -60,6 +76,8 @@ _LOSSES: dict[str, Callable[[Any, int], Loss]] = {
     "softmax": lambda _, classes: Softmax(classes=classes),
     "ridge": lambda own, _: SquaredLoss(radius=own.radius, label_bound=own.label_bound),
     "huber-svm": lambda own, _: HuberSVM(width=own.huber_width),
+    "own-loss": _own_loss(OwnLoss),
+    "own-residual-loss": _own_loss(OwnResidualLoss),
 }
 """`model.kind` → the loss, of the section's settings and K."""
 

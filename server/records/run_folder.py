@@ -281,7 +281,7 @@ def anchored(job: Job) -> Job:
         part = getattr(job, section)
         own = {
             name: beside(getattr(part, name), Path.cwd())
-            for name in ("kind", "features")
+            for name in ("kind", "features", "loss")
             if hasattr(part, name)
         }
         job = job.model_copy(update={section: part.model_copy(update=own)})
@@ -290,6 +290,7 @@ def anchored(job: Job) -> Job:
         for name in ("test_source", "test_schema")
         if (given := getattr(job.data, name))
     }
+    tested["partition"] = beside(job.data.partition, Path.cwd())
     job = job.model_copy(update={"data": job.data.model_copy(update=tested)})
     ledger = job.privacy.ledger
     if not ledger or "://" in ledger:

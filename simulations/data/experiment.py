@@ -30,7 +30,14 @@ from parley.server.planning.federation import Federation
 from parley.server.planning.release import model_for
 from parley.simulations.data.datasets import BUNDLED, bundled_schema, load_bundled
 from parley.simulations.data.given import MEMORY, Given
-from parley.simulations.data.partitions import by_column, by_sizes, dirichlet, iid, split_test
+from parley.simulations.data.partitions import (
+    by_column,
+    by_function,
+    by_sizes,
+    dirichlet,
+    iid,
+    split_test,
+)
 from parley.simulations.data.prepared import PreparedData
 from parley.simulations.data.world import Experiment, StatisticExperiment
 
@@ -300,7 +307,8 @@ def _drawn(
     rng: np.random.Generator,
 ) -> tuple[Records, int]:
     """The records of one table, or as many of them as the job draws."""
-    column = job.data.partition_column if job.data.partition == "column" else None
+    by_values = job.data.partition == "column" or ":" in job.data.partition
+    column = (job.data.partition_column or None) if by_values else None
     if column is not None and column not in schema.columns:
         raise JobError(
             f"Expected data.partition-column to be a column of {where} "
@@ -381,6 +389,9 @@ def _split(
         parties = dirichlet(labels, count, rng, alpha=data.dirichlet_alpha, min_records=least)
     elif data.partition == "sizes":
         parties = by_sizes(rows, count, rng, sizes=data.sizes, min_records=least)
+    elif ":" in data.partition:
+        values = (records.labels if records.groups is None else records.groups)[rows]
+        parties = by_function(values, count, rng, name=data.partition, min_records=least)
     else:
         parties = iid(rows, count, rng, min_records=least)
     return [rows[own] for own in parties], test

@@ -94,7 +94,9 @@ def data_key(job: Job) -> str:
 
     A file is told by its name, size and time of change.
     """
-    named = (job.data.source, job.data.data_schema, job.data.test_source, job.data.test_schema)
+    own = job.data.partition.rpartition(":")[0]
+    given = (job.data.source, job.data.data_schema, job.data.test_source, job.data.test_schema)
+    named = (*given, own)
     paths = sorted(path for name in named if name for path in glob.glob(name, recursive=True))
     files = [(path, os.stat(path)) for path in paths]
     return json_text(

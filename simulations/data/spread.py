@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.client.contract.model_names import public_name
 from parley.server.jobs.job import Job
 from parley.server.records.summary import Partition, Skew
 
@@ -37,7 +38,7 @@ def partition_of(
     """`spread`, and the rule that the job split its data by: `partition` of `summary.json`."""
     data = job.data
     files = any(mark in data.source for mark in "*?[")
-    kind = "files" if files else data.partition
+    kind = "files" if files else public_name(data.partition)
     told = spread(labels, offsets, numeric=job.model.metric == "r2", names=label_names)
     return told.adding(
         parties=tuple(party_names) if told.counts and party_names else None,

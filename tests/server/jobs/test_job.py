@@ -54,7 +54,10 @@ def test_the_printed_job_reads_back_as_the_same_job():
         ("algorithm.kind=3", "'marginals', got 3"),
         ("dp-sgd.clip-norm=2", "dp-sgd.clip-norm = 1.0 (it needs algorithm.kind = 'fedavg')"),
         ("model.radus=1", "Unknown key model.radus. Did you mean model.radius?"),
-        ("model.kind=mlp", "'huber-svm' with algorithm.kind = 'gradient-perturbation', got 'mlp'"),
+        (
+            "model.kind=mlp",
+            "'own-residual-loss' with algorithm.kind = 'gradient-perturbation', got 'mlp'",
+        ),
     ],
 )
 def test_a_bad_value_is_refused_and_named(override, words):

@@ -1,0 +1,302 @@
+"""A loss of one's own for a linear model, as a public table of its slopes.
+
+The function is asked at public points alone, never at a record. Its slope in the margin z is
+tabled at `NODES` points of ±`REACH`; a record's slope is read off the table by itself, linearly
+between two points and constant beyond the last. That table *is* the loss, convex where the entries
+grow, and its constants follow from it, whatever was stated:
+
+    G = max |s_k|,   L_s = max (s_{k+1} − s_k)/h
+
+It travels in the task: no party runs, or trusts, the code that made it.
+
+    >>> import math
+    >>> squared_hinge = lambda z, y: max(0.0, 1 - y * z) ** 2
+    >>> tabled(OwnLoss, squared_hinge, lipschitz=4.0, steeper="clip").lipschitz
+    4.0
+    >>> tabled(OwnLoss, squared_hinge, lipschitz=4.0)
+    Traceback (most recent call last):
+    ValueError: Expected slopes of at most 4, as stated, got 34 at z = 16, y = -1.
+    >>> log_cosh = lambda z, y: math.log(math.cosh(z - y))
+    >>> round(tabled(OwnResidualLoss, log_cosh, lipschitz=1.0).smoothness, 4)
+    0.9984
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, ClassVar, Final, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.contract.decoding import DecodingError, value_from
+from parley.client.models.loss import Array, Loss
+
+__all__ = ["NODES", "REACH", "OwnLoss", "OwnResidualLoss", "tabled"]
+
+NODES: Final = 513
+REACH: Final = 16.0
+_STEP: Final = 2 * REACH / (NODES - 1)
+
+_ROUNDED: Final = 2.0**-30
+"""Of the steepest slope: what rounding alone may make an entry less than the one before."""
+
+_LARGEST: Final = 2.0**20
+"""Of a slope or a loss: beyond, a table's numbers are no loss that could be learned from."""
+
+Real = NDArray[np.float64]
+Tabled = TypeVar("Tabled", bound="_TabledLoss")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _TabledLoss(Loss):
+    """ℓ(u; row), by its slopes.
+
+    Attributes:
+        slopes: a row for each table, `NODES` each.
+        starts: ℓ(−REACH) of each row.
+
+    Raises:
+        ValueError: another shape; slopes that are not finite, fall, or are all 0.
+    """
+
+    rows: ClassVar[int]
+
+    slopes: tuple[tuple[float, ...], ...]
+    starts: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        shape = [len(row) for row in self.slopes]
+        if shape != [NODES] * self.rows or len(self.starts) != self.rows:
+            raise ValueError(f"Expected {self.rows} x {NODES} slopes, got rows of {shape[:4]}.")
+        every = [*self.starts, *(slope for row in self.slopes for slope in row)]
+        if not all(abs(number) <= _LARGEST for number in every):  # also refuses NaN
+            raise ValueError(f"Expected slopes and values within {_LARGEST:g}, got others.")
+        if any(one > two for row in self.slopes for one, two in pairwise(row)):
+            raise ValueError("Expected slopes that never fall: a convex loss. Got others.")
+        if not self.lipschitz > 0:
+            raise ValueError("Expected a loss that depends on the margin, got none.")
+
+    @classmethod
+    def of_settings(cls, settings: Mapping[str, Any]) -> Loss:
+        """As `Loss.of_settings`; its lists are as long as they have to be."""
+        slopes, starts = settings.get("slopes"), settings.get("starts")
+        lists = isinstance(slopes, list) and len(slopes) == cls.rows and isinstance(starts, list)
+        if set(settings) != {"slopes", "starts"} or not lists:
+            raise DecodingError(f"Expected {cls.rows} rows of slopes and their starts, got others.")
+        if any(not isinstance(row, list) or len(row) != NODES for row in slopes):
+            raise DecodingError(f"Expected {NODES} slopes in a row, got others.")
+        if len(starts) != cls.rows:
+            raise DecodingError(f"Expected {cls.rows} starts, got others.")
+        try:
+            return cls(
+                slopes=tuple(tuple(value_from(float, s, "slope") for s in row) for row in slopes),
+                starts=tuple(value_from(float, value, "start") for value in starts),
+            )
+        except ValueError as error:
+            raise DecodingError(str(error)) from error
+
+    def _row(self, labels: NDArray[Any]) -> NDArray[np.int64] | int:
+        """Which row a label reads."""
+        raise NotImplementedError
+
+    def _place(self, margins: Array, labels: NDArray[Any]) -> Real:
+        """Where in its row a record reads: z, or its residual."""
+        raise NotImplementedError
+
+    @cached_property
+    def lipschitz(self) -> float:  # type: ignore[override]
+        """max |s_k|."""
+        return max(abs(slope) for row in self.slopes for slope in row)
+
+    @cached_property
+    def smoothness(self) -> float:  # type: ignore[override]
+        """max (s_{k+1} − s_k)/h, and a little for the rounding of it."""
+        steepest = max(two - one for row in self.slopes for one, two in pairwise(row))
+        return max(steepest / _STEP * (1 + 2.0**-40), 2.0**-20)
+
+    @cached_property
+    def _table(self) -> Real:
+        """`[rows·NODES]` slopes."""
+        return np.array(self.slopes).ravel()
+
+    @cached_property
+    def _values(self) -> Real:
+        """`[rows·NODES]` ℓ at the points: the integral of the slopes."""
+        slopes = np.array(self.slopes)
+        steps = np.cumsum((slopes[:, 1:] + slopes[:, :-1]) * (_STEP / 2), axis=1)
+        return (np.pad(steps, ((0, 0), (1, 0))) + np.array(self.starts)[:, None]).ravel()
+
+    def _read(self, margins: Array, labels: NDArray[Any]) -> tuple[Real, Real, NDArray[np.int64]]:
+        """Place u, the share of the way to the next point, and the point before it: each record's
+        by arithmetic on that record alone.
+        """
+        place = np.asarray(self._place(margins, labels), np.float64)
+        known = np.where(np.isnan(place), 0.0, place)
+        at = (np.clip(known, -REACH, REACH) + REACH) / _STEP
+        before = np.minimum(at.astype(np.int64), NODES - 2)
+        return place, at - before, before + NODES * np.asarray(self._row(labels), np.int64)
+
+    def _slope(self, place: Real, share: Real, before: NDArray[np.int64]) -> Real:
+        low, high = self._table[before], self._table[before + 1]
+        slope = np.clip(low + share * (high - low), -self.lipschitz, self.lipschitz)
+        return np.where(np.isnan(place), np.nan, slope)  # dropped, as other losses' are
+
+    def slope(self, margins: Array, labels: NDArray[Any]) -> Array:
+        """Read off the table."""
+        return self._slope(*self._read(margins, labels)).astype(margins.dtype)
+
+    def value_and_slope(self, margins: Array, labels: NDArray[Any]) -> tuple[Array, Array]:
+        """The integral of the slopes, and the slopes."""
+        place, share, before = self._read(margins, labels)
+        low, high = self._table[before], self._table[before + 1]
+        within = _STEP * share * (low + share / 2 * (high - low))
+        beyond = np.where(place > REACH, place - REACH, np.minimum(place + REACH, 0.0))
+        value = self._values[before] + within + beyond * np.where(place > 0, high, low)
+        slope = self._slope(place, share, before)
+        return value.astype(margins.dtype), slope.astype(margins.dtype)
+
+    def curvature(self, margins: Array, labels: NDArray[Any]) -> Array:
+        """(s_{k+1} − s_k)/h; 0 beyond the table."""
+        place, _, before = self._read(margins, labels)
+        bent = (self._table[before + 1] - self._table[before]) / _STEP
+        return np.where(np.abs(place) < REACH, bent, 0.0).astype(margins.dtype)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnLoss(_TabledLoss):
+    """Of labels −1 and +1: a table of z for each of them, −1's first."""
+
+    rows: ClassVar[int] = 2
+
+    def _row(self, labels: NDArray[Any]) -> NDArray[np.int64]:
+        return (np.asarray(labels) > 0).astype(np.int64)
+
+    def _place(self, margins: Array, labels: NDArray[Any]) -> Real:
+        del labels
+        return np.asarray(margins, np.float64)
+
+    def predict(self, margins: Array) -> NDArray[Any]:
+        """The sign of the margin, +1 at zero."""
+        return np.where(margins >= 0, margins.dtype.type(1), margins.dtype.type(-1))
+
+    def nearest(self, labels: NDArray[Any]) -> NDArray[Any]:
+        """+1 above 0, else −1."""
+        return np.where(np.asarray(labels, np.float64) > 0, 1.0, -1.0)
+
+    def check_labels(self, labels: NDArray[Any]) -> None:
+        """Labels are −1 or +1."""
+        if not np.isin(labels, (-1, 1)).all():
+            raise ValueError("Expected labels −1 or +1, got others.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnResidualLoss(_TabledLoss):
+    """Of targets in [−1, 1]: a table of the residual z − y."""
+
+    rows: ClassVar[int] = 1
+    metric_name: ClassVar[str] = "r2"
+
+    def _row(self, labels: NDArray[Any]) -> int:
+        del labels
+        return 0
+
+    def _place(self, margins: Array, labels: NDArray[Any]) -> Real:
+        return np.subtract(margins, labels, dtype=np.float64)
+
+    def predict(self, margins: Array) -> NDArray[Any]:
+        """The margin itself."""
+        return margins
+
+    def score(self, margins: Array, labels: NDArray[Any]) -> float:
+        """Sum of squared errors."""
+        error = np.subtract(margins, labels)
+        return float(np.dot(error, error))
+
+    def bounded(self, labels: NDArray[Any]) -> NDArray[Any]:
+        """Targets clamped to [−1, 1]."""
+        return np.asarray(np.clip(labels, -1, 1))
+
+    def nearest(self, labels: NDArray[Any]) -> NDArray[Any]:
+        """Targets clamped to [−1, 1]."""
+        return self.bounded(labels)
+
+    def check_labels(self, labels: NDArray[Any]) -> None:
+        """Targets lie in [−1, 1]."""
+        if not (np.abs(labels) <= 1).all():  # also refuses NaN
+            raise ValueError("Expected targets in ±1, got others.")
+
+
+def tabled(
+    kind: type[Tabled],
+    loss: Callable[[float, float], float],
+    *,
+    lipschitz: float,
+    steeper: Literal["refuse", "clip"] = "refuse",
+) -> Tabled:
+    """The table of a function of one record's margin and label.
+
+    Args:
+        kind: `OwnLoss` (y is −1 or +1), or `OwnResidualLoss` (a function of z − y; y is 0 here).
+        loss: ℓ(z, y), convex in z, asked at public points.
+        lipschitz: the G that is stated: |∂ℓ/∂z| ≤ G.
+        steeper: what a steeper slope is: refused, or clipped to ±G, which leaves the loss convex.
+
+    Raises:
+        ValueError: the function fails, is not finite, not convex, or steeper than stated.
+    """
+    if not 0 < lipschitz <= _LARGEST:
+        raise ValueError(f"Expected a Lipschitz constant in (0, {_LARGEST:g}], got {lipschitz:g}.")
+    labels = (-1.0, 1.0) if kind.rows == 2 else (0.0,)
+    if kind.rows == 1:
+        _check_residual(loss)
+    rows, starts = [], []
+    for label in labels:
+        halfway = -REACH + _STEP * (np.arange(NODES + 1) - 0.5)
+        values = np.array([_asked(loss, float(z), label) for z in halfway])
+        slopes = np.diff(values) / _STEP
+        grown = np.maximum.accumulate(slopes)
+        fallen = grown - slopes
+        if (fallen > _ROUNDED * max(float(np.abs(slopes).max()), 1.0)).any():
+            z = -REACH + _STEP * int(fallen.argmax())
+            raise ValueError(
+                f"Expected a loss that is convex in z, got none at z = {z:g}, y = {label:g}."
+            )
+        over = np.abs(grown) > lipschitz * (1 + _ROUNDED)
+        if steeper == "refuse" and over.any():
+            at = int(np.abs(grown).argmax())
+            raise ValueError(
+                f"Expected slopes of at most {lipschitz:g}, as stated, got {abs(grown[at]):.4g} at "
+                f"z = {-REACH + _STEP * at:g}, y = {label:g}."
+            )
+        row = np.clip(grown, -lipschitz, lipschitz)
+        rows.append(tuple(row.tolist()))
+        # What was clipped is the loss no longer: it is the function's at z = 0.
+        below = row[: NODES // 2 + 1]
+        starts.append(_asked(loss, 0.0, label) - float(np.sum(below[1:] + below[:-1])) * _STEP / 2)
+    return kind(slopes=tuple(rows), starts=tuple(starts))
+
+
+def _asked(loss: Callable[[float, float], float], z: float, y: float) -> float:
+    try:
+        value = float(loss(z, y))
+    except Exception as error:  # it is somebody's own code: it may raise anything
+        raise ValueError(
+            f"Expected a loss at z = {z:g}, y = {y:g}, got {type(error).__name__}: {error}."
+        ) from error
+    if not math.isfinite(value):
+        raise ValueError(f"Expected a finite loss at z = {z:g}, y = {y:g}, got {value}.")
+    return value
+
+
+def _check_residual(loss: Callable[[float, float], float]) -> None:
+    for z, y in ((0.25, 1.0), (-1.5, 0.5), (3.0, -1.0)):
+        one, other = _asked(loss, z, y), _asked(loss, z - y, 0.0)
+        if not abs(one - other) <= 1e-9 * max(abs(one), 1.0):
+            raise ValueError(
+                f"Expected a function of z - y, got {one:g} and {other:g} at z = {z:g}, y = {y:g}."
+            )

@@ -1,0 +1,165 @@
+"""A loss of one's own is a public table: what bounds a record is proved from the table itself."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from parley.client.algorithms.gradient_perturbation import GradientPerturbation
+from parley.client.algorithms.registry import describe_task, task_from
+from parley.client.contract.decoding import DecodingError
+from parley.client.data.block import PartyBlock
+from parley.client.models.linear import LinearModel
+from parley.client.models.losses import Logistic
+from parley.client.models.own_losses import NODES, OwnLoss, OwnResidualLoss, tabled
+from parley.server.jobs.file import load_job
+from parley.server.jobs.job import JobError
+from parley.server.planning.release import model_for
+
+PLACES = np.array([-1e300, -1e4, -16, -15.99, -1, -0.01, 0, 0.3, 7, 16, 17, 1e308, np.inf])
+
+
+def logistic(z, y):
+    return max(-y * z, 0.0) + math.log1p(math.exp(-abs(z)))
+
+
+def squared_hinge(z, y):
+    return max(0.0, 1 - y * z) ** 2
+
+
+def log_cosh(z, y):
+    return abs(z - y) + math.log1p(math.exp(-2 * abs(z - y)))
+
+
+def algorithm(loss):
+    return GradientPerturbation(
+        model=LinearModel(loss=loss, features=3),
+        lambda_=0.1,
+        lipschitz=loss.lipschitz,
+        weights="uniform",
+        rounds=2,
+        learning_rate=0.5,
+        momentum=0.0,
+        average=False,
+    )
+
+
+def test_the_table_of_a_known_loss_is_that_loss():
+    own = tabled(OwnLoss, logistic, lipschitz=1.0)
+    rng = np.random.default_rng(0)
+    z, y = rng.normal(0, 6, 4000), rng.choice([-1.0, 1.0], 4000)
+    value, slope = own.value_and_slope(z, y)
+    known, steep = Logistic().value_and_slope(z, y)
+    np.testing.assert_allclose(slope, steep, atol=1e-4)
+    np.testing.assert_allclose(value, known, atol=1e-3)
+    assert own.lipschitz == pytest.approx(1.0, abs=1e-6)
+    assert own.lipschitz <= 1
+    assert own.smoothness == pytest.approx(0.25, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        tabled(OwnLoss, squared_hinge, lipschitz=3.0, steeper="clip"),
+        tabled(OwnResidualLoss, log_cosh, lipschitz=1.0),
+    ],
+)
+def test_slope_and_curvature_are_derivatives_and_nothing_is_steeper_than_g(own):
+    y = np.ones(len(PLACES))
+    for label in (-1.0, 1.0):
+        with np.errstate(all="ignore"):
+            slopes = own.slope(PLACES, label * y)
+            assert (np.abs(slopes) <= own.lipschitz).all()
+            assert np.isnan(own.slope(np.array([np.nan]), np.array([label]))).all()
+        z = np.random.default_rng(1).uniform(-20, 20, 500) + 1e-3
+        up, down = (own.value_and_slope(z + e, np.full(500, label))[0] for e in (1e-6, -1e-6))
+        at = own.slope(z, np.full(500, label))
+        np.testing.assert_allclose((up - down) / 2e-6, at, atol=1e-4)
+        assert (own.curvature(z, np.full(500, label)) <= own.smoothness).all()
+        grown = own.slope(np.sort(z), np.full(500, label))
+        assert (np.diff(grown) >= -1e-12).all()
+
+
+def test_one_record_moves_a_sum_by_g_at_most_whatever_stands_beside_it():
+    own = tabled(OwnLoss, squared_hinge, lipschitz=2.0, steeper="clip")
+    model, rng = LinearModel(loss=own, features=3), np.random.default_rng(2)
+    rows = rng.normal(size=(40, 3))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    labels = rng.choice([-1.0, 1.0], 40)
+    for theta in (np.zeros(3), rng.normal(0, 5, 3), np.full(3, 1e308), np.array([np.inf, 1, 0])):
+        blocks = [
+            PartyBlock(features=x[None], labels=y[None], offsets=np.array([0, 1]))
+            for x, y in zip(rows, labels, strict=True)
+        ]
+        each = np.stack([model.gradient_sums(theta, block)[0] for block in blocks])
+        assert (np.linalg.norm(each, axis=1) <= own.lipschitz * (1 + 1e-12)).all()
+        # A record's slope has the same bits alone and among others.
+        with np.errstate(all="ignore"):
+            margins = model.margins(theta, rows)
+            alone = [own.slope(margins[i : i + 1], labels[i : i + 1])[0] for i in range(40)]
+            np.testing.assert_array_equal(own.slope(margins, labels), alone)
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        (squared_hinge, "at most 4, as stated, got 34 at z = 16, y = -1"),
+        (lambda z, y: -(z**2) / 100, "convex in z"),
+        (lambda z, y: 1 / z if z else math.inf, "convex in z|finite loss"),
+        (lambda z, y: math.log(z), "got ValueError"),
+        (lambda z, y: 3.0, "depends on the margin"),
+        (lambda z, y: "x", "got ValueError"),
+    ],
+)
+def test_what_is_stated_falsely_or_is_no_such_loss_is_refused(loss, message):
+    with pytest.raises(ValueError, match=message):
+        tabled(OwnLoss, loss, lipschitz=4.0)
+
+
+def test_a_loss_of_residuals_depends_on_nothing_else():
+    with pytest.raises(ValueError, match="function of z - y"):
+        tabled(OwnResidualLoss, lambda z, y: abs(z) + abs(y), lipschitz=1.0)
+
+
+def changed(task, change):
+    loss = dict(task["model"]["loss"])
+    change(loss)
+    return {**task, "model": {**task["model"], "loss": loss}}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda loss: loss.update(slopes=[[0.0] * NODES]),
+        lambda loss: loss.update(slopes=[[0.0] * 10**5, [1.0] * 10**5]),
+        lambda loss: loss.update(slopes=[[math.nan] * NODES, [1.0] * NODES]),
+        lambda loss: loss.update(slopes=[[1.0, 0.5] + [1.0] * (NODES - 2), [1.0] * NODES]),
+        lambda loss: loss.update(slopes=[[1e9] * NODES, [1.0] * NODES]),
+        lambda loss: loss.update(slopes=[[0.0] * NODES, [0.0] * NODES]),
+        lambda loss: loss.update(slopes=[["1"] * NODES, [1.0] * NODES]),
+        lambda loss: loss.update(starts=[0.0]),
+        lambda loss: loss.update(lipschitz=0.1),
+        lambda loss: loss.pop("starts"),
+    ],
+)
+def test_a_task_carries_the_table_and_a_hostile_one_is_refused(change):
+    own = algorithm(tabled(OwnLoss, logistic, lipschitz=1.0))
+    task = json.loads(json.dumps(describe_task(own), allow_nan=False))
+    assert task_from(task) == own
+    with pytest.raises(DecodingError):
+        task_from(changed(task, change))
+
+
+def test_a_job_names_the_function(tmp_path):
+    (tmp_path / "mine.py").write_text("def hinge(z, y):\n    return max(0.0, 1 - y * z) ** 2\n")
+    named = [f"model.loss={tmp_path / 'mine.py'}:hinge", "model.kind=own-loss"]
+    with pytest.raises(JobError, match="steeper = 'clip'"):
+        model_for(load_job(overrides=named), features=3, classes=2)
+    job = load_job(overrides=[*named, "model.steeper=clip", "model.class-weights=[1, 3]"])
+    assert model_for(job, features=3, classes=2).lipschitz == 3.0
+    with pytest.raises(JobError, match=r"file\.py:function"):
+        load_job(overrides=["model.kind=own-loss"])
+    nowhere = load_job(overrides=["model.kind=own-loss", "model.loss=no_such:f"])
+    with pytest.raises(JobError, match="no_such"):
+        model_for(nowhere, features=3, classes=2)
