@@ -85,16 +85,15 @@ class _TabledLoss(Loss):
     def of_settings(cls, settings: Mapping[str, Any]) -> Loss:
         """As `Loss.of_settings`; its lists are as long as they have to be."""
         slopes, starts = settings.get("slopes"), settings.get("starts")
-        lists = isinstance(slopes, list) and len(slopes) == cls.rows and isinstance(starts, list)
-        if set(settings) != {"slopes", "starts"} or not lists:
-            raise DecodingError(f"Expected {cls.rows} rows of slopes and their starts, got others.")
-        if any(not isinstance(row, list) or len(row) != NODES for row in slopes):
-            raise DecodingError(f"Expected {NODES} slopes in a row, got others.")
-        if len(starts) != cls.rows:
-            raise DecodingError(f"Expected {cls.rows} starts, got others.")
+        if set(settings) != {"slopes", "starts"} or not isinstance(starts, list):
+            raise DecodingError("Expected slopes and their starts, got others.")
+        rows = slopes if isinstance(slopes, list) and len(slopes) == cls.rows else [None]
+        lengths = [len(row) if isinstance(row, list) else 0 for row in rows]
+        if lengths != [NODES] * cls.rows or len(starts) != cls.rows:
+            raise DecodingError(f"Expected {cls.rows} rows of {NODES} slopes, got others.")
         try:
             return cls(
-                slopes=tuple(tuple(value_from(float, s, "slope") for s in row) for row in slopes),
+                slopes=tuple(tuple(value_from(float, s, "slope") for s in row) for row in rows),
                 starts=tuple(value_from(float, value, "start") for value in starts),
             )
         except ValueError as error:
@@ -109,12 +108,12 @@ class _TabledLoss(Loss):
         raise NotImplementedError
 
     @cached_property
-    def lipschitz(self) -> float:  # type: ignore[override]
+    def lipschitz(self) -> float:
         """max |s_k|."""
         return max(abs(slope) for row in self.slopes for slope in row)
 
     @cached_property
-    def smoothness(self) -> float:  # type: ignore[override]
+    def smoothness(self) -> float:
         """max (s_{k+1} − s_k)/h, and a little for the rounding of it."""
         steepest = max(two - one for row in self.slopes for one, two in pairwise(row))
         return max(steepest / _STEP * (1 + 2.0**-40), 2.0**-20)
@@ -129,7 +128,8 @@ class _TabledLoss(Loss):
         """`[rows·NODES]` ℓ at the points: the integral of the slopes."""
         slopes = np.array(self.slopes)
         steps = np.cumsum((slopes[:, 1:] + slopes[:, :-1]) * (_STEP / 2), axis=1)
-        return (np.pad(steps, ((0, 0), (1, 0))) + np.array(self.starts)[:, None]).ravel()
+        values: Real = np.pad(steps, ((0, 0), (1, 0))) + np.array(self.starts)[:, None]
+        return values.ravel()
 
     def _read(self, margins: Array, labels: NDArray[Any]) -> tuple[Real, Real, NDArray[np.int64]]:
         """Place u, the share of the way to the next point, and the point before it: each record's
@@ -206,7 +206,7 @@ class OwnResidualLoss(_TabledLoss):
         return 0
 
     def _place(self, margins: Array, labels: NDArray[Any]) -> Real:
-        return np.subtract(margins, labels, dtype=np.float64)
+        return np.asarray(np.subtract(margins, labels, dtype=np.float64))
 
     def predict(self, margins: Array) -> NDArray[Any]:
         """The margin itself."""
