@@ -87,7 +87,7 @@ class _TabledLoss(Loss):
         slopes, starts = settings.get("slopes"), settings.get("starts")
         if set(settings) != {"slopes", "starts"} or not isinstance(starts, list):
             raise DecodingError("Expected slopes and their starts, got others.")
-        rows = slopes if isinstance(slopes, list) and len(slopes) == cls.rows else [None]
+        rows: list[Any] = slopes if isinstance(slopes, list) else []
         lengths = [len(row) if isinstance(row, list) else 0 for row in rows]
         if lengths != [NODES] * cls.rows or len(starts) != cls.rows:
             raise DecodingError(f"Expected {cls.rows} rows of {NODES} slopes, got others.")
