@@ -7,6 +7,7 @@ result = parley.run(job)        # the fast engine; result.summary, result.folder
 result = parley.run(job, data=frame, schema="schema.toml")  # or (X, y), a Dataset, one a party
 with parley.Session("party-*.csv", schema="schema.toml", epsilon=1) as s:   # statistics
     s.where(parley.col.age > 60).count(epsilon=.1)
+swept = parley.run_sweep("sweep.toml")      # swept.rows, swept.folder, swept.page
 model = parley.load_model(result.folder)    # model.predict(frame), model.predict_proba(frame)
 """
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from parley.running import run
     from parley.server.jobs.file import load_job
     from parley.server.jobs.job import Job
+    from parley.sweep.whole import run_sweep
 
 __all__ = [
     "Job",
@@ -35,6 +37,7 @@ __all__ = [
     "load_model",
     "plan",
     "run",
+    "run_sweep",
 ]
 
 __version__ = "0.1.0"
@@ -47,6 +50,7 @@ _HOMES = {
     "load_model": "parley.prediction.loading",
     "plan": "parley.planning",
     "run": "parley.running",
+    "run_sweep": "parley.sweep.whole",
 }
 
 

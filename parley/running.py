@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from parley import __version__
 from parley.client.data.schema import Schema
+from parley.notebook import notebook_display
 from parley.server.jobs.file import load_job
 from parley.server.jobs.job import Job, JobError
 from parley.server.records.run import Run
@@ -48,7 +49,7 @@ def run(
         label: the label's column where the schema is read off the data; default the last.
         out: the run folder to make; default a new one under `run.out`.
         resume: a run folder to continue; its own job is used, data in memory are given again.
-        observer: is told of the start and of every round.
+        observer: is told of the start and of every round; default in a notebook: its display.
         track: trackers that are told of the run, as "mlflow:URI" or "tensorboard:DIR".
         canaries: extra records by which the run audits itself (engine fast).
 
@@ -63,6 +64,7 @@ def run(
     resume = None if resume is None else Path(resume)
     job = job or load_job() if resume is None else RunFolder.open(resume)[1]
     engine, load = job.run.engine, load_experiment
+    observer = observer or notebook_display()
     trackers = _trackers(track)
     observer = _Several(observer, trackers) if trackers else observer
     if data is not None:

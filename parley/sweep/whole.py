@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
+from parley.server.records.framed import framed
 from parley.sweep.cells import MOST_CELLS, load_sweep
 from parley.sweep.figures import draw
 from parley.sweep.page import cost_text, write_page
@@ -34,6 +36,12 @@ class SweepResult:
     rows: list[dict[str, Any]]
     cost: str
     errors: tuple[str, ...]
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: how many runs, what they would cost, and the page."""
+        failed = f", {len(self.errors)} kinds of error" if self.errors else ""
+        told = f"{len(self.rows)} runs{failed}, simulation only. {self.cost}"
+        return f"<p>{escape(told)}</p>{framed(self.page, 'Figures and table')}"
 
 
 def run_sweep(

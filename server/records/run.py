@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.server.records import result_words, words
+from parley.server.records.framed import framed
 from parley.server.records.summary import RunSummary
 
 __all__ = ["Run"]
@@ -30,7 +31,7 @@ class Run:
     theta: NDArray[np.float64]
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: how it ended, what it cost and what was measured."""
+        """What a notebook shows: how it ended, what it cost, what was measured, its report."""
         summary = self.summary
         rows = [("protects", words.protected(of)) for of in summary.guarantees[:1]]
         rows += [("spent", f"{words.stated(of)}, {words.against(of)}") for of in summary.guarantees]
@@ -47,4 +48,5 @@ class Run:
             f'<td style="text-align: left">{escape(value)}</td></tr>'
             for name, value in rows
         )
-        return f"<p>{escape(result_words.status(summary))}</p><table>{cells}</table>"
+        shown = f"<p>{escape(result_words.status(summary))}</p><table>{cells}</table>"
+        return shown + framed(self.folder / "report.html", "Report")

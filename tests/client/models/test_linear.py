@@ -308,7 +308,8 @@ def test_shapes_and_clips_that_cannot_be_meant_are_refused():
 
 
 def test_the_table_names_every_loss():
-    assert set(LOSSES) == {"logistic", "softmax", "ridge", "huber-svm"}
+    own = {"own-loss", "own-residual-loss"}
+    assert set(LOSSES) == {"logistic", "softmax", "ridge", "huber-svm", *own}
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
