@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -51,7 +52,8 @@ def audit_job(
     job: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[JOB]", help="Job file (TOML), or a run's folder; none: the defaults."
+            metavar="[JOB]",
+            help="Job file or file of queries (TOML), or a run's folder; none: the defaults.",
         ),
     ] = None,
     sets: Annotated[
@@ -67,8 +69,8 @@ def audit_job(
     attack: Annotated[
         str,
         typer.Option(
-            help="auto, or names with commas: dirac, crowd, on-off, party; or, on the model that "
-            "is released at last: membership, clipbkd, label-flip."
+            help="auto, or names with commas: dirac, crowd, on-off, party, corners; or, on the "
+            "model that is released at last: membership, clipbkd, label-flip."
         ),
     ] = "auto",
     data: Annotated[
@@ -102,44 +104,39 @@ def audit_job(
     ] = None,
 ) -> None:
     """Audit a job: neighbouring worlds by the thousand, and what an attacker makes of them."""
-    from parley.server.jobs.file import load_job  # noqa: PLC0415 - start-up: for this command alone
     from parley.server.records.run_folder import RunFolder  # noqa: PLC0415 - start-up: for this command alone
-    from parley.simulations.audit.matrix import CASES, trials_of  # noqa: PLC0415 - start-up: for this command alone
-    from parley.simulations.audit.measure import Effort, audit  # noqa: PLC0415 - start-up: for this command alone
-    from parley.simulations.audit.released import TRIALS, audit_released  # noqa: PLC0415 - start-up: for this command alone
+    from parley.simulations.audit.measure import Effort  # noqa: PLC0415 - start-up: for this command alone
     from parley.simulations.audit.results import combined  # noqa: PLC0415 - start-up: for this command alone
 
     if matrix and job is not None:
         raise click.UsageError(f"Expected --matrix without a job file, got {job}.")
     released = on_released(attack, data=data, scores_leak=scores_leak)
+    if matrix and released:
+        raise click.UsageError(f"Expected --matrix with attacks that make worlds, got {attack!r}.")
     if job is not None and job.is_dir():
         job = RunFolder.open(job)[0].path / "job.toml"
+    wanted = _count(trials)
 
-    jobs = (
-        [load_job(None, overrides=[*case, *(sets or [])]) for case in CASES]
-        if matrix
-        else [load_job(job, overrides=list(sets or []))]
-    )
-    reports: list[AuditReport] = []
-    for each in jobs:
-        effort: Effort = Effort(
-            trials=_count(trials) or (TRIALS if released else trials_of(each)),
+    def effort(own: int) -> Effort:
+        return Effort(
+            trials=own if wanted is None else wanted,
             confidence=confidence,
             attacks=_names(attack),
             methods=_names(method),
             seed=seed,
         )
-        found = (
-            [audit_released(each, effort, own_records=scores_leak)]
-            if released
-            else audit(each, effort, features=features)
-        )
-        reports += found
+
+    reports: list[AuditReport] = []
+    if released:
+        found = _released(job, sets or [], effort, own_records=scores_leak)
+    else:
+        found = _worlds(job, sets or [], effort, matrix=matrix, features=features, seed=seed)
+    for each in found:
+        reports.append(each)
         if not as_json:
-            for report in found:
-                _print(report)
-    verdict = combined([report.verdict for report in reports])
-    whole = {"verdict": verdict, "audits": [report.to_json() for report in reports]}
+            _print(each)
+    verdict = combined([each.verdict for each in reports])
+    whole = {"verdict": verdict, "audits": [each.to_json() for each in reports]}
     if out is not None:
         from parley.audit.page import write_audit  # noqa: PLC0415 - start-up: altair takes .5 s
 
@@ -152,6 +149,46 @@ def audit_job(
         typer.echo(f"{verdict.replace('-', ' ')}. Simulation only: no ledger was opened.")
     if verdict == "refuted":
         raise typer.Exit(REFUTED)
+
+
+def _worlds(
+    job: Path | None,
+    sets: list[str],
+    effort: Callable[[int], Effort],
+    *,
+    matrix: bool,
+    features: int | None,
+    seed: int | None,
+) -> Iterator[AuditReport]:
+    """Audits by attacks that make their worlds."""
+    from parley.audit.claims import (  # noqa: PLC0415 - start-up: for this command alone
+        claims_of_everything,
+        claims_of_job,
+        claims_of_queries,
+        is_of_queries,
+    )
+    from parley.simulations.audit.measure import audit_guarantee  # noqa: PLC0415 - start-up: for this command alone
+
+    if matrix:
+        claims = claims_of_everything(sets, features=features, seed=seed)
+    elif job is not None and is_of_queries(job):
+        if sets or features:
+            raise click.UsageError("Expected no --set or --features with a file of queries.")
+        claims = claims_of_queries(job, seed=seed)
+    else:
+        claims = claims_of_job(job, sets, features=features, seed=seed)
+    for claim, own in claims:
+        yield audit_guarantee(claim, effort(own))
+
+
+def _released(
+    job: Path | None, sets: list[str], effort: Callable[[int], Effort], *, own_records: bool
+) -> Iterator[AuditReport]:
+    """The audit of what a job releases at last."""
+    from parley.server.jobs.file import load_job  # noqa: PLC0415 - start-up: for this command alone
+    from parley.simulations.audit.released import TRIALS, audit_released  # noqa: PLC0415 - start-up: for this command alone
+
+    yield audit_released(load_job(job, overrides=sets), effort(TRIALS), own_records=own_records)
 
 
 def on_released(attack: str, *, data: str, scores_leak: bool) -> bool:

@@ -16,10 +16,11 @@ _ROW = "{:<11}{:<12}{:>11}  {:<12}{:>9}  {}"
 def claim_text(report: AuditReport) -> str:
     """The claim in a line: ε, δ, unit, relation, law, rounds, and against whom."""
     claim = report.claim
+    releases = "1 release" if claim.rounds == 1 else f"{claim.rounds} releases"
     return (
         f"ε = {shown_up(claim.epsilon, 4)} at δ = {as_written(claim.delta)} ({claim.unit}, "
-        f"{claim.neighbouring}, against {claim.against}), {claim.law}, {claim.rounds} "
-        f"{'round' if claim.rounds == 1 else 'rounds'}, by the {claim.accountant} account"
+        f"{claim.neighbouring}, against {claim.against}), {claim.law}, {claim.release}, "
+        f"{releases}, by the {claim.accountant} account"
     )
 
 

@@ -147,6 +147,17 @@ class Composition:
         values = self.epsilons(delta)
         return min(values.items(), key=lambda item: item[1]) if values else ("none", math.inf)
 
+    def epsilon_by(self, accountant: str, delta: float) -> float:
+        """One of `epsilons`, by the accountant's name; ∞ where it finds none.
+
+        Raises:
+            ValueError: not 0 ≤ delta < 1, or it is not proved for what was composed.
+        """
+        check_delta(delta)
+        if not ACCOUNTANTS[accountant].supports(self.counts):
+            raise ValueError(f"Expected an accountant of these events, got {accountant!r}.")
+        return self._with_slack(accountant, delta)
+
     def slack_delta(self, epsilon: float) -> float:
         """The part of δ that the samplers take at ε: (1 + e^ε)·γ, rounded up; ∞ on overflow."""
         if not self.slack:

@@ -45,10 +45,19 @@ class ClaimedCurve:
     points: tuple[tuple[float, float], ...]
 
     @classmethod
-    def of(cls, spent: Composition, *, delta: float = 0.0, points: int = 160) -> ClaimedCurve:
-        """By the accountants, at so many δ from 10⁻¹² to .99, at 0, and at the claim's own."""
+    def of(
+        cls, spent: Composition, *, delta: float = 0.0, points: int = 160, by: str | None = None
+    ) -> ClaimedCurve:
+        """By the accountants, at so many δ from 10⁻¹² to .99, at 0, and at the claim's own.
+
+        Args:
+            by: one accountant alone, which is quicker and claims no more; None: the lowest.
+        """
         deltas = (0.0, delta, *np.logspace(-12, math.log10(0.99), points).tolist())
-        found = [(spent.epsilon(each)[1], each) for each in deltas]
+        found = [
+            (spent.epsilon(each)[1] if by is None else spent.epsilon_by(by, each), each)
+            for each in deltas
+        ]
         # An ε of 700 is near the logarithm of the largest float, and says nothing.
         return cls(points=tuple(point for point in found if point[0] < 700))
 

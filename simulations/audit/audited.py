@@ -17,39 +17,18 @@ from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Adversary, Unit
-from parley.server.jobs.job import Job, JobError
+from parley.server.jobs.job import Job
 from parley.server.planning.federation import Federation
 from parley.server.planning.release import algorithm_for, model_for, plan_release
-from parley.server.planning.stages import stages_of
+from parley.server.planning.stages import COMPONENTS, EVALUATION, stages_of
 from parley.simulations.audit.scores import sampling_rate
 from parley.simulations.audit.shapes import LEARNERS, MOMENTS, Answer, Learner, answer_of
+from parley.simulations.audit.smaller import AuditError, Shape, least_records, smaller
 
-__all__ = ["AuditError", "Audited", "Shape", "ahead_of", "as_it_runs", "audited"]
+__all__ = ["ROUNDS", "AuditError", "Audited", "Shape", "as_it_runs", "audited", "stage_names"]
 
-LEARNING_RATE = 1e-9
-"""Keeps θ where the canary's gradient is full: the step is post-processing of what is released."""
-
-_LARGEST_PARTY = 1000
-"""Records: more than this are not laid out for every world."""
-
-
-class AuditError(ValueError):
-    """What cannot be audited, and what can."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Shape:
-    """The federation of one world.
-
-    Attributes:
-        parties: m.
-        records: n of the smallest party.
-        features: p.
-    """
-
-    parties: int
-    records: int
-    features: int
+ROUNDS = ""
+"""Name of the stage that is a job's rounds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,28 +36,29 @@ class Audited:
     """One guarantee of one job, as it is audited.
 
     Attributes:
-        job: with the changes.
+        job: with the changes; None where queries are asked.
         shape: of a world.
-        algorithm, plan, federation: of that job, by the product's planner.
+        algorithm, plan: of that job, by the product's planner.
         guarantee: of the unit, and whose event charges it.
         charged: the guarantee whose noise charges the unit.
         against: who looks: the guarantee's own adversary, or whoever reads what is released.
         learner: what its worlds look like.
         rounds: number of releases.
         changed: how the job differs from the one that was asked for, in words.
+        release: what is released, in a word or two.
     """
 
-    job: Job
+    job: Job | None
     shape: Shape
     algorithm: FederatedAlgorithm
     plan: ReleasePlan
-    federation: Federation
     guarantee: Guarantee
     charged: Guarantee
     against: Adversary
     learner: Learner
     rounds: int
     changed: tuple[str, ...]
+    release: str
 
     @property
     def answer(self) -> Answer:
@@ -171,7 +151,7 @@ def audited(
     job: Job,
     unit: Unit | None = None,
     *,
-    ahead: bool = False,
+    stage: str = ROUNDS,
     against: Adversary | None = None,
     parties: int | None = None,
     records: int | None = None,
@@ -181,7 +161,7 @@ def audited(
     """The job as it is audited, for one of its units (the one that it names first).
 
     Args:
-        ahead: the release ahead of the rounds, instead of these.
+        stage: which of the job's releases, of `stage_names`.
         against: who looks; None: whom the claim holds against.
         parties: most parties of a world; a job with fewer keeps its own. None: two, or five where
             noise is in shares.
@@ -190,14 +170,9 @@ def audited(
         seed: of the worlds, for a plan that says that they are seeded; None for entropy.
 
     Raises:
-        AuditError: your own algorithm, whose canaries only its author knows; or nothing is ahead.
+        AuditError: a unit or a stage that the job does not have, or a deployment.
         JobError, CalibrationError, RingTooSmall: as planning the job would.
     """
-    if job.model.learns not in LEARNERS:
-        raise AuditError(
-            "Expected gradient-perturbation, output-perturbation, fedavg or distributed-dp-sgd, "
-            f"got {job.algorithm.kind}: what moves its release most is known to its author alone."
-        )
     if not job.run.in_process:
         raise AuditError(
             f"Expected run.engine = 'fast', got {job.run.engine!r}: an audit needs the same "
@@ -207,56 +182,57 @@ def audited(
     wanted = units[0] if unit is None else unit
     if wanted not in units:
         raise AuditError(f"Expected a unit of {', '.join(units)}, got {wanted}.")
-    learner = MOMENTS if ahead else LEARNERS[job.model.learns]
-    alone = not ahead and answer_of(job.algorithm.kind).noisy and job.privacy.unit == "record"
+    if stage not in stage_names(job):
+        raise AuditError(
+            f"Expected a release of {', '.join(name or 'rounds' for name in stage_names(job))}, "
+            f"got {stage!r}."
+        )
+    learner = MOMENTS if stage == COMPONENTS else LEARNERS[job.model.learns]
+    own = answer_of(job.algorithm.kind)
+    alone = stage == ROUNDS and own.noisy and job.privacy.unit == "record"
     shared = job.privacy.noise_point != "server"
     shape = Shape(
         parties=1 if alone else min(parties or (5 if shared else 2), job.parties.count),
-        records=records or _records(job),
-        features=features or learner.features,
+        records=records or least_records(job),
+        features=features or (own.features if stage == ROUNDS else 0) or learner.features,
     )
-    changed, plain = _smaller(job, wanted, shape, seed)
+    changed, plain = smaller(job, wanted, shape, seed)
     federation = Federation(
         parties=shape.parties,
         min_records=shape.records,
         total_records=shape.parties * shape.records,
         max_records=shape.records,
+        schema=learner.schema(shape.features),
     )
-    model = model_for(plain, features=shape.features, classes=2)
+    width = shape.features * learner.width
+    model = model_for(plain, features=width, classes=2)
     # Rows of an audit are as they are after projection.
-    components = np.eye(shape.features) if plain.model.projected else None
+    components = np.eye(width) if plain.model.projected else None
     stages = stages_of(
         plain,
         algorithm=algorithm_for(plain, model, federation),
         federation=federation,
-        features=shape.features,
+        features=width,
         components=None if plain.model.components_share else components,
         run_id="audit",
     )
-    if ahead and len(stages) < 2:
-        raise AuditError("Expected a release ahead of the rounds, got none.")
-    stage = stages[0] if ahead else stages[-1]
-    plan = stage.plan
+    release = next(each for each in stages if each.name == stage)
+    plan = release.plan
     guarantee = plan.of(wanted)
     if guarantee is None:
         raise AuditError(f"Expected a guarantee for a {wanted}, got none.")
-    if guarantee.mechanism.objective is not None:
-        raise AuditError(
-            f"Expected noise on what parties send, got {job.algorithm.kind}, whose noise is inside "
-            "an objective: no attack here looks for it. Its proof is tested by densities instead."
-        )
     return Audited(
         job=plain,
         shape=shape,
-        algorithm=stage.algorithm({} if components is None else {"components": components}),
+        algorithm=release.algorithm({} if components is None else {"components": components}),
         plan=plan,
-        federation=federation,
         guarantee=guarantee,
         charged=plan.charged_by(wanted),
         against=against or plan.charged_by(wanted).against,
         learner=learner,
-        rounds=stage.rounds,
+        rounds=release.rounds,
         changed=changed,
+        release=stage or job.algorithm.kind,
     )
 
 
@@ -299,84 +275,18 @@ def as_it_runs(
         shape=Shape(parties=federation.parties, records=federation.min_records, features=features),
         algorithm=algorithm,
         plan=plan,
-        federation=federation,
         guarantee=guarantee,
         charged=plan.charged_by(Unit.RECORD),
         against=Adversary.READERS,
         learner=LEARNERS[job.model.learns],
         rounds=plain.rounds,
         changed=(),
+        release=job.algorithm.kind,
     )
 
 
-def ahead_of(job: Job) -> bool:
-    """Whether a job releases something ahead of its rounds."""
-    return job.model.components_share > 0
-
-
-def _records(job: Job) -> int:
-    if answer_of(job.algorithm.kind).optimum:
-        # A canary moves the optimum by 1/(nλ), within which its slope has to stay full.
-        return int(min(max(2, np.ceil(2 / job.model.regularisation)), _LARGEST_PARTY))
-    # With their own rate, batches are of few records in any case.
-    return LEARNERS[job.model.learns].records
-
-
-def _smaller(job: Job, unit: Unit, shape: Shape, seed: int | None) -> tuple[tuple[str, ...], Job]:
-    """The job of so small a federation, and what was changed."""
-    changes: dict[str, dict[str, Any]] = {
-        "parties": {"count": shape.parties, "min-records": shape.records},
-        "secure-aggregation": {"min-survivors": "auto", "corrupt": "auto"},
-        "data": {"source": "synthetic", "schema": "", "partition": "iid", "test-source": ""},
-        "run": {"faults": "", "seed": "none" if seed is None else seed},
-    }
-    learner = LEARNERS[job.model.learns]
-    changes["model"] = learner.model(job.model, shape.features)
-    if learner.cheap:
-        changes["algorithm"] = {"learning-rate": LEARNING_RATE}
-    else:
-        changes["run"]["device"] = "cpu"
-        changes["dp-sgd"] = {
-            "momentum": 0.0,
-            "optimiser": "sgd",
-            "learning-rate": _network_rate(job, unit),
-            **_same_sampling(job),
-        }
-    plain = job.values()
-    words = []
-    for section, keys in changes.items():
-        for key, value in keys.items():
-            if plain[section][key] != value:
-                words.append(f"{section}.{key} = {value!r}")
-            plain[section][key] = value
-    try:
-        return tuple(words), Job.model_validate(plain)
-    except ValueError as error:
-        raise JobError(str(error)) from error
-
-
-def _same_sampling(job: Job) -> dict[str, Any]:
-    """The job's rate and steps, whatever the number of records."""
-    if job.privacy.unit == "party":
-        # Of no effect on ε, and a party that takes all its records computes the same every time.
-        return {"sampling-rate": 1.0, "batch-size": "auto", "local-steps": 1}
-    settings, least = job.dp_sgd, job.parties.min_records
-    rate = settings.sampling_rate
-    if settings.batch_size != "auto":
-        if least == "auto":
-            raise AuditError(
-                "Expected parties.min-records with dp-sgd.batch-size, got 'auto': the sampling "
-                "rate is the one over the other."
-            )
-        rate = settings.batch_size / least
-    steps = settings.local_steps
-    if steps == "auto":
-        steps = max(1, round(settings.local_epochs / rate))
-    return {"sampling-rate": rate, "batch-size": "auto", "local-steps": steps}
-
-
-def _network_rate(job: Job, unit: Unit) -> float:
-    if unit is Unit.PARTY:
-        return 1e3  # An update far beyond S: the clip is what is tested.
-    # Where an update is clipped too, well within S: that clip would only hide the record.
-    return 1e-2 * (job.dp_sgd.party_clip_norm if job.privacy.unit == "both" else 1.0)
+def stage_names(job: Job) -> tuple[str, ...]:
+    """What a job releases: ahead of its rounds, these, and after them."""
+    ahead = (COMPONENTS,) if job.model.components_share else ()
+    after = (EVALUATION,) if job.evaluation.asked else ()
+    return (*ahead, ROUNDS, *after)

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.block import PartyBlock
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.mechanisms.laplace import Laplace
 from parley.privacy.sampling.randomness import Randomness
 from parley.simulations.audit.audited import Audited
+from parley.simulations.audit.blocks import Block
 from parley.simulations.audit.neighbours import Neighbours
 from parley.simulations.audit.scores import Hypotheses
 
@@ -38,13 +39,21 @@ def hypotheses(audited: Audited, worlds: Neighbours) -> Hypotheses:
     )
 
 
-def reach(audited: Audited, given: Hypotheses) -> float:
-    """‖f(D) − f(D′)‖/Δ: how much of the sensitivity the canaries use, the grid's share included."""
+def reach(audited: Audited, given: Hypotheses) -> float | None:
+    """‖f(D) − f(D′)‖/Δ: how much of the sensitivity the canaries use, the grid's share included.
+
+    None where noise is not added to what the records say, but inside an objective.
+    """
     mechanism = audited.charged.mechanism
+    if mechanism.objective is not None:
+        return None
     steps = mechanism.training
     # Of a training: all records were taken, in each of the steps; a contribution is divided by q.
     taken = 1.0 if steps is None else steps.sampling_rate * steps.steps
-    return given.distance / (mechanism.sensitivity * unit_scale(audited) * taken)
+    moved, sensitivity = given.distance, mechanism.sensitivity
+    if isinstance(mechanism, Laplace):  # its scale is made for Δ₁
+        moved, sensitivity = given.distance_l1, mechanism.sensitivity_l1
+    return moved / (sensitivity * unit_scale(audited) * taken)
 
 
 def unit_scale(audited: Audited) -> float:
@@ -58,7 +67,7 @@ def unit_scale(audited: Audited) -> float:
     return 1 / audited.charged.units(2.0**audited.plan.encoding.scale_bits)
 
 
-def _noise_free(audited: Audited, worlds: Neighbours, world: PartyBlock) -> NDArray[np.float64]:
+def _noise_free(audited: Audited, worlds: Neighbours, world: Block) -> NDArray[np.float64]:
     """`[T, d]`: sums of what the parties contribute, without noise, at the state of each round."""
     algorithm = audited.answer.quiet(audited.algorithm)
     sums = []

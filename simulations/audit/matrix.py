@@ -2,11 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import Any
+
+from parley.client.data.schema import Schema
+from parley.client.queries.base import Query
+from parley.client.queries.choose import Choose
+from parley.client.queries.count import Count
+from parley.client.queries.histogram import Histogram
+from parley.client.queries.kmeans_grid import KMeansGrid
+from parley.client.queries.kmeans_step import KMeansStep
+from parley.client.queries.marginals import Marginals
+from parley.client.queries.mean import Mean
+from parley.client.queries.quantiles import Quantiles
+from parley.client.queries.total import Total
+from parley.client.queries.variance import Variance
+from parley.client.where import col
+from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint
 from parley.privacy.mechanisms.share_laws import SHARED_LAWS
+from parley.server.jobs.file import load_job
 from parley.server.jobs.job import Job
+from parley.simulations.audit.asked import asked
+from parley.simulations.audit.audited import Audited
+from parley.simulations.audit.measure import views, views_of
 from parley.simulations.audit.shapes import LEARNERS, answer_of
 
-__all__ = ["CASES", "trials_of"]
+__all__ = ["BATCHES", "CASES", "matrix", "trials_of", "trials_of_queries"]
 
 _GRADIENT = ("algorithm.rounds=4", "algorithm.clip-norm=0.4", "privacy.noise-point=server")
 _OUTPUT = (
@@ -27,11 +49,19 @@ _STEPS = (*_DP_SGD, "algorithm.kind=distributed-dp-sgd", "algorithm.rounds=2")
 _SHARES = ("privacy.noise-point=share", "parties.count=5")
 _FULL = "dp-sgd.sampling-rate=1"
 _ADD = "privacy.neighbouring=add-or-remove-one"
+_DISCRETE = ("privacy.noise=discrete-gaussian", "privacy.calibration=cks20")
+_TABLES = ("algorithm.kind=marginals", "model.kind=table", "parties.min-records=100")
+_COUNTED = (
+    "algorithm.rounds=1",
+    "parties.min-records=100",
+    "evaluation.kind=federated",
+    "evaluation.epsilon=1",
+)
 
 CASES: tuple[tuple[str, ...], ...] = (
     # Gradient perturbation: each law, loss and weighting.
     (*_GRADIENT, "privacy.noise=gaussian"),
-    (*_GRADIENT, "privacy.noise=discrete-gaussian", "privacy.calibration=cks20"),
+    (*_GRADIENT, *_DISCRETE),
     (*_GRADIENT, "privacy.noise=l2-laplace"),
     (*_GRADIENT, "privacy.noise=laplace-l1"),
     (*_GRADIENT, "privacy.noise=laplace-as-printed"),
@@ -58,7 +88,7 @@ CASES: tuple[tuple[str, ...], ...] = (
     (*_OUTPUT, "privacy.noise=laplace-l1"),
     (*_OUTPUT, "privacy.noise=laplace-as-printed"),
     (*_OUTPUT, "privacy.noise=gaussian"),
-    (*_OUTPUT, "privacy.noise=discrete-gaussian", "privacy.calibration=cks20"),
+    (*_OUTPUT, *_DISCRETE),
     # DP-SGD: relations, sampling, units, and each way of per-record gradients.
     (*_DP_SGD, _FULL),
     (*_DP_SGD, _FULL, _ADD),
@@ -82,7 +112,85 @@ CASES: tuple[tuple[str, ...], ...] = (
     (*_STEPS, "dp-sgd.sampling-rate=0.25", _ADD, "privacy.noise-point=server"),
     (*_STEPS, "dp-sgd.sampling-rate=0.25", "privacy.unit=both", "privacy.noise-point=server"),
     (*_STEPS, _FULL, "privacy.unit=party", "privacy.noise-point=server"),
+    # All of the noise in every party.
+    (*_GRADIENT[:2], "privacy.noise-point=party"),
+    (*_OUTPUT[:3], "privacy.noise-point=party"),
+    ("algorithm.kind=objective-perturbation", "model.lambda=1", "privacy.noise-point=party"),
+    # As of their papers: what they are charged, not what they print.
+    ("algorithm.kind=pathak", *_OUTPUT[1:], "parties.count=2"),
+    ("algorithm.kind=rajkumar-agarwal", *_GRADIENT, "privacy.epsilon=0.5"),
+    # Tables of pairs, for synthetic rows.
+    (*_TABLES, "privacy.noise-point=server"),
+    (*_TABLES, *_DISCRETE, "privacy.noise-point=server"),
+    (*_TABLES, _ADD, *_SHARES),
+    # After the rounds: right and wrong answers on records that were held out.
+    (*_COUNTED, "privacy.noise-point=server"),
+    (*_COUNTED, _ADD, "evaluation.by-class=true", *_SHARES),
 )
+
+
+SCHEMA = Schema.from_toml("""
+[columns]
+age = { kind = "numeric", range = [0, 10] }
+stay = { kind = "numeric", range = [-1, 1] }
+sex = { kind = "categorical", categories = ["Female", "Male"], missing = "Male" }
+ward = { kind = "categorical", categories = ["a", "b", "c"], missing = "a" }
+sick = { kind = "label", positive = "yes", negative = "no" }
+""")
+
+BATCHES: tuple[tuple[Query, ...], ...] = (
+    (Count(by=("ward",)),),
+    (Count(where=col.age > 4),),
+    (Histogram(column="age", bins=4),),
+    (Total(column="stay"),),
+    (Mean(column="age"),),
+    (Mean(column="stay", where=col.sex == "Male"),),
+    (Mean(column="age", by=("ward",)),),
+    (Variance(column="stay", by=("sex",)),),
+    (Quantiles(column="age", step=0.05),),
+    (Marginals(of=("sex", "ward", "sick")),),
+    (Choose(column="ward", by=("sex",)),),
+    (KMeansGrid(of=("age", "stay"), clusters=2, grid=4),),
+    (KMeansStep(of=("age", "stay"), centres=(-0.5, -0.5, 0.5, 0.5)),),
+    (Count(by=("sex",)), Mean(column="age"), Histogram(column="ward")),
+)
+"""Queries of every kind, by themselves and together."""
+
+_NOISES = (
+    *product(("laplace", "gaussian"), (NoisePoint.SERVER,), Neighbouring),
+    ("gaussian", NoisePoint.SHARE, Neighbouring.REPLACE_ONE),
+    ("laplace", NoisePoint.SHARE, Neighbouring.ADD_OR_REMOVE_ONE),
+)
+
+
+def matrix(
+    *, overrides: Sequence[str] = (), short: bool = False, seed: int | None = None, **shape: Any
+) -> Iterator[tuple[Audited, int]]:
+    """Every claim to audit, and in how many worlds.
+
+    Args:
+        overrides: of every job.
+        short: in few.
+        seed: of the worlds.
+        shape: of the jobs' worlds.
+    """
+    for case in CASES:
+        job = load_job(None, overrides=[*case, *overrides])
+        trials = trials_of(job, short=short)
+        for each in views_of(job, seed=seed, **shape):
+            yield each, trials
+    for queries, (law, point, relation) in product(BATCHES, _NOISES):
+        batch = asked(
+            queries,
+            SCHEMA,
+            epsilon=1.0,
+            neighbouring=relation,
+            noise_point=point,
+            law=law,
+            seed=seed,
+        )
+        for each in views(batch):
+            yield each, trials_of_queries(each, short=short)
 
 
 def trials_of(job: Job, *, short: bool = False) -> int:
@@ -90,16 +198,32 @@ def trials_of(job: Job, *, short: bool = False) -> int:
 
     A share of a law that is not normal is settled in many digits.
     """
-    cheap, shared = LEARNERS[job.model.learns].cheap, job.privacy.noise_point != "server"
+    shared = job.privacy.noise_point != "server"
+    slow = answer_of(job.algorithm.kind).slow
+    if LEARNERS[job.model.learns].cheap and not slow:
+        return _trials(job.noise, shared=shared, short=short)
     by_cost = (
-        (cheap and shared and not SHARED_LAWS[job.noise].normal, 300, 40),
-        (cheap, 100_000, 5_000),
         # Every party of every world trains by itself.
         (job.privacy.unit == "party" and shared, 2_000, 30),
-        (answer_of(job.algorithm.kind).slow, 1_000, 40),
+        (slow, 1_000, 40),
         (job.privacy.unit == "party", 20_000, 1_500),
         (job.dp_sgd.per_example_method in {"vmap", "opacus", "loop"}, 200, 30),
         (True, 5_000, 300),
     )
     many, few = next((many, few) for costs, many, few in by_cost if costs)
     return few if short else many
+
+
+def trials_of_queries(audited: Audited, *, short: bool = False) -> int:
+    """The same of a batch of queries."""
+    shared = audited.charged.shares is not None
+    return _trials(audited.charged.mechanism.law, shared=shared, short=short)
+
+
+def _trials(law: str, *, shared: bool, short: bool) -> int:
+    """Of what is cheap but for its noise."""
+    if shared and not SHARED_LAWS[law].normal:
+        return 40 if short else 300
+    if shared:
+        return 500 if short else 100_000
+    return 5_000 if short else 100_000

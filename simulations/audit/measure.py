@@ -24,7 +24,7 @@ from parley.privacy.audit.counts import check_confidence
 from parley.privacy.audit.events import pilot_size
 from parley.privacy.audit.pair import pair_ceiling
 from parley.server.jobs.job import Job
-from parley.simulations.audit.audited import Audited, AuditError, ahead_of, audited
+from parley.simulations.audit.audited import Audited, AuditError, audited, stage_names
 from parley.simulations.audit.hypotheses import hypotheses, reach
 from parley.simulations.audit.methods import (
     METHODS,
@@ -50,6 +50,8 @@ __all__ = [
     "claimed_rates",
     "environment_of",
     "error_rates",
+    "views",
+    "views_of",
 ]
 
 CONFIRMED = 1e-6
@@ -109,23 +111,25 @@ def audit(
         JobError, CalibrationError, RingTooSmall: as planning the job would.
     """
     reports = []
-    for own in _guarantees(job, effort.seed, shape):
-        views = [own]
-        if own.charged.shares is not None:
-            # Of shares: also what readers of the whole sum are told.
-            views.append(replace(own, against=Adversary.READERS))
-        for each in views:
-            reports.append(audit_guarantee(each, effort))
-            if observe_result:
-                observe_result(reports[-1])
+    for each in views_of(job, seed=effort.seed, **shape):
+        reports.append(audit_guarantee(each, effort))
+        if observe_result:
+            observe_result(reports[-1])
     return reports
 
 
-def _guarantees(job: Job, seed: int | None, shape: dict[str, Any]) -> Iterator[Audited]:
-    """Of every unit: the release ahead of the rounds, where there is one, and the rounds."""
+def views_of(job: Job, *, seed: int | None, **shape: Any) -> Iterator[Audited]:
+    """All that a job claims: of every unit, each of its releases, against each who looks."""
     for budget in job.budgets:
-        for ahead in (True, False) if ahead_of(job) else (False,):
-            yield audited(job, Unit(budget.unit), ahead=ahead, seed=seed, **shape)
+        for stage in stage_names(job):
+            yield from views(audited(job, Unit(budget.unit), stage=stage, seed=seed, **shape))
+
+
+def views(own: Audited) -> Iterator[Audited]:
+    """One claim, and what readers of the whole sum are told where noise is in shares."""
+    yield own
+    if own.charged.shares is not None:
+        yield replace(own, against=Adversary.READERS)
 
 
 def audit_guarantee(given: Audited, effort: Effort) -> AuditReport:
@@ -297,6 +301,7 @@ def claim_of(given: Audited) -> Claim:
         law=given.charged.mechanism.law,
         curve="gaussian" if given.mu is not None else given.accountant,
         accountant=given.accountant,
+        release=given.release,
         rounds=given.rounds,
         mu=given.mu,
     )

@@ -73,7 +73,7 @@ class Seen:
         audited: whose claim.
         event: that its pilot chose; None where the method needs none.
         inside, outside: worlds with the canary and without, none of the pilot's.
-        reach: of the sensitivity, by the canaries.
+        reach: of the sensitivity, by the canaries; None: noise is not added to it.
         alpha: of this comparison.
     """
 
@@ -81,7 +81,7 @@ class Seen:
     event: Event | None
     inside: Observed
     outside: Observed
-    reach: float
+    reach: float | None
     alpha: float
 
     def hits(self) -> tuple[Hits, Hits]:
@@ -228,7 +228,7 @@ def _factor(seen: Seen) -> Finding:
     shape = shape_p(noise.law, kept, 1.0)
     # At its own size: a wrong scale is the factor's to find, a wrong shape this test's.
     own = shape_p(noise.law, kept / _typical(noise), 1.0)
-    reach = min(seen.reach, 1.0)
+    reach = min(seen.reach or 0.0, 1.0)
     # Canaries that another clip hides show nothing of the sensitivity.
     epsilon = _scaled(audited, high / reach).epsilon(audited.delta)[1] if reach > _NONE else 0.0
     note = f"shape p = {shape:.2g}"
@@ -282,13 +282,14 @@ def _event(audited: Audited, ratio: float) -> Charge:
 
 def _curve(audited: Audited) -> Callable[[float], ClaimedCurve]:
     """Noise over the claimed → the curve that it would be charged by."""
-    return lambda ratio: _curve_of(_event(audited, ratio), audited.rounds)
+    by = audited.accountant
+    return lambda ratio: _curve_of(_event(audited, ratio), audited.rounds, by)
 
 
 @lru_cache(maxsize=256)
-def _curve_of(event: Charge, rounds: int) -> ClaimedCurve:
+def _curve_of(event: Charge, rounds: int, by: str) -> ClaimedCurve:
     """Kept: every attack on one claim asks for the same."""
-    return ClaimedCurve.of(Composition.empty().add(event, count=rounds), points=24)
+    return ClaimedCurve.of(Composition.empty().add(event, count=rounds), points=24, by=by)
 
 
 def _pair_event(pilots: Pilots) -> Event:

@@ -22,14 +22,22 @@ from numpy.typing import NDArray
 from parley.client.algorithms.base import State
 from parley.client.data.block import PartyBlock
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.sampling.randomness import Randomness
 from parley.simulations.audit.audited import Audited, AuditError
+from parley.simulations.audit.blocks import Block, laid_out
 from parley.simulations.audit.network_states import hidden_layers, network_theta
+from parley.simulations.audit.pools import rows_pool
+from parley.simulations.audit.scores import NORMS
 from parley.simulations.audit.shapes import ANGLE, LEARNERS, MOMENTS
 
 __all__ = ["ATTACKS", "Neighbours", "neighbours"]
 
 _SURE = 40.0
 """A margin at which a loss's slope is full, to double precision."""
+
+
+_OTHERS = 6
+"""Kinds of others that canaries are tried beside."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +51,8 @@ class Neighbours:
         weights: `[T]` of the sums in the score: +1, or −1 where one only carries noise.
     """
 
-    inside: PartyBlock
-    outside: PartyBlock
+    inside: Block
+    outside: Block
     start: State
     sent: Callable[[int], State] | None
     weights: NDArray[np.float64]
@@ -111,15 +119,74 @@ def _party(audited: Audited) -> Neighbours:
     )
 
 
+def _corners(audited: Audited) -> Neighbours:
+    """Of many records the two that move the release most, or the one that adds most to it.
+
+    Beside others of several kinds: a release whose records move each other is further apart there.
+    """
+    pool = (audited.answer.pool or rows_pool)(audited.algorithm)
+    start, (m, n) = audited.algorithm.init(), (audited.shape.parties, audited.shape.records)
+    among = np.unique(np.linspace(0, len(pool.sizes) - 1, _OTHERS).astype(np.intp)).tolist()
+    tried = [(*_furthest(audited, pool, start, other), other) for other in among]
+    _, first, second, other = max(tried, key=lambda each: each[0])
+    others = np.full(m * n - 1, other, dtype=np.intp)
+    offsets = np.arange(m + 1) * n
+
+    def world(canary: int | None) -> Block:
+        if canary is None:
+            return laid_out(pool, others, np.maximum(offsets - 1, 0))
+        return laid_out(pool, np.append(canary, others), offsets)
+
+    return Neighbours(
+        inside=world(first),
+        outside=world(second),
+        start=start,
+        sent=lambda _: start,
+        weights=np.ones(audited.sums),
+    )
+
+
+def _furthest(
+    audited: Audited, pool: Block, start: State, other: int
+) -> tuple[float, int, int | None]:
+    """How far two of the pool are apart beside others like `other`, and which; None: nobody."""
+    count, n = len(pool.sizes), audited.shape.records
+    # Each beside the same others, then nobody beside those.
+    rows = np.full((count + 1, n), other, dtype=np.intp)
+    rows[:count, 0] = np.arange(count)
+    sizes = [*[n] * count, n - 1][: count + (n > 1)]
+    tried: Any = laid_out(pool, rows.ravel()[: sum(sizes)], np.cumsum([0, *sizes]))
+    local = audited.algorithm.local(start, tried, audited.plan, Randomness.from_entropy())
+    values, without = local.values[:count], local.values[count:]
+    if audited.guarantee.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE:
+        if not len(without):
+            raise AuditError("Expected 2 records of a party or more, of which one is removed.")
+        lengths = _lengths(audited, values - without)
+        return float(lengths.max()), int(lengths.argmax()), None
+    lengths = np.stack([_lengths(audited, values - each) for each in values])
+    first, second = divmod(int(lengths.argmax()), count)
+    return float(lengths.max()), first, second
+
+
+def _lengths(audited: Audited, moved: NDArray[np.floating]) -> NDArray[np.floating]:
+    norm = NORMS.get(audited.charged.mechanism.law, 2)
+    return np.asarray(np.linalg.norm(moved, ord=norm, axis=1))
+
+
+def _by_gradient(audited: Audited) -> bool:
+    """Whether a canary is made for the gradients of one record."""
+    return audited.unit is Unit.RECORD and audited.answer.pool is None
+
+
 ATTACKS: dict[str, _Attack] = {
-    "dirac": _Attack(fits=lambda audited: audited.unit is Unit.RECORD, build=_dirac),
+    "dirac": _Attack(fits=_by_gradient, build=_dirac),
     "crowd": _Attack(
-        fits=lambda audited: audited.unit is Unit.RECORD and audited.answer.trains,
+        fits=lambda audited: _by_gradient(audited) and audited.answer.trains,
         build=_crowd,
     ),
     "on-off": _Attack(
         fits=lambda audited: (
-            audited.unit is Unit.RECORD
+            _by_gradient(audited)
             and audited.sums > 1
             and audited.shape.features > 1
             and not audited.answer.optimum
@@ -128,6 +195,7 @@ ATTACKS: dict[str, _Attack] = {
         build=_on_off,
     ),
     "party": _Attack(fits=lambda audited: audited.unit is Unit.PARTY, build=_party),
+    "corners": _Attack(fits=lambda audited: audited.answer.pool is not None, build=_corners),
 }
 
 

@@ -27,8 +27,8 @@ def hidden_layers(audited: Audited) -> int:
     """How many the audited network has."""
     if audited.learner is not LEARNERS["network"]:
         return 0
-    settings: Any = audited.job.model
-    return len(settings.hidden)
+    job: Any = audited.job
+    return len(job.model.hidden)
 
 
 def network_theta(audited: Audited, sign: float) -> NDArray[np.float64]:

@@ -24,12 +24,16 @@ _KEPT = 1 << 18
 _UNUSED = 2
 """Features that a canary or the state uses: those beyond move with nothing but noise."""
 
+_FINE = 2.0**10
+"""Steps of the grid in one of the noise's scale."""
+
 _FACTOR_LAW: dict[str, FactorLaw] = {
     "gaussian": "gaussian",
     "discrete-gaussian": "gaussian",
     "dp-sgd": "gaussian",
     "sampled-gaussian": "gaussian",
     "l2-laplace": "l2-laplace",
+    "laplace": "laplace-l1",
     "laplace-l1": "laplace-l1",
     "laplace-as-printed": "laplace-l1",
 }
@@ -89,8 +93,11 @@ def bare_noise(audited: Audited) -> bool:
     # With shares of more parties than are charged for, there is more noise, of another shape.
     if audited.against is not audited.charged.against:
         return False
+    if audited.charged.mechanism.objective is not None:
+        return False
     if not audited.trains_with_draws:
-        return True
+        # On a coarser grid it is no continuous law's: counts are noised in whole numbers.
+        return audited.charged.mechanism.scale >= _FINE
     if audited.unit is not Unit.RECORD or audited.shape.features <= _UNUSED:
         return False
     # A contribution of a party's own noise may bear its share of the sum's noise beside; and where

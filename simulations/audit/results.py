@@ -25,6 +25,7 @@ class Claim:
         law: of the noise.
         curve: gaussian where μ is claimed, else the accountant's.
         accountant: by whose account ε is.
+        release: what is released: an algorithm's rounds, a stage beside them, or queries.
         rounds: number of releases.
         mu: √Σμ², where it is claimed.
     """
@@ -37,6 +38,7 @@ class Claim:
     law: str
     curve: str
     accountant: str
+    release: str
     rounds: int
     mu: float | None
 
@@ -60,7 +62,8 @@ class AuditResult:
         ceiling: the most that so many trials can certify; None where there is no such end.
         mu_lower: of the Gaussian curve.
         fraction_of_claim: of ε; of μ where it is bounded.
-        reach: of the sensitivity, by the canaries; None for attacks on the released model.
+        reach: of the sensitivity, by the canaries; None for attacks on the released model, and for
+            noise inside an objective.
         noise_scale: limits of the noise's scale over the claimed, at this α.
         refuted: at the asked confidence.
         confirmed: alone, at 1 − 10⁻⁶, on four times as many fresh trials; None: not tried.

@@ -4,7 +4,7 @@
 |---|---|
 | gaussian, discrete-gaussian | ⟨y − (f₁ + f₀)/2, f₁ − f₀⟩/σ² |
 | l2-laplace | (‖y − f₀‖₂ − ‖y − f₁‖₂)/b |
-| laplace-l1, laplace-as-printed | (‖y − f₀‖₁ − ‖y − f₁‖₁)/b |
+| laplace, laplace-l1, laplace-as-printed | (‖y − f₀‖₁ − ‖y − f₁‖₁)/b |
 | DP-SGD, every step seen | ln(1 − q + q·e^{(2sc − c²)/2σ²}) along f₁ − f₀, less the same for f₀ |
 
 added up over the rounds, each with the round's weight of the attack.
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from parley.privacy.mechanisms.table import Mechanism
 
-__all__ = ["Hypotheses", "Scores", "sampling_rate", "score"]
+__all__ = ["NORMS", "Hypotheses", "Scores", "sampling_rate", "score"]
 
 Scores = NDArray[np.float64]
 
@@ -60,6 +60,11 @@ class Hypotheses:
         """Largest ‖f₁ − f₀‖₂ of a round."""
         difference = self.inside - self.outside
         return float(np.sqrt(np.vecdot(difference, difference)).max())
+
+    @property
+    def distance_l1(self) -> float:
+        """Largest ‖f₁ − f₀‖₁ of a round."""
+        return float(np.abs(self.inside - self.outside).sum(axis=1).max())
 
 
 def sampling_rate(mechanism: Mechanism) -> float:
@@ -119,6 +124,10 @@ def _sampled(y: NDArray[np.float64], given: Hypotheses, rate: float) -> Scores:
 
 _RATIOS: dict[str, Callable[[NDArray[np.float64], Hypotheses], Scores]] = {
     "l2-laplace": _l2_laplace,
+    "laplace": _laplace,
     "laplace-l1": _laplace,
     "laplace-as-printed": _laplace,
 }
+
+NORMS: dict[str, int] = {law: 1 for law, ratio in _RATIOS.items() if ratio is _laplace}
+"""Law → the norm in which two sums are as far apart as they are easy to tell; 2 for others."""

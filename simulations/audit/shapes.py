@@ -7,9 +7,13 @@ row takes the plainest.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+from parley.client.algorithms.own import is_own
+from parley.simulations.audit.blocks import Block
+from parley.simulations.audit.pools import codes_pool, columns_pool, rows_pool, table_schema
 
 __all__ = ["ANGLE", "ANSWERS", "HIDDEN", "LEARNERS", "MOMENTS", "Answer", "Learner", "answer_of"]
 
@@ -32,6 +36,9 @@ class Learner:
         copies: of a world's arrays in memory.
         cheap: a world is a row of an array: many are computed at a time.
         model: a job's `[model]`, p → the keys that ε does not depend on, at the least work.
+        algorithm: keys of `[algorithm]`, of those that a job has, likewise.
+        width: columns of a row, for each of its features.
+        schema: p → text of the records' public schema; empty: they have none.
     """
 
     records: int
@@ -42,6 +49,9 @@ class Learner:
     copies: int
     cheap: bool
     model: Callable[[Any, int], dict[str, object]]
+    algorithm: Mapping[str, object] = field(default_factory=dict)
+    width: int = 1
+    schema: Callable[[int], str] = lambda _: ""
 
 
 def _linear(own: Any, features: int) -> dict[str, object]:
@@ -65,6 +75,9 @@ LEARNERS: dict[str, Learner] = {
         copies=1,
         cheap=True,
         model=_linear,
+        # Keeps θ where the canary's gradient is full: the step is post-processing of what is
+        # released.
+        algorithm={"learning-rate": 1e-9},
     ),
     "network": Learner(
         records=4,
@@ -75,6 +88,19 @@ LEARNERS: dict[str, Learner] = {
         copies=2,
         cheap=False,
         model=_network,
+    ),
+    "nothing": Learner(
+        records=2,
+        features=2,
+        angle=0.0,
+        diagonal=False,
+        classes=True,
+        copies=1,
+        cheap=True,
+        model=lambda own, features: {},
+        algorithm={"pairs": "all"},
+        width=2,
+        schema=table_schema,
     ),
 }
 
@@ -100,14 +126,19 @@ class Answer:
         optimum: of their own objective, whatever state is sent.
         noisy: with noise of a party's own, inside its training.
         slow: a sum of theirs takes long.
+        features: of a record, where attacks see most with so few; 0: as many as the model's.
         quiet: the algorithm without noise and with every record in every batch.
+        pool: records to try as canaries, where what each record says is added up; None: canaries
+            are made for the algorithm's gradients.
     """
 
     trains: bool = False
     optimum: bool = False
     noisy: bool = False
     slow: bool = False
+    features: int = 0
     quiet: Callable[[Any], Any] = lambda algorithm: algorithm
+    pool: Callable[[Any], Block] | None = None
 
 
 def _quiet_averaging(algorithm: Any) -> Any:
@@ -119,14 +150,28 @@ def _quiet_sums(algorithm: Any) -> Any:
     return replace(algorithm, training=replace(algorithm.training, sampling_rate=1.0))
 
 
+def _quiet_objectives(algorithm: Any) -> Any:
+    """With next to no noise in the objective: about where its optimum is pulled from."""
+    return replace(algorithm, objective_epsilon=1e6)
+
+
 ANSWERS: dict[str, Answer] = {
     "fedavg": Answer(trains=True, noisy=True, quiet=_quiet_averaging),
     "distributed-dp-sgd": Answer(trains=True, slow=True, quiet=_quiet_sums),
     "output-perturbation": Answer(optimum=True),
+    "pathak": Answer(optimum=True),
+    "objective-perturbation": Answer(
+        optimum=True, noisy=True, slow=True, features=1, quiet=_quiet_objectives
+    ),
     "second-moments": Answer(),
+    "marginals": Answer(pool=codes_pool),
+    "query": Answer(pool=columns_pool),
+    "held-out-counts": Answer(pool=rows_pool),
 }
+
+_OWN = Answer(pool=rows_pool)
 
 
 def answer_of(algorithm: str) -> Answer:
     """The row of an algorithm; without one, an answer at the state that is sent."""
-    return ANSWERS.get(algorithm, Answer())
+    return _OWN if is_own(algorithm) else ANSWERS.get(algorithm, Answer())

@@ -26,6 +26,7 @@ from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.sampling.randomness import Randomness
 from parley.simulations.audit.audited import Audited, AuditError
+from parley.simulations.audit.blocks import Block, bytes_of, repeated
 from parley.simulations.audit.neighbours import Neighbours
 
 __all__ = ["Source", "models", "releases"]
@@ -138,8 +139,8 @@ def _joined(worlds: list[PartyBlock]) -> PartyBlock:
     )
 
 
-def _chunk_size(audited: Audited, world: PartyBlock) -> int:
-    own = world.features.nbytes + 64 * audited.plan.dimension * world.parties
+def _chunk_size(audited: Audited, world: Block) -> int:
+    own = bytes_of(world) + 64 * audited.plan.dimension * world.parties
     own += 8 * audited.plan.dimension * (audited.sums + 8)
     return max(1, min(CHUNK_BYTES // (own * audited.learner.copies), _LARGEST_CHUNK))
 
@@ -147,7 +148,7 @@ def _chunk_size(audited: Audited, world: PartyBlock) -> int:
 def _chunk(
     audited: Audited,
     worlds: Neighbours,
-    world: PartyBlock,
+    world: Block,
     count: int,
     randomness: Randomness,
 ) -> NDArray[np.float64]:
@@ -176,7 +177,7 @@ class _Round:
     """The parties of `count` worlds, asked for one sum after another."""
 
     def __init__(
-        self, *, audited: Audited, world: PartyBlock, count: int, randomness: Randomness
+        self, *, audited: Audited, world: Block, count: int, randomness: Randomness
     ) -> None:
         self._audited, self._world, self._count = audited, world, count
         self._randomness = randomness
@@ -210,22 +211,14 @@ class _Round:
 
     def _session(self, count: int) -> PartySession:
         if count not in self._sessions:
+            block: Any = repeated(self._world, count)
             self._sessions[count] = PartySession(
-                block=_repeated(self._world, count),
+                block=block,
                 algorithm=self._audited.algorithm,
                 policy=_POLICY,
                 randomness=self._randomness,
             )
         return self._sessions[count]
-
-
-def _repeated(world: PartyBlock, count: int) -> PartyBlock:
-    sizes = np.tile(world.sizes, count)
-    return PartyBlock(
-        features=np.tile(world.features, (count, 1)),
-        labels=np.tile(world.labels, count),
-        offsets=np.concatenate([[0], np.cumsum(sizes)]),
-    )
 
 
 def _for_parties(state: State, parties: int) -> State:

@@ -1,0 +1,85 @@
+"""Records to try as canaries, where a release adds up what each record says: one of each kind.
+
+Which two of them move a release most is found by computing it (`corners` of
+`parley.simulations.audit.neighbours`). Nothing here knows what is added up.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from parley.client.data.block import PartyBlock
+from parley.client.data.schema import Schema
+from parley.client.data.table_block import TableBlock, Texts, fields_of
+
+__all__ = ["MOST", "codes_pool", "columns_pool", "rows_pool", "table_schema"]
+
+MOST = 256
+"""Records of a pool."""
+
+_COLUMNS = 8
+"""Of a row that are tried by themselves."""
+
+
+def table_schema(columns: int) -> str:
+    """The public schema of an audited table: columns of two categories, and a label."""
+    lines = [f'c{k} = {{ kind = "categorical", categories = ["a", "b"] }}' for k in range(columns)]
+    return "\n".join(["[columns]", *lines, 'y = { kind = "label", positive = 1, negative = 0 }'])
+
+
+def rows_pool(algorithm: Any) -> PartyBlock:
+    """Rows of norm at most 1 with every label: nothing, a column alone, all of them alike."""
+    model = algorithm.model
+    width, classes = model.features, int(getattr(model, "classes", 0))
+    few = np.eye(width)[:_COLUMNS]
+    rows = np.concatenate([np.zeros((1, width)), few, -few, np.full((1, width), width**-0.5)])
+    labels = np.arange(classes) if classes else np.array([-1.0, 1.0])
+    return _alone(np.repeat(rows, len(labels), axis=0), np.tile(labels, len(rows)))
+
+
+def codes_pool(algorithm: Any) -> PartyBlock:
+    """Rows with one indicator a column: every combination of codes, or some of them."""
+    sizes = algorithm.sizes
+    codes = np.array(_combinations([range(size) for size in sizes]))
+    starts = np.cumsum([0, *sizes[:-1]])
+    rows = np.zeros((len(codes), starts[-1]))
+    np.put_along_axis(rows, codes[:, :-1] + starts[:-1], 1.0, axis=1)
+    return _alone(rows, codes[:, -1])
+
+
+def columns_pool(algorithm: Any) -> TableBlock:
+    """Raw columns: every combination of categories and of ends, middle and quarter of a range."""
+    schema: Schema = algorithm.schema
+    fields = fields_of(schema)
+    wanted = {name: fields[name] for name in sorted(algorithm.batch.columns)}
+    choices = [
+        range(len(field.texts))
+        if isinstance(field, Texts)
+        else [field.low + part * (field.high - field.low) for part in (0, 0.25, 0.5, 1)]
+        for field in wanted.values()
+    ]
+    values = list(zip(*_combinations(choices), strict=True))
+    return TableBlock(
+        schema=schema,
+        columns={
+            name: np.array(own, dtype=np.intp if isinstance(field, Texts) else np.float64)
+            for (name, field), own in zip(wanted.items(), values, strict=True)
+        },
+        offsets=np.arange(len(values[0]) + 1),
+    )
+
+
+def _combinations(choices: list[Any]) -> list[tuple[Any, ...]]:
+    """All, or `MOST` of them, drawn from a fixed seed."""
+    count = np.prod([float(len(each)) for each in choices])
+    if count <= MOST:
+        return list(product(*choices))
+    rng = np.random.default_rng(0)
+    return [tuple(each[rng.integers(len(each))] for each in choices) for _ in range(MOST)]
+
+
+def _alone(rows: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> PartyBlock:
+    return PartyBlock(features=rows, labels=labels, offsets=np.arange(len(rows) + 1))

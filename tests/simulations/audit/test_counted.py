@@ -1,0 +1,203 @@
+"""Releases that add up what each record says: queries, tables, counts, one's own statistics."""
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+from parley.client.algorithms.held_out_counts import HeldOutCounts
+from parley.client.algorithms.objective_perturbation import ObjectivePerturbationOfParties
+from parley.client.algorithms.pair_tables import PairTables
+from parley.client.queries.count import Count
+from parley.client.queries.mean import Mean
+from parley.client.queries.total import Total
+from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint
+from parley.privacy.mechanisms.shares import Shares
+from parley.server.jobs.file import load_job
+from parley.server.planning.queries import PlannedBatch
+from parley.simulations.audit.asked import asked
+from parley.simulations.audit.audited import audited
+from parley.simulations.audit.hypotheses import hypotheses, reach
+from parley.simulations.audit.matrix import BATCHES, SCHEMA
+from parley.simulations.audit.measure import Effort, audit, audit_guarantee
+from parley.simulations.audit.neighbours import neighbours
+from parley.simulations.audit.worlds import Source, releases
+from parley.simulations.engine.faults import parse_faults
+from parley.simulations.engine.query_cohort import BlockQueries
+
+REPLACE, REMOVE = Neighbouring
+COUNTED = ("evaluation.kind=federated", "evaluation.epsilon=4", "algorithm.rounds=1")
+TABLES = ("algorithm.kind=marginals", "model.kind=table", "parties.min-records=100")
+SERVER = "privacy.noise-point=server"
+
+
+@pytest.mark.parametrize("queries", BATCHES, ids=str)
+@pytest.mark.parametrize(("law", "relation"), list(product(["laplace", "gaussian"], Neighbouring)))
+def test_the_corners_of_a_schema_use_all_of_a_query_s_sensitivity(queries, law, relation):
+    each = asked(queries, SCHEMA, epsilon=1.0, law=law, neighbouring=relation, seed=1)
+    used = reach(each, hypotheses(each, neighbours(each, "corners")))
+    assert 0.999 < used <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("relation", Neighbouring)
+def test_worlds_of_queries_differ_by_one_record_and_add_up_to_what_a_session_s_parties_give(
+    relation,
+):
+    each = asked((Count(by=("ward",)), Mean(column="age")), SCHEMA, epsilon=1.0,
+                 neighbouring=relation, seed=3)  # fmt: skip
+    worlds = neighbours(each, "corners")
+    gone = worlds.inside.records - worlds.outside.records
+    assert gone == (relation is REMOVE)
+    differs = np.zeros(worlds.outside.records, dtype=bool)
+    for name, values in worlds.inside.columns.items():
+        differs |= values[gone:] != worlds.outside.columns[name]
+    assert differs.sum() == 1 - gone
+    source = Source(seed=3)
+    (block,) = releases(each, worlds, inside=True, count=1, source=source)
+    randomness = source.chunk(0)
+    cohort = BlockQueries(
+        block=worlds.inside,
+        corrupt=0,
+        masked=False,
+        faults=parse_faults("", seed=0),
+        randomness=randomness,
+    )
+    planned = PlannedBatch(batch=each.algorithm.batch, plan=each.plan)
+    plain = each.plan.encoding.decode(cohort.ask(planned, {}, attempt=0).total)
+    noise = each.plan.draw(randomness.server(each.plan.round_number))
+    assert np.array_equal(block[0, 0], plain + noise)
+
+
+def refuted(given, *, trials=3_000, method="mu"):
+    return audit_guarantee(given, Effort(trials=trials, seed=9, methods=(method,))).verdict
+
+
+def test_norms_of_half_the_truth_are_refuted(monkeypatch):
+    def half(query, *rest):
+        norms = own(query, *rest)
+        return replace(
+            norms, l1=-(-norms.l1 // 2), l2_squared=-(-norms.l2_squared // 4), largest=norms.largest
+        )
+
+    own = Total.norms
+    for law, method in (("laplace", "pair"), ("gaussian", "mu")):
+        terms = {"epsilon": 4.0, "law": law, "seed": 2}
+        honest = asked((Total(column="stay"),), SCHEMA, **terms)
+        assert refuted(honest, method=method) == "not-refuted"
+        monkeypatch.setattr(Total, "norms", half)
+        assert refuted(asked((Total(column="stay"),), SCHEMA, **terms), method=method) == "refuted"
+        monkeypatch.setattr(Total, "norms", own)
+
+
+def test_a_query_whose_records_move_each_other_is_refuted(monkeypatch):
+    """Numbers that are scaled by the party's largest: one record more, and every term is less."""
+    own = Total.vectors
+
+    def by_largest(query, block, weight, state):
+        for party, vector in enumerate(own(query, block, weight, state)):
+            values = block.columns["stay"][block.rows(party)]
+            yield np.rint(vector / max(np.abs(values).max(), 1e-9)).astype(np.int64)
+
+    asking = {"epsilon": 4.0, "law": "gaussian", "neighbouring": REMOVE, "records": 12, "seed": 2}
+    monkeypatch.setattr(Total, "vectors", by_largest)
+    assert refuted(asked((Total(column="stay"),), SCHEMA, **asking)) == "refuted"
+
+
+@pytest.mark.parametrize(
+    ("job", "algorithm"), [((*TABLES, SERVER), PairTables), ((*COUNTED, SERVER), HeldOutCounts)]
+)
+def test_half_of_the_sensitivity_of_tables_and_counts_is_refuted(monkeypatch, job, algorithm):
+    own = algorithm.claim
+    stage = "evaluation" if algorithm is HeldOutCounts else ""
+    job = load_job(None, overrides=[*job, "privacy.epsilon=4"])
+    assert refuted(audited(job, stage=stage, seed=2), trials=10_000) == "not-refuted"
+    monkeypatch.setattr(
+        algorithm,
+        "claim",
+        lambda *rest: replace(own(*rest), sensitivity=own(*rest).sensitivity / 2),
+    )
+    assert refuted(audited(job, stage=stage, seed=2), trials=10_000) == "refuted"
+
+
+OWN = '''
+"""A statistic whose author forgot that a record is replaced, not added."""
+from dataclasses import dataclass
+from typing import ClassVar
+import numpy as np
+from parley.client.algorithms.base import Claim, Contribution
+from parley.client.algorithms.own import Statistic
+from parley.privacy.accounting.guarantee import Neighbouring, Unit
+
+@dataclass(frozen=True, kw_only=True)
+class Sums(Statistic):
+    kind: ClassVar[str] = "sums.py:Sums"
+    title: ClassVar[str] = "sums"
+    length: float = 2.0
+
+    @property
+    def dimension(self):
+        return self.features
+
+    def claim(self, facts):
+        return Claim(dimension=self.features, features=self.features, bound=1e3,
+                     sensitivity=self.length, unit=Unit.RECORD,
+                     neighbouring=Neighbouring.REPLACE_ONE)
+
+    def local(self, state, block, plan, randomness):
+        return Contribution(
+            values=np.add.reduceat(block.features, block.offsets[:-1], axis=0), failed=())
+'''
+
+
+def test_one_s_own_claim_is_audited_and_refuted_where_it_is_wrong(tmp_path):
+    (tmp_path / "sums.py").write_text(OWN)
+
+    def job(length):
+        return load_job(
+            None,
+            overrides=[
+                f"algorithm.kind={tmp_path}/sums.py:Sums", "model.kind=none", "algorithm.rounds=2",
+                f"algorithm.settings.length={length}", "privacy.epsilon=4", SERVER,
+            ],
+        )  # fmt: skip
+
+    effort = Effort(trials=3_000, seed=1, methods=("mu",))
+    (right,), (wrong,) = (audit(job(length), effort) for length in (2.0, 1.0))
+    assert (right.verdict, wrong.verdict) == ("not-refuted", "refuted")
+    assert right.results[0].reach == pytest.approx(1, abs=1e-3)
+    assert wrong.results[0].reach == pytest.approx(2, abs=1e-2)
+    assert right.claim.release == f"{tmp_path}/sums.py:Sums"
+
+
+def test_a_share_too_small_is_refuted_in_queries_too(monkeypatch):
+    batch = (Count(by=("ward",)), Mean(column="age"))
+    given = asked(batch, SCHEMA, epsilon=4.0, law="gaussian", noise_point=NoisePoint.SHARE,
+                  delta=1e-5)  # fmt: skip
+    effort = Effort(trials=3_000, methods=("mu",))
+    assert audit_guarantee(given, effort).verdict == "not-refuted"
+    add = Shares.add
+
+    def less(self, mechanism, vectors, streams):
+        add(replace(self, scale=self.scale / self.honest**0.5), mechanism, vectors, streams)
+
+    monkeypatch.setattr(Shares, "add", less)
+    assert audit_guarantee(given, effort).verdict == "refuted"
+
+
+def test_too_little_noise_inside_an_objective_is_refuted(monkeypatch):
+    """Its canaries reach half of what is charged: a tenth of the noise is seen."""
+    job = load_job(
+        None,
+        overrides=[
+            "algorithm.kind=objective-perturbation", "model.lambda=1", "privacy.noise-point=party",
+        ],
+    )  # fmt: skip
+    effort = Effort(trials=150, seed=4)
+    own = ObjectivePerturbationOfParties._drawn
+    for share, said in ((1, "not-refuted"), (10, "refuted")):
+        monkeypatch.setattr(
+            ObjectivePerturbationOfParties, "_drawn", lambda *rest, s=share: own(*rest) // s
+        )
+        report = audit(job, effort)[0]
+        assert (report.verdict, report.results[0].reach) == (said, None)
