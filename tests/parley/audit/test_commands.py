@@ -90,3 +90,48 @@ def test_the_name_of_a_command_goes_before_a_job_file():
     assert "pair" in call("bound", "--help").output
     assert "--trials" in call("job", "--help").output
     assert "bound" in call("--help").output
+
+
+QUERIES = """
+[session]
+data = "nowhere-*.csv"
+schema = "people.schema.toml"
+epsilon = 1.0
+{session}
+
+[[query]]
+query = "count"
+by = ["sex"]
+epsilon = 0.5
+
+[[query]]
+query = "mean"
+column = "age"
+batch = "both"
+epsilon = 0.5
+[[query]]
+query = "sum"
+column = "age"
+batch = "both"
+"""
+PEOPLE = """
+[columns]
+age = { kind = "numeric", range = [0, 100] }
+sex = { kind = "categorical", categories = ["f", "m"] }
+sick = { kind = "label", positive = 1, negative = 0 }
+"""
+
+
+def test_a_file_of_queries_is_audited_batch_by_batch_without_its_data(tmp_path):
+    (tmp_path / "people.schema.toml").write_text(PEOPLE)
+    (tmp_path / "q.toml").write_text(QUERIES.format(session="delta = 1e-6"))
+    result = call(str(tmp_path / "q.toml"), "--trials", "2000", "--seed", "3")
+    assert result.exit_code == 0, result.output
+    assert "ε = 0.5 at δ = 1e-06 (record, replace-one, against readers)" in result.output
+    assert ", count, 1 release" in result.output
+    assert ", mean, sum, 1 release" in result.output
+    assert result.output.count("reach of the sensitivity 1.0000") == 2
+    refused = call(str(tmp_path / "q.toml"), "--set", "privacy.epsilon=2")
+    assert "no --set or --features with a file of queries" in refused.output
+    (tmp_path / "q.toml").write_text(QUERIES.format(session="delta = 2.0"))
+    assert "delta" in str(call(str(tmp_path / "q.toml")).exception)
