@@ -127,17 +127,21 @@ def asked(
     epsilon: float,
     seeds: int,
     delta: float,
+    law: str = "auto",
 ) -> tuple[str, list[dict]]:
     """The law, and the answer's table of every seed."""
     terms = terms_of(block, relation, delta)
-    planned = plan_batch([query], terms, epsilon=epsilon, run_id="benchmark", number=1)
+    planned = plan_batch([query], terms, epsilon=epsilon, run_id="benchmark", number=1, law=law)
     (tuned,), (weight,) = planned.batch.queries, planned.batch.weights
     (exact,) = tuned.vectors(block, weight, {})
     noise, tables = planned.noise(), []
     for seed in range(seeds):
-        drawn = planned.plan.draw(NoiseStream.from_seed(seed, "analytics"))
-        tables.append(tuned.answer(exact + drawn, weight, noise, terms.facts))
-    return noise.law, tables
+        shown = planned.released(exact, terms.facts, NoiseStream.from_seed(seed, "analytics"))
+        if planned.choice is None:
+            tables.append(tuned.answer(np.array(shown), weight, noise, terms.facts))
+        else:
+            tables.append(tuned.chosen(shown[0], terms.facts))
+    return planned.law, tables
 
 
 def show(name: str, law: str, found: dict[float, list[float]], *, root: bool = False) -> None:
@@ -167,9 +171,12 @@ def main() -> None:
     old = hours[ages > 60]
     count = len(ages)
 
+    snapped = np.floor(weights / STEP + 0.5) * STEP  # the value of the grid that a record counts at
+
     def rank(value: float, share: float) -> float:
         """Records between a value and its place: none where ties hold the place."""
-        first, last = (np.searchsorted(weights, value, side=s) for s in ("left", "right"))
+        near = value * (1 - 1e-12), value * (1 + 1e-12)
+        first, last = np.searchsorted(snapped, near[0]), np.searchsorted(snapped, near[1])
         return float(max(0.0, first - share * count, share * count - last))
 
     tables = {names: frame.group_by(names).len() for names in itertools.combinations(CATEGORIES, 2)}
@@ -189,9 +196,13 @@ def main() -> None:
 
     education = np.array(sorted(frame["education"].unique().to_list()))
     truth = np.array([int((frame["education"] == text).sum()) for text in education])
+    middle = Quantiles(column="fnlwgt", step=STEP)
     rows: list[tuple[str, Query, Neighbouring, float, Callable[[dict], float], bool]] = [
-        ("median fnlwgt, rank error, replace-one", Quantiles(column="fnlwgt", step=STEP), REPLACE,
-         0.0, lambda t: rank(t["value"][0], 0.5), False),
+        *(
+            (f"median fnlwgt, rank error, {relation}, {law}", middle, relation, 0.0,
+             lambda t: rank(t["value"][0], 0.5), False)
+            for relation in (REPLACE, REMOVE) for law in ("auto", "permute-and-flip")
+        ),
         ("median age, value error", Quantiles(column="age", step=1.0), REPLACE, 0.0,
          lambda t: abs(t["value"][0] - np.median(ages)), False),
         ("education histogram, RMS a cell, add-or-remove-one", Histogram(column="education"),
@@ -213,6 +224,7 @@ def main() -> None:
         for epsilon in EPSILONS:
             law, answers = asked(
                 query, block, relation, epsilon, delta=delta,
+                law="permute-and-flip" if name.endswith("flip") else "auto",
                 seeds=options.seeds * (25 if query.cells(schema) < 100 else 1),
             )  # fmt: skip
             found[epsilon] = [error(table) for table in answers]

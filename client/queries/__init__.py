@@ -12,6 +12,7 @@ from typing import Any
 from parley.client.contract.decoding import DecodingError, facts_from
 from parley.client.queries.base import Query
 from parley.client.queries.choose import Choose
+from parley.client.queries.choose_best import ChooseBest
 from parley.client.queries.count import Count
 from parley.client.queries.histogram import Histogram
 from parley.client.queries.kmeans_grid import KMeansGrid
@@ -29,7 +30,7 @@ QUERIES: dict[str, type[Query]] = {
     each.kind: each
     for each in (
         *(Count, Histogram, Total, Mean, Variance, Quantiles),
-        *(Marginals, Choose, KMeansGrid, KMeansStep),
+        *(Marginals, Choose, ChooseBest, KMeansGrid, KMeansStep),
     )
 }
 """Name → the query."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import ClassVar, Self
 
 import numpy as np
@@ -36,7 +37,9 @@ from parley.client.queries.base import (
     numeric,
     selected,
 )
+from parley.client.queries.choosing import Choosable
 from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.accounting.rounding import exact
 from parley.privacy.estimation.trees import Tree, monotone
 
 __all__ = ["MOST_VALUES", "Quantiles", "grid_codes", "grid_values"]
@@ -47,12 +50,14 @@ _FLAT = 128
 """Values that need no tree."""
 _STEPS = 1000
 """Of a column whose step nobody wrote down."""
+_FINEST = 10**6
+"""Denominator of a share that a server chooses by."""
 _BRANCHING = {"laplace": 32, "gaussian": 4}
 """By the predicted error at K = 16384: levels cost Laplace noise more."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Quantiles(ColumnQuery):
+class Quantiles(ColumnQuery, Choosable):
     """Values below which given shares of the records lie.
 
     Attributes:
@@ -155,6 +160,49 @@ class Quantiles(ColumnQuery):
         even = np.arange(1, tree.cells + 1) / tree.cells
         total = None if self.selects or self.by else 1
         return noise.deviation / weight * _deviation(tree, even, 0.5, 1.0, total)
+
+    def check_choice(self, schema: Schema) -> None:
+        """One quantile, of all groups together, with few digits."""
+        del schema
+        if self.by or len(self.quantiles) > 1 or self._share().denominator > _FINEST:
+            raise QueryError(
+                "Expected one quantile of at most six digits, without groups, where a server "
+                "chooses by exact counts, got more: laplace or gaussian has them."
+            )
+
+    def _share(self) -> Fraction:
+        return exact(self.quantiles[0])
+
+    def candidates(self, schema: Schema) -> int:
+        """K."""
+        return self._tree(schema).cells
+
+    def score_unit(self, weight: int) -> int:
+        """A rank."""
+        del weight
+        return self._share().denominator
+
+    def scores(self, total: Integers, weight: int, facts: Facts) -> Integers:
+        """−max(0, F(below) − qN, qN − F(upto)) of every value, times the denominator of q."""
+        upto = np.cumsum(total[: self._tree(facts.schema).cells] // weight)
+        below, share = np.concatenate([[0], upto[:-1]]), self._share()
+        wanted, whole = share.numerator * upto[-1], share.denominator
+        worst: Integers = np.maximum(np.maximum(whole * below - wanted, wanted - whole * upto), 0)
+        return -worst
+
+    def score_sensitivity(self, neighbouring: Neighbouring, weight: int) -> int:
+        """1 replace-one, max(q, 1 − q) add-or-remove-one, times the denominator of q."""
+        del weight
+        share = self._share()
+        if neighbouring is Neighbouring.REPLACE_ONE:
+            return share.denominator
+        return max(share.numerator, share.denominator - share.numerator)
+
+    def chosen(self, place: int, facts: Facts) -> Table:
+        """See `Choosable.chosen`."""
+        value = grid_values(facts.schema, self.column, self.step)[[place]]
+        hidden = np.array([math.nan])
+        return {"quantile": list(self.quantiles), "value": value, "low": hidden, "high": hidden}
 
 
 def _deviation(

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from parley.analytics.answer import Answer, Charge
-from parley.client.queries.base import Query
+from parley.client.queries.base import Facts, Integers, Query, Table
 from parley.client.queries.batch import batch_from
+from parley.client.queries.choosing import Choosable
 from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.guarantee import Adversary, NoisePoint
 from parley.privacy.estimation.reach import Reach
 from parley.privacy.ledger.budget import DatasetBudget
+from parley.privacy.mechanisms.selection import SELECTIONS
 from parley.server.planning.queries import Terms
 from parley.server.queries.session import Released
 
@@ -37,7 +39,7 @@ def answers_of(
         budget: that was charged.
         asked: the queries as a person put them; None: as they were released.
     """
-    batch, noise = batch_from(released.batch), Reach.of(released.law, scale=released.scale)
+    batch = batch_from(released.batch)
     facts = replace(terms.facts, records=released.records)
     shared = terms.noise_point is NoisePoint.SHARE
     charge = Charge(
@@ -53,14 +55,15 @@ def answers_of(
         seeded=terms.seeded,
     )
     vector = released.vector()
-    places = batch.slices(facts.schema)
+    chosen = released.law in SELECTIONS
+    places = (slice(None),) if chosen else batch.slices(facts.schema)
     put = asked or batch.queries
     return [
         Answer(
             query=own,
-            table=query.answer(vector[place], weight, noise, facts),
-            law=noise.law,
-            scale=noise.scale / weight,
+            table=_table(released, query, vector[place], weight, facts),
+            law=released.law,
+            scale=released.scale / weight,
             survivors=released.survivors,
             parties=released.parties,
             records=released.records,
@@ -68,3 +71,9 @@ def answers_of(
         )
         for own, query, weight, place in zip(put, batch.queries, batch.weights, places, strict=True)
     ]
+
+
+def _table(released: Released, query: Query, vector: Integers, weight: int, facts: Facts) -> Table:
+    if released.law in SELECTIONS and isinstance(query, Choosable):
+        return query.chosen(int(vector[0]), facts)
+    return query.answer(vector, weight, Reach.of(released.law, scale=released.scale), facts)

@@ -9,6 +9,7 @@ from typing import Any, NoReturn, Self
 from parley.analytics.answer import Answer
 from parley.client.queries.base import Query, QueryError
 from parley.client.queries.choose import Choose
+from parley.client.queries.choose_best import ChooseBest
 from parley.client.queries.count import Count
 from parley.client.queries.histogram import Histogram
 from parley.client.queries.kmeans_grid import KMeansGrid
@@ -108,6 +109,16 @@ class Asking(ABC):
     def choose(self, column: str, **price: Any) -> Answer:
         """The category that most records have."""
         return self.ask(Choose(column=column, where=self._where, by=self._by), **price)
+
+    def choose_best(self, columns: Sequence[str], *, least: bool = False, **price: Any) -> Answer:
+        """Which of these columns of scores in [0, 1] has the largest (or least) sum.
+
+        With `law="permute-and-flip"` or "exponential" a trusted server of a simulation chooses by
+        the exact sums; else the winner is read off noisy sums, which nobody need see bare.
+        """
+        return self.ask(
+            ChooseBest(of=_names(columns), least=least, where=self._where, by=self._by), **price
+        )
 
     def kmeans(
         self, columns: Sequence[str], clusters: int, *, grid: int = 32, **price: Any

@@ -86,6 +86,7 @@ def open_session(
         ledger=ledger,
         budget=registered,
         cohort=asked.cohort,
+        facts=asked.terms.facts,
         randomness=Randomness(seed=settings.seed, party=None),
     )
     stack.callback(session.close)

@@ -206,7 +206,7 @@ class Session(Composed):
         return answers_of(
             released,
             self._terms,
-            event=planned.plan.primary.event,
+            event=planned.event,
             run=planned.plan.run_id,
             budget=budget or self._session.budget,
             asked=queries,
@@ -347,16 +347,21 @@ def plan_text(
     planned: PlannedBatch, queries: Sequence[Query], *, terms: Terms, epsilon: float
 ) -> str:
     """A planned release in words."""
-    plan, noise = planned.plan, planned.noise()
+    plan, scale = planned.plan, planned.scale()
     errors = planned.errors(terms.facts)
     lines = [
         f"{title(query)}: {query.cells(terms.facts.schema):,} cells, expected error "
-        f"{error:.4g}, noise scale {noise.scale / weight:.6g}"
+        f"{error:.4g}, noise scale {scale / weight:.6g}"
         for query, error, weight in zip(queries, errors, planned.batch.weights, strict=True)
     ]
+    if planned.choice is not None:
+        lines.append(
+            "one winner, chosen by a server that sees the exact scores and has to be trusted with "
+            "them; noise of laplace or gaussian on the scores needs no such trust"
+        )
     lines.append(
         f"together: one secure sum of {plan.dimension:,} integers in a ring of "
-        f"{plan.encoding.ring_bits} bits; {noise.law}; costs ε = {as_written(epsilon)} at δ = "
+        f"{plan.encoding.ring_bits} bits; {planned.law}; costs ε = {as_written(epsilon)} at δ = "
         f"{as_written(terms.delta)} ({plan.primary.unit}, {plan.primary.neighbouring}); nothing "
         "was charged"
     )

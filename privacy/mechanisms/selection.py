@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 
 from parley.privacy.accounting.events import Pure
 from parley.privacy.accounting.rounding import check_positive, exact, round_up
-from parley.privacy.sampling.integers import integers_below, permutation
+from parley.privacy.sampling.integers import integers_below
 from parley.privacy.sampling.inversion import (
     FLOAT_ERROR,
     Enclosure,
@@ -174,10 +174,9 @@ class PermuteAndFlip(Selection):
         return likely
 
     def choose(self, scores: Scores, stream: NoiseStream) -> int:
-        """One coin for each until one accepts, which the best candidate's always does."""
-        losses = _losses(scores)
-        order = permutation(len(losses), stream)
-        return int(order[self._accepted(losses[order], stream).argmax()])
+        """A coin for each; the first in random order is any of those that it accepts."""
+        accepted = np.flatnonzero(self._accepted(_losses(scores), stream))
+        return int(accepted[integers_below(len(accepted), 1, stream)[0]])
 
 
 def _losses(scores: Scores) -> NDArray[np.int64]:

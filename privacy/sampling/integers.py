@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from parley.privacy.sampling.inversion import check_size
 from parley.privacy.sampling.stream import NoiseStream
 
-__all__ = ["integers_below", "permutation"]
+__all__ = ["integers_below"]
 
 
 def integers_below(bound: int, size: int, stream: NoiseStream) -> NDArray[np.int64]:
@@ -31,12 +31,3 @@ def integers_below(bound: int, size: int, stream: NoiseStream) -> NDArray[np.int
     while len(late := np.flatnonzero(words > last)):
         words[late] = stream.words(len(late))
     return (words % np.uint64(bound)).astype(np.int64)
-
-
-def permutation(size: int, stream: NoiseStream) -> NDArray[np.int64]:
-    """`[size]` 0 … size − 1 in an order that is uniform among all (Fisher & Yates)."""
-    order = list(range(size))
-    for last in range(size - 1, 0, -1):
-        at = int(integers_below(last + 1, 1, stream)[0])
-        order[last], order[at] = order[at], order[last]
-    return np.array(order, dtype=np.int64)

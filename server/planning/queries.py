@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from types import MappingProxyType
 from typing import Protocol
@@ -18,18 +18,23 @@ from typing import Protocol
 from parley.client.contract.grid import TAIL_PROBABILITY
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
-from parley.client.queries.base import Facts, Query, QueryError
+from parley.client.queries.base import Facts, Integers, Query, QueryError
 from parley.client.queries.batch import Batch
+from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.guarantee import Adversary, Neighbouring, NoisePoint, Unit
 from parley.privacy.accounting.rounding import root_up
 from parley.privacy.calibration.calibration import calibrate
 from parley.privacy.calibration.gaussian import CalibrationError
 from parley.privacy.estimation.reach import Reach
+from parley.privacy.ledger.entry import Entry
 from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.mechanisms.laplace import Laplace
+from parley.privacy.mechanisms.selection import SELECTIONS
 from parley.privacy.mechanisms.share_laws import SHARED_LAWS
 from parley.privacy.mechanisms.shares import Shares, event_of_shares
+from parley.privacy.sampling.stream import NoiseStream
 from parley.secure_agg.encoding import FixedPoint, RingTooSmall
+from parley.server.planning.choices import Choice, choice_of
 
 __all__ = ["ALGORITHM", "LARGEST_SUM", "QUERY_LAWS", "PlannedBatch", "Terms", "plan_batch"]
 
@@ -75,10 +80,40 @@ class PlannedBatch:
     Attributes:
         batch: tuned and weighed.
         plan: of its release.
+        choice: how the server chooses one winner instead, by exact scores; None: noise is added.
     """
 
     batch: Batch
     plan: ReleasePlan
+    choice: Choice | None = None
+
+    @property
+    def law(self) -> str:
+        """Of the noise, or of the choice."""
+        return self.plan.primary.mechanism.law if self.choice is None else self.choice.law
+
+    @property
+    def event(self) -> Event:
+        """What it costs."""
+        return self.plan.primary.event if self.choice is None else self.choice.event()
+
+    def scale(self, survivors: int | None = None) -> float:
+        """Of the noise on a sum of so many parties, or of the scores' in a choice."""
+        return self.noise(survivors).scale if self.choice is None else self.choice.scale
+
+    def entries(self, dataset: str) -> tuple[Entry, ...]:
+        """What the server's ledger charges."""
+        entries = self.plan.entries(dataset, party="server")
+        if self.choice is None:
+            return entries
+        return tuple(self.choice.charged(entry) for entry in entries)
+
+    def released(self, total: Integers, facts: Facts, stream: NoiseStream) -> list[int]:
+        """What leaves the server of an exact sum, or of one that has its noise in shares."""
+        if self.choice is None:
+            noisy: list[int] = (total + self.plan.draw(stream)).tolist()
+            return noisy
+        return [self.choice.place(total, facts, stream)]
 
     def noise(self, survivors: int | None = None) -> Reach:
         """The noise on every cell of a sum of so many parties; None: of the fewest."""
@@ -90,6 +125,8 @@ class PlannedBatch:
 
     def errors(self, facts: Facts) -> tuple[float, ...]:
         """What each query expects to be off by, by noise."""
+        if self.choice is not None:
+            return (self.choice.expected_loss(facts),)
         noise = self.noise()
         return tuple(
             query.expected_error(weight, noise, facts)
@@ -191,8 +228,9 @@ def plan_batch(
     number_like = isinstance(epsilon, int | float) and not isinstance(epsilon, bool)
     if not number_like or not 0 < epsilon < math.inf:
         raise QueryError(f"Expected epsilon, a number > 0, got {epsilon!r}.")
-    if law not in (*QUERY_LAWS, "auto"):
-        raise QueryError(f"Expected law {', '.join(QUERY_LAWS)} or auto, got {law!r}.")
+    if law not in (*QUERY_LAWS, *SELECTIONS, "auto"):
+        known = ", ".join((*QUERY_LAWS, *SELECTIONS))
+        raise QueryError(f"Expected law {known} or auto, got {law!r}.")
     if not queries:
         raise QueryError("Expected at least one query in a batch, got none.")
     for query in queries:
@@ -201,6 +239,11 @@ def plan_batch(
     if len(told) != len(queries) or not all(0 < each < math.inf for each in told):
         raise QueryError(f"Expected a share > 0 for each of {len(queries)} queries, got {told}.")
     parts = tuple(each / math.fsum(told) for each in told)
+    if law in SELECTIONS:
+        # The plan is that of the sum; what is drawn and charged is the choice.
+        whole = _planned(queries, parts, "laplace", terms, epsilon, run_id, number)
+        shared = terms.noise_point is NoisePoint.SHARE
+        return replace(whole, choice=choice_of(whole.batch, terms.facts, law, epsilon, shared))
     names = [law] if law != "auto" else list(QUERY_LAWS)  # one that cannot be had is refused
     planned, refused = list[PlannedBatch](), list[CalibrationError]()
     for name in names:

@@ -36,7 +36,11 @@ class QueryCohort(Protocol):
 
     Attributes:
         most_rounds: sums that a batch may take.
+        trusting: whether the server may see a bare sum: in a simulation alone.
     """
+
+    @property
+    def trusting(self) -> bool: ...  # noqa: D102 - above
 
     @property
     def most_rounds(self) -> int: ...  # noqa: D102 - above

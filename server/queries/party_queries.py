@@ -78,6 +78,7 @@ class PartyQueries:
     facts: dict[int, PartyFacts] = field(default_factory=dict)
     declined: dict[int, Reason] = field(default_factory=dict)
     most_rounds: int = 1
+    trusting: bool = False
 
     def inspect(self, *, sizes: bool, needed: int) -> None:
         """Asks who is there, for their schema and, where it is public, their number of records.

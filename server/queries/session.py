@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from parley.client.contract.plan import ACCOUNTANT_VERSION
 from parley.client.contract.protocol import strict_json
-from parley.client.queries.base import Integers, QueryError
+from parley.client.queries.base import Facts, Integers, QueryError
 from parley.privacy.accounting.events import Pure
 from parley.privacy.accounting.rounding import shown_up
 from parley.privacy.ledger.ledger import (
@@ -50,7 +50,7 @@ class Released:
     Attributes:
         number: of the release in the session, from 1.
         batch: its queries with their weights, plain values.
-        noisy: `[d]` integers of every round.
+        noisy: `[d]` integers of every round; of a choice the place of the winner.
         survivors, parties: how many are in the sum, and how many there are.
         records: N of the survivors, where sizes are public.
         epsilon: that was charged.
@@ -97,6 +97,7 @@ class QuerySession:
         ledger: open.
         budget: of the data, as the ledger knows it.
         cohort: the parties.
+        facts: what is public of their records.
         randomness: of the server's noise.
         released: every release so far, in order.
         again: those of before that have not been asked for again.
@@ -106,6 +107,7 @@ class QuerySession:
     ledger: Ledger
     budget: DatasetBudget
     cohort: QueryCohort
+    facts: Facts
     randomness: Randomness
     released: list[Released] = field(init=False)
     again: list[Released] = field(init=False)
@@ -163,7 +165,7 @@ class QuerySession:
 
     def asked_before(self, planned: PlannedBatch, *, epsilon: float) -> Released | None:
         """The answer that a session which goes on gave to these queries, in its order."""
-        asked = (planned.batch.to_json(), epsilon, planned.plan.primary.mechanism.law)
+        asked = (planned.batch.to_json(), epsilon, planned.law)
         known = self.again[0] if self.again else None
         if known is None or (known.batch, known.epsilon, known.law) != asked:
             self.again = []
@@ -243,13 +245,20 @@ class QuerySession:
                 f"Expected a query of {self.cohort.most_rounds} sum with real parties, got one of "
                 f"{planned.batch.rounds}: k-means on a grid takes one."
             )
-        held = self.ledger.reserve(plan.entries(budget.name, party="server"))
+        if planned.choice is not None and not self.cohort.trusting:
+            raise QueryError(
+                f"Expected noise of laplace or gaussian with real parties, got {planned.law}: a "
+                "server that chooses would see the exact scores. With noise on the scores nobody "
+                "does: choose, choose-best and quantiles have it."
+            )
+        held = self.ledger.reserve(planned.entries(budget.name))
         noisy, total = list[list[int]](), None
         try:
             for step in range(planned.batch.rounds):
                 total = self._summed(planned, {}, step)
-                noise = plan.draw(self.randomness.server(plan.round_number, step + 1))
-                noisy.append((plan.encoding.decode(total.total) + noise).tolist())
+                stream = self.randomness.server(plan.round_number, step + 1)
+                facts = replace(self.facts, records=total.records)
+                noisy.append(planned.released(plan.encoding.decode(total.total), facts, stream))
         except TooFewSurvivors as error:
             if not noisy:
                 self.ledger.void([each.id for each in held], str(error))
@@ -266,8 +275,8 @@ class QuerySession:
             parties=plan.parties,
             records=total.records,
             epsilon=epsilon,
-            law=plan.primary.mechanism.law,
-            scale=planned.noise(total.survivors).scale,
+            law=planned.law,
+            scale=planned.scale(total.survivors),
             spent=spent,
             left=budget.left(totals.taken).epsilon,
         )

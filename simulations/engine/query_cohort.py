@@ -44,6 +44,7 @@ class BlockQueries:
     faults: FaultScript
     randomness: Randomness
     most_rounds: int = 1000
+    trusting: bool = True
     _sums: dict[tuple[int, int], SecureSum] = field(default_factory=dict, init=False)
     _serial: int = field(default=0, init=False)
 

@@ -14,6 +14,8 @@ from parley.client.data.table_block import TableBlock
 from parley.client.queries import QUERIES, query_from
 from parley.client.queries.base import Facts, Query
 from parley.client.queries.choose import Choose
+from parley.client.queries.choose_best import ChooseBest
+from parley.client.queries.choosing import Choosable
 from parley.client.queries.count import Count
 from parley.client.queries.histogram import Histogram
 from parley.client.queries.kmeans_grid import KMeansGrid
@@ -35,6 +37,8 @@ change = { kind = "numeric", range = [-30, 10] }
 sex = { kind = "categorical", categories = ["Female", "Male"] }
 ward = { kind = "categorical", categories = ["a", "b"], other = true }
 sick = { kind = "label", positive = "yes", negative = "no" }
+first = { kind = "numeric", range = [0, 1] }
+second = { kind = "numeric", range = [0.25, 1] }
 """
 )
 OLD = parse_where("age > 60 and not sex == 'Male'")
@@ -50,6 +54,8 @@ def records(count, rng):
         "sex": rng.integers(0, 3, count),
         "ward": rng.integers(0, 3, count),
         "sick": rng.integers(0, 2, count),
+        "first": rng.choice([0.0, 1.0, 0.3], count),
+        "second": rng.choice([0.25, 1.0], count),
     }
 
 
@@ -60,6 +66,14 @@ def block_of(*parties):
         columns={name: np.concatenate([each[name] for each in parties]) for name in parties[0]},
         offsets=np.cumsum([0, *sizes]),
     )
+
+
+def one_winner(query):
+    try:
+        query.check_choice(SCHEMA)
+    except ValueError:
+        return False
+    return True
 
 
 class QueryConformance:
@@ -110,6 +124,23 @@ class QueryConformance:
                     seen[key] = max(seen.get(key, 0), np.abs(moved).sum() / norms.l1)
         # And the bound is not a guess: some neighbours come near it.
         assert min(seen.values()) > 0.3, min(seen, key=seen.get)
+
+    def test_no_neighbour_moves_a_score_further_than_its_sensitivity(self):
+        rng = np.random.default_rng(15)
+        for query, relation in self.asked():
+            if not isinstance(query, Choosable) or not one_winner(query):
+                continue
+            facts, seen = Facts(schema=SCHEMA, neighbouring=relation, records=None), []
+            for _ in range(60):
+                rest, one, other = (records(k, rng) for k in (4, 1, 1))
+                pair = [block_of(rest, one), block_of(rest, other)]
+                if relation is Neighbouring.ADD_OR_REMOVE_ONE:
+                    pair[1] = block_of(rest)
+                scores = [query.scores(self.summed(query, each, 64), 64, facts) for each in pair]
+                assert scores[0].shape == (query.candidates(SCHEMA),)
+                seen.append(np.abs(scores[0] - scores[1]).max())
+            most = query.score_sensitivity(relation, 64)
+            assert most / 2 < max(seen) <= most, (query, relation)
 
     def test_no_record_adds_more_than_the_largest_entry(self):
         rng = np.random.default_rng(6)
@@ -204,11 +235,20 @@ class TestQuantiles(QueryConformance):
     examples = (
         Quantiles(column="age", quantiles=(0.1, 0.5), step=5.0),
         Quantiles(column="change", step=4.0, by=("sex",), where=OLD),
+        Quantiles(column="age", quantiles=(0.3,), step=5.0),
+        Quantiles(column="age", quantiles=(0.9,), step=5.0, where=OLD),
     )
 
 
 class TestChoose(QueryConformance):
     examples = (Choose(column="ward"), Choose(column="ward", where=OLD))
+
+
+class TestChooseBest(QueryConformance):
+    examples = (
+        ChooseBest(of=("first", "second")),
+        ChooseBest(of=("first", "second"), least=True, where=OLD),
+    )
 
 
 class TestKMeansGrid(QueryConformance):

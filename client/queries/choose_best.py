@@ -1,0 +1,140 @@
+"""The best of several candidates by score: `choose-best`, such as the model that errs least.
+
+Candidates are columns of scores in [0, 1], one a record: which model errs on it, how well a
+threshold does. A record adds round(a·u) to each of the k sums, all of which may move at once:
+Δ₁ = ka and Δ₂ = √k·a, replace-one and add-or-remove-one. The winner is read off the noisy sums, and
+nobody need see a bare one; that costs √k in Gaussian noise, k in Laplace noise. A trusted server
+that chooses by the exact sums needs Δ = a of a single score (`law = "permute-and-flip"`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from parley.client.data.schema import Schema
+from parley.client.data.table_block import TableBlock
+from parley.client.queries.base import (
+    Facts,
+    Integers,
+    Noise,
+    Norms,
+    Query,
+    QueryError,
+    State,
+    Table,
+    groups_of,
+    numeric,
+    selected,
+)
+from parley.client.queries.choosing import Choosable
+from parley.privacy.accounting.guarantee import Neighbouring
+
+__all__ = ["ChooseBest"]
+
+_MOST = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChooseBest(Query, Choosable):
+    """The column of the largest sum.
+
+    Attributes:
+        of: columns of scores, with a range within [0, 1].
+        least: the smallest sum wins: scores are errors.
+    """
+
+    kind: ClassVar[str] = "choose-best"
+    whole: ClassVar[bool] = False
+
+    of: tuple[str, ...]
+    least: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.by:
+            raise QueryError("Expected choose-best without groups, got some: use where.")
+        if not 2 <= len(set(self.of)) == len(self.of) <= _MOST:
+            raise QueryError(
+                f"Expected 2 to {_MOST} distinct candidates, columns of scores, got "
+                f"{', '.join(self.of[:8]) or 'none'}."
+            )
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """Those of every query, and the candidates."""
+        return super().columns | set(self.of)
+
+    def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
+        """See `Query.check`."""
+        super().check(schema, neighbouring)
+        for name in self.of:
+            known = numeric(schema, name)
+            if not 0 <= known.low < known.high <= 1:
+                raise QueryError(
+                    f"Expected scores in [0, 1], got {name!r} in [{known.low:g}, {known.high:g}]."
+                )
+
+    def cells(self, schema: Schema) -> int:
+        """k."""
+        del schema
+        return len(self.of)
+
+    def norms(self, schema: Schema, neighbouring: Neighbouring, weight: int) -> Norms:
+        """As the module says."""
+        del schema, neighbouring
+        k = len(self.of)
+        return Norms(l1=k * weight, l2_squared=k * weight**2, largest=weight)
+
+    def vectors(self, block: TableBlock, weight: int, state: State) -> Iterator[Integers]:
+        """See `Query.vectors`."""
+        del state
+        scores = [np.rint(weight * block.columns[name]) for name in self.of]
+        for places, _ in selected(self, block, groups_of(block.schema, ())):
+            yield np.array([each[places].sum() for each in scores]).astype(np.int64)
+
+    def answer(self, noisy: Integers, weight: int, noise: Noise, facts: Facts) -> Table:
+        """The winner with its noisy sum, and by how much it leads the second."""
+        del facts
+        sums = noisy / weight
+        order = np.argsort(sums if self.least else -sums, kind="stable")
+        value, second = sums[order[:1]], sums[order[1:2]]
+        # The winner is one of so many: its interval holds for all of them at once.
+        half = noise.half_width(cells=len(self.of)) / weight
+        return {
+            "winner": [self.of[order[0]]],
+            "lead": np.abs(value - second),
+            "value": value,
+            "low": value - half,
+            "high": value + half,
+        }
+
+    def check_choice(self, schema: Schema) -> None:
+        """There is one winner."""
+
+    def candidates(self, schema: Schema) -> int:
+        """k."""
+        return self.cells(schema)
+
+    def score_unit(self, weight: int) -> int:
+        """a."""
+        return weight
+
+    def scores(self, total: Integers, weight: int, facts: Facts) -> Integers:
+        """The sums, or what is smallest first."""
+        del weight, facts
+        return -total if self.least else total
+
+    def score_sensitivity(self, neighbouring: Neighbouring, weight: int) -> int:
+        """a."""
+        del neighbouring
+        return weight
+
+    def chosen(self, place: int, facts: Facts) -> Table:
+        """See `Choosable.chosen`."""
+        del facts
+        hidden = np.array([np.nan])
+        return {"winner": [self.of[place]], "value": hidden, "low": hidden, "high": hidden}

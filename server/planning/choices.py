@@ -1,0 +1,100 @@
+"""One winner that a trusted server chooses by exact scores, in the place of noise on the sum.
+
+The secure sum is that of any query; what the server then shows is the place of the winner, by the
+exponential mechanism or permute-and-flip, and that is what is charged. It needs a server that may
+see the bare sum: a simulation's. Real parties are asked with noise on the scores instead.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from parley.client.queries.base import Facts, Integers, QueryError
+from parley.client.queries.batch import Batch
+from parley.client.queries.choosing import Choosable
+from parley.privacy.accounting.events import Event
+from parley.privacy.ledger.entry import Entry
+from parley.privacy.mechanisms.selection import SELECTIONS, Selection
+from parley.privacy.sampling.stream import NoiseStream
+
+__all__ = ["Choice", "choice_of"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """How one winner is chosen.
+
+    Attributes:
+        query: whose candidates they are.
+        weight: of its vector.
+        selection: the mechanism.
+    """
+
+    query: Choosable
+    weight: int
+    selection: Selection
+
+    @property
+    def law(self) -> str:
+        """Its name."""
+        return self.selection.law
+
+    @property
+    def scale(self) -> float:
+        """2Δ/ε times the weight: a candidate that is worse by so much is e times less likely."""
+        return self.weight / self.query.score_unit(self.weight) / float(self.selection.rate)
+
+    def event(self) -> Event:
+        """What it costs."""
+        return self.selection.event()
+
+    def charged(self, entry: Entry) -> Entry:
+        """A ledger's entry of the choice, from that of a release of the sum."""
+        told = {
+            "norm": "of one score",
+            "sensitivity": float(self.selection.sensitivity),
+            "noise_law": self.law,
+            "noise_parameter": self.scale,
+        }
+        kept = {key: value for key, value in entry.facts.items() if key not in _OF_NOISE}
+        return replace(entry, event=self.event(), facts={**kept, **told})
+
+    def place(self, total: Integers, facts: Facts, stream: NoiseStream) -> int:
+        """The winner's, from 0."""
+        scores = self.query.scores(total, self.weight, facts)
+        return self.selection.choose(scores, stream)
+
+    def expected_loss(self, facts: Facts) -> float:
+        """At most so much worse than the best, on average: 2Δ/ε·ln k, in the query's units."""
+        return self.scale / self.weight * math.log(self.query.candidates(facts.schema))
+
+
+_OF_NOISE = {"sensitivity_l1", "accounts"}
+"""Facts of noise on the sum, which is not drawn."""
+
+
+def choice_of(batch: Batch, facts: Facts, law: str, epsilon: float, shared: bool) -> Choice:
+    """The choice of a batch's winner.
+
+    Raises:
+        QueryError: several queries, one without candidates, or noise in shares.
+    """
+    if shared:
+        raise QueryError(
+            f"Expected noise of laplace or gaussian in shares, got {law}: a server that chooses "
+            "would see the exact scores. With noise on the scores nobody does: choose, "
+            "choose-best and quantiles have it."
+        )
+    query = batch.queries[0]
+    if len(batch.queries) > 1 or not isinstance(query, Choosable):
+        raise QueryError(
+            f"Expected one query of candidates, choose-best or quantiles, with {law}, got "
+            f"{', '.join(each.kind for each in batch.queries[:8])}. choose reads its winner off "
+            "noisy votes, which costs no more."
+        )
+    query.check_choice(facts.schema)
+    weight = batch.weights[0]
+    sensitivity = query.score_sensitivity(facts.neighbouring, weight)
+    selection = SELECTIONS[law](epsilon=epsilon, sensitivity=sensitivity)
+    return Choice(query=query, weight=weight, selection=selection)

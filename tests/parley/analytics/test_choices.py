@@ -1,0 +1,91 @@
+"""One winner that a trusted server chooses: what it is, what it costs, who is never asked so."""
+
+import json
+
+import numpy as np
+import pytest
+
+import parley
+from parley.client.data.schema import Schema
+from parley.client.queries.base import QueryError
+from parley.privacy.accounting.events import Pure
+
+SCHEMA = Schema.from_toml(
+    """
+[columns]
+age = { kind = "numeric", range = [0, 100] }
+ridge = { kind = "numeric", range = [0, 1] }
+forest = { kind = "numeric", range = [0, 1] }
+far = { kind = "numeric", range = [0, 2] }
+sick = { kind = "label", positive = "yes", negative = "no" }
+"""
+)
+
+
+def party(place, count=500):
+    rng = np.random.default_rng(place)
+    return {
+        "age": rng.uniform(0, 100, count),
+        "ridge": rng.random(count) * 0.9,
+        "forest": rng.random(count),
+        "far": rng.random(count),
+        "sick": rng.choice(["yes", "no"], count),
+    }
+
+
+DATA = [party(place) for place in range(4)]
+AGES = np.sort(np.concatenate([each["age"] for each in DATA]))
+
+
+@pytest.fixture
+def session(tmp_path):
+    with parley.Session(DATA, schema=SCHEMA, epsilon=20.0, seed=3, out=tmp_path / "s") as s:
+        yield s
+
+
+@pytest.mark.parametrize("law", ["exponential", "permute-and-flip"])
+def test_a_trusted_server_shows_the_winner_alone(session, law):
+    median = session.median("age", step=0.25, epsilon=1.0, law=law)
+    rank = np.searchsorted(AGES, median.table["value"][0])
+    assert abs(rank - 1000) < 40  # steps of 5 ranks, and 2·ln(401)/ε of loss
+    best = session.choose_best(["ridge", "forest"], least=True, epsilon=1.0, law=law)
+    assert best.table["winner"] == ["ridge"]
+    assert "ridge" in str(best)
+    line = json.loads((session.folder / "answers.jsonl").read_text().splitlines()[-1])
+    assert line["noisy"] == [[0]]  # no score leaves the server, nor is one kept
+    rho = {"exponential": 0.125, "permute-and-flip": None}[law]
+    assert best.ledger.event == Pure(epsilon=1.0, rho=rho)
+    assert session.remaining == 18.0
+    assert [each.table["value"][0] for each in session.answers[:1]] == list(median.table["value"])
+    assert "forest" not in session.report().read_text().split("ridge", 2)[0]
+
+
+def test_the_same_question_with_noise_needs_no_trust(session):
+    best = session.choose_best(["ridge", "forest"], epsilon=1.0)
+    assert (best.table["winner"], best.law) == (["forest"], "laplace")
+    assert best.table["value"][0] == pytest.approx(1000, abs=40)
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        (lambda s, law: s.where("age > 3").count(epsilon=1.0, law=law), "one query of candidates"),
+        (lambda s, law: s.quantiles("age", [0.1, 0.5], epsilon=1.0, law=law), "one quantile"),
+        (lambda s, law: s.choose_best(["ridge"], epsilon=1.0, law=law), "2 to 1024 distinct"),
+        (lambda s, law: s.choose_best(["ridge", "far"], epsilon=1.0, law=law), r"in \[0, 1\]"),
+        (lambda s, law: s.choose_best(["ridge", "sick"], epsilon=1.0, law=law), "numbers"),
+        (lambda s, law: s.group_by("sick").median("age", epsilon=1.0, law=law), "without groups"),
+    ],
+)
+def test_what_has_no_one_winner_is_refused_and_nothing_is_charged(session, ask, said):
+    with pytest.raises(QueryError, match=said):
+        ask(session, "exponential")
+    assert session.remaining == 20.0
+
+
+def test_nobody_is_trusted_where_noise_comes_in_shares(tmp_path):
+    out = tmp_path / "s"
+    with parley.Session(DATA, schema=SCHEMA, epsilon=1.0, noise_point="share", out=out) as s:
+        with pytest.raises(QueryError, match="would see the exact scores"):
+            s.median("age", epsilon=0.5, law="exponential")
+        assert s.remaining == 1.0
