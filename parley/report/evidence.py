@@ -11,8 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation
 from parley.client.algorithms.output_perturbation import OutputPerturbation
+from parley.client.algorithms.pathak import PathakAveraging
 from parley.client.data.columns import CategoricalColumn
 from parley.client.data.schema import Schema, SchemaError
 from parley.prediction.loading import load_model
@@ -24,7 +27,13 @@ from parley.server.records import words
 from parley.server.records.numerals import number
 from parley.server.records.summary import GuaranteeSummary, RunSummary
 
-__all__ = ["coefficients", "public_ranges", "reach_of_steps", "who_learns_what"]
+__all__ = [
+    "coefficients",
+    "public_ranges",
+    "reach_of_momentum",
+    "reach_of_steps",
+    "who_learns_what",
+]
 
 _MOST = 30
 """Columns and coefficients that are listed."""
@@ -159,9 +168,9 @@ def coefficients(folder: Path, run: RunSummary) -> Table | None:
         model = load_model(folder)
     except (ModelFileError, SchemaError, JobError, OSError):
         return None
-    names = [*model.schema.feature_names, *(["intercept"] if model.intercept else [])]
-    if len(names) != len(model.theta) or run.primary.noise.point == "party":
-        return None  # a network, several outputs, or features that have no names
+    names = _names(model)
+    if len(names) != len(model.theta):
+        return None  # features that have no names
     spread = _spread(run, model)
     chosen = sorted(range(len(names)), key=lambda at: -abs(model.theta[at]))[:_MOST]
     left = len(names) - len(chosen)
@@ -182,6 +191,14 @@ def coefficients(folder: Path, run: RunSummary) -> Table | None:
     )
 
 
+def _names(model: Model) -> list[str]:
+    """Of θ's entries: columns, of each class where a class has its own."""
+    names = [*model.schema.feature_names, *(["intercept"] if model.intercept else [])]
+    if model.algorithm.model.loss.outputs == 1:
+        return names
+    return [f"{label}: {name}" for label in model.classes_ for name in names]
+
+
 def _spread(run: RunSummary, model: Model) -> float | None:
     """Two deviations of a coefficient by the noise's law; None where no simple bound is known."""
     noise, reach = run.primary.noise, _REACH.get(type(model.algorithm))
@@ -192,10 +209,19 @@ def _spread(run: RunSummary, model: Model) -> float | None:
 
 
 def _of_steps(algorithm: Any, deviation: float, rounds: int) -> float | None:
-    steepest = algorithm.model.smoothness + algorithm.lambda_
-    if algorithm.momentum or algorithm.learning_rate * steepest > 1 + 1e-9:
-        return None  # a longer step may make the noise grow
-    return reach_of_steps(algorithm.learning_rate, algorithm.lambda_, deviation, rounds)
+    rate, lambda_ = algorithm.learning_rate, algorithm.lambda_
+    steepest = algorithm.model.smoothness + lambda_
+    if not algorithm.momentum and rate * steepest <= 1 + 1e-9:
+        return reach_of_steps(rate, lambda_, deviation, rounds)
+    reach = reach_of_momentum(
+        rate,
+        (lambda_, steepest),
+        deviation,
+        rounds,
+        momentum=algorithm.momentum,
+        nesterov=algorithm.nesterov,
+    )
+    return reach if math.isfinite(reach) else None
 
 
 def _of_one_release(algorithm: Any, deviation: float, rounds: int) -> float | None:
@@ -206,6 +232,7 @@ def _of_one_release(algorithm: Any, deviation: float, rounds: int) -> float | No
 _REACH: dict[type, Callable[[Any, float, int], float | None]] = {
     GradientPerturbation: _of_steps,
     OutputPerturbation: _of_one_release,
+    PathakAveraging: _of_one_release,
 }
 """Algorithm → what its noise adds to a coefficient; others' noise is not only added."""
 
@@ -219,3 +246,32 @@ def reach_of_steps(rate: float, lambda_: float, deviation: float, rounds: int) -
     """
     keep = (1 - rate * lambda_) ** 2
     return 2 * rate * deviation * math.sqrt(sum(keep**k for k in range(rounds)))
+
+
+def reach_of_momentum(
+    rate: float,
+    curvatures: tuple[float, float],
+    deviation: float,
+    rounds: int,
+    *,
+    momentum: float,
+    nesterov: bool,
+) -> float:
+    """The same with momentum, to first order and as if curvature stayed: at most, over curvatures.
+
+    Along an eigenvector of ∇²J of eigenvalue h, v ← βv + he + z and e ← e − ηv (Nesterov:
+    e ← e − η(he + z + βv)) answer a noise of 1 by r_0, r_1, …, whatever the other directions do
+    (Polyak 1964; Nesterov 2004, §2.2): a deviation of ησ√Σ_k r_k², which grows with every round, so
+    that an average of iterates has no more. A coefficient is a mixture of directions with
+    λ ≤ h ≤ L_s + λ; the largest of 400 is taken.
+    """
+    h = np.geomspace(*curvatures, 400)
+    error, velocity, total, pushed = np.zeros(400), np.zeros(400), np.zeros(400), 1.0
+    with np.errstate(all="ignore"):  # steps that diverge
+        for _ in range(rounds):
+            gradient = h * error + pushed
+            velocity = momentum * velocity + gradient
+            error = error - rate * (gradient + momentum * velocity if nesterov else velocity)
+            total += error**2
+            pushed = 0.0
+        return float(2 * deviation * np.sqrt(total.max()))

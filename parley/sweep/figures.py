@@ -93,11 +93,9 @@ def draw(
 
 
 def _told(cell: Summarised, axes: Sequence[str]) -> str:
+    said = {METHOD: "{}", "parties.count": "{} parties", _PREFERRED: "ε = {}"}
     return " · ".join(
-        str(cell.values[each])
-        if each == METHOD
-        else f"{each.rpartition('.')[2]} {cell.values[each]}"
-        for each in axes
+        said.get(each, each.rpartition(".")[2] + " {}").format(cell.values[each]) for each in axes
     )
 
 

@@ -5,7 +5,16 @@ import polars as pl
 import pytest
 
 import parley
-from parley.report.evidence import coefficients, public_ranges, reach_of_steps, who_learns_what
+from parley.client.algorithms.gradient_perturbation import GradientPerturbation
+from parley.client.data.block import PartyBlock
+from parley.client.models.linear import LinearModel, Logistic, Softmax, prepare_rows
+from parley.report.evidence import (
+    coefficients,
+    public_ranges,
+    reach_of_momentum,
+    reach_of_steps,
+    who_learns_what,
+)
 
 SCHEMA = """
 [columns]
@@ -123,3 +132,67 @@ def test_of_gradient_steps_the_interval_holds_and_is_not_idle():
     assert (covered >= 0.95).all()
     two_thirds = (np.abs(noisy - still) <= reach / 3).mean(axis=0)
     assert (two_thirds < 0.95).all()
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_with_momentum_and_with_classes_the_interval_holds_and_is_not_idle(nesterov, outputs):
+    """The algorithm's own steps: logistic and softmax, momentum .85, last iterate and average."""
+    rng = np.random.default_rng(5)
+    loss = Logistic() if outputs == 1 else Softmax(classes=3)
+    model = LinearModel(loss=loss, features=3)
+    x = prepare_rows(rng.normal(size=(80, 3)), intercept=False)
+    y = rng.integers(0, 3, 80) if outputs > 1 else rng.choice([-1.0, 1.0], 80)
+    block = PartyBlock(features=x, labels=y, offsets=np.array([0, 80]))
+    rounds, deviation, draws = 30, 0.01, 120
+    steps = GradientPerturbation(
+        model=model,
+        lambda_=0.02,
+        lipschitz=model.lipschitz,
+        weights="uniform",
+        rounds=rounds,
+        learning_rate=1 / (model.smoothness + 0.02),
+        momentum=0.85,
+        average=outputs > 1,
+        nesterov=nesterov,
+    )
+
+    def learned(noise):
+        state = steps.init()
+        for each in noise:
+            state = steps.update(state, model.gradients(state["theta"], block)[0] + each)
+        return steps.model_of(state)
+
+    noisy = [learned(rng.normal(0, deviation, (rounds, model.dimension))) for _ in range(draws)]
+    moved = np.abs(np.array(noisy) - learned(np.zeros((rounds, model.dimension))))
+    reach = reach_of_momentum(
+        steps.learning_rate,
+        (0.02, model.smoothness + 0.02),
+        deviation,
+        rounds,
+        momentum=0.85,
+        nesterov=nesterov,
+    )
+    assert (moved <= reach).mean() >= 0.95
+    assert (moved <= reach / 8).mean() < 0.95
+    plain = (steps.learning_rate, (0.02, 0.02), deviation, rounds)
+    assert reach_of_momentum(*plain, momentum=0, nesterov=False) == pytest.approx(
+        reach_of_steps(steps.learning_rate, 0.02, deviation, rounds)
+    )
+
+
+def test_coefficients_of_classes_are_named_and_of_party_noise_they_have_their_interval(
+    frame, tmp_path
+):
+    party = run_of(
+        frame,
+        tmp_path / "party",
+        "algorithm.kind=output-perturbation",
+        "privacy.noise=gaussian",
+        "privacy.noise-point=party",
+    )
+    (reach,) = {row[2] for row in coefficients(party.folder, party.summary).rows}
+    noise = party.summary.primary.noise
+    assert float(reach) == pytest.approx(
+        2 * noise.expected_norm / len(party.theta) ** 0.5, rel=0.05
+    )
