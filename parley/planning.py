@@ -11,7 +11,7 @@ from parley.client.algorithms.registry import kind_of
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.model_names import public_name
 from parley.client.contract.plan import ReleasePlan
-from parley.planning_synthetic import tables_ahead
+from parley.planning_synthetic import sums_ahead, tables_ahead
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.guarantee import Unit
@@ -363,10 +363,17 @@ def _of_tables(planned: _Planned) -> dict[str, Any]:
     return {"synthetic": found}
 
 
+def _of_sums(planned: _Planned) -> dict[str, Any]:
+    """Coordinates of the sums of features, and the noise on their mean."""
+    found = sums_ahead(planned.job, planned.algorithm, planned.release, planned.federation)
+    return {"synthetic": found}
+
+
 _MORE: dict[str, Callable[[_Planned], dict[str, Any]]] = {
     "fedavg": _of_training,
     "distributed-dp-sgd": _of_distributed,
     "marginals": _of_tables,
+    "random-features": _of_sums,
 }
 """What an outlook says beside the noise; of an algorithm without a row: what else could be."""
 

@@ -13,7 +13,7 @@ from parley.server.planning.federation import Federation
 from parley.server.records.guarantees import noise_of
 from parley.server.records.outlook import SyntheticOutlook
 
-__all__ = ["tables_ahead"]
+__all__ = ["sums_ahead", "tables_ahead"]
 
 
 def tables_ahead(
@@ -30,6 +30,19 @@ def tables_ahead(
         f"{tables.dimension:,} cells",
         average=federation.total_records * len(tables.pairs) / tables.dimension,
         largest=tuple((column.name, column.size) for column in widest),
+    )
+
+
+def sums_ahead(
+    job: Job, summed: Any, release: ReleasePlan, federation: Federation
+) -> SyntheticOutlook:
+    """Features of every class, and how long the noise on their mean is: a record's is 1 long."""
+    return _ahead(
+        job,
+        release,
+        federation,
+        released=f"{2 * summed.frequencies:,} random features of {summed.features:,} cells in "
+        f"each of {summed.classes} classes and their counts, {summed.dimension:,} coordinates",
     )
 
 

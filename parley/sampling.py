@@ -19,7 +19,7 @@ def sample_table(model: Path, *, rows: int, seed: int, out: Path) -> dict[str, s
         model: a run's folder, or its `model.safetensors`; nothing else of the run is read.
         rows: how many, from 1 to 10⁹.
         seed: public: the same one gives the same rows.
-        out: a CSV to make.
+        out: a CSV to make, or an .npz of arrays.
 
     Returns:
         The model file's privacy statement.
@@ -33,11 +33,8 @@ def sample_table(model: Path, *, rows: int, seed: int, out: Path) -> dict[str, s
     from parley.client.features.codes import Codes  # noqa: PLC0415 - start-up: for this command alone
     from parley.prediction.loading import open_model  # noqa: PLC0415 - start-up: for this command alone
     from parley.prediction.model import ModelFileError  # noqa: PLC0415 - start-up: for this command alone
-    from parley.server.synthetic.generation import (  # noqa: PLC0415 - start-up: polars takes .14 s
-        GENERATORS,
-        tables_of,
-        write_table,
-    )
+    from parley.server.synthetic.generation import GENERATORS  # noqa: PLC0415 - start-up: polars takes .14 s
+    from parley.server.synthetic.rows import write_rows  # noqa: PLC0415 - start-up: polars takes .14 s
 
     if not 1 <= rows <= _MOST:
         raise ModelFileError(f"Expected --rows from 1 to {_MOST:,}, got {rows}.")
@@ -54,9 +51,9 @@ def sample_table(model: Path, *, rows: int, seed: int, out: Path) -> dict[str, s
             )
         if found.described.get("features", {}).get("digest") != Codes().digest:
             raise ModelFileError(f"{found.file}: Expected codes of this version, got others.")
-        codes = generator.codes(counted, found.tensors, rows, seed)
         schema = Schema.from_toml(found.described["schema"], source=str(found.file))
-        write_table(tables_of(codes, schema, seed=seed), schema, out)
+        drawn = generator.rows(counted, schema, found.tensors, rows, seed)
+        write_rows(drawn, schema, out, rows=rows, seed=seed)
     except (DecodingError, ValueError) as error:
         if isinstance(error, ModelFileError):
             raise
@@ -69,7 +66,7 @@ def sample(
         Path, typer.Argument(metavar="MODEL", help="A run's folder, or its model.safetensors.")
     ],
     rows: Annotated[int, typer.Option(help="How many rows.")],
-    out: Annotated[Path, typer.Option(help="CSV to write.")],
+    out: Annotated[Path, typer.Option(help="CSV to write; .npz of arrays.")],
     seed: Annotated[
         int, typer.Option(min=0, help="Public: the same seed gives the same rows.")
     ] = 0,

@@ -101,6 +101,11 @@ class PairTables(AsReleased):
         return cells_of(self.sizes, self.pairs)
 
     @property
+    def columns(self) -> tuple[int, ...]:
+        """`[columns]` values of each, the label's last."""
+        return self.sizes
+
+    @property
     def model(self) -> AnyRows:
         """Rows with one indicator a column, and any labels."""
         return AnyRows(features=sum(self.sizes[:-1]), classes=self.sizes[-1])
@@ -112,10 +117,13 @@ class PairTables(AsReleased):
         del state, plan, randomness
         values = np.empty((block.parties, self.dimension))
         for party, (begin, end) in enumerate(pairwise(block.offsets)):
-            codes = codes_of(block.features[begin:end], block.labels[begin:end], self.sizes)
-            values[party] = self.counted(codes)
+            values[party] = self.summed(block.features[begin:end], block.labels[begin:end])
         np.minimum(values, self.bound, out=values)
         return Contribution(values=values, failed=())
+
+    def summed(self, rows: NDArray[np.floating[Any]], labels: NDArray[Any]) -> NDArray[np.float64]:
+        """`[d]` the cells of `[n, Σ]` rows and their labels."""
+        return self.counted(codes_of(rows, labels, self.sizes))
 
     def counted(self, codes: NDArray[np.int64]) -> NDArray[np.float64]:
         """`[d]` the cells of `[n, columns]` codes."""

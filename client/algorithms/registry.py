@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, cast
 
-from parley.client.algorithms import pair_tables, second_moments
+from parley.client.algorithms import pair_tables, random_features, second_moments
 from parley.client.algorithms import queries as query_task
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation
@@ -86,6 +86,14 @@ ALGORITHMS: dict[str, Kind] = {
         to_task=pair_tables.to_task,
         of_task=pair_tables.of_task,
         size=pair_tables.size,
+        summed=True,
+    ),
+    "random-features": Kind(
+        title="random features",
+        to_task=random_features.to_task,
+        of_task=random_features.of_task,
+        size=random_features.size,
+        check=random_features.check_waves,
         summed=True,
     ),
     "query": Kind(

@@ -35,7 +35,15 @@ from parley.client.data.columns import (
 )
 from parley.client.data.schema import Schema, SchemaError
 
-__all__ = ["MOST_VALUES", "REST", "CodedColumn", "coded_columns", "edges_of"]
+__all__ = [
+    "MOST_VALUES",
+    "REST",
+    "CodedColumn",
+    "array_of",
+    "class_names",
+    "coded_columns",
+    "edges_of",
+]
 
 MOST_VALUES = 65_536
 """Of one column."""
@@ -131,6 +139,21 @@ def coded_columns(schema: Schema) -> tuple[CodedColumn, ...]:
                 f"{column.size} of {column.name!r}."
             )
     return tuple(columns)
+
+
+def array_of(schema: Schema) -> tuple[str, ArrayColumn] | None:
+    """The name and the column of records that are one array with a label; None: a table's."""
+    (name, column), *others = schema.features.items()
+    return (name, column) if isinstance(column, ArrayColumn) and not others else None
+
+
+def class_names(schema: Schema) -> tuple[str, ...]:
+    """`[K]` what the label's classes are called, in the order of their numbers.
+
+    Raises:
+        SchemaError: a label without classes.
+    """
+    return _label_texts(schema.label, schema)
 
 
 def _coded(name: str, column: NumericColumn | CategoricalColumn | ArrayColumn) -> CodedColumn:

@@ -1,11 +1,17 @@
-"""Tables as codes: every column one-hot by the public schema alone, numbers by its bins."""
+"""Tables as codes: every column one-hot by the public schema alone, numbers by its bins.
+
+A record that is one array keeps its cells, over √p: no row is longer than 1 then.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from parley.client.data.codes import coded_columns
+import numpy as np
+
+from parley.client.data.codes import array_of, coded_columns
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.features.base import FeatureError, FeatureMap, Features
 from parley.client.features.bins import Bins
@@ -20,7 +26,13 @@ class Codes(FeatureMap):
     name: ClassVar[str] = "codes"
 
     def on(self, schema: Schema) -> Features:
-        """For records without arrays, of a label with classes."""
+        """For records without arrays, or of one, and of a label with classes."""
+        array = array_of(schema)
+        if array is not None:
+            root = math.sqrt(array[1].width)
+            return Features(
+                width=array[1].width, piece=lambda cells: (cells / root).astype(np.float32)
+            )
         try:
             columns = coded_columns(schema)
         except SchemaError as error:

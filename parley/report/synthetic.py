@@ -1,22 +1,32 @@
-"""The report's section on a synthetic table: what was released, and what the generator draws."""
+"""The report's section on synthetic records: what was released, and what the generator draws."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 
 from parley.client.algorithms.registry import task_from
-from parley.client.data.codes import coded_columns
+from parley.client.data.codes import class_names, coded_columns
 from parley.client.data.schema import Schema
-from parley.prediction.loading import open_model
+from parley.prediction.loading import ModelFile, open_model
 from parley.prediction.model import ModelFileError
 from parley.report.parts import Table
+from parley.report.picture import grid_picture
 from parley.server.records.numerals import number
 from parley.server.records.reading import RunContent
-from parley.server.records.synthetic_words import cell_noise, table_measured, table_said
+from parley.server.records.synthetic_words import (
+    cell_noise,
+    closest_measured,
+    closest_said,
+    table_measured,
+    table_said,
+)
+from parley.server.synthetic.generation import GRID
 from parley.server.synthetic.mixture import Mixture, Tables
 
 __all__ = ["synthetic_section"]
@@ -30,13 +40,16 @@ def synthetic_section(run: RunContent, folder: Path) -> dict[str, Any] | None:
     if not said:
         return None
     try:
-        released = _released_tables(run, folder)
+        opened = open_model(folder)
+        released = _RELEASED[run.summary.algorithm](run, opened)
+        pictures = _pictures(opened)
     except (ModelFileError, ValueError):
-        released = []
+        released, pictures = [], []
     return {
         "told": f"{said[:1].upper()}{said[1:]}. Drawing more costs nothing: "
         f"parley sample {run.name} --rows N --out FILE.",
         "released": released,
+        "pictures": pictures,
         "measured": [
             Table(
                 caption="Simulation only: beside the records themselves",
@@ -46,12 +59,51 @@ def synthetic_section(run: RunContent, folder: Path) -> dict[str, Any] | None:
             for found in [table_measured(run.summary)]
             if found
         ],
+        "closest": [
+            Table(
+                caption="Simulation only: the closest records",
+                head=["", "training records", "as many held-out ones"],
+                rows=[[row.name, row.private, row.non_private] for row in found],
+            )
+            for found in [closest_measured(run.summary)]
+            if found
+        ],
+        "closest_said": closest_said(run.summary),
     }
 
 
-def _released_tables(run: RunContent, folder: Path) -> list[Table]:
+def _pictures(opened: ModelFile) -> list[Markup]:
+    """Some images of every class, where records are images."""
+    images = opened.tensors.get(GRID)
+    if images is None:
+        return []
+    if images.dtype != np.uint8 or images.ndim != 4 or not images.size:
+        raise ValueError("Expected a grid of images, got another array.")
+    return [grid_picture(images, said="Synthetic images, a row for each class")]
+
+
+def _released_sums(run: RunContent, opened: ModelFile) -> list[Table]:
+    """The noisy number of every class beside the share that is drawn."""
+    summed: Any = task_from(opened.described["task"])
+    counts, shares = opened.tensors["theta"][-summed.classes :], opened.tensors["shares"]
+    names = class_names(Schema.from_toml(opened.described["schema"]))
+    rows = [
+        [name, number(count, 4), _share(share)]
+        for name, count, share in zip(names, counts.tolist(), shares.tolist(), strict=True)
+    ]
+    deviation = number(cell_noise(run.summary), 3)
+    return [
+        Table(
+            caption=f"Classes: the released numbers (noise of standard deviation {deviation}), "
+            "and the shares that are drawn",
+            head=["class", "released", "drawn"],
+            rows=rows,
+        )
+    ]
+
+
+def _released_tables(run: RunContent, opened: ModelFile) -> list[Table]:
     """What was released beside what the generator draws: both are public, and free to show."""
-    opened = open_model(folder)
     counted: Any = task_from(opened.described["task"])
     mixture = Mixture.of(counted.sizes, opened.tensors.get("shares"))
     tables = Tables(sizes=counted.sizes, pairs=counted.pairs, values=opened.tensors["theta"])
@@ -96,3 +148,10 @@ def _released_tables(run: RunContent, folder: Path) -> list[Table]:
 
 def _share(value: float) -> str:
     return f"{value:.1%}"
+
+
+_RELEASED: dict[str, Callable[[RunContent, ModelFile], list[Table]]] = {
+    "marginals": _released_tables,
+    "random-features": _released_sums,
+}
+"""`algorithm.kind` → what was released, as tables."""

@@ -7,14 +7,20 @@ whose `settings` are the fields of its class.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from parley.privacy.mechanisms.table import MECHANISMS
-from parley.server.jobs.section import Auto, Positive, Section, check_unchanged
+from parley.server.jobs.algorithm_section import (
+    BOTH_KEYS,
+    KIND,
+    AlgorithmSection,
+    Idle,
+    check_private_sizes,
+)
+from parley.server.jobs.section import Auto, Positive, check_unchanged
+from parley.server.jobs.synthetic import Marginals, RandomFeatures
 
 if TYPE_CHECKING:
     from parley.server.jobs.job import Job
@@ -32,70 +38,20 @@ __all__ = [
     "OwnAlgorithm",
     "Pathak",
     "RajkumarAgarwal",
+    "RandomFeatures",
 ]
 
-_KIND = (
-    "gradient-perturbation: noise on the average gradient, every round; output-perturbation: noise "
-    "once, on the average of certified local optima; objective-perturbation: noise inside every "
-    "party's objective; pathak and rajkumar-agarwal: as of their papers, to compare with "
-    "(docs/methods.md); fedavg: federated averaging of networks, "
-    "private by [dp-sgd]; distributed-dp-sgd: networks by DP-SGD across all parties, every step a "
-    "secure sum; marginals: noisy counts of pairs of columns, once, and synthetic rows from them "
-    "(docs/synthetic.md); or your own, 'count.py:Count' or 'module:Class' (docs/extending.md)."
-)
 _ROUNDS = (
     "Rounds T (output-perturbation has one). auto, with a linear model: T, momentum, nesterov, "
     "average and clip-norm, as far as they are not given, by a rule that looks at λ and the loss "
     "alone (docs/methods.md); the job that a run keeps has the numbers."
 )
 _AVERAGE = "Report the mean of the later half of the iterates (post-processing, free)."
-_BOTH_KEYS = ("party_epsilon", "party_delta", "dataset_party_epsilon", "dataset_party_delta")
 _RECORD_KEYS = ("clip_norm", "noise_multiplier", "per_example_method")
 
-Idle = Mapping[str, tuple[str, ...]]
 _LINEAR_IDLE: Idle = MappingProxyType(
-    {"dp_sgd": (), "run": ("device",), "privacy": ("unit", "neighbouring", *_BOTH_KEYS)}
+    {"dp_sgd": (), "run": ("device",), "privacy": ("unit", "neighbouring", *BOTH_KEYS)}
 )
-
-
-class AlgorithmSection(Section):
-    """How they learn.
-
-    Attributes:
-        models: keys of `parley.server.jobs.model.MODELS` that it takes.
-        noise: the law that `privacy.noise = 'default'` means.
-        laws: of `privacy.noise`, resolved.
-        releases: how many there are, whatever `rounds` says; None: as many as rounds.
-        idle: keys of other sections that would do nothing; none stands for all of a section's.
-        idle_needs: what those need.
-    """
-
-    models: ClassVar[tuple[str, ...]]
-    noise: ClassVar[str] = "gaussian"
-    laws: ClassVar[tuple[str, ...]] = (*MECHANISMS, "auto")
-    releases: ClassVar[int | None] = None
-    idle: ClassVar[Idle] = MappingProxyType({})
-    idle_needs: ClassVar[str] = "algorithm.kind = 'fedavg'"
-
-    kind: str = Field("gradient-perturbation", description=_KIND)
-
-    def check(self, job: Job) -> None:
-        """Refuses keys that contradict each other, or would have no effect.
-
-        Raises:
-            ValueError: the key, what was expected, and what came.
-        """
-        if job.model_form not in self.models:
-            names = ", ".join(f"'{name}'" for name in self.models)
-            raise ValueError(
-                f"Expected model.kind to be one of {names} with algorithm.kind = '{self.kind}', "
-                f"got {job.model.kind!r}."
-            )
-        for section, keys in self.idle.items():
-            check_unchanged(job, section, keys, self.idle_needs)
-        if job.noise not in self.laws:
-            laws = " or ".join(f"'{law}'" for law in self.laws)
-            raise ValueError(f"Expected privacy.noise = {laws} with {self.kind}, got {job.noise}.")
 
 
 class OwnAlgorithm(AlgorithmSection):
@@ -103,7 +59,7 @@ class OwnAlgorithm(AlgorithmSection):
 
     models: ClassVar[tuple[str, ...]] = ("none",)
     idle: ClassVar[Idle] = MappingProxyType(
-        {"dp_sgd": (), "privacy": _BOTH_KEYS, "run": ("device",)}
+        {"dp_sgd": (), "privacy": BOTH_KEYS, "run": ("device",)}
     )
     idle_needs: ClassVar[str] = "an algorithm of Parley's; your own has algorithm.settings"
 
@@ -141,14 +97,14 @@ class _OfLinearModel(AlgorithmSection):
 class GradientPerturbation(_OfLinearModel):
     """Noise on the average gradient, every round."""
 
-    idle: ClassVar[Idle] = MappingProxyType({**_LINEAR_IDLE, "privacy": ("unit", *_BOTH_KEYS)})
+    idle: ClassVar[Idle] = MappingProxyType({**_LINEAR_IDLE, "privacy": ("unit", *BOTH_KEYS)})
 
-    kind: Literal["gradient-perturbation"] = Field("gradient-perturbation", description=_KIND)
+    kind: Literal["gradient-perturbation"] = Field("gradient-perturbation", description=KIND)
 
     def check(self, job: Job) -> None:
         """And what private sizes need."""
         super().check(job)
-        _check_private_sizes(job)
+        check_private_sizes(job)
         if self.nesterov and not self.momentum:
             raise ValueError("Expected algorithm.momentum > 0 with nesterov = true, got 0.")
 
@@ -162,7 +118,7 @@ class OutputPerturbation(_OfLinearModel):
     noise: ClassVar[str] = "l2-laplace"
     releases: ClassVar[int | None] = 1
 
-    kind: Literal["output-perturbation"] = Field("output-perturbation", description=_KIND)
+    kind: Literal["output-perturbation"] = Field("output-perturbation", description=KIND)
     relative_tolerance: float = Field(
         1e-3,
         gt=0,
@@ -192,7 +148,7 @@ class Pathak(OutputPerturbation):
 
     laws: ClassVar[tuple[str, ...]] = ("l2-laplace", "laplace-l1", "laplace-as-printed")
 
-    kind: Literal["pathak"] = Field("pathak", description=_KIND)  # type: ignore[assignment]
+    kind: Literal["pathak"] = Field("pathak", description=KIND)  # type: ignore[assignment]
 
 
 class ObjectivePerturbation(OutputPerturbation):
@@ -202,7 +158,7 @@ class ObjectivePerturbation(OutputPerturbation):
     laws: ClassVar[tuple[str, ...]] = ("l2-laplace",)
 
     kind: Literal["objective-perturbation"] = Field(  # type: ignore[assignment]
-        "objective-perturbation", description=_KIND
+        "objective-perturbation", description=KIND
     )
 
     def check(self, job: Job) -> None:
@@ -226,7 +182,7 @@ class RajkumarAgarwal(GradientPerturbation):
     models: ClassVar[tuple[str, ...]] = ("logistic",)
 
     kind: Literal["rajkumar-agarwal"] = Field(  # type: ignore[assignment]
-        "rajkumar-agarwal", description=_KIND
+        "rajkumar-agarwal", description=KIND
     )
 
 
@@ -257,7 +213,7 @@ class FederatedAveraging(_OfNetwork):
     idle: ClassVar[Idle] = MappingProxyType({"dp_sgd": ("pad_batches",)})
     idle_needs: ClassVar[str] = "algorithm.kind = 'distributed-dp-sgd'"
 
-    kind: Literal["fedavg"] = Field("fedavg", description=_KIND)
+    kind: Literal["fedavg"] = Field("fedavg", description=KIND)
 
 
 class DistributedDPSGD(_OfNetwork):
@@ -276,66 +232,7 @@ class DistributedDPSGD(_OfNetwork):
         }
     )
 
-    kind: Literal["distributed-dp-sgd"] = Field("distributed-dp-sgd", description=_KIND)
-
-
-class Marginals(AlgorithmSection):
-    """Noisy two-way tables of all records, once, and synthetic rows from them."""
-
-    models: ClassVar[tuple[str, ...]] = ("table",)
-    laws: ClassVar[tuple[str, ...]] = ("gaussian", "discrete-gaussian")
-    releases: ClassVar[int | None] = 1
-    rounds: ClassVar[int] = 1
-    idle: ClassVar[Idle] = MappingProxyType(
-        {
-            "dp_sgd": (),
-            "run": ("device",),
-            "privacy": ("unit", *_BOTH_KEYS),
-            "parties": ("weights",),
-        }
-    )
-    idle_needs: ClassVar[str] = "an algorithm that trains a model"
-
-    kind: Literal["marginals"] = Field("marginals", description=_KIND)
-    pairs: Literal["all", "label"] | list[tuple[str, str]] = Field(
-        "all",
-        description="marginals: columns that are counted together: all pairs, each with the label, "
-        "or a list of pairs of names.",
-    )
-    components: int = Field(
-        300, ge=1, le=10_000, description="marginals: products of distributions that are fitted."
-    )
-    steps: int = Field(400, ge=1, le=100_000, description="marginals: steps of the fit.")
-    rows: Annotated[int, Field(ge=1, le=10**9)] | Auto = Field(
-        "auto", description="marginals: synthetic rows written; auto: the released number."
-    )
-    seed: int = Field(
-        0, ge=0, description="marginals: of the fit and the rows, public; the noise has none of it."
-    )
-
-    def check(self, job: Job) -> None:
-        """And what noise on counts needs."""
-        super().check(job)
-        _check_private_sizes(job)
-        if not job.privacy.delta:
-            raise ValueError("Expected privacy.delta > 0 with marginals, got 0.")
-
-
-def _check_private_sizes(job: Job) -> None:
-    """What a record-level guarantee needs, alone or beside a party-level one."""
-    if job.privacy.neighbouring == "replace-one":
-        return
-    if job.parties.min_records == "auto":
-        raise ValueError(
-            "Expected parties.min-records, a public number that sums are divided "
-            "by, with add-or-remove-one neighbours, got 'auto': every party's own size is "
-            "private then."
-        )
-    if job.parties.weights == "size":
-        raise ValueError(
-            "Expected parties.weights = 'uniform' with add-or-remove-one neighbours, got "
-            "'size': a weight would tell a party's number of records, which is then private."
-        )
+    kind: Literal["distributed-dp-sgd"] = Field("distributed-dp-sgd", description=KIND)
 
 
 def _check_replaced_parties(job: Job) -> None:
@@ -364,7 +261,7 @@ def _check_parties(job: Job) -> None:
 
 
 _OF_RECORDS = ("dp_sgd", ("clipped_fraction_share",), "privacy.unit = 'record'")
-_OF_BOTH = ("privacy", _BOTH_KEYS, "privacy.unit = 'both'")
+_OF_BOTH = ("privacy", BOTH_KEYS, "privacy.unit = 'both'")
 _IDLE_OF_UNIT = {
     "record": (
         _OF_BOTH,
@@ -381,9 +278,9 @@ _IDLE_OF_UNIT = {
 """`privacy.unit` → keys that do nothing, and what they need."""
 
 _CHECKS_OF_UNIT = {
-    "record": (_check_private_sizes,),
+    "record": (check_private_sizes,),
     "party": (_check_replaced_parties, _check_parties),
-    "both": (_check_private_sizes, _check_parties),
+    "both": (check_private_sizes, _check_parties),
 }
 
 Algorithm = (
@@ -396,6 +293,7 @@ Algorithm = (
     | Pathak
     | RajkumarAgarwal
     | Marginals
+    | RandomFeatures
 )
 
 ALGORITHM_SECTIONS: dict[str, type[AlgorithmSection]] = {
@@ -408,5 +306,6 @@ ALGORITHM_SECTIONS: dict[str, type[AlgorithmSection]] = {
     "pathak": Pathak,
     "rajkumar-agarwal": RajkumarAgarwal,
     "marginals": Marginals,
+    "random-features": RandomFeatures,
 }
 """`algorithm.kind` → its form of the section; keys are printed in this order."""

@@ -198,6 +198,14 @@ def _marginals(
     return pair_tables(job, settings, model, federation)
 
 
+def _random_features(
+    job: Job, settings: jobs_algorithm.RandomFeatures, model: AnyRows, federation: Parties
+) -> FederatedAlgorithm:
+    from parley.server.planning.random_features import random_features  # noqa: PLC0415 - start-up: for such jobs alone
+
+    return random_features(job, settings, model, federation)
+
+
 def _own(
     job: Job, settings: jobs_algorithm.OwnAlgorithm, model: AnyRows, _: Parties
 ) -> FederatedAlgorithm:
@@ -222,6 +230,7 @@ PLANNERS: dict[str, Planner] = {
     "fedavg": Planner(model=_network, algorithm=_averaging),
     "distributed-dp-sgd": Planner(model=_network, algorithm=_distributed),
     "marginals": Planner(model=_any_rows, algorithm=_marginals),
+    "random-features": Planner(model=_any_rows, algorithm=_random_features),
 }
 
 _OWN = Planner(

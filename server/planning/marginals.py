@@ -7,26 +7,35 @@ from parley.client.algorithms.pair_tables import MOST_CELLS, PairTables, cells_o
 from parley.client.data.codes import CodedColumn, coded_columns
 from parley.client.data.schema import Schema, SchemaError
 from parley.privacy.accounting.guarantee import Neighbouring
-from parley.server.jobs.algorithm import Marginals
 from parley.server.jobs.job import Job, JobError
+from parley.server.jobs.synthetic import Marginals
 from parley.server.planning.federation import Federation
 
-__all__ = ["pair_tables"]
+__all__ = ["pair_tables", "schema_of", "sum_bound"]
 
 _MOST_RECORDS = 2.0**24
 """Records of a party beyond which its counts are clamped, where its own number is private."""
 
 
-def _columns(federation: Federation | None) -> tuple[CodedColumn, ...]:
+def schema_of(federation: Federation | None, kind: str) -> Schema:
+    """The schema that the parties' records are of.
+
+    Raises:
+        JobError: the server has none.
+    """
     if federation is None or not federation.schema:
         raise JobError(
-            "Expected the parties' schema with marginals (it says which values are counted), got "
+            f"Expected the parties' schema with {kind} (it says which values are summed), got "
             "none: name a copy of it at the server, data.schema."
         )
-    try:
-        return coded_columns(Schema.from_toml(federation.schema))
-    except SchemaError as error:
-        raise JobError(str(error)) from error
+    return Schema.from_toml(federation.schema)
+
+
+def sum_bound(job: Job, federation: Federation | None) -> float:
+    """What no entry of a party's sum is beyond, where each record adds 1 at most."""
+    private = job.privacy.neighbouring == "add-or-remove-one"
+    largest = float(federation.max_records) if federation and not private else _MOST_RECORDS
+    return max(largest, 1.0)
 
 
 def pair_tables(
@@ -37,7 +46,10 @@ def pair_tables(
     Raises:
         JobError: unknown or repeated pairs, too many cells, or another schema than the parties'.
     """
-    columns = _columns(federation)
+    try:
+        columns = coded_columns(schema_of(federation, settings.kind))
+    except SchemaError as error:
+        raise JobError(str(error)) from error
     sizes = tuple(column.size for column in columns)
     if model.features != sum(sizes[:-1]):
         raise JobError(
@@ -46,13 +58,11 @@ def pair_tables(
         )
     pairs = _pairs(settings, [column.name for column in columns])
     _check_cells(columns, sizes, pairs)
-    private = job.privacy.neighbouring == "add-or-remove-one"
-    largest = float(federation.max_records) if federation and not private else _MOST_RECORDS
     return PairTables(
         sizes=sizes,
         pairs=pairs,
         neighbouring=Neighbouring(job.privacy.neighbouring),
-        bound=max(largest, 1.0),
+        bound=sum_bound(job, federation),
     )
 
 

@@ -6,8 +6,16 @@ from parley.server.records.numerals import byte_text, number
 from parley.server.records.outlook import SyntheticOutlook
 from parley.server.records.result_words import Measured
 from parley.server.records.summary import RunSummary
+from parley.server.records.synthetic import Synthetic
 
-__all__ = ["cell_noise", "release_ahead", "table_measured", "table_said"]
+__all__ = [
+    "cell_noise",
+    "closest_measured",
+    "closest_said",
+    "release_ahead",
+    "table_measured",
+    "table_said",
+]
 
 
 def cell_noise(run: RunSummary) -> float:
@@ -38,17 +46,23 @@ def table_said(run: RunSummary) -> str:
     if table is None:
         return ""
     said = (
-        f"{table.rows:,} rows in {table.path}, drawn from {table.tables} noisy tables that say "
-        f"there are about {round(table.records):,} records"
+        f"{table.rows:,} rows in {table.path}, drawn from {_released(table)} that say there are "
+        f"about {round(table.records):,} records"
     )
     drawn = cell_noise(run)
-    if drawn and run.dimension:
+    if table.tables and drawn and run.dimension:
         average = table.records * table.tables / run.dimension
         said += (
             f"; a cell's noise has the standard deviation {number(drawn, 3)}, the average cell "
             f"holds {number(average, 3)}"
         )
     return said
+
+
+def _released(table: Synthetic) -> str:
+    if table.tables:
+        return f"{table.tables} noisy tables"
+    return f"the noisy sums of random features of {table.classes} classes"
 
 
 _MEASURED = (
@@ -58,21 +72,47 @@ _MEASURED = (
     ("area under the ROC curve, boosted trees on it", "tstr_trees_auc", "real_trees_auc"),
     ("the same, on the table without noise", "twin_auc", None),
     ("the same, on independent columns", "independent_auc", None),
-    ("rows that equal a training record (held-out ones)", "copies", "held_out_copies"),
+    ("accuracy, logistic regression on it", "tstr_accuracy", "real_accuracy"),
+    ("the same, on what is drawn without noise", "twin_accuracy", None),
+)
+
+_CLOSEST = (
+    ("rows that equal one of them", "copies", "held_out_copies"),
+    ("mean distance of a row to the closest", "nearest", "held_out_nearest"),
 )
 
 
 def table_measured(run: RunSummary) -> tuple[Measured, ...]:
     """How near the table is to the records, where a simulation knows; beside the records'."""
     table = run.synthetic
-    if table is None or table.tv1 is None:
-        return ()
+    return () if table is None else _rows(table, _MEASURED)
+
+
+def closest_measured(run: RunSummary) -> tuple[Measured, ...]:
+    """How near rows are to training records, and beside it to as many held-out ones."""
+    table = run.synthetic
+    return () if table is None else _rows(table, _CLOSEST)
+
+
+def closest_said(run: RunSummary) -> str:
+    """How well a record's distance to the closest row tells whether it was among the records."""
+    table = run.synthetic
+    if table is None or table.membership_auc is None:
+        return ""
+    return (
+        "Information, and no evidence of privacy: whether a record was among them is told from "
+        f"others by its distance to the closest row with an AUC of "
+        f"{number(table.membership_auc, 3)} (.5 is chance). The guarantee is the ε above."
+    )
+
+
+def _rows(table: Synthetic, named: tuple[tuple[str, str, str | None], ...]) -> tuple[Measured, ...]:
     return tuple(
         Measured(
             name=name,
             private=number(getattr(table, own), 4),
             non_private=number(getattr(table, other), 4) if other else "",
         )
-        for name, own, other in _MEASURED
+        for name, own, other in named
         if getattr(table, own) is not None
     )

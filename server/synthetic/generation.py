@@ -1,4 +1,4 @@
-"""What a run that releases tables leaves beside its model: a generator, and `synthetic.csv`.
+"""What a run that releases a sum of its records leaves beside its model: a generator, and records.
 
 Fitting and drawing are post-processing of what was released: they cost nothing, however many rows
 are drawn. A run that was killed in between fits again when it is resumed.
@@ -6,38 +6,35 @@ are drawn. A run that was killed in between fits again when it is resumed.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from parley.client.algorithms.pair_tables import PairTables
-from parley.client.data.codes import coded_columns
+from parley.client.data.codes import array_of
 from parley.client.data.schema import Schema
-from parley.server.jobs.algorithm import Marginals
+from parley.server.jobs.synthetic import Marginals
 from parley.server.records.synthetic import Synthetic
 from parley.server.synthetic.mixture import Mixture, Tables, fit
+from parley.server.synthetic.rows import file_name, first_rows, write_rows
 
-__all__ = [
-    "GENERATORS",
-    "Generator",
-    "NoTable",
-    "first_rows",
-    "generated",
-    "pieces",
-    "tables_of",
-    "write_table",
-]
+if TYPE_CHECKING:
+    from parley.server.synthetic.kernel_generator import Shape
 
-FILE = "synthetic.csv"
+__all__ = ["GENERATORS", "GRID", "Generator", "NoTable", "generated", "pieces"]
+
+GRID = "grid"
+"""Tensor of a model file: `[K, n, …]` some images of every class, from 0 to 255."""
 
 _PIECE = 1 << 18
 """Rows drawn and written at a time: memory does not grow with how many are asked for."""
+
+_SHOWN = 8
+"""Images of a class in the grid."""
 
 Tensors = dict[str, NDArray[Any]]
 
@@ -51,35 +48,90 @@ class Generator:
     """From a release to rows.
 
     Attributes:
-        fit: what was counted, the job's settings and the noisy release → tensors to keep in the
-            model file, and N̂. Raises ValueError.
-        codes: what was counted, tensors of the model file, rows, seed → pieces of
-            `[rows, columns]` codes. Raises ValueError: tensors that are none of its own.
+        fit: what was summed, the schema, the job's settings and the noisy release → tensors to
+            keep in the model file, and N̂. Raises ValueError.
+        rows: what was summed, the schema, tensors of the model file, rows, seed → pieces of
+            `[rows, columns]`, the label last: codes, or where in its range each entry of an array
+            lies. Raises ValueError: tensors that are none of its own.
+        released: how many tables, or classes with a sum of features, there are, by name.
     """
 
-    fit: Callable[[Any, Any, NDArray[np.float64]], tuple[Tensors, float]]
-    codes: Callable[[Any, Mapping[str, NDArray[Any]], int, int], Iterator[NDArray[np.int64]]]
+    fit: Callable[[Any, Schema, Any, NDArray[np.float64]], tuple[Tensors, float]]
+    rows: Callable[[Any, Schema, Mapping[str, NDArray[Any]], int, int], Iterator[NDArray[Any]]]
+    released: Callable[[Any], dict[str, int]]
 
 
 def _fit_mixture(
-    counted: PairTables, settings: Marginals, released: NDArray[np.float64]
+    counted: PairTables, schema: Schema, settings: Marginals, released: NDArray[np.float64]
 ) -> tuple[Tensors, float]:
+    del schema
     pairs = tuple((i, j) for i, j in counted.pairs)
     tables = Tables(sizes=counted.sizes, pairs=pairs, values=released)
     mixture = fit(tables, components=settings.components, steps=settings.steps, seed=settings.seed)
     return {"shares": mixture.shares}, tables.total
 
 
-def _mixture_codes(
-    counted: PairTables, tensors: Mapping[str, NDArray[Any]], rows: int, seed: int
-) -> Iterator[NDArray[np.int64]]:
+def _mixture_rows(
+    counted: PairTables, schema: Schema, tensors: Mapping[str, NDArray[Any]], rows: int, seed: int
+) -> Iterator[NDArray[Any]]:
+    del schema
     mixture = Mixture.of(counted.sizes, tensors.get("shares"))
     rng = np.random.default_rng([seed, 0])
     return (mixture.sample(count, rng) for count in pieces(rows, _PIECE))
 
 
+def _fit_network(
+    summed: Any, schema: Schema, settings: Any, released: NDArray[np.float64]
+) -> tuple[Tensors, float]:
+    from parley.server.synthetic import kernel_generator  # noqa: PLC0415 - start-up: torch takes a second
+
+    shape = _shape(summed, schema)
+    tensors, total = kernel_generator.fit(
+        summed, shape, released, steps=settings.steps, seed=settings.seed
+    )
+    return tensors | _grid(summed, schema, tensors), total
+
+
+def _grid(summed: Any, schema: Schema, tensors: Tensors) -> Tensors:
+    """Images of every class, to be looked at."""
+    array = array_of(schema)
+    if array is None or len(array[1].shape) != 2:
+        return {}
+    shown = []
+    for number in range(summed.classes):
+        one = {**tensors, "shares": np.eye(summed.classes, dtype=np.float32)[number]}
+        cells = first_rows(_network_rows(summed, schema, one, _SHOWN, 0), _SHOWN)[:, :-1]
+        shown.append(np.rint(cells * 255).astype(np.uint8).reshape(_SHOWN, *array[1].shape))
+    return {GRID: np.stack(shown)}
+
+
+def _network_rows(
+    summed: Any, schema: Schema, tensors: Mapping[str, NDArray[Any]], rows: int, seed: int
+) -> Iterator[NDArray[Any]]:
+    from parley.server.synthetic import kernel_generator  # noqa: PLC0415 - start-up: torch takes a second
+
+    return kernel_generator.drawn(summed, _shape(summed, schema), tensors, rows, seed)
+
+
+def _shape(summed: Any, schema: Schema) -> Shape:
+    from parley.server.synthetic.kernel_generator import Shape  # noqa: PLC0415 - start-up: torch takes a second
+
+    array = array_of(schema)
+    if array is None:
+        return Shape(sizes=summed.sizes)
+    low, high = array[1].encode(np.array(array[1].range, np.float64)).tolist()
+    if summed.sizes or array[1].width != summed.features:
+        raise ValueError("Expected arrays of the schema's shape, got others.")
+    return Shape(axes=array[1].shape, span=(low, high))
+
+
 GENERATORS: dict[str, Generator] = {
-    "marginals": Generator(fit=_fit_mixture, codes=_mixture_codes),
+    "marginals": Generator(
+        fit=_fit_mixture, rows=_mixture_rows, released=lambda of: {"tables": len(of.pairs)}
+    ),
+    "random-features": Generator(
+        fit=_fit_network, rows=_network_rows, released=lambda of: {"classes": of.classes}
+    ),
 }
 """`algorithm.kind` → how rows are made of what it releases."""
 
@@ -87,7 +139,7 @@ GENERATORS: dict[str, Generator] = {
 def generated(
     counted: Any, settings: Any, released: NDArray[np.float64], *, schema: str, folder: Path
 ) -> tuple[Tensors, Synthetic | None]:
-    """Fits, and writes `synthetic.csv`; tensors to keep, and what the summary says.
+    """Fits, and writes the records; tensors to keep, and what the summary says.
 
     Args:
         counted: the algorithm; of one that makes no rows, nothing comes of it.
@@ -102,18 +154,19 @@ def generated(
     row = GENERATORS.get(counted.kind)
     if row is None:
         return {}, None
+    parsed = Schema.from_toml(schema)
     try:
-        tensors, total = row.fit(counted, settings, released)
+        tensors, total = row.fit(counted, parsed, settings, released)
     except ValueError as error:
         raise NoTable(
             f"No synthetic table: {error} What the release cost stays charged."
         ) from error
     rows = max(round(total), 1) if settings.rows == "auto" else settings.rows
-    parsed = Schema.from_toml(schema)
-    codes = row.codes(counted, tensors, rows, settings.seed)
-    write_table(tables_of(codes, parsed, seed=settings.seed), parsed, folder / FILE)
+    name = file_name(parsed)
+    drawn = row.rows(counted, parsed, tensors, rows, settings.seed)
+    write_rows(drawn, parsed, folder / name, rows=rows, seed=settings.seed)
     facts = Synthetic(
-        path=FILE, rows=rows, seed=settings.seed, tables=len(counted.pairs), records=total
+        path=name, rows=rows, seed=settings.seed, records=total, **row.released(counted)
     )
     return tensors, facts
 
@@ -125,52 +178,3 @@ def pieces(rows: int, most: int) -> Iterator[int]:
     [4, 4, 2]
     """
     return (min(most, rows - begin) for begin in range(0, rows, most))
-
-
-def first_rows(codes: Iterable[NDArray[np.int64]], most: int) -> NDArray[np.int64]:
-    """`[n, columns]` the first pieces, together: as few as have `most` rows, and no more rows."""
-    kept: list[NDArray[np.int64]] = []
-    for piece in codes:
-        kept.append(piece)
-        if sum(map(len, kept)) >= most:
-            break
-    return np.concatenate(kept)[:most]
-
-
-def tables_of(
-    codes: Iterable[NDArray[np.int64]], schema: Schema, *, seed: int
-) -> Iterator[pl.DataFrame]:
-    """Codes as the table that the schema reads, in pieces; ignored columns are there, and empty.
-
-    Args:
-        codes: pieces of `[n, columns]`, of `coded_columns(schema)`.
-        seed: public; where within its part a number lies.
-    """
-    rng, columns = np.random.default_rng([seed, 1]), coded_columns(schema)
-    for piece in codes:
-        values = {
-            column.name: column.values(own, rng)
-            for column, own in zip(columns, piece.T, strict=True)
-        }
-        empty = pl.repeat(None, len(piece), dtype=pl.String, eager=True)
-        yield pl.DataFrame({name: values.get(name, empty) for name in schema.columns})
-
-
-def write_table(frames: Iterable[pl.DataFrame], schema: Schema, out: Path) -> None:
-    """Writes a CSV as the schema says that it is written; whole or not at all."""
-    file = schema.file
-    numbers = pl.selectors.float()
-    draft = out.with_name(f".{out.name}.part")
-    try:
-        # One open file: an encoding with a mark at its beginning writes it once.
-        with draft.open("w", encoding=file.encoding, newline="") as written:
-            for number, frame in enumerate(frames):
-                if file.decimal != ".":
-                    texts = numbers.cast(pl.String).str.replace(".", ",", literal=True)
-                    frame = frame.with_columns(texts)  # noqa: PLW2901 - the same rows, as text
-                header = file.header and not number
-                written.write(frame.write_csv(separator=file.separator, include_header=header))
-        os.replace(draft, out)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise

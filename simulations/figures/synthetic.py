@@ -1,7 +1,8 @@
-"""How near a synthetic table is to the records it stands for: known to a simulation alone."""
+"""How near synthetic records are to those they stand for: known to a simulation alone."""
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from typing import Any
 
@@ -9,16 +10,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.pair_tables import codes_of, named_pairs
+from parley.client.data.codes import array_of
 from parley.client.data.records import as_classes
+from parley.client.data.schema import Schema
 from parley.server.records.summary import RunSummary
 from parley.server.records.synthetic import Synthetic
-from parley.server.synthetic.generation import GENERATORS, first_rows
+from parley.server.synthetic.generation import GENERATORS
+from parley.server.synthetic.rows import first_rows
 from parley.simulations.data.world import Experiment
+from parley.simulations.figures.closest import closest_figures
 
 __all__ = ["distances", "with_table_figures"]
 
 _MOST = 100_000
 """Rows that a model is fitted to."""
+
+_MOST_ARRAYS = 10_000
+"""Arrays that one is fitted to."""
 
 _LOOKED_AT = 1_000_000
 """Of a table that is longer, the first so many rows are compared with the records."""
@@ -50,33 +58,88 @@ def _figures(
     tensors: dict[str, NDArray[Any]],
     world: Experiment,
 ) -> dict[str, float | None]:
-    row, sizes = GENERATORS[counted.kind], counted.sizes
-    train = codes_of(world.block.features, world.block.labels, sizes)
-    drawn = first_rows(row.codes(counted, tensors, table.rows, table.seed), _LOOKED_AT)
-    twin_tensors, _ = row.fit(counted, settings, counted.counted(train))
-    twin = first_rows(row.codes(counted, twin_tensors, len(train), table.seed), _LOOKED_AT)
+    row, schema = GENERATORS[counted.kind], Schema.from_toml(world.schema)
+    drawn = first_rows(row.rows(counted, schema, tensors, table.rows, table.seed), _LOOKED_AT)
+    exact = counted.summed(world.block.features, world.block.labels)
+    free, _ = row.fit(counted, schema, settings, exact)
+    count = len(world.block.labels)
+    twin = first_rows(row.rows(counted, schema, free, count, table.seed), _LOOKED_AT)
     rng = np.random.default_rng(table.seed)
+    if counted.columns:
+        return _table_figures(drawn, twin, counted.columns, world, rng)
+    return _array_figures(drawn, twin, schema, counted.classes, world, rng)
+
+
+def _table_figures(
+    drawn: Codes,
+    twin: Codes,
+    sizes: tuple[int, ...],
+    world: Experiment,
+    rng: np.random.Generator,
+) -> dict[str, float | None]:
+    train = codes_of(world.block.features, world.block.labels, sizes)
     alone = np.stack([rng.permutation(column) for column in train.T], axis=1)
     tv1, tv2 = distances(drawn, train, sizes)
     figures: dict[str, float | None] = {"tv1": tv1, "tv2": tv2}
-    test = _held_out(world, sizes)
-    if test is not None:
-        for name, rows in (("tstr", drawn), ("real", train)):
-            figures[f"{name}_auc"], figures[f"{name}_trees_auc"] = _aucs(rows, test, sizes)
-        figures["twin_auc"] = _aucs(twin, test, sizes, trees=False)[0]
-        figures["independent_auc"] = _aucs(alone, test, sizes, trees=False)[0]
-        known = {row.tobytes() for row in train}
-        figures["held_out_copies"] = float(np.mean([row.tobytes() in known for row in test]))
-        figures["copies"] = float(np.mean([row.tobytes() in known for row in drawn]))
-    return figures
-
-
-def _held_out(world: Experiment, sizes: tuple[int, ...]) -> Codes | None:
+    figures["independent_tv2"] = distances(alone, train, sizes)[1]
     if not len(world.test_labels):
+        return figures
+    test = codes_of(world.test_features, _test_classes(world, sizes[-1]), sizes)
+    figures["held_out_tv2"] = distances(test, train, sizes)[1]
+    for name, rows in (("tstr", drawn), ("real", train)):
+        figures[f"{name}_auc"], figures[f"{name}_trees_auc"] = _aucs(rows, test, sizes)
+    figures["twin_auc"] = _aucs(twin, test, sizes, trees=False)[0]
+    figures["independent_auc"] = _aucs(alone, test, sizes, trees=False)[0]
+    return figures | closest_figures(drawn, train, test, rng, codes=True)
+
+
+def _array_figures(
+    drawn: NDArray[Any],
+    twin: NDArray[Any],
+    schema: Schema,
+    classes: int,
+    world: Experiment,
+    rng: np.random.Generator,
+) -> dict[str, float | None]:
+    """Of arrays: whether a classifier that is fitted to them knows the real ones."""
+    if not len(world.test_labels):
+        return {}
+    train, test = (_shares(rows, schema) for rows in (world.block.features, world.test_features))
+    truth = _test_classes(world, classes)
+    real = np.concatenate([train, np.asarray(world.block.labels, np.float32)[:, None]], axis=1)
+    real = real[rng.permutation(len(real))[:_MOST_ARRAYS]]
+    figures = {
+        name: _accuracy(rows[:_MOST_ARRAYS], test, truth)
+        for name, rows in (("tstr", drawn), ("real", real), ("twin", twin))
+    }
+    told: dict[str, float | None] = {f"{name}_accuracy": each for name, each in figures.items()}
+    return told | closest_figures(drawn[:, :-1], train, test, rng, codes=False)
+
+
+def _shares(rows: NDArray[Any], schema: Schema) -> NDArray[np.float32]:
+    """`[n, p]` where in its range every entry lies, of rows as the map `codes` gives them."""
+    found = array_of(schema)
+    if found is None:
+        raise ValueError("Expected records that are arrays, got others.")
+    low, high = found[1].encode(np.array(found[1].range, np.float64)).tolist()
+    cells = rows.astype(np.float32) * np.float32(math.sqrt(rows.shape[1]))
+    return np.asarray(np.clip((cells - low) / (high - low), 0, 1), np.float32)
+
+
+def _accuracy(rows: NDArray[Any], test: NDArray[Any], truth: Codes) -> float | None:
+    """Of logistic regression on the entries."""
+    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415 - start-up: scikit-learn takes 2 s
+
+    labels = rows[:, -1].astype(np.int64)
+    if len(np.unique(labels)) < 2:
         return None
-    classes = sizes[-1] if np.issubdtype(world.test_labels.dtype, np.integer) else 0
-    labels = as_classes(world.test_labels, classes)[0]
-    return codes_of(world.test_features, labels, sizes)
+    model = LogisticRegression(max_iter=100, tol=1e-3).fit(rows[:, :-1], labels)
+    return float((model.predict(test) == truth).mean())
+
+
+def _test_classes(world: Experiment, classes: int) -> Codes:
+    listed = classes if np.issubdtype(world.test_labels.dtype, np.integer) else 0
+    return as_classes(world.test_labels, listed)[0]
 
 
 def distances(one: Codes, other: Codes, sizes: tuple[int, ...]) -> tuple[float, float]:

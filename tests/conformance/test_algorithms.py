@@ -265,6 +265,16 @@ class TestMarginals(AlgorithmConformance):
         return algorithm, plan_release(job, algorithm=algorithm, federation=federation)
 
 
+class TestRandomFeatures(AlgorithmConformance):
+    kind = "random-features"
+    job = (
+        *("algorithm.kind=random-features", "model.kind=table", "privacy.delta=1e-6"),
+        "algorithm.frequencies=40",
+    )
+    labels = (0, 1, 2)
+    made = TestMarginals.made
+
+
 class TestHeldOutCounts(AlgorithmConformance):
     kind = "held-out-counts"
     job = ("evaluation.kind=federated", "evaluation.by-class=true", "privacy.epsilon=2")

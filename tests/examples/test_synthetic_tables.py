@@ -101,7 +101,7 @@ def test_what_looks_at_records_is_a_simulations_alone_and_says_so(made):
     said = json.loads((made.folder / "summary.json").read_text())["synthetic"]
     assert said["rows"] == table.rows
     page = (made.folder / "report.html").read_text()
-    assert "The synthetic table" in page
+    assert "The synthetic records" in page
     assert "commonest value" in page
 
 

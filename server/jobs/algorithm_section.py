@@ -1,0 +1,92 @@
+"""What every form of `[algorithm]` has: its models, its noise, and keys that would do nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import Field
+
+from parley.privacy.mechanisms.table import MECHANISMS
+from parley.server.jobs.section import Section, check_unchanged
+
+if TYPE_CHECKING:
+    from parley.server.jobs.job import Job
+
+__all__ = ["BOTH_KEYS", "KIND", "AlgorithmSection", "Idle", "check_private_sizes"]
+
+KIND = (
+    "gradient-perturbation: noise on the average gradient, every round; output-perturbation: noise "
+    "once, on the average of certified local optima; objective-perturbation: noise inside every "
+    "party's objective; pathak and rajkumar-agarwal: as of their papers, to compare with "
+    "(docs/methods.md); fedavg: federated averaging of networks, "
+    "private by [dp-sgd]; distributed-dp-sgd: networks by DP-SGD across all parties, every step a "
+    "secure sum; marginals: noisy counts of pairs of columns, once, and synthetic rows from them "
+    "(docs/synthetic.md); random-features: the noisy sum of random features of tables or images, "
+    "once, and synthetic records from it; or your own, 'count.py:Count' or 'module:Class' "
+    "(docs/extending.md)."
+)
+"""Of `algorithm.kind`."""
+
+BOTH_KEYS = ("party_epsilon", "party_delta", "dataset_party_epsilon", "dataset_party_delta")
+"""Keys of `[privacy]` that unit both alone has."""
+
+Idle = Mapping[str, tuple[str, ...]]
+
+
+class AlgorithmSection(Section):
+    """How they learn.
+
+    Attributes:
+        models: keys of `parley.server.jobs.model.MODELS` that it takes.
+        noise: the law that `privacy.noise = 'default'` means.
+        laws: of `privacy.noise`, resolved.
+        releases: how many there are, whatever `rounds` says; None: as many as rounds.
+        idle: keys of other sections that would do nothing; none stands for all of a section's.
+        idle_needs: what those need.
+    """
+
+    models: ClassVar[tuple[str, ...]]
+    noise: ClassVar[str] = "gaussian"
+    laws: ClassVar[tuple[str, ...]] = (*MECHANISMS, "auto")
+    releases: ClassVar[int | None] = None
+    idle: ClassVar[Idle] = MappingProxyType({})
+    idle_needs: ClassVar[str] = "algorithm.kind = 'fedavg'"
+
+    kind: str = Field("gradient-perturbation", description=KIND)
+
+    def check(self, job: Job) -> None:
+        """Refuses keys that contradict each other, or would have no effect.
+
+        Raises:
+            ValueError: the key, what was expected, and what came.
+        """
+        if job.model_form not in self.models:
+            names = ", ".join(f"'{name}'" for name in self.models)
+            raise ValueError(
+                f"Expected model.kind to be one of {names} with algorithm.kind = '{self.kind}', "
+                f"got {job.model.kind!r}."
+            )
+        for section, keys in self.idle.items():
+            check_unchanged(job, section, keys, self.idle_needs)
+        if job.noise not in self.laws:
+            laws = " or ".join(f"'{law}'" for law in self.laws)
+            raise ValueError(f"Expected privacy.noise = {laws} with {self.kind}, got {job.noise}.")
+
+
+def check_private_sizes(job: Job) -> None:
+    """What a record-level guarantee needs, alone or beside a party-level one."""
+    if job.privacy.neighbouring == "replace-one":
+        return
+    if job.parties.min_records == "auto":
+        raise ValueError(
+            "Expected parties.min-records, a public number that sums are divided "
+            "by, with add-or-remove-one neighbours, got 'auto': every party's own size is "
+            "private then."
+        )
+    if job.parties.weights == "size":
+        raise ValueError(
+            "Expected parties.weights = 'uniform' with add-or-remove-one neighbours, got "
+            "'size': a weight would tell a party's number of records, which is then private."
+        )
