@@ -129,9 +129,8 @@ def _write_arrays(
     name, column = array
     labels: list[NDArray[np.int64]] = []
     kind = array_values(np.zeros((0, column.width), np.float32), column).dtype
-    with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
-        # A fixed date, which is ZipInfo's own: equal records are equal files.
-        with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as written:
+    with zipfile.ZipFile(draft, "w") as archive:
+        with archive.open(_member(name), "w", force_zip64=True) as written:
             _header(written, kind, (rows, *column.shape))
             for piece in pieces:
                 written.write(array_values(piece[:, :-1], column).tobytes())
@@ -142,9 +141,16 @@ def _write_arrays(
         others = {each: np.zeros(0) for each in schema.columns if each not in schema.used}
         own = {schema.label_column: texts[np.concatenate(labels)]}
         for each, values in {**own, **others}.items():
-            with archive.open(zipfile.ZipInfo(f"{each}.npy"), "w") as written:
+            with archive.open(_member(each), "w") as written:
                 _header(written, values.dtype, values.shape)
                 written.write(values.tobytes())
+
+
+def _member(name: str) -> zipfile.ZipInfo:
+    """Of ZipInfo's own fixed date: equal records are equal files."""
+    member = zipfile.ZipInfo(f"{name}.npy")
+    member.compress_type = zipfile.ZIP_DEFLATED
+    return member
 
 
 def _header(written: Any, kind: np.dtype[Any], shape: tuple[int, ...]) -> None:

@@ -51,7 +51,7 @@ def test_the_printed_job_reads_back_as_the_same_job():
             "needs algorithm.kind = 'output-perturbation' or 'objective",
         ),
         ("algorithm.kind=tree", "'file.py:Class', 'gradient-perturbation', 'fedavg'"),
-        ("algorithm.kind=3", "'marginals', got 3"),
+        ("algorithm.kind=3", "'random-features', got 3"),
         ("dp-sgd.clip-norm=2", "dp-sgd.clip-norm = 1.0 (it needs algorithm.kind = 'fedavg')"),
         ("model.radus=1", "Unknown key model.radus. Did you mean model.radius?"),
         (
