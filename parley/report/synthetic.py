@@ -19,6 +19,7 @@ from parley.report.parts import Table
 from parley.report.picture import grid_picture
 from parley.server.records.numerals import number
 from parley.server.records.reading import RunContent
+from parley.server.records.synthetic import GRID
 from parley.server.records.synthetic_words import (
     cell_noise,
     closest_measured,
@@ -26,7 +27,6 @@ from parley.server.records.synthetic_words import (
     table_measured,
     table_said,
 )
-from parley.server.synthetic.generation import GRID
 from parley.server.synthetic.mixture import Mixture, Tables
 
 __all__ = ["synthetic_section"]

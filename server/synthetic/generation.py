@@ -18,17 +18,14 @@ from parley.client.algorithms.pair_tables import PairTables
 from parley.client.data.codes import array_of
 from parley.client.data.schema import Schema
 from parley.server.jobs.synthetic import Marginals
-from parley.server.records.synthetic import Synthetic
+from parley.server.records.synthetic import GRID, Synthetic
 from parley.server.synthetic.mixture import Mixture, Tables, fit
 from parley.server.synthetic.rows import file_name, first_rows, write_rows
 
 if TYPE_CHECKING:
     from parley.server.synthetic.kernel_generator import Shape
 
-__all__ = ["GENERATORS", "GRID", "Generator", "NoTable", "generated", "pieces"]
-
-GRID = "grid"
-"""Tensor of a model file: `[K, n, …]` some images of every class, from 0 to 255."""
+__all__ = ["GENERATORS", "Generator", "NoTable", "generated", "pieces"]
 
 _PIECE = 1 << 18
 """Rows drawn and written at a time: memory does not grow with how many are asked for."""
