@@ -15,7 +15,6 @@ from parley.privacy.mechanisms.objective import ObjectivePerturbation, objective
 from parley.privacy.sampling.randomness import Randomness
 from parley.server.jobs.file import load_job
 from parley.server.planning.release import Federation, algorithm_for, model_for, plan_release
-from parley.simulations.audit.audited import AuditError, audited
 
 PARTIES, RECORDS, FEATURES = 400, 20, 3
 FEDERATION = Federation(
@@ -143,9 +142,3 @@ def test_other_losses_and_a_pull_that_no_solver_could_certify_are_refused():
         replace(algorithm, objective_epsilon=1e-6).claim(FEDERATION.facts("uniform"))
     with pytest.raises(ValueError, match="uniform"):
         algorithm.claim(FEDERATION.facts("size"))
-
-
-def test_an_audit_says_that_it_has_no_attack_on_an_objective():
-    job = load_job(overrides=["algorithm.kind=objective-perturbation", "privacy.noise-point=party"])
-    with pytest.raises(AuditError, match="inside an objective"):
-        audited(job, seed=1)

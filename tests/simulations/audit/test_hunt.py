@@ -6,11 +6,27 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from parley.client.queries.base import QueryError
+from parley.client.queries.choose import Choose
+from parley.client.queries.count import Count
+from parley.client.queries.histogram import Histogram
+from parley.client.queries.kmeans_grid import KMeansGrid
+from parley.client.queries.kmeans_step import KMeansStep
+from parley.client.queries.marginals import Marginals
+from parley.client.queries.mean import Mean
+from parley.client.queries.quantiles import Quantiles
+from parley.client.queries.total import Total
+from parley.client.queries.variance import Variance
+from parley.client.where import col
+from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint
 from parley.privacy.calibration.gaussian import CalibrationError
 from parley.secure_agg.encoding import RingTooSmall
 from parley.server.jobs.file import load_job
 from parley.server.jobs.job import JobError
-from parley.simulations.audit.measure import Effort, audit
+from parley.simulations.audit.asked import asked
+from parley.simulations.audit.audited import AuditError
+from parley.simulations.audit.matrix import SCHEMA, trials_of_queries
+from parley.simulations.audit.measure import Effort, audit, audit_guarantee, views
 
 
 def key(name, *values):
@@ -86,6 +102,112 @@ NETWORK = st.builds(
 )
 
 
+TABLES = st.builds(
+    lambda *parts: sum(parts, ()),
+    COMMON,
+    st.tuples(
+        st.just("algorithm.kind=marginals"),
+        st.just("model.kind=table"),
+        st.just("algorithm.rounds=1"),
+        st.just("parties.min-records=50"),
+        key("privacy.neighbouring", "replace-one", "add-or-remove-one"),
+        key("privacy.noise-point", "server", "share"),
+    ),
+    st.sampled_from(
+        [
+            ("privacy.noise=gaussian",),
+            ("privacy.noise=discrete-gaussian", "privacy.calibration=cks20"),
+        ]
+    ),
+)
+COUNTED = st.builds(
+    lambda *parts: sum(parts, ()),
+    LINEAR,
+    st.tuples(
+        st.just("evaluation.kind=federated"),
+        key("evaluation.epsilon", 0.1, 1, 5),
+        key("evaluation.by-class", "false", "true"),
+    ),
+)
+
+
+@st.composite
+def batches(draw):
+    """One to three queries of the matrix's kinds, of random columns, bins, conditions, groups."""
+    numbers = st.sampled_from(["age", "stay"])
+    groups = st.sampled_from([(), (), ("sex",), ("sex", "ward")])
+    where = st.sampled_from(
+        [
+            None,
+            None,
+            col.age > 4,
+            (col.sex == "Male") & (col.stay <= 0.25),
+            col.ward.is_in(["a", "b"]) | (col.age < 1),
+        ]
+    )
+    kinds = [
+        st.builds(Count, where=where, by=groups),
+        st.builds(Histogram, column=numbers, bins=st.integers(1, 9), where=where, by=groups),
+        st.builds(Histogram, column=st.just("ward"), where=where),
+        st.builds(Total, column=numbers, where=where, by=groups),
+        st.builds(Mean, column=numbers, where=where, by=groups),
+        st.builds(Variance, column=numbers, where=where, by=groups),
+        st.builds(Quantiles, column=numbers, step=st.sampled_from([0.01, 0.5]), where=where),
+        st.builds(
+            Marginals,
+            of=st.just(("sex", "ward", "sick")),
+            ways=st.integers(1, 3),
+            where=where,
+        ),
+        st.builds(Choose, column=st.just("ward"), where=where),
+        st.builds(
+            KMeansGrid,
+            of=st.sampled_from([("age",), ("age", "stay")]),
+            clusters=st.integers(1, 3),
+            grid=st.integers(2, 8),
+            where=where,
+        ),
+        st.builds(
+            KMeansStep,
+            of=st.just(("age", "stay")),
+            centres=st.lists(st.sampled_from([-1.0, -0.5, 0.0, 0.25, 1.0]), min_size=2, max_size=6)
+            .filter(lambda each: len(each) % 2 == 0)
+            .map(tuple),
+            where=where,
+        ),
+    ]
+    return tuple(draw(st.lists(st.one_of(kinds), min_size=1, max_size=3)))
+
+
+ASKED = {
+    "queries": batches(),
+    "epsilon": st.sampled_from([0.05, 0.5, 1.0, 4.0, 12.0]),
+    "delta": st.sampled_from([0.0, 1e-9, 1e-5, 1e-3]),
+    "neighbouring": st.sampled_from(Neighbouring),
+    "noise_point": st.sampled_from([NoisePoint.SERVER, NoisePoint.SERVER, NoisePoint.SHARE]),
+    "law": st.sampled_from(["auto", "laplace", "gaussian"]),
+    "records": st.sampled_from([1, 2, 5]),
+    "shares": st.sampled_from([None, (1.0, 3.0), (1.0, 0.1, 7.0)]),
+}
+
+
+def check_queries(queries, trials, **terms):
+    """Refuted, or further apart than is charged: the batch that did it."""
+    try:
+        batch = asked(queries, SCHEMA, **terms)
+        reports = [
+            audit_guarantee(
+                each, Effort(trials=min(trials, trials_of_queries(each, short=trials < 5_000)))
+            )
+            for each in views(batch)
+        ]
+    except (QueryError, CalibrationError, RingTooSmall, AuditError):
+        return  # Not a valid batch, or no record may be taken from one.
+    for report in reports:
+        assert report.verdict == "not-refuted", (queries, terms, report.to_json()["results"])
+        assert report.results[0].reach <= 1 + 1e-9, (queries, terms, report.results[0].reach)
+
+
 def check(overrides, trials, **shape):
     """Refuted, at the seed that the job gives: the job that did it."""
     # Seeded shares have a stream for each party of each world, which is slow.
@@ -113,6 +235,34 @@ def test_no_random_job_of_a_linear_model_is_refuted(overrides):
 @given(overrides=LINEAR, features=st.sampled_from([1, 2, 5]), records=st.sampled_from([1, 3, 20]))
 def test_no_random_job_of_a_linear_model_is_refuted_by_many_trials(overrides, features, records):
     check(overrides, 20_000, features=features, records=records)
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(**ASKED)
+def test_no_random_batch_of_queries_is_refuted(queries, **terms):
+    check_queries(queries, 1_000, **terms)
+
+
+@pytest.mark.heavy
+@pytest.mark.timeout(7200)
+@settings(max_examples=1_000, deadline=None, suppress_health_check=list(HealthCheck))
+@given(**ASKED)
+def test_no_random_batch_of_queries_is_refuted_by_many_trials(queries, **terms):
+    check_queries(queries, 20_000, **terms)
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@given(overrides=st.one_of(TABLES, COUNTED))
+def test_no_random_tables_and_counts_are_refuted(overrides):
+    check(overrides, 500)
+
+
+@pytest.mark.heavy
+@pytest.mark.timeout(7200)
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@given(overrides=st.one_of(TABLES, COUNTED))
+def test_no_random_tables_and_counts_are_refuted_by_many_trials(overrides):
+    check(overrides, 10_000)
 
 
 @pytest.mark.heavy
