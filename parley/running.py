@@ -18,6 +18,7 @@ from parley.server.rounds.observer import Observer
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.data.given import given_data, of_memory
 from parley.simulations.engine.fast import simulate
+from parley.tracking.tracking import tracked
 
 if TYPE_CHECKING:
     from parley.client.contract.plan import ReleasePlan
@@ -99,8 +100,6 @@ def run(
 def _trackers(asked: Sequence[Tracked | str]) -> list[Tracked]:
     if not asked:
         return []
-    from parley.tracking.tracking import tracked  # noqa: PLC0415 - start-up: for runs that are tracked
-
     named = tracked([place for place in asked if isinstance(place, str)])
     return [*named, *(each for each in asked if not isinstance(each, str))]
 

@@ -15,6 +15,7 @@ from parley.client.contract.decoding import DecodingError, facts_from, value_fro
 from parley.client.contract.model_names import public_name
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Reason
+from parley.client.dp_sgd.settings import LocalTraining
 from parley.privacy.accounting.guarantee import Unit
 
 if TYPE_CHECKING:
@@ -219,7 +220,6 @@ def _network_from(value: Any, party: Party) -> Network:
 def averaging() -> tuple[type[Any], Parts]:
     """Federated averaging and its parts."""
     from parley.client.algorithms.federated_averaging import FederatedAveraging, ServerStep  # noqa: PLC0415 - start-up: torch takes a second
-    from parley.client.dp_sgd.settings import LocalTraining  # noqa: PLC0415 - start-up: torch takes a second
 
     return FederatedAveraging, {"training": LocalTraining, "server": ServerStep}
 
@@ -227,6 +227,5 @@ def averaging() -> tuple[type[Any], Parts]:
 def distributed() -> tuple[type[Any], Parts]:
     """Distributed DP-SGD and its part."""
     from parley.client.algorithms.distributed_dp_sgd import DistributedDPSGD  # noqa: PLC0415 - start-up: torch takes a second
-    from parley.client.dp_sgd.settings import LocalTraining  # noqa: PLC0415 - start-up: torch takes a second
 
     return DistributedDPSGD, {"training": LocalTraining}

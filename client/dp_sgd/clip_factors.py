@@ -17,17 +17,16 @@ numpy's arrays).
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["MARGIN", "clip_factors", "clip_signs", "counted", "drop_broken", "shrink"]
+from parley.client.dp_sgd.settings import MARGIN
 
-MARGIN: Final = 2.0**-10
-"""Gradients are clipped to C·(1 − MARGIN); the rest of C is for rounding."""
+__all__ = ["clip_factors", "clip_signs", "counted", "drop_broken", "shrink"]
 
 
 def shrink(clip: float) -> float:

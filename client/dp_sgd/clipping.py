@@ -31,7 +31,7 @@ added, as it is stored.
    - All that is then added is squares, of one sign, so that nothing cancels: summed by rows of a
      parameter and then over rows, ‖g‖² is too small by at most the factor 1 − γ_w, w = rows +
      columns + layers + 8. `clip_slack` raises the norm by what of this
-     `parley.client.dp_sgd.clip_factors.MARGIN` does not cover.
+     `parley.client.dp_sgd.settings.MARGIN` does not cover.
    - A square that underflows loses at most the smallest normal number η: as much is added where a
      product of norms could magnify it; elsewhere √(dη) is nothing beside C ≥ 2⁻⁴⁰.
    - One that overflows gives N = ∞, and the record adds zero

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from parley.client.dp_sgd.clip_factors import MARGIN
+from parley.client.dp_sgd.settings import MARGIN
 from parley.client.models.record_losses import CROSS_ENTROPY, RecordLosses
 
 __all__ = ["clip_slack", "plain_sum", "trainable"]

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
-from parley.client.dp_sgd.clip_factors import MARGIN
 from parley.privacy.accounting.clipped_count import (
     check_share,
     count_deviation,
     gradient_multiplier,
 )
 
-__all__ = ["LARGEST_CLIP", "LocalTraining"]
+__all__ = ["LARGEST_CLIP", "MARGIN", "LocalTraining"]
+
+MARGIN: Final = 2.0**-10
+"""Gradients are clipped to C·(1 − MARGIN); the rest of C is for rounding."""
 
 LARGEST_CLIP = 2.0**40
 """C lies between this and its inverse: no sum overflows, and no square that matters underflows."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import polars as pl
 
 from parley.client.queries.base import Query, QueryError, Table
 from parley.privacy.accounting.composition import Composition
@@ -15,9 +16,6 @@ from parley.privacy.accounting.guarantee import Adversary
 from parley.privacy.accounting.rounding import as_written, shown_down
 from parley.privacy.accounting.tradeoff import Curve, curve_of, curve_power
 from parley.privacy.ledger.budget import DatasetBudget
-
-if TYPE_CHECKING:
-    import polars as pl
 
 __all__ = [
     "AGAINST",
@@ -92,8 +90,6 @@ class Answer:
     @property
     def frame(self) -> pl.DataFrame:
         """The table, as a polars frame."""
-        import polars as pl  # noqa: PLC0415 - start-up: polars takes .14 s
-
         return pl.DataFrame({name: np.asarray(part) for name, part in self.table.items()})
 
     @property

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from parley.server.records.plain_json import json_text
+
 if TYPE_CHECKING:
     from parley.analytics.query_file import QueryFile
     from parley.analytics.session import Session
@@ -90,8 +92,6 @@ def _finish(session: Session, answers: list[dict[str, Any]], *, as_json: bool) -
     """Writes the session's page, and says where all is."""
     page = session.report()
     if as_json:
-        from parley.server.records.plain_json import json_text  # noqa: PLC0415 - start-up: for this command alone
-
         told = {"session": str(session.folder), "left": session.remaining, "answers": answers}
         typer.echo(json_text({**told, "report": str(page)}))
     else:

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from parley.analytics.settings import Settings
 from parley.client.contract import toml_text
 from parley.client.contract.decoding import DecodingError, facts_from
 from parley.client.contract.toml_reading import parse_toml
@@ -168,8 +169,6 @@ def _asked(table: Any, number: int) -> AskedQuery:
 
 def example_file() -> str:
     """A file with every setting and every query, each with a comment."""
-    from parley.analytics.settings import Settings  # noqa: PLC0415 - start-up: for this alone
-
     lines = ["[session]", 'data = "party-*.csv"  # one file a party', 'schema = "schema.toml"']
     lines += ["epsilon = 1.0  # budget of all that is ever asked of these data in this ledger"]
     for name, info in Settings.model_fields.items():

@@ -8,9 +8,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import altair
+import vl_convert
+
 from parley.simulations.audit.results import AuditReport
 
 __all__ = ["figure_svg"]
+
+alt: Any = altair
 
 _CLAIM, _FREE, _ASSUMED, _CEILING = "#b2541f", "#0b6b66", "#8fc4bf", "#1b1f24"
 _LEAST = 1e-4
@@ -19,17 +24,14 @@ _LEAST = 1e-4
 
 def figure_svg(report: AuditReport) -> str:
     """An `<svg>` of one audited guarantee."""
-    import altair as alt  # noqa: PLC0415 - start-up: altair takes .5 s
-    import vl_convert  # noqa: PLC0415 - start-up: for a page alone
-
-    both = alt.hconcat(_bounds(alt, report), _rates(alt, report)).resolve_scale(
+    both = alt.hconcat(_bounds(report), _rates(report)).resolve_scale(
         color="independent", strokeDash="independent"
     )
     chart = both.configure(background="transparent", font="sans-serif")
     return str(vl_convert.vegalite_to_svg(chart.to_json()))
 
 
-def _bounds(alt: Any, report: AuditReport) -> Any:
+def _bounds(report: AuditReport) -> Any:
     """A bar for each bound, the claim as a line, the ceiling of so many trials as a tick."""
     most = max(report.claim.epsilon, *(each.epsilon_lower or 0.0 for each in report.results))
     rows = [
@@ -62,7 +64,7 @@ def _bounds(alt: Any, report: AuditReport) -> Any:
     )
 
 
-def _rates(alt: Any, report: AuditReport) -> Any:
+def _rates(report: AuditReport) -> Any:
     """Empirical error rates of each attack: on or above the claimed curve, unless it is refuted."""
     rows = [
         {"curve": name, "fpr": positives, "fnr": negatives, "order": at}

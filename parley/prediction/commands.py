@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from parley.server.records.plain_json import json_text
+
 __all__ = ["add_prediction_commands"]
 
 ModelPath = Annotated[
@@ -67,7 +69,6 @@ def show(
 ) -> None:
     """Show what a model is and what was promised of it: ε, δ, unit, relation, adversary."""
     from parley.prediction.loading import load_model  # noqa: PLC0415 - start-up: for this command alone
-    from parley.server.records.plain_json import json_text  # noqa: PLC0415 - start-up: for this command alone
 
     loaded = load_model(model, schema=schema, own_models=tuple(own_models or ()))
     facts: dict[str, Any] = {

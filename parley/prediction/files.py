@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import polars as pl
 
 from parley.client.data.cells import plain_texts
 from parley.client.data.readers import MissingColumns, read_tables
 from parley.client.data.records import column_faults
 from parley.client.data.table import DataError, Table
 from parley.prediction.model import Model, ModelFileError
-
-if TYPE_CHECKING:
-    import polars as pl
 
 __all__ = ["predict_file"]
 
@@ -72,8 +71,6 @@ def _other_faults(model: Model, source: Path, missing: tuple[str, ...]) -> list[
 
 
 def _predictions(model: Model, table: Table, keep: str | None) -> pl.DataFrame:
-    import polars as pl  # noqa: PLC0415 - start-up: polars takes .14 s
-
     scores = model.scores(model.rows_of(table))
     columns: dict[str, Any] = {}
     if keep is not None:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+import altair as alt
+import vl_convert
 from markupsafe import Markup
 
 __all__ = [
@@ -90,8 +92,6 @@ def curves(
 
     The axis begins at 0, so that a small change looks small; `most`: it ends there.
     """
-    import altair as alt  # noqa: PLC0415 - start-up: a report without plots needs neither
-
     scale = alt.Scale(zero=True, nice=True) if most is None else alt.Scale(domain=[0, most])
     rounds = max((x for line in lines for x, _ in line.points), default=1)
     # Few rounds get a tick each: fractions between them would be rounded to the same label.
@@ -127,8 +127,6 @@ def bars(
     y_title: str,
 ) -> Markup:
     """Upright bars over intervals of x, layers stacked: party sizes, a histogram, losses."""
-    import altair as alt  # noqa: PLC0415 - start-up: a report without plots needs neither
-
     values: list[dict[str, object]] = []
     foot: dict[float, float] = {}
     for layer in layers:
@@ -160,8 +158,6 @@ def ranking(
     rows: Sequence[tuple[str, float, str, Palette]], *, title: str, description: str
 ) -> Markup:
     """Horizontal bars from zero, one a row ``(name, value, value as text, colour)``, in order."""
-    import altair as alt  # noqa: PLC0415 - start-up: a report without plots needs neither
-
     values = [
         {"name": name, "value": value, "text": text, "c": colour.value}
         for name, value, text, colour in rows
@@ -191,8 +187,6 @@ def heat(
     y_title: str,
 ) -> Markup:
     """A map of squares ``(column from 1, row, depth of colour in [0, 1])``, rows in order."""
-    import altair as alt  # noqa: PLC0415 - start-up: a report without plots needs neither
-
     # Opacity, not a scale of colours: one colour stands out from the paper in either scheme.
     values = [{"x": x, "y": y, "o": round(depth, 3)} for x, y, depth in cells]
     columns = max(x for x, _, _ in cells)
@@ -219,8 +213,6 @@ def ranges(
     y_title: str,
 ) -> Markup:
     """A row each ``(name, low, lower, middle, upper, high)``: a thin bar, a thick one, a tick."""
-    import altair as alt  # noqa: PLC0415 - start-up: a report without plots needs neither
-
     names = ("name", "low", "lower", "middle", "upper", "high")
     base = chart_of([dict(zip(names, row, strict=True)) for row in rows])
     y = alt.Y("name:N", sort=None, title=y_title)
@@ -242,8 +234,6 @@ def ranges(
 
 def chart_of(values: Sequence[dict[str, Any]]) -> Any:
     """An unmarked chart of plain values."""
-    import altair as alt  # noqa: PLC0415 - start-up: a report without plots needs neither
-
     return alt.Chart(alt.Data(values=list(values)))  # type: ignore[no-untyped-call]
 
 
@@ -257,8 +247,6 @@ def _thinned(points: Sequence[Point]) -> list[Point]:
 
 def drawn_svg(chart: Any, *, title: str, description: str, height: int = _HEIGHT) -> Markup:
     """The chart as inline SVG, in the palette and the size of a column."""
-    import vl_convert  # noqa: PLC0415 - start-up: a report without plots needs neither
-
     font = "system-ui, sans-serif"
     axis = {
         "domain": False,

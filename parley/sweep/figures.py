@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import altair
+import vl_convert
+
 from parley.sweep.cells import METHOD
 from parley.sweep.results import Summarised, as_number
 
@@ -71,8 +74,6 @@ def draw(
     axis = main_axis(cells)
     if axis is None:
         return []
-    import vl_convert  # noqa: PLC0415 - start-up: for figures alone
-
     folder.mkdir(exist_ok=True)
     figures = []
     for name, title in _TITLES.items():
@@ -160,8 +161,6 @@ def _lines(
 def _chart(
     points: Sequence[dict[str, Any]], lines: Sequence[dict[str, Any]], axis: str, title: str
 ) -> Any:
-    import altair  # noqa: PLC0415 - start-up: altair takes .5 s
-
     alt: Any = altair
     panels = list(dict.fromkeys(point["panel"] for point in points))
     series = list(dict.fromkeys(point["series"] for point in points))

@@ -12,14 +12,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import polars as pl
+from scipy.stats import t
 
 from parley.privacy.accounting.composition import Composition
-
-if TYPE_CHECKING:
-    import polars as pl
 
 __all__ = ["FIGURES", "Mean", "Summarised", "charged_together", "summarised", "write_results"]
 
@@ -78,8 +77,6 @@ def mean_of(values: Sequence[float]) -> Mean:
     mean = math.fsum(values) / count
     if count == 1:
         return Mean(mean=mean, half=None, count=1)
-    from scipy.stats import t  # noqa: PLC0415 - start-up: scipy takes .3 s
-
     spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
     return Mean(
         mean=mean, half=float(t.ppf(0.975, count - 1)) * spread / math.sqrt(count), count=count
@@ -156,8 +153,6 @@ def write_results(rows: Sequence[Row], axes: Sequence[str], folder: Path) -> Non
 
 def _frame(rows: Sequence[Row]) -> pl.DataFrame:
     """Plain columns: one of several kinds of values, or of lists, becomes text."""
-    import polars as pl  # noqa: PLC0415 - start-up: polars takes .14 s
-
     columns = {}
     for name in rows[0]:
         values = [row[name] for row in rows]

@@ -14,10 +14,8 @@ has the largest hockey-stick divergence at every ε. The overlap of q·N(g) − 
 that is positive, with e^ε·q·N(g′) falls as g′ turns away from g, and as either grows. Dominating
 pairs compose (Zhu, Dong & Wang 2022, arXiv:2106.08567, Theorem 10).
 
-Two traps of dp-accounting are met here once, for everyone. Under REPLACE_ONE its PLD places the
-neighbours at ±1 itself: it is given σ, never σ/2; its RDP knows no Poisson sampling under
-REPLACE_ONE: the Rényi divergence of the pair above is integrated here. Its plain Gaussian has the
-first trap too, so a Gaussian of μ = Δ/σ goes in as ADD_OR_REMOVE_ONE of sensitivity 1.
+PLD, and RDP under add-or-remove-one, are dp-accounting's (`parley.privacy.accounting.dp_accounts`);
+the Rényi divergence of the replace-one pair is integrated here.
 
     >>> step = {"sampling_rate": 0.01, "noise_multiplier": 4.0}
     >>> abadi = PoissonSampledGaussian(**step, neighbouring="add-or-remove-one")
@@ -28,10 +26,8 @@ first trap too, so a Gaussian of μ = Δ/σ goes in as ADD_OR_REMOVE_ONE of sens
 from __future__ import annotations
 
 import functools
-import logging
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,18 +70,15 @@ def epsilons(steps: Mapping[PoissonSampledGaussian, int], *, delta: float) -> di
 
 
 def rdp_epsilon(steps: CountedSteps, *, delta: float, rho: float = 0.0) -> float:
-    """ε by RDP of the steps and of anything else that is ρ-zCDP (its RDP is at most αρ).
-
-    Conversion of Canonne, Kamath & Steinke 2020 (arXiv:2004.00010, Proposition 12).
-    """
+    """ε by RDP of the steps and of anything else that is ρ-zCDP (its RDP is at most αρ)."""
     if delta <= 0:
         return math.inf
-    from dp_accounting.rdp import compute_epsilon  # noqa: PLC0415 - start-up: dp_accounting takes a second
+    from parley.privacy.accounting.dp_accounts import epsilon_of_rdp  # noqa: PLC0415 - start-up: dp_accounting takes a second
 
     total = rho * np.asarray(ORDERS)
     for kind, count in steps:
         total = total + count * _step_rdp(kind)
-    return float(compute_epsilon(np.asarray(ORDERS), total, delta)[0])
+    return epsilon_of_rdp(ORDERS, total, delta)
 
 
 def pld_epsilon(
@@ -109,7 +102,9 @@ def pld_epsilon(
         return math.inf
     if interval is None:
         interval = min((_interval(kind) for kind, _ in steps), default=PLD_INTERVAL)
-    loss = _composed(steps, mu, pure, interval)
+    from parley.privacy.accounting.dp_accounts import composed_loss  # noqa: PLC0415 - start-up: dp_accounting takes a second
+
+    loss = composed_loss(steps, mu, pure, interval)
     return float(loss.get_epsilon_for_delta(delta))
 
 
@@ -119,59 +114,14 @@ def _interval(kind: PoissonSampledGaussian) -> float:
     return PLD_INTERVAL * 2.0 ** max(0, min(6, math.floor(math.log2(own / PLD_INTERVAL))))
 
 
-@functools.lru_cache(maxsize=32)
-def _composed(steps: CountedSteps, mu: float, pure: float, interval: float) -> Any:
-    from dp_accounting.pld import privacy_loss_distribution as pld  # noqa: PLC0415 - start-up: dp_accounting takes a second
-    from dp_accounting.pld.common import DifferentialPrivacyParameters  # noqa: PLC0415 - start-up: dp_accounting takes a second
-
-    loss = None
-    for kind, count in steps:
-        part = _step_pld(kind, interval).self_compose(count)
-        loss = part if loss is None else loss.compose(part)
-    if mu > 0:
-        part = pld.from_gaussian_mechanism(1 / mu, value_discretization_interval=interval)
-        loss = part if loss is None else loss.compose(part)
-    if pure > 0:
-        part = pld.from_privacy_parameters(
-            DifferentialPrivacyParameters(pure, 0), value_discretization_interval=interval
-        )
-        loss = part if loss is None else loss.compose(part)
-    return pld.identity(value_discretization_interval=interval) if loss is None else loss
-
-
-@functools.lru_cache(maxsize=64)
-def _step_pld(kind: PoissonSampledGaussian, interval: float) -> Any:
-    from dp_accounting import NeighboringRelation  # noqa: PLC0415 - start-up: dp_accounting takes a second
-    from dp_accounting.pld import privacy_loss_distribution as pld  # noqa: PLC0415 - start-up: dp_accounting takes a second
-
-    relation = (
-        NeighboringRelation.REPLACE_ONE
-        if kind.neighbouring == Neighbouring.REPLACE_ONE
-        else NeighboringRelation.ADD_OR_REMOVE_ONE
-    )
-    return pld.from_gaussian_mechanism(
-        kind.noise_multiplier,
-        sampling_prob=kind.sampling_rate,
-        value_discretization_interval=interval,
-        neighboring_relation=relation,
-    )
-
-
 @functools.lru_cache(maxsize=256)
 def _step_rdp(kind: PoissonSampledGaussian) -> NDArray[np.float64]:
     """`[orders]` Rényi divergences of one step's dominating pair."""
     if kind.neighbouring == Neighbouring.REPLACE_ONE:
         return _replace_one_rdp(kind.sampling_rate, kind.noise_multiplier)
-    import dp_accounting as dpa  # noqa: PLC0415 - start-up: dp_accounting takes a second
-    from dp_accounting.rdp import RdpAccountant  # noqa: PLC0415 - start-up: dp_accounting takes a second
+    from parley.privacy.accounting.dp_accounts import added_rdp  # noqa: PLC0415 - start-up: dp_accounting takes a second
 
-    # The library warns of each order whose series does not converge, and leaves it out.
-    logging.getLogger("absl").setLevel(logging.ERROR)
-    accountant = RdpAccountant(ORDERS, dpa.NeighboringRelation.ADD_OR_REMOVE_ONE)
-    accountant.compose(
-        dpa.PoissonSampledDpEvent(kind.sampling_rate, dpa.GaussianDpEvent(kind.noise_multiplier))
-    )
-    return np.asarray(accountant._rdp, dtype=np.float64)
+    return added_rdp(kind.sampling_rate, kind.noise_multiplier, ORDERS)
 
 
 def _replace_one_rdp(rate: float, sigma: float) -> NDArray[np.float64]:

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from parley.privacy.accounting.rounding import check_positive
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from parley.privacy.accounting.events import Event
     from parley.privacy.mechanisms.dp_sgd import PartySteps
     from parley.privacy.mechanisms.sampled import SampledGaussian
@@ -130,8 +130,6 @@ class Mechanism(ABC):
 
         `draw` is the case of one. A law whose sampler takes a size draws them in one call.
         """
-        import numpy as np  # noqa: PLC0415 - start-up: planning imports laws without drawing
-
         drawn = [self.draw(stream) for _ in range(count)]
         return np.stack(drawn) if drawn else np.empty((0, self.dimension), dtype=np.int64)
 

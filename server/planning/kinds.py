@@ -29,6 +29,7 @@ from parley.privacy.mechanisms.objective import objective_noise
 from parley.server.jobs import algorithm as jobs_algorithm
 from parley.server.jobs.job import Job, JobError
 from parley.server.planning.federation import Federation
+from parley.server.planning.principal_components import model_width
 
 __all__ = ["PLANNERS", "Planner", "planner_of"]
 
@@ -161,7 +162,6 @@ def _optima(
 
 def _network(job: Job, features: int, classes: int) -> Any:
     from parley.server.planning.federated_averaging import network_for  # noqa: PLC0415 - start-up: torch takes a second
-    from parley.server.planning.principal_components import model_width  # noqa: PLC0415 - start-up: torch takes a second
 
     return network_for(job, features=model_width(job, features), classes=classes or 2)
 

@@ -161,7 +161,7 @@ def _of_statistic(job: Job, data: PreparedData, shared: Shared) -> Experiment:
 
 
 def _of_network(job: Job, data: PreparedData, shared: Shared) -> Experiment:
-    from parley.simulations.data.network_experiment import network_experiment
+    from parley.simulations.data.network_experiment import network_experiment  # noqa: PLC0415 - start-up: torch takes a second
 
     return network_experiment(job, data, shared)
 

@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from parley.client.dp_sgd.clip_factors import MARGIN, clip_factors, clip_signs
+from parley.client.dp_sgd.clip_factors import clip_factors, clip_signs
 from parley.client.dp_sgd.clipping import WAYS
 from parley.client.dp_sgd.clipping_dense import Dense
+from parley.client.dp_sgd.settings import MARGIN
 from parley.client.models.layers import NetworkError, check_layers
 from parley.client.models.networks import Network
 from parley.client.models.record_losses import cross_entropy
