@@ -54,7 +54,7 @@ def added_rdp(rate: float, sigma: float, orders: Orders) -> NDArray[np.float64]:
 def composed_loss(
     steps: tuple[tuple[PoissonSampledGaussian, int], ...], mu: float, pure: float, interval: float
 ) -> Any:
-    """The privacy loss of so many steps of each kind, a Gaussian of μ = `mu`, and a release of pure ε = `pure`."""
+    """The privacy loss of so many steps of each kind, a Gaussian of μ, and a release of pure ε."""
     loss = None
     for kind, count in steps:
         part = _step_loss(kind, interval).self_compose(count)

@@ -10,9 +10,10 @@ from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.mechanisms.table import Mechanism
 from parley.server.jobs.job import Job, JobError
-from parley.server.planning.claimed import check_asked, mechanism_for, plan_claim
+from parley.server.planning.claimed import check_asked, plan_claim
 from parley.server.planning.federation import Federation
 from parley.server.planning.kinds import planner_of
+from parley.server.planning.noise_points import mechanism_for
 
 __all__ = [
     "Federation",

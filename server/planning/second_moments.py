@@ -17,8 +17,9 @@ from parley.privacy.accounting.rounding import quotient_up
 from parley.privacy.accounting.zcdp import gaussian_mu
 from parley.privacy.mechanisms.table import Gaussian
 from parley.server.jobs.job import Job
-from parley.server.planning.claimed import Noise, plan_claim
+from parley.server.planning.claimed import plan_claim
 from parley.server.planning.federation import Federation
+from parley.server.planning.noise_points import Noise
 
 __all__ = ["ReleaseAhead", "components_mu", "release_ahead"]
 

@@ -1,0 +1,192 @@
+"""How the noise of a guarantee is scaled: by where it is added, and what the claim asks for.
+
+A noise point says how noise is scaled and against whom the guarantee holds: a row of `_POINTS`.
+Each gives a function from Δ of the sum, in grid units, to the mechanism: the grid is chosen later
+(`parley.server.planning.claimed`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from parley.client.algorithms.base import Asked, Sums
+from parley.privacy.accounting.guarantee import Adversary, Neighbouring, NoisePoint
+from parley.privacy.calibration.calibration import calibrate
+from parley.privacy.mechanisms.objective import ObjectivePerturbation
+from parley.privacy.mechanisms.sampled import SampledGaussian
+from parley.privacy.mechanisms.table import Mechanism
+from parley.server.jobs.job import Job, JobError, UnitBudget
+from parley.server.planning.shared import cost_of
+
+__all__ = ["Noise", "adversary_of", "mechanism_for", "noise_of", "one_noise"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noise:
+    """How the noise of one guarantee is scaled.
+
+    Attributes:
+        calibration: its name.
+        of: Δ of the sum in grid units → the noise.
+        delta: of the budget.
+    """
+
+    calibration: str
+    of: Callable[[float], Mechanism]
+    delta: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Point:
+    """What a noise point means for a plan.
+
+    Attributes:
+        against: whom the guarantee holds against.
+        noise: job, what is asked, its budget, d → how it is scaled.
+    """
+
+    against: Adversary
+    noise: Callable[[Job, Asked, UnitBudget, int], Noise]
+
+
+def mechanism_for(
+    job: Job,
+    *,
+    sensitivity: float,
+    dimension: int,
+    budget: UnitBudget | None = None,
+    law: str = "",
+    calibration: str = "",
+    releases: int | None = None,
+) -> Mechanism:
+    """The job's mechanism for a sensitivity, in whatever unit that is given in.
+
+    Args:
+        budget: of the unit that it hides; the primary one's where left out.
+        law, calibration: instead of the job's.
+        releases: that together cost the budget; None: as many as the job has rounds.
+
+    Raises:
+        CalibrationError: no noise of that law gives the budget.
+    """
+    asked = budget or job.budgets[0]
+    return calibrate(
+        law=law or job.noise,
+        calibration=calibration or job.privacy.calibration,
+        epsilon=asked.epsilon,
+        delta=asked.delta,
+        rounds=releases or job.rounds,
+        sensitivity=sensitivity,
+        dimension=dimension,
+        accepted=job.laws,
+        cost=cost_of(job),
+    )
+
+
+def _calibrated(job: Job, asked: Asked, budget: UnitBudget, dimension: int) -> Noise:
+    """The job's law, scaled so that all rounds cost the unit's budget, or as the claim says."""
+    if asked.sums is not None:
+        return _of_sums(job, asked, asked.sums, budget, dimension)
+    scaled_to = replace(budget, epsilon=budget.epsilon * asked.epsilon_share)
+
+    def of(sensitivity: float) -> Mechanism:
+        return mechanism_for(
+            job,
+            sensitivity=sensitivity,
+            dimension=dimension,
+            budget=scaled_to,
+            releases=asked.releases,
+        )
+
+    return Noise(calibration=job.privacy.calibration, of=of, delta=budget.delta)
+
+
+def _of_sums(job: Job, asked: Asked, sums: Sums, budget: UnitBudget, dimension: int) -> Noise:
+    """Gaussian noise on every sampled sum: as the steps ask for, or as the unit's budget needs."""
+
+    def of(sensitivity: float) -> SampledGaussian:
+        # A record's share of a sum is C long; Δ is that of two records under replace-one.
+        lengths = 2 if asked.neighbouring is Neighbouring.REPLACE_ONE else 1
+        sigma = sums.noise_multiplier * sensitivity / lengths
+        if not sigma:
+            sigma = calibrate(
+                law="gaussian",
+                calibration=job.privacy.calibration,
+                epsilon=budget.epsilon,
+                delta=budget.delta,
+                rounds=job.rounds * sums.steps,
+                sensitivity=sensitivity,
+                dimension=dimension,
+                accepted=("gaussian",),
+                cost=cost_of(job),
+            ).scale
+        return SampledGaussian(
+            sensitivity=sensitivity,
+            dimension=dimension,
+            sigma=sigma * (1 + 1e-12),
+            sampling_rate=sums.sampling_rate,
+            steps=sums.steps,
+            neighbouring=str(asked.neighbouring),
+        )
+
+    calibration = "pld" if sums.noise_multiplier else job.privacy.calibration
+    return Noise(calibration=calibration, of=of, delta=budget.delta)
+
+
+def one_noise(wanted: Mechanism, all_of_them: Sequence[Mechanism]) -> Mechanism:
+    """The mechanism with the largest noise that any of several accounts of it needs."""
+    if wanted.sampled is None:
+        return wanted
+    return replace(wanted.sampled, sigma=max(each.scale for each in all_of_them))
+
+
+def _in_party(job: Job, asked: Asked, budget: UnitBudget, dimension: int) -> Noise:
+    """The noise of the steps, which was calibrated with them; without any, as on a sum."""
+    if asked.objective is not None:
+        return _beside_objective(asked, asked.objective, budget, dimension)
+    steps = asked.steps
+    if steps is None:
+        return _calibrated(job, asked, budget, dimension)
+    return Noise(calibration="pld", of=lambda _: steps, delta=budget.delta)
+
+
+def _beside_objective(asked: Asked, objective: float, budget: UnitBudget, dimension: int) -> Noise:
+    """Noise on certified optima, for what the noise in their objectives leaves of the budget."""
+    left = (budget.epsilon - objective) * (1 - 1e-12)
+    if not left > 0:
+        raise JobError(f"Expected ε left beside the noise in objectives, got {left:g}.")
+
+    def of(sensitivity: float) -> Mechanism:
+        return ObjectivePerturbation(
+            sensitivity=sensitivity,
+            dimension=dimension,
+            epsilon=left,
+            objective_epsilon=objective,
+        )
+
+    return Noise(calibration="exact", of=of, delta=budget.delta)
+
+
+_POINTS: dict[NoisePoint, _Point] = {
+    NoisePoint.SERVER: _Point(against=Adversary.READERS, noise=_calibrated),
+    NoisePoint.SHARE: _Point(against=Adversary.COLLUDERS, noise=_calibrated),
+    NoisePoint.PARTY: _Point(against=Adversary.OTHERS, noise=_in_party),
+}
+
+
+def noise_of(job: Job, asked: Asked, dimension: int) -> Noise:
+    """How the noise of a guarantee is scaled, for the job's budget of its unit.
+
+    Raises:
+        JobError: the job has no budget for that unit.
+    """
+    budget = job.budget(asked.unit)
+    if budget is None:
+        raise JobError(f"Expected a budget for unit {asked.unit} (privacy.unit), got none.")
+    return _POINTS[asked.noise_point].noise(job, asked, budget, dimension)
+
+
+def adversary_of(point: NoisePoint) -> Adversary:
+    """Against whom a guarantee holds whose noise is added there."""
+    return _POINTS[point].against
