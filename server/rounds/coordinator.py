@@ -12,8 +12,8 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from parley.client.algorithms.base import FederatedAlgorithm, State
 from parley.client.algorithms.registry import describe_task
 from parley.client.contract.agreement import Agreement
 from parley.client.contract.plan import ReleasePlan
+from parley.client.contract.protocol import Reason
 from parley.client.contract.roster import Deployment
 from parley.client.contract.state import save_state
 from parley.secure_agg.interface import DropoutPolicy, KeyExchange
@@ -31,12 +32,9 @@ from parley.server.jobs.job import Job, JobError
 from parley.server.planning.budgets import budgets_of, check_affordable
 from parley.server.planning.principal_components import public_components
 from parley.server.planning.release import algorithm_for, model_for
-from parley.server.planning.stages import COMPONENTS, Stage, made_beside, rounds_of, stages_of
-from parley.server.records.data_budgets import data_accounts
-from parley.server.records.evaluation import evaluation_facts
+from parley.server.planning.stages import Stage, rounds_of, stages_of
 from parley.server.records.progress import Progress
 from parley.server.records.run_folder import RunFolder
-from parley.server.records.summarising import run_summary
 from parley.server.records.summary import RunSummary
 from parley.server.rounds.asking import Traffic
 from parley.server.rounds.execute import execute
@@ -47,7 +45,7 @@ from parley.server.rounds.inspection import (
     federation_of,
     inspect,
 )
-from parley.server.rounds.keeping import keep
+from parley.server.rounds.keeping import keep, summary_of
 from parley.server.rounds.loop import ATTEMPTS
 from parley.server.rounds.observer import Observer
 from parley.server.rounds.party_cohort import PartyCohort
@@ -97,108 +95,147 @@ def coordinate(
     began = time.perf_counter()
     _check(job, deployment)
     folder.check_roster(deployment.id)
-    board = PartyBoard(folder.path / "parties.json", [party.name for party in deployment.parties])
-    setup = Traffic()
-    facts, declined = inspect(job, transport, deployment, board, folder.run_id, setup)
-    federation = replace(federation_of(job, deployment, facts), schema=folder.schema)
-    first = next(iter(facts.values()))
+    parties = _Parties.found(job, transport, deployment, folder)
+    facts, first = parties.facts, parties.first
     if schema and first.schema != schema:
         raise JobError(
             "Expected data.schema (or data.test-schema) to mean what the parties' schema means "
             f"(digest {first.schema[:12]}), got {schema[:12]}: give the server a copy of their "
             "file."
         )
-    features = first.features
-    algorithm = algorithm_for(job, _model(job, facts), federation)
     if components is None:
-        components = public_components(job, features=features)
+        components = public_components(job, features=first.features)
+    federation = replace(federation_of(job, deployment, facts), schema=folder.schema)
+    model = model_for(job, features=first.features, classes=first.classes)
     stages = stages_of(
         job,
-        algorithm=algorithm,
+        algorithm=algorithm_for(job, model, federation),
         federation=federation,
-        features=features,
+        features=first.features,
         components=components,
         run_id=folder.run_id,
     )
-    plan = rounds_of(stages).plan
     data = fingerprint or f"deployment:{deployment.consortium}:{dataset_name(job)}"
-    budgets = budgets_of(job, plan, data)
+    budgets = budgets_of(job, rounds_of(stages).plan, data)
     check_affordable(job, stages, budgets)
-
-    def cohort_of(
-        stage: Stage, task: FederatedAlgorithm, start: Progress
-    ) -> AbstractContextManager[PartyCohort]:
-        run, named = _parameters(job, stage), data_head(job, folder.run_id)
-        cohort = PartyCohort(
-            transport=transport,
-            server=Server(
-                run=run,
-                identities=deployment.identities,
-                deployment=bytes.fromhex(deployment.id),
-            ),
-            board=board,
-            timeout_s=job.run.stage_timeout,
-            weights=_weights(stage.plan, facts),
-            agreement=Agreement(
-                run_id=folder.run_id,
-                dataset=named["dataset"],
-                label=named["label"],
-                intercept=named["intercept"],
-                schema=first.schema,
-                features=_features(job, facts),
-                identities=deployment.identities,
-                parameters=run,
-                task=describe_task(task),
-                rounds=stage.rounds,
-                plan=stage.plan,
-                components=_components(start.state),
-            ),
-            declined=dict(declined),
-            setup=setup,
-        )
-        return _joined(cohort, facts if start.done < stage.rounds else {})
-
     finished = execute(
         stages,
         job=job,
-        cohort_of=cohort_of,
+        cohort_of=parties.cohort,
         budgets=budgets,
         folder=folder,
         resume=resume,
         observer=observer,
         roster=deployment.id,
     )
-    outcome = finished.outcome
-    summary = run_summary(
+    summary = summary_of(
+        finished,
+        stages,
         job=job,
-        plan=plan,
-        outcome=outcome,
-        secure_sum={
+        folder=folder,
+        secure_sum=parties.protocol,
+        began=began,
+        engine="deployment" if job.run.in_process else job.run.engine,
+        version=version,
+        deployment=deployment.id,
+    )
+    return keep(finished, job=job, folder=folder, summary=summary, features=_features(job, first))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Parties:
+    """The parties of a deployment, and what they said of themselves.
+
+    Attributes:
+        setup: traffic ahead of the rounds.
+        facts: of each party that takes part.
+        declined: why others do not.
+    """
+
+    job: Job
+    transport: Transport
+    deployment: Deployment
+    run_id: str
+    board: PartyBoard
+    setup: Traffic
+    facts: Mapping[int, PartyFacts]
+    declined: Mapping[int, Reason]
+
+    @classmethod
+    def found(
+        cls, job: Job, transport: Transport, deployment: Deployment, folder: RunFolder
+    ) -> Self:
+        """Those who are there, asked what they hold."""
+        names = [party.name for party in deployment.parties]
+        board, setup = PartyBoard(folder.path / "parties.json", names), Traffic()
+        facts, declined = inspect(job, transport, deployment, board, folder.run_id, setup)
+        return cls(
+            job=job,
+            transport=transport,
+            deployment=deployment,
+            run_id=folder.run_id,
+            board=board,
+            setup=setup,
+            facts=facts,
+            declined=declined,
+        )
+
+    @property
+    def first(self) -> PartyFacts:
+        """What one of them holds; what has to be alike is alike."""
+        return next(iter(self.facts.values()))
+
+    @property
+    def protocol(self) -> dict[str, Any]:
+        """What a summary says of the protocol beside its rounds."""
+        return {
             "backend": "masked",
             "masked_check": "",
-            "setup_bytes_up": setup.up,
-            "setup_bytes_down": setup.down,
-            "setup_stage_seconds": setup.seconds,
-        },
-        folder=folder,
-        ledger_head={"records": finished.head.records, "hash": finished.head.hash},
-        version=version,
-        seconds=time.perf_counter() - began,
-        model=finished.algorithm.model,
-        engine="deployment" if job.run.in_process else job.run.engine,
-        components=outcome.progress.ahead.get(COMPONENTS),
-        beside=made_beside(stages, outcome.progress.ahead),
-        data_accounts=data_accounts(finished.totals, stages),
-        deployment=deployment.id,
-        evaluation=evaluation_facts(stages, outcome, unmeasured=finished.unmeasured),
-    )
-    return keep(finished, job=job, folder=folder, summary=summary, features=_features(job, facts))
+            "setup_bytes_up": self.setup.up,
+            "setup_bytes_down": self.setup.down,
+            "setup_stage_seconds": self.setup.seconds,
+        }
+
+    def cohort(
+        self, stage: Stage, algorithm: FederatedAlgorithm, start: Progress
+    ) -> AbstractContextManager[PartyCohort]:
+        """The parties of a stage, joined if it has rounds left (`CohortOf`)."""
+        job, deployment = self.job, self.deployment
+        run, named = _parameters(job, stage), data_head(job, self.run_id)
+        cohort = PartyCohort(
+            transport=self.transport,
+            server=Server(
+                run=run,
+                identities=deployment.identities,
+                deployment=bytes.fromhex(deployment.id),
+            ),
+            board=self.board,
+            timeout_s=job.run.stage_timeout,
+            weights=_weights(stage.plan, self.facts),
+            agreement=Agreement(
+                run_id=self.run_id,
+                dataset=named["dataset"],
+                label=named["label"],
+                intercept=named["intercept"],
+                schema=self.first.schema,
+                features=_features(job, self.first),
+                identities=deployment.identities,
+                parameters=run,
+                task=describe_task(algorithm),
+                rounds=stage.rounds,
+                plan=stage.plan,
+                components=_components(start.state),
+            ),
+            declined=dict(self.declined),
+            setup=self.setup,
+        )
+        return _joined(cohort, self.facts if start.done < stage.rounds else {})
 
 
-def _features(job: Job, facts: Mapping[int, PartyFacts]) -> dict[str, Any]:
-    """The public map that is agreed on, with the digest that all parties told; empty: none."""
+def _features(job: Job, facts: PartyFacts) -> dict[str, Any]:
+    """The public map that is agreed on, with the digest that all parties gave; empty: none."""
     named = job.model.feature_map
-    return {**named, "digest": next(iter(facts.values())).map} if named else {}
+    return {**named, "digest": facts.map} if named else {}
 
 
 def _components(state: State) -> bytes:
@@ -240,12 +277,7 @@ def _check(job: Job, deployment: Deployment) -> None:
         )
 
 
-def _model(job: Job, facts: dict[int, PartyFacts]) -> Any:
-    own = next(iter(facts.values()))
-    return model_for(job, features=own.features, classes=own.classes)
-
-
-def _weights(plan: ReleasePlan, facts: dict[int, PartyFacts]) -> dict[int, float]:
+def _weights(plan: ReleasePlan, facts: Mapping[int, PartyFacts]) -> dict[int, float]:
     if plan.weights == "size":
         return {index: (own.records or 0) / plan.mean_records for index, own in facts.items()}
     return dict.fromkeys(facts, 1.0)

@@ -2,19 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from parley.server.jobs.job import Job
+from parley.server.planning.stages import COMPONENTS, Stage, made_beside, rounds_of
+from parley.server.records.data_budgets import data_accounts
+from parley.server.records.evaluation import evaluation_facts, with_names
 from parley.server.records.run_folder import RunFolder
 from parley.server.records.statement import model_description, model_tensors, privacy_statement
+from parley.server.records.summarising import run_summary
 from parley.server.records.summary import RunSummary
 from parley.server.records.synthetic import Synthetic
 from parley.server.rounds.execute import Finished
 from parley.server.rounds.inspection import data_head
 from parley.server.synthetic.generation import Tensors, generated
 
-__all__ = ["keep"]
+__all__ = ["keep", "summary_of"]
+
+
+def summary_of(
+    finished: Finished,
+    stages: Sequence[Stage],
+    *,
+    job: Job,
+    folder: RunFolder,
+    secure_sum: dict[str, Any],
+    began: float,
+    engine: str,
+    version: str,
+    deployment: str | None = None,
+    labels: Sequence[str] = (),
+) -> RunSummary:
+    """The summary of a run that ended, as far as its server knows it.
+
+    Args:
+        secure_sum: what is known of the protocol beside its traffic.
+        began: when, by `time.perf_counter`.
+        deployment: id of the parties' roster, if they are real.
+        labels: names of the classes, where they are known.
+    """
+    outcome = finished.outcome
+    evaluation = evaluation_facts(stages, outcome, unmeasured=finished.unmeasured)
+    return run_summary(
+        job=job,
+        plan=rounds_of(stages).plan,
+        outcome=outcome,
+        secure_sum=secure_sum,
+        folder=folder,
+        ledger_head={"records": finished.head.records, "hash": finished.head.hash},
+        version=version,
+        seconds=time.perf_counter() - began,
+        model=finished.algorithm.model,
+        engine=engine,
+        components=outcome.progress.ahead.get(COMPONENTS),
+        beside=made_beside(stages, outcome.progress.ahead),
+        data_accounts=data_accounts(finished.totals, stages),
+        deployment=deployment,
+        evaluation=with_names(evaluation, labels),
+    )
 
 
 def _with_table(summary: RunSummary, table: Synthetic, tensors: Tensors) -> RunSummary:

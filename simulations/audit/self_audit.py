@@ -25,7 +25,7 @@ from parley.server.records.summary import SelfAudit
 from parley.simulations.audit.shapes import LEARNERS
 from parley.simulations.data.world import Experiment
 
-__all__ = ["Canaries", "planted", "self_audit"]
+__all__ = ["Canaries", "planted"]
 
 CONFIDENCE = 0.95
 _STREAM = 0xCA9A
@@ -47,6 +47,38 @@ class Canaries:
     rows: NDArray[np.float64]
     coins: NDArray[np.bool_]
     kind: Literal["in-out", "one-of-two"]
+
+    def bounds(self, model: Any, theta: NDArray[np.float64], *, delta: float) -> SelfAudit:
+        """What the coins' right guesses bound, from the released model alone."""
+        scores = _answers(model, theta, self.rows)
+        count = len(scores)
+        order = np.argsort(-np.abs(scores - np.median(scores)))
+        guesses = scores > np.median(scores) if self.kind == "in-out" else scores > 0
+        alpha = (1 - CONFIDENCE) / len(_PARTS)
+        best = (-1.0, 0, 0)
+        for part in _PARTS:
+            chosen = order[: max(1, count // part)]
+            right = int((guesses[chosen] == self.coins[chosen]).sum())
+            bound = one_run_epsilon(
+                canaries=count, guesses=len(chosen), right=right, alpha=alpha, delta=delta
+            )
+            best = max(best, (bound, len(chosen), right))
+        epsilon, made, right = best
+        mu = one_run_mu(canaries=count, guesses=made, right=right, alpha=alpha)
+        ceiling = one_run_epsilon(
+            canaries=count, guesses=count, right=count, alpha=alpha, delta=delta
+        )
+        return SelfAudit(
+            canaries=count,
+            coins=self.kind,
+            guesses=made,
+            right=right,
+            confidence=CONFIDENCE,
+            epsilon_lower=epsilon,
+            epsilon_lower_on_gaussian_curve=gaussian_epsilon_lower(mu, delta),
+            ceiling=ceiling,
+            method="one-run",
+        )
 
 
 def planted(
@@ -89,39 +121,6 @@ def planted(
     # What the noise is made for counts no canary; only the bound on rounding does.
     federation = replace(experiment.federation, max_records=max(sizes))
     return replace(experiment, block=with_canaries, federation=federation), canaries
-
-
-def self_audit(
-    canaries: Canaries, model: Any, theta: NDArray[np.float64], *, delta: float
-) -> SelfAudit:
-    """What the coins' right guesses bound, from the released model alone."""
-    scores = _answers(model, theta, canaries.rows)
-    count = len(scores)
-    order = np.argsort(-np.abs(scores - np.median(scores)))
-    guesses = scores > np.median(scores) if canaries.kind == "in-out" else scores > 0
-    alpha = (1 - CONFIDENCE) / len(_PARTS)
-    best = (-1.0, 0, 0)
-    for part in _PARTS:
-        chosen = order[: max(1, count // part)]
-        right = int((guesses[chosen] == canaries.coins[chosen]).sum())
-        bound = one_run_epsilon(
-            canaries=count, guesses=len(chosen), right=right, alpha=alpha, delta=delta
-        )
-        best = max(best, (bound, len(chosen), right))
-    epsilon, made, right = best
-    mu = one_run_mu(canaries=count, guesses=made, right=right, alpha=alpha)
-    ceiling = one_run_epsilon(canaries=count, guesses=count, right=count, alpha=alpha, delta=delta)
-    return SelfAudit(
-        canaries=count,
-        coins=canaries.kind,
-        guesses=made,
-        right=right,
-        confidence=CONFIDENCE,
-        epsilon_lower=epsilon,
-        epsilon_lower_on_gaussian_curve=gaussian_epsilon_lower(mu, delta),
-        ceiling=ceiling,
-        method="one-run",
-    )
 
 
 def _directions(
