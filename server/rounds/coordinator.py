@@ -68,12 +68,10 @@ def coordinate(
     components: NDArray[np.float64] | None = None,
     schema: str = "",
 ) -> RunSummary:
-    """Runs a job among the parties of a deployment, or goes on with it.
+    """Runs a job among the parties of a deployment, or goes on with it; gives its summary.
 
     Args:
         job: with as many parties as the roster.
-        transport: the way to them.
-        deployment: the roster.
         folder: the run's folder, made already.
         resume: it was begun before.
         observer: is told how it goes on.
@@ -81,9 +79,6 @@ def coordinate(
         fingerprint: names the data in the ledger; empty: this deployment's data of that name.
         components: `[p, k]` public principal components; None: those of `model.pca-file`.
         schema: digest that the parties' schema must have; empty: any, the same at all.
-
-    Returns:
-        The summary, as in `summary.json`.
 
     Raises:
         JobError, CalibrationError, RingTooSmall: the job does not fit the parties; nothing was

@@ -100,59 +100,85 @@ def execute(
         known = ledger.entries(folder.run_id)
         folder.check_ledger([each.entry.index for each in known if each.outcome is not None])
         with holding(ledger, stages, dataset=dataset, partial=job.run.partial):
-            progress = resume_point(ledger, stages=stages, dataset=dataset)
-            progress = replace(progress, lines=folder.rewrite_rounds(progress.lines))
-
-            def observe(line: RoundLine) -> None:
-                folder.append_round(line)
-                if observer:
-                    observer.round_done(line)
-
-            rounds, unmeasured = rounds_of(stages), ""
-            after = stages.index(rounds) + 1
-            outcome = Outcome(status="complete", reason="", progress=progress)
-            while True:
-                stage, following = stages[progress.stage], stages[progress.stage + 1 :]
-                algorithm = stage.algorithm(progress.state)
-                progress = replace(progress, state=progress.state or algorithm.init())
-                try:
-                    with cohort_of(stage, algorithm, progress) as cohort:
-                        if observer and stage is rounds:
-                            observer.started(job, stage.plan, folder.path, progress.done)
-                        outcome = run_stage(
-                            stage,
-                            algorithm=algorithm,
-                            dataset=dataset,
-                            cohort=cohort,
-                            randomness=Randomness(seed=job.seed, party=None),
-                            ledger=ledger,
-                            start=progress,
-                            folder=folder if roster else None,
-                            hand_on=_start_of(stage, following),
-                            observe=observe,
-                        )
-                except (TooFewSurvivors, PartyFailed) as error:
-                    if progress.stage < after:
-                        raise
-                    unmeasured = str(error)  # the model stands without it
-                    break
-                if not following or outcome.status != "complete":
-                    break
-                progress = replace(outcome.progress, stage=progress.stage + 1, done=0)
+            start = resume_point(ledger, stages=stages, dataset=dataset)
+            start = replace(start, lines=folder.rewrite_rounds(start.lines))
+            outcome, algorithm, unmeasured = _through(
+                stages,
+                start,
+                job=job,
+                cohort_of=cohort_of,
+                dataset=dataset,
+                ledger=ledger,
+                folder=folder,
+                observer=observer,
+                steps_kept=bool(roster),
+            )
             head = ledger.head()
         totals = ledger.totals() if job.privacy.ledger else ()
     totals = tuple(each for each in totals if each.budget.name == dataset)
-    theta = algorithm.model_of(outcome.progress.state)
-    if progress.stage >= after:
-        outcome = replace(outcome, progress=replace(outcome.progress, done=rounds.rounds))
     return Finished(
         outcome=outcome,
         algorithm=learner_of(algorithm),
-        theta=theta,
+        theta=algorithm.model_of(outcome.progress.state),
         unmeasured=unmeasured,
         head=head,
         totals=totals,
     )
+
+
+def _through(
+    stages: Sequence[Stage],
+    progress: Progress,
+    *,
+    job: Job,
+    cohort_of: CohortOf,
+    dataset: str,
+    ledger: Ledger,
+    folder: RunFolder,
+    observer: Observer | None,
+    steps_kept: bool,
+) -> tuple[Outcome, FederatedAlgorithm, str]:
+    """How the stages end, the last algorithm, and why the model was not measured, if it was not."""
+
+    def observe(line: RoundLine) -> None:
+        folder.append_round(line)
+        if observer:
+            observer.round_done(line)
+
+    rounds, unmeasured = rounds_of(stages), ""
+    after = stages.index(rounds) + 1
+    outcome = Outcome(status="complete", reason="", progress=progress)
+    while True:
+        stage, following = stages[progress.stage], stages[progress.stage + 1 :]
+        algorithm = stage.algorithm(progress.state)
+        progress = replace(progress, state=progress.state or algorithm.init())
+        try:
+            with cohort_of(stage, algorithm, progress) as cohort:
+                if observer and stage is rounds:
+                    observer.started(job, stage.plan, folder.path, progress.done)
+                outcome = run_stage(
+                    stage,
+                    algorithm=algorithm,
+                    dataset=dataset,
+                    cohort=cohort,
+                    randomness=Randomness(seed=job.seed, party=None),
+                    ledger=ledger,
+                    start=progress,
+                    folder=folder if steps_kept else None,
+                    hand_on=_start_of(stage, following),
+                    observe=observe,
+                )
+        except (TooFewSurvivors, PartyFailed) as error:
+            if progress.stage < after:
+                raise
+            unmeasured = str(error)  # the model stands without it
+            break
+        if not following or outcome.status != "complete":
+            break
+        progress = replace(outcome.progress, stage=progress.stage + 1, done=0)
+    if progress.stage >= after:
+        outcome = replace(outcome, progress=replace(outcome.progress, done=rounds.rounds))
+    return outcome, algorithm, unmeasured
 
 
 def _start_of(stage: Stage, following: Sequence[Stage]) -> Callable[[State], State]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -233,7 +234,7 @@ def _too_few(
     )
 
 
-def federation_of(job: Job, deployment: Deployment, facts: dict[int, PartyFacts]) -> Federation:
+def federation_of(job: Job, deployment: Deployment, facts: Mapping[int, PartyFacts]) -> Federation:
     """The public facts that the plan is made of; absent parties set none of them."""
     least, parties = job.parties.min_records, len(deployment.parties)
     sizes = [own.records for own in facts.values() if own.records is not None]

@@ -11,8 +11,9 @@ under the same entry, so nothing is released twice under one entry and nothing i
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from parley.client.algorithms.base import FederatedAlgorithm, State
@@ -44,7 +45,7 @@ ATTEMPTS = 3
 """How often a round is asked for again when too few parties survive it."""
 
 
-def run_stage(  # noqa: PLR0912 - the states of a release, in one place
+def run_stage(
     stage: Stage,
     *,
     algorithm: FederatedAlgorithm,
@@ -87,60 +88,39 @@ def run_stage(  # noqa: PLR0912 - the states of a release, in one place
     held = ledger.reserve(_entries(stage.plan, dataset, numbers[0]))
     _check_unreleased(held)
     for number in numbers:
-        began = time.perf_counter()
-        plan = stage.plan.at_round(number)
-        state, sums = progress.state, list[RoundSum]()
-        opened, kept = (0, {}) if folder is None or plan.steps == 1 else folder.kept_step(number)
-        state = kept or state
+        began, plan = time.perf_counter(), stage.plan.at_round(number)
         try:
-            for step in range(opened + 1, plan.steps + 1):
-                state, total = _stepped(cohort, plan.at_step(step), state, algorithm, randomness)
-                sums.append(total)
-                opened = step
-                if folder is not None and step < plan.steps:
-                    folder.keep_step(number, step, state)
+            state, total = _release(
+                plan,
+                progress.state,
+                algorithm,
+                cohort=cohort,
+                randomness=randomness,
+                folder=folder,
+                void=partial(_void, ledger, held),
+            )
         except TooFewSurvivors as error:
-            if not opened:  # else earlier sums of the release were opened: its charge stands
-                ledger.void([each.id for each in held], str(error))
             if stage.name:
                 raise TooFewSurvivors(f"The release of {stage.name}: {error}") from error
             return Outcome(status="too-few-survivors", reason=str(error), progress=progress)
         except PartyFailed as error:
-            # That it failed depends on its records and can be seen: the reservation stays charged.
+            # The failure depends on its records and can be seen: the reservation stays charged.
             if stage.name:
                 raise
             return Outcome(status="party-failed", reason=str(error), progress=progress)
-        total = RoundSum.of_release(sums) if len(sums) > 1 else sums[0]
         progress = _spending(progress, plan)
-        line: RoundLine | None = None
+        line = None if stage.name else _line(cohort, algorithm, plan, progress, state, total, began)
+        # What only a simulation may know stays out of the ledger.
+        told = line and {"line": line.adding(simulation_only={}).to_json()}
+        outcome = {"survivors": total.summed, **(told or _traffic(total))}
         if stage.name:
-            outcome = {"survivors": total.summed, **_traffic(total)}
             progress = replace(progress, ahead={**progress.ahead, stage.name: outcome})
-        else:
-            figures = cohort.evaluate(algorithm.model_of(state), round_number=number)
-            public = _accounts(progress, plan) | algorithm.released(state)
-            line = _line(number, total, public, figures, time.perf_counter() - began)
-            # What only a simulation may know stays out of the ledger.
-            outcome = {"survivors": total.summed, "line": line.adding(simulation_only={}).to_json()}
         last = number == numbers[-1]
         state = hand_on(state) if last else state
-        exhausted: BudgetExceeded | None = None
-        ids, checkpoint = [each.id for each in held], save_state(state)
-        if last:
-            ledger.commit(ids, outcome=outcome, checkpoint=checkpoint)
-        else:
-            try:
-                held = ledger.commit_and_reserve(
-                    ids,
-                    outcome=outcome,
-                    checkpoint=checkpoint,
-                    entries=_entries(stage.plan, dataset, number + 1),
-                )
-            except BudgetExceeded as error:
-                # This release's commit stands.
-                if stage.name:
-                    raise
-                exhausted = error
+        following = () if last else _entries(stage.plan, dataset, number + 1)
+        held, exhausted = _committed(ledger, held, following, outcome, state)
+        if exhausted is not None and stage.name:
+            raise exhausted
         progress = replace(progress, done=progress.done + 1, state=state)
         if line:
             progress.lines.append(line)
@@ -148,6 +128,74 @@ def run_stage(  # noqa: PLR0912 - the states of a release, in one place
         if exhausted is not None:  # The run ends here with its model kept.
             return Outcome(status="budget-exhausted", reason=str(exhausted), progress=progress)
     return Outcome(status="complete", reason="", progress=progress)
+
+
+def _void(ledger: Ledger, held: Sequence[Reservation], reason: str) -> None:
+    ledger.void([each.id for each in held], reason)
+
+
+def _committed(
+    ledger: Ledger,
+    held: Sequence[Reservation],
+    following: Sequence[Entry],
+    outcome: Mapping[str, Any],
+    state: State,
+) -> tuple[tuple[Reservation, ...], BudgetExceeded | None]:
+    """Commits a release with its checkpoint, and reserves the next one in the same transaction.
+
+    Returns:
+        What is reserved, and why the next release is not: the commit stands.
+    """
+    ids, checkpoint = [each.id for each in held], save_state(state)
+    if not following:
+        ledger.commit(ids, outcome=outcome, checkpoint=checkpoint)
+        return (), None
+    try:
+        reserved = ledger.commit_and_reserve(
+            ids, outcome=outcome, checkpoint=checkpoint, entries=following
+        )
+    except BudgetExceeded as error:
+        return (), error
+    return reserved, None
+
+
+def _release(
+    plan: ReleasePlan,
+    state: State,
+    algorithm: FederatedAlgorithm,
+    *,
+    cohort: Cohort,
+    randomness: Randomness,
+    folder: RunFolder | None,
+    void: Callable[[str], None],
+) -> tuple[State, RoundSum]:
+    """The state after one release, of one secure sum or of several.
+
+    Args:
+        folder: where the state between two sums is kept, or None.
+        void: takes its charge back.
+
+    Raises:
+        TooFewSurvivors: its charge is voided, unless earlier sums of it were opened.
+        PartyFailed: see `_aggregate`.
+    """
+    sums = list[RoundSum]()
+    opened, number = 0, plan.round_number
+    if folder is not None and plan.steps > 1:
+        opened, kept = folder.kept_step(number)
+        state = kept or state
+    try:
+        for step in range(opened + 1, plan.steps + 1):
+            state, total = _stepped(cohort, plan.at_step(step), state, algorithm, randomness)
+            sums.append(total)
+            opened = step
+            if folder is not None and step < plan.steps:
+                folder.keep_step(number, step, state)
+    except TooFewSurvivors as error:
+        if not opened:
+            void(str(error))
+        raise
+    return state, RoundSum.of_release(sums) if len(sums) > 1 else sums[0]
 
 
 def _stepped(
@@ -262,13 +310,6 @@ def _spending(progress: Progress, plan: ReleasePlan) -> Progress:
     return replace(progress, spent=spent)
 
 
-def _accounts(progress: Progress, plan: ReleasePlan) -> dict[str, Any]:
-    """What each guarantee came to so far."""
-    return {
-        "guarantees": [account(progress.spent[each.unit], each.delta) for each in plan.guarantees]
-    }
-
-
 def _traffic(total: RoundSum) -> dict[str, Any]:
     return {
         "parties": total.counts(),
@@ -280,19 +321,24 @@ def _traffic(total: RoundSum) -> dict[str, Any]:
 
 
 def _line(
-    number: int,
+    cohort: Cohort,
+    algorithm: FederatedAlgorithm,
+    plan: ReleasePlan,
+    progress: Progress,
+    state: State,
     total: RoundSum,
-    public: dict[str, Any],
-    figures: dict[str, Any],
-    seconds: float,
+    began: float,
 ) -> RoundLine:
+    """What a round came to, each guarantee's account so far included."""
+    figures = cohort.evaluate(algorithm.model_of(state), round_number=plan.round_number)
     line = RoundLine(
-        round=number,
+        round=plan.round_number,
         **_traffic(total),
         absent=total.absent,
         stage_seconds=total.stage_seconds,
-        seconds=seconds,
-        **public,
+        seconds=time.perf_counter() - began,
+        guarantees=[account(progress.spent[each.unit], each.delta) for each in plan.guarantees],
+        **algorithm.released(state),
         simulation_only=figures,
     )
     json_text(line.to_json())  # A line that cannot be written must fail before the commit.
