@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from parley.client.algorithms.base import FederatedAlgorithm, State
 from parley.client.contract.agreement import Agreement
-from parley.client.contract.protocol import Reason
-from parley.client.party.consent import Consent, Declined
+from parley.client.contract.protocol import Declined, Reason
+from parley.client.party.consent import Consent
 from parley.client.party.dataset import Holding
 from parley.client.party.policy import accepted_kind, check_components, check_plan, task_of
 from parley.client.party.query_policy import check_queries

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from parley.client.contract.agreement import Agreement
-from parley.client.contract.protocol import Reason
+from parley.client.contract.protocol import Declined, Reason
 from parley.client.contract.roster import Deployment
 from parley.client.party import charging
-from parley.client.party.consent import DataSet, Declined
+from parley.client.party.data_set import DataSet
 from parley.client.party.dataset import Holding
 from parley.client.party.session import Joined
 from parley.client.party.storage import Keeper

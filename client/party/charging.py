@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from parley.client.contract.plan import ReleasePlan
-from parley.client.contract.protocol import Reason
-from parley.client.party.consent import DataSet, Declined
+from parley.client.contract.protocol import Declined, Reason
+from parley.client.party.data_set import DataSet
 from parley.client.party.dataset import Holding
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Unit

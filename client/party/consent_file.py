@@ -19,7 +19,8 @@ from parley.client.contract import toml_text
 from parley.client.contract.model_names import beside
 from parley.client.contract.toml_reading import parse_toml
 from parley.client.data.schema import toml_value
-from parley.client.party.consent import Consent, DataSet, Part
+from parley.client.party.consent import Consent
+from parley.client.party.data_set import DataSet, Part
 
 __all__ = ["ConsentError", "load_consent", "parse_consent", "render_consent"]
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from parley.client.contract.plan import ReleasePlan
-from parley.client.contract.protocol import Frame, Reason
+from parley.client.contract.protocol import Declined, Frame, Reason
 from parley.client.party import charging
 from parley.client.party.acceptance import Accepted
 from parley.client.party.block_session import Answer, PartyPolicy, PartySession
-from parley.client.party.consent import Consent, Declined
+from parley.client.party.consent import Consent
 from parley.client.party.storage import Keeper
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.sampling.randomness import Randomness

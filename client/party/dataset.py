@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.second_moments import projected
-from parley.client.contract.protocol import Reason
+from parley.client.contract.protocol import Declined, Reason
 from parley.client.data.block import PartyBlock
 from parley.client.data.contents import of_rows
 from parley.client.data.memory import room_for
@@ -32,7 +32,7 @@ from parley.client.features.base import FeatureError, FeatureMap, Features
 from parley.client.features.preparation import mapped, prepared_rows
 from parley.client.models.linear import LinearModel
 from parley.client.models.losses import Softmax
-from parley.client.party.consent import DataSet, Declined
+from parley.client.party.data_set import DataSet
 
 __all__ = ["RAW_COLUMNS", "Holding", "file_fingerprint", "load_holding"]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from parley.client.contract.decoding import DecodingError, value_from
 from parley.client.contract.feature_map import features_from
-from parley.client.contract.protocol import Reason
-from parley.client.party.consent import Consent, Declined
+from parley.client.contract.protocol import Declined, Reason
+from parley.client.party.consent import Consent
 from parley.client.party.dataset import Holding
 from parley.privacy.accounting.guarantee import Neighbouring
 

@@ -18,11 +18,12 @@ from parley.client.algorithms.own import OwnAlgorithmError
 from parley.client.algorithms.registry import kind_of, task_from
 from parley.client.contract.agreement import MOST_ROUNDS, Agreement
 from parley.client.contract.decoding import DecodingError
-from parley.client.contract.protocol import Reason
+from parley.client.contract.protocol import Declined, Reason
 from parley.client.contract.roster import Deployment
 from parley.client.features.base import FeatureError, FeatureMap
 from parley.client.features.table import build_map
-from parley.client.party.consent import Consent, DataSet, Declined
+from parley.client.party.consent import Consent
+from parley.client.party.data_set import DataSet
 from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint
 from parley.secure_agg.interface import KeyExchange, RemoteProtocolError
 from parley.secure_agg.parameters import Policy, RunParameters

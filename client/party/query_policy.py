@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.queries import QueryRelease
-from parley.client.contract.protocol import Reason
-from parley.client.party.consent import Consent, Declined
+from parley.client.contract.protocol import Declined, Reason
+from parley.client.party.consent import Consent
 
 __all__ = ["check_queries"]
 

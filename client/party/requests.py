@@ -10,8 +10,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from parley.client.contract.protocol import WIRE_VERSION, Frame, Reason, WireError, decode_frame
-from parley.client.party.consent import Declined
+from parley.client.contract.protocol import (
+    WIRE_VERSION,
+    Declined,
+    Frame,
+    Reason,
+    WireError,
+    decode_frame,
+)
 
 __all__ = ["LARGEST_REQUEST", "request_from", "round_or_none"]
 

@@ -30,6 +30,7 @@ import numpy as np
 
 from parley.client.contract.agreement import Agreement, plan_from, session_of
 from parley.client.contract.protocol import (
+    Declined,
     Frame,
     Reason,
     answer,
@@ -40,7 +41,7 @@ from parley.client.contract.protocol import (
 from parley.client.contract.roster import Deployment, load_deployment
 from parley.client.party import admission
 from parley.client.party.acceptance import Accepted, accept
-from parley.client.party.consent import Consent, Declined
+from parley.client.party.consent import Consent
 from parley.client.party.consent_file import load_consent
 from parley.client.party.contribution import ComputationFailed, contribution
 from parley.client.party.dataset import Holding, load_holding

@@ -17,8 +17,7 @@ from parley.client.algorithms.base import FederatedAlgorithm, State
 from parley.client.algorithms.second_moments import check_components
 from parley.client.contract.agreement import Agreement
 from parley.client.contract.plan import ReleasePlan
-from parley.client.contract.protocol import Frame, Reason
-from parley.client.party.consent import Declined
+from parley.client.contract.protocol import Declined, Frame, Reason
 from parley.secure_agg.codec import decode
 from parley.secure_agg.messages import Roster, RoundStart
 from parley.secure_agg.state import MaskingState

@@ -31,8 +31,14 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from parley.client.contract.protocol import Frame, Reason, WireError, decode_frame, encode_frame
-from parley.client.party.consent import Declined
+from parley.client.contract.protocol import (
+    Declined,
+    Frame,
+    Reason,
+    WireError,
+    decode_frame,
+    encode_frame,
+)
 from parley.client.party.openings import Openings
 
 __all__ = ["Keeper", "PartyFolderError", "end_sessions"]

@@ -20,9 +20,10 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import as_written
 from parley.privacy.ledger.ledger import EntryState, Head, Ledger
+from parley.server.records.guarantee_summary import GuaranteeSummary
 from parley.server.records.reading import read_summary
 from parley.server.records.run_folder import RunFolder
-from parley.server.records.summary import GuaranteeSummary, LedgerHead, RunSummary
+from parley.server.records.summary import LedgerHead, RunSummary
 
 __all__ = ["composed", "digest_of", "issued", "signing_key"]
 

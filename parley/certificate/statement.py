@@ -17,8 +17,9 @@ from pydantic import Field
 from parley.privacy.ledger.chain import canonical_json
 from parley.secure_agg.primitives import sign, signing_public, verifies
 from parley.server.records.facts import Facts, FactsError
+from parley.server.records.guarantee_summary import AdversaryAccount
 from parley.server.records.plain_json import json_text
-from parley.server.records.summary import AdversaryAccount, LedgerHead
+from parley.server.records.summary import LedgerHead
 
 __all__ = [
     "Certificate",

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from parley.client.contract.protocol import Declined
 from parley.client.contract.roster import Deployment, RosterError, load_deployment
 from parley.client.data.schema import load_schema
-from parley.client.party.consent import Consent, DataSet, Declined
+from parley.client.party.consent import Consent
 from parley.client.party.consent_file import load_consent
+from parley.client.party.data_set import DataSet
 from parley.client.party.dataset import load_holding
 from parley.deploy.folders import DeployError, carried_by_flower, own_entry, private_keys
 from parley.deploy.pki import (

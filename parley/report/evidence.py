@@ -24,8 +24,9 @@ from parley.report.parts import Table
 from parley.server.jobs.file import load_job
 from parley.server.jobs.job import JobError
 from parley.server.records import words
+from parley.server.records.guarantee_summary import GuaranteeSummary
 from parley.server.records.numerals import number
-from parley.server.records.summary import GuaranteeSummary, RunSummary
+from parley.server.records.summary import RunSummary
 
 __all__ = [
     "coefficients",

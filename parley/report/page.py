@@ -31,10 +31,11 @@ from parley.report.words import (
 )
 from parley.server.jobs.running import in_process
 from parley.server.records import result_words, words
+from parley.server.records.guarantee_summary import GuaranteeSummary
 from parley.server.records.numerals import byte_text, duration, epsilon_text, number
 from parley.server.records.reading import RunContent, read_run
 from parley.server.records.run_folder import RunFolderError
-from parley.server.records.summary import DpSgd, GuaranteeSummary, RunSummary
+from parley.server.records.summary import DpSgd, RunSummary
 from parley.server.records.words import Fact
 
 __all__ = ["write_report"]

@@ -10,9 +10,10 @@ import math
 
 from parley.client.algorithms.registry import ALGORITHMS
 from parley.server.records import words
+from parley.server.records.guarantee_summary import GuaranteeSummary
 from parley.server.records.laws import law_words
 from parley.server.records.numerals import cost, number
-from parley.server.records.summary import GuaranteeSummary, RunSummary
+from parley.server.records.summary import RunSummary
 
 __all__ = [
     "algorithm_name",

@@ -14,8 +14,9 @@ from parley.server.records.numerals import number
 from parley.server.records.synthetic_words import table_measured, table_said
 
 if TYPE_CHECKING:
+    from parley.server.records.guarantee_summary import GuaranteeSummary
     from parley.server.records.run import Run
-    from parley.server.records.summary import GuaranteeSummary, RunSummary
+    from parley.server.records.summary import RunSummary
 
 __all__ = ["print_result"]
 

@@ -16,7 +16,7 @@ from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Adversary, Unit
-from parley.server.records.summary import AdversaryAccount
+from parley.server.records.guarantee_summary import AdversaryAccount
 
 __all__ = ["accounts_of"]
 

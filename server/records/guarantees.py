@@ -16,14 +16,14 @@ from parley.server.jobs.job import Job
 from parley.server.jobs.running import in_process
 from parley.server.planning.release import account, averaged
 from parley.server.records.accounts import accounts_of
-from parley.server.records.progress import Progress
-from parley.server.records.summary import (
+from parley.server.records.guarantee_summary import (
     Bound,
     GuaranteeSummary,
     Noise,
     NoiseShares,
     RecordBounds,
 )
+from parley.server.records.progress import Progress
 
 __all__ = ["guarantee_summaries", "noise_of", "record_bounds", "shares_of"]
 

@@ -12,8 +12,8 @@ from pydantic import Field
 
 from parley.server.records.data_account import DataAccount
 from parley.server.records.facts import Facts, Figure
+from parley.server.records.guarantee_summary import AdversaryAccount, NoiseShares, RecordBounds
 from parley.server.records.round_line import Account
-from parley.server.records.summary import AdversaryAccount, NoiseShares, RecordBounds
 
 __all__ = [
     "AfterRound",

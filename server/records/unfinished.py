@@ -16,9 +16,10 @@ from parley.privacy.accounting.guarantee import Adversary
 from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.job import Job
 from parley.server.jobs.privacy import UnitBudget
+from parley.server.records.guarantee_summary import AdversaryAccount
 from parley.server.records.round_line import Account, RoundLine
 from parley.server.records.summarising import facts_of_job, facts_of_rounds
-from parley.server.records.summary import AdversaryAccount, RunSummary
+from parley.server.records.summary import RunSummary
 
 __all__ = ["summary_so_far"]
 

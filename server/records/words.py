@@ -14,15 +14,10 @@ from typing import NamedTuple, Protocol
 
 from parley.privacy.accounting.rounding import as_written, shown_down, shown_up
 from parley.server.records.data_account import DataAccount
+from parley.server.records.guarantee_summary import AdversaryAccount, GuaranteeSummary, NoiseShares
 from parley.server.records.laws import law_words
 from parley.server.records.numerals import epsilon_text
-from parley.server.records.summary import (
-    AdversaryAccount,
-    DpSgd,
-    GuaranteeSummary,
-    NoiseShares,
-    RunSummary,
-)
+from parley.server.records.summary import DpSgd, RunSummary
 
 __all__ = [
     "ADVERSARIES",

@@ -4,6 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from parley.client.contract.protocol import Declined
 from parley.client.data.records import (
     DataError,
     find_party_files,
@@ -11,7 +12,7 @@ from parley.client.data.records import (
     records_from_columns,
 )
 from parley.client.data.schema import Schema
-from parley.client.party.consent import DataSet, Declined
+from parley.client.party.data_set import DataSet
 from parley.client.party.dataset import load_holding
 
 REST = """

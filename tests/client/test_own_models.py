@@ -9,10 +9,10 @@ import pytest
 
 from parley.client.algorithms.federated_averaging import FederatedAveraging, ServerStep
 from parley.client.algorithms.registry import ALGORITHMS, describe_task
-from parley.client.contract.protocol import Reason
+from parley.client.contract.protocol import Declined, Reason
 from parley.client.dp_sgd.settings import LocalTraining
 from parley.client.models.networks import Network
-from parley.client.party.consent import Consent, Declined
+from parley.client.party.consent import Consent
 from parley.client.party.consent_file import ConsentError, load_consent, parse_consent
 from parley.client.party.policy import task_of
 from parley.client.party.verification import check_computation

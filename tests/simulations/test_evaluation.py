@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from parley.client.algorithms.held_out_counts import accuracy_interval
-from parley.client.contract.protocol import Reason
-from parley.client.party.consent import DataSet, Declined
+from parley.client.contract.protocol import Declined, Reason
+from parley.client.party.data_set import DataSet
 from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.file import load_job
 from parley.server.jobs.job import JobError

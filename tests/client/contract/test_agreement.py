@@ -14,10 +14,10 @@ from safetensors.numpy import save
 from parley.client.algorithms.registry import describe_task
 from parley.client.contract.agreement import Agreement
 from parley.client.contract.canonical import canonical
-from parley.client.contract.protocol import encode_frame
+from parley.client.contract.protocol import Declined, encode_frame
 from parley.client.data.block import PartyBlock
 from parley.client.party.block_session import PartyPolicy, PartySession
-from parley.client.party.consent import Consent, Declined
+from parley.client.party.consent import Consent
 from parley.client.party.consent_file import render_consent
 from parley.client.party.requests import _KEYS
 from parley.privacy.accounting.guarantee import Unit

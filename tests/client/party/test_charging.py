@@ -2,8 +2,8 @@
 
 import pytest
 
+from parley.client.contract.protocol import Declined
 from parley.client.party import charging
-from parley.client.party.consent import Declined
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.ledger import Ledger

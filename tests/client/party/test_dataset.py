@@ -6,10 +6,11 @@ import zipfile
 import numpy as np
 import pytest
 
+from parley.client.contract.protocol import Declined
 from parley.client.models.linear import LinearModel, Logistic
 from parley.client.models.losses import HuberSVM, Softmax, SquaredLoss
 from parley.client.models.networks import Network
-from parley.client.party.consent import DataSet, Declined
+from parley.client.party.data_set import DataSet
 from parley.client.party.dataset import load_holding
 from parley.server.jobs.file import load_job
 from parley.simulations.data.experiment import load_experiment

@@ -1,0 +1,175 @@
+"""A data set that a party serves, as its `party.toml` names it: file, reading, budgets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from parley.client.contract.protocol import Declined, Reason
+from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.ledger.ledger import DatasetBudget
+
+__all__ = ["DataSet", "Name", "Part", "Positive"]
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
+
+
+class Part(BaseModel):
+    """Base of all parts of `party.toml`: frozen, kebab-case keys, unknown keys refused."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        alias_generator=lambda name: name.replace("_", "-"),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Total:
+    """What may be spent for one unit of privacy.
+
+    Attributes:
+        neighbouring: the relation that it is stated in.
+        epsilon: of everything ever released.
+        delta: at which ε is counted.
+        epsilon_per_job: the largest ε of one job, at the same δ.
+    """
+
+    neighbouring: Neighbouring
+    epsilon: float
+    delta: float
+    epsilon_per_job: float
+
+
+class DataSet(Part):
+    """One data set that the party serves, under the name of its section, with its budget."""
+
+    path: str = Field(
+        "",
+        description="File of records (.csv, .csv.gz, .parquet, .npz), relative to this folder.",
+    )
+    data_schema: str = Field(
+        "", alias="schema", description="Its schema: ranges, categories and label."
+    )
+    prepared: str = Field(
+        "",
+        description="Instead of path and schema: a .npz of prepared rows, arrays `features` "
+        "(norm at most 1) and `labels`, as Parley's launcher writes it.",
+    )
+    held_out: str = Field(
+        "",
+        description="A file like path (or prepared) of records that nothing is learned from: jobs "
+        "with evaluation.kind = 'federated' count a model's right answers on them, within the same "
+        "budget. Left out: such a count is declined.",
+    )
+    classes: int = Field(
+        0, ge=0, description="Classes of a prepared label; 0 for -1/+1 and for targets."
+    )
+    map: str = Field(
+        "",
+        pattern=r"^([0-9a-f]{64})?$",
+        description="With prepared: the digest of the public map that made its rows, which jobs "
+        "must name; empty: none did.",
+    )
+    epsilon: Positive = Field(
+        description="Total epsilon of everything ever released from it. Fixed at its first use."
+    )
+    delta: float = Field(
+        ge=0, lt=1, description="Total delta, at which epsilon is counted. Fixed at its first use."
+    )
+    epsilon_per_job: Positive | None = Field(
+        None, description="Largest epsilon of one job, at the same delta; left out: the total."
+    )
+    unit: Unit = Field(Unit.RECORD, description="What the budget hides: record or party.")
+    neighbouring: Neighbouring = Field(
+        Neighbouring.REPLACE_ONE, description="In which way: replace-one or add-or-remove-one."
+    )
+    party_epsilon: Positive | None = Field(
+        None,
+        description="With unit = record: a second total, for everything that this party holds in "
+        "the data set. With it only jobs with privacy.unit = 'both' are accepted, which charge "
+        "both; without it they are declined.",
+    )
+    party_delta: float | None = Field(
+        None, gt=0, lt=1, description="The delta at which party-epsilon is counted."
+    )
+    party_epsilon_per_job: Positive | None = Field(
+        None, description="Largest epsilon of one job by party-delta; left out: the total."
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> DataSet:
+        if bool(self.path) == bool(self.prepared):
+            raise ValueError("Expected either path or prepared, got both or none.")
+        if bool(self.path) != bool(self.data_schema):
+            raise ValueError("Expected a schema with path, and only with it.")
+        if self.classes == 1 or (self.classes and self.path):
+            raise ValueError("Expected classes >= 2, and only with prepared: a schema lists them.")
+        if self.held_out and self.held_out in {self.path, self.prepared}:
+            raise ValueError("Expected other records as held-out than those learned from, got one.")
+        if self.map and self.path:
+            raise ValueError("Expected a map with prepared rows alone: a job names one for others.")
+        if (self.party_epsilon is None) != (self.party_delta is None):
+            raise ValueError("Expected party-epsilon and party-delta together, got one of them.")
+        if self.party_epsilon_per_job is not None and self.party_epsilon is None:
+            raise ValueError("Expected party-epsilon with party-epsilon-per-job, got none.")
+        if self.party_epsilon is not None and self.unit is not Unit.RECORD:
+            raise ValueError("Expected unit = record with party-epsilon, got party.")
+        return self
+
+    def of_held_out(self) -> DataSet:
+        """The same with the records that it holds out in place of its own.
+
+        Raises:
+            Declined: data-unreadable, where it has none.
+        """
+        if not self.held_out:
+            raise Declined(
+                Reason.DATA_UNREADABLE, "Expected held-out in the data set's section, got none."
+            )
+        place = "path" if self.path else "prepared"
+        return self.model_copy(update={place: self.held_out, "held_out": ""})
+
+    @property
+    def totals(self) -> dict[Unit, Total]:
+        """What everything ever released from it may spend, for each unit that has a total."""
+        totals = {
+            self.unit: Total(
+                neighbouring=self.neighbouring,
+                epsilon=self.epsilon,
+                delta=self.delta,
+                epsilon_per_job=self.epsilon_per_job or self.epsilon,
+            )
+        }
+        if self.party_epsilon is not None and self.party_delta is not None:
+            totals[Unit.PARTY] = Total(
+                neighbouring=Neighbouring.REPLACE_ONE,
+                epsilon=self.party_epsilon,
+                delta=self.party_delta,
+                epsilon_per_job=self.party_epsilon_per_job or self.party_epsilon,
+            )
+        return totals
+
+    def budgets(self, name: str, fingerprint: str, contents: str = "") -> tuple[DatasetBudget, ...]:
+        """What the party's ledger registers for it: a budget for each unit that has a total.
+
+        Args:
+            name: of the data set.
+            fingerprint: of its file.
+            contents: of its rows.
+        """
+        return tuple(
+            DatasetBudget(
+                name=name,
+                fingerprint=fingerprint,
+                contents=contents,
+                unit=unit,
+                neighbouring=total.neighbouring,
+                epsilon=total.epsilon,
+                delta=total.delta,
+            )
+            for unit, total in self.totals.items()
+        )
