@@ -50,8 +50,8 @@ def run(
         label: the label's column where the schema is read off the data; default the last.
         out: the run folder to make; default a new one under `run.out`.
         resume: a run folder to continue; its own job is used, data in memory are given again.
-        observer: is told of the start and of every round; default in a notebook: its display.
-        track: trackers that are told of the run, as "mlflow:URI" or "tensorboard:DIR".
+        observer: called at the start and after every round; default in a notebook: its display.
+        track: trackers that follow the run, as "mlflow:URI" or "tensorboard:DIR".
         canaries: extra records by which the run audits itself (engine fast).
 
     Raises:
@@ -105,7 +105,7 @@ def _trackers(asked: Sequence[Tracked | str]) -> list[Tracked]:
 
 
 class _Several:
-    """Observers that are told one after another."""
+    """Observers that are called one after another."""
 
     def __init__(self, observer: Observer | None, trackers: Sequence[Observer]) -> None:
         self._all = [*([] if observer is None else [observer]), *trackers]

@@ -165,7 +165,7 @@ def _loop(
     *,
     losses: RecordLosses = CROSS_ENTROPY,
 ) -> Clipped:
-    """Every record's gradient by a backward pass of its own, written out."""
+    """Every record's gradient by its own backward pass, written out."""
     parameters = list(trainable(network).values())
     each: list[list[Tensor]] = [[] for _ in parameters]
     for row, label in zip(x, y, strict=True):

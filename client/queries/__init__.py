@@ -37,7 +37,7 @@ QUERIES: dict[str, type[Query]] = {
 
 
 def query_from(value: Any) -> Query:
-    """The query that `Query.to_json` told, from a peer or a file: every key, and no other.
+    """The query that `Query.to_json` wrote, from a peer or a file: every key, and no other.
 
     Raises:
         DecodingError: not such a description, or values that the query refuses.

@@ -61,7 +61,7 @@ class Composed(Asking):
         cells: Mapping[str, float] | None = None,
         where: Expression | str | None = None,
     ) -> tuple[Cell, ...]:
-        """The records by category, each part with a budget of its own: see `partition`.
+        """The records by category, each part with its own budget: see `partition`.
 
         Args:
             column: of categories.

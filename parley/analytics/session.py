@@ -149,7 +149,7 @@ class Session(Composed):
         if other:
             raise QueryError(f"Expected epsilon and law with a query, got {', '.join(other)}.")
         if share is not None:
-            raise QueryError("Expected epsilon with a query of its own, got a share of a batch.")
+            raise QueryError("Expected epsilon with a single query, got a share of a batch.")
         if epsilon is None:
             raise QueryError("Expected epsilon, what the query may cost, got none.")
         (answer,) = self.release([query], epsilon=epsilon, law=law, shares=None)

@@ -28,11 +28,11 @@ __all__ = ["Event", "Fact", "Say", "json_line", "teller"]
 
 Fact = str | int | float | None
 Say = Callable[[str], None]
-"""Is told a line, which may be an `Event`."""
+"""Takes a line, which may be an `Event`."""
 
 
 class Event(str):
-    """A line that is told, with its kind and facts.
+    """A line of the log, with its kind and facts.
 
     Attributes:
         kind: what happened, in a word or two: `party-online`.

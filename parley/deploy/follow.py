@@ -112,7 +112,7 @@ def follow(
         folder: the run's.
         job: what it runs.
         ended: how the process that runs it ended it, None while it goes on; may raise.
-        observer: is told what comes.
+        observer: called with what comes.
         every: at every so many looks into the folder `ended` is asked.
 
     Raises:

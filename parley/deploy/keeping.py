@@ -21,7 +21,7 @@ class Keeping:
 
     Args:
         supervisor: whose.
-        say: is told what ended, and when it is started again.
+        say: called with what ended, and when it is started again.
         explain: why, where more is known than its log says; empty for nothing.
     """
 

@@ -67,7 +67,7 @@ def run_cells(
         sweep: what to run.
         folder: its folder, made where there is none.
         workers: processes.
-        observe: is told after every cell.
+        observe: called after every cell.
 
     Raises:
         JobError: workers < 1, or an engine of other processes.

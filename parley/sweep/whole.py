@@ -61,7 +61,7 @@ def run_sweep(
         overrides: `key=value` of the job that all cells share.
         workers: processes; default one a core that this process may use.
         most: cells that the sweep may have; None for any number.
-        observe: is told after every cell.
+        observe: called after every cell.
 
     Raises:
         JobError: a sweep that can't be read, or has more cells.

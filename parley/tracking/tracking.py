@@ -86,7 +86,7 @@ class Tracked:
     Args:
         place: as it is told, without a password.
         tracker: what is told.
-        say: what is told of a failure; default stderr.
+        say: called with a failure; default: stderr.
     """
 
     def __init__(

@@ -76,7 +76,7 @@ class ModelSection(Section):
 
     @property
     def has_intercept(self) -> bool:
-        """Whether rows get a constant; a network has biases of its own."""
+        """Whether rows get a constant; a network has its own biases."""
         return False
 
     @property

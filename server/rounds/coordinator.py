@@ -1,7 +1,7 @@
 """A job among real parties: look who is there, plan, agree on keys, run the rounds, keep the model.
 
 The order is `parley.simulations.engine.fast`'s, with the parties behind messages: nothing is asked
-of a record before the ledger has reserved the release, and the server never has data of its own.
+of a record before the ledger has reserved the release, and the server has no data.
 What a party says of itself beforehand (columns, classes, number of records under replace-one) is
 public.
 """
@@ -74,7 +74,7 @@ def coordinate(
         job: with as many parties as the roster.
         folder: the run's folder, made already.
         resume: it was begun before.
-        observer: is told how it goes on.
+        observer: called as it goes on.
         version: of Parley, for the summary.
         fingerprint: names the data in the ledger; empty: this deployment's data of that name.
         components: `[p, k]` public principal components; None: those of `model.pca-file`.

@@ -78,7 +78,7 @@ def execute(
         budgets: what the run is charged to.
         folder: the run's folder, made already.
         resume: it was begun before.
-        observer: is told how the rounds go on.
+        observer: called as the rounds go on.
         roster: id of the deployment that it is begun with; empty in a simulation.
 
     Raises:

@@ -150,7 +150,7 @@ class Method:
     Attributes:
         assumption: in words.
         fits: whether a claim has what it needs.
-        find: what it says of what was seen.
+        find: what it says of what the attacker saw.
         event: how it chooses its event; None: it needs none.
     """
 

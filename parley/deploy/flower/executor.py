@@ -8,7 +8,7 @@ The bundle is never unpacked; of it the server reads the run config, as data.
 
 It also saves the 3 s that Flower's own executor needs to start a process for every message: this
 one forks, with its imports done. A request whose deadline passes has its process killed, and the
-party answers that it failed.
+party reports the failure.
 
 A party's executor is forked by its SuperNode's process (`party_process`), which has its imports
 done; the server's is its own process, so that a run survives its SuperLink:

@@ -2,7 +2,7 @@
 
 Flower's SuperNode asks every 3 s, fixed in its main loop, and parts of a message that are still on
 their way are asked for again after 1 s, 2 s, 4 s: a stage of a protocol takes 4 to 7 s, of which
-all but a few tenths is waiting. `quicken` gives the one loop a `time.sleep` of its own (five times
+all but a few tenths is waiting. `quicken` gives the one loop its own `time.sleep` (five times
 a second while a run is going on, once a second between runs) and the other shorter defaults, in the
 process that calls it. Where another version of Flower waits in another way, it has no effect but
 the waiting.

@@ -181,7 +181,7 @@ class Attending:
         folder: ca.crt, party.key, party.pem and deployment.toml.
         address: `host:port` of the server.
         answers: what it answers.
-        say: is told what its owner wants to know.
+        say: called with what its owner wants to know.
         late: is called where a computation outlives its request's time.
     """
 
@@ -206,7 +206,7 @@ class Attending:
         """Attends, and dials again whenever the connection ends.
 
         Raises:
-            CallError: the server will not have this party, whatever is tried.
+            CallError: the server refuses this party for good.
         """
         self._late.start()
         threading.Thread(target=self._keep_dialing, daemon=True).start()

@@ -161,7 +161,7 @@ def serve(home: ServerHome, *, say: Say, monitor: int | None = None) -> None:
 
     Args:
         home: its folder.
-        say: is told what happens.
+        say: called with what happens.
         monitor: a port of this machine for /metrics and /healthz; None for none.
     """
     with ExitStack() as open_:
