@@ -61,19 +61,48 @@ Sets = Annotated[
 AsJson = Annotated[
     bool, typer.Option("--json", help="One JSON object on stdout, all else on stderr.")
 ]
+Engine = Annotated[
+    str | None,
+    typer.Option(
+        help="fast: all parties in this process. flower: Flower's simulation (needs "
+        "parley\\[ray]). processes: a real server and one process for each party, with TLS."
+    ),
+]
+Partial = Annotated[
+    bool,
+    typer.Option(
+        "--partial",
+        help="Begin although the data's budget won't last for all rounds: as many as fit.",
+    ),
+]
+Canaries = Annotated[
+    str | None,
+    typer.Option(
+        metavar="canaries=K",
+        help="Hide K extra records and guess them from the model: a weak lower bound on ε.",
+    ),
+]
+Track = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="WHERE",
+        help="Tell a tracker of the run: mlflow:URI or tensorboard:DIR (repeatable; needs "
+        "parley\\[mlflow] or parley\\[tensorboard]).",
+    ),
+]
+Seed = Annotated[
+    int | None,
+    typer.Option(
+        min=0, help="Seed the noise: you can repeat the run, and its noise protects nobody."
+    ),
+]
 
 
 @app.command()
 def run(
     job: JobFile = None,
     sets: Sets = None,
-    engine: Annotated[
-        str | None,
-        typer.Option(
-            help="fast: all parties in this process. flower: Flower's simulation (needs "
-            "parley\\[ray]). processes: a real server and one process for each party, with TLS."
-        ),
-    ] = None,
+    engine: Engine = None,
     transport: Annotated[
         str | None,
         typer.Option(help="grpc | flower: who carries the messages of --engine processes."),
@@ -82,42 +111,18 @@ def run(
         int | None, typer.Option(min=1, help="Number of parties: --set parties.count=N.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder to make (default: runs/…).")] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            min=0, help="Seed the noise: you can repeat the run, and its noise protects nobody."
-        ),
-    ] = None,
+    seed: Seed = None,
     as_json: AsJson = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
     print_job: Annotated[
         bool, typer.Option("--print-job", help="Write the whole job with a comment on each key.")
     ] = False,
-    partial: Annotated[
-        bool,
-        typer.Option(
-            "--partial",
-            help="Begin although the data's budget won't last for all rounds: as many as fit.",
-        ),
-    ] = False,
+    partial: Partial = False,
     resume: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Continue the run in this folder.")
     ] = None,
-    audit: Annotated[
-        str | None,
-        typer.Option(
-            metavar="canaries=K",
-            help="Hide K extra records and guess them from the model: a weak lower bound on ε.",
-        ),
-    ] = None,
-    track: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="WHERE",
-            help="Tell a tracker of the run: mlflow:URI or tensorboard:DIR (repeatable; needs "
-            "parley\\[mlflow] or parley\\[tensorboard]).",
-        ),
-    ] = None,
+    audit: Canaries = None,
+    track: Track = None,
 ) -> None:
     """Run a job with all its parties here; leave a run folder with model, ledger and report.
 
