@@ -7,7 +7,7 @@ b/a_q or σ/a_q. A batch of one query is the ordinary case.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -19,9 +19,10 @@ from parley.client.data.schema import Schema
 from parley.client.data.table_block import TableBlock
 from parley.client.queries import query_from
 from parley.client.queries.base import LARGEST_WEIGHT, Integers, Norms, Query, QueryError, State
+from parley.client.queries.histogram import MOST_CELLS
 from parley.privacy.accounting.guarantee import Neighbouring
 
-__all__ = ["MOST_QUERIES", "Batch", "batch_from"]
+__all__ = ["MOST_QUERIES", "Batch", "batch_from", "check_cells"]
 
 MOST_QUERIES = 64
 
@@ -67,6 +68,7 @@ class Batch:
         """Raises QueryError or SchemaError where a query cannot be asked of such a table."""
         for query in self.queries:
             query.check(schema, neighbouring)
+        check_cells(self.queries, schema)
 
     def slices(self, schema: Schema) -> tuple[slice, ...]:
         """Where each query's vector lies in the batch's."""
@@ -104,6 +106,17 @@ class Batch:
             {**query.to_json(), "weight": weight}
             for query, weight in zip(self.queries, self.weights, strict=True)
         ]
+
+
+def check_cells(queries: Sequence[Query], schema: Schema) -> None:
+    """Refuses more cells than any vector may have; nothing of that size is made to see it.
+
+    Raises:
+        QueryError: with the number.
+    """
+    cells = sum(query.cells(schema) for query in queries)
+    if cells > MOST_CELLS:
+        raise QueryError(f"Expected at most {MOST_CELLS:,} cells in a sum, got {cells:,}.")
 
 
 def batch_from(value: Any) -> Batch:

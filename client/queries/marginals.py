@@ -9,6 +9,7 @@ that costs nothing and lowers the error. What the last step moves, tables differ
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
@@ -35,7 +36,10 @@ from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.estimation.marginals import agree
 from parley.privacy.estimation.simplex import simplex
 
-__all__ = ["Marginals"]
+__all__ = ["MOST_TABLES", "Marginals"]
+
+MOST_TABLES = 4096
+"""Of one query; 90 columns in pairs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +66,8 @@ class Marginals(Query):
             raise QueryError(
                 f"Expected ways from 1 to {len(self.of)}, the number of columns, got {self.ways}."
             )
+        if (tables := math.comb(len(self.of), self.ways)) > MOST_TABLES:
+            raise QueryError(f"Expected at most {MOST_TABLES} tables, got {tables:.3g}.")
 
     @property
     def columns(self) -> frozenset[str]:
@@ -82,7 +88,8 @@ class Marginals(Query):
 
     def norms(self, schema: Schema, neighbouring: Neighbouring, weight: int) -> Norms:
         """As the module says."""
-        moved = len(self._tables(schema))
+        del schema
+        moved = math.comb(len(self.of), self.ways)
         if neighbouring is Neighbouring.REPLACE_ONE:
             moved *= 2
         return Norms(l1=moved * weight, l2_squared=moved * weight**2, largest=weight)

@@ -85,7 +85,7 @@ class Quantiles(ColumnQuery, Choosable):
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
         """See `Query.check`."""
         super().check(schema, neighbouring)
-        grid_values(schema, self.column, self.step)
+        _grid(schema, self.column, self.step)
 
     def tuned(self, law: str, neighbouring: Neighbouring) -> Self:
         """The branching with the lower error."""
@@ -93,7 +93,7 @@ class Quantiles(ColumnQuery, Choosable):
         return replace(self, branching=_BRANCHING.get(law, self.branching))
 
     def _tree(self, schema: Schema) -> Tree:
-        cells = len(grid_values(schema, self.column, self.step))
+        cells = _grid(schema, self.column, self.step)[1]
         return Tree(cells=cells, branching=cells if cells <= _FLAT else self.branching)
 
     def cells(self, schema: Schema) -> int:
@@ -231,21 +231,26 @@ def _step(schema: Schema, column: str, step: float) -> float:
     return step or own or (known.high - known.low) / _STEPS
 
 
+def _grid(schema: Schema, column: str, step: float) -> tuple[float, int]:
+    """The step of a column's grid, and K."""
+    known, step = numeric(schema, column), _step(schema, column, step)
+    width = known.high - known.low
+    if not width / MOST_VALUES < step <= width * (1 + 1e-9):
+        raise QueryError(
+            f"Expected a step of at least {width / MOST_VALUES:g} and at most {width:g}, the width "
+            f"of {column!r}, got {step:g}."
+        )
+    return step, math.ceil(width / step - 1e-9) + 1
+
+
 def grid_values(schema: Schema, column: str, step: float) -> NDArray[np.float64]:
     """`[K]` the grid of a column of numbers: low, low + step, … high.
 
     Raises:
         QueryError, SchemaError: no such column, or a step that makes fewer than 2 or more than 2²⁰.
     """
-    known, step = numeric(schema, column), _step(schema, column, step)
-    width = known.high - known.low
-    steps = math.ceil(width / step - 1e-9)
-    if not 1 <= steps < MOST_VALUES or step > width * (1 + 1e-9):
-        raise QueryError(
-            f"Expected a step of at least {width / MOST_VALUES:g} and at most {width:g}, the width "
-            f"of {column!r}, got {step:g}."
-        )
-    places = np.arange(steps + 1, dtype=np.float64)
+    known, (step, count) = numeric(schema, column), _grid(schema, column, step)
+    places = np.arange(count, dtype=np.float64)
     values: NDArray[np.float64] = np.minimum(known.low + places * step, known.high)
     return values
 

@@ -19,7 +19,7 @@ from parley.client.contract.grid import TAIL_PROBABILITY
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
 from parley.client.queries.base import Facts, Integers, Query, QueryError
-from parley.client.queries.batch import Batch
+from parley.client.queries.batch import Batch, check_cells
 from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.guarantee import Adversary, Neighbouring, NoisePoint, Unit
 from parley.privacy.accounting.rounding import root_up
@@ -235,6 +235,7 @@ def plan_batch(
         raise QueryError("Expected at least one query in a batch, got none.")
     for query in queries:
         query.check(terms.facts.schema, terms.facts.neighbouring)
+    check_cells(queries, terms.facts.schema)
     told = [1.0] * len(queries) if shares is None else list(shares)
     if len(told) != len(queries) or not all(0 < each < math.inf for each in told):
         raise QueryError(f"Expected a share > 0 for each of {len(queries)} queries, got {told}.")

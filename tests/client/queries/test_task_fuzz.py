@@ -1,0 +1,167 @@
+"""Whatever queries a server sends, a party refuses them in words or knows what they are."""
+
+import copy
+import json
+import random
+
+import numpy as np
+import pytest
+
+from parley.client.algorithms.queries import QueryRelease, bound_to
+from parley.client.algorithms.registry import describe_task, task_from
+from parley.client.contract.decoding import DecodingError
+from parley.client.contract.protocol import Declined
+from parley.client.data.schema import Schema
+from parley.client.data.table_block import block_of_columns
+from parley.client.queries import QUERIES
+from parley.client.queries.batch import Batch
+from parley.client.queries.choose import Choose
+from parley.client.queries.choose_best import ChooseBest
+from parley.client.queries.count import Count
+from parley.client.queries.histogram import Histogram
+from parley.client.queries.kmeans_grid import KMeansGrid
+from parley.client.queries.kmeans_step import KMeansStep
+from parley.client.queries.marginals import Marginals
+from parley.client.queries.mean import Mean
+from parley.client.queries.quantiles import Quantiles
+from parley.client.queries.total import Total
+from parley.client.queries.variance import Variance
+from parley.client.where import parse_where
+from parley.privacy.accounting.guarantee import Neighbouring
+
+SCHEMA = Schema.from_toml(
+    """
+[columns]
+age = { kind = "numeric", range = [0, 100] }
+share = { kind = "numeric", range = [0, 1] }
+part = { kind = "numeric", range = [0, 1] }
+sex = { kind = "categorical", categories = ["Female", "Male"] }
+ward = { kind = "categorical", categories = ["a", "b"], other = true }
+note = { kind = "ignore" }
+sick = { kind = "label", positive = "yes", negative = "no" }
+"""
+)
+OLD = parse_where("age > 60 and not (sex == 'Male' or ward in ('a', 'b')) and sex is null")
+ROWS = {
+    "age": [0.0, 100.0, 61.0],
+    "share": [0.0, 1.0, 0.5],
+    "part": [1.0, 0.0, 0.25],
+    "sex": ["Female", "", "Male"],
+    "ward": ["a", "z", "b"],
+    "sick": ["yes", "no", "yes"],
+}
+QUERIES_ASKED = (
+    Count(where=OLD, by=("sex", "ward")),
+    Histogram(column="age", edges=(0.0, 18.0, 100.0), by=("sex",)),
+    Histogram(column="age", bins=7, where=OLD),
+    Total(column="age", where=OLD),
+    Mean(column="age", by=("ward",)),
+    Variance(column="share", where=OLD),
+    Quantiles(column="age", quantiles=(0.1, 0.5), step=5.0),
+    Marginals(of=("sex", "ward", "sick")),
+    Choose(column="ward", by=("sex",)),
+    ChooseBest(of=("share", "part")),
+    KMeansGrid(of=("age", "share"), clusters=2, grid=8),
+    KMeansStep(of=("age", "share"), centres=(0.5, 0.5, -0.5, 0.1)),
+)
+WORDS = [*SCHEMA.columns, *QUERIES, "", "none", "replace-one", "<", "in", "null", "a" * 600]
+JUNK = [
+    *(None, True, False, 0, 1, -1, 2, 63, 65, 4096, 2**31, 2**53, 2**63, -(2**70), 10**400),
+    *(0.5, -0.0, 1e308, 1e-308, 5e-324, -1e9, [], {}, [[]], [None] * 70, {"and": []}),
+    *([0.1] * 64, ["sex"] * 3, list(SCHEMA.columns), {"not": {"column": "age", "is": "null"}}),
+]
+
+
+def tasks():
+    for relation in Neighbouring:
+        for query in QUERIES_ASKED:
+            batch = Batch(queries=(query, Count(where=OLD)), weights=(4096, 7))
+            yield describe_task(QueryRelease(batch=batch, neighbouring=relation))
+
+
+def places(value, path=()):
+    """Every place in a value, as the keys that lead there."""
+    yield path
+    if isinstance(value, dict | list):
+        parts = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, part in parts:
+            yield from places(part, (*path, key))
+
+
+def changed(task, rng):
+    """A task with one to four places changed."""
+    task = copy.deepcopy(task)
+    for _ in range(rng.randint(1, 4)):
+        paths = [path for path in places(task) if path]
+        path = rng.choice(paths)
+        holder = task
+        for key in path[:-1]:
+            holder = holder[key]
+        match rng.randrange(6):
+            case 0:
+                holder[path[-1]] = copy.deepcopy(rng.choice(JUNK))
+            case 1:
+                holder[path[-1]] = rng.choice(WORDS)
+            case 2:
+                del holder[path[-1]]
+            case 3 if isinstance(holder, dict):
+                holder[rng.choice(WORDS)] = copy.deepcopy(rng.choice(JUNK))
+            case 4 if isinstance(holder, list):
+                holder[:] = copy.deepcopy((holder * 40)[:70])
+            case _:
+                inner = holder[path[-1]]
+                for _ in range(rng.choice([1, 3, 12])):
+                    inner = rng.choice([{"not": inner}, [inner], {"and": [inner, True]}])
+                holder[path[-1]] = inner
+        if not task:
+            return task
+    return task
+
+
+def taken(task, block):
+    """Whether a party would take the task; it knows then what it adds."""
+    try:
+        algorithm = bound_to(task_from(task), SCHEMA)
+    except (DecodingError, Declined):
+        return False
+    if algorithm.kind != "query":
+        return False
+    assert task_from(json.loads(json.dumps(describe_task(algorithm), allow_nan=False))) is not None
+    norms = algorithm.batch.norms(SCHEMA, algorithm.neighbouring)
+    assert 1 <= algorithm.dimension <= 10**7
+    if algorithm.dimension <= 5000 and norms.largest < 2**50:
+        (vector,) = algorithm.batch.vectors(block, {})
+        assert vector.shape == (algorithm.dimension,)
+        assert np.abs(vector).max(initial=0) <= 3 * norms.largest
+    return True
+
+
+def fuzzed(count):
+    rng, block = random.Random(16), block_of_columns([ROWS], SCHEMA)
+    known = list(tasks())
+    assert all(taken(task, block) for task in known)
+    return sum(taken(changed(rng.choice(known), rng), block) for _ in range(count))
+
+
+def test_no_task_of_queries_breaks_a_party():
+    assert 20 < fuzzed(1500) < 1400
+
+
+@pytest.mark.heavy
+def test_no_task_of_a_hundred_thousand_queries_breaks_a_party():
+    assert fuzzed(60_000) > 1000  # two queries in each
+
+
+def test_a_query_that_would_be_large_is_refused_before_anything_large_is_made():
+    names = [f"c{k}" for k in range(64)]
+    kind = '{ kind = "categorical", categories = ["a", "b"] }'
+    label = 'sick = { kind = "label", positive = "yes", negative = "no" }'
+    schema = Schema.from_toml("\n".join(["[columns]", *(f"{c} = {kind}" for c in names), label]))
+    for query in (
+        {"query": "marginals", "of": names, "ways": 32, "by": [], "where": None},
+        {"query": "count", "by": names, "where": None},
+        {"query": "marginals", "of": names[:40], "ways": 40, "by": [], "where": None},
+    ):
+        task = {"kind": "query", "version": 1, "neighbouring": "replace-one"}
+        with pytest.raises((DecodingError, Declined), match="at most"):
+            bound_to(task_from({**task, "batch": [{**query, "weight": 1}]}), schema)
