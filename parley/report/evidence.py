@@ -16,6 +16,7 @@ import numpy as np
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation
 from parley.client.algorithms.output_perturbation import OutputPerturbation
 from parley.client.algorithms.pathak import PathakAveraging
+from parley.client.contract.protocol import strict_json
 from parley.client.data.columns import CategoricalColumn
 from parley.client.data.schema import Schema, SchemaError
 from parley.prediction.loading import load_model
@@ -27,9 +28,11 @@ from parley.server.records import words
 from parley.server.records.guarantee_summary import GuaranteeSummary
 from parley.server.records.numerals import number
 from parley.server.records.summary import RunSummary
+from parley.server.rounds.party_status import PartyStatus
 
 __all__ = [
     "coefficients",
+    "parties_named",
     "public_ranges",
     "reach_of_momentum",
     "reach_of_steps",
@@ -125,6 +128,27 @@ def _bound(run: RunSummary, of: GuaranteeSummary, adversary: str) -> str:
         return "not bounded by any ε: it is trusted"
     least = min(found, key=lambda row: (row.epsilon or math.inf, row.delta))
     return f"at most {words.points(least.epsilon, least.delta)}"
+
+
+def parties_named(folder: Path) -> Table | None:
+    """Real parties by the names under which they enrolled; None where there were none."""
+    try:
+        board: Any = strict_json((folder / "parties.json").read_text(encoding="utf-8"))
+        rows = [[str(each["name"]), _stood(each)] for each in board["parties"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    left = len(rows) - _MOST
+    more = [[f"and {number(left)} more", ""]] if left > 0 else []
+    return Table(
+        caption="Parties, by the names under which they enrolled, and how each ended",
+        head=["party", "in the last round"],
+        rows=[*rows[:_MOST], *more],
+    )
+
+
+def _stood(party: dict[str, Any]) -> str:
+    state = "in the sum" if party["state"] == str(PartyStatus.UNMASKED) else str(party["state"])
+    return f"{state} ({party['reason']})" if party["reason"] else state
 
 
 def public_ranges(folder: Path) -> Table | None:

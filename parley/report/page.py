@@ -15,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from parley.report.evidence import coefficients, public_ranges, who_learns_what
+from parley.report.evidence import coefficients, parties_named, public_ranges, who_learns_what
 from parley.report.figures import figures
 from parley.report.judgement import judgement_tables
 from parley.report.parts import Card, Table, write_page
@@ -74,7 +74,10 @@ def _context(run: RunContent, folder: Path) -> dict[str, Any]:
         "judgement": judgement_tables(summary),
         "synthetic": synthetic_section(run, folder),
         "guarantees": [_guarantee(summary, of) for of in summary.guarantees],
-        "learns": [who_learns_what(summary, of) for of in summary.guarantees],
+        "learns": [
+            *(who_learns_what(summary, of) for of in summary.guarantees),
+            *(table for table in [parties_named(folder)] if table),
+        ],
         "model": [
             table for table in (coefficients(folder, summary), public_ranges(folder)) if table
         ],

@@ -1,5 +1,7 @@
 """The report as evidence: who learns what, public ranges, coefficients beside the noise's reach."""
 
+import json
+
 import numpy as np
 import polars as pl
 import pytest
@@ -10,11 +12,13 @@ from parley.client.data.block import PartyBlock
 from parley.client.models.linear import LinearModel, Logistic, Softmax, prepare_rows
 from parley.report.evidence import (
     coefficients,
+    parties_named,
     public_ranges,
     reach_of_momentum,
     reach_of_steps,
     who_learns_what,
 )
+from parley.report.page import write_report
 
 SCHEMA = """
 [columns]
@@ -100,6 +104,22 @@ def test_the_page_has_names_ranges_and_coefficients(frame, tmp_path):
     assert "ε = 1 at δ = 1e-05, per record" in shown
     assert "accuracy, held-out records (simulation only)" in shown
     assert str(result.folder / "report.html") in shown
+
+
+def test_real_parties_are_named_as_they_enrolled(frame, tmp_path):
+    folder = run_of(frame, tmp_path).folder
+    assert "enrolled" not in (folder / "report.html").read_text()
+    board = [
+        {"name": "St <b>Mary</b>", "state": "unmasked", "reason": ""},
+        {"name": "charite", "state": "declined", "reason": "budget-exhausted"},
+    ]
+    (folder / "parties.json").write_text(json.dumps({"parties": board}, allow_nan=False))
+    assert parties_named(folder).rows[1] == ["charite", "declined (budget-exhausted)"]
+    page = write_report(folder).read_text()
+    assert "St &lt;b&gt;Mary&lt;/b&gt;" in page
+    assert "declined (budget-exhausted)" in page
+    (folder / "parties.json").write_text('{"parties": 3}')
+    assert parties_named(folder) is None
 
 
 def test_of_one_release_the_interval_is_the_laws(frame, tmp_path):
