@@ -14,10 +14,10 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from parley.client.data.schema import Schema
 from parley.client.features.base import MOST_FEATURES, FeatureError, FeatureMap, Features
+from parley.privacy.special import ndtri
 
 __all__ = ["RandomFourier", "normal_draws"]
 

@@ -23,7 +23,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import scipy.fft
 from numpy.typing import NDArray
 
 __all__ = ["Scattering"]
@@ -35,6 +34,12 @@ BATCH = 16
 
 _PI = 3.1415
 """In the filters' normalisation, as the reference has it."""
+
+
+def _fourier() -> Any:
+    import scipy.fft  # noqa: PLC0415 - start-up: scipy.fft takes .1 s
+
+    return scipy.fft
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,12 +105,12 @@ class Scattering:
         margins = [((size - own) // 2, (size - own + 1) // 2) for size, own in self._sizes]
         padded = np.pad(images, ((0, 0), *margins), mode="reflect")
         yield self._low_pass(padded[:, None], 0)
-        spectrum, second = scipy.fft.fft2(padded)[:, None], []
+        spectrum, second = _fourier().fft2(padded)[:, None], []
         first = [self._moduli(spectrum, j, 0) for j in range(self.scales)]
         for j, moduli in enumerate(first):
             yield self._low_pass(moduli, j)
             if j + 1 < self.scales:
-                spectra = scipy.fft.fft2(moduli)[:, :, None]
+                spectra = _fourier().fft2(moduli)[:, :, None]
                 finer = [
                     self._low_pass(self._moduli(spectra, k, j), k)
                     for k in range(j + 1, self.scales)
@@ -122,7 +127,7 @@ class Scattering:
         for top, left in np.ndindex(step, step):
             part = np.s_[..., top * rows : (top + 1) * rows, left * columns : (left + 1) * columns]
             folded = folded + spectra[part] * filters[part]
-        return np.asarray(np.abs(scipy.fft.ifft2(folded, overwrite_x=True)))
+        return np.asarray(np.abs(_fourier().ifft2(folded, overwrite_x=True)))
 
     def _low_pass(self, signals: Real, level: int) -> Real:
         """· ⋆ φ at every 2^J-th pixel, without the margin."""
@@ -164,7 +169,7 @@ class Scattering:
         wave = self._wrapped(envelope * np.exp(1j * frequency * along))
         gauss = self._wrapped(envelope.astype(complex))
         wavelet = (wave - wave.sum() / gauss.sum() * gauss) * slant / (2 * _PI * sigma**2)
-        return np.asarray(np.real(scipy.fft.fft2(wavelet)), np.float32)
+        return np.asarray(np.real(_fourier().fft2(wavelet)), np.float32)
 
     def _wrapped(self, signal: NDArray[np.complex128]) -> NDArray[np.complex128]:
         """Five periods each way, added up."""
@@ -179,10 +184,10 @@ class Scattering:
         for size, own in self._sizes:
             whole = np.exp(-(np.arange(-2 * size, 3 * size) ** 2) / (2 * sigma**2))
             gauss = whole.reshape(5, size).sum(axis=0) / math.sqrt(2 * _PI * sigma**2)
-            spectrum = np.real(scipy.fft.fft(gauss))
+            spectrum = np.real(_fourier().fft(gauss))
             levels = []
             for level in range(self.scales):
-                kernel = np.real(scipy.fft.ifft(spectrum[_low(size, level)]))
+                kernel = np.real(_fourier().ifft(spectrum[_low(size, level)]))
                 centres = (np.arange(own // step) + 1) * (step >> level)
                 apart = centres[:, None] - np.arange(len(kernel))[None, :]
                 levels.append(kernel[apart % len(kernel)].astype(np.float32))

@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import math
 
-from scipy.special import erfcx, ndtri
-
 from parley.privacy.accounting.rounding import (
     check_delta,
     check_epsilon,
     check_non_negative,
     largest,
 )
+from parley.privacy.special import erfcx, ndtri
 
 __all__ = ["gaussian_delta", "gaussian_epsilon", "gaussian_mu"]
 

@@ -15,10 +15,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from scipy.special import ndtri
-
 from parley.privacy.accounting.rounding import check_positive
 from parley.privacy.mechanisms.base import check_probability
+from parley.privacy.special import ndtri
 
 __all__ = [
     "RatioTail",

@@ -19,7 +19,6 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtri
 
 from parley.privacy.sampling.gamma import Gamma, product
 from parley.privacy.sampling.inversion import (
@@ -41,6 +40,7 @@ from parley.privacy.sampling.inversion import (
 )
 from parley.privacy.sampling.quick_normal import LARGEST_QUICK, QUICK_ERROR, quick_half_normal
 from parley.privacy.sampling.stream import NoiseStream
+from parley.privacy.special import ndtri
 
 __all__ = [
     "DISTANCE_PER_COORDINATE",

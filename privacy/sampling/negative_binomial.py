@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import gammainc
 
 from parley.privacy.sampling.inversion import (
     FLOAT_ERROR,
@@ -26,6 +25,7 @@ from parley.privacy.sampling.inversion import (
     widen,
 )
 from parley.privacy.sampling.stream import NoiseStream
+from parley.privacy.special import gammainc
 
 __all__ = ["negative_binomial"]
 

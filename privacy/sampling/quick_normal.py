@@ -18,7 +18,8 @@ from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtri
+
+from parley.privacy.special import ndtri
 
 __all__ = ["LARGEST_QUICK", "QUICK_ERROR", "quick_half_normal"]
 
