@@ -18,6 +18,7 @@ backbone that was trained on public data) stay as they were built, to the bit, a
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 from collections.abc import Callable, Sequence
@@ -34,10 +35,13 @@ from parley.client.models.layers import BUILT_IN, NetworkError, check_layers, ch
 from parley.client.models.losses import softmax
 from parley.client.models.own_code import OwnCodeError, function_named
 from parley.client.models.record_losses import CROSS_ENTROPY, RecordLosses, own_losses
+from parley.client.models.start_pages import let_go_of_start_pages
 
 __all__ = ["Network", "own_function"]
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+_begin = functools.cache(let_go_of_start_pages)  # once: torch has started
 
 
 def own_function(kind: str) -> Callable[..., Any]:
@@ -125,6 +129,7 @@ class Network:
         Raises:
             NetworkError: unknown, not importable, or with layers that are refused.
         """
+        _begin()
         if classes < 2:
             raise NetworkError(f"Expected at least 2 classes, got {classes}.")
         losses = _losses(class_weights, classes)

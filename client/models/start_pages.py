@@ -1,0 +1,45 @@
+"""Memory that a library needed only to start: pages of its code that were read once.
+
+While torch starts it runs through 80 MiB of its code, and all of it stays counted as this process's
+memory, although training needs a quarter of it. Linux takes such pages back when it is told to;
+one that is needed again is read from the file's pages in the system's cache, in microseconds.
+
+    >>> let_go_of_start_pages() >= 0
+    True
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import sys
+from pathlib import Path
+
+__all__ = ["let_go_of_start_pages"]
+
+_SMAPS = Path("/proc/self/smaps")
+_DONTNEED = 4
+_MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) r-xp \S+ \S+ [1-9]\d* +/")
+
+
+def let_go_of_start_pages() -> int:
+    """Gives back the pages of libraries' code; how many libraries. Nothing where there is no Linux.
+
+    Only mappings of files are given back that are executed, cannot be written and have no page that
+    differs from its file: what is read again is then what was there.
+    """
+    if sys.platform != "linux" or not _SMAPS.exists():
+        return 0
+    madvise = ctypes.CDLL(None, use_errno=True).madvise
+    given, code = 0, None
+    for line in _SMAPS.read_text(encoding="ascii", errors="replace").splitlines():
+        if "-" in line.partition(" ")[0]:
+            code = _MAPPING.match(line)
+        elif code and line.startswith("Anonymous:"):
+            if line.split()[1] == "0":
+                start, end = (int(address, 16) for address in code.groups())
+                given += not madvise(
+                    ctypes.c_void_p(start), ctypes.c_size_t(end - start), ctypes.c_int(_DONTNEED)
+                )
+            code = None
+    return given
