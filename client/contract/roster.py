@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,13 +23,28 @@ from parley.client.contract.toml_reading import parse_toml
 from parley.secure_agg.primitives import digest
 
 __all__ = ["Deployment", "RosterError", "RosterParty", "load_deployment", "new_deployment"]
-__all__ += ["render_deployment"]
+__all__ += ["render_deployment", "with_names"]
 
 # Matched whole, and before anything is written: no name or comment can hold a line's end.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _NODE = re.compile(r"ecdsa-sha2-nistp384 [A-Za-z0-9+/]+={0,2}( [A-Za-z0-9][A-Za-z0-9._-]{0,62})?")
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}")
 _ID_TAG = b"parley/deployment/1"
+_BY_INDEX = re.compile(r"\bparty (\d{1,7})\b")
+
+
+def with_names(text: str, names: Sequence[str]) -> str:
+    """A message of the masking protocol, which knows parties by their index, with their names.
+
+    >>> with_names("Expected the key of party 1, got that of party 7.", ["north", "south"])
+    'Expected the key of south, got that of party 7.'
+    """
+
+    def name(found: re.Match[str]) -> str:
+        index = int(found[1])
+        return names[index] if index < len(names) else found[0]
+
+    return _BY_INDEX.sub(name, text)
 
 
 class RosterError(ValueError):

@@ -38,7 +38,7 @@ from parley.client.contract.protocol import (
     failed,
     refusal,
 )
-from parley.client.contract.roster import Deployment, load_deployment
+from parley.client.contract.roster import Deployment, load_deployment, with_names
 from parley.client.party import admission
 from parley.client.party.acceptance import Accepted, accept
 from parley.client.party.consent import Consent
@@ -89,7 +89,8 @@ class PartyService:
                 "deployment.toml or identity.key belongs to another deployment."
             )
         self.index = deployment.identities.index(public)
-        self.name = deployment.parties[self.index].name
+        self._names = [party.name for party in deployment.parties]
+        self.name = self._names[self.index]
         self._keeper, self._consent, self._deployment = keeper, consent, deployment
         self._identity, self._entropy, self._clock = identity, entropy, clock
         self._ledger = KeptLedger(keeper.ledger)
@@ -157,7 +158,7 @@ class PartyService:
             at = traceback.extract_tb(error.__traceback__)[-1]
             where = f"{type(error).__name__} at {Path(at.filename).name}:{at.lineno}"
             reply, said = refusal(Reason.ERROR), f"refused {Reason.ERROR}: {where}"
-        self._log(f"{kind} {said}")
+        self._log(f"{kind} {with_names(said, self._names)}")
         return encode_frame(reply)
 
     def _log(self, line: str) -> None:

@@ -5,6 +5,7 @@ Who declines, fails, falls silent or breaks the protocol is not in the sum; the 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -16,6 +17,8 @@ from parley.server.rounds.party_status import PartyBoard, PartyStatus
 from parley.server.rounds.transport import Transport
 
 __all__ = ["Attendance"]
+
+_log = logging.getLogger("parley.server")
 
 _PASSING = frozenset({Reason.BUSY, Reason.PROTOCOL, Reason.ERROR})
 """Reasons after which a party is asked again in the next round; any other stands for the run."""
@@ -120,7 +123,9 @@ class Attendance:
             if len(reply.frame.blobs) != blobs or sender_of(reply.frame.blobs[blob]) != reply.party:
                 raise RemoteProtocolError("Expected a message of the party that answered.")
             take(reply.frame.blobs[blob])
-        except RemoteProtocolError:
+        except RemoteProtocolError as error:
+            (name,) = self.board.names([reply.party])
+            _log.warning("%s broke the protocol: %s", name, self.board.in_names(str(error)))
             self.fall_silent(reply.party)
             return False
         into.add(reply.party)

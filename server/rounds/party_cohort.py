@@ -10,9 +10,11 @@ the thresholds hold.
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -26,7 +28,7 @@ from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import WIRE_VERSION, Frame, Reason
 from parley.client.contract.state import save_state
 from parley.secure_agg.codec import decode, kind_of
-from parley.secure_agg.interface import DropoutPolicy, TooFewSurvivors
+from parley.secure_agg.interface import DropoutPolicy, ProtocolError, TooFewSurvivors
 from parley.secure_agg.messages import Complaint, Roster
 from parley.secure_agg.pairwise_server import Server
 from parley.server.rounds.asking import Reply, Traffic
@@ -36,6 +38,8 @@ from parley.server.rounds.party_status import PartyBoard, PartyStatus
 from parley.server.rounds.transport import Transport, reply_bound
 
 __all__ = ["PartyCohort"]
+
+_log = logging.getLogger("parley.server")
 
 _SETUPS = 4
 """How often a set-up is repeated that one of the parties made void."""
@@ -80,6 +84,15 @@ class PartyCohort:
         self._prepared: dict[int, set[int]] = {}
         self._wire_round = 0
 
+    @contextmanager
+    def _in_names(self) -> Iterator[None]:
+        """What the protocol raises in this block names parties, where it has their indices."""
+        try:
+            yield
+        except (ProtocolError, TooFewSurvivors) as error:
+            error.args = (self.board.in_names(str(error)),)
+            raise
+
     @property
     def session(self) -> str:
         """What a request names the run's keys by."""
@@ -102,9 +115,13 @@ class PartyCohort:
         Raises:
             TooFewSurvivors: fewer joined than a sum needs.
         """
+        with self._in_names():
+            self._join(set(parties))
+
+    def _join(self, parties: set[int]) -> None:
         self._there.begin()
         self.board.stage("join", round_number=0)
-        self._advertised(set(parties))
+        self._advertised(parties)
         rosters, nonces = self.server.roster(), self.server.adverts.nonces()
         present = decode(self.server.run, next(iter(rosters.values())), Roster).present
         self.agreement = replace(self.agreement, present=present)
@@ -143,9 +160,10 @@ class PartyCohort:
             if not self.server.adverts.unrevealed:
                 return
             asked = asked - set(self.server.adverts.unrevealed)
+        withheld = ", ".join(self.board.names(self.server.adverts.unrevealed))
         raise TooFewSurvivors(
             f"Expected every party that committed to a nonce to reveal it, got a set-up in which "
-            f"one did not, {_SETUPS} times: {self.server.adverts.unrevealed}."
+            f"one did not, {_SETUPS} times: {withheld}."
         )
 
     def _committed(self, asked: set[int]) -> set[int]:
@@ -179,6 +197,10 @@ class PartyCohort:
             TooFewSurvivors: fewer contributions than the protocol or the plan needs.
             PartyFailed: a party has nothing it may release.
         """
+        with self._in_names():
+            return self._aggregate(plan, state, attempt)
+
+    def _aggregate(self, plan: ReleasePlan, state: State, attempt: int) -> RoundSum:
         traffic, lost = (
             Traffic(),
             self._there.silent | set(self._there.refused) if attempt else set(),
@@ -186,8 +208,10 @@ class PartyCohort:
         self._there.begin()
         self._wire_round += 1
         number = self._wire_round
-        for index in self.server.blamed:  # convicted by what it shared out in an earlier round
-            self.declined.setdefault(index, Reason.PROTOCOL)
+        for index in sorted(self.server.blamed - set(self.declined)):
+            (name,) = self.board.names([index])
+            _log.warning("%s takes no further part: it shared out what opens nothing.", name)
+            self.declined[index] = Reason.PROTOCOL
         asked = (self._joined - set(self.declined)) & set(self.transport.online())
         self.board.stage("vectors", round_number=plan.round_number)
         for index in self._joined - asked - set(self.declined):

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
 
+from parley.client.contract.roster import with_names
 from parley.server.records.plain_json import json_text
 
 __all__ = ["PartyBoard", "PartyStatus"]
@@ -51,6 +52,10 @@ class PartyBoard:
     def names(self, indices: Iterable[int]) -> tuple[str, ...]:
         """Names of parties."""
         return tuple(self._parties[index]["name"] for index in sorted(indices))
+
+    def in_names(self, text: str) -> str:
+        """A message about parties by their index, with their names."""
+        return with_names(text, [party["name"] for party in self._parties])
 
     @property
     def round(self) -> int:

@@ -1,12 +1,20 @@
 """Set-up over the wire on a graph that is not complete, and answers in another's name."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 
 import pytest
 
-from parley.client.contract.protocol import WIRE_VERSION, Frame, decode_frame, encode_frame
+from parley.client.contract.protocol import (
+    WIRE_VERSION,
+    Declined,
+    Frame,
+    Reason,
+    decode_frame,
+    encode_frame,
+)
 from parley.client.party.consent import Consent
 from parley.client.party.consent_file import load_consent, render_consent
 from parley.client.party.service import PartyService
@@ -110,7 +118,7 @@ def test_a_party_goes_through_no_more_set_ups_than_the_bounds_allow_for(
     assert beacon.MOST_SETUPS == 1 << graph.GRINDING_BITS
 
 
-def test_an_answer_in_another_s_name_is_not_taken_and_costs_its_sender_alone(tmp_path):
+def test_an_answer_in_another_s_name_is_not_taken_and_costs_its_sender_alone(tmp_path, caplog):
     # Before: it was taken as the other's, whose own answer was then a second one, and refused.
     def steal(kind, replies):
         if kind == "join":
@@ -122,6 +130,7 @@ def test_an_answer_in_another_s_name_is_not_taken_and_costs_its_sender_alone(tmp
     assert summary.status == "complete"
     lines = (setting.root / "run" / "rounds.jsonl").read_text().splitlines()
     assert [json.loads(line)["parties"]["summed"] for line in lines] == [11, 11]
+    assert "party-1 broke the protocol: Expected a message of the party that" in caplog.text
 
 
 def test_a_default_party_declines_a_run_that_assumes_no_colluders(tmp_path):
@@ -147,7 +156,7 @@ def _with_false_ciphertext(kind, replies):
     return replies
 
 
-def test_a_false_ciphertext_is_proved_and_its_sender_takes_no_further_part(tmp_path):
+def test_a_false_ciphertext_is_proved_and_its_sender_takes_no_further_part(tmp_path, caplog):
     setting = Setting(tmp_path, tamper=_with_false_ciphertext)
     summary = setting.run()
     assert summary.status == "complete"
@@ -156,6 +165,33 @@ def test_a_false_ciphertext_is_proved_and_its_sender_takes_no_further_part(tmp_p
     parties = [json.loads(line)["parties"] for line in lines]
     assert [each["summed"] for each in parties] == [11, 10]  # without the accuser; without both
     assert json.loads(lines[1])["reasons"]["protocol"] >= 1
+    assert "party-3 takes no further part" in caplog.text
+
+
+def test_logs_and_errors_name_parties_and_never_number_them(tmp_path, small_graphs, caplog):
+    def forged(kind, replies):  # one party's key, with a bit of its signature changed
+        if kind == "join":
+            frame = decode_frame(replies[min(replies)])
+            blob = bytearray(frame.blobs[0])
+            blob[-1] ^= 1
+            replies[min(replies)] = encode_frame(replace(frame, blobs=(bytes(blob),)))
+        return replies
+
+    setting = Setting(tmp_path, tamper=forged)
+    with pytest.raises(TooFewSurvivors, match=r"4 times: party-3\.$"):
+        setting.run()
+    service = PartyService.open(setting.homes[0])
+
+    def refuse(_frame):
+        raise Declined(Reason.PROTOCOL, "Expected the key of party 5, got that of party 7.")
+
+    service._handlers["commit"] = refuse
+    head = {"version": WIRE_VERSION, "session": "0a" * 16}
+    service.handle(encode_frame(Frame(kind="commit", head=head)))
+    log = (setting.homes[0] / "party.log").read_text()
+    assert "refused protocol: Expected the key of party-5, got that of party-7." in log
+    assert "party-2 broke the protocol" in caplog.text
+    assert not re.search(r"\bparty \d", caplog.text + log)
 
 
 def test_a_default_party_declines_a_run_of_x25519_alone_with_both_names(tmp_path):
