@@ -167,7 +167,7 @@ class _RealProcesses(EngineConformance):
         return ENGINES[self.engine](job, out=folder / "run").folder
 
     @pytest.mark.heavy
-    @pytest.mark.parametrize("name", ["gradients", "distributed DP-SGD"])
+    @pytest.mark.parametrize("name", ["gradients", "distributed DP-SGD", "evaluation"])
     def test_it_does_what_the_fast_engine_does(self, ground, name):
         self.check(name, ground.root)
 
@@ -184,8 +184,9 @@ class TestProcesses(_RealProcesses):
         self.check_components(pca, ground.root)
 
     @pytest.mark.heavy
-    def test_flower_may_carry_its_messages(self, ground):
-        self.check("gradients", ground.root, "run.transport=flower")
+    @pytest.mark.parametrize("name", ["gradients", "evaluation"])
+    def test_flower_may_carry_its_messages(self, ground, name):
+        self.check(name, ground.root, "run.transport=flower")
 
 
 @pytest.mark.heavy

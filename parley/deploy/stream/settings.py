@@ -5,6 +5,7 @@ Everything that gRPC would decide by itself and that decides who may cost us wha
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,19 +33,39 @@ Options = Sequence[tuple[str, Any]]
 ATTEND, HELLO = "/parley.Parties/Attend", "/parley.Parties/Hello"
 HANDSHAKE_S = 10.0
 _PING_MS = 10_000
+_IDLE_MS = 20_000
 _OPERATORS = 8
 """Connections beside the parties': operators' commands, whoever scrapes or checks health."""
+_STRANGERS = 1024
+"""Connections of whoever has not shown a certificate yet, 20 KiB each: with few, strangers who come
+again as soon as they are let go would take every place before a party does."""
+_OWN_FILES = 256
+
+
+def most_connections(parties: int) -> int:
+    """How many connections the port takes; this process is let have as many files open."""
+    known = 2 * parties + _OPERATORS
+    wanted = known + _STRANGERS + _OWN_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if resource.RLIM_INFINITY not in (soft, hard) and soft < wanted:
+        soft = min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        wanted = soft
+    # Where the machine allows fewer, files of the server's own come first.
+    return max(known, wanted - _OWN_FILES)
 
 
 def port_options(parties: int) -> Options:
     """Options of the server's port: what a stranger may cost, and how dead connections are found.
 
     Connections are counted before their handshake. A frame longer than a chunk, headers beyond
-    16 KiB and a second stream of a connection beyond a few end the connection.
+    16 KiB and a second stream of a connection beyond a few end the connection, and so do 20 s
+    without a call.
     """
     return (
-        ("grpc.max_allowed_incoming_connections", 2 * parties + _OPERATORS),
+        ("grpc.max_allowed_incoming_connections", most_connections(parties)),
         ("grpc.server_handshake_timeout_ms", int(1000 * HANDSHAKE_S)),
+        ("grpc.max_connection_idle_ms", _IDLE_MS),
         ("grpc.max_concurrent_streams", 8),
         ("grpc.max_receive_message_length", LARGEST_MESSAGE),
         ("grpc.max_send_message_length", LARGEST_MESSAGE),

@@ -385,6 +385,31 @@ def test_strangers_that_hold_connections_open_are_let_go_and_limited(world, monk
         one.close()
 
 
+def test_strangers_that_come_again_as_soon_as_they_are_let_go_shut_nobody_out(world):
+    # Before: fourteen places for everybody; a party waited for as long as thirty strangers liked.
+    transport = world.open()
+    over, there = threading.Event(), threading.Semaphore(0)
+
+    def stranger():
+        while not over.is_set():
+            with (
+                contextlib.suppress(OSError),
+                socket.create_connection(("127.0.0.1", world.number), timeout=30) as one,
+            ):
+                there.release()
+                one.recv(1)
+
+    strangers = [threading.Thread(target=stranger, daemon=True) for _ in range(60)]
+    for one in strangers:
+        one.start()
+    for _ in strangers:
+        assert there.acquire(timeout=20)
+    world.attend(0, echo)
+    until(lambda: transport.online() == (0,))
+    assert dict(transport.exchange({0: b"a"}, timeout_s=5)) == {0: b"answer to a"}
+    over.set()
+
+
 @pytest.mark.heavy
 @pytest.mark.timeout(300)
 def test_a_thousand_idle_connections_shut_nobody_out(world):
