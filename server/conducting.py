@@ -81,7 +81,7 @@ def open_run(path: Path) -> tuple[RunFolder, Job]:
     if (path / "run-id").exists():
         return RunFolder.open(path)
     job = load_job(path / "job.toml")
-    return RunFolder(path, f"{path.resolve().name}-{secrets.token_hex(8)}"), job
+    return RunFolder(path, f"{path.resolve().name[:100]}-{secrets.token_hex(8)}"), job
 
 
 class _Started:

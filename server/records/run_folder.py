@@ -70,7 +70,7 @@ class RunFolder:
                     f"continue that run with --resume {path}."
                 )
             path.mkdir(parents=True, exist_ok=True)
-            run_id = f"{path.resolve().name}-{secrets.token_hex(8)}"
+            run_id = f"{path.resolve().name[:100]}-{secrets.token_hex(8)}"
             folder = cls(path, run_id)
             folder._write("job.toml", render_job(anchored(job)))
         except OSError as error:

@@ -99,6 +99,11 @@ def test_cells_of_their_own_epsilon_cost_the_two_largest_or_the_largest(session)
     assert here.remaining == 0.2
 
 
+def test_a_session_in_a_folder_of_a_long_name_tells_its_cells_apart(session, tmp_path):
+    s = session(out=tmp_path / ("s" * 157))  # before: paid for, and then refused
+    assert [cell.key for cell in s.partition("ward", epsilon=0.4)] == ["a", "b", "c"]
+
+
 def test_a_session_that_goes_on_does_not_pay_for_its_partition_again(session, tmp_path):
     s = session()
     first = [cell.count(epsilon=0.1).value for cell in s.partition("sex", epsilon=0.4)]
