@@ -27,6 +27,7 @@ _ROLES = {
     "flower-superexec": "SuperExec",
     "ray": "Ray",
 }
+_FORKED = {"run_process": "server", "party": "party"}
 _BELOW = {"SuperNode": "executor", "executor": "task"}
 """What a process that was forked without a command line of its own is."""
 
@@ -59,7 +60,7 @@ class Watch(threading.Thread):
         for pid, (parent, command, fields) in found.items():
             # One that has ended has no command line any more, and its times still.
             role = self.roles.get(pid) or self._role(pid, parent, command, found)
-            if command and role:
+            if command and role and role != "nursery":  # which of its forks, it says later
                 self.roles[pid] = role
             if not role:
                 continue
@@ -83,6 +84,11 @@ class Watch(threading.Thread):
         if above != os.getpid() or pid == os.getpid():
             return ""
         role = next((role for word, role in _ROLES.items() if word in command), "other")
+        if "parley.deploy.nursery" in command:  # its forks share its command line, not its name
+            try:
+                role = _FORKED.get(Path(f"/proc/{pid}/comm").read_text().strip(), "nursery")
+            except OSError:
+                return ""
         for _ in range(sum(command == one[1] for one in line)):
             role = _BELOW.get(role, role)
         return role

@@ -70,7 +70,7 @@ def ours(
         )
         settings += [f"data.source={folder}/data.npz", f"data.schema={folder}/schema.toml"]
         settings += ["data.test-fraction=0", "model.kind=softmax", "model.intercept=false"]
-    job = load_job(overrides=settings)
+    job = load_job(overrides=[*settings, *options.set])
     watch = Watch()
     marks = Marks(watch)
     for name in ("start_superlink", "await_online", "start_simulation"):
@@ -222,6 +222,7 @@ def main() -> None:
     parser.add_argument("--transport", nargs="+", default=["grpc"], choices=["grpc", "flower"])
     parser.add_argument("--dimension", type=int, default=0, help="0: the default job, d = 31")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--set", nargs="+", default=[], help="further keys of the job")
     parser.add_argument("--limit-s", type=float, default=600)
     parser.add_argument("--keep", type=Path, help="a folder that logs and run folders stay in")
     parser.add_argument("--trace", action="store_true", help="count and time every request")

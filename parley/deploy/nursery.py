@@ -27,7 +27,13 @@ from typing import Any
 
 from parley.client.contract.protocol import strict_json
 from parley.deploy.environment import own_environment
-from parley.deploy.processes import Process, ProcessError, Supervisor, end_with_parent
+from parley.deploy.processes import (
+    Process,
+    ProcessError,
+    Supervisor,
+    end_with_parent,
+    name_process,
+)
 
 __all__ = ["Nursery", "main"]
 
@@ -152,6 +158,7 @@ def _become(request: dict[str, Any]) -> None:
         os.dup2(log, descriptor)
     os.close(log)
     sys.argv = list(request["module"])
+    name_process(sys.argv[0].rpartition(".")[2])
     importlib.import_module(sys.argv[0]).main()
 
 

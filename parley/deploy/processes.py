@@ -28,12 +28,13 @@ __all__ = [
     "end_with_parent",
     "free_ports",
     "listens",
+    "name_process",
     "wait_until",
 ]
 
 _POLITE_S = 4.0
 _LINES_SHOWN = 6
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 
 # Loaded here: after a fork nothing may be.
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
@@ -47,6 +48,12 @@ def end_with_parent() -> None:
     """Has the kernel end this process when its parent ends, however that ends (Linux)."""
     if _libc is not None:
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def name_process(name: str) -> None:
+    """What `ps` and `top` call this process, at most 15 bytes (Linux)."""
+    if _libc is not None:
+        _libc.prctl(_PR_SET_NAME, name.encode()[:15])
 
 
 @dataclass(kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,27 @@ def main():
     if sys.argv[1] == "stay":
         time.sleep(600)
     sys.exit(int(sys.argv[2]))
+"""
+
+
+# Imported before the forks, as the parties' modules are.
+DRAWING = """
+import os, random
+from cryptography.hazmat.primitives.asymmetric import ec
+from parley.privacy.sampling.stream import NoiseStream
+
+MADE_BEFORE = NoiseStream.from_entropy()
+ec.generate_private_key(ec.SECP256R1())
+
+def main():
+    held = sorted(int(number) for number in os.listdir("/proc/self/fd"))
+    key = ec.generate_private_key(ec.SECP256R1()).private_numbers().private_value
+    print(held, random.random(), key, os.urandom(8).hex())
+    print(NoiseStream.from_entropy().words(1))
+    try:
+        print("the same noise:", MADE_BEFORE.words(1))
+    except RuntimeError as error:
+        print(error, flush=True)
 """
 
 
@@ -44,6 +66,7 @@ def test_how_each_ends_is_known_and_each_has_its_own_log(nursery, tmp_path):
         ended[1].check()
     stays = started(own, tmp_path / "stays.log", "stay")
     assert stays.running
+    assert Path(f"/proc/{stays.popen.pid}/comm").read_text() == "child_of_a_nurs\n"
     stays.popen.kill()
     assert stays.popen.wait(60) == -signal.SIGKILL
 
@@ -68,3 +91,21 @@ def test_processes_end_with_a_nursery_that_is_killed(nursery, tmp_path):
     wait_until(lambda: not stays.running, what="its end", timeout_s=60)
     with pytest.raises(ProcessError, match="nursery"):
         own.start("a child", ("child_of_a_nursery", "go", "0"), log=tmp_path / "late.log")
+
+
+def test_what_is_forked_shares_no_randomness_and_no_open_file(tmp_path, monkeypatch):
+    (tmp_path / "drawing.py").write_text(DRAWING)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with Supervisor() as supervisor:
+        own = Nursery(supervisor, ("drawing",), log=tmp_path / "nursery.log")
+        logs = [tmp_path / f"{number}.log" for number in range(2)]
+        for log in logs:
+            assert own.start("a child", ("drawing",), log=log).popen.wait(60) == 0
+    first, second = (log.read_text().splitlines() for log in logs)
+    for lines in (first, second):
+        held = lines[0].partition("]")[0].strip("[").split(", ")
+        assert held[:3] == ["0", "1", "2"]
+        assert len(held) == 4  # the listing's own
+        assert "both would draw the same noise" in lines[2]
+    drawn = [[*lines[0].partition("]")[2].split(), lines[1]] for lines in (first, second)]
+    assert all(one != other for one, other in zip(*drawn, strict=True))
