@@ -287,7 +287,7 @@ def test_an_override_is_a_key_that_all_cells_share(tmp_path):
 def test_the_papers_comparison_has_its_methods():
     sweep = load_sweep(ROOT / "examples" / "paper.toml")
     assert [cell.error for cell in sweep.cells if cell.error] == []
-    assert len(sweep.cells) == 960
-    assert len({cell.name for cell in sweep.cells}) == 960 - 60  # one owner, whatever m is
+    assert len(sweep.cells) == 1440
+    assert len({cell.name for cell in sweep.cells}) == 1440 - 120  # one owner, whatever m is
     steps = {(c.job.algorithm.rounds, c.job.rounds) for c in sweep.cells}
     assert steps == {(60, 60), (1, 1)}
