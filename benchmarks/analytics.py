@@ -137,7 +137,7 @@ def asked(
     noise, tables = planned.noise(), []
     for seed in range(seeds):
         shown = planned.released(exact, terms.facts, NoiseStream.from_seed(seed, "analytics"))
-        if planned.choice is None:
+        if planned.instead is None:
             tables.append(tuned.answer(np.array(shown), weight, noise, terms.facts))
         else:
             tables.append(tuned.chosen(shown[0], terms.facts))

@@ -20,6 +20,7 @@ from parley.client.queries.kmeans_step import KMeansStep
 from parley.client.queries.marginals import Marginals
 from parley.client.queries.mean import Mean
 from parley.client.queries.quantiles import Quantiles
+from parley.client.queries.response import Response
 from parley.client.queries.total import Total
 from parley.client.queries.variance import Variance
 from parley.client.where import where_from
@@ -30,7 +31,7 @@ QUERIES: dict[str, type[Query]] = {
     each.kind: each
     for each in (
         *(Count, Histogram, Total, Mean, Variance, Quantiles),
-        *(Marginals, Choose, ChooseBest, KMeansGrid, KMeansStep),
+        *(Marginals, Choose, ChooseBest, Response, KMeansGrid, KMeansStep),
     )
 }
 """Name → the query."""

@@ -128,6 +128,7 @@ class Query(ABC):
 
     Attributes:
         kind: its name.
+        law: the only one that it is released under; empty: any that adds noise to the sum.
         rounds: how many secure sums it takes.
         whole: its integers need no finer grid than 1: it may have weight 1.
         where: which records count; None: all of them.
@@ -135,6 +136,7 @@ class Query(ABC):
     """
 
     kind: ClassVar[str]
+    law: ClassVar[str] = ""
     rounds: ClassVar[int] = 1
     whole: ClassVar[bool] = True
 

@@ -38,6 +38,11 @@ class Choosable(ABC):
     def score_sensitivity(self, neighbouring: Neighbouring, weight: int) -> int:
         """Δ: the most that one neighbour moves any score."""
 
+    def told(self, shown: Integers, epsilon: float, facts: Facts) -> Table:
+        """The answer of a choice: of the winner's place, all that is shown."""
+        del epsilon
+        return self.chosen(int(shown[0]), facts)
+
     @abstractmethod
     def chosen(self, place: int, facts: Facts) -> Table:
         """What candidate number `place` says: no interval, its score stays hidden."""

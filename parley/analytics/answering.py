@@ -9,12 +9,12 @@ from parley.analytics.answer import Answer, Charge
 from parley.client.queries.base import Facts, Integers, Query, Table
 from parley.client.queries.batch import batch_from
 from parley.client.queries.choosing import Choosable
+from parley.client.queries.response import Response
 from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.guarantee import Adversary, NoisePoint
 from parley.privacy.estimation.reach import Reach
 from parley.privacy.ledger.budget import DatasetBudget
-from parley.privacy.mechanisms.selection import SELECTIONS
-from parley.server.planning.queries import Terms
+from parley.server.planning.queries import INSTEAD, Terms
 from parley.server.queries.session import Released
 
 __all__ = ["answers_of"]
@@ -55,8 +55,8 @@ def answers_of(
         seeded=terms.seeded,
     )
     vector = released.vector()
-    chosen = released.law in SELECTIONS
-    places = (slice(None),) if chosen else batch.slices(facts.schema)
+    instead = released.law in INSTEAD
+    places = (slice(None),) if instead else batch.slices(facts.schema)
     put = asked or batch.queries
     return [
         Answer(
@@ -74,6 +74,6 @@ def answers_of(
 
 
 def _table(released: Released, query: Query, vector: Integers, weight: int, facts: Facts) -> Table:
-    if released.law in SELECTIONS and isinstance(query, Choosable):
-        return query.chosen(int(vector[0]), facts)
+    if released.law in INSTEAD and isinstance(query, Choosable | Response):
+        return query.told(vector, released.epsilon, facts)
     return query.answer(vector, weight, Reach.of(released.law, scale=released.scale), facts)

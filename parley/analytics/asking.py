@@ -16,6 +16,7 @@ from parley.client.queries.kmeans_grid import KMeansGrid
 from parley.client.queries.marginals import Marginals
 from parley.client.queries.mean import Mean
 from parley.client.queries.quantiles import Quantiles
+from parley.client.queries.response import Response
 from parley.client.queries.total import Total
 from parley.client.queries.variance import Variance
 from parley.client.where import Expression, parse_where
@@ -109,6 +110,13 @@ class Asking(ABC):
     def choose(self, column: str, **price: Any) -> Answer:
         """The category that most records have."""
         return self.ask(Choose(column=column, where=self._where, by=self._by), **price)
+
+    def response(self, column: str, **price: Any) -> Answer:
+        """How many records have each category, by randomised response: each answers for itself.
+
+        `epsilon` is that of one record's report, whoever sees it. Of a simulation alone.
+        """
+        return self.ask(Response(column=column, where=self._where, by=self._by), **price)
 
     def choose_best(self, columns: Sequence[str], *, least: bool = False, **price: Any) -> Answer:
         """Which of these columns of scores in [0, 1] has the largest (or least) sum.

@@ -354,11 +354,8 @@ def plan_text(
         f"{error:.4g}, noise scale {scale / weight:.6g}"
         for query, error, weight in zip(queries, errors, planned.batch.weights, strict=True)
     ]
-    if planned.choice is not None:
-        lines.append(
-            "one winner, chosen by a server that sees the exact scores and has to be trusted with "
-            "them; noise of laplace or gaussian on the scores needs no such trust"
-        )
+    if planned.instead is not None:
+        lines.append(f"of a simulation alone: with real parties {planned.instead.refusal}")
     lines.append(
         f"together: one secure sum of {plan.dimension:,} integers in a ring of "
         f"{plan.encoding.ring_bits} bits; {planned.law}; costs ε = {as_written(epsilon)} at δ = "

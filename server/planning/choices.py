@@ -8,8 +8,10 @@ see the bare sum: a simulation's. Real parties are asked with noise on the score
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from parley.client.data.table_block import TableBlock
 from parley.client.queries.base import Facts, Integers, QueryError
 from parley.client.queries.batch import Batch
 from parley.client.queries.choosing import Choosable
@@ -60,12 +62,26 @@ class Choice:
         kept = {key: value for key, value in entry.facts.items() if key not in _OF_NOISE}
         return replace(entry, event=self.event(), facts={**kept, **told})
 
+    refusal = (
+        "a server that chooses would see the exact scores. With noise on the scores nobody does: "
+        "choose, choose-best and quantiles have it"
+    )
+
+    def said(self, block: TableBlock, stream_of: Callable[[int], NoiseStream]) -> TableBlock:
+        """The records as they are."""
+        del stream_of
+        return block
+
+    def shown(self, total: Integers, facts: Facts, stream: NoiseStream) -> list[int]:
+        """The winner's place alone."""
+        return [self.place(total, facts, stream)]
+
     def place(self, total: Integers, facts: Facts, stream: NoiseStream) -> int:
         """The winner's, from 0."""
         scores = self.query.scores(total, self.weight, facts)
         return self.selection.choose(scores, stream)
 
-    def expected_loss(self, facts: Facts) -> float:
+    def expected_error(self, facts: Facts) -> float:
         """At most so much worse than the best, on average: 2Δ/ε·ln k, in the query's units."""
         return self.scale / self.weight * math.log(self.query.candidates(facts.schema))
 
@@ -82,9 +98,7 @@ def choice_of(batch: Batch, facts: Facts, law: str, epsilon: float, shared: bool
     """
     if shared:
         raise QueryError(
-            f"Expected noise of laplace or gaussian in shares, got {law}: a server that chooses "
-            "would see the exact scores. With noise on the scores nobody does: choose, "
-            "choose-best and quantiles have it."
+            f"Expected noise of laplace or gaussian in shares, got {law}: {Choice.refusal}."
         )
     query = batch.queries[0]
     if len(batch.queries) > 1 or not isinstance(query, Choosable):

@@ -9,11 +9,11 @@ Gaussian noise. `auto` takes the law with the lower expected errors.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from types import MappingProxyType
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from parley.client.contract.grid import TAIL_PROBABILITY
 from parley.client.contract.guarantee import Guarantee
@@ -29,14 +29,24 @@ from parley.privacy.estimation.reach import Reach
 from parley.privacy.ledger.entry import Entry
 from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.mechanisms.laplace import Laplace
+from parley.privacy.mechanisms.randomised_response import RandomisedResponse
 from parley.privacy.mechanisms.selection import SELECTIONS
 from parley.privacy.mechanisms.share_laws import SHARED_LAWS
 from parley.privacy.mechanisms.shares import Shares, event_of_shares
 from parley.privacy.sampling.stream import NoiseStream
 from parley.secure_agg.encoding import FixedPoint, RingTooSmall
 from parley.server.planning.choices import Choice, choice_of
+from parley.server.planning.responses import Responses, responses_of
 
-__all__ = ["ALGORITHM", "LARGEST_SUM", "QUERY_LAWS", "PlannedBatch", "Terms", "plan_batch"]
+__all__ = [
+    "ALGORITHM",
+    "INSTEAD",
+    "LARGEST_SUM",
+    "QUERY_LAWS",
+    "PlannedBatch",
+    "Terms",
+    "plan_batch",
+]
 
 ALGORITHM = "query"
 LARGEST_SUM = 2**53
@@ -80,40 +90,40 @@ class PlannedBatch:
     Attributes:
         batch: tuned and weighed.
         plan: of its release.
-        choice: how the server chooses one winner instead, by exact scores; None: noise is added.
+        instead: what is done in the place of noise on the sum; None: noise is added.
     """
 
     batch: Batch
     plan: ReleasePlan
-    choice: Choice | None = None
+    instead: Instead | None = None
 
     @property
     def law(self) -> str:
-        """Of the noise, or of the choice."""
-        return self.plan.primary.mechanism.law if self.choice is None else self.choice.law
+        """Of the noise, or of what is done instead."""
+        return self.plan.primary.mechanism.law if self.instead is None else self.instead.law
 
     @property
     def event(self) -> Event:
         """What it costs."""
-        return self.plan.primary.event if self.choice is None else self.choice.event()
+        return self.plan.primary.event if self.instead is None else self.instead.event()
 
     def scale(self, survivors: int | None = None) -> float:
-        """Of the noise on a sum of so many parties, or of the scores' in a choice."""
-        return self.noise(survivors).scale if self.choice is None else self.choice.scale
+        """Of the noise on a sum of so many parties, or of what is done instead."""
+        return self.noise(survivors).scale if self.instead is None else self.instead.scale
 
     def entries(self, dataset: str) -> tuple[Entry, ...]:
         """What the server's ledger charges."""
         entries = self.plan.entries(dataset, party="server")
-        if self.choice is None:
+        if self.instead is None:
             return entries
-        return tuple(self.choice.charged(entry) for entry in entries)
+        return tuple(self.instead.charged(entry) for entry in entries)
 
     def released(self, total: Integers, facts: Facts, stream: NoiseStream) -> list[int]:
         """What leaves the server of an exact sum, or of one that has its noise in shares."""
-        if self.choice is None:
+        if self.instead is None:
             noisy: list[int] = (total + self.plan.draw(stream)).tolist()
             return noisy
-        return [self.choice.place(total, facts, stream)]
+        return self.instead.shown(total, facts, stream)
 
     def noise(self, survivors: int | None = None) -> Reach:
         """The noise on every cell of a sum of so many parties; None: of the fewest."""
@@ -125,8 +135,8 @@ class PlannedBatch:
 
     def errors(self, facts: Facts) -> tuple[float, ...]:
         """What each query expects to be off by, by noise."""
-        if self.choice is not None:
-            return (self.choice.expected_loss(facts),)
+        if self.instead is not None:
+            return (self.instead.expected_error(facts),)
         noise = self.noise()
         return tuple(
             query.expected_error(weight, noise, facts)
@@ -199,6 +209,13 @@ QUERY_LAWS: Mapping[str, _Law] = MappingProxyType(
 )
 """The noise laws of queries, by name."""
 
+Instead: TypeAlias = Choice | Responses
+
+INSTEAD: Mapping[str, Callable[[Batch, Facts, str, float, bool], Instead]] = MappingProxyType(
+    {**dict.fromkeys(SELECTIONS, choice_of), RandomisedResponse.law: responses_of}
+)
+"""What may be done in the place of noise on the sum, by name."""
+
 
 def plan_batch(
     queries: Sequence[Query],
@@ -228,8 +245,8 @@ def plan_batch(
     number_like = isinstance(epsilon, int | float) and not isinstance(epsilon, bool)
     if not number_like or not 0 < epsilon < math.inf:
         raise QueryError(f"Expected epsilon, a number > 0, got {epsilon!r}.")
-    if law not in (*QUERY_LAWS, *SELECTIONS, "auto"):
-        known = ", ".join((*QUERY_LAWS, *SELECTIONS))
+    if law not in (*QUERY_LAWS, *INSTEAD, "auto"):
+        known = ", ".join((*QUERY_LAWS, *INSTEAD))
         raise QueryError(f"Expected law {known} or auto, got {law!r}.")
     if not queries:
         raise QueryError("Expected at least one query in a batch, got none.")
@@ -240,11 +257,13 @@ def plan_batch(
     if len(told) != len(queries) or not all(0 < each < math.inf for each in told):
         raise QueryError(f"Expected a share > 0 for each of {len(queries)} queries, got {told}.")
     parts = tuple(each / math.fsum(told) for each in told)
-    if law in SELECTIONS:
-        # The plan is that of the sum; what is drawn and charged is the choice.
-        whole = _planned(queries, parts, "laplace", terms, epsilon, run_id, number)
+    law = _law_of(queries, law)
+    if law in INSTEAD:
+        # The plan is that of the sum; what is drawn and charged is what is done instead.
+        alone = replace(terms, noise_point=NoisePoint.SERVER)
+        whole = _planned(queries, parts, "laplace", alone, epsilon, run_id, number)
         shared = terms.noise_point is NoisePoint.SHARE
-        return replace(whole, choice=choice_of(whole.batch, terms.facts, law, epsilon, shared))
+        return replace(whole, instead=INSTEAD[law](whole.batch, terms.facts, law, epsilon, shared))
     names = [law] if law != "auto" else list(QUERY_LAWS)  # one that cannot be had is refused
     planned, refused = list[PlannedBatch](), list[CalibrationError]()
     for name in names:
@@ -255,6 +274,16 @@ def plan_batch(
     if not planned:
         raise refused[0]
     return min(planned, key=lambda each: math.fsum(map(math.log, each.errors(terms.facts))))
+
+
+def _law_of(queries: Sequence[Query], law: str) -> str:
+    """The law that was asked for, or the only one that a query has."""
+    own = next((query.law for query in queries if query.law), "")
+    if own and (len(queries) > 1 or law not in (own, "auto")):
+        raise QueryError(
+            f"Expected {own} alone with its query, got {law} and {len(queries)} queries together."
+        )
+    return own or law
 
 
 def _planned(

@@ -245,11 +245,10 @@ class QuerySession:
                 f"Expected a query of {self.cohort.most_rounds} sum with real parties, got one of "
                 f"{planned.batch.rounds}: k-means on a grid takes one."
             )
-        if planned.choice is not None and not self.cohort.trusting:
+        if planned.instead is not None and not self.cohort.trusting:
             raise QueryError(
-                f"Expected noise of laplace or gaussian with real parties, got {planned.law}: a "
-                "server that chooses would see the exact scores. With noise on the scores nobody "
-                "does: choose, choose-best and quantiles have it."
+                f"Expected noise of laplace or gaussian with real parties, got {planned.law}: "
+                f"{planned.instead.refusal}."
             )
         held = self.ledger.reserve(planned.entries(budget.name))
         noisy, total = list[list[int]](), None

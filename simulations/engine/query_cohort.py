@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from parley.client.data.table_block import TableBlock
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.sampling.randomness import Randomness
+from parley.privacy.sampling.stream import NoiseStream
 from parley.secure_agg.ideal import IdealSum, simulated_parameters
 from parley.secure_agg.interface import DropStage, SecureSum, TooFewSurvivors
 from parley.secure_agg.masked import MaskedSum
@@ -52,7 +53,7 @@ class BlockQueries:
         self, planned: PlannedBatch, state: dict[str, NDArray[np.float64]], *, attempt: int
     ) -> QuerySum:
         """One batch's sum; see `parley.server.queries.cohort.QueryCohort`."""
-        plan, block = planned.plan, self.block
+        plan, block = planned.plan, self._said(planned, attempt // ATTEMPTS + 1)
         faults = self.faults.at(
             round_number=plan.round_number, attempt=attempt, parties=block.parties
         )
@@ -71,7 +72,7 @@ class BlockQueries:
                 whole = plan.encoding.wrapped(np.ascontiguousarray(total))
                 result = secure.of_all(whole, round_number=self._serial)
                 return self._outcome(result, private)
-        vectors = self._encoded(planned, state, attempt // ATTEMPTS + 1)
+        vectors = self._encoded(planned, block, state, attempt // ATTEMPTS + 1)
         result = secure.sum(vectors, round_number=self._serial, dropped=lost)
         if len(result.survivors) < plan.min_survivors:
             raise TooFewSurvivors(
@@ -82,14 +83,28 @@ class BlockQueries:
     def close(self) -> None:
         """Nothing is open."""
 
+    def _said(self, planned: PlannedBatch, step: int) -> TableBlock:
+        """The records, or what they say of themselves."""
+        if planned.instead is None:
+            return self.block
+
+        def stream_of(party: int) -> NoiseStream:
+            return self.randomness.share(planned.plan.round_number, party, step)
+
+        return planned.instead.said(self.block, stream_of)
+
     def _encoded(
-        self, planned: PlannedBatch, state: dict[str, NDArray[np.float64]], step: int
+        self,
+        planned: PlannedBatch,
+        block: TableBlock,
+        state: dict[str, NDArray[np.float64]],
+        step: int,
     ) -> NDArray[Any]:
         """`[B, d]` ring elements, made a party at a time, each with its share of the noise."""
         plan = planned.plan
         encoded = np.empty((self.block.parties, plan.dimension), dtype=plan.encoding.dtype)
         split, most = plan.shared, int(plan.encoding.bound)
-        for party, vector in enumerate(planned.batch.vectors(self.block, state)):
+        for party, vector in enumerate(planned.batch.vectors(block, state)):
             row = np.clip(vector, -most, most)[None]
             if split is not None and split.shares is not None:
                 stream = self.randomness.share(plan.round_number, party, step)

@@ -23,6 +23,7 @@ from parley.client.queries.kmeans_step import KMeansStep
 from parley.client.queries.marginals import Marginals
 from parley.client.queries.mean import Mean
 from parley.client.queries.quantiles import Quantiles
+from parley.client.queries.response import Response
 from parley.client.queries.total import Total
 from parley.client.queries.variance import Variance
 from parley.client.where import parse_where
@@ -249,6 +250,10 @@ class TestChooseBest(QueryConformance):
         ChooseBest(of=("first", "second")),
         ChooseBest(of=("first", "second"), least=True, where=OLD),
     )
+
+
+class TestResponse(QueryConformance):
+    examples = (Response(column="ward"), Response(column="sick"))
 
 
 class TestKMeansGrid(QueryConformance):

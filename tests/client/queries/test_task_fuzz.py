@@ -24,6 +24,7 @@ from parley.client.queries.kmeans_step import KMeansStep
 from parley.client.queries.marginals import Marginals
 from parley.client.queries.mean import Mean
 from parley.client.queries.quantiles import Quantiles
+from parley.client.queries.response import Response
 from parley.client.queries.total import Total
 from parley.client.queries.variance import Variance
 from parley.client.where import parse_where
@@ -60,6 +61,7 @@ QUERIES_ASKED = (
     Quantiles(column="age", quantiles=(0.1, 0.5), step=5.0),
     Marginals(of=("sex", "ward", "sick")),
     Choose(column="ward", by=("sex",)),
+    Response(column="ward"),
     ChooseBest(of=("share", "part")),
     KMeansGrid(of=("age", "share"), clusters=2, grid=8),
     KMeansStep(of=("age", "share"), centres=(0.5, 0.5, -0.5, 0.1)),
@@ -76,6 +78,8 @@ def tasks():
     for relation in Neighbouring:
         for query in QUERIES_ASKED:
             batch = Batch(queries=(query, Count(where=OLD)), weights=(4096, 7))
+            if query.law and relation is Neighbouring.ADD_OR_REMOVE_ONE:
+                continue
             yield describe_task(QueryRelease(batch=batch, neighbouring=relation))
 
 
@@ -91,7 +95,7 @@ def places(value, path=()):
 def changed(task, rng):
     """A task with one to four places changed."""
     task = copy.deepcopy(task)
-    for _ in range(rng.randint(1, 4)):
+    for _ in range(rng.choice([1, 1, 1, 2, 4])):
         paths = [path for path in places(task) if path]
         path = rng.choice(paths)
         holder = task
@@ -149,7 +153,7 @@ def test_no_task_of_queries_breaks_a_party():
 
 @pytest.mark.heavy
 def test_no_task_of_a_hundred_thousand_queries_breaks_a_party():
-    assert fuzzed(60_000) > 1000  # two queries in each
+    assert fuzzed(60_000) > 500  # two queries in each
 
 
 def test_a_query_that_would_be_large_is_refused_before_anything_large_is_made():

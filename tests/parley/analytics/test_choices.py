@@ -89,3 +89,49 @@ def test_nobody_is_trusted_where_noise_comes_in_shares(tmp_path):
         with pytest.raises(QueryError, match="would see the exact scores"):
             s.median("age", epsilon=0.5, law="exponential")
         assert s.remaining == 1.0
+
+
+def test_records_answer_for_themselves_by_randomised_response(session):
+    answer = session.response("sick", epsilon=2.0)
+    truth = [sum((each["sick"] == text).sum() for each in DATA) for text in ("yes", "no")]
+    table, (k, odds) = answer.table, (3, np.exp(2.0))
+    half = np.asarray(table["high"]) - np.asarray(table["value"])
+    p, q, n = odds / (odds + k - 1), 1 / (odds + k - 1), 2000
+    for at, true in enumerate([*truth, 0]):
+        # Chernoff is far below 10^-6 at six deviations, with this seed or any.
+        deviation = np.sqrt(true * p * (1 - p) + (n - true) * q * (1 - q)) / (p - q)
+        assert abs(table["value"][at] - true) < 6 * deviation
+        assert half[at] == pytest.approx(1.96 * deviation, rel=0.2)
+    assert (answer.law, answer.ledger.event) == ("randomised-response", Pure(epsilon=2.0))
+    reports = json.loads((session.folder / "answers.jsonl").read_text())["noisy"][0]
+    assert sum(reports) == n
+    assert np.abs(np.array(reports) - [*truth, 0]).max() > 50  # what they say, not what they have
+    # Asked again it has fresh coins, and is paid for again.
+    again = session.response("sick", epsilon=2.0)
+    assert list(again.table["value"]) != list(table["value"])
+    assert session.remaining == 16.0
+    assert [str(each) for each in session.answers] == [str(answer), str(again)]
+
+
+def test_randomised_response_is_of_all_records_and_alone(session):
+    for ask in (
+        lambda: session.where("age > 3").response("sick", epsilon=1.0),
+        lambda: session.group_by("sick").response("sick", epsilon=1.0),
+        lambda: session.response("age", epsilon=1.0),
+        lambda: session.response("sick", epsilon=1.0, law="laplace"),
+        lambda: session.where("age > 3").count(epsilon=1.0, law="randomised-response"),
+    ):
+        with pytest.raises(QueryError, match="Expected"):
+            ask()
+    assert session.remaining == 20.0
+
+
+def test_masked_reports_are_the_ideal_ones(tmp_path):
+    def reports(masked, **settings):
+        out = tmp_path / f"{masked}{len(settings)}"
+        given = {"schema": SCHEMA, "epsilon": 2.0, "seed": 3, "masked": masked, **settings}
+        with parley.Session(DATA, out=out, **given) as s:
+            s.response("sick", epsilon=2.0)
+        return json.loads((out / "answers.jsonl").read_text())["noisy"]
+
+    assert reports(False) == reports(True) == reports(False, noise_point="share")

@@ -1,0 +1,92 @@
+"""Randomised response: `response`, of one column; every record answers for itself.
+
+A record says its own category with probability e^ε/(e^ε + k − 1), else another one, before anything
+is added up (`parley.privacy.mechanisms.randomised_response`): ε holds against whoever sees a record's
+report, and so does it against the server. The sum of the reports is shown as it is. Its error grows with √N, where noise
+on the sum has one that does not: what nobody need be trusted for costs that much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from parley.client.data.schema import Schema
+from parley.client.data.table_block import TableBlock
+from parley.client.queries.base import (
+    ColumnQuery,
+    Facts,
+    Integers,
+    Noise,
+    Norms,
+    QueryError,
+    State,
+    Table,
+    texts_of,
+)
+from parley.client.queries.count import cell_norms, cell_table
+from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.estimation.intervals import normal_quantile
+from parley.privacy.mechanisms.randomised_response import RandomisedResponse
+
+__all__ = ["Response"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Response(ColumnQuery):
+    """How many records have each category, by what the records say."""
+
+    kind: ClassVar[str] = "response"
+    law: ClassVar[str] = RandomisedResponse.law
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.by or self.where is not None:
+            raise QueryError(
+                "Expected randomised response of all records, without groups, got a condition or "
+                "groups: who answers would tell what they look at."
+            )
+
+    def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
+        """See `Query.check`."""
+        super().check(schema, neighbouring)
+        if len(texts_of(schema, self.column)) < 2:
+            raise QueryError(f"Expected two answers or more in {self.column!r}, got one.")
+        if neighbouring is not Neighbouring.REPLACE_ONE:
+            raise QueryError(
+                f"Expected replace-one with randomised response, got {neighbouring}: every record "
+                "answers, so that their number shows."
+            )
+
+    def cells(self, schema: Schema) -> int:
+        """k."""
+        return len(texts_of(schema, self.column))
+
+    def norms(self, schema: Schema, neighbouring: Neighbouring, weight: int) -> Norms:
+        """Of the reports, as of a histogram."""
+        return cell_norms(self.cells(schema), neighbouring, weight)
+
+    def vectors(self, block: TableBlock, weight: int, state: State) -> Iterator[Integers]:
+        """The sum of what the records say, or of what they have where noise covers it."""
+        del state
+        for party in range(block.parties):
+            said = block.columns[self.column][block.rows(party)]
+            yield np.bincount(said, minlength=self.cells(block.schema)) * weight
+
+    def answer(self, noisy: Integers, weight: int, noise: Noise, facts: Facts) -> Table:
+        """Of a histogram with noise on the sum, which real parties may be asked for instead."""
+        keys: Table = {self.column: list(texts_of(facts.schema, self.column))}
+        return cell_table(keys, noisy, weight, noise)
+
+    def told(self, reports: Integers, epsilon: float, facts: Facts) -> Table:
+        """Unbiased counts from the reports; the interval is normal, of the coins alone."""
+        texts = texts_of(facts.schema, self.column)
+        response = RandomisedResponse(epsilon=epsilon, answers=len(texts))
+        records = int(reports.sum())
+        value = response.counts(reports, records=records)
+        spread = response.deviation(np.clip(value, 0, records), records=records)
+        half = normal_quantile(0.05) * spread
+        return {self.column: list(texts), "value": value, "low": value - half, "high": value + half}
