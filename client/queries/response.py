@@ -1,9 +1,9 @@
 """Randomised response: `response`, of one column; every record answers for itself.
 
 A record says its own category with probability e^ε/(e^ε + k − 1), else another one, before anything
-is added up (`parley.privacy.mechanisms.randomised_response`): ε holds against whoever sees a record's
-report, and so does it against the server. The sum of the reports is shown as it is. Its error grows with √N, where noise
-on the sum has one that does not: what nobody need be trusted for costs that much.
+is added up (`parley.privacy.mechanisms.randomised_response`): ε holds whoever sees a report, the
+server included. The sum of the reports is shown as it is. Its error grows with √N, where noise on
+the sum has one that does not: what nobody need be trusted for costs that much.
 """
 
 from __future__ import annotations

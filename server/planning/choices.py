@@ -8,10 +8,9 @@ see the bare sum: a simulation's. Real parties are asked with noise on the score
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
-from parley.client.data.table_block import TableBlock
 from parley.client.queries.base import Facts, Integers, QueryError
 from parley.client.queries.batch import Batch
 from parley.client.queries.choosing import Choosable
@@ -62,19 +61,21 @@ class Choice:
         kept = {key: value for key, value in entry.facts.items() if key not in _OF_NOISE}
         return replace(entry, event=self.event(), facts={**kept, **told})
 
-    refusal = (
+    refusal: ClassVar[str] = (
         "a server that chooses would see the exact scores. With noise on the scores nobody does: "
         "choose, choose-best and quantiles have it"
     )
-
-    def said(self, block: TableBlock, stream_of: Callable[[int], NoiseStream]) -> TableBlock:
-        """The records as they are."""
-        del stream_of
-        return block
+    column: ClassVar[str] = ""
+    """In which records answer for themselves: none."""
 
     def shown(self, total: Integers, facts: Facts, stream: NoiseStream) -> list[int]:
         """The winner's place alone."""
         return [self.place(total, facts, stream)]
+
+    def reports(self, codes: Integers, stream: NoiseStream) -> Integers:
+        """Records say what they have."""
+        del stream
+        return codes
 
     def place(self, total: Integers, facts: Facts, stream: NoiseStream) -> int:
         """The winner's, from 0."""

@@ -6,12 +6,9 @@ nothing cheaper here. Asked again it has fresh coins, and is paid for again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
-import numpy as np
-
-from parley.client.data.table_block import TableBlock
 from parley.client.queries.base import Facts, Integers, QueryError
 from parley.client.queries.batch import Batch
 from parley.client.queries.response import Response
@@ -37,7 +34,7 @@ class Responses:
     response: RandomisedResponse
     records: int
 
-    refusal = (
+    refusal: ClassVar[str] = (
         "a real party has no way to let its records answer by randomised response yet: histogram "
         "has noise in shares, with less error, and nobody sees its bare sum"
     )
@@ -68,15 +65,14 @@ class Responses:
         kept = {k: v for k, v in entry.facts.items() if k not in {"sensitivity_l1", "accounts"}}
         return replace(entry, event=self.event(), facts={**kept, **told})
 
-    def said(self, block: TableBlock, stream_of: Callable[[int], NoiseStream]) -> TableBlock:
-        """The same records, with what they say in the column."""
-        codes = block.columns[self.query.column]
-        parts = [
-            self.response.reports(codes[block.rows(party)], stream_of(party))
-            for party in range(block.parties)
-        ]
-        columns = {**block.columns, self.query.column: np.concatenate(parts).astype(np.intp)}
-        return replace(block, columns=columns)
+    @property
+    def column(self) -> str:
+        """In which records answer for themselves."""
+        return self.query.column
+
+    def reports(self, codes: Integers, stream: NoiseStream) -> Integers:
+        """What one party's records say, whose own categories are `codes`."""
+        return self.response.reports(codes, stream)
 
     def shown(self, total: Integers, facts: Facts, stream: NoiseStream) -> list[int]:
         """The sum of the reports as it is."""

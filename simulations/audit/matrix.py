@@ -9,6 +9,7 @@ from typing import Any
 from parley.client.data.schema import Schema
 from parley.client.queries.base import Query
 from parley.client.queries.choose import Choose
+from parley.client.queries.choose_best import ChooseBest
 from parley.client.queries.count import Count
 from parley.client.queries.histogram import Histogram
 from parley.client.queries.kmeans_grid import KMeansGrid
@@ -135,6 +136,8 @@ age = { kind = "numeric", range = [0, 10] }
 stay = { kind = "numeric", range = [-1, 1] }
 sex = { kind = "categorical", categories = ["Female", "Male"], missing = "Male" }
 ward = { kind = "categorical", categories = ["a", "b", "c"], missing = "a" }
+ridge = { kind = "numeric", range = [0, 1] }
+forest = { kind = "numeric", range = [0, 1] }
 sick = { kind = "label", positive = "yes", negative = "no" }
 """)
 
@@ -150,11 +153,12 @@ BATCHES: tuple[tuple[Query, ...], ...] = (
     (Quantiles(column="age", step=0.05),),
     (Marginals(of=("sex", "ward", "sick")),),
     (Choose(column="ward", by=("sex",)),),
+    (ChooseBest(of=("ridge", "forest")),),
     (KMeansGrid(of=("age", "stay"), clusters=2, grid=4),),
     (KMeansStep(of=("age", "stay"), centres=(-0.5, -0.5, 0.5, 0.5)),),
     (Count(by=("sex",)), Mean(column="age"), Histogram(column="ward")),
 )
-"""Queries of every kind, by themselves and together."""
+"""Queries of every kind that noise is added to, by themselves and together."""
 
 _NOISES = (
     *product(("laplace", "gaussian"), (NoisePoint.SERVER,), Neighbouring),

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from parley.client.data.table_block import TableBlock
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.sampling.randomness import Randomness
-from parley.privacy.sampling.stream import NoiseStream
 from parley.secure_agg.ideal import IdealSum, simulated_parameters
 from parley.secure_agg.interface import DropStage, SecureSum, TooFewSurvivors
 from parley.secure_agg.masked import MaskedSum
@@ -85,13 +84,16 @@ class BlockQueries:
 
     def _said(self, planned: PlannedBatch, step: int) -> TableBlock:
         """The records, or what they say of themselves."""
-        if planned.instead is None:
-            return self.block
-
-        def stream_of(party: int) -> NoiseStream:
-            return self.randomness.share(planned.plan.round_number, party, step)
-
-        return planned.instead.said(self.block, stream_of)
+        block, instead = self.block, planned.instead
+        if instead is None or not instead.column:
+            return block
+        codes, number = block.columns[instead.column], planned.plan.round_number
+        said = [
+            instead.reports(codes[block.rows(party)], self.randomness.share(number, party, step))
+            for party in range(block.parties)
+        ]
+        own = {instead.column: np.concatenate(said).astype(np.intp)}
+        return replace(block, columns={**block.columns, **own})
 
     def _encoded(
         self,

@@ -62,7 +62,9 @@ def run_matrix(*, short):
         laws.add(report.claim.law)
     # A row that is added to a table fails here until the matrix audits it.
     assert kinds == set(ALGORITHMS)
-    assert {query.kind for batch in BATCHES for query in batch} == set(QUERIES)
+    # Of randomised response every report's own law is tested: nothing is added to the sum.
+    noised = {name for name, query in QUERIES.items() if not query.law}
+    assert {query.kind for batch in BATCHES for query in batch} == noised
     assert laws == {*MECHANISMS, "laplace", "dp-sgd", "sampled-gaussian", "objective-perturbation"}
 
 
