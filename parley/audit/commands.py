@@ -47,44 +47,50 @@ def _names(text: str | None) -> tuple[str, ...]:
     return () if text in (None, "auto") else tuple(str(text).split(","))
 
 
+JobOrRun = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="[JOB]",
+        help="Job file or file of queries (TOML), or a run's folder; none: the defaults.",
+    ),
+]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override one key. Repeatable."),
+]
+Attack = Annotated[
+    str,
+    typer.Option(
+        help="auto, or names with commas: dirac, crowd, on-off, party, corners; or, on the "
+        "model that is released at last: membership, clipbkd, label-flip."
+    ),
+]
+ScoresLeak = Annotated[
+    bool,
+    typer.Option(
+        "--scores-leak",
+        help="With --data job: I know that what is found says something of these records, and "
+        "that no ε covers it.",
+    ),
+]
+
+
 @audit_app.command("job")
 def audit_job(
-    job: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="[JOB]",
-            help="Job file or file of queries (TOML), or a run's folder; none: the defaults.",
-        ),
-    ] = None,
-    sets: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Override one key. Repeatable."),
-    ] = None,
+    job: JobOrRun = None,
+    sets: Sets = None,
     trials: Annotated[
         str, typer.Option(help="Worlds with the canary, and as many without; auto: by the job.")
     ] = "auto",
     confidence: Annotated[
         float, typer.Option(help="Of all bounds of one audit together; above ½ and below 1.")
     ] = 0.95,
-    attack: Annotated[
-        str,
-        typer.Option(
-            help="auto, or names with commas: dirac, crowd, on-off, party, corners; or, on the "
-            "model that is released at last: membership, clipbkd, label-flip."
-        ),
-    ] = "auto",
+    attack: Attack = "auto",
     data: Annotated[
         str,
         typer.Option(help="Records that attacks on the released model train on: synthetic, job."),
     ] = "synthetic",
-    scores_leak: Annotated[
-        bool,
-        typer.Option(
-            "--scores-leak",
-            help="With --data job: I know that what is found says something of these records, and "
-            "that no ε covers it.",
-        ),
-    ] = False,
+    scores_leak: ScoresLeak = False,
     method: Annotated[
         str, typer.Option(help="auto, or names with commas: pair, mu, profile, factor, white.")
     ] = "auto",

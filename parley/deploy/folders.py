@@ -25,7 +25,8 @@ from parley.client.contract.toml_reading import parse_toml
 from parley.client.party.consent_file import load_consent
 from parley.deploy.node_keys import node_line
 from parley.deploy.peers import NotAdmitted, admit_party
-from parley.deploy.pki import PkiError, check_client_pair, check_private, check_server_certificate
+from parley.deploy.pki import check_client_pair, check_server_certificate
+from parley.deploy.private_files import PkiError, check_private
 from parley.secure_agg.primitives import signing_public
 
 __all__ = [

@@ -30,13 +30,13 @@ from parley.deploy.folders import DEFAULT_PORT, DeployError, carried_by_flower, 
 from parley.deploy.node_keys import check_node_key, make_node_key
 from parley.deploy.peers import certify_party, make_operator
 from parley.deploy.pki import (
-    PkiError,
     client_request,
     make_authority,
     make_identity,
     make_server_certificate,
     names_in,
 )
+from parley.deploy.private_files import PkiError
 
 __all__ = [
     "Acceptance",

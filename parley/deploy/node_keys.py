@@ -8,7 +8,7 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from parley.deploy.pki import PkiError, write_private
+from parley.deploy.private_files import PkiError, write_private
 
 __all__ = [
     "check_node_key",

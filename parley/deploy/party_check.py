@@ -19,12 +19,8 @@ from parley.client.party.consent_file import load_consent
 from parley.client.party.data_set import DataSet
 from parley.client.party.dataset import load_holding
 from parley.deploy.folders import DeployError, carried_by_flower, own_entry, private_keys
-from parley.deploy.pki import (
-    certificate_days,
-    check_client_pair,
-    check_private,
-    check_server_certificate,
-)
+from parley.deploy.pki import certificate_days, check_client_pair, check_server_certificate
+from parley.deploy.private_files import check_private
 from parley.deploy.reaching import check_reachable
 from parley.deploy.stream.caller import check_known
 from parley.errors import exit_status

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parley.client.contract.roster import Deployment, RosterParty
-from parley.deploy.pki import PkiError, certify, client_request, common_subject
+from parley.deploy.pki import certify, client_request, common_subject
+from parley.deploy.private_files import PkiError
 from parley.secure_agg.primitives import digest
 
 __all__ = [

@@ -16,7 +16,6 @@ Private keys are written with mode 0600 and refused with a looser one.
 from __future__ import annotations
 
 import ipaddress
-import os
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -27,12 +26,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from parley.deploy.private_files import PkiError, check_private, write_private
+
 __all__ = [
-    "PkiError",
     "certificate_days",
     "certify",
     "check_client_pair",
-    "check_private",
     "check_server_certificate",
     "client_request",
     "common_subject",
@@ -40,37 +39,11 @@ __all__ = [
     "make_identity",
     "make_server_certificate",
     "names_in",
-    "write_private",
 ]
 
 _AUTHORITY_DAYS, _LEAF_DAYS = 3650, 397
 # A clock that is a little behind must not refuse a certificate made a moment ago.
 _BACKDATED = timedelta(minutes=5)
-
-
-class PkiError(Exception):
-    """A key or certificate that cannot be used, and what to do about it."""
-
-
-def write_private(path: Path, content: bytes) -> None:
-    """Writes a secret that only its owner can read, never readable in between."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        os.fchmod(descriptor, 0o600)
-        file.write(content)
-
-
-def check_private(path: Path) -> None:
-    """Raises PkiError unless the secret is there and nobody but its owner can read it."""
-    try:
-        mode = path.stat().st_mode & 0o777
-    except OSError as error:
-        raise PkiError(f"Cannot read key {path}: {error.strerror}.") from error
-    if mode & 0o077:
-        raise PkiError(
-            f"Expected key {path} to be readable by its owner only (mode 0600), got mode "
-            f"{mode:04o}. Run: chmod 600 {path}"
-        )
 
 
 def make_authority(certificate: Path, key: Path, *, name: str) -> None:

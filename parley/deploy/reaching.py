@@ -9,7 +9,7 @@ import socket
 import ssl
 from pathlib import Path
 
-from parley.deploy.pki import PkiError
+from parley.deploy.private_files import PkiError
 from parley.deploy.processes import ProcessError
 
 __all__ = ["check_reachable"]

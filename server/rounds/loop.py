@@ -66,23 +66,21 @@ def run_stage(
         dataset: name of the data in the ledger.
         randomness: of the server's noise.
         start: where it begins.
-        folder: where the state between two sums of one release is kept, for real parties, who
-            answer each once; None in a simulation, where a release that was not committed was shown
-            to nobody, and is made again from its first sum.
+        folder: keeps the state between two sums of one release, for real parties, who answer each
+            once; None in a simulation, which makes a release again from its first sum.
         hand_on: the state after the last release → the state that is kept.
         observe: is given every committed round's line.
 
     Raises:
         BudgetExceeded: the first release does not fit the ledger's budget; nothing was spent.
         LedgerCorrupt: the first release was made before.
-        ValueError: a seed, for a plan that is not seeded; nothing was spent.
+        ValueError: a seed, for a plan without; nothing was spent.
         LedgerError, EncodingError: nothing of the release at hand was released.
-        TooFewSurvivors, PartyFailed: too few bore a release ahead of the rounds, which is not
-            charged; or a party computed nothing that it may release, and the charge stands.
+        TooFewSurvivors: of a release beside the rounds; it is not charged.
+        PartyFailed: of such a release; its charge stands.
     """
     randomness.check(seeded=stage.plan.seeded)
-    progress = replace(start, lines=list(start.lines))
-    numbers = stage.numbers[progress.done :]
+    progress, numbers = replace(start, lines=list(start.lines)), stage.numbers[start.done :]
     if not numbers:
         return Outcome(status="complete", reason="", progress=progress)
     held = ledger.reserve(_entries(stage.plan, dataset, numbers[0]))
@@ -115,11 +113,10 @@ def run_stage(
         outcome = {"survivors": total.summed, **(told or _traffic(total))}
         if stage.name:
             progress = replace(progress, ahead={**progress.ahead, stage.name: outcome})
-        last = number == numbers[-1]
-        state = hand_on(state) if last else state
-        following = () if last else _entries(stage.plan, dataset, number + 1)
+        following = _entries(stage.plan, dataset, number + 1) if number != numbers[-1] else ()
+        state = state if following else hand_on(state)
         held, exhausted = _committed(ledger, held, following, outcome, state)
-        if exhausted is not None and stage.name:
+        if exhausted and stage.name:
             raise exhausted
         progress = replace(progress, done=progress.done + 1, state=state)
         if line:

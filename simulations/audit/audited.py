@@ -173,20 +173,8 @@ def audited(
         AuditError: a unit or a stage that the job does not have, or a deployment.
         JobError, CalibrationError, RingTooSmall: as planning the job would.
     """
-    if not job.run.in_process:
-        raise AuditError(
-            f"Expected run.engine = 'fast', got {job.run.engine!r}: an audit needs the same "
-            "records in thousands of worlds, and is never part of a deployment."
-        )
-    units = [each.unit for each in job.budgets]
-    wanted = units[0] if unit is None else unit
-    if wanted not in units:
-        raise AuditError(f"Expected a unit of {', '.join(units)}, got {wanted}.")
-    if stage not in stage_names(job):
-        raise AuditError(
-            f"Expected a release of {', '.join(name or 'rounds' for name in stage_names(job))}, "
-            f"got {stage!r}."
-        )
+    wanted = job.budgets[0].unit if unit is None else unit
+    _check_asked(job, wanted, stage)
     learner = MOMENTS if stage == COMPONENTS else LEARNERS[job.model.learns]
     own = answer_of(job.algorithm.kind)
     alone = stage == ROUNDS and own.noisy and job.privacy.unit == "record"
@@ -234,6 +222,23 @@ def audited(
         changed=changed,
         release=stage or job.algorithm.kind,
     )
+
+
+def _check_asked(job: Job, unit: Unit, stage: str) -> None:
+    """Raises AuditError for a unit or a stage that the job does not have, or a deployment."""
+    if not job.run.in_process:
+        raise AuditError(
+            f"Expected run.engine = 'fast', got {job.run.engine!r}: an audit needs the same "
+            "records in thousands of worlds, and is never part of a deployment."
+        )
+    units = [each.unit for each in job.budgets]
+    if unit not in units:
+        raise AuditError(f"Expected a unit of {', '.join(units)}, got {unit}.")
+    if stage not in stage_names(job):
+        raise AuditError(
+            f"Expected a release of {', '.join(name or 'rounds' for name in stage_names(job))}, "
+            f"got {stage!r}."
+        )
 
 
 def as_it_runs(

@@ -32,7 +32,7 @@ from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
 
 from parley.deploy.flower.gate import CONTROL_HEADER
-from parley.deploy.pki import check_private, write_private
+from parley.deploy.private_files import check_private, write_private
 from parley.deploy.processes import ProcessError
 
 __all__ = ["DESK_SECRET", "Control", "ControlDesk", "RunStatus", "find_desk", "open_desk"]

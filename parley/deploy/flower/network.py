@@ -15,7 +15,8 @@ from pathlib import Path
 
 from parley.deploy.flower.control import DESK_SECRET, Control, ControlDesk, open_desk
 from parley.deploy.flower.environment import flower_environment
-from parley.deploy.pki import check_server_certificate, write_private
+from parley.deploy.pki import check_server_certificate
+from parley.deploy.private_files import write_private
 from parley.deploy.processes import Process, Supervisor, free_ports, wait_until
 
 __all__ = ["SuperLink", "await_online", "start_simulation", "start_superlink", "start_supernode"]

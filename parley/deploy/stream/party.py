@@ -31,7 +31,7 @@ from parley.client.contract.roster import load_deployment
 from parley.client.party.requests import LARGEST_REQUEST
 from parley.client.party.service import PartyService
 from parley.deploy.events import Event, Say
-from parley.deploy.pki import PkiError
+from parley.deploy.private_files import PkiError
 from parley.deploy.processes import end_with_parent
 from parley.deploy.stream.caller import CallError, call_metadata, explained
 from parley.deploy.stream.envelope import Reader, Whole, chunks

@@ -12,7 +12,7 @@ from typing import Any
 
 import grpc
 
-from parley.deploy.pki import check_private
+from parley.deploy.private_files import check_private
 from parley.deploy.stream.envelope import LARGEST_MESSAGE
 
 __all__ = [

@@ -19,7 +19,7 @@ from parley.deploy.making import (
     renew_certificates,
     rotate_party,
 )
-from parley.deploy.pki import PkiError
+from parley.deploy.private_files import PkiError
 
 
 @pytest.fixture

@@ -24,7 +24,8 @@ from parley.deploy.making import (
     rotate_party,
 )
 from parley.deploy.peers import NotAdmitted, admit_operator, admit_party
-from parley.deploy.pki import PkiError, certificate_days
+from parley.deploy.pki import certificate_days
+from parley.deploy.private_files import PkiError
 
 NAMES = ["north", "south", "east"]
 

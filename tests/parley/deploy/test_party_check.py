@@ -21,7 +21,7 @@ from parley.deploy.flower.hello import check_known
 from parley.deploy.folders import DeployError
 from parley.deploy.making import make_deployment, rotate_party
 from parley.deploy.party_check import check_items
-from parley.deploy.pki import PkiError
+from parley.deploy.private_files import PkiError
 from parley.deploy.processes import ProcessError, free_ports
 from parley.deploy.reaching import check_reachable
 from parley.privacy.accounting.guarantee import Neighbouring, Unit

@@ -7,14 +7,12 @@ import pytest
 
 from parley.deploy.node_keys import make_node_key
 from parley.deploy.pki import (
-    PkiError,
-    check_private,
     check_server_certificate,
     make_authority,
     make_identity,
     make_server_certificate,
-    write_private,
 )
+from parley.deploy.private_files import PkiError, check_private, write_private
 from parley.secure_agg.primitives import signing_public
 
 

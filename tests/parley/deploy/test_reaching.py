@@ -9,7 +9,8 @@ from attending import World
 
 from parley.deploy import pki
 from parley.deploy.party_check import check_items
-from parley.deploy.pki import PkiError, make_server_certificate
+from parley.deploy.pki import make_server_certificate
+from parley.deploy.private_files import PkiError
 from parley.deploy.processes import ProcessError
 from parley.deploy.reaching import check_reachable
 
