@@ -119,3 +119,17 @@ def test_every_exception_is_needed() -> None:
 )
 def test_a_line_that_asks_is_seen(line: str) -> None:
     assert list(asked(ast.parse(line)))
+
+
+def test_no_function_is_longer_than_80_lines() -> None:
+    packages = ("client", "parley", "privacy", "secure_agg", "server", "simulations")
+    long = [
+        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
+        for package in packages
+        for path in (ROOT / package).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.end_lineno is not None
+        and node.end_lineno - node.lineno >= 80
+    ]
+    assert not long
