@@ -100,7 +100,7 @@ def _keys(job_text: str) -> str:
 
 def _hidden(job_text: str) -> str:
     # A ledger may be named by a URL with a password in it, and a report is passed around.
-    return re.sub(r"(://[^:/@\s]*):[^@\s]*@", r"\1:…@", job_text)
+    return re.sub(r"(://[^:/@\s]*):\S*@", r"\1:…@", job_text)
 
 
 def _lede(run: RunSummary) -> str:

@@ -159,5 +159,6 @@ def _simulated(values: Mapping[str, float | None]) -> Iterator[tuple[str, float]
 
 
 def _public(text: Any) -> str:
-    """Without the password of a URL."""
-    return re.sub(r"(://[^:/@\s]*):[^@\s]*@", r"\1:…@", str(text))
+    """Without a URL's user, password, or words that its question names so."""
+    hidden = re.sub(r"://\S*@", "://…@", str(text))
+    return re.sub(r"(?i)((?:pass\w*|pwd|\w*token|\w*secret|\w*key)=)[^&\s'\"]+", r"\1…", hidden)

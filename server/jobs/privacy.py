@@ -122,7 +122,7 @@ class Privacy(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Privacy:
-        if re.search(r"://[^/@]*:[^/@]*@", self.ledger):
+        if re.search(r"://[^/@]*:.*@|[?&](ssl)?password=", self.ledger):
             raise ValueError(
                 "Expected a privacy.ledger URL without a password (the job is kept in the run "
                 "folder). Give it by PGPASSWORD or ~/.pgpass."

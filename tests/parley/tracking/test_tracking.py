@@ -16,7 +16,7 @@ import parley
 from parley.cli import app
 from parley.server.jobs.file import load_job
 from parley.server.jobs.job import JobError
-from parley.tracking.tracking import Tracked, tracked
+from parley.tracking.tracking import Tracked, _public, tracked
 
 QUICK = [
     "parties.count=3",
@@ -76,6 +76,29 @@ def test_a_tracker_that_fails_is_told_of_once_and_the_run_goes_on(tmp_path):
     assert len(tracker.calls) == len(said) == 1
     assert "The run goes on" in said[0]
     assert "secret" not in said[0]
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "http://me:hidden@host:5000/x",
+        "http://me:hid@hidden@host:5000",
+        "http://me:hid/hidden@host",
+        "http://hidden@host",
+        "http://host/x?token=hidden&a=1",
+        "postgresql://host/db?password=hidden",
+    ],
+)
+def test_no_secret_of_a_place_is_told(place):
+    said, tracker = [], Noting(fails={"begin"})
+    own = Tracked(place=_public(place), tracker=tracker, say=said.append)
+    own._try(lambda: tracker._note("begin", place))
+    assert "host" in said[0]
+    assert "hidden" not in said[0]
+    if place.startswith("postgresql") or place.count(":") > 1:
+        ledger = place.replace("http", "postgresql", 1)
+        with pytest.raises(JobError, match="without a password"):
+            load_job(overrides=[f"privacy.ledger={ledger}"])
 
 
 @pytest.mark.parametrize("place", ["mlfow:http://x", "tensorboard:", "mlflow", ":logs"])
