@@ -178,17 +178,25 @@ class KilledServer(InProcessTransport):
         yield from super().exchange(requests, timeout_s=timeout_s, largest=largest)
 
 
+@pytest.fixture(scope="module")
+def unbroken_model(tmp_path_factory):
+    whole = Scene(tmp_path_factory.mktemp("whole"))
+    whole.run()
+    return whole.model()
+
+
 @pytest.mark.parametrize(
     ("kind", "nth"),
     [("join", 1), ("round", 1), ("survivors", 1), ("confirmations", 1), ("join", 2), ("round", 2)],
 )
-def test_a_server_killed_around_it_comes_back_to_the_same_model(tmp_path, kind, nth) -> None:
-    whole, scene = Scene(tmp_path / "whole"), Scene(tmp_path / "killed")
-    whole.run()
+def test_a_server_killed_around_it_comes_back_to_the_same_model(
+    tmp_path, unbroken_model, kind, nth
+) -> None:
+    scene = Scene(tmp_path)
     with pytest.raises(Killed):
         scene.run(transport=KilledServer(scene.homes, kind, nth))
     scene.run(resume=True)
-    for name, tensor in whole.model().items():
+    for name, tensor in unbroken_model.items():
         assert np.array_equal(scene.model()[name], tensor), name
     for home in scene.homes:
         assert [index for index, _, _ in scene.charged(home)] == [0, 1, 2]
