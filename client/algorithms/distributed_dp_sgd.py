@@ -44,6 +44,7 @@ from parley.client.models.bounded import clamp, clip_rows
 from parley.client.models.networks import Network
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.sampling.randomness import Randomness
+from parley.privacy.sampling.stream import NoiseStream
 
 __all__ = ["DistributedDPSGD"]
 
@@ -156,6 +157,7 @@ class DistributedDPSGD:
                         self.training,
                         public=plan.min_records,
                         pad=self.pad,
+                        draws=self._draws(plan, randomness, int(place)),
                     )
                 )
             values = np.stack(rows)
@@ -164,7 +166,7 @@ class DistributedDPSGD:
             batches = party_batches(block.offsets, rate, stream)
             values = union_sums(
                 self.model, theta, block.features, block.labels, batches, self.training,
-                public=plan.min_records * plan.parties,
+                public=plan.min_records * plan.parties, draws=self._draws(plan, randomness),
             )  # fmt: skip
         if self.party_norm is not None:
             clip_rows(values, self.party_norm)
@@ -188,14 +190,19 @@ class DistributedDPSGD:
         if max(map(len, batches)) * clip > self.bound:  # one might be clamped
             sums = union_sums(
                 self.model, theta, block.features, block.labels, batches, self.training,
-                public=public,
+                public=public, draws=self._draws(plan, randomness),
             )  # fmt: skip
             clamp(sums, self.bound)
             return np.asarray(sums.sum(axis=0))
         rows = np.concatenate(batches)
         return union_total(
-            self.model, theta, block.features, block.labels, rows, self.training, public=public
-        )
+            self.model, theta, block.features, block.labels, rows, self.training,
+            public=public, draws=self._draws(plan, randomness),
+        )  # fmt: skip
+
+    def _draws(self, plan: ReleasePlan, randomness: Randomness, row: int = 0) -> NoiseStream | None:
+        """Where the random numbers of the records' losses come from, if they take any."""
+        return randomness.draws(plan.round_number, plan.step, row) if self.model.draws else None
 
     def update(self, state: State, total: NDArray[np.float64]) -> State:
         """The server's step along the noisy sum `[d]` over q·N, and the mean of later iterates."""

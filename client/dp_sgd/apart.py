@@ -215,7 +215,8 @@ def _made_up(network: Network, count: int) -> tuple[Tensor, Tensor]:
     rows *= torch.rand(count, generator=generator)[:, None] / rows.norm(dim=1, keepdim=True)
     rows[7::16], rows[15::16] = 0.0, rows[15::16] * 1e6
     labels = torch.randint(0, network.classes, (count,), generator=generator)
-    return network.rows(rows.numpy()), labels.to(network.device)
+    drawn = torch.randn((count, network.draws), generator=generator, dtype=torch.float64)
+    return network.with_draws(rows.numpy(), drawn.numpy()), labels.to(network.device)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.special import ndtri
 from torch import Tensor
 
 from parley.client.dp_sgd.apart import Chosen, chunks_of
@@ -26,6 +27,7 @@ from parley.client.dp_sgd.gradients import plain_sum
 from parley.client.dp_sgd.layout import check_records, widths_for
 from parley.client.dp_sgd.settings import LocalTraining
 from parley.client.models.networks import Network
+from parley.privacy.sampling.stream import NoiseStream
 
 __all__ = ["padded_width", "party_sum", "union_sums", "union_total"]
 
@@ -50,6 +52,7 @@ def party_sum(
     *,
     public: int,
     pad: bool,
+    draws: NoiseStream | None = None,
 ) -> NDArray[np.float64]:
     """`[d]` the clipped sum of one party's batch; plain where the training clips no record.
 
@@ -61,13 +64,14 @@ def party_sum(
         training: its clip norm, way of clipping, and most records at once.
         public: a number of records that everyone knows: the shape of a pass follows from it.
         pad: work on `padded_width` rows.
+        draws: where random numbers of the records' losses come from, if the network's take any.
 
     Raises:
         ValueError: batches too large to be added within the margin of clipping.
     """
     check_records(len(labels), training.sampling_rate)
     network.use(network.rows(theta).clone())
-    chosen = _chosen(network, features, labels)
+    chosen = _chosen(network, features, labels, batch, draws)
     total = torch.zeros(network.dimension, dtype=torch.float64, device=network.device)
     if training.clip_norm is None:
         width = padded_width(len(labels), training.sampling_rate) if pad else 0
@@ -96,6 +100,7 @@ def union_sums(
     training: LocalTraining,
     *,
     public: int,
+    draws: NoiseStream | None = None,
 ) -> NDArray[np.float64]:
     """`[B, d]` the clipped sums of B parties' batches, by one pass over all of them.
 
@@ -107,11 +112,21 @@ def union_sums(
         features, labels: `[N, p]`, `[N]` all parties' records.
         batches: of every party, places among all N records.
         training: its clip norm, way of clipping, and most records at once.
-        public: of all parties' records; see `party_sum`.
+        public, draws: of all parties' records; see `party_sum`.
     """
     if training.clip_norm is None:
         plain = [
-            party_sum(network, theta, features, labels, batch, training, public=public, pad=False)
+            party_sum(
+                network,
+                theta,
+                features,
+                labels,
+                batch,
+                training,
+                public=public,
+                pad=False,
+                draws=draws,
+            )
             for batch in batches
         ]
         return np.stack(plain)
@@ -120,7 +135,7 @@ def union_sums(
     sums = torch.zeros(shape, dtype=torch.float64, device=network.device)
     owners = np.repeat(np.arange(len(batches)), [len(batch) for batch in batches])
     rows = np.concatenate([np.zeros(0, dtype=np.int64), *batches])
-    chosen = _chosen(network, features, labels)
+    chosen = _chosen(network, features, labels, rows, draws)
     for clipped, holds in _passes(network, chosen, rows, training, public):
         there = np.flatnonzero(holds >= 0)
         of = owners[holds[there]]
@@ -139,25 +154,48 @@ def union_total(
     training: LocalTraining,
     *,
     public: int,
+    draws: NoiseStream | None = None,
 ) -> NDArray[np.float64]:
     """`[d]` the clipped sum of all parties' batches together: nobody's own is made.
 
     Args:
         rows: `[b]` places of the batches' records among all N; the others as in `union_sums`.
     """
-    return party_sum(network, theta, features, labels, rows, training, public=public, pad=False)
+    return party_sum(
+        network, theta, features, labels, rows, training, public=public, pad=False, draws=draws
+    )
 
 
 def _chosen(
-    network: Network, features: NDArray[np.floating], labels: NDArray[np.generic]
+    network: Network,
+    features: NDArray[np.floating],
+    labels: NDArray[np.generic],
+    batch: NDArray[np.int64],
+    draws: NoiseStream | None,
 ) -> Chosen:
-    """Places → the records there, on the network's device: `[b, p]`, `[b]`."""
+    """Places → the records there, on the network's device: `[b, p]`, `[b]`.
+
+    Random numbers of their losses stand behind them: each record of the batch has its own, which
+    are independent of all others', so that one more or less in the batch changes no law of theirs.
+    """
+    wide = network.draws
+    if wide and draws is None:
+        raise ValueError("Expected a stream for the draws of records' losses, got none.")
+    drawn = normal_of(draws, len(batch) * wide).reshape(-1, wide) if wide and draws else None
+    at = np.full(len(labels), -1)
+    at[batch] = np.arange(len(batch))
 
     def chosen(rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         y = torch.as_tensor(np.asarray(labels[rows], dtype=np.int64), device=network.device)
-        return network.rows(features[rows]), y
+        own = None if drawn is None or not len(drawn) else drawn[at[rows]]
+        return network.with_draws(features[rows], own), y
 
     return chosen
+
+
+def normal_of(stream: NoiseStream, count: int) -> NDArray[np.float64]:
+    """`[count]` standard normal numbers."""
+    return np.asarray(ndtri(((stream.words(count) >> np.uint64(11)) + 0.5) * 2.0**-53))
 
 
 def _passes(

@@ -149,9 +149,20 @@ def train_party(
     check_records(len(data.labels), rate)
     widths = widths_for(data.divisor, rate, pad=False, most=most)
 
+    if network.draws and config.clip_norm is not None:
+        raise ValueError(
+            "Expected algorithm.kind = 'distributed-dp-sgd' with a loss that draws, got training "
+            "inside the parties."
+        )
+    rng = np.random.default_rng(0)  # of a baseline without privacy
+
     def chosen(rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         at = torch.as_tensor(rows, device=flat.device)
-        return data.features[at], data.labels[at]
+        own = data.features[at]
+        if network.draws:
+            drawn = network.rows(rng.standard_normal((len(rows), network.draws)))
+            own = torch.cat([own, drawn], dim=1)
+        return own, data.labels[at]
 
     for _ in range(config.steps):
         batch = poisson_batch(len(data.labels), rate, data.batches)

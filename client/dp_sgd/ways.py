@@ -200,7 +200,9 @@ def _made_up(network: Network, factor: float, *, signed: bool) -> _Case | None:
     generator = torch.Generator().manual_seed(0)
     made = torch.randn((records, network.features), generator=generator, dtype=torch.float64)
     made = factor * made / made.norm(dim=1, keepdim=True)
-    rows = (made if signed else made.abs()).to(parameter)
+    made = made if signed else made.abs()
+    drawn = torch.randn((records, network.draws), generator=generator, dtype=torch.float64)
+    rows = torch.cat([made, drawn], dim=1).to(parameter)
     labels = torch.randint(0, network.classes, (records,), generator=generator)
     labels = labels.to(parameter.device)
     gradients = torch.stack(

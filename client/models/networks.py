@@ -34,7 +34,7 @@ from parley.client.contract.model_names import own_file_digest
 from parley.client.models.layers import BUILT_IN, NetworkError, check_layers, check_still
 from parley.client.models.losses import softmax
 from parley.client.models.own_code import OwnCodeError, function_named
-from parley.client.models.record_losses import CROSS_ENTROPY, RecordLosses, own_losses
+from parley.client.models.record_losses import CROSS_ENTROPY, RecordLosses, draws_of, own_losses
 from parley.client.models.start_pages import let_go_of_start_pages
 
 __all__ = ["Network", "own_function"]
@@ -169,11 +169,8 @@ class Network:
             digest=own_file_digest(kind),
             losses=losses,
         )
-        made_up = np.random.default_rng(0).random((2, features)) / math.sqrt(features)
         try:
-            with torch.no_grad():
-                shape = tuple(module(network.rows(np.zeros((2, features)))).shape)
-            check_still(module, network.rows(made_up))
+            shape = network._tried()
         except NetworkError:
             raise
         except Exception as error:
@@ -189,6 +186,39 @@ class Network:
     def dimension(self) -> int:
         """d, the number of trainable parameters."""
         return len(self.initial)
+
+    def _tried(self) -> tuple[int, ...]:
+        """The shape of what it gives of two rows, twice the same; a loss that draws is all it has.
+
+        Raises:
+            NetworkError: it changes, or draws by itself.
+        """
+        wide = self.features + self.draws
+        made_up = np.random.default_rng(0).random((2, wide)) / math.sqrt(self.features)
+        if self.draws:
+            check_still(self.module, self.rows(made_up), self._losses_as_of_first)
+            return (2, self.classes)
+        with torch.no_grad():
+            shape = tuple(self.module(self.rows(np.zeros((2, wide)))).shape)
+        check_still(self.module, self.rows(made_up))
+        return shape
+
+    def _losses_as_of_first(self, rows: torch.Tensor) -> torch.Tensor:
+        """`[b]` losses of `[b, p + D]` rows, were they all of the first class."""
+        y = torch.zeros(len(rows), dtype=torch.int64, device=self.device)
+        return self.losses(self.module, rows, y)
+
+    @property
+    def draws(self) -> int:
+        """D: random numbers that a record's loss takes, behind the columns of its row; 0: none."""
+        return draws_of(self.module)
+
+    def with_draws(self, features: NDArray[Any], draws: NDArray[np.float64] | None) -> torch.Tensor:
+        """`[b, p + D]` rows; `draws` `[b, D]`, zeros where None."""
+        if not self.draws:
+            return self.rows(features)
+        drawn = np.zeros((len(features), self.draws)) if draws is None else draws
+        return torch.cat([self.rows(features), self.rows(drawn)], dim=1)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -274,8 +304,11 @@ class Network:
         self.use(torch.as_tensor(theta, dtype=self.dtype, device=self.device).clone())
         total = 0.0
         with torch.no_grad():
+            rng = np.random.default_rng(0)  # a figure of a simulation: the same for every model
             for at in range(0, len(features), 4096):
-                rows = self.rows(features[at : at + 4096])
+                own = features[at : at + 4096]
+                drawn = rng.standard_normal((len(own), self.draws)) if self.draws else None
+                rows = self.with_draws(own, drawn)
                 total += float(self.losses(self.module, rows, wanted[at : at + 4096]).sum())
         return total / len(features)
 

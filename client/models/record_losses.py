@@ -6,9 +6,14 @@ Cross-entropy of the scores, unless the module brings a method `record_losses(x,
 that. Weights of classes are public; every record's gradient is clipped *after* them, so that no
 loss and no weight changes what one record moves.
 
-`draws` `[b, …]` are random numbers of a record's own where a loss needs some (none of Parley's
-own does: None). Whatever a loss is, it must not look at other records of the batch: the ways of
-clipping are held to a loop over records with this very loss (`parley.client.dp_sgd.ways`).
+`draws` `[b, D]` are standard normal numbers of a record's own, where a module says by its attribute
+`draws = D` that its loss needs some; else None. A loss that is the mean over several draws of one
+record (noise multiplicity; Dockhorn et al. 2022, arXiv:2210.09929) has one gradient, clipped once:
+it costs no more privacy. On the way they stand behind the record's own columns, in its row: so
+every way of clipping takes them along.
+
+Whatever a loss is, it must not look at other records of the batch: the ways of clipping are held to
+a loop over records with this very loss (`parley.client.dp_sgd.ways`).
 """
 
 from __future__ import annotations
@@ -21,7 +26,10 @@ from torch import Tensor, nn
 
 from parley.client.models.class_weights import check_weights
 
-__all__ = ["CROSS_ENTROPY", "RecordLosses", "cross_entropy", "own_losses"]
+__all__ = ["CROSS_ENTROPY", "MOST_DRAWS", "RecordLosses", "cross_entropy", "draws_of", "own_losses"]
+
+MOST_DRAWS = 1 << 20
+"""Numbers of one record."""
 
 
 def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
@@ -35,6 +43,20 @@ def own_losses(module: nn.Module) -> Callable[[Tensor, Tensor, Tensor | None], T
     """The module's own `record_losses(x, y, draws)`, if it brings one."""
     found = getattr(module, "record_losses", None)
     return found if callable(found) else None
+
+
+def draws_of(module: nn.Module) -> int:
+    """D: how many random numbers the loss of one record takes; 0: none.
+
+    Raises:
+        ValueError: an attribute `draws` that is no such number.
+    """
+    found = getattr(module, "draws", 0)
+    if own_losses(module) is None:
+        return 0
+    if type(found) is not int or not 0 <= found <= MOST_DRAWS:
+        raise ValueError(f"Expected draws from 0 to {MOST_DRAWS}, got {found!r:.80}.")
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,16 +80,20 @@ class RecordLosses:
             check_weights(weights, classes)
         return cls(weights=tuple(weights))
 
-    def __call__(
-        self, module: nn.Module, x: Tensor, y: Tensor, draws: Tensor | None = None
-    ) -> Tensor:
-        """`[b]` losses of records `[b, p]` with labels `[b]`.
+    def __call__(self, module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        """`[b]` losses of records `[b, p]` with labels `[b]`; `[b, p + D]` where a loss draws.
 
         Raises:
             ValueError: an own loss that is not one number a record.
         """
         own = own_losses(module)
-        each = cross_entropy(module(x), y) if own is None else own(x, y, draws)
+        drawn = draws_of(module)
+        if own is None:
+            each = cross_entropy(module(x), y)
+        elif drawn:
+            each = own(x[:, :-drawn], y, x[:, -drawn:])
+        else:
+            each = own(x, y, None)
         if each.shape != (len(x),):
             raise ValueError(
                 f"Expected record_losses to give one loss a record, {[len(x)]}, got "

@@ -10,7 +10,7 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-__all__ = ["grid_picture", "png"]
+__all__ = ["grid", "grid_picture", "png"]
 
 
 def png(grey: NDArray[np.uint8]) -> bytes:
@@ -33,6 +33,16 @@ def png(grey: NDArray[np.uint8]) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
 
 
+def grid(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """`[K, n, h, w]` images as one, a row for each class, grey lines between them."""
+    count, each, high, wide = images.shape
+    whole = np.full((count * (high + 1) - 1, each * (wide + 1) - 1), 128, np.uint8)
+    for row, column in np.ndindex(count, each):
+        at = row * (high + 1), column * (wide + 1)
+        whole[at[0] : at[0] + high, at[1] : at[1] + wide] = images[row, column]
+    return whole
+
+
 def grid_picture(images: NDArray[np.uint8], *, said: str) -> Markup:
     """`[K, n, h, w]` images, a row for each class, as an element of a page.
 
@@ -40,11 +50,7 @@ def grid_picture(images: NDArray[np.uint8], *, said: str) -> Markup:
         images: from 0, black, to 255.
         said: what they are, for those who do not see them.
     """
-    count, each, high, wide = images.shape
-    whole = np.full((count * (high + 1) - 1, each * (wide + 1) - 1), 128, np.uint8)
-    for row, column in np.ndindex(count, each):
-        at = row * (high + 1), column * (wide + 1)
-        whole[at[0] : at[0] + high, at[1] : at[1] + wide] = images[row, column]
+    whole = grid(images)
     source = base64.b64encode(png(whole)).decode()
     return Markup('<img class="grid" width="{}" height="{}" alt="{}" src="{}">').format(
         whole.shape[1] * 2, whole.shape[0] * 2, said, f"data:image/png;base64,{source}"

@@ -92,6 +92,11 @@ class Randomness:
         party = row if self.party is None else self.party
         return self._stream("batch", round_number, step, party)
 
+    def draws(self, round_number: int, step: int, row: int = 0) -> NoiseStream:
+        """What the losses of one party's records draw in one step; keyed as `batch` is."""
+        party = row if self.party is None else self.party
+        return self._stream("draws", round_number, step, party)
+
     def batches(self, round_number: int, chunk: int = 0) -> NoiseStream:
         """Which records one chunk of the block trains on; its parties draw from it in turn."""
         return self._chunk("batches", round_number, chunk)

@@ -1,0 +1,133 @@
+"""Losses that draw: K noisy versions of a record, one gradient, clipped as a loop clips it."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from parley.client.dp_sgd.settings import LocalTraining
+from parley.client.dp_sgd.steps import normal_of, party_sum
+from parley.client.dp_sgd.ways import WayError, check_way, choose_way
+from parley.client.models.layers import NetworkError
+from parley.client.models.networks import Network
+from parley.privacy.sampling.randomness import Randomness
+from parley.privacy.sampling.stream import NoiseStream
+
+K = 3
+
+
+class Linear(nn.Module):
+    """Denoises K noisy versions of a row of nine numbers."""
+
+    draws = K * 9
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(9, 6), nn.Tanh(), nn.Linear(6, 9))
+
+    def given(self, noisy):
+        return self.layers(noisy)
+
+    def record_losses(self, x, y, draws):
+        noisy = x[:, None] + draws.view(-1, K, 9)
+        return (self.given(noisy) - x[:, None]).square().mean(dim=(1, 2)) * (1 + y)
+
+
+class Conv(Linear):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Conv2d(1, 1, 3, padding=1)
+
+    def given(self, noisy):
+        found = self.layers(noisy.reshape(-1, 1, 3, 3))  # K folded into the batch
+        return found.reshape(noisy.shape)
+
+
+class Mixing(Linear):
+    def given(self, noisy):
+        return self.layers(noisy - noisy.mean(dim=0))
+
+
+class Many(Linear):
+    draws = -1
+
+
+def network(name):
+    return Network.build(f"{__name__}:{name}", features=9, classes=2)
+
+
+def linear(*_):
+    return Linear()
+
+
+def conv(*_):
+    return Conv()
+
+
+def mixing(*_):
+    return Mixing()
+
+
+def many(*_):
+    return Many()
+
+
+@pytest.mark.parametrize(("name", "way"), [("linear", "ghost"), ("conv", "vmap")])
+def test_each_way_agrees_with_a_loop_over_records(name, way):
+    own = network(name)
+    assert choose_way(own) == way
+    check_way(own, "loop")
+
+
+def test_a_loss_that_looks_at_other_records_is_not_clipped_together_with_them():
+    own = network("mixing")
+    with pytest.raises(WayError, match="not the"):
+        check_way(own, "ghost")
+    assert choose_way(own) == "vmap"  # in which each record is alone
+
+
+def test_a_number_of_draws_that_is_none_is_refused():
+    with pytest.raises((NetworkError, ValueError), match="Expected draws"):
+        network("many")
+
+
+def test_a_step_is_the_clipped_sum_of_the_records_with_their_own_draws():
+    own = network("linear")
+    rng = np.random.default_rng(0)
+    rows, labels = rng.standard_normal((12, 9)), rng.integers(0, 2, 12)
+    batch = np.array([1, 4, 5, 11])
+    training = LocalTraining(
+        steps=1, learning_rate=1.0, sampling_rate=0.5, clip_norm=0.05, noise_multiplier=1.0,
+        optimiser="sgd", momentum=0.0, per_example_method="ghost",
+        micro_batch=64,
+    )  # fmt: skip
+    theta = own.start()
+    found = party_sum(
+        own, theta, rows, labels, batch, training, public=12, pad=True,
+        draws=NoiseStream.from_seed(3, "draws"),
+    )  # fmt: skip
+    draws = normal_of(NoiseStream.from_seed(3, "draws"), 4 * 27).reshape(4, 27)
+    own.use(own.rows(theta).clone())
+    expected = np.zeros(own.dimension)
+    for place, drawn in zip(batch, draws, strict=True):
+        loss = own.losses(
+            own.module,
+            own.with_draws(rows[place][None], drawn[None]),
+            torch.tensor([labels[place]]),
+        )
+        parts = torch.autograd.grad(loss.sum(), list(own.module.parameters()))
+        flat = np.concatenate([part.detach().numpy().ravel() for part in parts])
+        expected += flat * min(1, 0.05 / np.linalg.norm(flat))
+    np.testing.assert_allclose(found, expected, rtol=2e-3, atol=1e-6)
+    with pytest.raises(ValueError, match="Expected a stream"):
+        party_sum(own, theta, rows, labels, batch, training, public=12, pad=True)
+
+
+def test_draws_are_standard_normal_and_each_partys_and_steps_own():
+    seeded = Randomness.from_seed(1)
+    one = normal_of(seeded.draws(1, 1, 0), 40_000)
+    assert abs(one.mean()) < 0.03
+    assert one.std() == pytest.approx(1, abs=0.02)
+    others = [normal_of(seeded.draws(*place), 5) for place in ((1, 1, 1), (1, 2, 0), (2, 1, 0))]
+    assert not any(np.array_equal(one[:5], other) for other in others)
+    np.testing.assert_array_equal(one[:5], normal_of(seeded.draws(1, 1, 0), 5))
