@@ -150,10 +150,7 @@ def train_party(
     widths = widths_for(data.divisor, rate, pad=False, most=most)
 
     if network.draws and config.clip_norm is not None:
-        raise ValueError(
-            "Expected algorithm.kind = 'distributed-dp-sgd' with a loss that draws, got training "
-            "inside the parties."
-        )
+        raise ValueError("Expected a loss that draws nothing with training inside the parties.")
     rng = np.random.default_rng(0)  # of a baseline without privacy
 
     def chosen(rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:

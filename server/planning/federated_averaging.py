@@ -129,6 +129,11 @@ def federated_algorithm(
             that is too large to draw.
         CalibrationError: no noise gives the budget.
     """
+    if network.draws:
+        raise JobError(
+            "Expected algorithm.kind = 'distributed-dp-sgd' with a model whose loss draws, got "
+            f"'{rounds.kind}'."
+        )
     settings, asked = job.dp_sgd, job.privacy.units
     unit = asked[0]
     rate = sampling_rate(job, federation)
