@@ -19,18 +19,20 @@ __all__ = ["let_go_of_start_pages"]
 
 _SMAPS = Path("/proc/self/smaps")
 _DONTNEED = 4
-_MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) r-xp \S+ \S+ [1-9]\d* +/")
+_MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) r-[x-]p \S+ \S+ [1-9]\d* +/")
 
 
 def let_go_of_start_pages() -> int:
-    """Gives back the pages of libraries' code; how many libraries. Nothing where there is no Linux.
+    """Gives back libraries' code, and what was freed; how many libraries. Nothing without Linux.
 
-    Only mappings of files are given back that are executed, cannot be written and have no page that
-    differs from its file: what is read again is then what was there.
+    Only mappings of files are given back that cannot be written and have no page that differs from
+    its file: what is read again is then what was there.
     """
     if sys.platform != "linux" or not _SMAPS.exists():
         return 0
-    madvise = ctypes.CDLL(None, use_errno=True).madvise
+    libc = ctypes.CDLL(None, use_errno=True)
+    if hasattr(libc, "malloc_trim"):  # glibc's
+        libc.malloc_trim(ctypes.c_size_t(0))
     given, code = 0, None
     for line in _SMAPS.read_text(encoding="ascii", errors="replace").splitlines():
         if "-" in line.partition(" ")[0]:
@@ -38,7 +40,7 @@ def let_go_of_start_pages() -> int:
         elif code and line.startswith("Anonymous:"):
             if line.split()[1] == "0":
                 start, end = (int(address, 16) for address in code.groups())
-                given += not madvise(
+                given += not libc.madvise(
                     ctypes.c_void_p(start), ctypes.c_size_t(end - start), ctypes.c_int(_DONTNEED)
                 )
             code = None

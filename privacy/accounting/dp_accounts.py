@@ -50,7 +50,7 @@ def added_rdp(rate: float, sigma: float, orders: Orders) -> NDArray[np.float64]:
     return np.asarray(accountant._rdp, dtype=np.float64)
 
 
-@functools.lru_cache(maxsize=8)  # up to 3 MiB each
+@functools.lru_cache(maxsize=2)  # up to 4 MiB each, and a run asks for the present one
 def composed_loss(
     steps: tuple[tuple[PoissonSampledGaussian, int], ...], mu: float, pure: float, interval: float
 ) -> Any:

@@ -28,6 +28,7 @@ import grpc
 
 from parley.client.contract.protocol import Reason, encode_frame, refusal
 from parley.client.contract.roster import load_deployment
+from parley.client.models.start_pages import let_go_of_start_pages
 from parley.client.party.requests import LARGEST_REQUEST
 from parley.client.party.service import PartyService
 from parley.deploy.events import Event, Say
@@ -46,6 +47,8 @@ _MOST_WAITING = 16
 _KEPT = 8
 # Beyond a request's own time, for a computation to end by itself.
 _GRACE_S = 5.0
+# So many new modules are a library's that a request needed, torch or dp-accounting.
+_A_LIBRARY = 200
 
 Answers = Callable[[bytes], bytes]
 
@@ -210,6 +213,7 @@ class Attending:
         """
         self._late.start()
         threading.Thread(target=self._keep_dialing, daemon=True).start()
+        known = len(sys.modules)
         try:
             while True:
                 number, request = self._requests.next()
@@ -217,6 +221,9 @@ class Attending:
                 reply = self._answers(request.frame)
                 self._late.watch(None)
                 self._requests.answered(number, reply)
+                if len(sys.modules) > known + _A_LIBRARY:
+                    known = len(sys.modules)
+                    let_go_of_start_pages()
         finally:
             self._over.set()
             if self._call is not None:
