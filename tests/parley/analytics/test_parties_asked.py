@@ -291,3 +291,20 @@ def test_tasks_of_queries_are_read_strictly(made):
             continue
         assert describe_task(algorithm) == json.loads(json.dumps(task))
     assert refused > 1000
+
+
+def test_real_parties_cluster_step_by_step_and_no_server_chooses(made, tmp_path):
+    with opened(made(), tmp_path) as s:
+        steps = s.lloyd(["age"], centres=[[20.0], [80.0]], rounds=2, epsilon=0.9)
+        low, high = sorted(steps[-1].table["age"])
+        # A centre is 17 scales of the noise from the middle: it gets there once in 10^7 runs.
+        assert low < 50 < high
+        assert s.remaining == pytest.approx(0.1)
+        with pytest.raises(QueryError, match="would see the exact scores"):
+            s.median("age", step=1.0, epsilon=0.05, law="exponential")
+        with pytest.raises(QueryError, match="no way to let its records answer"):
+            s.response("sick", epsilon=0.05)
+        assert s.remaining == pytest.approx(0.1)
+        assert "kmeans-step age" in s.report().read_text(encoding="utf-8")
+    spending = [spent(home) for home in party_folders(tmp_path / "d", 3)]
+    assert spending == pytest.approx([0.9] * 3, rel=1e-3)
