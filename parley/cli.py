@@ -193,10 +193,6 @@ def _run(
         typer.echo(json_text(result.summary.to_json()))
     else:
         print_result(result)
-        if result.summary.self_audit is not None:
-            from parley.audit.words import self_audit_text  # noqa: PLC0415 - start-up: for this command alone
-
-            typer.echo(self_audit_text(result.summary.self_audit))
     if result.summary.status == "budget-exhausted":
         raise typer.Exit(3)
     if result.summary.status != "complete":

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from parley.privacy.accounting.rounding import as_written, shown_down, shown_up
-from parley.server.records.summary import SelfAudit
 from parley.simulations.audit.results import AuditReport, AuditResult
 
-__all__ = ["bound_text", "claim_text", "lines_of", "self_audit_text", "verdict_text"]
+__all__ = ["bound_text", "claim_text", "lines_of", "verdict_text"]
 
 _ROW = "{:<11}{:<12}{:>11}  {:<12}{:>9}  {}"
 
@@ -34,17 +33,6 @@ def verdict_text(result: AuditResult) -> str:
     if not result.refuted:
         return ""
     return "REFUTED, confirmed" if result.confirmed else "exceeded, not confirmed"
-
-
-def self_audit_text(found: SelfAudit) -> str:
-    """The line that the terminal shows of a run's canaries."""
-    return (
-        f"self-audit  {found.right} of {found.guesses} guesses right, of {found.canaries} "
-        f"canaries: ε ≥ {shown_down(found.epsilon_lower, 4)}; "
-        f"{shown_down(found.epsilon_lower_on_gaussian_curve, 4)} if its curve is Gaussian "
-        f"({100 * found.confidence:g} %; so many canaries show "
-        f"{shown_down(found.ceiling, 4)} at the most)"
-    )
 
 
 def lines_of(report: AuditReport) -> Iterator[str]:

@@ -273,6 +273,8 @@ def _secure_sum(run: RunContent) -> Sequence[Fact]:
         facts.append(Fact("principal components", ahead))
     if weights := result_words.class_weights(run.summary):
         facts.append(Fact("class weights", weights))
+    if canaries := result_words.self_audit(run.summary):
+        facts.append(Fact("self-audit by canaries", canaries))
     if run.summary.features:
         facts.append(Fact("features", run.summary.features))
     return facts

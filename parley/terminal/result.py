@@ -71,6 +71,7 @@ def _rows(summary: RunSummary) -> Iterator[tuple[str, str]]:
         ("evaluation", result_words.evaluation(summary)),
         ("test set", result_words.public_test(summary)),
         ("synthetic", table_said(summary)),
+        ("self-audit", result_words.self_audit(summary)),
     ):
         if value:
             yield name, value

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from parley.privacy.accounting.rounding import as_written, shown_down
 from parley.server.records.judgement import Judgement
 from parley.server.records.numerals import number
 from parley.server.records.outlook import EvaluationOutlook
@@ -23,6 +24,7 @@ __all__ = [
     "measured",
     "metric",
     "public_test",
+    "self_audit",
     "status",
 ]
 
@@ -175,3 +177,23 @@ def _accuracy(of: Counted) -> str:
     if of.accuracy is None:
         return f"{name} lost in the noise"
     return f"{name} {number(of.accuracy, 4)}, {number(of.low, 4)} to {number(of.high, 4)}"
+
+
+_COINS = {"in-out": "whether each was there", "one-of-two": "which of two records each was"}
+
+
+def self_audit(run: RunSummary) -> str:
+    """What a run's canaries bound, beside what is claimed against who looked; empty without any."""
+    found, of = run.self_audit, run.primary
+    if found is None:
+        return ""
+    claimed = next((row for row in of.accounts if row.adversary == "readers"), of.accounts[0])
+    return (
+        f"ε ≥ {shown_down(found.epsilon_lower, 4)} at δ = {as_written(of.delta)} with "
+        f"{100 * found.confidence:g} % confidence ({scope(of)}; against whoever reads the model); "
+        f"claimed there: {points(claimed.epsilon, claimed.delta)}; if its curve is Gaussian, "
+        f"ε ≥ {shown_down(found.epsilon_lower_on_gaussian_curve, 4)}; {number(found.right)} of "
+        f"{number(found.guesses)} guesses right, of {number(found.canaries)} coins "
+        f"({_COINS[found.coins]}), which show ε = {shown_down(found.ceiling, 4)} at the most: a "
+        "lower bound, no estimate"
+    )

@@ -15,9 +15,10 @@ from parley.privacy.mechanisms.gaussian import Gaussian
 from parley.privacy.mechanisms.shares import Shares
 from parley.privacy.sampling.randomness import Randomness
 from parley.privacy.sampling.stream import NoiseStream
+from parley.secure_agg.encoding import EncodingError
 from parley.server.jobs.file import load_job
 from parley.simulations.audit import measure
-from parley.simulations.audit.measure import Effort, audit
+from parley.simulations.audit.measure import Effort, audit, audit_guarantee, views_of
 
 GRADIENT = (
     "privacy.noise-point=server",
@@ -139,6 +140,34 @@ def test_a_share_too_small_for_what_it_is_part_of_is_refuted_in_the_view_of_the_
     colluders, _ = audit(load_job(None, overrides=job), effort)
     assert colluders.claim.against == "server-and-colluders"
     assert colluders.verdict == "refuted"
+
+
+def test_a_keystream_that_parties_share_is_not_white(monkeypatch):
+    job = (*GRADIENT, "privacy.noise-point=share", "parties.count=5")
+    effort = Effort(trials=600, methods=("white",), attacks=("dirac",))
+    given = next(views_of(load_job(None, overrides=job), seed=None))
+    assert audit_guarantee(given, effort).verdict == "not-refuted"
+    add = Shares.add
+
+    def alike(self, mechanism, vectors, streams):
+        one = np.zeros_like(vectors[:1])
+        add(self, mechanism, one, streams[:1])
+        vectors += one
+
+    monkeypatch.setattr(Shares, "add", alike)
+    assert audit_guarantee(given, effort).verdict == "refuted"
+
+
+def test_gradients_that_nobody_clips_are_not_even_encoded(monkeypatch):
+    """A canary of ten times the clip, in a sum whose grid has no room for it."""
+    own = GradientPerturbation.local
+
+    def unclipped(self, *rest):
+        return own(replace(self, lipschitz=self.model.lipschitz), *rest)
+
+    monkeypatch.setattr(GradientPerturbation, "local", unclipped)
+    with pytest.raises(EncodingError, match="Expected"):
+        verdict(ONE_ROUND, trials=100, method="mu")
 
 
 @pytest.mark.parametrize("way", ["ghost", "vmap", "opacus", "loop"])
