@@ -149,8 +149,8 @@ class Model:
         chances = self.chances(self.decision_function(frame))
         if chances is None:
             raise ModelFileError(
-                f"Expected a logistic or softmax model or a network for probabilities, got "
-                f"{self.label}: decision_function gives its scores."
+                "Expected a model that gives probabilities (logistic, softmax, a network), got one "
+                "that ranks alone: decision_function gives its scores."
             )
         return chances
 

@@ -6,8 +6,10 @@ import numpy as np
 import polars as pl
 import pytest
 from safetensors.numpy import load_file, save_file
+from typer.testing import CliRunner
 
 import parley
+from parley.cli import app
 from parley.client.data.records import DataError
 from parley.prediction.files import predict_file
 from parley.prediction.loading import load_model
@@ -255,3 +257,18 @@ def test_a_model_without_description_and_other_files_are_refused(tmp_path):
     (tmp_path / "text.safetensors").write_text("no model")
     with pytest.raises(ModelFileError, match="Expected a model at"):
         load_model(tmp_path / "text.safetensors")
+
+
+def test_show_names_a_loss_of_ones_own(tmp_path):
+    (tmp_path / "own.py").write_text(
+        "def f(z, y):\n    r = abs(z - y)\n    return r if r > 1 else (r**2 + 1) / 2\n"
+    )
+    own = [f"model.loss={tmp_path / 'own.py'}:f", "model.kind=own-residual-loss"]
+    job = _job("data.source=synthetic", "data.records=300", *own)
+    result = parley.run(job, out=tmp_path / "run")
+    (tmp_path / "own.py").unlink()  # nobody needs the code to predict
+    shown = CliRunner().invoke(app, ["show", str(result.folder)])
+    assert shown.output.splitlines()[0].split() == ["model", "own-residual-loss"]
+    rows = {"x": BUNDLED["synthetic"]("ridge", 300, 20, 0)["x"]}
+    with pytest.raises(ModelFileError, match="ranks alone"):
+        load_model(result.folder).predict_proba(rows)
