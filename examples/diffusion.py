@@ -103,13 +103,11 @@ def sample(
     """`[n, 14, 14]` images of the classes `[n]`, from 0 to 1; each step has fresh noise."""
     generator = torch.Generator().manual_seed(seed)
     told = nn.functional.one_hot(torch.as_tensor(classes), CLASSES).float()
-    line = [*karras(steps).tolist(), 0.0]
+    line = [*karras(steps, least=0.1).tolist(), 0.0]
     x = line[0] * torch.randn((len(told), SIDE**2), generator=generator)
     for now, after in pairwise(line):
         clean = model.denoised(x, torch.full((len(x), 1), now), told).clamp(-1, 1)
-        kept = after * np.sqrt(0.5)  # half of the next noise is new
-        x = clean + kept * (x - clean) / now
-        x = x + kept * torch.randn(x.shape, generator=generator)
+        x = clean + after * torch.randn(x.shape, generator=generator)
     return ((x + 1) / 2).clamp(0, 1).numpy().reshape(-1, SIDE, SIDE)
 
 
