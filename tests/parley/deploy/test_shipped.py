@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import os
 import re
 import shlex
 import shutil
@@ -100,6 +101,42 @@ def test_the_image_holds_the_package_and_nothing_that_is_secret():
     images = [rest for name, rest in instructions() if name == "FROM"]
     for image in images:
         assert tuple(map(int, re.findall(r"python:(\d+)\.(\d+)", image)[0])) >= least
+
+
+@pytest.mark.heavy
+def test_what_the_image_is_built_from_is_a_parley_that_runs(tmp_path):
+    source, wheels = tmp_path / "source", tmp_path / "wheels"
+    source.mkdir()
+    for name, rest in instructions():
+        if name == "COPY" and "--from" not in rest:
+            for each in rest.split()[:-1]:
+                if (ROOT / each).is_dir():
+                    shutil.copytree(ROOT / each, source / each, symlinks=True)
+                else:
+                    shutil.copy(ROOT / each, source / each)
+    build = [
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "-w",
+        str(wheels),
+        str(source),
+    ]
+    subprocess.run([sys.executable, "-m", "pip", *build], check=True, capture_output=True)
+    (wheel,) = wheels.iterdir()
+    shutil.unpack_archive(wheel, tmp_path / "installed", format="zip")
+    job = ["--set", "parties.count=3", "--set", "algorithm.rounds=1", "--set", "data.records=90"]
+    ran = subprocess.run(
+        [sys.executable, "-P", "-m", "parley", "run", *job, "--out", str(tmp_path / "run")],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "installed")},
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert (tmp_path / "run" / "report.html").exists()
 
 
 def test_the_composed_services_are_a_server_and_parties_that_see_their_own_folder_alone():
