@@ -5,11 +5,11 @@ noise, decoding, step, accounting, ledger transaction (with its fsync), log line
 process of its own, so that its peak memory is its own; the data's size is printed beside it.
 
     python benchmarks/fast_engine.py [--parties 100 1000 10000] [--json]
+    python benchmarks/fast_engine.py --figures   # to a million parties, rows in a mapped file
 """
 
 import argparse
 import json
-import resource
 import statistics
 import subprocess
 import sys
@@ -23,6 +23,16 @@ scaling = "record"
 x = {{ kind = "array", shape = [{features}], range = [-1, 1] }}
 y = {{ kind = "label", positive = [1], negative = [-1] }}
 """
+
+
+FIGURES = (
+    (1000, 50, 120, 60, True),
+    (10_000, 50, 120, 30, True),
+    (10_000, 10, 31, 30, True),
+    (100_000, 10, 31, 12, True),
+    (1_000_000, 10, 31, 6, True),
+)
+"""m, n, d, rounds, and whether rows lie in a mapped file."""
 
 
 class Clock:
@@ -50,13 +60,12 @@ def make(parties, records, features, folder):
     np.savez(folder / "data.npz", x=x, y=y)
 
 
-def measure(parties, features, rounds, folder):
-    """One run in this process; prints its figures as JSON."""
+def job_of(parties, features, rounds, folder, mapped):
+    """The job; with rows that are kept in a file, where they are to be mapped."""
     from parley.server.jobs.file import load_job
-    from parley.simulations.engine.fast import simulate
 
     (folder / "schema.toml").write_text(SCHEMA.format(features=features))
-    job = load_job(
+    return load_job(
         overrides=[
             f"parties.count={parties}",
             f"data.source={folder / 'data.npz'}",
@@ -65,12 +74,28 @@ def measure(parties, features, rounds, folder):
             "model.intercept=false",
             f"algorithm.rounds={rounds}",
             "secure-aggregation.masked-check=false",
+            "privacy.delta=1e-9",
+            f"run.evaluate-every={0 if mapped else 'auto'}",
+            *([f"run.prepared={folder / 'prepared'}"] if mapped else []),
         ]
     )
+
+
+def prepare(job):
+    """Prepares the rows and keeps them, in a process of its own."""
+    from parley.simulations.data.experiment import load_experiment
+
+    load_experiment(job)
+
+
+def measure(job, parties, features):
+    """One run in this process; prints its figures as JSON."""
+    from parley.simulations.engine.fast import simulate
+
+    folder = Path(job.data.source).parent
     clock = Clock()
-    simulate(job, out=folder / "run", observer=clock)
+    done = simulate(job, out=folder / "run", observer=clock)
     laps = [after - before for before, after in zip(clock.times, clock.times[1:], strict=False)]
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(
         json.dumps(
             {
@@ -79,7 +104,8 @@ def measure(parties, features, rounds, folder):
                 "median_ms": statistics.median(laps) * 1e3,
                 "least_ms": min(laps) * 1e3,
                 "mean_ms": statistics.mean(laps) * 1e3,
-                "peak_mib": peak,
+                "data_mib": done.summary.data_mib,
+                "peak_mib": done.summary.peak_mib,
             }
         )
     )
@@ -93,27 +119,35 @@ def main():
     parser.add_argument("--features", type=int, default=120)
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--figures", action="store_true", help="the sizes of docs/benchmarks.md")
+    parser.add_argument("--mapped", action="store_true", help="rows in a mapped file")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    shape = (arguments.records, arguments.features, arguments.rounds)
     if arguments.one:
         parties, folder = arguments.parties[0], Path(arguments.folder)
         if arguments.one == "data":
-            make(parties, arguments.records, arguments.features, folder)
+            make(parties, shape[0], shape[1], folder)
+            return
+        job = job_of(parties, shape[1], shape[2], folder, arguments.mapped)
+        if arguments.one == "prepare":
+            prepare(job)
         else:
-            measure(parties, arguments.features, arguments.rounds, folder)
+            measure(job, parties, shape[1])
         return
+    sizes = [(m, *shape, arguments.mapped) for m in arguments.parties]
     rows = []
-    for parties in arguments.parties:
+    for parties, records, features, rounds, mapped in FIGURES if arguments.figures else sizes:
         with tempfile.TemporaryDirectory() as folder:
-            for step in ("data", "run"):
+            for step in ("data", "prepare", "run") if mapped else ("data", "run"):
                 done = subprocess.run(
                     [
                         # -P: benchmarks/secure_agg.py must not stand in for the package.
                         *(sys.executable, "-P", __file__, "--one", step, "--folder", folder),
-                        *("--parties", str(parties), "--records", str(arguments.records)),
-                        *("--features", str(arguments.features)),
-                        *("--rounds", str(arguments.rounds)),
+                        *("--parties", str(parties), "--records", str(records)),
+                        *("--features", str(features), "--rounds", str(rounds)),
+                        *(["--mapped"] if mapped else []),
                     ],
                     stdout=subprocess.PIPE,
                     text=True,
@@ -122,12 +156,12 @@ def main():
         rows.append(json.loads(done.stdout))
         if not arguments.json:
             row = rows[-1]
-            data = parties * arguments.records * arguments.features / 2**17
             print(
-                f"m={parties:6d} n={arguments.records} d={row['dimension']}:  "
+                f"m={parties:7d} n={records} d={row['dimension']}:  "
                 f"median {row['median_ms']:7.2f} ms  least {row['least_ms']:7.2f} ms  "
-                f"mean {row['mean_ms']:7.2f} ms   data {data:6.0f} MiB  "
-                f"peak {row['peak_mib']:6.0f} MiB",
+                f"mean {row['mean_ms']:7.2f} ms   data {row['data_mib']:6.0f} MiB  "
+                f"peak {row['peak_mib']:6.0f} MiB"
+                + ("  (rows in a mapped file)" if mapped else ""),
                 flush=True,
             )
     if arguments.json:

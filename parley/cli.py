@@ -64,8 +64,9 @@ AsJson = Annotated[
 Engine = Annotated[
     str | None,
     typer.Option(
-        help="fast: all parties in this process. flower: Flower's simulation (needs "
-        "parley\\[ray]). processes: a real server and one process for each party, with TLS."
+        help="fast: all parties in this process. ray: dealt to workers of Ray, here or on a "
+        "cluster; flower: Flower's simulation (both need parley\\[ray]). processes: a real server "
+        "and one process for each party, with TLS."
     ),
 ]
 Partial = Annotated[

@@ -11,6 +11,7 @@ from parley.client.algorithms.registry import kind_of
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.model_names import public_name
 from parley.client.contract.plan import ReleasePlan
+from parley.planning_simulation import simulation_ahead
 from parley.planning_synthetic import sums_ahead, tables_ahead
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event
@@ -144,7 +145,11 @@ def plan(job: Job, *, seconds_a_step: float = SECONDS_A_STEP) -> Outlook:
     }
     more = _MORE.get(job.algorithm.kind, _of_noise_on_the_sum)
     accounts, note = accounts_in_ledger(job, stages)
-    told = {"data_accounts": accounts or None, "data_note": note or None}
+    told = {
+        "simulation": simulation_ahead(job, algorithm, release, federation),
+        "data_accounts": accounts or None,
+        "data_note": note or None,
+    }
     return Outlook.model_validate(facts | told | more(planned))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +15,8 @@ from parley.server.jobs.job import Job, JobError
 from parley.server.records.run import Run
 from parley.server.records.run_folder import RunFolder
 from parley.server.rounds.observer import Observer
-from parley.simulations.data.experiment import load_experiment
-from parley.simulations.data.given import given_data, of_memory
+from parley.simulations.data.experiment import load_experiment, prepared_data
+from parley.simulations.data.given import MEMORY, given_data, of_memory
 from parley.simulations.engine.fast import simulate
 from parley.tracking.tracking import tracked
 
@@ -74,7 +74,7 @@ def run(
     elif schema is not None or label is not None:
         raise JobError("Expected data with schema or label, got none (a file's is data.schema).")
     if job.run.in_process:
-        result = simulate(
+        result = SIMULATIONS[engine](
             job if resume is None else None,
             out=out,
             resume=resume,
@@ -95,6 +95,24 @@ def run(
     for tracker in trackers:
         tracker.ended(result)
     return result
+
+
+def _over_ray(job: Job | None, *, resume: Path | None, **how: Any) -> Run:
+    """A simulation whose parties are dealt to workers of Ray."""
+    from parley.deploy.ray_engine import ray_workers  # noqa: PLC0415 - start-up: an extra
+
+    known = job if job is not None else RunFolder.open(resume or Path())[1]
+    if how.get("canaries") or known.data.source in MEMORY:
+        raise JobError(
+            f"Expected run.engine = 'fast' with canaries or data in memory, got "
+            f"{known.run.engine!r}: its workers read rows that are kept in files."
+        )
+    with ray_workers(known, prepared_data) as adding:
+        return simulate(job, resume=resume, adding=adding, **how)
+
+
+SIMULATIONS: dict[str, Callable[..., Run]] = {"fast": simulate, "ray": _over_ray}
+"""Engines whose parties are arrays, by the name that --engine takes."""
 
 
 def _trackers(asked: Sequence[Tracked | str]) -> list[Tracked]:

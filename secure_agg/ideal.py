@@ -102,6 +102,10 @@ def check_vectors(run: RunParameters, vectors: Ring, round_number: int, last_rou
         raise LocalProtocolError(
             f"Expected vectors of shape [{run.parties}, d >= 1], got {vectors.shape}."
         )
+    _check_round(round_number, last_round)
+
+
+def _check_round(round_number: int, last_round: int) -> None:
     if not last_round < round_number < 2**32:
         raise LocalProtocolError(
             f"Expected a round number above {last_round} and below 2^32, got {round_number}."
@@ -126,28 +130,33 @@ class IdealSum:
         self, vectors: Ring, *, round_number: int, dropped: Mapping[int, DropStage]
     ) -> SumResult:
         """See `interface.SecureSum.sum`."""
+        check_vectors(self.parameters, vectors, round_number, self._last_round)
+        known = self.settled(vectors.shape[1], round_number=round_number, dropped=dropped)
+        total: Ring = np.add.reduce(vectors, axis=0, dtype=vectors.dtype)
+        for j, stage in dropped.items():
+            if stage is DropStage.BEFORE_VECTOR:
+                total -= vectors[j]
+        return replace(known, total=total)
+
+    def settled(
+        self, dimension: int, *, round_number: int, dropped: Mapping[int, DropStage]
+    ) -> SumResult:
+        """What `sum` gives for vectors of `dimension` d, all but the total, which is empty.
+
+        For a simulation that adds the survivors' vectors up by itself, piece by piece.
+
+        Raises:
+            TooFewSurvivors, LocalProtocolError: as `sum`.
+        """
         run = self.parameters
-        check_vectors(run, vectors, round_number, self._last_round)
+        _check_round(round_number, self._last_round)
         self._last_round = round_number
         self._wire_round += 1
-        total: Ring = np.add.reduce(vectors, axis=0, dtype=vectors.dtype)
-        if not dropped and not run.unpaired(self._wire_round):
-            known = self._complete.get(vectors.shape[1])
-            if known is None:
-                known = self._settle(vectors.shape[1], {})
-                self._complete = {vectors.shape[1]: known}
-        else:
-            known = self._settle(vectors.shape[1], dropped)
-            absent = [j for j, stage in dropped.items() if stage is DropStage.BEFORE_VECTOR]
-            for j in absent:
-                total -= vectors[j]
-        return SumResult(
-            total=total,
-            survivors=known.survivors,
-            bytes_up=known.bytes_up,
-            bytes_down=known.bytes_down,
-            stages=known.stages,
-        )
+        if dropped or run.unpaired(self._wire_round):
+            return self._settle(dimension, dropped)
+        known = self._complete.get(dimension) or self._settle(dimension, {})
+        self._complete = {dimension: known}
+        return known
 
     def of_all(self, total: Ring, *, round_number: int) -> SumResult:
         """What `sum` gives for vectors of all parties that add up to `total` `[d]`, none dropped.

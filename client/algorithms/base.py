@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
@@ -40,6 +41,7 @@ __all__ = [
     "Claim",
     "Contribution",
     "FederatedAlgorithm",
+    "InPieces",
     "PublicFacts",
     "State",
     "SummedAtOnce",
@@ -244,6 +246,17 @@ class SummedAtOnce(Protocol):
         self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
     ) -> NDArray[np.float64] | None:
         """`[d]` Σ over the block's parties of what `local` gives; None where each is needed."""
+
+
+@runtime_checkable
+class InPieces(Protocol):
+    """An algorithm of whose parties each contributes the same bits whoever else is in the block.
+
+    A simulation may then have its parties contribute in turn, and keep the sum alone.
+    """
+
+    def pieces(self, block: PartyBlock) -> Sequence[tuple[int, int]]:
+        """Ranges (first, last + 1) of parties, in order, that are best asked for at once."""
 
 
 class FederatedAlgorithm(Protocol):

@@ -27,6 +27,7 @@ A round is a block of steps: they are reserved, charged and committed together.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -36,6 +37,7 @@ from numpy.typing import NDArray
 from parley.client.algorithms.base import Claim, Contribution, PublicFacts, State, Sums
 from parley.client.contract.plan import ReleasePlan
 from parley.client.data.block import PartyBlock
+from parley.client.data.chunks import block_ranges
 from parley.client.dp_sgd.batches import party_batches, poisson_batch
 from parley.client.dp_sgd.optimisers import stepped
 from parley.client.dp_sgd.settings import LocalTraining
@@ -172,6 +174,10 @@ class DistributedDPSGD:
             clip_rows(values, self.party_norm)
         clamp(values, self.bound)
         return Contribution(values=values, failed=())
+
+    def pieces(self, block: PartyBlock) -> Sequence[tuple[int, int]]:
+        """Parties of which each has its own coins."""
+        return block_ranges(block, self.dimension)
 
     def whole(
         self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness

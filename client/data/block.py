@@ -80,6 +80,16 @@ class PartyBlock:
         sizes = self.sizes
         return int(sizes[0]) if (sizes == sizes[0]).all() else None
 
+    def span(self, first: int, last: int) -> PartyBlock:
+        """The block of parties `first` to `last − 1`: a view, of which nothing is copied."""
+        begin, end = int(self.offsets[first]), int(self.offsets[last])
+        return PartyBlock(
+            features=self.features[begin:end],
+            labels=self.labels[begin:end],
+            offsets=self.offsets[first : last + 1] - begin,
+            places=np.arange(first, last) if self.places is None else self.places[first:last],
+        )
+
     def take(self, parties: Sequence[int] | NDArray[np.int64]) -> PartyBlock:
         """The block of the chosen parties, in the order given."""
         rows = [np.arange(self.offsets[j], self.offsets[j + 1]) for j in parties]

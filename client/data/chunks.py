@@ -24,11 +24,23 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["CHUNK_BYTES", "chunk_ranges", "for_each_chunk", "single_threaded_blas"]
+from parley.client.data.block import PartyBlock
+
+__all__ = [
+    "CHUNK_BYTES",
+    "PIECE_BYTES",
+    "block_ranges",
+    "chunk_ranges",
+    "for_each_chunk",
+    "single_threaded_blas",
+]
 
 _T = TypeVar("_T")
 
 CHUNK_BYTES = 2 << 20
+PIECE_BYTES = 32 * CHUNK_BYTES
+"""Of parties whose results are kept at once: enough chunks for every core."""
+
 _MOST_WORKERS = 8  # the work is bound by memory, more cores than this only wait for it
 
 
@@ -36,8 +48,8 @@ def chunk_ranges(offsets: NDArray[np.int64], rows: int) -> list[tuple[int, int]]
     """Cut parties into consecutive ranges of about `rows` records, at least one party each.
 
     Args:
-        offsets: `[B + 1]` where each party's records begin.
-        rows: most records of a chunk; a single larger party is its own chunk.
+        offsets: `[B + 1]` where each party's records (or bytes) begin.
+        rows: most records (or bytes) of a chunk; a single larger party is its own chunk.
 
     Returns:
         Pairs `(first, last + 1)` of parties that cover 0..B−1 in order.
@@ -51,6 +63,14 @@ def chunk_ranges(offsets: NDArray[np.int64], rows: int) -> list[tuple[int, int]]
         ranges.append((first, last))
         first = last
     return ranges
+
+
+def block_ranges(block: PartyBlock, dimension: int) -> list[tuple[int, int]]:
+    """Parties of a block whose records and `dimension` numbers each take about `PIECE_BYTES`."""
+    record = block.features.itemsize * block.features.shape[1]
+    contribution = 16 * dimension  # as doubles, and encoded
+    ends = block.offsets * record + np.arange(block.parties + 1) * contribution
+    return chunk_ranges(ends, PIECE_BYTES)
 
 
 def for_each_chunk(work: Callable[[int, int], _T], ranges: Sequence[tuple[int, int]]) -> list[_T]:

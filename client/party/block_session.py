@@ -135,10 +135,8 @@ class PartySession:
         """
         self.randomness.check(seeded=plan.seeded)
         given = self._given_so_far(plan, dealt)
-        refused = self._refusals(plan)
-        if declining is not None:
-            refused |= dict.fromkeys(declining.tolist(), "declined")
-        weights = self._weights(plan)
+        refused = self.refusals(plan, declining)
+        weights = self.weights(plan)
         accepts = np.ones(self.block.parties, dtype=bool)
         accepts[list(refused)] = False
         willing = np.flatnonzero(accepts & ~given.parties)
@@ -148,8 +146,7 @@ class PartySession:
             contribution = self.algorithm.local(state, block, plan, self.randomness)
             given.failed.update(int(willing[row]) for row in contribution.failed)
             given.parties[willing] = True
-            self.answered[willing] += self._charged_for[willing] != plan.round_number
-            self._charged_for[willing] = plan.round_number
+            self.charge(plan, willing)
             values = contribution.values
             if self.digesting:
                 given.digests |= {
@@ -159,13 +156,13 @@ class PartySession:
             if plan.weights == "size":
                 values = values * weights[willing, None]
             if whole and not contribution.failed:
-                given.encoded = self._encoded(plan, values, willing, dealt)
+                given.encoded = self.encoded(plan, values, willing, dealt)
             else:
                 kept = np.ones(willing.size, dtype=bool)
                 kept[list(contribution.failed)] = False
                 if kept.any():
                     rows = willing[kept]
-                    given.encoded[rows] = self._encoded(plan, values[kept], rows, dealt)
+                    given.encoded[rows] = self.encoded(plan, values[kept], rows, dealt)
         return Answer(
             encoded=given.encoded,
             weights=weights,
@@ -180,17 +177,21 @@ class PartySession:
         For a simulation that deals the noise, whose law is that of the sum alone: Σ is rounded to
         the grid once, where every contribution would be.
         """
-        if not isinstance(self.algorithm, SummedAtOnce) or self._refusals(plan):
+        if not isinstance(self.algorithm, SummedAtOnce) or self.refusals(plan):
             return None
         self.randomness.check(seeded=plan.seeded)
         values = self.algorithm.whole(state, self.block, plan, self.randomness)
         if values is None:
             return None
-        self.answered += self._charged_for != plan.round_number
-        self._charged_for[:] = plan.round_number
+        self.charge(plan, slice(None))
         encoding = replace(plan.encoding, bound=plan.encoding.bound * plan.parties)
         whole: NDArray[np.unsignedinteger[Any]] = encoding.encode(values[None])[0]
         return whole
+
+    def charge(self, plan: ReleasePlan, parties: NDArray[np.int64] | slice) -> None:
+        """Counts this release for parties that compute for it, once whatever it is asked for."""
+        self.answered[parties] += self._charged_for[parties] != plan.round_number
+        self._charged_for[parties] = plan.round_number
 
     def _given_so_far(self, plan: ReleasePlan, dealt: bool) -> _Given:
         """What a round with noise in shares was answered with already; else nothing."""
@@ -205,30 +206,47 @@ class PartySession:
             )
         return kept
 
-    def _encoded(
+    def encoded(
         self,
         plan: ReleasePlan,
         values: NDArray[np.floating],
         parties: NDArray[np.int64],
         dealt: bool,
     ) -> NDArray[np.unsignedinteger[Any]]:
-        """Ring elements of these parties' values, with a share of the noise if the plan has any."""
+        """Ring elements of these parties' values, with a share of the noise if the plan has any.
+
+        Args:
+            plan: of the release.
+            values: `[k, d]`, weighted.
+            parties: `[k]` of this block.
+            dealt: no shares are added here.
+        """
         if plan.shared is None or dealt:
             return plan.encoding.encode(values)
         number, step = plan.round_number, plan.step
         if self.randomness.seeded:  # by party: as each of them would draw by itself
-            streams = [self.randomness.share(number, int(party), step) for party in parties]
+            places = self.block.rows[parties].tolist()
+            streams = [self.randomness.share(number, place, step) for place in places]
         else:
             streams = [self.randomness.share(number)] * len(parties)
         return plan.encode(values, streams)
 
-    def _weights(self, plan: ReleasePlan) -> NDArray[np.float64]:
+    def weights(self, plan: ReleasePlan) -> NDArray[np.float64]:
+        """`[B]` public weights."""
         if plan.weights == "size":
             return self.block.sizes / plan.mean_records
         return np.ones(self.block.parties)
 
-    def _refusals(self, plan: ReleasePlan) -> dict[int, str]:
-        """Party → why not."""
+    def refusals(
+        self, plan: ReleasePlan, declining: NDArray[np.int64] | None = None
+    ) -> dict[int, str]:
+        """Party → why not: by the plan and public facts, or because it is in `declining`."""
+        refused = self._refused_by_plan(plan)
+        if declining is not None:
+            refused |= dict.fromkeys(declining.tolist(), "declined")
+        return refused
+
+    def _refused_by_plan(self, plan: ReleasePlan) -> dict[int, str]:
         policy = self.policy
         whole: str | None = None
         own = plan.primary

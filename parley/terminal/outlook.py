@@ -71,7 +71,12 @@ def print_outlook(outlook: Outlook) -> None:
 
 
 def _print_beside(console: Console, outlook: Outlook) -> None:
-    """What synthetic records are made from, the release after the rounds, what data have left."""
+    """What synthetic records are made from, the release after the rounds, what data have left, and
+    what a simulation takes."""
+    if outlook.simulation is not None:
+        console.print(
+            f"[bold]Simulation[/bold]: {result_words.simulation_ahead(outlook.simulation)}\n"
+        )
     if outlook.synthetic is not None:
         console.print(f"[bold]Released[/bold]: {escape(release_ahead(outlook.synthetic))}\n")
     if outlook.evaluation is not None:

@@ -12,16 +12,17 @@ __all__ = ["Run", "in_process"]
 
 
 def in_process(engine: str) -> bool:
-    """Whether all parties of an engine are arrays of one process."""
-    return engine == "fast"
+    """Whether the parties of an engine are arrays, of one process or of a few."""
+    return engine in {"fast", "ray"}
 
 
 class Run(Section):
     """How it is run."""
 
-    engine: Literal["fast", "flower", "processes"] = Field(
+    engine: Literal["fast", "ray", "flower", "processes"] = Field(
         "fast",
-        description="fast: all parties in this process; flower: Flower's simulation (parley[ray]); "
+        description="fast: all parties in this process; ray: dealt to workers of Ray, on this "
+        "machine or a cluster (parley[ray]); flower: Flower's simulation (parley[ray]); "
         "processes: a real server and one real process a party on this machine, with TLS, node "
         "authentication and the masked protocol.",
     )
@@ -66,6 +67,25 @@ class Run(Section):
         strict=True,
         description="Begin also where the data's budget won't last for all rounds: as many as fit. "
         "The noise is that of all rounds, so that fewer rounds are worse than a job of fewer.",
+    )
+    memory: Annotated[int, Field(ge=1)] | Auto = Field(
+        "auto",
+        description="MiB of records that a simulation holds in memory; more of them are written to "
+        "a file once and read through a memory map. auto: half of this machine's memory.",
+    )
+    prepared: str = Field(
+        "",
+        description="Folder in which prepared rows are kept, named by their content, for other "
+        "runs of the same data; as closed as the data are. Empty: rows are kept where they exceed "
+        "run.memory alone, in the folder 'prepared' of run.out.",
+    )
+    ray_address: str = Field(
+        "",
+        description="Engine ray: the cluster, 'auto' for the one that this machine is part of. "
+        "Empty: workers on this machine alone.",
+    )
+    workers: int = Field(
+        0, ge=0, description="Engine ray: how many workers; 0: one for every core of the cluster."
     )
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description="Where networks train (fedavg); auto: cuda where present."

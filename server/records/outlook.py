@@ -24,6 +24,7 @@ __all__ = [
     "GuaranteeOutlook",
     "Offer",
     "Outlook",
+    "SimulationOutlook",
     "SyntheticOutlook",
 ]
 
@@ -179,6 +180,24 @@ class SyntheticOutlook(Facts):
     vector_bytes: int
 
 
+class SimulationOutlook(Facts):
+    """What the job takes on this machine with all parties in one process; everything is about.
+
+    Attributes:
+        data_mib: of the records, if every party holds the least number.
+        mapped: whether they are read from a file, being more than `limit_mib`.
+        memory_mib: of the process, without pages of that file.
+        seconds_a_round: of the parties' computation, measured on made-up records of a few of them;
+            absent where a few parties say nothing of many.
+    """
+
+    data_mib: float
+    limit_mib: int
+    mapped: bool
+    memory_mib: float
+    seconds_a_round: Figure = None
+
+
 class Outlook(Facts):
     """The outlook of a job.
 
@@ -194,6 +213,7 @@ class Outlook(Facts):
         alternatives: other numbers of parties and records.
         dp_sgd: training in the parties, where the algorithm trains there.
         distributed: the steps of distributed DP-SGD.
+        simulation: memory and seconds, where all parties are simulated in one process.
         synthetic: of a job that makes synthetic records: what they are made from.
         record_bounds: both bounds of a record's ε, where two are proved.
         evaluation: of the release after the rounds, where the job has one.
@@ -217,6 +237,7 @@ class Outlook(Facts):
     sensitivity: float | None = None
     dp_sgd: DpSgdOutlook | None = None
     distributed: DistributedOutlook | None = None
+    simulation: SimulationOutlook | None = None
     synthetic: SyntheticOutlook | None = None
     calibrations: dict[str, Offer] | None = None
     noise_laws: dict[str, Offer] | None = None

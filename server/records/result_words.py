@@ -11,7 +11,7 @@ from typing import Protocol
 from parley.privacy.accounting.rounding import as_written, shown_down
 from parley.server.records.judgement import Judgement
 from parley.server.records.numerals import number
-from parley.server.records.outlook import EvaluationOutlook
+from parley.server.records.outlook import EvaluationOutlook, SimulationOutlook
 from parley.server.records.summary import Counted, RunSummary
 from parley.server.records.words import points, scope
 
@@ -25,6 +25,7 @@ __all__ = [
     "metric",
     "public_test",
     "self_audit",
+    "simulation_ahead",
     "status",
 ]
 
@@ -170,6 +171,23 @@ def evaluation_ahead(told: EvaluationOutlook) -> str:
         f"round, {points(told.epsilon, told.delta)} of what is charged; noise law {told.law}, at "
         f"most {number(told.within)} records on each count with {100 * told.confidence:g} %"
     )
+
+
+def simulation_ahead(told: SimulationOutlook) -> str:
+    """What a simulation of the job takes on this machine."""
+    where = (
+        f"read from a file, being more than {told.limit_mib:,} MiB (run.memory)"
+        if told.mapped
+        else "in memory"
+    )
+    said = (
+        f"at least {told.data_mib:,.0f} MiB of records, {where}; about {told.memory_mib:,.0f} MiB "
+        "in all"
+    )
+    seconds = told.seconds_a_round
+    if seconds is None:
+        return said
+    return f"{said}, and {number(seconds, 2)} s a round on this machine beside its ledger's disk"
 
 
 def _accuracy(of: Counted) -> str:

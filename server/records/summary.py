@@ -231,6 +231,7 @@ class RunSummary(Facts):
         loss, baseline_loss, excess_loss, accuracy, baseline_accuracy, majority_accuracy,
             records_by_party: each would be another release; absent in a real run, and a figure
             where it is not finite.
+        peak_mib: of a simulation's process, mapped files among it; `data_mib` of that are records.
         evaluation: the model measured on the parties' held-out records, by a release; absent where
             that was not asked.
         public_test: of a deployment whose server has public records; absent elsewhere.
@@ -275,6 +276,8 @@ class RunSummary(Facts):
     majority_accuracy: Figure = None
     seconds: Figure = None
     seconds_per_round: Figure = None
+    peak_mib: Figure = None
+    data_mib: Figure = None
     simulation_only: tuple[str, ...] = ()
     advice: tuple[str, ...] = ()
     features: str | None = None

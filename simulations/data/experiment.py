@@ -30,6 +30,7 @@ from parley.server.planning.federation import Federation
 from parley.server.planning.release import model_for
 from parley.simulations.data.datasets import BUNDLED, bundled_schema, load_bundled
 from parley.simulations.data.given import MEMORY, Given
+from parley.simulations.data.keeping import kept_data
 from parley.simulations.data.partitions import (
     by_column,
     by_function,
@@ -59,7 +60,10 @@ def load_experiment(job: Job, given: Given | None = None) -> Experiment:
     Raises:
         DataError, SchemaError, PartitionError, JobError: what is wrong, with file, row, column.
     """
-    return experiment_of(job, prepared_data(job, given))
+    # Features have a cache by their map's digest; a split of one's own is code, which may change.
+    if given is not None or job.model.feature_map or ":" in job.data.partition:
+        return experiment_of(job, prepared_data(job, given))
+    return experiment_of(job, kept_data(job, lambda: prepared_data(job)))
 
 
 def prepared_data(job: Job, given: Given | None = None) -> PreparedData:

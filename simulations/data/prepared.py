@@ -9,6 +9,7 @@ own, beside its runs, and as closed as the data are.
 from __future__ import annotations
 
 import glob
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -81,27 +82,30 @@ class PreparedData:
     def load(cls, folder: Path) -> Self:
         """What `save` wrote, mapped into memory."""
         facts = json.loads((folder / "facts.json").read_text(encoding="utf-8"))
-        arrays = {
-            name: np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+        arrays: dict[str, Any] = {
+            # A plain view: each slice of a memmap would be an object with a file's name.
+            name: np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False))
             for name in _ARRAYS
         }
         named = {name: tuple(facts[name]) for name in ("label_names", "party_names")}
         return cls(**arrays, **{**facts, **named})
 
 
-def data_key(job: Job) -> str:
+def data_key(job: Job, *, contents: bool = False) -> str:
     """What decides the prepared rows of a job, as text: equal texts, equal rows.
 
-    A file is told by its name, size and time of change.
+    Args:
+        job: whose.
+        contents: whether a file is told by the digest of its bytes; else by its name, size and
+            time of change.
     """
     own = job.data.partition.rpartition(":")[0]
     given = (job.data.source, job.data.data_schema, job.data.test_source, job.data.test_schema)
     named = (*given, own)
     paths = sorted(path for name in named if name for path in glob.glob(name, recursive=True))
-    files = [(path, os.stat(path)) for path in paths]
     return json_text(
         [
-            [[path, told.st_size, told.st_mtime_ns] for path, told in files],
+            [[path, *_told(path, contents=contents)] for path in paths],
             job.data.model_dump(mode="json"),
             job.parties.model_dump(mode="json"),
             str(job.privacy.neighbouring),
@@ -111,3 +115,11 @@ def data_key(job: Job) -> str:
             job.model.feature_map,
         ]
     )
+
+
+def _told(path: str, *, contents: bool) -> list[int | str]:
+    if contents:
+        with open(path, "rb") as file:
+            return [hashlib.file_digest(file, "sha256").hexdigest()]
+    told = os.stat(path)
+    return [told.st_size, told.st_mtime_ns]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -20,10 +20,14 @@ from parley.server.rounds.cohort import PartyFailed, RoundSum
 from parley.server.rounds.loop import ATTEMPTS
 from parley.simulations.engine.faults import FaultScript
 from parley.simulations.engine.masked_check import MaskedCheck
+from parley.simulations.engine.summing import Adding, Asked, pieces_of, summed
 
 __all__ = ["BlockCohort"]
 
 Evaluate = Callable[[NDArray[np.float64], int], dict[str, Any]]
+
+
+_NOBODY = np.empty(0, dtype=np.int64)
 
 
 @dataclass(kw_only=True)
@@ -39,6 +43,7 @@ class BlockCohort:
             the law of r shares, in the place of the draws.
         unchecked: no sum is compared with the masked protocol's, so that the first is dealt, too.
         check: the masked protocol, to compare the first sum of a few parties with; None for none.
+        adding: how contributions are added up, where the sum is the ideal one.
         checked: what the check found, once it ran.
     """
 
@@ -49,7 +54,11 @@ class BlockCohort:
     dealing: bool = False
     unchecked: bool = False
     check: MaskedCheck | None = None
+    adding: Adding = summed
     checked: str = field(default="", init=False)
+
+    def __post_init__(self) -> None:
+        self._pieces = pieces_of(self.session.algorithm, self.session.block)
 
     def aggregate(self, plan: ReleasePlan, state: State, *, attempt: int) -> RoundSum:
         """One release's sum; see `parley.server.rounds.cohort.Cohort`.
@@ -66,34 +75,47 @@ class BlockCohort:
         dealt = self._dealt(plan)
         # Masks are bound to this serial number: no two attempts ever share a key.
         serial = plan.sum_number * ATTEMPTS + attempt + 1
-        if dealt and not faults.dropped and not len(faults.declined):
+        here = self.adding is summed
+        if here and dealt and not faults.dropped and not len(faults.declined):
             whole = self.session.whole(plan, state)
             if whole is not None and isinstance(self.secure_sum, IdealSum):
                 result = self.secure_sum.of_all(whole, round_number=serial)
                 return self._outcome(plan, result, weight=float(parties), dealt=True)
-        answer = self.session.answer(plan, state, declining=faults.declined, dealt=dealt)
-        if answer.failed:
-            raise PartyFailed(
-                "A party could not certify its local optimum: the release is given up, nothing "
-                "was opened, and its charge stands. A larger model.lambda or "
-                "algorithm.relative-tolerance makes certification easier."
-            )
-        absent = dict.fromkeys(answer.refused, DropStage.BEFORE_VECTOR)
+        refused = self.session.refusals(plan, faults.declined)
+        absent = dict.fromkeys(refused, DropStage.BEFORE_VECTOR)
         dropped = {p: stage for p, stage in faults.dropped.items() if p not in absent}
-        everyone_lost = absent | dropped
-        result = self.secure_sum.sum(answer.encoded, round_number=serial, dropped=everyone_lost)
+        lost = absent | dropped
+        chosen = _NOBODY if self.check is None else self.check.chosen
+        if isinstance(self.secure_sum, IdealSum):
+            asked = Asked(
+                plan=plan,
+                state=state,
+                refused=refused,
+                absent=[p for p, stage in lost.items() if stage is DropStage.BEFORE_VECTOR],
+                dealt=dealt,
+                kept=chosen,
+            )
+            given = self.adding(self.session, asked, self._pieces)
+            _check_none(given.failed)
+            result = self.secure_sum.settled(plan.dimension, round_number=serial, dropped=lost)
+            result, kept = replace(result, total=given.total), given.kept
+        else:
+            answer = self.session.answer(plan, state, declining=faults.declined, dealt=dealt)
+            _check_none(answer.failed)
+            kept = np.ascontiguousarray(answer.encoded[chosen])
+            result = self.secure_sum.sum(answer.encoded, round_number=serial, dropped=lost)
         if self.check is not None:
             said = self.check.run(
-                answer.encoded,
-                round_number=plan.round_number,
-                serial=serial,
-                dropped=everyone_lost,
+                kept, parties=parties, round_number=plan.round_number, serial=serial, dropped=lost
             )
             if said is not None:
                 self.checked, self.check = said, None
-        weight = float(answer.weights[np.asarray(result.survivors, dtype=np.int64)].sum())
+        weight = float(parties)
+        if plan.weights == "size" or len(result.survivors) < parties:
+            survivors = np.asarray(result.survivors, dtype=np.int64)
+            weight = float(self.session.weights(plan)[survivors].sum())
         return self._outcome(
-            plan, result, weight=weight, dealt=dealt, refused=answer.refused, dropped=len(dropped)
+            plan, result, weight=weight, dealt=dealt, refused=refused, dropped=len(dropped)
         )
 
     def _outcome(
@@ -134,3 +156,12 @@ class BlockCohort:
     def evaluate(self, theta: NDArray[np.float64], *, round_number: int) -> dict[str, Any]:
         """Simulation-only figures."""
         return self.evaluate_model(theta, round_number)
+
+
+def _check_none(failed: Collection[int]) -> None:
+    if failed:
+        raise PartyFailed(
+            "A party could not certify its local optimum: the release is given up, nothing was "
+            "opened, and its charge stands. A larger model.lambda or "
+            "algorithm.relative-tolerance makes certification easier."
+        )

@@ -20,9 +20,11 @@ from parley.server.rounds.execute import Finished, execute
 from parley.server.rounds.keeping import keep, summary_of
 from parley.server.rounds.observer import Observer
 from parley.simulations.data.experiment import load_experiment
+from parley.simulations.data.keeping import data_mib, peak_mib
 from parley.simulations.data.world import Experiment
 from parley.simulations.engine.faults import parse_faults
 from parley.simulations.engine.parties import Parties
+from parley.simulations.engine.summing import Adding, summed
 from parley.simulations.figures.dp_sgd_summary import dp_sgd_facts
 from parley.simulations.figures.summary import with_simulated_figures
 from parley.simulations.figures.synthetic import with_table_figures
@@ -42,6 +44,7 @@ def simulate(
     version: str = "",
     canaries: int = 0,
     load: Callable[[Job], Experiment] = load_experiment,
+    adding: Adding = summed,
 ) -> Run:
     """Runs a job, or continues the run in `resume`, with its canaries if it had any.
 
@@ -49,6 +52,7 @@ def simulate(
         canaries: extra records by which the run audits itself
             (`parley.simulations.audit.self_audit`).
         load: from the job to its data.
+        adding: how parties are added up; by default here.
 
     Raises:
         JobError, DataError, CalibrationError, RingTooSmall, RunFolderError: the input is wrong;
@@ -78,7 +82,7 @@ def simulate(
 
         experiment, hidden = planted(job, experiment, coins["canaries"], seed=coins["seed"])
     # Planned before the folder is made: a job that cannot run leaves nothing behind.
-    planned = Parties.planned(job, experiment, faults)
+    planned = Parties.planned(job, experiment, faults, adding)
     folder = folder or RunFolder.create(job, out)
     folder.keep_schema(experiment.schema)
     folder.keep_coins(coins)
@@ -114,7 +118,7 @@ def _kept(
         folder=folder,
         secure_sum={"backend": cohort.secure_sum.name, "masked_check": cohort.checked},
         began=began,
-        engine="fast",
+        engine=job.run.engine if job.run.in_process else "fast",
         version=version,
         labels=world.label_names,
     )
@@ -126,6 +130,7 @@ def _kept(
         precision=job.dp_sgd.precision,
         device=str(getattr(world.model, "device", "cpu")),
     )
+    summary = summary.adding(peak_mib=peak_mib(), data_mib=data_mib(world.block))
     summary = with_simulated_figures(summary, job=job, experiment=world, theta=theta, dp_sgd=dp_sgd)
     if hidden is not None:
         found = hidden.bounds(world.model, theta, delta=summary.primary.delta)

@@ -57,8 +57,9 @@ class MaskedCheck:
 
     def run(
         self,
-        encoded: NDArray[np.unsignedinteger[Any]],
+        own: NDArray[np.unsignedinteger[Any]],
         *,
+        parties: int,
         round_number: int,
         serial: int,
         dropped: Mapping[int, DropStage],
@@ -66,7 +67,8 @@ class MaskedCheck:
         """What to say of the check; None where too few of the chosen parties survived for one.
 
         Args:
-            encoded: `[B, d]` every party's contribution.
+            own: `[k, d]` the chosen parties' contributions.
+            parties: how many there are in all.
             round_number: what the check is said to be of.
             serial: number that masks are bound to.
             dropped: parties that are lost → when.
@@ -74,7 +76,6 @@ class MaskedCheck:
         Raises:
             MaskedCheckFailed: sums or survivors differ.
         """
-        own = np.ascontiguousarray(encoded[self.chosen])
         lost = {at: dropped[int(p)] for at, p in enumerate(self.chosen) if int(p) in dropped}
         try:
             ideal = self.ideal.sum(own, round_number=serial, dropped=lost)
@@ -86,7 +87,6 @@ class MaskedCheck:
                 f"The masked protocol's sum of round {round_number} differs from the ideal one, "
                 f"for parties {self.chosen.tolist()}. This is a bug; nothing was released."
             )
-        parties = len(encoded)
         whom = (
             f"of {len(self.chosen)} parties drawn at random from {parties} "
             if len(self.chosen) < parties

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from parley.client.algorithms.base import FederatedAlgorithm
+from parley.client.algorithms.base import FederatedAlgorithm, InPieces
 from parley.client.algorithms.held_out_counts import learner_of
 from parley.client.contract.plan import ReleasePlan
 from parley.client.party.block_session import PartyPolicy, PartySession
@@ -25,10 +25,12 @@ from parley.server.planning.release import algorithm_for
 from parley.server.planning.stages import Stage, rounds_of, spent_before, stages_of
 from parley.server.records.progress import Progress
 from parley.server.rounds.execute import Finished
+from parley.simulations.data.keeping import check_memory
 from parley.simulations.data.world import Experiment
 from parley.simulations.engine.block_cohort import BlockCohort
 from parley.simulations.engine.faults import FaultScript
 from parley.simulations.engine.masked_check import MaskedCheck, checked_parties
+from parley.simulations.engine.summing import Adding, summed
 
 __all__ = ["Parties"]
 
@@ -43,6 +45,7 @@ class Parties:
         budgets: what is charged.
         sums: the secure sum of each stage.
         check: the masked protocol, to compare the first sum with; None for none.
+        adding: how contributions are added up.
     """
 
     job: Job
@@ -52,18 +55,24 @@ class Parties:
     budgets: tuple[DatasetBudget, ...]
     sums: tuple[SecureSum, ...]
     check: MaskedCheck | None
+    adding: Adding = summed
     _made: list[tuple[BlockCohort, Experiment]] = field(default_factory=list, init=False)
 
     @classmethod
-    def planned(cls, job: Job, experiment: Experiment, faults: FaultScript) -> Self:
+    def planned(
+        cls, job: Job, experiment: Experiment, faults: FaultScript, adding: Adding = summed
+    ) -> Self:
         """What the job releases of these data.
 
         Raises:
             JobError, CalibrationError, RingTooSmall: the job does not fit them.
         """
+        check_memory(job, experiment.block)
+        algorithm = algorithm_for(job, experiment.model, experiment.federation)
+        _check_adding(job, algorithm, apart=adding is not summed)
         stages = stages_of(
             job,
-            algorithm=algorithm_for(job, experiment.model, experiment.federation),
+            algorithm=algorithm,
             federation=experiment.federation,
             features=experiment.block.features.shape[1],
             components=experiment.components,
@@ -80,6 +89,7 @@ class Parties:
             budgets=budgets,
             sums=tuple(_secure_sum(job, each.plan, faults, masked=masked) for each in stages),
             check=_masked_check(job, plan, faults),
+            adding=adding,
         )
 
     def for_run(self, run_id: str) -> Self:
@@ -110,6 +120,7 @@ class Parties:
             dealing=job.run.deals and job.secure_aggregation.backend != "masked",
             unchecked=not job.secure_aggregation.masked_check,
             check=self.check if rounds else None,
+            adding=self.adding,
         )
         cohort.session.answered += start.done
         if rounds:
@@ -123,6 +134,21 @@ class Parties:
             at = replace(finished.outcome.progress, stage=self.stages.index(rounds))
             self.cohort(rounds, finished.algorithm, at)
         return self._made[-1]
+
+
+def _check_adding(job: Job, algorithm: FederatedAlgorithm, *, apart: bool) -> None:
+    """Refuses to add parties up apart from each other where their bits depend on all of them."""
+    if apart and not isinstance(algorithm, InPieces):
+        raise JobError(
+            f"Expected an algorithm whose parties can be dealt to workers with run.engine = "
+            f"{job.run.engine!r} (gradient-perturbation, distributed-dp-sgd), got "
+            f"{job.algorithm.kind!r}: the engine 'fast' runs it."
+        )
+    if apart and job.secure_aggregation.backend != "ideal":
+        raise JobError(
+            f"Expected secure-aggregation.backend = 'ideal' with run.engine = {job.run.engine!r}, "
+            f"got {job.secure_aggregation.backend!r}."
+        )
 
 
 def _evaluator(

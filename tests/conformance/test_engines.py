@@ -14,6 +14,7 @@ from safetensors.numpy import load_file
 
 from parley.deploy.engines import ENGINES
 from parley.privacy.ledger.ledger import Ledger
+from parley.running import SIMULATIONS
 from parley.server.jobs.file import load_job
 from parley.server.jobs.job import Job
 from parley.simulations.engine.fast import simulate
@@ -198,6 +199,22 @@ class TestFlower(_RealProcesses):
         self.check_components("private", ground.root)
 
 
+@pytest.mark.heavy
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs parley[ray]")
+class TestRay(EngineConformance):
+    """The fast engine with its parties dealt to workers."""
+
+    engine = "ray"
+
+    def run(self, job: Job, folder: Path) -> Path:
+        return SIMULATIONS["ray"](job, out=folder / "run").folder
+
+    @pytest.mark.parametrize("name", ["gradients", "size weights", "distributed DP-SGD"])
+    def test_it_does_what_the_fast_engine_does(self, name, tmp_path):
+        own = ("secure-aggregation.backend=ideal", "run.engine=ray", "run.workers=2")
+        self.check(name, tmp_path, *own, f"run.out={tmp_path / 'runs'}")
+
+
 def test_every_engine_is_held_to_it():
-    held = {kind.engine for kind in (TestInProcess, *_RealProcesses.__subclasses__())}
-    assert held == {"in-process", *ENGINES}
+    held = {kind.engine for kind in (TestInProcess, TestRay, *_RealProcesses.__subclasses__())}
+    assert held == {"in-process", *ENGINES, *SIMULATIONS.keys() - {"fast"}}

@@ -17,7 +17,7 @@ from parley.server.jobs.file import load_job
 from parley.server.jobs.job import JobError
 from parley.server.planning.release import algorithm_for, plan_release
 from parley.simulations.data.experiment import load_experiment
-from parley.simulations.engine import fast
+from parley.simulations.engine.block_cohort import BlockCohort
 from parley.simulations.engine.fast import simulate
 
 BASE = [
@@ -242,14 +242,14 @@ def test_a_plan_that_no_cohort_survives_keeps_the_charge_of_sums_that_were_opene
 ) -> None:
     from parley.secure_agg.interface import TooFewSurvivors
 
-    aggregate = fast.BlockCohort.aggregate
+    aggregate = BlockCohort.aggregate
 
     def few(self, plan, state, *, attempt):
         if plan.sum_number == 5:  # the second sum of round 2
             raise TooFewSurvivors("Expected more.")
         return aggregate(self, plan, state, attempt=attempt)
 
-    monkeypatch.setattr(fast.BlockCohort, "aggregate", few)
+    monkeypatch.setattr(BlockCohort, "aggregate", few)
     done = run(tmp_path / "run")
     assert done.summary.status == "too-few-survivors"
     with Ledger.open(tmp_path / "run" / "ledger.sqlite", read_only=True) as ledger:

@@ -125,7 +125,8 @@ JOBS: dict[str, tuple[str, ...]] = {
 """Overrides of the default job by name; all with a seed."""
 
 _TIMES = {
-    "seconds", "seconds_per_round", "stage_seconds", "created", "run_dir", "run_id", "ledger_head",
+    "seconds", "seconds_per_round", "peak_mib", "data_mib", "stage_seconds", "created",
+    "run_dir", "run_id", "ledger_head",
     "parley_version", "seed", "job", "setup_stage_seconds", "hash", "previous", "at", "bytes_up",
     "bytes_down", "fingerprint", "dataset", "statement", "masked_check", "advice", "warnings",
     "format", "judgement", "baseline_judgement", "algorithm_title",

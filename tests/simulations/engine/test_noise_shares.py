@@ -161,7 +161,8 @@ def test_a_round_that_is_repeated_sends_the_very_same_vectors(tmp_path, monkeypa
 
     monkeypatch.setattr(PartySession, "answer", answer)
     lost = "drop:0.5@before-vector@1"
-    job = load_job(overrides=[*BASE, "run.seed=none", f"run.faults={lost}"])
+    masked = "secure-aggregation.backend=masked"
+    job = load_job(overrides=[*BASE, "run.seed=none", f"run.faults={lost}", masked])
     simulate(job, out=tmp_path / "run")
     first = [vectors for number, vectors, _ in sent if number == 1]
     assert len(first) == 3  # every attempt fails: too few survive

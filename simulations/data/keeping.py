@@ -1,0 +1,142 @@
+"""Prepared rows that are kept: read from a file, through a memory map, beyond a share of memory.
+
+A folder holds one place for each content: named by the SHA-256 of the files' bytes and of all else
+that decides the rows. Runs and sweeps that name the same folder share what lies there. It is as
+closed as the data are: whoever can write to it can put other records in their place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import resource
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from parley.client.data.block import PartyBlock
+from parley.client.data.chunks import CHUNK_BYTES
+from parley.server.jobs.job import Job, JobError
+from parley.simulations.data.prepared import PreparedData, data_key
+
+__all__ = [
+    "check_memory",
+    "data_mib",
+    "keep_data",
+    "kept_data",
+    "memory_mib",
+    "peak_mib",
+    "place_of",
+]
+__all__ += ["save_whole"]
+
+MIB = 1 << 20
+
+_ROWS = 1
+"""To be raised when the same records become other rows."""
+
+
+def memory_mib(job: Job) -> int:
+    """MiB that a run's records may take: what the job says, or half of this machine's memory."""
+    if job.run.memory != "auto":
+        return job.run.memory
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2 // MIB
+
+
+def data_mib(block: PartyBlock) -> float:
+    """MiB of the parties' records."""
+    return (block.features.nbytes + block.labels.nbytes) / MIB
+
+
+def peak_mib() -> float:
+    """MiB that this process held at most, mapped files among them."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def place_of(job: Job) -> Path:
+    """Where the job's rows are kept, if they are."""
+    key = f"{_ROWS} {data_key(job, contents=True)}"
+    return _folder(job) / hashlib.sha256(key.encode()).hexdigest()[:24]
+
+
+def _folder(job: Job) -> Path:
+    return Path(job.run.prepared or Path(job.run.out) / "prepared")
+
+
+def kept_data(job: Job, prepare: Callable[[], PreparedData]) -> PreparedData:
+    """The job's rows, from a file where they are kept.
+
+    Args:
+        job: says whether they are to be.
+        prepare: makes them.
+
+    Raises:
+        JobError: there is no room to keep them.
+    """
+    place = place_of(job) if _folder(job).is_dir() else None
+    if place is not None and (place / "facts.json").exists():
+        return PreparedData.load(place)
+    data = prepare()
+    if not job.run.prepared and data.rows.nbytes <= memory_mib(job) * MIB:
+        return data
+    place = place or place_of(job)
+    try:
+        save_whole(data, place)
+    except OSError as error:
+        raise JobError(f"Expected room to keep the rows in {place}: {error}") from error
+    return PreparedData.load(place)
+
+
+def keep_data(job: Job, prepare: Callable[[], PreparedData]) -> Path:
+    """Where the job's rows are kept: for processes that map them, each its own.
+
+    Raises:
+        JobError: rows that their files and the job's text do not tell; no room to keep them.
+    """
+    if job.model.feature_map or ":" in job.data.partition:
+        raise JobError(
+            f"Expected neither model.features nor a partition of your own with run.engine = "
+            f"{job.run.engine!r}, whose workers read kept rows."
+        )
+    place = place_of(job)
+    if not (place / "facts.json").exists():
+        try:
+            save_whole(prepare(), place)
+        except OSError as error:
+            raise JobError(f"Expected room to keep the rows in {place}: {error}") from error
+    return place
+
+
+def save_whole(data: PreparedData, place: Path) -> None:
+    """Writes rows to their place: all of them, or nothing is there; who comes first wins.
+
+    Raises:
+        OSError: no room, or no right.
+    """
+    place.parent.mkdir(parents=True, exist_ok=True)
+    begun = Path(tempfile.mkdtemp(prefix=".", dir=place.parent))
+    try:
+        data.save(begun)
+        begun.replace(place)
+    except OSError:
+        if not (place / "facts.json").exists():
+            raise
+    finally:
+        shutil.rmtree(begun, ignore_errors=True)
+
+
+def check_memory(job: Job, block: PartyBlock) -> None:
+    """Refuses a limit that the records worked on at once don't fit: a party's, or a core's share.
+
+    Raises:
+        JobError: with the limit that does.
+    """
+    record = block.features.itemsize * block.features.shape[1]
+    least = max(int(block.sizes.max()) * record, min(CHUNK_BYTES, block.features.nbytes))
+    needed = -(-least // MIB)
+    if needed > memory_mib(job):
+        raise JobError(
+            f"Expected run.memory of at least {needed} MiB, for the records that are worked on at "
+            f"once (the largest party holds {block.sizes.max()}), got {memory_mib(job)} MiB."
+        )

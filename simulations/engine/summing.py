@@ -1,0 +1,145 @@
+"""The parties' sum, a few of them at a time: memory does not grow with how many they are.
+
+Integers of a ring add up alike in any order and in any groups, so that the sum has the same bits
+however the block is cut. Within a group an algorithm goes through the records in pieces that stay
+in cache, on every core at hand (`parley.client.data.chunks`); the group's results do, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.algorithms.base import FederatedAlgorithm, InPieces, State
+from parley.client.contract.plan import ReleasePlan
+from parley.client.data.block import PartyBlock
+from parley.client.party.block_session import PartySession
+
+__all__ = ["Adding", "Asked", "Summed", "charge", "pieces_of", "summed"]
+
+Ring = NDArray[np.unsignedinteger[Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What a block of parties is asked for.
+
+    Attributes:
+        plan, state: of the release.
+        refused: parties that compute nothing.
+        absent: parties that compute and are not in the sum.
+        dealt: no shares of noise are added here.
+        kept: `[k]` parties in order whose contributions are wanted beside the sum.
+    """
+
+    plan: ReleasePlan
+    state: State
+    refused: Collection[int] = ()
+    absent: Collection[int] = ()
+    dealt: bool = False
+    kept: NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summed:
+    """What a block of parties gives.
+
+    Attributes:
+        total: `[d]` ring elements.
+        kept: `[k, d]` those that were asked for; zeros of parties that refused.
+        failed: parties that have nothing they may release; the total is then of no use.
+    """
+
+    total: Ring
+    kept: Ring
+    failed: tuple[int, ...]
+
+
+def pieces_of(algorithm: FederatedAlgorithm, block: PartyBlock) -> Sequence[tuple[int, int]]:
+    """Ranges of the block's parties that are asked at once."""
+    return algorithm.pieces(block) if isinstance(algorithm, InPieces) else [(0, block.parties)]
+
+
+def summed(
+    session: PartySession, asked: Asked, pieces: Sequence[tuple[int, int]] | None = None
+) -> Summed:
+    """The sum of the parties' contributions; each of them is charged.
+
+    Args:
+        session: the parties.
+        asked: what of whom.
+        pieces: as `pieces_of` gives them, if they are known.
+
+    Raises:
+        EncodingError, ValueError: as `PartySession.answer`.
+    """
+    plan, parties = asked.plan, session.block.parties
+    session.randomness.check(seeded=plan.seeded)
+    willing = _without(parties, asked.refused)
+    counted = _without(parties, asked.absent)
+    charge(session, asked)
+    kept: Ring = np.zeros((len(asked.kept), plan.dimension), dtype=plan.encoding.dtype)
+    ranges = pieces_of(session.algorithm, session.block) if pieces is None else pieces
+    done = [_piece(session, asked, willing, counted, kept, *each) for each in ranges]
+    total: Ring = np.zeros(plan.dimension, dtype=plan.encoding.dtype)
+    for own, _ in done:
+        total += own
+    failed = tuple(party for _, names in done for party in names)
+    return Summed(total=total, kept=kept, failed=failed)
+
+
+Adding = Callable[[PartySession, Asked, Sequence[tuple[int, int]]], Summed]
+"""A way to add parties up: as `summed`, wherever it is done."""
+
+
+def charge(session: PartySession, asked: Asked) -> None:
+    """Counts the release for the parties that compute for it."""
+    willing = _without(session.block.parties, asked.refused)
+    session.charge(asked.plan, slice(None) if willing is None else np.flatnonzero(willing))
+
+
+def _piece(
+    session: PartySession,
+    asked: Asked,
+    willing: NDArray[np.bool_] | None,
+    counted: NDArray[np.bool_] | None,
+    kept: Ring,
+    first: int,
+    last: int,
+) -> tuple[Ring, tuple[int, ...]]:
+    """`[d]` the sum of some parties, and who of them failed."""
+    plan = asked.plan
+    nothing: Ring = np.zeros(plan.dimension, dtype=plan.encoding.dtype)
+    rows = np.arange(first, last)
+    if willing is not None:
+        rows = rows[willing[first:last]]
+        if not rows.size:
+            return nothing, ()
+    alike = rows.size == last - first
+    block = session.block.span(first, last) if alike else session.block.take(rows)
+    contribution = session.algorithm.local(asked.state, block, plan, session.randomness)
+    if contribution.failed:
+        return nothing, tuple(int(rows[at]) for at in contribution.failed)
+    values = contribution.values
+    if plan.weights == "size":
+        values = values * (block.sizes / plan.mean_records)[:, None]
+    encoded = session.encoded(plan, values, rows, asked.dealt)
+    places = np.searchsorted(asked.kept, [first, last])
+    for at in range(*places):
+        kept[at] = encoded[rows == asked.kept[at]].sum(axis=0, dtype=kept.dtype)
+    if counted is not None:
+        encoded = encoded[counted[rows]]
+    return np.add.reduce(encoded, axis=0, dtype=encoded.dtype), ()
+
+
+def _without(parties: int, others: Collection[int]) -> NDArray[np.bool_] | None:
+    """`[B]` everyone but the others; None: everyone."""
+    if not others:
+        return None
+    chosen = np.ones(parties, dtype=bool)
+    chosen[list(others)] = False
+    return chosen

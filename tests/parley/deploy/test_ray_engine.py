@@ -1,0 +1,85 @@
+"""Parties dealt to workers of Ray: a node that is killed in mid-round, and what is refused."""
+
+import numpy as np
+import pytest
+
+import parley
+from parley.deploy import ray_engine
+from parley.deploy.processes import ProcessError
+from parley.server.jobs.file import load_job
+from parley.server.jobs.job import JobError
+
+
+def job_of(folder, *overrides):
+    return load_job(
+        overrides=[
+            "parties.count=40",
+            "data.source=synthetic",
+            "data.records=2000",
+            "algorithm.rounds=3",
+            "run.seed=3",
+            "run.faults=drop:0.1@before-vector",
+            "run.noise-shares=full",
+            f"run.out={folder}",
+            *overrides,
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("algorithm.kind=output-perturbation", "dealt to workers"),
+        ("secure-aggregation.backend=masked", "backend = 'ideal'"),
+        ("data.source=memory", "data in memory"),
+    ],
+)
+def test_what_workers_can_not_do_is_refused_before_a_folder_is_made(
+    override, said, tmp_path, monkeypatch
+) -> None:
+    @ray_engine.contextmanager
+    def nobody(job, load):
+        yield lambda *_: pytest.fail("asked")
+
+    monkeypatch.setattr(ray_engine, "ray_workers", nobody)
+    with pytest.raises(JobError, match=said):
+        parley.run(job_of(tmp_path, "run.engine=ray", override), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.heavy
+def test_a_node_that_is_killed_in_mid_round_changes_nothing(tmp_path, monkeypatch) -> None:
+    pytest.importorskip("ray", reason="needs parley[ray]")
+    from ray.cluster_utils import Cluster
+
+    reference = parley.run(job_of(tmp_path), out=tmp_path / "fast")
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    try:
+        nodes = [cluster.add_node(num_cpus=2), cluster.add_node(num_cpus=2)]
+        killed, call = [], ray_engine._Workers._call
+
+        def asked(self, algorithm, of, shard):
+            ask = call(self, algorithm, of, shard)
+
+            def asking(worker):
+                waiting = ask(worker)
+                if of.plan.round_number == 2 and shard.last == 40 and not killed:
+                    killed.append(nodes[0])
+                    cluster.remove_node(nodes[0], allow_graceful=False)
+                return waiting
+
+            return asking
+
+        monkeypatch.setattr(ray_engine._Workers, "_call", asked)
+        own = (f"run.ray-address={cluster.address}", "run.engine=ray", "run.workers=3")
+        run = parley.run(job_of(tmp_path, *own), out=tmp_path / "ray")
+        assert killed
+        assert np.array_equal(run.theta, reference.theta)
+        # Rows that are on no node are said with the node; so is a cluster that is gone.
+        monkeypatch.setattr(ray_engine, "keep_data", lambda *_: tmp_path / "elsewhere")
+        with pytest.raises(JobError, match=r"Expected .*elsewhere.* on node [\d.]+, got none"):
+            parley.run(job_of(tmp_path, *own), out=tmp_path / "none")
+    finally:
+        cluster.shutdown()
+    with pytest.raises((JobError, ProcessError)):
+        parley.run(job_of(tmp_path, *own), out=tmp_path / "gone")

@@ -1,0 +1,89 @@
+"""Rows that are kept: where, when, and that a run over them has the same bits."""
+
+import json
+
+import numpy as np
+import pytest
+
+from parley.planning import plan
+from parley.server.jobs.file import load_job
+from parley.server.jobs.job import JobError
+from parley.simulations.data import experiment
+from parley.simulations.data.experiment import load_experiment
+from parley.simulations.data.keeping import place_of
+from parley.simulations.engine.fast import simulate
+
+SCHEMA = """
+scaling = "record"
+[columns]
+x = { kind = "array", shape = [80], range = [-1, 1] }
+y = { kind = "label", positive = [1], negative = [-1] }
+"""
+
+
+@pytest.fixture
+def job_of(tmp_path):
+    rng = np.random.default_rng(3)
+    x = rng.uniform(-0.3, 0.3, (6000, 80))
+    np.savez(tmp_path / "data.npz", x=x, y=np.where(x[:, 0] > 0, 1, -1))
+    (tmp_path / "schema.toml").write_text(SCHEMA)
+
+    def make(*overrides):
+        return load_job(
+            overrides=[
+                "parties.count=100",
+                f"data.source={tmp_path / 'data.npz'}",
+                f"data.schema={tmp_path / 'schema.toml'}",
+                "algorithm.rounds=3",
+                "run.seed=3",
+                f"run.out={tmp_path / 'runs'}",
+                *overrides,
+            ]
+        )
+
+    return make
+
+
+def test_records_beyond_the_memory_they_may_take_are_read_from_a_file_to_the_same_bits(
+    job_of, tmp_path, monkeypatch
+) -> None:
+    plain, small = job_of(), job_of("run.memory=2")
+    whole = simulate(plain, out=tmp_path / "whole")
+    assert not place_of(plain).exists()
+    mapped = simulate(small, out=tmp_path / "mapped")
+    assert place_of(small).stat().st_mode & 0o777 == 0o700
+    assert not load_experiment(small).block.features.flags.owndata
+    assert np.array_equal(whole.theta, mapped.theta)
+    assert whole.summary.loss == mapped.summary.loss
+    told = json.loads((whole.folder / "summary.json").read_text())
+    assert told["peak_mib"] > told["data_mib"] == 4800 * 82 * 8 / 2**20
+    # What is kept is not prepared again, by a run that names the folder; other bytes are others.
+    monkeypatch.setattr(experiment, "prepared_data", lambda *_: pytest.fail("prepared again"))
+    again = job_of(f"run.prepared={tmp_path / 'runs' / 'prepared'}")
+    assert np.array_equal(
+        load_experiment(again).block.features, load_experiment(small).block.features
+    )
+    data = np.load(tmp_path / "data.npz")
+    np.savez(tmp_path / "data.npz", x=data["x"][::-1], y=data["y"][::-1])
+    assert not place_of(again).exists()
+
+
+def test_memory_that_holds_no_party_is_refused_with_what_would(job_of, tmp_path) -> None:
+    with pytest.raises(JobError, match=r"run.memory of at least 3 MiB.*holds 4800\), got 2 MiB"):
+        simulate(job_of("run.memory=2", "parties.count=1", "privacy.noise-point=server"))
+    assert [each.name for each in (tmp_path / "runs").iterdir()] == ["prepared"]
+
+
+def test_more_parties_than_records_is_refused_before_a_folder_is_made(job_of, tmp_path) -> None:
+    with pytest.raises(ValueError, match="4800 records for 10000 parties"):
+        simulate(job_of("parties.count=10000"))
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_plan_says_memory_and_seconds_before_anything_starts(job_of) -> None:
+    wanted = job_of("parties.min-records=48", "run.memory=2")
+    told = plan(wanted).simulation
+    assert told.mapped
+    assert told.data_mib == pytest.approx(4800 * 82 * 8 / 2**20)
+    assert told.seconds_a_round > 0
+    assert plan(job_of("parties.min-records=48", "run.engine=processes")).simulation is None

@@ -1,0 +1,91 @@
+"""Parties added up by pieces: the same bits as one block's, whoever refuses or is lost."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from parley.client.data.chunks import chunk_ranges
+from parley.client.party.block_session import PartyPolicy, PartySession
+from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.sampling.randomness import Randomness
+from parley.server.jobs.file import load_job
+from parley.server.planning.release import algorithm_for
+from parley.server.planning.stages import rounds_of, stages_of
+from parley.simulations.data.experiment import load_experiment
+from parley.simulations.engine.summing import Asked, pieces_of, summed
+
+WORLDS = {
+    "shares": ("data.partition=iid",),
+    "sizes": ("parties.weights=size", "data.partition=sizes", "data.sizes=[31, 30, 47, 30, 33]"),
+    "private sizes": ("privacy.neighbouring=add-or-remove-one", "parties.min-records=30"),
+    "softmax": ("model.kind=softmax", "data.source=digits", "privacy.noise-point=server"),
+    "clipped": ("algorithm.clip-norm=0.3", "privacy.noise-point=server"),
+}
+
+
+@pytest.fixture(scope="module", params=WORLDS)
+def asked(request):
+    own = ("parties.count=5", "data.records=220", "run.seed=5", "run.noise-shares=full")
+    job = load_job(overrides=[*own, *WORLDS[request.param]])
+    world = load_experiment(job)
+    algorithm = algorithm_for(job, world.model, world.federation)
+    stages = stages_of(
+        job, algorithm=algorithm, federation=world.federation, features=world.model.features
+    )
+    plan = rounds_of(stages).plan.at_round(1)
+    state = {**algorithm.init(), "theta": np.full(algorithm.dimension, 0.05)}
+
+    def session():
+        policy = PartyPolicy(
+            budgets=dict.fromkeys(plan.units, (np.inf, 0.0)),
+            neighbouring=frozenset(Neighbouring),
+        )
+        return PartySession(
+            block=world.block,
+            algorithm=algorithm,
+            policy=policy,
+            randomness=Randomness.from_seed(5),
+        )
+
+    return session, plan, state
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    cuts=st.sets(st.integers(1, 4)),
+    refused=st.sets(st.integers(0, 4), max_size=3),
+    lost=st.sets(st.integers(0, 4), max_size=3),
+    kept=st.sets(st.integers(0, 4)),
+)
+def test_any_cut_of_the_block_adds_up_to_the_same_bits(asked, cuts, refused, lost, kept) -> None:
+    made, plan, state = asked
+    whole = made().answer(plan, state, declining=np.array(sorted(refused), dtype=np.int64))
+    ends = [0, *sorted(cuts), 5]
+    session = made()
+    pieces = summed(
+        session,
+        Asked(
+            plan=plan,
+            state=state,
+            refused=refused,
+            absent=refused | lost,
+            kept=np.array(sorted(kept), dtype=np.int64),
+        ),
+        list(pairwise(ends)),
+    )
+    counted = [party for party in range(5) if party not in refused | lost]
+    expected = whole.encoded[counted].sum(axis=0, dtype=whole.encoded.dtype)
+    assert np.array_equal(pieces.total, expected)
+    assert np.array_equal(pieces.kept, whole.encoded[sorted(kept)])
+    assert session.answered.tolist() == [int(party not in refused) for party in range(5)]
+
+
+def test_pieces_cover_the_parties_once_and_a_party_is_never_cut(asked) -> None:
+    session = asked[0]()
+    pieces = pieces_of(session.algorithm, session.block)
+    assert [first for first, _ in pieces] == [0, *(last for _, last in pieces[:-1])]
+    assert pieces[-1][1] == session.block.parties
+    assert chunk_ranges(np.array([0, 900, 950, 990, 1050]), 100) == [(0, 1), (1, 3), (3, 4)]
