@@ -12,6 +12,7 @@ whoever may start tasks on it reads the rows.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import time
@@ -42,6 +43,12 @@ _WAIT_S = 2.0
 """How often, and how far apart, a lost worker is asked again while Ray starts it anew."""
 
 
+def _ray() -> Any:
+    """The extra, once it is needed; it tells nobody that it is used."""
+    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+    return importlib.import_module("ray")
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Shard:
     """Which parties a worker holds: `first` to `last` − 1 of the rows in `place`."""
@@ -64,9 +71,8 @@ class _Worker:
 
     def ready(self) -> str:
         """Maps the rows; why it can't, or nothing."""
-        import ray  # noqa: PLC0415 - an extra
-
-        shard, node = self._shard, ray.util.get_node_ip_address()
+        shard, ray = self._shard, _ray()
+        node = ray.util.get_node_ip_address()
         if shard.version != __version__:
             return f"Expected Parley {shard.version} on node {node}, got {__version__}."
         try:
@@ -119,9 +125,7 @@ def ray_workers(job: Job, load: Callable[[Job], PreparedData]) -> Iterator[Addin
         )
     place = keep_data(job, lambda: load(job))
     parties = job.parties.count
-    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
-    import ray  # noqa: PLC0415 - an extra
-
+    ray = _ray()
     given = ray.is_initialized()  # by the caller, whose it stays
     if not given:
         try:
@@ -136,7 +140,8 @@ def ray_workers(job: Job, load: Callable[[Job], PreparedData]) -> Iterator[Addin
                 f"Expected a Ray cluster at run.ray-address = {job.run.ray_address!r}: {error}"
             ) from error
     try:
-        count = min(parties, job.run.workers or max(1, int(ray.cluster_resources().get("CPU", 1))))
+        found = ray.cluster_resources()
+        count = min(parties, job.run.workers or max(1, int(found.get("CPU", 1))))
         ends = [parties * at // count for at in range(count + 1)]
         actor = ray.remote(max_restarts=-1, num_cpus=1)(_Worker)
         shards = [
@@ -179,10 +184,8 @@ class _Workers:
         """
         if not isinstance(session.algorithm, InPieces) or session.block.places is not None:
             return summed(session, asked, pieces)
-        import ray  # noqa: PLC0415 - an extra
-
         charge(session, asked)
-        algorithm = ray.put(session.algorithm)
+        algorithm = _ray().put(session.algorithm)
         calls = [self._call(algorithm, asked, shard) for shard in self.shards]
         given = self._asked(calls)
         total = np.zeros(asked.plan.dimension, dtype=asked.plan.encoding.dtype)
@@ -207,8 +210,7 @@ class _Workers:
 
     def _asked(self, calls: Sequence[Callable[[Any], Any]]) -> list[Any]:
         """Every worker's answer; a lost one is asked again once it is back."""
-        import ray  # noqa: PLC0415 - an extra
-
+        ray = _ray()
         waiting = [call(worker) for call, worker in zip(calls, self.workers, strict=True)]
         answers = []
         for at, call in enumerate(calls):
