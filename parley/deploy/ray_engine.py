@@ -143,7 +143,9 @@ def ray_workers(job: Job, load: Callable[[Job], PreparedData]) -> Iterator[Addin
         found = ray.cluster_resources()
         count = min(parties, job.run.workers or max(1, int(found.get("CPU", 1))))
         ends = [parties * at // count for at in range(count + 1)]
-        actor = ray.remote(max_restarts=-1, num_cpus=1)(_Worker)
+        # By default an actor needs a core to be placed and none to stay: one that is started
+        # again always finds room on what is left of the cluster.
+        actor = ray.remote(max_restarts=-1, scheduling_strategy="SPREAD")(_Worker)
         shards = [
             _Shard(job=job, place=place.resolve(), first=a, last=b, version=__version__)
             for a, b in pairwise(ends)
