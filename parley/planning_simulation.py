@@ -25,8 +25,8 @@ __all__ = ["simulation_ahead"]
 _MIB = 1 << 20
 _PROCESS = 150
 """MiB of the interpreter and libraries, without torch."""
-_A_PARTY = 200
-"""Bytes of a party that a run keeps for as long as it lasts: counters, places, figures."""
+_A_PARTY = 3000
+"""Bytes of a party that a run takes beside its records, measured at 100,000 and 1,000,000."""
 
 
 def simulation_ahead(

@@ -1,4 +1,4 @@
-"""The parties' sum, a few of them at a time: memory does not grow with how many they are.
+"""The parties' sum, a few of them at a time: no contribution is held once it is added.
 
 Integers of a ring add up alike in any order and in any groups, so that the sum has the same bits
 however the block is cut. Within a group an algorithm goes through the records in pieces that stay
