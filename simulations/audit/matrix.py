@@ -52,6 +52,10 @@ _FULL = "dp-sgd.sampling-rate=1"
 _ADD = "privacy.neighbouring=add-or-remove-one"
 _DISCRETE = ("privacy.noise=discrete-gaussian", "privacy.calibration=cks20")
 _TABLES = ("algorithm.kind=marginals", "model.kind=table", "parties.min-records=100")
+_FEATURES = (
+    *("algorithm.kind=random-features", "algorithm.frequencies=8"),
+    *("model.kind=table", "parties.min-records=100"),
+)
 _COUNTED = (
     "algorithm.rounds=1",
     "parties.min-records=100",
@@ -124,6 +128,8 @@ CASES: tuple[tuple[str, ...], ...] = (
     (*_TABLES, "privacy.noise-point=server"),
     (*_TABLES, *_DISCRETE, "privacy.noise-point=server"),
     (*_TABLES, _ADD, *_SHARES),
+    (*_FEATURES, "privacy.noise-point=server"),
+    (*_FEATURES, _ADD, *_SHARES),
     # After the rounds: right and wrong answers on records that were held out.
     (*_COUNTED, "privacy.noise-point=server"),
     (*_COUNTED, _ADD, "evaluation.by-class=true", *_SHARES),

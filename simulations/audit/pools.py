@@ -42,7 +42,7 @@ def rows_pool(algorithm: Any) -> PartyBlock:
 
 def codes_pool(algorithm: Any) -> PartyBlock:
     """Rows with one indicator a column: every combination of codes, or some of them."""
-    sizes = algorithm.sizes
+    sizes = algorithm.columns
     codes = np.array(_combinations([range(size) for size in sizes]))
     starts = np.cumsum([0, *sizes[:-1]])
     rows = np.zeros((len(codes), starts[-1]))

@@ -165,6 +165,7 @@ ANSWERS: dict[str, Answer] = {
     ),
     "second-moments": Answer(),
     "marginals": Answer(pool=codes_pool),
+    "random-features": Answer(pool=codes_pool),
     "query": Answer(pool=columns_pool),
     "held-out-counts": Answer(pool=rows_pool),
 }
