@@ -12,7 +12,9 @@ import typer
 from parley.server.records.plain_json import json_text
 
 if TYPE_CHECKING:
-    from parley.analytics.query_file import QueryFile
+    from collections.abc import Sequence
+
+    from parley.analytics.query_file import AskedQuery, QueryFile
     from parley.analytics.session import Session
 
 __all__ = ["add_query_commands"]
@@ -74,14 +76,11 @@ def query(
             _show_plans(session, asked)
         return
     with _session(asked, out=out, resume=resume, stack=None) as session:
+        for batch in asked.batches:  # what cannot be asked is refused before the first is paid for
+            session.plan([each.query for each in batch], **_price(batch))
         answers = []
         for batch in asked.batches:
-            given = session.release(
-                [each.query for each in batch],
-                epsilon=float(batch[0].epsilon or 0.0),
-                law=batch[0].law or None,
-                shares=[each.share for each in batch],
-            )
+            given = session.release([each.query for each in batch], **_price(batch))
             for each, answer in zip(batch, given, strict=True):
                 answers.append({"name": each.name, **answer.to_json()})
                 typer.echo(f"{answer}\n", err=as_json)
@@ -159,15 +158,19 @@ def _show_plans(session: Session, asked: QueryFile) -> None:
     from parley.analytics.session import plan_text  # noqa: PLC0415 - start-up: for this command alone
 
     for batch in asked.batches:
-        price = float(batch[0].epsilon or 0.0)
-        queries = [each.query for each in batch]
-        planned = session.plan(
-            queries,
-            epsilon=price,
-            law=batch[0].law or None,
-            shares=[each.share for each in batch],
-        )
-        typer.echo(plan_text(planned, queries, terms=session.terms, epsilon=price) + "\n")
+        price, queries = _price(batch), [each.query for each in batch]
+        planned = session.plan(queries, **price)
+        told = plan_text(planned, queries, terms=session.terms, epsilon=price["epsilon"])
+        typer.echo(told + "\n")
+
+
+def _price(batch: Sequence[AskedQuery]) -> dict[str, Any]:
+    """What a batch costs, and how its noise is drawn and shared out."""
+    return {
+        "epsilon": float(batch[0].epsilon or 0.0),
+        "law": batch[0].law or None,
+        "shares": [each.share for each in batch],
+    }
 
 
 def add_query_commands(app: typer.Typer) -> None:

@@ -35,7 +35,7 @@ class Responses:
     records: int
 
     refusal: ClassVar[str] = (
-        "a real party has no way to let its records answer by randomised response yet: histogram "
+        "records of real parties cannot answer by randomised response yet: histogram "
         "has noise in shares, with less error, and nobody sees its bare sum"
     )
 

@@ -130,3 +130,12 @@ def test_a_select_is_planned_asked_and_refused_like_a_file(folder, monkeypatch):
         refused = run(*wrong)
         assert refused.exit_code != 0
         assert "Expected" in str(refused.exception) + refused.output
+
+
+def test_a_file_whose_last_query_cannot_be_asked_pays_for_none(folder):
+    file = folder / "queries.toml"
+    file.write_text(FILE + '\n[[query]]\nquery = "sum"\ncolumn = "sex"\nepsilon = 0.1\n')
+    refused = run(file, "--out", folder / "asked")
+    assert refused.exit_code != 0
+    assert "Expected a column of numbers" in str(refused.exception) + refused.output
+    assert not (folder / "asked" / "answers.jsonl").exists()
