@@ -6,7 +6,7 @@ A record adds (a, round(s·t)) to its group's two cells (`parley.client.queries.
 |---|---|---|
 | replace-one, all records | 2s | 4s² |
 | replace-one, `where` | max(2s, a + s) | max(4s², a² + s²) |
-| replace-one, groups | 2(a + s) | 2(a² + s²) |
+| replace-one, groups | 2(a + s) | max(2(a² + s²), 4s²) |
 | add-or-remove-one | a + s | a² + s² |
 
 One vector costs ε once; a count and a sum of ε/2 each would have twice the error. w = 1 is best for
@@ -54,7 +54,8 @@ class Mean(Moments):
         both, squares = a + s, a**2 + s**2
         if neighbouring is Neighbouring.REPLACE_ONE:
             if groups_of(schema, self.by).count > 1:
-                both, squares = 2 * both, 2 * squares
+                # Into another group, or from end to end within its own.
+                both, squares = 2 * both, max(2 * squares, 4 * s**2)
             else:
                 both, squares = max(2 * s, both), max(4 * s**2, squares)
         return Norms(l1=both, l2_squared=squares, largest=max(a, s))

@@ -8,7 +8,7 @@ rounding costs no sensitivity:
 |---|---|---|
 | replace-one, all records | h − l | (h − l)² |
 | replace-one, `where` | max(h − l, |l|, |h|) | its square |
-| replace-one, groups | 2·max(|l|, |h|) | 2·max(|l|, |h|)² |
+| replace-one, groups | 2·max(|l|, |h|) | max(2·max(|l|, |h|)², (h − l)²) |
 | add-or-remove-one | max(|l|, |h|) | its square |
 """
 
@@ -66,7 +66,9 @@ class Total(ColumnQuery):
         if neighbouring is not Neighbouring.REPLACE_ONE:
             return Norms(l1=alone, l2_squared=alone**2, largest=alone)
         if self.cells(schema) > 1:
-            return Norms(l1=2 * alone, l2_squared=2 * alone**2, largest=alone)
+            # Into another group, or from one end of the range to the other within its own.
+            squares = max(2 * alone**2, (high - low) ** 2)
+            return Norms(l1=2 * alone, l2_squared=squares, largest=alone)
         moved = max(high - low, alone) if self.selects else high - low
         return Norms(l1=moved, l2_squared=moved**2, largest=alone)
 

@@ -7,7 +7,7 @@ two by s·D and 2u·D·S:
 | | Δ₁ | Δ₂² |
 |---|---|---|
 | add-or-remove-one | a + s + u | a² + s² + u² |
-| replace-one, groups | 2(a + s + u) | 2(a² + s² + u²) |
+| replace-one, groups | 2(a + s + u), or the next line's | 2(a² + s² + u²), likewise |
 | replace-one, else | max over |D| + |S| ≤ 2, or that of one who leaves | the same |
 
 The maximum is at t = 1: Δ₁ = s + 2u + s²/(8u) for s ≤ 4u; Δ₂² = D²(s² + 4u²S²) at S = (1 + √(1 −
@@ -53,9 +53,9 @@ class Variance(Moments):
         if neighbouring is Neighbouring.REPLACE_ONE:
             if groups_of(schema, self.by).count > 1:
                 l1, squares = 2 * l1, 2 * squares
-            else:
-                moved = replaced_norms(s)
-                l1, squares = max(l1, moved[0]), max(squares, moved[1])
+            # Within its own group, too.
+            moved = replaced_norms(s)
+            l1, squares = max(l1, moved[0]), max(squares, moved[1])
         return Norms(l1=l1, l2_squared=squares, largest=max(own, s))
 
     def polynomials(self, t: Numbers) -> tuple[Numbers, ...]:

@@ -152,6 +152,7 @@ BATCHES: tuple[tuple[Query, ...], ...] = (
     (Count(where=col.age > 4),),
     (Histogram(column="age", bins=4),),
     (Total(column="stay"),),
+    (Total(column="stay", by=("sex",)),),
     (Mean(column="age"),),
     (Mean(column="stay", where=col.sex == "Male"),),
     (Mean(column="age", by=("ward",)),),

@@ -9,9 +9,13 @@ import pytest
 from parley.client.algorithms.held_out_counts import HeldOutCounts
 from parley.client.algorithms.objective_perturbation import ObjectivePerturbationOfParties
 from parley.client.algorithms.pair_tables import PairTables
+from parley.client.algorithms.queries import QueryRelease
+from parley.client.queries.batch import Batch
 from parley.client.queries.count import Count
 from parley.client.queries.mean import Mean
 from parley.client.queries.total import Total
+from parley.client.queries.variance import Variance
+from parley.client.where import col
 from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint
 from parley.privacy.mechanisms.shares import Shares
 from parley.server.jobs.file import load_job
@@ -22,6 +26,7 @@ from parley.simulations.audit.hypotheses import hypotheses, reach
 from parley.simulations.audit.matrix import BATCHES, SCHEMA
 from parley.simulations.audit.measure import Effort, audit, audit_guarantee
 from parley.simulations.audit.neighbours import neighbours
+from parley.simulations.audit.pools import columns_pool
 from parley.simulations.audit.worlds import Source, releases
 from parley.simulations.engine.faults import parse_faults
 from parley.simulations.engine.query_cohort import BlockQueries
@@ -38,6 +43,28 @@ def test_the_corners_of_a_schema_use_all_of_a_query_s_sensitivity(queries, law, 
     each = asked(queries, SCHEMA, epsilon=1.0, law=law, neighbouring=relation, seed=1)
     used = reach(each, hypotheses(each, neighbours(each, "corners")))
     assert 0.999 < used <= 1 + 1e-9
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        # Found by the hunt: a record that stays in its group moved it by √2 more than was charged.
+        Total(column="stay", by=("sex",)),
+        Mean(column="age", by=("sex",), balance=16 * 4096),
+        Variance(column="stay", by=("sex",), balance=16 * 4096),
+        Variance(column="stay", where=col.age > 4, by=("sex",), balance=8 * 4096),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("relation", Neighbouring)
+def test_a_record_replaced_within_its_group_moves_no_more_than_is_charged(query, relation):
+    norms = query.norms(SCHEMA, relation, 4096)
+    block = columns_pool(QueryRelease(batch=Batch(queries=(query,), weights=(1,)),
+                                      neighbouring=relation, schema=SCHEMA))  # fmt: skip
+    alone = np.stack(list(query.vectors(block, 4096, {}))).astype(float)
+    moved = (alone[:, None] - alone).reshape(-1, alone.shape[1]) if relation is REPLACE else alone
+    assert np.abs(moved).sum(axis=1).max() <= norms.l1
+    assert np.square(moved).sum(axis=1).max() <= norms.l2_squared
 
 
 @pytest.mark.parametrize("relation", Neighbouring)
