@@ -220,6 +220,8 @@ def _record(audited: Audited, *, others: float) -> Neighbours:
     inside_rows[0], inside_labels[0] = one, first
     inside = _block(audited, inside_rows, inside_labels)
     if audited.guarantee.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE:
+        if shape.records < 2:
+            raise AuditError("Expected 2 records of a party or more, of which one is removed.")
         outside = PartyBlock(
             features=rows[1:],
             labels=labels[1:],

@@ -217,8 +217,8 @@ def check(overrides, trials, **shape):
         reports = audit(
             load_job(None, overrides=overrides), Effort(trials=trials, seed=seed), **shape
         )
-    except (JobError, CalibrationError, RingTooSmall):
-        return  # Not a valid job.
+    except (JobError, CalibrationError, RingTooSmall, AuditError):
+        return  # Not a valid job, or no record may be taken from a party of one.
     for report in reports:
         assert report.verdict != "refuted", (overrides, report.to_json()["results"])
 
