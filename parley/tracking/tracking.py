@@ -77,6 +77,12 @@ def tracked(places: Sequence[str]) -> list[Tracked]:
                 f"Expected the extra of --track {name}, got none ({error}): python -m pip install "
                 f"'parley[{name}]'."
             ) from error
+        except Exception as error:  # a tracker is another's program: whatever it says of a place
+            said = next(iter(str(error).splitlines()), "")[:200]
+            raise JobError(
+                f"Expected a place for --track {name}, such as mlflow:http://127.0.0.1:5000 or "
+                f"tensorboard:logs, got one that it refuses: {_public(said)}"
+            ) from None
     return made
 
 

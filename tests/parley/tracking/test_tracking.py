@@ -16,7 +16,7 @@ import parley
 from parley.cli import app
 from parley.server.jobs.file import load_job
 from parley.server.jobs.job import JobError
-from parley.tracking.tracking import Tracked, _public, tracked
+from parley.tracking.tracking import TRACKERS, Tracked, _public, tracked
 
 QUICK = [
     "parties.count=3",
@@ -107,6 +107,17 @@ def test_an_unknown_tracker_is_refused_before_anything_runs(place):
         tracked([place])
 
 
+def test_a_place_that_a_tracker_refuses_is_named_without_its_password(monkeypatch):
+    def refusing(place):
+        raise RuntimeError(f"no store at {place}\nand more")
+
+    monkeypatch.setitem(TRACKERS, "mlflow", refusing)
+    with pytest.raises(JobError, match="got one that it refuses: no store at ht!tp://…@x") as told:
+        tracked(["mlflow:ht!tp://me:hidden@x"])
+    assert "hidden" not in str(told.value)
+    assert told.value.__cause__ is None
+
+
 def _records(path):
     """The records of an event file: length, checksum, bytes, checksum."""
     told, at = path.read_bytes(), 0
@@ -153,8 +164,9 @@ def test_a_server_that_is_away_holds_nothing_up(tmp_path, capsys):
 
 
 @pytest.mark.heavy
-def test_a_real_mlflow_server_has_it_all(tmp_path):
+def test_a_real_mlflow_server_has_it_all(tmp_path, monkeypatch):
     pytest.importorskip("mlflow", reason="needs the extra parley[mlflow]")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "60")  # a cold server on a busy machine
     program = os.environ.get("PARLEY_TEST_MLFLOW") or shutil.which("mlflow")
     full = program and (
         "PARLEY_TEST_MLFLOW" in os.environ or importlib.util.find_spec("mlflow.server.handlers")
@@ -197,4 +209,7 @@ def test_a_real_mlflow_server_has_it_all(tmp_path):
         assert {"report.html", "model.safetensors", "summary.json"} <= names
     finally:
         server.terminate()
-        server.wait(30)
+        try:
+            server.wait(30)
+        except subprocess.TimeoutExpired:
+            server.kill()
