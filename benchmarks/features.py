@@ -32,7 +32,7 @@ from parley.simulations.engine.fast import simulate
 HERE = Path(__file__).resolve().parent
 
 BUDGETS = {
-    ("add-or-remove-one", 2.93): (100, 180),
+    ("add-or-remove-one", 2.93): (160, 180),
     ("add-or-remove-one", 2.0): (80, 180),
     ("add-or-remove-one", 0.5): (60, 150),
     ("replace-one", 2.0): (80, 150),
