@@ -97,7 +97,7 @@ def run(
     return result
 
 
-def _over_ray(job: Job | None, *, resume: Path | None, **how: Any) -> Run:
+def _over_ray(job: Job | None, *, resume: Path | None = None, **how: Any) -> Run:
     """A simulation whose parties are dealt to workers of Ray."""
     from parley.deploy.ray_engine import ray_workers  # noqa: PLC0415 - start-up: an extra
 
