@@ -15,6 +15,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -38,6 +39,7 @@ from parley.simulations.engine.summing import Adding, Asked, Summed, charge, sum
 
 __all__ = ["ray_workers"]
 
+_REACH_S = 5.0
 _TRIES = 6
 _WAIT_S = 2.0
 """How often, and how far apart, a lost worker is asked again while Ray starts it anew."""
@@ -106,6 +108,20 @@ class _Worker:
         return summed(self._session, asked)
 
 
+def _check_reached(address: str | None) -> None:
+    """Raises JobError where nobody listens at host:port: Ray would try for minutes."""
+    host, _, port = (address or "").rpartition(":")
+    if not host or "/" in host or not port.isdecimal():
+        return  # none, "auto", or an address that Ray reads itself
+    try:
+        socket.create_connection((host, int(port)), timeout=_REACH_S).close()
+    except (OSError, OverflowError) as error:
+        raise JobError(
+            f"Expected a Ray cluster at run.ray-address = {address!r}: {error}. "
+            '`ray start --head` starts one; "auto" finds the one of this machine.'
+        ) from error
+
+
 @contextmanager
 def ray_workers(job: Job, load: Callable[[Job], PreparedData]) -> Iterator[Adding]:
     """How parties are added up by workers of Ray, which end with the `with` block.
@@ -123,6 +139,7 @@ def ray_workers(job: Job, load: Callable[[Job], PreparedData]) -> Iterator[Addin
             "The ray engine needs Ray, which is not installed. Add it with: "
             'pip install "parley[ray]"'
         )
+    _check_reached(job.run.ray_address)
     place = keep_data(job, lambda: load(job))
     parties = job.parties.count
     ray = _ray()

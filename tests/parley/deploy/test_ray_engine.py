@@ -1,5 +1,7 @@
 """Parties dealt to workers of Ray: a node that is killed in mid-round, and what is refused."""
 
+import socket
+
 import numpy as np
 import pytest
 
@@ -44,6 +46,18 @@ def test_what_workers_can_not_do_is_refused_before_a_folder_is_made(
     with pytest.raises(JobError, match=said):
         parley.run(job_of(tmp_path, "run.engine=ray", override), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_cluster_that_is_not_there_is_said_at_once(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(ray_engine.importlib.util, "find_spec", lambda _: True)
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        with pytest.raises(JobError, match=rf"ray-address = '{address}'.*ray start --head"):
+            parley.run(
+                job_of(tmp_path, "run.engine=ray", f"run.ray-address={address}"),
+                out=tmp_path / "run",
+            )
 
 
 @pytest.mark.heavy
