@@ -10,7 +10,7 @@ from parley.client.data.codes import coded_columns
 from parley.client.data.records import as_classes, read_records
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.features.codes import Codes
-from parley.server.synthetic.generation import table_of, write_table
+from parley.server.synthetic.rows import tables_of, write_table
 
 SCHEMA = """
 [file]
@@ -28,7 +28,7 @@ ward = { kind = "categorical", categories = ["A", 7, true], other = true }
 
 
 def read_back(frame, schema, path):
-    write_table(frame, schema, path)
+    write_table([frame], schema, path)
     records = read_records(path, schema.unscaled, "logistic")
     rows = Codes().on(schema).of(records.features)
     sizes = [column.size for column in coded_columns(schema)]
@@ -46,7 +46,7 @@ def test_rows_read_back_as_the_codes_that_they_were_drawn_from(seed, tmp_path_fa
     columns = coded_columns(schema)
     rng = np.random.default_rng(seed)
     codes = np.stack([rng.integers(0, column.size, 300) for column in columns], axis=1)
-    frame = table_of(codes, schema, seed=seed)
+    (frame,) = tables_of([codes], schema, seed=seed)
     assert frame.columns == list(schema.columns)
     found = read_back(frame, schema, tmp_path_factory.mktemp("rows") / "rows.csv")
     np.testing.assert_array_equal(found, codes)
@@ -111,5 +111,5 @@ def test_the_new_keys_change_no_digest_of_schemas_that_lack_them():
 def test_an_encoding_that_cannot_hold_a_text_leaves_no_file(tmp_path):
     schema = Schema.from_toml(SCHEMA.replace("[file]", '[file]\nencoding = "latin-1"'))
     with pytest.raises(UnicodeEncodeError):
-        write_table(pl.DataFrame({"age": ["日"]}), schema, tmp_path / "rows.csv")
+        write_table([pl.DataFrame({"age": ["日"]})], schema, tmp_path / "rows.csv")
     assert list(tmp_path.iterdir()) == []
