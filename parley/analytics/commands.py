@@ -31,7 +31,7 @@ def query(
         float | None, typer.Option(help="With SELECT: what the statement may cost, whole.")
     ] = None,
     session_file: Annotated[
-        Path, typer.Option("--session", help="With SELECT: file whose [session] is asked.")
+        Path, typer.Option("--session", help="With SELECT: file whose \\[session] is asked.")
     ] = Path("queries.toml"),
     plan: Annotated[
         bool, typer.Option("--plan", help="Expected errors and costs; nothing is asked or charged.")

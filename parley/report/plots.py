@@ -95,7 +95,11 @@ def curves(
     scale = alt.Scale(zero=True, nice=True) if most is None else alt.Scale(domain=[0, most])
     rounds = max((x for line in lines for x, _ in line.points), default=1)
     # Few rounds get a tick each: fractions between them would be rounded to the same label.
-    ticks = {"values": list(range(1, int(rounds) + 1))} if rounds <= 8 else {"tickCount": 6}
+    first = min((x for line in lines for x, _ in line.points), default=1)
+    first = min(first, 1, rounds)
+    ticks = (
+        {"values": list(range(int(first), int(rounds) + 1))} if rounds <= 8 else {"tickCount": 6}
+    )
     x_axis = alt.Axis(title=x_title, format=",d", tickMinStep=1, grid=False, **ticks)
     layers = []
     for level in levels:
@@ -113,7 +117,7 @@ def curves(
             strokeJoin="round",
             point={"filled": True, "size": 30, "color": line.colour} if rounds <= 8 else False,
         )
-        x = alt.X("x:Q", axis=x_axis, scale=alt.Scale(domain=[min(1, rounds), rounds], nice=False))
+        x = alt.X("x:Q", axis=x_axis, scale=alt.Scale(domain=[first, rounds], nice=False))
         layers.append(chart.encode(x=x, y=alt.Y("y:Q", scale=scale, title=None)))
     return drawn_svg(alt.layer(*layers), title=title, description=description)
 

@@ -133,7 +133,7 @@ def _conflict(account: Account, dataset: DatasetBudget, hint: str = "") -> NoRet
     raise LedgerConflict(
         f"Expected the data set as it was registered, {account.budget.description}; "
         f"got {dataset.description}.{hint} A budget is fixed when its data set is first "
-        "registered."
+        "registered; `parley ledger raise` raises it on purpose."
     )
 
 

@@ -6,10 +6,12 @@ unless a name says otherwise; the grid's share is in `grid.inflation` and is cha
 
 from __future__ import annotations
 
+from html import escape
 from typing import Literal
 
 from pydantic import Field
 
+from parley.server.records import words
 from parley.server.records.data_account import DataAccount
 from parley.server.records.facts import Facts, Figure
 from parley.server.records.guarantee_summary import AdversaryAccount, NoiseShares, RecordBounds
@@ -252,3 +254,26 @@ class Outlook(Facts):
     def primary(self) -> GuaranteeOutlook:
         """The guarantee that the job's own ε and δ are asked for."""
         return self.guarantees[0]
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the job, what it protects and costs, the noise of a round."""
+        rows = [
+            ("algorithm", f"{self.algorithm_title or self.algorithm}, {self.model}"),
+            ("parties", f"{self.parties} of at least {self.min_records} records"),
+            ("rounds", str(self.rounds)),
+        ]
+        for of in self.guarantees:
+            rows += [
+                ("protects", f"{words.protected(of)}; {words.relation(of)}"),
+                ("budget", words.allowed(of.epsilon, of.delta)),
+                ("charged", f"{words.points(of.epsilon_charged, of.delta)}, by {of.conversion}"),
+                *((name, value) for name, value, _ in words.accounts(of)),
+                ("noise", of.description),
+            ]
+        rows += [("data set", words.data_set(each)) for each in self.data_accounts or ()]
+        cells = "".join(
+            f'<tr><th style="text-align: left">{escape(name)}</th>'
+            f'<td style="text-align: left">{escape(value)}</td></tr>'
+            for name, value in rows
+        )
+        return f"<p>A plan: nothing is released or charged.</p><table>{cells}</table>"
