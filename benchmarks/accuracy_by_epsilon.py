@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import altair as alt
+from features import BUDGETS
 from noise_points import OWNER, PARTY
 
 HERE = Path(__file__).resolve().parent
@@ -41,7 +42,11 @@ def rows() -> list[dict[str, Any]]:
     runs: dict[tuple[str, float], list[float]] = defaultdict(list)
     for line in lines("features.jsonl"):
         asked = (line["parties"], line["noise_point"], line["average"], line["neighbouring"])
-        if asked == (10, "share", False, "add-or-remove-one"):
+        steps = BUDGETS.get((line["neighbouring"], line["epsilon"]))
+        if asked == (10, "share", False, "add-or-remove-one") and steps == (
+            line["rounds"],
+            line["rate"],
+        ):
             runs[scattering, line["epsilon"]].append(100 * line["accuracy"])
     for line in lines("distributed.jsonl"):
         if line["noise_point"] == "share":
