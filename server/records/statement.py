@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from parley.client.algorithms.base import FederatedAlgorithm, State
 from parley.client.algorithms.registry import describe_task
 from parley.client.contract.feature_map import features_statement
-from parley.server.records import words
 from parley.server.records.plain_json import json_text
-from parley.server.records.summary import RunSummary
+
+if TYPE_CHECKING:
+    from parley.server.records.summary import RunSummary
 
 _NO_FEATURES: Mapping[str, Any] = MappingProxyType({})
 
@@ -78,6 +79,8 @@ def privacy_statement(summary: RunSummary) -> dict[str, str]:
 
 
 def _seeded(summary: RunSummary) -> str:
+    from parley.server.records import words  # noqa: PLC0415 - start-up: `parley predict` reads the version alone
+
     costs = ", and ".join(words.stated(of) for of in summary.guarantees)
     return (
         "This model carries no privacy guarantee: its noise was drawn from a seed, to be "
@@ -87,6 +90,8 @@ def _seeded(summary: RunSummary) -> str:
 
 
 def _promised(summary: RunSummary) -> str:
+    from parley.server.records import words  # noqa: PLC0415 - start-up: `parley predict` reads the version alone
+
     sentences = []
     for of in summary.guarantees:
         clip = "" if of is summary.primary else f" Updates are clipped to L2 norm {of.clip_norm:g}."
