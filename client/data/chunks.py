@@ -38,7 +38,7 @@ __all__ = [
 _T = TypeVar("_T")
 
 CHUNK_BYTES = 2 << 20
-PIECE_BYTES = 32 * CHUNK_BYTES
+PIECE_BYTES = 128 * CHUNK_BYTES
 """Of parties whose results are kept at once: enough chunks for every core."""
 
 _MOST_WORKERS = 8  # the work is bound by memory, more cores than this only wait for it
