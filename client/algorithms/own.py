@@ -11,12 +11,8 @@ make one: `dimension`, `claim` and `local`.
 from __future__ import annotations
 
 import functools
-import importlib
-import importlib.util
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
-from pathlib import Path
-from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -26,6 +22,7 @@ from parley.client.algorithms.base import AsReleased
 from parley.client.algorithms.kind import LARGEST_MODEL, Kind, Party, plain_size
 from parley.client.contract.decoding import DecodingError, facts_from
 from parley.client.contract.model_names import public_name
+from parley.client.models.own_code import OwnCodeError, code_named
 
 __all__ = [
     "AnyRows",
@@ -93,7 +90,10 @@ def is_own(name: str) -> bool:
 @functools.lru_cache(maxsize=16)
 def _class(name: str) -> type[Any]:
     place, _, attribute = name.rpartition(":")
-    found = getattr(_module(place), attribute, None)
+    try:
+        found = code_named(name, what="algorithm")
+    except OwnCodeError as error:
+        raise OwnAlgorithmError(str(error)) from error
     if not isinstance(found, type) or not is_dataclass(found):
         raise OwnAlgorithmError(f"Expected a dataclass {attribute!r} in {place}, got {found!r}.")
     missing = [
@@ -113,23 +113,6 @@ def _class(name: str) -> type[Any]:
             f"parties know it by, got {known.kind!r}."
         )
     return found
-
-
-def _module(place: str) -> ModuleType:
-    try:
-        if not place.endswith(".py"):
-            return importlib.import_module(place)
-        path = Path(place)
-        if not path.is_file():
-            raise OwnAlgorithmError(f"Expected an algorithm's file at {place}, got none.")
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        if spec is None or spec.loader is None:
-            raise OwnAlgorithmError(f"Expected a Python file, got {place}.")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    except ImportError as error:
-        raise OwnAlgorithmError(f"Cannot import the algorithm's {place!r}: {error}.") from error
-    return module
 
 
 def build_own(name: str, settings: Mapping[str, Any], *, features: int, classes: int) -> Any:

@@ -29,7 +29,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.base import Claim, Contribution, PublicFacts, State
+from parley.client.algorithms.base import AsReleased, Claim, Contribution, PublicFacts, State
 from parley.client.algorithms.kind import Party
 from parley.client.algorithms.own import AnyRows
 from parley.client.contract.decoding import DecodingError, facts_from
@@ -70,7 +70,7 @@ _ROWS, _WAVES = 500, 1250
 
 
 @dataclass(frozen=True, kw_only=True)
-class RandomFeatures:
+class RandomFeatures(AsReleased):
     """The sum of φ(x) ⊗ e_y over all records, and of e_y; one release.
 
     Attributes:
@@ -139,10 +139,6 @@ class RandomFeatures:
         """Rows of any content, and any labels."""
         return AnyRows(features=self.features, classes=self.classes)
 
-    def init(self) -> State:
-        """Zeros."""
-        return {"theta": np.zeros(self.dimension)}
-
     def local(
         self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
     ) -> Contribution:
@@ -188,20 +184,6 @@ class RandomFeatures:
         for begin, end in pairwise(np.cumsum([0, *self.sizes])):
             made[np.arange(len(rows)), begin + rows[:, begin:end].argmax(axis=1)] = _HALF
         return made
-
-    def update(self, state: State, average: NDArray[np.float64]) -> State:
-        """The noisy sum is the result."""
-        del state
-        return {"theta": average}
-
-    def model_of(self, state: State) -> NDArray[np.float64]:
-        """The noisy sum."""
-        return state["theta"]
-
-    def released(self, state: State) -> dict[str, float]:
-        """Nothing beside it."""
-        del state
-        return {}
 
     def weights(self) -> NDArray[np.float64]:
         """`[p, F]` W as it was summed, on its grid."""

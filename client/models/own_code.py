@@ -8,40 +8,49 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["OwnCodeError", "function_named"]
+__all__ = ["OwnCodeError", "code_named", "function_named"]
 
 
 class OwnCodeError(ValueError):
     """Code of one's own that is not there, or is no function."""
 
 
-def function_named(name: str, *, what: str = "model") -> Callable[..., Any]:
-    """What 'module:function' or 'file.py:function' names: its code is run.
+def code_named(name: str, *, what: str) -> Any:
+    """What 'module:attribute' or 'file.py:attribute' names, or None: its code is run.
 
     Args:
-        name: of the function; `__main__:f` is one that a notebook or script defines itself.
+        name: of it; `__main__:f` is one that a notebook or script defines itself.
         what: it is the file of, for errors.
+
+    Raises:
+        OwnCodeError: there is no such file or module.
+    """
+    place, _, attribute = name.rpartition(":")
+    try:
+        if not place.endswith(".py"):
+            return getattr(importlib.import_module(place), attribute, None)
+        path = Path(place)
+        if not path.is_file():
+            raise OwnCodeError(f"Expected the {what} file at {place}, got none.")
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        if spec is None or spec.loader is None:
+            raise OwnCodeError(f"Expected a Python file, got {place}.")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    except ImportError as error:
+        raise OwnCodeError(f"Cannot import the {what}'s module {place!r}: {error}.") from error
+    return getattr(module, attribute, None)
+
+
+def function_named(name: str, *, what: str = "model") -> Callable[..., Any]:
+    """The function that `code_named` finds.
 
     Raises:
         OwnCodeError: not there, or no function.
     """
-    place, _, function = name.rpartition(":")
-    try:
-        if place.endswith(".py"):
-            path = Path(place)
-            if not path.is_file():
-                raise OwnCodeError(f"Expected a {what} file at {place}, got none.")
-            spec = importlib.util.spec_from_file_location(path.stem, path)
-            if spec is None or spec.loader is None:
-                raise OwnCodeError(f"Expected a Python file, got {place}.")
-            module = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(module)
-        else:
-            module = importlib.import_module(place)
-    except ImportError as error:
-        raise OwnCodeError(f"Cannot import the {what}'s module {place!r}: {error}.") from error
-    found = getattr(module, function, None)
+    found = code_named(name, what=what)
     if not callable(found):
+        place, _, function = name.rpartition(":")
         raise OwnCodeError(f"Expected a function {function!r} in {place}, got {found!r}.")
     called: Callable[..., Any] = found
     return called

@@ -24,6 +24,7 @@ It travels in the task: no party runs, or trusts, the code that made it.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -99,13 +100,13 @@ class _TabledLoss(Loss):
         except ValueError as error:
             raise DecodingError(str(error)) from error
 
+    @abstractmethod
     def _row(self, labels: NDArray[Any]) -> NDArray[np.int64] | int:
         """Which row a label reads."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _place(self, margins: Array, labels: NDArray[Any]) -> Real:
         """Where in its row a record reads: z, or its residual."""
-        raise NotImplementedError
 
     @cached_property
     def lipschitz(self) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,18 +34,21 @@ class Federation:
     schema: str = ""
 
     @classmethod
-    def of_sizes(cls, sizes: NDArray[np.int64], min_records: int | None = None) -> Federation:
-        """From every party's number of records and the job's public bound, if it gives one.
+    def of_sizes(
+        cls, sizes: NDArray[np.int64], min_records: int | None = None, names: Sequence[str] = ()
+    ) -> Federation:
+        """From every party's number of records, the job's public bound, and names, if there are.
 
         Raises:
             JobError: a party is smaller than `min_records`.
         """
         least = int(sizes.min())
         if min_records is not None and least < min_records:
-            party = int(sizes.argmin())
+            smallest = int(sizes.argmin())
+            party = names[smallest] if names else f"party {smallest}"
             raise JobError(
                 f"Expected every party to hold at least parties.min-records = {min_records} "
-                f"records, party {party} holds {least}."
+                f"records, {party} holds {least}."
             )
         return cls(
             parties=len(sizes),

@@ -123,7 +123,8 @@ def experiment_of(job: Job, data: PreparedData) -> Experiment:
         # Sizes are private: a smaller party takes part like any other.
         federation = replace(Federation.of_sizes(data.sizes), min_records=least)
     else:
-        federation = Federation.of_sizes(data.sizes, None if least == "auto" else least)
+        known = None if least == "auto" else least
+        federation = Federation.of_sizes(data.sizes, known, data.party_names)
     shared = {
         "test_features": data.test_rows,
         "lambda_": job.model.regularisation,

@@ -28,8 +28,8 @@ __all__ = [
     "memory_mib",
     "peak_mib",
     "place_of",
+    "save_whole",
 ]
-__all__ += ["save_whole"]
 
 MIB = 1 << 20
 
