@@ -109,6 +109,8 @@ def _require_distinct(name: str, values: Sequence[Value]) -> None:
 
 _LARGEST = 1e300
 """Of a range's ends: their sums and differences stay finite."""
+_LEAST_WIDTH = 1e-200
+"""Of a range: what is divided by it stays finite, whatever the record."""
 
 
 def _require_range(interval: tuple[float, float]) -> None:
@@ -118,6 +120,10 @@ def _require_range(interval: tuple[float, float]) -> None:
     if max(-low, high) > _LARGEST:
         expected = f"Expected a range within [-{_LARGEST:g}, {_LARGEST:g}]"
         raise ValueError(f"{expected}, got [{low:g}, {high:g}].")
+    if high - low < _LEAST_WIDTH:
+        raise ValueError(
+            f"Expected a range at least {_LEAST_WIDTH:g} wide, got [{low:g}, {high:g}]."
+        )
 
 
 _MOST_STEPS = 2**53

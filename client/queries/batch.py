@@ -25,6 +25,9 @@ from parley.privacy.accounting.guarantee import Neighbouring
 __all__ = ["MOST_QUERIES", "Batch", "batch_from", "check_cells"]
 
 MOST_QUERIES = 64
+_LARGEST_PRIVATE = 2**31
+"""Of an entry, where nothing says how many records a party has: 2³² of them still add up to less
+than 2⁶³, before the sum is cut to the plan's bound. If it wrapped around, all of it would move."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,10 +88,16 @@ class Batch:
             query.norms(schema, neighbouring, weight)
             for query, weight in zip(self.queries, self.weights, strict=True)
         ]
+        largest = max(one.largest for one in each)
+        if neighbouring is Neighbouring.ADD_OR_REMOVE_ONE and largest > _LARGEST_PRIVATE:
+            raise QueryError(
+                f"Expected entries of at most 2^31 where a party's size is private, got {largest}: "
+                "more equal shares of the budget help."
+            )
         return Norms(
             l1=sum(one.l1 for one in each),
             l2_squared=sum(one.l2_squared for one in each),
-            largest=max(one.largest for one in each),
+            largest=largest,
         )
 
     def vectors(self, block: TableBlock, state: State) -> Iterator[Integers]:

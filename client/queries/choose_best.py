@@ -31,6 +31,7 @@ from parley.client.queries.base import (
     selected,
 )
 from parley.client.queries.choosing import Choosable
+from parley.client.queries.total import summed
 from parley.privacy.accounting.guarantee import Neighbouring
 
 __all__ = ["ChooseBest"]
@@ -93,8 +94,8 @@ class ChooseBest(Query, Choosable):
         """See `Query.vectors`."""
         del state
         scores = [np.rint(weight * block.columns[name]) for name in self.of]
-        for places, _ in selected(self, block, groups_of(block.schema, ())):
-            yield np.array([each[places].sum() for each in scores]).astype(np.int64)
+        for places, one in selected(self, block, groups_of(block.schema, ())):
+            yield np.concatenate([summed(one, each[places], 1) for each in scores])
 
     def answer(self, noisy: Integers, weight: int, noise: Noise, facts: Facts) -> Table:
         """The winner with its noisy sum, and by how much it leads the second."""

@@ -36,6 +36,7 @@ from parley.client.queries.base import (
 )
 from parley.client.queries.moments import UNIT_BALANCE
 from parley.client.queries.points import check_points, clusters_of, points_of
+from parley.client.queries.total import summed
 from parley.privacy.accounting.guarantee import Neighbouring
 
 __all__ = ["MOST_COORDINATES", "KMeansStep"]
@@ -123,9 +124,7 @@ class KMeansStep(Query):
         whole = np.rint(s * points)
         for places, _ in selected(self, block, groups_of(block.schema, ())):
             own = labels[places]
-            # Whole doubles below 2^53: the sums are exact.
-            sums = [np.bincount(own, weights=axis, minlength=k) for axis in whole[places].T]
-            sums = [each.astype(np.int64) for each in sums]
+            sums = [summed(own, axis, k) for axis in whole[places].T]
             yield np.concatenate([np.bincount(own, minlength=k) * a, *sums])
 
     def answer(self, noisy: Integers, weight: int, noise: Noise, facts: Facts) -> Table:

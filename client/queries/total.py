@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from parley.client.data.schema import Schema
 from parley.client.data.table_block import TableBlock
@@ -39,6 +40,9 @@ from parley.client.queries.count import cell_table
 from parley.privacy.accounting.guarantee import Neighbouring
 
 __all__ = ["Total", "summed"]
+
+_DIGITS = 2**20
+"""Of entries up to 2⁴⁰: either half of so many as memory holds adds up to less than 2⁵³."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +108,17 @@ def _largest(schema: Schema, column: str) -> float:
     return max(abs(known.low), abs(known.high))
 
 
-def summed(codes: Integers, values: Integers, cells: int) -> Integers:
-    """`[cells]` exact sums of whole numbers by code: below 2⁵³, as `LARGEST_SUM` has it."""
-    return np.bincount(codes, weights=values, minlength=cells).astype(np.int64)
+def summed(codes: Integers, values: NDArray[np.float64], cells: int) -> Integers:
+    """`[cells]` exact sums of whole numbers by code, while they are below 2⁶³.
+
+    Doubles are exact below 2⁵³ only: beyond, a record more would round the others' sums. There the
+    high and the low digits are added up apart.
+    """
+    if np.abs(values).max(initial=0) * len(values) < 2**53:
+        return np.bincount(codes, weights=values, minlength=cells).astype(np.int64)
+    high = np.floor(values / _DIGITS)
+    sums = [
+        np.bincount(codes, weights=part, minlength=cells).astype(np.int64)
+        for part in (high, values - high * _DIGITS)
+    ]
+    return sums[0] * _DIGITS + sums[1]

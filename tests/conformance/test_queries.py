@@ -112,7 +112,7 @@ class QueryConformance:
         for query, relation in self.asked():
             for weight in WEIGHTS:
                 norms = query.norms(SCHEMA, relation, weight)
-                for _ in range(40):
+                for _ in range(24):
                     rest, one, other = (records(k, rng) for k in (2, 1, 1))
                     pair = [block_of(rest, one), block_of(rest, other)]
                     if relation is Neighbouring.ADD_OR_REMOVE_ONE:

@@ -1,0 +1,89 @@
+"""Records and settings chosen to break a norm: ends of ranges, ties, sums beyond exact doubles."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from parley.client.data.schema import Schema, SchemaError
+from parley.client.data.table_block import block_of_columns
+from parley.client.queries.base import QueryError
+from parley.client.queries.batch import Batch
+from parley.client.queries.histogram import Histogram
+from parley.client.queries.kmeans_grid import KMeansGrid
+from parley.client.queries.kmeans_step import KMeansStep
+from parley.client.queries.mean import Mean
+from parley.client.queries.quantiles import Quantiles
+from parley.client.queries.total import Total, summed
+from parley.client.queries.variance import Variance
+from parley.privacy.accounting.guarantee import Neighbouring
+
+QUERIES = (
+    Total(column="x", by=("c",)),
+    Mean(column="x"),
+    Variance(column="x", by=("c",)),
+    Histogram(column="x", bins=997),
+    Quantiles(column="x", step=0.0),
+    KMeansGrid(of=("x",), clusters=2),
+    KMeansStep(of=("x",), centres=(1.0, 1.0, -1.0)),  # two centres tie for every record
+)
+
+
+def schema_of(low, high):
+    return Schema.from_toml(
+        "[columns]\n"
+        f'x = {{ kind = "numeric", range = [{low!r}, {high!r}], outside = "clamp" }}\n'
+        'c = { kind = "categorical", categories = ["a", "b"], other = true }\n'
+        'y = { kind = "label", positive = "p", negative = "n" }\n'
+    )
+
+
+def block_with(schema, last):
+    rows = [(0.0, "a"), (-0.0, "b"), *([last] if last else [])]
+    columns = {"x": [r[0] for r in rows], "c": [r[1] for r in rows], "y": ["p"] * len(rows)}
+    return block_of_columns([columns], schema)
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, 1e-200), (-1e100, 1e100), (1.0, 1.0 + 2**-52)])
+@pytest.mark.parametrize("relation", Neighbouring)
+def test_no_record_at_the_ends_of_doubles_moves_a_sum_further_than_its_norms(low, high, relation):
+    schema, weight = schema_of(low, high), 2**31
+    ends = [low, high, -0.0, 1e300, -1e300, float(np.nextafter(low, high))]
+    records = list(product(ends, ("a", "", "other")))[:9:2]
+    records += [(ends[1], "b"), (ends[4], "b")]
+    others = records if relation is Neighbouring.REPLACE_ONE else [None]
+    blocks = {each: block_with(schema, each) for each in {*records, *others}}
+    for query in QUERIES:
+        if isinstance(query, Total) and low == 1.0:
+            continue
+        own = query.tuned("laplace", relation)
+        norms = own.norms(schema, relation, weight)
+        sums = {each: next(own.vectors(block, weight, {})) for each, block in blocks.items()}
+        for one, other in product(records, others):
+            apart = sums[one] - sums[other]
+            steps = apart[apart != 0].tolist()
+            assert sum(map(abs, steps)) <= norms.l1, (own, one, other)
+            assert sum(x * x for x in steps) <= norms.l2_squared, (own, one, other)
+
+
+def test_a_range_that_nothing_can_be_divided_by_is_refused():
+    with pytest.raises(SchemaError, match="wide, got"):
+        schema_of(0.0, 5e-324)
+
+
+def test_sums_are_exact_beyond_the_exact_doubles():
+    rng = np.random.default_rng(3)
+    values, codes = np.rint(rng.uniform(-1, 1, 50_000) * 2**40), rng.integers(0, 2, 50_000)
+    values[:20_000] = np.abs(values[:20_000])  # a partial sum of 2^53
+    expected = [sum(int(v) for v in values[codes == k]) for k in range(2)]
+    assert summed(codes, values, 2).tolist() == expected
+
+
+def test_entries_that_many_records_would_wrap_around_are_refused_where_sizes_are_private():
+    schema = schema_of(0.0, 1.0)
+    batch = Batch(queries=(Histogram(column="c"),), weights=(2**31 + 1,))
+    batch.norms(schema, Neighbouring.REPLACE_ONE)  # the plan's bound is of the party's records
+    with pytest.raises(QueryError, match="private"):
+        batch.norms(schema, Neighbouring.ADD_OR_REMOVE_ONE)
