@@ -77,11 +77,13 @@ class Sums:
         sampling_rate: q that each may be charged at; 1: not amplified.
         noise_multiplier: σ of the noise wanted on a sum, in clip norms of a record; 0: what the
             budget of the unit needs.
+        attendance: p, with which a whole party is in a sum by its own coin; 1: always.
     """
 
     steps: int
     sampling_rate: float
     noise_multiplier: float
+    attendance: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)

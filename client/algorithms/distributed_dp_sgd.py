@@ -5,7 +5,8 @@ A step from the public θ (Abadi et al. 2016, arXiv:1607.00133, Algorithm 1, acr
 1. Party j draws each of its records into a batch with probability q, by its own coins; its
    contribution is g_j = Σ clip(∇ℓ_i(θ), C). An empty batch contributes zero.
 2. The secure sum gives Σ_j g_j with noise N(0, (σC)²I), on integers.
-3. The noisy sum is divided by the public q·N: never by how many records were drawn, nor by who
+3. The noisy sum is divided by the public q·N, with sampled parties p·q·N: never by how many records
+   were drawn, nor by who
    survived.
 4. The server's optimiser moves θ. Its moments live for the whole run, in the state; they, and the
    mean of later iterates, are post-processing.
@@ -21,6 +22,7 @@ A round is a block of steps: they are reserved, charged and committed together.
   coins they are.
 - unit party: g_j is clipped to S in L2; replacing what a party holds moves the sum by at most 2S.
   Batches amplify nothing: no party hides behind its records' coins.
+  A party's own coin (p, `parley.client.algorithms.attendance`) amplifies that, by one for a step.
 - both: records clipped to C, then g_j to S. The projection on a ball brings no two vectors further
   apart, so C still bounds a record: one noise, two accounts.
 """
@@ -34,6 +36,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.client.algorithms.attendance import EVERYONE, Attendance
 from parley.client.algorithms.base import Claim, Contribution, PublicFacts, State, Sums
 from parley.client.contract.plan import ReleasePlan
 from parley.client.data.block import PartyBlock
@@ -70,6 +73,7 @@ class DistributedDPSGD:
         pad: a party by itself works on as many rows whatever it drew
             (`parley.client.dp_sgd.steps.padded_width`).
         components: `[p, k]` directions that rows are projected on beforehand; kept in the state.
+        attendance: which parties are in a sum.
 
     Raises:
         ValueError: a unit without its norm, or a value out of its range.
@@ -88,6 +92,7 @@ class DistributedDPSGD:
     neighbouring: Neighbouring
     pad: bool
     components: NDArray[np.float64] | None = None
+    attendance: Attendance = EVERYONE
 
     def __post_init__(self) -> None:
         record = self.unit is Unit.RECORD
@@ -101,6 +106,8 @@ class DistributedDPSGD:
                 "Expected noise on clipped sums of records, and no share of it for a count, got "
                 f"{self.training.noise_multiplier}, {self.training.clipped_share}."
             )
+        if self.both and not self.attendance.whole:
+            raise ValueError("Expected one unit with sampled parties, got both.")
         if min(self.expected_batch, self.bound) <= 0 or self.rounds < 1:
             raise ValueError(
                 f"Expected q·N, a bound and rounds > 0, got {self.expected_batch}, {self.bound}, "
@@ -144,9 +151,13 @@ class DistributedDPSGD:
         these agree to the last bit. Otherwise all batches go through one pass.
         """
         theta, rate = state["theta"], self.training.sampling_rate
+        present = self.attendance.present(block, plan, randomness)
         if randomness.seeded or randomness.party is not None:
             rows = []
             for at, place in enumerate(block.rows):
+                if randomness.party is None and not present[at]:
+                    rows.append(np.zeros(self.dimension))
+                    continue  # a party by itself computes whatever its coin says
                 begin, end = block.offsets[at], block.offsets[at + 1]
                 stream = randomness.batch(plan.round_number, plan.step, int(place))
                 rows.append(
@@ -164,8 +175,7 @@ class DistributedDPSGD:
                 )
             values = np.stack(rows)
         else:
-            stream = randomness.batch(plan.round_number, plan.step)
-            batches = party_batches(block.offsets, rate, stream)
+            batches = self._batches(block, plan, randomness, present)
             values = union_sums(
                 self.model, theta, block.features, block.labels, batches, self.training,
                 public=plan.min_records * plan.parties, draws=self._draws(plan, randomness),
@@ -173,6 +183,7 @@ class DistributedDPSGD:
         if self.party_norm is not None:
             clip_rows(values, self.party_norm)
         clamp(values, self.bound)
+        values[~present] = 0.0
         return Contribution(values=values, failed=())
 
     def pieces(self, block: PartyBlock) -> Sequence[tuple[int, int]]:
@@ -189,9 +200,9 @@ class DistributedDPSGD:
         clip = self.training.clip_norm
         if self.party_norm is not None or clip is None or randomness.seeded:
             return None
-        theta, rate = state["theta"], self.training.sampling_rate
-        stream = randomness.batch(plan.round_number, plan.step)
-        batches = party_batches(block.offsets, rate, stream)
+        theta = state["theta"]
+        present = self.attendance.present(block, plan, randomness)
+        batches = self._batches(block, plan, randomness, present)
         public = plan.min_records * plan.parties
         if max(map(len, batches)) * clip > self.bound:  # one might be clamped
             sums = union_sums(
@@ -205,6 +216,18 @@ class DistributedDPSGD:
             self.model, theta, block.features, block.labels, rows, self.training,
             public=public, draws=self._draws(plan, randomness),
         )  # fmt: skip
+
+    def _batches(
+        self,
+        block: PartyBlock,
+        plan: ReleasePlan,
+        randomness: Randomness,
+        present: NDArray[np.bool_],
+    ) -> list[NDArray[np.int64]]:
+        """Every party's batch, of one stream; empty where it is not in the sum."""
+        stream = randomness.batch(plan.round_number, plan.step)
+        drawn = party_batches(block.offsets, self.training.sampling_rate, stream)
+        return [rows if here else rows[:0] for rows, here in zip(drawn, present, strict=True)]
 
     def _draws(self, plan: ReleasePlan, randomness: Randomness, row: int = 0) -> NoiseStream | None:
         """Where the random numbers of the records' losses come from, if they take any."""
@@ -251,8 +274,12 @@ class DistributedDPSGD:
             clip_norm=self.lipschitz,
             sums=Sums(
                 steps=self.training.steps,
-                sampling_rate=self.training.sampling_rate if self.unit is Unit.RECORD else 1.0,
+                # Whether its party is in a sum may be seen in it: a record has its own coin alone.
+                sampling_rate=self.training.sampling_rate
+                if self.unit is Unit.RECORD
+                else self.attendance.charged_rate,
                 noise_multiplier=self.training.noise_multiplier,
+                attendance=1.0 if self.unit is Unit.RECORD else self.attendance.rate,
             ),
             work=self.training.steps,
         )

@@ -13,6 +13,9 @@ v_j = θ_j − θ.
   noise: a record-level and a party-level guarantee of one release
   (`parley.client.contract.guarantee.Guarantee`).
 
+Where parties are sampled (`parley.client.algorithms.attendance`, McMahan et al. 2018, Algorithm 1)
+one that is not in a round contributes zero, and the average is divided by the public fraction.
+
 The server's step is averaging, averaging with momentum, or Adam (Reddi et al. 2021,
 arXiv:2003.00295) on the average update: post-processing.
 """
@@ -27,7 +30,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from parley.client.algorithms.base import Claim, Contribution, PublicFacts, State
+from parley.client.algorithms.attendance import EVERYONE, Attendance
+from parley.client.algorithms.base import Claim, Contribution, PublicFacts, State, Sums
 from parley.client.contract.plan import ReleasePlan
 from parley.client.data.block import PartyBlock
 from parley.client.dp_sgd.settings import LocalTraining
@@ -91,9 +95,11 @@ class FederatedAveraging:
         components: `[p, k]` directions that rows are projected on beforehand; kept in the state.
         clipped_reach: how far from ½ a party's noisy fraction of clipped gradients survives
             clamping; 0 where none is released.
+        attendance: which parties are in a round.
 
     Raises:
-        ValueError: a fraction that is to be released without a reach, or under another unit.
+        ValueError: a fraction that is to be released without a reach, or under another unit;
+            sampled parties with it, or with both units.
     """
 
     kind: ClassVar[str] = "fedavg"
@@ -109,6 +115,7 @@ class FederatedAveraging:
     components: NDArray[np.float64] | None = None
     both: bool = False
     clipped_reach: float = 0.0
+    attendance: Attendance = EVERYONE
 
     def __post_init__(self) -> None:
         tells, reach = self.training.clipped_share > 0, self.clipped_reach
@@ -119,6 +126,8 @@ class FederatedAveraging:
             )
         if tells and (self.unit is not Unit.RECORD or self.both):
             raise ValueError("Expected unit record alone with a clipped fraction, got another.")
+        if (tells or self.both) and not self.attendance.whole:
+            raise ValueError("Expected one unit and no clipped fraction with sampled parties.")
 
     @property
     def dimension(self) -> int:
@@ -157,6 +166,33 @@ class FederatedAveraging:
         map: with unit record it is post-processing of noisy sums, coordinate by coordinate; with
         unit party any function of a party's data whose norm is at most S moves the sum by 2S.
         """
+        present = self.attendance.present(block, plan, randomness)
+        if randomness.party is None and not present.all():
+            values = np.zeros((block.parties, self.dimension))
+            if present.any():
+                own = block.take(np.flatnonzero(present))
+                values[present] = self._updates(state, own, plan, randomness)
+        else:  # a party by itself trains whatever its coin says
+            values = self._updates(state, block, plan, randomness)
+            values[~present] = 0.0
+        return Contribution(values=values, failed=())
+
+    def whole(
+        self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
+    ) -> NDArray[np.float64] | None:
+        """`[d]` the sum of the updates of who is in a round, where few are; else None."""
+        if self.attendance.whole or randomness.seeded:
+            return None
+        present = np.flatnonzero(self.attendance.present(block, plan, randomness))
+        if not present.size:
+            return np.zeros(self.dimension)
+        own = self._updates(state, block.take(present), plan, randomness)
+        return np.asarray(own.sum(axis=0), dtype=np.float64)
+
+    def _updates(
+        self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
+    ) -> NDArray[np.float64]:
+        """`[B, d]` updates of parties that are in the round."""
         features = self.model.rows(block.features)
         labels = torch.as_tensor(np.asarray(block.labels, dtype=np.int64), device=self.model.device)
         own = self.neighbouring is Neighbouring.REPLACE_ONE
@@ -186,7 +222,7 @@ class FederatedAveraging:
             clamp(values, self.coordinate_bound)
         else:
             clip_rows(values, self.update_bound)
-        return Contribution(values=values, failed=())
+        return values
 
     @property
     def coordinate_bound(self) -> float:
@@ -195,6 +231,7 @@ class FederatedAveraging:
 
     def update(self, state: State, average: NDArray[np.float64]) -> State:
         """The server's step along the average update, and the mean of the later iterates."""
+        average = average / self.attendance.fraction
         if self.training.clipped_share:
             average, last = average[:-1], average[-1:]
             clipped = 0.5 + last * (self.clipped_reach / self.coordinate_bound)
@@ -237,6 +274,14 @@ class FederatedAveraging:
                 neighbouring=str(self.neighbouring),
                 clipped_share=training.clipped_share,
             )
+        sums = None
+        if not record and self.attendance.rate < 1:
+            sums = Sums(
+                steps=1,
+                sampling_rate=self.attendance.charged_rate,
+                noise_multiplier=0.0,
+                attendance=self.attendance.rate,
+            )
         divisor = facts.min_records if private else facts.max_records
         # Unit record: rounding to the grid is free, but should be lost in one step's noise.
         fine = math.sqrt(self.dimension) * training.step_noise(divisor)
@@ -257,4 +302,5 @@ class FederatedAveraging:
             clip_norm=self.lipschitz,
             grid_length=2 * self.update_bound if clipped else fine,
             work=training.steps,
+            sums=sums,
         )

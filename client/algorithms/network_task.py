@@ -219,13 +219,19 @@ def _network_from(value: Any, party: Party) -> Network:
 
 def averaging() -> tuple[type[Any], Parts]:
     """Federated averaging and its parts."""
+    from parley.client.algorithms.attendance import Attendance  # noqa: PLC0415 - start-up: with what needs it
     from parley.client.algorithms.federated_averaging import FederatedAveraging, ServerStep  # noqa: PLC0415 - start-up: torch takes a second
 
-    return FederatedAveraging, {"training": LocalTraining, "server": ServerStep}
+    return FederatedAveraging, {
+        "training": LocalTraining,
+        "server": ServerStep,
+        "attendance": Attendance,
+    }
 
 
 def distributed() -> tuple[type[Any], Parts]:
-    """Distributed DP-SGD and its part."""
+    """Distributed DP-SGD and its parts."""
+    from parley.client.algorithms.attendance import Attendance  # noqa: PLC0415 - start-up: with what needs it
     from parley.client.algorithms.distributed_dp_sgd import DistributedDPSGD  # noqa: PLC0415 - start-up: torch takes a second
 
-    return DistributedDPSGD, {"training": LocalTraining}
+    return DistributedDPSGD, {"training": LocalTraining, "attendance": Attendance}

@@ -107,10 +107,15 @@ class Guarantee:
                     f"party, got k = {self.shares.honest}, c = {self.shares.colluders}."
                 )
         sampled = self.mechanism.sampled
-        if sampled is not None and sampled.sampling_rate < 1 and self.unit is Unit.PARTY:
+        if (
+            sampled is not None
+            and self.unit is Unit.PARTY
+            and sampled.sampling_rate not in (1.0, sampled.attendance)
+        ):
             raise ValueError(
-                "Expected unit party to be charged at rate 1, got amplification by batches: a "
-                "party's coins hide its records, not the party."
+                "Expected unit party to be charged at rate 1, or at that of the coin which puts "
+                f"the whole party into a sum, {sampled.attendance:g}; got "
+                f"{sampled.sampling_rate:g}: coins for its records don't hide a party."
             )
         # What hides all of a party hides each record in it, and never the other way round.
         smaller = {Unit.RECORD} if self.unit is Unit.PARTY else set()

@@ -231,12 +231,23 @@ def _check_sampling(plan: ReleasePlan, claim: Claim) -> None:
     """No amplification, and no number of sums, is charged but the task's own."""
     for asked, guarantee in zip(claim.guarantees, plan.guarantees, strict=True):
         sums, noise = asked.sums, guarantee.mechanism.sampled
-        wanted = sums and (sums.sampling_rate, sums.steps, str(asked.neighbouring))
-        got = noise and (noise.sampling_rate, noise.steps, noise.neighbouring)
+        wanted = sums and (
+            sums.sampling_rate,
+            sums.steps,
+            str(asked.neighbouring),
+            sums.attendance,
+        )
+        got = noise and (
+            noise.sampling_rate,
+            noise.steps,
+            noise.neighbouring,
+            noise.attendance,
+        )
         if got != wanted:
             raise Declined(
                 Reason.MECHANISM,
-                f"Expected sampled sums (rate, steps, relation) of the task: {wanted}, got {got}.",
+                f"Expected sampled sums (rate, steps, relation, attendance) of the task: {wanted}, "
+                f"got {got}.",
             )
 
 

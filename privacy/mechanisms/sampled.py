@@ -88,13 +88,17 @@ class SampledGaussian(Mechanism):
     batches is a Poisson sample of the union of their records.
 
     Amplification needs each record's own coin to be hidden: it holds for records, against everyone
-    but the record's party. A party's coins do not hide the party, so for unit party q = 1.
+    but the record's party. A party's coins for its records do not hide the party: for unit party
+    q = 1, unless a whole party is in a sum by one coin of its own (p, `attendance`), which hides
+    it in the same way from whoever does not know how it fell. q is then p, or 1 where that is
+    charged as known.
 
     Attributes:
         sigma: > 0, in grid units, of every coordinate of one sum.
         sampling_rate: q that is charged.
         steps: sums in one release.
         neighbouring: the relation that `sensitivity` is for.
+        attendance: p, with which the unit party is in a sum; 1: always.
 
     Raises:
         ValueError: a value out of its range.
@@ -108,10 +112,13 @@ class SampledGaussian(Mechanism):
     sampling_rate: float
     steps: int
     neighbouring: str
+    attendance: float = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive("sigma", self.sigma)
+        if not 0 < self.attendance <= 1:
+            raise ValueError(f"Expected attendance in (0, 1], got {self.attendance}.")
         check_steps(self.steps)
         _ = self.step
 
@@ -149,7 +156,10 @@ class SampledGaussian(Mechanism):
 
     def facts(self) -> dict[str, Any]:
         """Rate, steps and accountant."""
-        return steps_facts(self.sampling_rate, self.steps)
+        facts = steps_facts(self.sampling_rate, self.steps)
+        if self.attendance == 1:
+            return facts
+        return facts | {"sampler": f"parties, p = {self.attendance:g}, {self.steps} sums a release"}
 
     def event(self) -> Event:
         """The steps of one release."""
@@ -177,11 +187,14 @@ class SampledGaussian(Mechanism):
 
     def describe(self) -> str:
         """One plain sentence."""
-        batches = (
-            f"the sum over a Poisson batch of all parties' records (rate {self.sampling_rate:g})"
-            if self.sampling_rate < 1
-            else "the sum over all parties"
-        )
+        batches = "the sum over all parties"
+        if self.attendance < 1:
+            batches = f"the sum over parties that are in it with p = {self.attendance:g} each"
+        elif self.sampling_rate < 1:
+            batches = (
+                "the sum over a Poisson batch of all parties' records "
+                f"(rate {self.sampling_rate:g})"
+            )
         return (
             f"Gaussian noise of standard deviation {self.sigma:.6g} in each of {self.dimension} "
             f"coordinates of {batches}, in each of {self.steps} steps of a release."

@@ -92,6 +92,10 @@ class Randomness:
         party = row if self.party is None else self.party
         return self._stream("batch", round_number, step, party)
 
+    def attendance(self, round_number: int, step: int) -> NoiseStream:
+        """Which parties are in one sum of a release: seeded, one stream for all of them."""
+        return self._stream("attendance", round_number, step)
+
     def draws(self, round_number: int, step: int, row: int = 0) -> NoiseStream:
         """What the losses of one party's records draw in one step; keyed as `batch` is."""
         party = row if self.party is None else self.party

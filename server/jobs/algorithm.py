@@ -189,6 +189,7 @@ class RajkumarAgarwal(GradientPerturbation):
 class _OfNetwork(AlgorithmSection):
     models: ClassVar[tuple[str, ...]] = ("mlp", "pca-mlp", "cnn", "module:function")
     laws: ClassVar[tuple[str, ...]] = ("gaussian",)
+    samples: ClassVar[bool] = True
 
     rounds: int = Field(10, ge=1, le=1_000_000, description=_ROUNDS)
     average: bool = Field(True, description=_AVERAGE)
@@ -201,6 +202,7 @@ class _OfNetwork(AlgorithmSection):
                 "Expected privacy.noise-point = 'share' or 'server' with a network, got 'party': "
                 "fedavg with unit record adds its noise inside the parties by itself ([dp-sgd])."
             )
+        _check_sampled_parties(job)
         for section, keys, needed in _IDLE_OF_UNIT[job.privacy.unit]:
             check_unchanged(job, section, keys, needed)
         for check in _CHECKS_OF_UNIT[job.privacy.unit]:
@@ -233,6 +235,23 @@ class DistributedDPSGD(_OfNetwork):
     )
 
     kind: Literal["distributed-dp-sgd"] = Field("distributed-dp-sgd", description=KIND)
+
+
+def _check_sampled_parties(job: Job) -> None:
+    """What sampled parties go with."""
+    parties, unit = job.parties, job.privacy.unit
+    if parties.per_round == "all":
+        return
+    if unit == "both":
+        raise ValueError(
+            "Expected privacy.unit = 'party' or 'record' with parties.per-round, got 'both'."
+        )
+    if unit == "record" and parties.presence != "auto":
+        raise ValueError(
+            "Expected parties.presence = 'auto' with privacy.unit = 'record' (it says what a party "
+            f"is charged; a record is charged every round), got {parties.presence!r}."
+        )
+    check_unchanged(job, "dp_sgd", ("clipped_fraction_share",), "parties.per-round = 'all'")
 
 
 def _check_replaced_parties(job: Job) -> None:

@@ -45,6 +45,7 @@ class AlgorithmSection(Section):
         releases: how many there are, whatever `rounds` says; None: as many as rounds.
         idle: keys of other sections that would do nothing; none stands for all of a section's.
         idle_needs: what those need.
+        samples: whether parties can be sampled.
     """
 
     models: ClassVar[tuple[str, ...]]
@@ -53,6 +54,7 @@ class AlgorithmSection(Section):
     releases: ClassVar[int | None] = None
     idle: ClassVar[Idle] = MappingProxyType({})
     idle_needs: ClassVar[str] = "algorithm.kind = 'fedavg'"
+    samples: ClassVar[bool] = False
 
     kind: str = Field("gradient-perturbation", description=KIND)
 
@@ -70,6 +72,13 @@ class AlgorithmSection(Section):
             )
         for section, keys in self.idle.items():
             check_unchanged(job, section, keys, self.idle_needs)
+        if job.parties.per_round != "all" and not self.samples:
+            raise ValueError(
+                "Expected parties.per-round = 'all' with algorithm.kind = "
+                f"'{self.kind}', got {job.parties.per_round!r}: fedavg and distributed-dp-sgd "
+                "sample parties. A record gains nothing by it, since whether its party is in a sum "
+                "may be seen in the sum; a single release gains nothing by leaving parties out."
+            )
         if job.noise not in self.laws:
             laws = " or ".join(f"'{law}'" for law in self.laws)
             raise ValueError(f"Expected privacy.noise = {laws} with {self.kind}, got {job.noise}.")

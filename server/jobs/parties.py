@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from parley.server.jobs.section import Auto, Positive, Section
 
@@ -26,11 +26,68 @@ class Parties(Section):
         "which is then public and never needs more noise.",
     )
 
+    per_round: float | int | Literal["all"] = Field(
+        "all",
+        description="Who is in a round's sum (fedavg and distributed-dp-sgd). all; p, as 0.01: "
+        "every party by its own coin, hidden by the masks; k, as 100: so many of all, drawn in "
+        "public. Every party answers every round, whoever is not in it with zero and its share "
+        "of the noise (docs/sampled-parties.md).",
+    )
+    presence: Literal["hidden", "known"] | Auto = Field(
+        "auto",
+        description="With per-round and unit party, what is charged. hidden: the amplified "
+        "account, against whoever does not know which rounds a party was in; known: the account "
+        "against whoever does. Both are printed. auto: hidden with coins, known with a number.",
+    )
+
+    @field_validator("per_round", mode="before")
+    @classmethod
+    def _check_per_round(cls, value: object) -> object:
+        number = type(value) is int and value >= 1
+        rate = type(value) is float and 2.0**-32 <= value <= 1
+        if value != "all" and not number and not rate:
+            raise ValueError(
+                "Expected per-round = 'all', a probability in (0, 1] as 0.01, or a whole number of "
+                f"parties as 100, got {value!r}."
+            )
+        return value
+
     @model_validator(mode="after")
     def _check(self) -> Parties:
+        self._check_sampled()
         if isinstance(self.min_records, int) and self.min_records < 1:
             raise ValueError(f"Expected min-records >= 1, got {self.min_records}.")
         return self
+
+    @property
+    def hidden(self) -> bool:
+        """Whether unit party is charged with amplification by the parties' coins."""
+        coins = isinstance(self.per_round, float)
+        return coins if self.presence == "auto" else self.presence == "hidden"
+
+    def _check_sampled(self) -> None:
+        asked, key = self.per_round, "parties.per-round"
+        if asked == "all":
+            if self.presence != "auto":
+                raise ValueError(
+                    f"Expected parties.presence = 'auto' (it needs {key}), got {self.presence!r}."
+                )
+        elif isinstance(asked, int):
+            if asked > self.count:
+                raise ValueError(
+                    f"Expected {key} of at most parties.count = {self.count}, got {asked}."
+                )
+            if self.presence == "hidden":
+                raise ValueError(
+                    f"Expected parties.presence = 'known' with {key} = {asked}, a number that is "
+                    "drawn in public, got 'hidden'. A probability, as "
+                    f"{asked / self.count:g}, is each party's own coin."
+                )
+        elif asked * self.count < 1:
+            raise ValueError(
+                f"Expected {key} of at least 1/parties.count = {1 / self.count:g}, got {asked:g}: "
+                "most rounds would be noise alone."
+            )
 
 
 class Data(Section):

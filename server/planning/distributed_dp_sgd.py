@@ -18,6 +18,7 @@ from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.server.jobs.algorithm import DistributedDPSGD as DistributedSection
 from parley.server.jobs.job import Job
 from parley.server.planning.federated_averaging import (
+    attendance_of,
     local_steps,
     noise_multiplier,
     sampling_rate,
@@ -61,15 +62,17 @@ def distributed_algorithm(
     party_norm = settings.party_clip_norm if Unit.PARTY in job.privacy.units else None
     # No batch that is worked on whole without notice has a longer sum; a longer one is clamped.
     longest = (training.clip_norm or 0.0) * padded_width(records, rate)
+    attendance = attendance_of(job)
     return DistributedDPSGD(
         model=network,
         unit=unit,
         training=training,
         bound=longest if party_norm is None else party_norm,
         party_norm=party_norm,
-        expected_batch=rate * total,
+        expected_batch=rate * total * attendance.fraction,
         rounds=job.rounds,
         average=rounds.average,
         neighbouring=relation,
         pad=settings.pad_batches,
+        attendance=attendance,
     )

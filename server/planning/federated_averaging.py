@@ -9,25 +9,25 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from parley.client.algorithms.attendance import EVERYONE, Attendance
 from parley.client.algorithms.federated_averaging import FederatedAveraging, ServerStep
 from parley.client.dp_sgd.settings import LocalTraining
 from parley.client.dp_sgd.training import largest_noise
 from parley.client.dp_sgd.ways import choose_way
 from parley.client.models.networks import Network
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.accounting.subsampled import calibrate_steps
-from parley.privacy.calibration.gaussian import CalibrationError
-from parley.privacy.sampling.samplers import LARGEST_SCALE, rounded_gaussian_distance
+from parley.privacy.sampling.samplers import LARGEST_SCALE
 from parley.server.jobs.algorithm import FederatedAveraging as FederatedAveragingSection
 from parley.server.jobs.job import Job, JobError
+from parley.server.planning.noise_points import sampled_multiplier
 from parley.server.planning.second_moments import components_mu
-from parley.server.planning.shared import samplers
 
 if TYPE_CHECKING:
     from parley.server.planning.federation import Federation
 
 __all__ = [
     "FederatedAveraging",
+    "attendance_of",
     "federated_algorithm",
     "local_steps",
     "network_for",
@@ -54,6 +54,14 @@ def sampling_rate(job: Job, federation: Federation) -> float:
     return batch / federation.min_records
 
 
+def attendance_of(job: Job) -> Attendance:
+    """Which parties are in a round's sum."""
+    asked, parties = job.parties.per_round, job.parties
+    if isinstance(asked, int):
+        return Attendance(number=asked, parties=parties.count, hidden=False)
+    return EVERYONE if asked == "all" else Attendance(rate=asked, hidden=parties.hidden)
+
+
 def local_steps(job: Job, rate: float) -> int:
     """Steps of one round: given, or local-epochs / q."""
     given = job.dp_sgd.local_steps
@@ -71,20 +79,15 @@ def noise_multiplier(job: Job, rate: float, steps: int, dimension: int) -> float
     given = job.dp_sgd.noise_multiplier
     if given != "auto":
         return given
-    total = steps * job.rounds
-    try:
-        return calibrate_steps(
-            sampling_rate=rate,
-            steps=total,
-            epsilon=job.privacy.epsilon,
-            delta=job.privacy.delta,
-            neighbouring=job.privacy.neighbouring,
-            # Twice: the components' own samplers have a distance too.
-            slack=2 * rounded_gaussian_distance(dimension * total * samplers(job)),
-            mu=components_mu(job),
-        )
-    except ValueError as error:
-        raise CalibrationError(str(error)) from error
+    return sampled_multiplier(
+        job,
+        rate=rate,
+        steps=steps * job.rounds,
+        budget=job.privacy.budgets[0],
+        dimension=dimension,
+        neighbouring=Neighbouring(job.privacy.neighbouring),
+        mu=components_mu(job),
+    )
 
 
 def network_for(job: Job, *, features: int, classes: int) -> Network:
@@ -176,6 +179,7 @@ def federated_algorithm(
         average=rounds.average,
         neighbouring=Neighbouring(job.privacy.neighbouring),
         both=len(asked) > 1,
+        attendance=attendance_of(job),
         clipped_reach=_clipped_reach(training, federation.min_records),
     )
 

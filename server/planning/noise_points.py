@@ -12,14 +12,24 @@ from dataclasses import dataclass, replace
 
 from parley.client.algorithms.base import Asked, Sums
 from parley.privacy.accounting.guarantee import Adversary, Neighbouring, NoisePoint
+from parley.privacy.accounting.subsampled import calibrate_steps
 from parley.privacy.calibration.calibration import calibrate
+from parley.privacy.calibration.gaussian import CalibrationError
 from parley.privacy.mechanisms.objective import ObjectivePerturbation
 from parley.privacy.mechanisms.sampled import SampledGaussian
 from parley.privacy.mechanisms.table import Mechanism
+from parley.privacy.sampling.samplers import rounded_gaussian_distance
 from parley.server.jobs.job import Job, JobError, UnitBudget
-from parley.server.planning.shared import cost_of
+from parley.server.planning.shared import cost_of, samplers
 
-__all__ = ["Noise", "adversary_of", "mechanism_for", "noise_of", "one_noise"]
+__all__ = [
+    "Noise",
+    "adversary_of",
+    "mechanism_for",
+    "noise_of",
+    "one_noise",
+    "sampled_multiplier",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,11 +114,21 @@ def _calibrated(job: Job, asked: Asked, budget: UnitBudget, dimension: int) -> N
 
 def _of_sums(job: Job, asked: Asked, sums: Sums, budget: UnitBudget, dimension: int) -> Noise:
     """Gaussian noise on every sampled sum: as the steps ask for, or as the unit's budget needs."""
+    multiplier = sums.noise_multiplier
+    if not multiplier and sums.sampling_rate < 1:  # of whole parties
+        multiplier = sampled_multiplier(
+            job,
+            rate=sums.sampling_rate,
+            steps=sums.steps * job.rounds,
+            budget=budget,
+            dimension=dimension,
+            neighbouring=asked.neighbouring,
+        )
 
     def of(sensitivity: float) -> SampledGaussian:
         # A record's share of a sum is C long; Δ is that of two records under replace-one.
         lengths = 2 if asked.neighbouring is Neighbouring.REPLACE_ONE else 1
-        sigma = sums.noise_multiplier * sensitivity / lengths
+        sigma = multiplier * sensitivity / lengths
         if not sigma:
             sigma = calibrate(
                 law="gaussian",
@@ -128,10 +148,44 @@ def _of_sums(job: Job, asked: Asked, sums: Sums, budget: UnitBudget, dimension: 
             sampling_rate=sums.sampling_rate,
             steps=sums.steps,
             neighbouring=str(asked.neighbouring),
+            attendance=sums.attendance,
         )
 
-    calibration = "pld" if sums.noise_multiplier else job.privacy.calibration
+    calibration = "pld" if multiplier else job.privacy.calibration
     return Noise(calibration=calibration, of=of, delta=budget.delta)
+
+
+def sampled_multiplier(
+    job: Job,
+    *,
+    rate: float,
+    steps: int,
+    budget: UnitBudget,
+    dimension: int,
+    neighbouring: Neighbouring,
+    mu: float = 0.0,
+) -> float:
+    """The least σ, in clip norms, with which all sampled sums of a run cost a unit's budget.
+
+    Args:
+        mu: of the Gaussian releases that share the budget.
+
+    Raises:
+        CalibrationError: no noise gives the budget.
+    """
+    try:
+        return calibrate_steps(
+            sampling_rate=rate,
+            steps=steps,
+            epsilon=budget.epsilon,
+            delta=budget.delta,
+            neighbouring=neighbouring,
+            # Twice: the components' own samplers have a distance too.
+            slack=2 * rounded_gaussian_distance(dimension * steps * samplers(job)),
+            mu=mu,
+        )
+    except ValueError as error:
+        raise CalibrationError(str(error)) from error
 
 
 def one_noise(wanted: Mechanism, all_of_them: Sequence[Mechanism]) -> Mechanism:

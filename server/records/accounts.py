@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
@@ -46,6 +47,7 @@ def accounts_of(
     known = [by.against, *(each.against for each in beside)]
     charged = min(known, key=_BY_STRENGTH.index)
     rows = [AdversaryAccount(adversary=str(charged), charged=True, epsilon=epsilon, delta=delta)]
+    rows += _of_attendance(by, delta=delta, rounds=len(summed), beside=beside)
     if by.shares is None:
         return tuple(rows)
     for adversary in (Adversary.READERS, Adversary.OTHERS):
@@ -70,3 +72,29 @@ def accounts_of(
             )
         )
     return tuple(rows)
+
+
+def _of_attendance(
+    by: Guarantee, *, delta: float, rounds: int, beside: Sequence[Guarantee]
+) -> list[AdversaryAccount]:
+    """The account that is not charged, where parties are sampled by their own coins.
+
+    One who knows which rounds a party was in has no amplification; it is charged as though every
+    party was in every round.
+    """
+    sampled = by.mechanism.sampled
+    if sampled is None or sampled.attendance == 1:
+        return []
+    known = sampled.sampling_rate < 1  # then the other is
+    rate = 1.0 if known else sampled.attendance
+    other = replace(by, mechanism=replace(sampled, sampling_rate=rate))
+    spent = Composition.of(each.event for each in beside).add(other.event, count=rounds)
+    epsilon = spent.epsilon(delta)[1]
+    return [
+        AdversaryAccount(
+            adversary="attendance-known" if known else "attendance-hidden",
+            charged=False,
+            epsilon=epsilon if math.isfinite(epsilon) else None,
+            delta=delta,
+        )
+    ]

@@ -67,8 +67,9 @@ LAWS: dict[str, LawWords] = {
     "sampled-gaussian": LawWords(
         symbol="σ",
         on_batches=True,
-        told="Distributed DP-SGD: in every step the sum of clipped gradients over all parties' "
-        "batches gets a draw of N(0, σ²) in every coordinate, rounded to the integers' grid.",
+        told="Noise on sums over batches or over sampled parties: every sum of clipped gradients, "
+        "or of clipped updates, gets a draw of N(0, σ²) in every coordinate, rounded to the "
+        "integers' grid.",
     ),
 }
 

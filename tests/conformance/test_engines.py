@@ -65,6 +65,12 @@ JOBS = {
         "privacy.epsilon=8",
     ),
 }
+JOBS["sampled parties"] = (
+    *JOBS["distributed DP-SGD"],
+    "parties.per-round=0.5",
+    "privacy.unit=party",
+    "dp-sgd.local-steps=1",
+)
 
 COMPONENTS = (
     "algorithm.kind=fedavg",
@@ -177,7 +183,7 @@ class TestProcesses(_RealProcesses):
     engine = "processes"
 
     def test_every_share_is_the_same_among_real_parties(self, ground):
-        self.check("distributed DP-SGD", ground.root, "algorithm.rounds=1", "dp-sgd.local-steps=2")
+        self.check("sampled parties", ground.root, "algorithm.rounds=1", "dp-sgd.local-steps=2")
 
     @pytest.mark.heavy
     @pytest.mark.parametrize("pca", ["private", "public"])
@@ -209,7 +215,7 @@ class TestRay(EngineConformance):
     def run(self, job: Job, folder: Path) -> Path:
         return SIMULATIONS["ray"](job, out=folder / "run").folder
 
-    @pytest.mark.parametrize("name", ["gradients", "size weights", "distributed DP-SGD"])
+    @pytest.mark.parametrize("name", ["gradients", "size weights", "sampled parties"])
     def test_it_does_what_the_fast_engine_does(self, name, tmp_path):
         own = ("secure-aggregation.backend=ideal", "run.engine=ray", "run.workers=2")
         self.check(name, tmp_path, *own, f"run.out={tmp_path / 'runs'}")

@@ -1,0 +1,196 @@
+"""Sampled parties: who is in a sum, what it costs, and what a party refuses."""
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from parley.client.algorithms.attendance import Attendance
+from parley.client.contract.guarantee import Guarantee
+from parley.client.contract.protocol import Declined, Reason
+from parley.client.data.block import PartyBlock
+from parley.client.models.networks import Network
+from parley.client.party.verification import _check_sampling
+from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.events import Gaussian, PoissonSampledGaussian
+from parley.privacy.sampling.randomness import Randomness
+from parley.server.jobs.file import load_job
+from parley.server.jobs.job import JobError
+from parley.server.planning.federation import Federation
+from parley.server.planning.release import algorithm_for, plan_release
+
+JOB = (
+    "algorithm.kind=fedavg",
+    "model.kind=mlp",
+    "privacy.unit=party",
+    "privacy.epsilon=2",
+    "dp-sgd.sampling-rate=0.5",
+    "algorithm.rounds=2",
+    "parties.count=40",
+)
+FEDERATION = Federation(parties=40, min_records=4, total_records=160, max_records=4)
+BLOCK = PartyBlock(
+    features=np.full((160, 4), 0.5), labels=np.arange(160) % 3, offsets=np.arange(0, 161, 4)
+)
+
+
+def made(*overrides):
+    job = load_job(overrides=[*JOB, *overrides])
+    network = Network.build("mlp", features=4, classes=3, hidden=(2,))
+    algorithm = algorithm_for(job, network, FEDERATION)
+    return job, algorithm, plan_release(job, algorithm=algorithm, federation=FEDERATION)
+
+
+def leaf_of(guarantee):
+    ((leaf, _),) = guarantee.event.leaves()
+    return leaf
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (("parties.per-round=0",), "probability in"),
+        (("parties.per-round=0.0",), "probability in"),
+        (("parties.per-round=1.5",), "probability in"),
+        (("parties.per-round=nan",), "probability in"),
+        (("parties.per-round=-3",), "probability in"),
+        (("parties.per-round=true",), "probability in"),
+        (("parties.per-round=41",), "at most parties.count = 40"),
+        (("parties.per-round=0.001",), "noise alone"),
+        (("parties.per-round=4", "parties.presence=hidden"), "drawn in public"),
+        (("parties.presence=known",), "it needs parties.per-round"),
+        (("parties.per-round=0.5", "privacy.unit=both"), "got 'both'"),
+        (("parties.per-round=0.5", "privacy.unit=record", "parties.presence=known"), "a record"),
+    ],
+)
+def test_a_job_that_samples_parties_wrongly_is_refused(overrides, said):
+    with pytest.raises(JobError, match=said):
+        load_job(overrides=[*JOB, *overrides])
+
+
+@pytest.mark.parametrize(
+    "kind", ["gradient-perturbation", "output-perturbation", "pathak", "rajkumar-agarwal"]
+)
+def test_algorithms_that_sample_no_parties_say_so_by_name(kind):
+    with pytest.raises(JobError, match=f"'{kind}'.*fedavg and distributed-dp-sgd"):
+        load_job(overrides=[f"algorithm.kind={kind}", "parties.per-round=0.5"])
+
+
+def test_coins_fall_with_p_and_a_number_is_drawn_without_replacement():
+    _, _, plan = made()
+    coins, seeded = Attendance(rate=0.25), Randomness.from_seed(1)
+    block = [coins.present(BLOCK, plan.at_round(t), seeded) for t in range(1, 251)]
+    # 10,000 coins: five deviations of 43 are missed with probability 6·10⁻⁷.
+    assert abs(sum(map(np.sum, block)) - 2500) < 5 * 43
+    for row in (0, 17):  # alone, a party draws the coin that it has in the block
+        own = Randomness.from_seed(1, party=row)
+        alone = [coins.present(BLOCK.span(row, row + 1), plan.at_round(t), own) for t in (1, 2)]
+        assert [bool(each[0]) for each in alone] == [bool(block[t][row]) for t in (0, 1)]
+    drawn = Attendance(number=10, parties=40, hidden=False)
+    public = [drawn.present(BLOCK, plan.at_round(t), Randomness.from_entropy()) for t in (1, 2)]
+    again = drawn.present(BLOCK, plan.at_round(1), Randomness(seed=None, party=3))
+    assert [each.sum() for each in public] == [10, 10]
+    assert not np.array_equal(*public)
+    assert again.tolist() == [public[0][3]]  # everybody knows who it is
+
+
+def test_who_is_not_in_a_round_gives_zero_and_the_rest_is_divided_by_p():
+    _, algorithm, plan = made("parties.per-round=0.3", "run.seed=2")
+    state, seeded = algorithm.init(), Randomness.from_seed(2)
+    present = algorithm.attendance.present(BLOCK, plan, seeded)
+    values = algorithm.local(state, BLOCK, plan, seeded).values
+    assert 0 < present.sum() < 40
+    assert np.array_equal(np.any(values, axis=1), present)
+    assert np.linalg.norm(values, axis=1).max() <= algorithm.update_bound
+    moved = algorithm.update(state, np.full(algorithm.dimension, 0.3))["theta"] - state["theta"]
+    assert np.allclose(moved, 1.0)
+
+
+def test_the_round_is_charged_as_the_sampled_gaussian_that_it_is():
+    """One round, unit party, by integrating the two mixtures for every coin of three others."""
+    job, _, plan = made(
+        "parties.per-round=0.25", "algorithm.rounds=1", "privacy.noise-point=server"
+    )
+    own = plan.primary
+    sigma, p = own.mechanism.sigma / (own.mechanism.sensitivity / 2), 0.25
+    assert leaf_of(own) == PoissonSampledGaussian(
+        sampling_rate=p, noise_multiplier=own.mechanism.multiplier, neighbouring="replace-one"
+    )
+    epsilon = Composition.empty().add(own.event).epsilon(own.delta)[1]
+    assert epsilon <= job.privacy.epsilon
+    z = np.linspace(-15 * sigma, 15 * sigma, 60_001)
+
+    def density(value, others):  # of the sum, in units of S, over all coins
+        gives = [*others, value]
+        total = np.zeros_like(z)
+        for coins in itertools.product((0, 1), repeat=len(gives)):
+            weight = math.prod(p if coin else 1 - p for coin in coins)
+            total += weight * norm.pdf(z, np.dot(coins, gives), sigma)
+        return total
+
+    def delta(value, other, others):
+        excess = density(value, others) - math.exp(epsilon) * density(other, others)
+        return np.maximum(excess, 0.0).sum() * (z[1] - z[0])
+
+    for value, other in ((1.0, -1.0), (-1.0, 1.0), (1.0, 0.0), (0.0, 1.0), (0.7, 0.6)):
+        assert delta(value, other, [-1.0, 0.4, 1.0]) <= own.delta
+    # Alone in the round it is the pair that is charged, up to the accountant's grid.
+    assert own.delta / 1.2 <= delta(1.0, -1.0, []) <= own.delta
+
+
+def test_both_accounts_are_there_and_the_job_says_which_is_charged():
+    from parley.server.records.accounts import accounts_of
+
+    for presence, rate, other in (
+        ("hidden", 0.25, "attendance-known"),
+        ("known", 1.0, "attendance-hidden"),
+    ):
+        job, _, plan = made("parties.per-round=0.25", f"parties.presence={presence}")
+        own = plan.primary
+        assert own.mechanism.sampling_rate == rate
+        assert own.mechanism.attendance == 0.25
+        spent = Composition.empty().add(own.event, count=job.rounds).epsilon(own.delta)[1]
+        rows = accounts_of(plan, own.unit, epsilon=spent, delta=own.delta, summed=[40, 40])
+        assert rows[0].charged
+        assert rows[1].adversary == other
+        assert not rows[1].charged
+        # What an amplified ε of 2 costs whoever knows; and what a plain ε of 2 costs who doesn't.
+        assert rows[1].epsilon > 2 if presence == "hidden" else rows[1].epsilon < 1
+    assert isinstance(leaf_of(plan.primary), Gaussian)
+
+
+@pytest.mark.parametrize("kind", ["fedavg", "distributed-dp-sgd"])
+def test_a_record_is_charged_every_round_whoever_is_in_it(kind):
+    job = (f"algorithm.kind={kind}", "privacy.unit=record")
+    whole, sampled = (made(*job, *more)[2] for more in ((), ("parties.per-round=0.1",)))
+    assert sampled.primary.event == whole.primary.event
+
+
+def test_a_party_declines_amplification_that_its_task_does_not_have():
+    """Drill: a server that has the same parties in every round and charges them as sampled."""
+    _, everyone, plain = made()
+    _, sampled, plan = made("parties.per-round=0.25")
+    mechanism = plan.primary.mechanism
+    facts = FEDERATION.facts("uniform")
+    _check_sampling(plan, sampled.claim(facts))
+    for algorithm, offered in (
+        (everyone, plan),
+        (sampled, plain),
+        (sampled, plan.with_primary(mechanism=replace(mechanism, sampling_rate=1.0))),
+        (
+            sampled,
+            plan.with_primary(mechanism=replace(mechanism, attendance=0.1, sampling_rate=0.1)),
+        ),
+        (replace(everyone, attendance=Attendance(number=1, parties=40, hidden=False)), plan),
+    ):
+        with pytest.raises(Declined) as declined:
+            _check_sampling(offered, algorithm.claim(facts))
+        assert declined.value.reason is Reason.MECHANISM
+    with pytest.raises(ValueError, match="don't hide a party"):
+        Guarantee.from_json(
+            replace(plan.primary, mechanism=mechanism).to_json()
+            | {"mechanism": {**plan.primary.to_json()["mechanism"], "attendance": 1.0}}
+        )
