@@ -1,7 +1,8 @@
 """Figures of `parley audit`: tightness, trials a second, memory. Simulation only.
 
     OMP_NUM_THREADS=1 python benchmarks/audit.py
-    OMP_NUM_THREADS=1 python benchmarks/audit.py --million  # the matrix at length: an hour or more
+    OMP_NUM_THREADS=1 python benchmarks/audit.py --million FILE 600 [WORD...]  # the matrix at
+        # length: hours; every row goes to FILE when it is done, and a later call goes on
 
 Prints one JSON object a line, in under five minutes on one quiet core. `loop` figures ask for one
 world at a time; rates are worlds per second of CPU, both worlds counted.
@@ -15,7 +16,7 @@ import secrets
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,10 +26,10 @@ from parley.privacy.audit.pair import gaussian_epsilon_lower
 from parley.privacy.mechanisms.laplace import L2Laplace
 from parley.privacy.sampling.stream import NoiseStream
 from parley.server.jobs.file import load_job
-from parley.simulations.audit.audited import audited
+from parley.simulations.audit.audited import Audited, audited
 from parley.simulations.audit.matrix import matrix
 from parley.simulations.audit.measure import Effort, audit, audit_guarantee
-from parley.simulations.audit.neighbours import neighbours
+from parley.simulations.audit.neighbours import ATTACKS, neighbours
 from parley.simulations.audit.worlds import Source, releases
 from parley.simulations.engine.fast import simulate
 
@@ -179,30 +180,62 @@ def product_canaries() -> None:
          plain=float(bare), spread=[least, most], wanted=0.45)  # fmt: skip
 
 
-def million() -> None:
-    """Every claim of the matrix in 10⁶ worlds where a world is a row, in the matrix's own else."""
-    for claim, own in matrix():
-        trials = 1_000_000 if own == 100_000 and claim.charged.shares is None else own
-        began = time.process_time()
-        report = audit_guarantee(claim, Effort(trials=trials))
-        best: dict[str, float] = {}
-        for each in report.results:
-            best[each.method] = max(best.get(each.method, 0.0), each.fraction_of_claim or 0.0)
-        told(
-            f"{claim.release}: {report.claim.law}, {report.claim.neighbouring}",
-            against=report.claim.against,
-            epsilon=report.claim.epsilon,
-            trials=trials,
-            of_claim=best,
-            reach=report.results[0].reach,
-            verdict=report.verdict,
-            cpu_seconds=time.process_time() - began,
-        )
+def million(file: Path, words: Sequence[str], seconds: float) -> None:
+    """Each claim of the matrix by one attack, in 10⁶ worlds or as many as the seconds of CPU allow.
+
+    A row of `file` is written when it is done; those that stand there are not asked again.
+
+    Args:
+        words: only rows that have one of them; none: all.
+    """
+    lines = file.read_text().splitlines() if file.exists() else []
+    done = {json.loads(line)["row"] for line in lines}
+    for row, (claim, _) in enumerate(matrix()):
+        name = named(claim)
+        if row in done or (words and not any(word in name for word in words)):
+            continue
+        attack = next(each for each, how in ATTACKS.items() if how.fits(claim))
+        trials, spent = 40, 0.0
+        while trials < 1_000_000 and spent < 1:
+            began = time.process_time()
+            audit_guarantee(claim, Effort(trials=trials, attacks=(attack,)))
+            spent = time.process_time() - began
+            trials *= 5 if spent < 1 else max(1, int(seconds / spent))
+        trials, began = min(1_000_000, trials), time.process_time()
+        report = audit_guarantee(claim, Effort(trials=trials, attacks=(attack,)))
+        found = {
+            "row": row,
+            "claim": name,
+            "epsilon": report.claim.epsilon,
+            "attack": attack,
+            "trials": trials,
+            "of_claim": {each.method: each.fraction_of_claim for each in report.results},
+            "refuted": [each.method for each in report.results if each.refuted],
+            "reach": report.results[0].reach,
+            "verdict": report.verdict,
+            "cpu_seconds": time.process_time() - began,
+            "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        }
+        with file.open("a") as out:
+            out.write(json.dumps(found, allow_nan=False) + "\n")
+        print(json.dumps(found, allow_nan=False), flush=True)
+
+
+def named(claim: Audited) -> str:
+    """A row of the matrix in words."""
+    said = [claim.release, claim.charged.mechanism.law]
+    said += [str(claim.guarantee.neighbouring), str(claim.unit), str(claim.against)]
+    if claim.job is not None:
+        said += [claim.job.model.kind, f"noise-point {claim.job.privacy.noise_point}"]
+    if claim.job is not None and claim.answer.noisy:
+        said += [f"q {claim.job.dp_sgd.sampling_rate}", claim.job.dp_sgd.per_example_method]
+    return ", ".join(said)
 
 
 def main() -> None:
     if "--million" in sys.argv:
-        million()
+        file, seconds, *words = sys.argv[sys.argv.index("--million") + 1 :]
+        million(Path(file), words, float(seconds))
         return
     # First: what the others import takes more.
     tightness("gaussian, 10⁶ trials", ONE, "mu", 1_000_000, 0.97)

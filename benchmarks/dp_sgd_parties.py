@@ -77,8 +77,9 @@ def data(records: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def ours(precision: str, rate: float) -> Step:
+    from parley.client.dp_sgd.parties import Parties
     from parley.client.dp_sgd.settings import LocalTraining
-    from parley.client.dp_sgd.training import PartyData, party_chunks, train_parties
+    from parley.client.dp_sgd.training import party_chunks, train_parties
     from parley.client.models.networks import Network
     from parley.privacy.sampling.stream import NoiseStream
 
@@ -100,13 +101,19 @@ def ours(precision: str, rate: float) -> Step:
     start = network.start()
 
     def one_round() -> None:
-        parties = []
+        batches: list[NoiseStream] = []
+        noise: list[NoiseStream] = []
         for first, last in party_chunks(network, PARTIES, config):
-            batches, noise = NoiseStream.from_entropy(), NoiseStream.from_entropy()
-            parties += [
-                PartyData(features=x[j], labels=y[j], divisor=records, batches=batches, noise=noise)
-                for j in range(first, last)
-            ]
+            batches += [NoiseStream.from_entropy()] * (last - first)
+            noise += [NoiseStream.from_entropy()] * (last - first)
+        parties = Parties(
+            features=x.flatten(0, 1),
+            labels=y.flatten(),
+            offsets=np.arange(PARTIES + 1) * records,
+            divisors=np.full(PARTIES, records),
+            batches=batches,
+            noise=noise,
+        )
         train_parties(network, start, parties, config)
 
     return one_round

@@ -34,13 +34,15 @@ from parley.client.algorithms.attendance import EVERYONE, Attendance
 from parley.client.algorithms.base import Claim, Contribution, PublicFacts, State, Sums
 from parley.client.contract.plan import ReleasePlan
 from parley.client.data.block import PartyBlock
+from parley.client.dp_sgd.parties import Parties
 from parley.client.dp_sgd.settings import LocalTraining
-from parley.client.dp_sgd.training import PartyData, party_chunks, train_parties
+from parley.client.dp_sgd.training import party_chunks, train_parties
 from parley.client.models.bounded import clamp, clip_rows
 from parley.client.models.networks import Network
 from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint, Unit
 from parley.privacy.mechanisms.dp_sgd import PartySteps
 from parley.privacy.sampling.randomness import Randomness
+from parley.privacy.sampling.stream import NoiseStream
 
 __all__ = ["FederatedAveraging", "ServerStep"]
 
@@ -196,22 +198,21 @@ class FederatedAveraging:
         features = self.model.rows(block.features)
         labels = torch.as_tensor(np.asarray(block.labels, dtype=np.int64), device=self.model.device)
         own = self.neighbouring is Neighbouring.REPLACE_ONE
-        parties = []
+        batches: list[NoiseStream] = []
+        noise: list[NoiseStream] = []
         chunks = party_chunks(self.model, block.parties, self.training)
         for chunk, (first, last) in enumerate(chunks):
-            batches = randomness.batches(plan.round_number, chunk)
-            noise = randomness.party_noise(plan.round_number, chunk)
-            for row in range(first, last):
-                begin, end = int(block.offsets[row]), int(block.offsets[row + 1])
-                parties.append(
-                    PartyData(
-                        features=features[begin:end],
-                        labels=labels[begin:end],
-                        divisor=end - begin if own else plan.min_records,
-                        batches=batches,
-                        noise=noise,
-                    )
-                )
+            of_chunk = randomness.batches(plan.round_number, chunk)
+            batches += [of_chunk] * (last - first)
+            noise += [randomness.party_noise(plan.round_number, chunk)] * (last - first)
+        parties = Parties(
+            features=features,
+            labels=labels,
+            offsets=block.offsets,
+            divisors=block.sizes if own else np.full(block.parties, plan.min_records),
+            batches=batches,
+            noise=noise,
+        )
         trained = train_parties(self.model, state["theta"], parties, self.training)
         with np.errstate(invalid="ignore"):  # ∞ − ∞, where training diverged
             values = trained.theta - state["theta"]

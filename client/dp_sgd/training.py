@@ -37,6 +37,7 @@ from parley.client.dp_sgd.gradients import plain_sum
 from parley.client.dp_sgd.layout import check_records, record_classes, widths_for
 from parley.client.dp_sgd.noise import COUNT_SCALE, add_noise, grid_scale
 from parley.client.dp_sgd.optimisers import Optimiser
+from parley.client.dp_sgd.parties import Parties, PartyData
 from parley.client.dp_sgd.settings import LocalTraining
 from parley.client.models.networks import Network
 from parley.privacy.sampling.stream import NoiseStream
@@ -44,7 +45,6 @@ from parley.privacy.sampling.stream import NoiseStream
 Array: TypeAlias = NDArray[Any]
 
 __all__ = [
-    "PartyData",
     "Trained",
     "largest_noise",
     "party_chunks",
@@ -68,24 +68,6 @@ _CHUNKS = 2
 Not more: threads wait for the interpreter's lock between numpy's calls, and large calls wait least
 (two cores, 100 parties of d = 2,410, five steps: 2 chunks took 30 ms, 4 took 33, 8 took 45).
 """
-
-
-@dataclass(frozen=True, kw_only=True)
-class PartyData:
-    """One party's records on the network's device, and its two streams.
-
-    Attributes:
-        features, labels: `[n, p]`, `[n]`.
-        divisor: n of q·n: a public number.
-        batches: stream that batches are drawn from.
-        noise: stream that noise is drawn from.
-    """
-
-    features: Tensor
-    labels: Tensor
-    divisor: int
-    batches: NoiseStream
-    noise: NoiseStream
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,14 +108,17 @@ def _noisy(total: Tensor, config: LocalTraining, noise: Sequence[NoiseStream]) -
 
 
 def _fractions(
-    signs: Tensor, parties: Sequence[PartyData], config: LocalTraining
+    signs: Tensor,
+    divisors: NDArray[np.int64],
+    noise: Sequence[NoiseStream],
+    config: LocalTraining,
 ) -> NDArray[np.float64] | None:
     """Noisy fractions `[B]` of clipped gradients, from all steps' Σ (2b_i − 1) `[B]`."""
     if not config.clipped_share:
         return None
     values = signs.cpu().numpy()[:, None]
-    add_noise(values, config.count_deviation, COUNT_SCALE, [data.noise for data in parties])
-    expected = config.sampling_rate * config.steps * np.array([data.divisor for data in parties])
+    add_noise(values, config.count_deviation, COUNT_SCALE, noise)
+    expected = config.sampling_rate * config.steps * divisors
     return np.asarray(0.5 + values[:, 0] / (2 * expected))
 
 
@@ -180,7 +165,7 @@ def train_party(
         optimiser.step(flat, (noisy[0] / (rate * data.divisor)).to(flat))
     return Trained(
         theta=flat.cpu().numpy().astype(np.float64)[None],
-        clipped=_fractions(signs, [data], config),
+        clipped=_fractions(signs, np.array([data.divisor]), [data.noise], config),
     )
 
 
@@ -211,7 +196,7 @@ def party_chunks(network: Network, parties: int, config: LocalTraining) -> list[
 def train_parties(
     network: Network,
     theta: NDArray[np.float64],
-    parties: Sequence[PartyData],
+    parties: Parties,
     config: LocalTraining,
 ) -> Trained:
     """Every party's local steps from `theta` `[d]`, together where the network is small."""
@@ -226,15 +211,15 @@ def train_parties(
     if _together(network, len(parties), config):
         _train_chunks(network, theta, parties, config, keep)
     else:
-        for row, data in enumerate(parties):
-            keep(row, train_party(network, theta, data, config))
+        for row in range(len(parties)):
+            keep(row, train_party(network, theta, parties[row], config))
     return Trained(theta=result, clipped=clipped if config.clipped_share else None)
 
 
 def _train_chunks(
     network: Network,
     theta: NDArray[np.float64],
-    parties: Sequence[PartyData],
+    parties: Parties,
     config: LocalTraining,
     keep: Callable[[int, Trained], None],
 ) -> None:
@@ -245,7 +230,7 @@ def _train_chunks(
     ranges = party_chunks(network, len(parties), config)
 
     def train(first: int, last: int) -> None:
-        keep(first, _train_together(network, theta, parties[first:last], config, dense))
+        keep(first, _train_together(network, theta, parties.part(first, last), config, dense))
 
     def train_in_thread(first: int, last: int) -> None:
         torch.set_num_threads(1)  # of this thread: the cores are taken already
@@ -262,10 +247,10 @@ def _train_chunks(
             train(*chunk)
 
 
-def _own_streams(parties: Sequence[PartyData], ranges: Sequence[tuple[int, int]]) -> bool:
+def _own_streams(parties: Parties, ranges: Sequence[tuple[int, int]]) -> bool:
     """Whether no stream is used in two chunks: a stream is used from one thread only."""
     of_chunks = [
-        {id(stream) for data in parties[first:last] for stream in (data.batches, data.noise)}
+        set(map(id, parties.batches[first:last])) | set(map(id, parties.noise[first:last]))
         for first, last in ranges
     ]
     return len(set().union(*of_chunks)) == sum(map(len, of_chunks))
@@ -274,7 +259,7 @@ def _own_streams(parties: Sequence[PartyData], ranges: Sequence[tuple[int, int]]
 def _train_together(
     network: Network,
     theta: NDArray[np.float64],
-    parties: Sequence[PartyData],
+    parties: Parties,
     config: LocalTraining,
     dense: Dense,
 ) -> Trained:
@@ -282,23 +267,20 @@ def _train_together(
     clip = float(config.clip_norm or 0)
     flat = network.rows(theta).repeat(len(parties), 1)
     optimiser = Optimiser.begin(config, flat)
-    features = dense.prepared(torch.cat([data.features for data in parties]))
-    labels = torch.cat([data.labels for data in parties]).numpy()
-    sizes = [len(data.labels) for data in parties]
-    streams = [data.batches for data in parties]
-    noise = [data.noise for data in parties]
+    features, labels = dense.prepared(parties.features), parties.labels.numpy()
+    sizes = np.diff(parties.offsets).tolist()
     rate, most = config.sampling_rate, max(1, config.micro_batch // len(parties))
     check_records(max(sizes), rate)
-    public = max(data.divisor for data in parties)
+    public = int(parties.divisors.max())
     layout = dense_layout(
         network, dense, len(parties), widths_for(public, rate, pad=False, most=most)
     )
     classes = record_classes(features, labels, layout.period)
-    factors = 1 / (rate * np.array([[data.divisor] for data in parties]))
+    factors = 1 / (rate * parties.divisors[:, None])
 
     def pieces() -> Iterator[tuple[Array, Array, Array]]:
         """The parties' batches of one step: x `[B, b, p]`, y and mask `[B, b]`."""
-        batches = padded_batches(sizes, rate, streams, layout, classes)
+        batches = padded_batches(sizes, rate, parties.batches, layout, classes)
         for at in range(0, batches.rows.shape[1], layout.width):
             rows = batches.rows[:, at : at + layout.width]
             mask = batches.there[:, at : at + layout.width].astype(features.dtype)
@@ -318,6 +300,7 @@ def _train_together(
 
     for _ in range(config.steps):
         total = torch.from_numpy(functools.reduce(np.ndarray.__iadd__, sums()))
-        noisy = _noisy(total, config, noise)
+        noisy = _noisy(total, config, parties.noise)
         optimiser.step(flat, (noisy * torch.from_numpy(factors)).to(flat))
-    return Trained(theta=flat.cpu().numpy(), clipped=_fractions(signs, parties, config))
+    fractions = _fractions(signs, parties.divisors, parties.noise, config)
+    return Trained(theta=flat.cpu().numpy(), clipped=fractions)

@@ -37,6 +37,9 @@ LEAST_SHARE: Final = 4.0
 JITTER: Final = 16.0
 """w: variance of what is added to a share of l2-laplace, in ring units squared."""
 
+_DRAWN_TOGETHER: Final = 1 << 14
+"""Coordinates of shares from one stream that are drawn in one call, at most but for one share."""
+
 Integers = NDArray[np.int64]
 
 
@@ -46,7 +49,7 @@ class SharedLaw:
 
     Attributes:
         rounded_after: whether a party may round to a coarser grid after it added its share.
-        normal: whether a share is as cheap as a normal number a coordinate.
+        quick: whether the shares that one stream gives are drawn together.
         floor: least scale of a share, in ring units; 0 for none.
         scale: mechanism, k → least scale of one share, in fine units, rounded up.
         add: shares, mechanism, `[B, d]`, streams: adds a share to each row.
@@ -56,7 +59,7 @@ class SharedLaw:
     """
 
     rounded_after: bool
-    normal: bool = False
+    quick: bool = False
     floor: float
     scale: Callable[[Any, int], float]
     add: Callable[[Shares, Any, Integers, Sequence[NoiseStream]], None]
@@ -179,10 +182,12 @@ def _discrete_add(
     shares: Shares, mechanism: Any, vectors: Integers, streams: Sequence[NoiseStream]
 ) -> None:
     del mechanism
-    size = vectors.shape[1]
-    for row, stream in zip(vectors, streams, strict=True):
-        draws = negative_binomial(shares.scale, shares.honest, 2 * size, stream)
-        np.add(row, draws[:size] - draws[size:], out=row)
+    same = all(stream is streams[0] for stream in streams)
+    most = max(1, _DRAWN_TOGETHER // vectors.shape[1]) if same else 1
+    for at in range(0, len(vectors), most):
+        rows = vectors[at : at + most]
+        draws = negative_binomial(shares.scale, shares.honest, 2 * rows.size, streams[at])
+        rows += (draws[: rows.size] - draws[rows.size :]).reshape(rows.shape)
 
 
 def _discrete_dealt(
@@ -213,6 +218,7 @@ def _own_scale(mechanism: Any, honest: int) -> float:
 
 _DISCRETE = SharedLaw(
     rounded_after=False,
+    quick=True,
     floor=0.0,
     scale=_own_scale,
     add=_discrete_add,
@@ -223,7 +229,7 @@ _DISCRETE = SharedLaw(
 
 _GAUSSIAN = SharedLaw(
     rounded_after=True,
-    normal=True,
+    quick=True,
     floor=LEAST_SHARE,
     scale=_gaussian_scale,
     add=_gaussian_add,

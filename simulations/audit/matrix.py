@@ -207,7 +207,7 @@ def matrix(
 def trials_of(job: Job, *, short: bool = False) -> int:
     """As many worlds as are cheap, many or few: networks cost more, and ways without a batch most.
 
-    A share of a law that is not normal is settled in many digits.
+    A share of l2-laplace is settled in many digits, one after the other.
     """
     shared = job.privacy.noise_point != "server"
     slow = answer_of(job.algorithm.kind).slow
@@ -233,7 +233,7 @@ def trials_of_queries(audited: Audited, *, short: bool = False) -> int:
 
 def _trials(law: str, *, shared: bool, short: bool) -> int:
     """Of what is cheap but for its noise."""
-    if shared and not SHARED_LAWS[law].normal:
+    if shared and not SHARED_LAWS[law].quick:
         return 40 if short else 300
     if shared:
         return 500 if short else 100_000

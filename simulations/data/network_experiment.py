@@ -21,7 +21,8 @@ from parley.client.algorithms.federated_averaging import FederatedAveraging
 from parley.client.algorithms.registry import kind_of
 from parley.client.algorithms.second_moments import projected
 from parley.client.data.records import as_classes
-from parley.client.dp_sgd.training import PartyData, train_party
+from parley.client.dp_sgd.parties import PartyData
+from parley.client.dp_sgd.training import train_party
 from parley.privacy.sampling.stream import NoiseStream
 from parley.server.jobs.job import Job, JobError
 from parley.server.planning.federated_averaging import network_for

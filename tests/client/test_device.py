@@ -8,8 +8,9 @@ import torch
 from torch import nn
 
 from parley.client.dp_sgd.clipping import WAYS
+from parley.client.dp_sgd.parties import Parties, PartyData
 from parley.client.dp_sgd.settings import LocalTraining
-from parley.client.dp_sgd.training import PartyData, train_parties, train_party
+from parley.client.dp_sgd.training import train_parties, train_party
 from parley.client.models.layers import NetworkError
 from parley.client.models.networks import Network
 from parley.privacy.sampling.stream import NoiseStream
@@ -115,7 +116,7 @@ def test_training_on_cuda_is_training_on_the_cpu_with_the_same_noise(kind, priva
             )
 
         start = network.start()
-        several = train_parties(network, start, [party(1), party(2)], config)
+        several = train_parties(network, start, Parties.of([party(1), party(2)]), config)
         assert not several.refused
         return train_party(network, start, party(1), config).theta, several.theta
 

@@ -11,8 +11,9 @@ from parley.client.algorithms.federated_averaging import FederatedAveraging, Ser
 from parley.client.algorithms.registry import describe_task, task_from
 from parley.client.contract.decoding import DecodingError
 from parley.client.dp_sgd.clipping import WAYS
+from parley.client.dp_sgd.parties import Parties, PartyData
 from parley.client.dp_sgd.settings import LocalTraining
-from parley.client.dp_sgd.training import PartyData, train_parties, train_party
+from parley.client.dp_sgd.training import train_parties, train_party
 from parley.client.dp_sgd.ways import choose_way
 from parley.client.models.layers import NetworkError
 from parley.client.models.networks import Network
@@ -151,7 +152,7 @@ def test_parties_together_train_the_head_alone_as_each_does_alone(build) -> None
     assert choose_way(network) == "ghost"
     frozen = bits(network.module, trained=False)
     data = [party(network, label) for label in "abc"]
-    together = train_parties(network, network.start(), data, training())
+    together = train_parties(network, network.start(), Parties.of(data), training())
     assert together.theta.shape == (3, HEAD)
     assert bits(network.module, trained=False) == frozen
     for row, label in enumerate("abc"):

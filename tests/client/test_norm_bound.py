@@ -16,9 +16,10 @@ from parley.client.dp_sgd import training
 from parley.client.dp_sgd.clipping import WAYS
 from parley.client.dp_sgd.clipping_dense import Dense
 from parley.client.dp_sgd.gradients import clip_slack, trainable
+from parley.client.dp_sgd.parties import Parties, PartyData
 from parley.client.dp_sgd.settings import LocalTraining
 from parley.client.dp_sgd.steps import party_sum, union_sums
-from parley.client.dp_sgd.training import PartyData, train_parties
+from parley.client.dp_sgd.training import train_parties
 from parley.client.models.networks import Network
 from parley.client.models.record_losses import cross_entropy
 from parley.privacy.sampling.stream import NoiseStream
@@ -221,7 +222,7 @@ def test_no_record_moves_the_sum_of_a_party_that_trains_alone_or_beside_others(
                 )
                 for _ in range(parties)
             ]
-            train_parties(network, network.start(), own, config("ghost"))
+            train_parties(network, network.start(), Parties.of(own), config("ghost"))
         with_it, without = sums[-2:]
         assert float((with_it - without).norm(dim=1).max()) <= CLIP
 

@@ -15,9 +15,9 @@ from parley.client.data.chunks import _pool
 from parley.client.dp_sgd import training as dp_sgd
 from parley.client.dp_sgd.clip_factors import shrink
 from parley.client.dp_sgd.noise import grid_scale
+from parley.client.dp_sgd.parties import Parties, PartyData
 from parley.client.dp_sgd.settings import LocalTraining
 from parley.client.dp_sgd.training import (
-    PartyData,
     Trained,
     party_chunks,
     poisson_batch,
@@ -104,7 +104,7 @@ def _spread_of_fractions(config: LocalTraining) -> tuple[NDArray[np.float64], fl
     for trial in range(4):
         batches, noise = (NoiseStream.from_seed(9, use, trial) for use in ("batches", "noise"))
         own = replace(party(), batches=batches, noise=noise)
-        clipped = train_parties(net, net.start(), [own] * 200, config).clipped
+        clipped = train_parties(net, net.start(), Parties.of([own] * 200), config).clipped
         assert clipped is not None
         fractions.append(clipped)
     of_count = 2.0 / math.sqrt(config.clipped_share) * math.sqrt(config.steps)
@@ -173,7 +173,7 @@ def test_every_way_counts_the_clipped_records_of_a_plain_loop(
     sizes = {"a": 40, "b": 25, "c": 33}
     data = [party(name, size) for name, size in sizes.items()]
     if together:
-        train_parties(network(), network().start(), data, config)
+        train_parties(network(), network().start(), Parties.of(data), config)
     else:
         for own in data:
             train_party(network(), network().start(), own, config)
@@ -210,7 +210,7 @@ def test_one_record_without_a_finite_gradient_moves_a_sum_by_at_most_the_bound(
 
     def trained(data: PartyData) -> Trained:
         parties = [data, party("b")] if way == "together" else [data]
-        return train_parties(net, start, parties, config)
+        return train_parties(net, start, Parties.of(parties), config)
 
     without, broken = trained(party()), trained(with_entry(party(), entry))
     assert np.isfinite(broken.theta).all()
@@ -228,7 +228,7 @@ def test_training_goes_on_after_a_step_that_leaves_no_finite_parameters() -> Non
     net, config = network(), training(learning_rate=1e308, clip_norm=1e3, clipped_share=0.1)
     for parties in (["a"], ["a", "b", "c"]):
         data = [party(name) for name in parties]
-        trained = train_parties(net, net.start(), data, config)
+        trained = train_parties(net, net.start(), Parties.of(data), config)
         assert not np.isfinite(trained.theta).all()
         assert trained.clipped is not None
         assert np.isfinite(trained.clipped).all()
@@ -254,7 +254,10 @@ def test_parties_together_end_where_each_ends_alone() -> None:
     sizes = [40, 25, 33]
     config = training(momentum=0.5)
     together = train_parties(
-        net, net.start(), [party(n, s, s) for n, s in zip(names, sizes, strict=True)], config
+        net,
+        net.start(),
+        Parties.of([party(n, s, s) for n, s in zip(names, sizes, strict=True)]),
+        config,
     )
     net = network()
     start = net.start()
@@ -279,11 +282,11 @@ def test_many_parties_are_trained_a_few_at_a_time(monkeypatch: pytest.MonkeyPatc
     net = network()
     start = net.start()
     names = ["a", "b", "c", "d", "e"]
-    whole = train_parties(net, start, [party(n) for n in names], training()).theta
+    whole = train_parties(net, start, Parties.of([party(n) for n in names]), training()).theta
     monkeypatch.setattr("parley.client.dp_sgd.training._VALUES_TOGETHER", 2 * net.dimension)
     broken = with_entry(party("c"), math.inf)
     data = [party("a"), party("b"), broken, party("d"), party("e")]
-    chunks = train_parties(net, start, data, training())
+    chunks = train_parties(net, start, Parties.of(data), training())
     assert np.isfinite(chunks.theta).all()
     kept = [0, 1, 3, 4]
     np.testing.assert_allclose(chunks.theta[kept], whole[kept], rtol=1e-9, atol=1e-9)
@@ -329,7 +332,7 @@ def test_a_seed_gives_the_same_bits_on_any_number_of_threads(
     for cores in (1, 2, 2, 3):
         _on(cores, monkeypatch)
         threads.clear()
-        trained = train_parties(net, start, _in_chunks(net, names, config), config)
+        trained = train_parties(net, start, Parties.of(_in_chunks(net, names, config)), config)
         assert len(threads) == cores
         results.append(trained.theta.tobytes())
     assert len(set(results)) == 1
@@ -345,7 +348,7 @@ def test_chunks_that_share_a_stream_are_trained_in_one_thread(
     net = network()
     one = party("a")
     data = [replace(party("a"), noise=one.noise) for _ in range(5)]
-    trained = train_parties(net, net.start(), data, training())
+    trained = train_parties(net, net.start(), Parties.of(data), training())
     assert len({row.tobytes() for row in trained.theta}) == 5
 
 
@@ -359,7 +362,7 @@ def test_errors_of_a_later_chunk_come_through_and_threads_are_given_back(
     data = _in_chunks(net, "abcdefgh", config)
     data[6] = replace(data[6], labels=data[6].labels + K)  # in a later chunk, no class of ours
     with pytest.raises(IndexError):
-        train_parties(net, net.start(), data, config)
+        train_parties(net, net.start(), Parties.of(data), config)
     assert torch.get_num_threads() == threads
 
 

@@ -412,7 +412,7 @@ def test_one_party_alone_adds_the_whole_noise() -> None:
 
 
 def test_rows_that_share_a_stream_are_those_drawn_one_after_the_other() -> None:
-    for noise in LAWS:
+    for noise in LAWS[:2]:  # the third draws them in one call, which is the law's
         shares = Shares.of(noise, parties=3, least=3, colluders=1)
         together = np.zeros((3, 40), dtype=np.int64)
         stream = NoiseStream.from_seed(2)
