@@ -16,7 +16,6 @@ import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,6 +26,7 @@ from parley.client.algorithms.kind import LARGEST_MODEL, Party
 from parley.client.contract.decoding import DecodingError, facts_from, value_from
 from parley.client.contract.plan import ReleasePlan
 from parley.client.data.block import PartyBlock
+from parley.client.models.own_margins import TILE, own_margins
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.sampling.randomness import Randomness
 
@@ -205,15 +205,19 @@ def _moments(rows: NDArray[np.floating]) -> NDArray[np.float64]:
     return total / _GRID**2
 
 
-def projected(
-    rows: NDArray[np.floating], offsets: NDArray[np.int64], components: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """`[N, p]` → `[N, k]` every party's rows on the components.
+def projected(rows: NDArray[np.floating], components: NDArray[np.float64]) -> NDArray[np.float64]:
+    """`[N, p]` → `[N, k]` rows on the components, each by arithmetic on that row alone.
 
-    One product a party, as a party that is alone does it: a simulation has the same bits.
+    One product of a party's rows would have last digits that depend on how many they are. A server
+    chooses components and θ: where a row cancels to those digits, they decide what a network makes
+    of it, and one record less would move others' gradients (`parley.client.dp_sgd.apart`).
     """
-    parts = [rows[begin:end] @ components for begin, end in pairwise(offsets)]
-    return np.concatenate(parts)
+    axes = np.ascontiguousarray(components.T)
+    found = np.empty((len(rows), len(axes)))
+    for begin in range(0, len(rows), TILE):
+        tile = rows[begin : begin + TILE].astype(np.float64)
+        found[begin : begin + TILE] = own_margins(tile, axes)
+    return found
 
 
 def check_components(components: NDArray[np.generic]) -> None:

@@ -86,8 +86,7 @@ class Holding:
                 Reason.MODEL,
                 f"Expected components of {self.rows.shape[1]} features, got {components.shape[0]}.",
             )
-        offsets = np.array([0, self.records])
-        return replace(self, rows=projected(self.rows, offsets, components))
+        return replace(self, rows=projected(self.rows, components))
 
     @property
     def records(self) -> int:

@@ -120,7 +120,7 @@ class NetworkExperiment(Experiment):
         block = self.block
         return replace(
             world,
-            block=replace(block, features=projected(block.features, block.offsets, components)),
+            block=replace(block, features=projected(block.features, components)),
             test_features=self.test_features @ components,
             components=components,
         )

@@ -6,12 +6,14 @@ cancel, or where squares leave the range of their precision. So θ is driven the
 
 from collections.abc import Iterator
 from functools import cache
+from itertools import product
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from parley.client.algorithms.second_moments import projected
 from parley.client.dp_sgd import training
 from parley.client.dp_sgd.clipping import WAYS
 from parley.client.dp_sgd.clipping_dense import Dense
@@ -182,6 +184,34 @@ def test_no_record_switches_others_on_or_off_at_the_kink_of_a_relu(way, dtype, s
     for records in AT_ONCE:
         network, x, y = kinked(dtype, *shape, records)
         assert moved_by(network, x, y, way) <= CLIP
+
+
+def test_no_record_switches_others_by_what_the_server_projects_them_on() -> None:
+    """Components at which every record cancels, and units that look at the digits that are left."""
+    for (features, units, classes), records in product(KINKS, AT_ONCE):
+        torch.manual_seed(1)
+        rows = torch.rand(1, features, dtype=torch.float64).repeat(records, 1).numpy()
+        components = torch.randn(features, units, dtype=torch.float64).numpy()
+        components[-1] -= rows[0] @ components / rows[0, -1]
+        network = Network.build(
+            "mlp", features=units, classes=classes, hidden=(units,), precision="float64"
+        )
+        scale, first, _, last = network.module
+        with torch.no_grad():
+            seen = scale(torch.from_numpy(projected(rows, components)))
+            first.weight.copy_(torch.eye(units) * 1e30)
+            first.bias.copy_(-(seen[0] * 1e30))
+            last.weight.mul_(1e9)
+        theta = as_network(network.module, torch.zeros(1, units), classes).start()
+        for label in range(classes):
+            whole, rest = (
+                party_sum(
+                    network, theta, x, np.full(len(x), label), np.arange(len(x)),
+                    config("ghost"), public=records, pad=False,
+                )
+                for x in (projected(rows, components), projected(rows[1:], components))
+            )  # fmt: skip
+            assert np.linalg.norm(whole - rest) <= CLIP
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)

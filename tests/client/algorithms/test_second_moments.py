@@ -98,14 +98,20 @@ def test_a_row_that_is_not_finite_or_too_long_adds_zero(row) -> None:
     assert np.array_equal(values, summed([[0.5, 0.5]])[0])
 
 
-def test_rows_are_projected_party_by_party_as_a_party_alone_does_it() -> None:
+@pytest.mark.parametrize(("features", "count"), [(2, 1), (31, 5), (60, 60), (784, 60)])
+def test_a_row_is_projected_by_itself_also_where_the_server_makes_it_cancel(
+    features, count
+) -> None:
     rng = np.random.default_rng(3)
-    rows, components = rng.normal(size=(90, 12)), rng.normal(size=(12, 4))
-    offsets = np.array([0, 7, 50, 90])
-    whole = projected(rows, offsets, components)
-    for begin, end in ((0, 7), (7, 50), (50, 90)):
-        alone = projected(rows[begin:end].copy(), np.array([0, end - begin]), components)
-        assert np.array_equal(whole[begin:end], alone)
+    rows = np.repeat(rng.normal(size=(1, features)) / features, 90, axis=0)
+    rows[1::3] = rng.normal(size=(30, features))
+    components = rng.normal(size=(features, count)) * 300
+    components[-1] -= rows[0] @ components / rows[0, -1]  # to the last digits
+    whole = projected(rows, components)
+    np.testing.assert_allclose(whole, rows @ components, atol=1e-9)
+    for size in (1, 4, 63, 89):
+        order = rng.permutation(90)[:size]
+        assert np.array_equal(projected(rows[order], components), whole[order])
 
 
 @pytest.mark.parametrize(
