@@ -11,11 +11,9 @@ from typing import Any
 from parley.client.algorithms.base import State
 from parley.client.contract.decoding import DecodingError
 from parley.client.contract.plan import ReleasePlan
+from parley.client.models.described import LARGEST_MODEL
 
 __all__ = ["LARGEST_MODEL", "Kind", "Party", "plain_size"]
-
-LARGEST_MODEL = 10**8
-"""Most features or units of a layer that a task may ask for."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,15 +11,12 @@ import numpy as np
 
 from parley.client.algorithms.base import State
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation
-from parley.client.algorithms.kind import LARGEST_MODEL, Kind, Party, plain_size
+from parley.client.algorithms.kind import Kind, Party, plain_size
 from parley.client.algorithms.output_perturbation import OutputPerturbation
 from parley.client.contract.decoding import DecodingError, facts_from, value_from
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Reason
-from parley.client.models.class_weights import ClassWeighted
-from parley.client.models.linear import LinearModel
-from parley.client.models.loss import Loss
-from parley.client.models.losses import LOSSES
+from parley.client.models.described import described, linear_model_from
 
 __all__ = ["LARGEST_TOLERANCE", "LinearTask"]
 
@@ -51,9 +48,7 @@ class LinearTask:
         settings = asdict(algorithm)
         del settings["model"]
         settings = {key: str(v) if isinstance(v, Enum) else v for key, v in settings.items()}
-        model = algorithm.model
-        described = {"loss": _described(model.loss), "features": model.features}
-        return {"model": described, "settings": settings}
+        return {"model": described(algorithm.model), "settings": settings}
 
     def of_task(self, task: Mapping[str, Any], party: Party) -> Linear:
         """The inverse of `to_task`.
@@ -64,7 +59,7 @@ class LinearTask:
         del party
         if set(task) != {"kind", "model", "settings"}:
             raise DecodingError("Expected a model and settings in a linear task, got others.")
-        return facts_from(self.algorithm, task["settings"], model=_model(task["model"]))
+        return facts_from(self.algorithm, task["settings"], model=linear_model_from(task["model"]))
 
     def size(self, task: Mapping[str, Any]) -> tuple[str, int]:
         """The loss, and features times classes."""
@@ -103,33 +98,3 @@ class LinearTask:
         allowed = radius * (1 + (theta.size + 8) * 2.0**-52)
         if not float(np.sqrt(np.vecdot(theta, theta))) <= allowed:
             raise Declined(Reason.SENSITIVITY, f"Expected ‖θ‖ <= {radius:g}, got a longer one.")
-
-
-def _described(loss: Loss) -> dict[str, Any]:
-    own = loss.loss if isinstance(loss, ClassWeighted) else loss
-    (name,) = [name for name, known in LOSSES.items() if type(own) is known]
-    weights = {"class_weights": list(loss.weights)} if isinstance(loss, ClassWeighted) else {}
-    return {"kind": name, **asdict(own), **weights}  # type: ignore[call-overload]
-
-
-def _loss(value: Any) -> Loss:
-    known = isinstance(value, Mapping) and isinstance(value.get("kind"), str)
-    if not known or value["kind"] not in LOSSES:
-        raise DecodingError(f"Expected a loss of {', '.join(LOSSES)}, got another.")
-    settings = {key: setting for key, setting in value.items() if key != "kind"}
-    weights = settings.pop("class_weights", None)
-    loss = LOSSES[value["kind"]].of_settings(settings)
-    if weights is None:
-        return loss
-    # One way to say that there are none: not to say any.
-    return facts_from(ClassWeighted, {"weights": weights}, loss=loss)
-
-
-def _model(value: Any) -> LinearModel:
-    if not isinstance(value, Mapping) or set(value) != {"loss", "features"}:
-        raise DecodingError("Expected a linear model's loss and features, got others.")
-    features = value_from(int, value["features"], "features")
-    kind = _loss(value["loss"])
-    if not 1 <= features <= LARGEST_MODEL or getattr(kind, "classes", 2) > LARGEST_MODEL:
-        raise DecodingError(f"Expected 1 to {LARGEST_MODEL} features and classes, got others.")
-    return LinearModel(loss=kind, features=features)

@@ -17,12 +17,10 @@ and `party.toml` name it as `file.py:Class`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Mapping
+from types import MappingProxyType, ModuleType
 from typing import Any, cast
 
-from parley.client.algorithms import pair_tables, random_features, second_moments
-from parley.client.algorithms import queries as query_task
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation
 from parley.client.algorithms.held_out_counts import HeldOutCounts
@@ -37,6 +35,44 @@ from parley.client.algorithms.rajkumar_agarwal import RajkumarAgarwal
 from parley.client.contract.decoding import DecodingError, facts_from
 
 __all__ = ["ALGORITHMS", "LARGEST_MODEL", "describe_task", "kind_of", "takes_sum", "task_from"]
+
+
+def _marginals() -> ModuleType:
+    from parley.client.algorithms import pair_tables  # noqa: PLC0415 - start-up: predicting needs none of it
+
+    return pair_tables
+
+
+def _random_features() -> ModuleType:
+    from parley.client.algorithms import random_features  # noqa: PLC0415 - start-up: predicting needs none of it
+
+    return random_features
+
+
+def _queries() -> ModuleType:
+    from parley.client.algorithms import queries  # noqa: PLC0415 - start-up: predicting needs none of it
+
+    return queries
+
+
+def _second_moments() -> ModuleType:
+    from parley.client.algorithms import second_moments  # noqa: PLC0415 - start-up: predicting needs none of it
+
+    return second_moments
+
+
+def _later(load: Callable[[], ModuleType], name: str) -> Callable[..., Any]:
+    """A function of a module that is imported when it is called."""
+
+    def called(*args: Any) -> Any:
+        return getattr(load(), name)(*args)
+
+    return called
+
+
+def _codec(load: Callable[[], ModuleType]) -> dict[str, Any]:
+    """The three that every row has."""
+    return {name: _later(load, name) for name in ("to_task", "of_task", "size")}
 
 
 def _counts_task(algorithm: HeldOutCounts) -> dict[str, Any]:
@@ -83,33 +119,25 @@ ALGORITHMS: dict[str, Kind] = {
     "distributed-dp-sgd": NetworkTask(distributed).kind("distributed DP-SGD", summed=True),
     "marginals": Kind(
         title="two-way marginals",
-        to_task=pair_tables.to_task,
-        of_task=pair_tables.of_task,
-        size=pair_tables.size,
+        **_codec(_marginals),
         summed=True,
     ),
     "random-features": Kind(
         title="random features",
-        to_task=random_features.to_task,
-        of_task=random_features.of_task,
-        size=random_features.size,
-        check=random_features.check_waves,
+        **_codec(_random_features),
+        check=_later(_random_features, "check_waves"),
         summed=True,
     ),
     "query": Kind(
         title="queries",
-        to_task=query_task.to_task,
-        of_task=query_task.of_task,
-        size=query_task.size,
-        check=query_task.check_grid,
-        bind=query_task.bound_to,
+        **_codec(_queries),
+        check=_later(_queries, "check_grid"),
+        bind=_later(_queries, "bound_to"),
         summed=True,
     ),
     "second-moments": Kind(
         title="second moments",
-        to_task=second_moments.to_task,
-        of_task=second_moments.of_task,
-        size=second_moments.size,
+        **_codec(_second_moments),
         ahead=True,
     ),
     "held-out-counts": Kind(

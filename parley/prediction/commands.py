@@ -68,14 +68,13 @@ def show(
     ] = False,
 ) -> None:
     """Show what a model is and what was promised of it: ε, δ, unit, relation, adversary."""
-    from parley.client.algorithms.registry import describe_task  # noqa: PLC0415 - start-up: for this command alone
     from parley.prediction.loading import load_model  # noqa: PLC0415 - start-up: for this command alone
 
     loaded = load_model(model, schema=schema, own_models=tuple(own_models or ()))
-    task = describe_task(loaded.algorithm)
+    task = loaded.task
     facts: dict[str, Any] = {
         "model": task.get("model", {}).get("loss", {}).get("kind", loaded.label),
-        "learned by": loaded.algorithm.kind,
+        "learned by": task["kind"],
         "parameters": len(loaded.theta),
         "columns": loaded.feature_names_in_.tolist(),
         "label": loaded.schema.label_column,

@@ -12,17 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from parley.client.algorithms.base import FederatedAlgorithm
-from parley.client.algorithms.registry import task_from
-from parley.client.algorithms.second_moments import check_components
-from parley.client.contract.decoding import DecodingError
+from parley.client.contract.decoding import DecodingError, value_from
 from parley.client.contract.feature_map import features_from
 from parley.client.contract.model_names import public_name
 from parley.client.contract.protocol import Declined, strict_json
 from parley.client.data.columns import READINGS
 from parley.client.data.schema import Schema, load_schema
 from parley.client.features.base import FeatureError, FeatureMap
-from parley.client.features.table import build_map
+from parley.client.models.described import linear_model_from
 from parley.prediction.estimator import Estimator
 from parley.prediction.model import Model, ModelFileError
 from parley.server.records.statement import MODEL_VERSION
@@ -63,19 +60,16 @@ def load_model(
             "(--schema FILE)."
         )
     try:
-        algorithm = task_from(
-            described["task"],
-            device=device,
-            own_models=MappingProxyType({public_name(own): own for own in own_models}),
-        )
+        learned = _learned(described["task"], device, own_models)
         if described["label"] not in {*READINGS, "network"}:
             raise DecodingError(f"Expected labels of a known kind, got {described['label']!r}.")
     except DecodingError as error:
         hint = "" if own_models else " A network of your own code needs --own-model FILE:FUNCTION."
         raise ModelFileError(f"{file}: {error}{hint}") from error
     model = Estimator(
-        algorithm=algorithm,
-        theta=_theta(file, tensors, algorithm),
+        learned=learned,
+        task=described["task"],
+        theta=_theta(file, tensors, learned),
         components=tensors.get("components"),
         label=described["label"],
         intercept=described["intercept"],
@@ -148,10 +142,23 @@ def _description(file: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
     return described
 
 
+def _learned(task: Any, device: str, own_models: tuple[str, ...]) -> Any:
+    """What a task learns; raises DecodingError."""
+    if isinstance(task, Mapping) and set(task) == {"kind", "model", "settings"}:
+        value_from(str, task["kind"], "kind")
+        return linear_model_from(task["model"])  # how it was learned is not asked here
+    from parley.client.algorithms.registry import task_from  # noqa: PLC0415 - start-up: for networks
+
+    own = MappingProxyType({public_name(name): name for name in own_models})
+    return task_from(task, device=device, own_models=own).model
+
+
 def _features(file: Path, described: Any, own: tuple[str, ...]) -> FeatureMap | None:
     """The public map that rows go through, the very one that the model was learned on."""
     if described is None:
         return None
+    from parley.client.features.table import build_map  # noqa: PLC0415 - start-up: for such models alone
+
     try:
         named = features_from(described, agreed=True)
         made = build_map(
@@ -181,17 +188,16 @@ def _width(file: Path, model: Model) -> int:
         raise ModelFileError(f"{file}: {error}") from error
 
 
-def _theta(
-    file: Path, tensors: Mapping[str, NDArray[Any]], algorithm: FederatedAlgorithm
-) -> NDArray[np.float64]:
-    theta, learned = tensors.get("theta"), algorithm.model
-    expected = getattr(learned, "dimension", None)
+def _theta(file: Path, tensors: Mapping[str, NDArray[Any]], learned: Any) -> NDArray[np.float64]:
+    theta, expected = tensors.get("theta"), getattr(learned, "dimension", None)
     if expected is None:
-        raise ModelFileError(f"Expected a run that learned a model, got {algorithm.kind}: {file}.")
+        raise ModelFileError(f"Expected a run that learned a model, got another: {file}.")
     shaped = theta is not None and theta.dtype == np.float64 and theta.shape == (expected,)
     if theta is None or not shaped or not np.isfinite(theta).all():
         raise ModelFileError(f"{file}: Expected {expected} finite float64 parameters, got others.")
     if (components := tensors.get("components")) is not None:
+        from parley.client.algorithms.second_moments import check_components  # noqa: PLC0415 - start-up: for such models alone
+
         try:
             check_components(components)
         except ValueError as error:
@@ -205,9 +211,9 @@ def _check_width(file: Path, model: Model) -> None:
     if model.components is not None:
         # Where the schema's rows are not what is projected, nothing is as wide as the model.
         width = model.components.shape[1] if width == model.components.shape[0] else -1
-    if width != model.algorithm.model.features:
+    if width != model.learned.features:
         raise ModelFileError(
-            f"Expected a schema whose rows have {model.algorithm.model.features} features with the "
+            f"Expected a schema whose rows have {model.learned.features} features with the "
             f"intercept, got {came}: {file} was learned under another schema."
         )
     if not model.targets and len(model.classes_) < 2:

@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.data.chunks import for_each_chunk
 from parley.client.data.columns import READINGS
 from parley.client.data.frames import columns_of, columns_of_array
@@ -47,7 +46,8 @@ class Model:
     """What was learned, ready to predict.
 
     Attributes:
-        algorithm: how it was learned; `algorithm.model` is what was learned.
+        learned: the linear model, or the network.
+        task: how it was learned, as plain values.
         theta: `[d]` its parameters.
         components: `[p, k]` what rows are projected on; None where they are not.
         label: how labels are read: logistic, softmax, ridge, huber-svm or network.
@@ -57,7 +57,8 @@ class Model:
         statement: what was promised: the metadata whose names begin with "parley.".
     """
 
-    algorithm: FederatedAlgorithm
+    learned: Any
+    task: Mapping[str, Any]
     theta: NDArray[np.float64]
     components: NDArray[np.float64] | None
     label: str
@@ -84,7 +85,7 @@ class Model:
     @property
     def class_weights(self) -> tuple[float, ...]:
         """Public weights of the labels that it was learned under, in their order; (): all 1."""
-        return tuple(self.algorithm.model.class_weights)
+        return tuple(self.learned.class_weights)
 
     def rows(self, frame: Any) -> NDArray[np.floating[Any]]:
         """`[N, p]` rows as the model takes them.
@@ -115,7 +116,7 @@ class Model:
 
     def scores(self, rows: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
         """`[N]` margins of two labels or values, `[N, K]` of more, for rows of `rows`."""
-        return np.asarray(self.algorithm.model.margins(self.theta, rows), np.float64)
+        return np.asarray(self.learned.margins(self.theta, rows), np.float64)
 
     @property
     def targets(self) -> bool:
@@ -132,7 +133,7 @@ class Model:
         # Piece by piece: rows that stay in cache are several times as fast as all at once.
         firsts = range(0, max(table.rows, 1), _PIECE)
         ranges = [(first, min(first + _PIECE, table.rows)) for first in firsts]
-        if self.algorithm.model.in_threads:
+        if self.learned.in_threads:
             return np.concatenate(for_each_chunk(scored, ranges))
         return np.concatenate([scored(*each) for each in ranges])
 
@@ -164,7 +165,7 @@ class Model:
 
     def chances(self, scores: NDArray[np.float64]) -> NDArray[np.float64] | None:
         """`[N, K]` probabilities; None where the loss has none."""
-        told = self.algorithm.model.chances(scores)
+        told = self.learned.chances(scores)
         return None if told is None else np.asarray(told, np.float64)
 
 

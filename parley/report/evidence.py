@@ -13,9 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation
 from parley.client.algorithms.output_perturbation import OutputPerturbation
 from parley.client.algorithms.pathak import PathakAveraging
+from parley.client.algorithms.registry import task_from
+from parley.client.contract.decoding import DecodingError
 from parley.client.contract.protocol import strict_json
 from parley.client.data.columns import CategoricalColumn
 from parley.client.data.schema import Schema, SchemaError
@@ -191,12 +194,13 @@ def coefficients(folder: Path, run: RunSummary) -> Table | None:
         if not job.model.regularisation:
             return None  # no convex objective: nothing that a reader could make of weights
         model = load_model(folder)
-    except (ModelFileError, SchemaError, JobError, OSError):
+        algorithm = task_from(model.task)
+    except (ModelFileError, SchemaError, JobError, DecodingError, OSError):
         return None
     names = _names(model)
     if len(names) != len(model.theta):
         return None  # features that have no names
-    spread = _spread(run, model)
+    spread = _spread(run, model, algorithm)
     chosen = sorted(range(len(names)), key=lambda at: -abs(model.theta[at]))[:_MOST]
     left = len(names) - len(chosen)
     told = f"the {_MOST} largest of {number(len(names))}" if left > 0 else "of rows as scaled"
@@ -219,18 +223,18 @@ def coefficients(folder: Path, run: RunSummary) -> Table | None:
 def _names(model: Model) -> list[str]:
     """Of θ's entries: columns, of each class where a class has its own."""
     names = [*model.schema.feature_names, *(["intercept"] if model.intercept else [])]
-    if model.algorithm.model.loss.outputs == 1:
+    if model.learned.loss.outputs == 1:
         return names
     return [f"{label}: {name}" for label in model.classes_ for name in names]
 
 
-def _spread(run: RunSummary, model: Model) -> float | None:
+def _spread(run: RunSummary, model: Model, algorithm: FederatedAlgorithm) -> float | None:
     """Two deviations of a coefficient by the noise's law; None where no simple bound is known."""
-    noise, reach = run.primary.noise, _REACH.get(type(model.algorithm))
+    noise, reach = run.primary.noise, _REACH.get(type(algorithm))
     if noise.expected_norm is None or reach is None:
         return None
     deviation = noise.expected_norm / math.sqrt(len(model.theta))
-    return reach(model.algorithm, deviation, run.rounds_done)
+    return reach(algorithm, deviation, run.rounds_done)
 
 
 def _of_steps(algorithm: Any, deviation: float, rounds: int) -> float | None:

@@ -22,11 +22,16 @@ __all__ = ["Figure", "draw", "main_axis"]
 _TITLES = {
     "excess_loss": "excess training loss",
     "accuracy": "accuracy, held-out records",
+    "r2": "R², held-out records; below −1 at the edge",
     "auc": "area under the ROC curve",
 }
 _NON_PRIVATE = {
-    "centralised": {"accuracy": "baseline_accuracy"},
-    "aggregated": {"accuracy": "aggregated_accuracy", "excess_loss": "aggregated_excess_loss"},
+    "centralised": {"accuracy": "baseline_accuracy", "r2": "baseline_r2"},
+    "aggregated": {
+        "accuracy": "aggregated_accuracy",
+        "r2": "aggregated_r2",
+        "excess_loss": "aggregated_excess_loss",
+    },
 }
 """A model of nobody's privacy → its figure beside each figure."""
 
@@ -166,12 +171,13 @@ def _chart(
     series = list(dict.fromkeys(point["series"] for point in points))
     values = [point["mean"] for point in points]
     # A share is drawn from 0 to 1, so that no axis exaggerates; its interval may reach further.
-    share = title != _TITLES["excess_loss"] and all(0 <= value <= 1 for value in values)
-    spread = not share and min(values) > 0 and max(values) / min(values) >= _DECADES
+    shares = {"accuracy": [0, 1], "auc": [0, 1], "r2": [-1, 1]}
+    share = next((ends for each, ends in shares.items() if _TITLES[each] == title), None)
+    spread = share is None and min(values) > 0 and max(values) / min(values) >= _DECADES
     floor = min(values) / 2 if spread else -float("inf")
     drawn = [{**each, "low": max(each["low"], floor)} for each in points]
     y_scale = (
-        alt.Scale(domain=[0, 1], clamp=True)
+        alt.Scale(domain=share, clamp=True)
         if share
         else alt.Scale(type="log", nice=False)
         if spread

@@ -26,10 +26,13 @@ FIGURES = (
     "excess_loss",
     "loss",
     "accuracy",
+    "r2",
     "auc",
     "baseline_accuracy",
+    "baseline_r2",
     "baseline_loss",
     "aggregated_accuracy",
+    "aggregated_r2",
     "aggregated_excess_loss",
 )
 """Figures of which means are told, all of simulations."""

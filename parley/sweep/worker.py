@@ -133,7 +133,7 @@ def _aggregated(job: Job, world: Experiment) -> dict[str, float | None]:
         theta = world.aggregated()
         _AGGREGATED[key] = {} if theta is None else {
             "aggregated_excess_loss": world.loss(theta) - world.loss(world.optimum()),
-            "aggregated_accuracy": world.accuracy(theta),
+            f"aggregated_{job.model.metric}": world.accuracy(theta),
         }  # fmt: skip
     return _AGGREGATED[key]
 
@@ -164,8 +164,8 @@ def _figures(summary: RunSummary) -> dict[str, Any]:
         "loss": summary.loss,
         "baseline_loss": summary.baseline_loss,
         "excess_loss": summary.excess_loss,
-        "accuracy": summary.accuracy,
-        "baseline_accuracy": summary.baseline_accuracy,
+        summary.metric: summary.accuracy,  # accuracy, or R² of targets
+        f"baseline_{summary.metric}": summary.baseline_accuracy,
         "majority_accuracy": summary.majority_accuracy,
         "seconds": summary.seconds,
     }

@@ -128,6 +128,12 @@ def registered(ledger: Ledger, budgets: Sequence[DatasetBudget]) -> tuple[Datase
     return known
 
 
+_PARTIAL = (
+    "`--partial` (run.partial = true) begins all the same, ends after those that fit and keeps "
+    "their model, with the noise of all: a job of fewer rounds gets a better one from the same ε."
+)
+
+
 @contextmanager
 def holding(
     ledger: Ledger, stages: Sequence[Stage], *, dataset: str, partial: bool = False
@@ -157,7 +163,12 @@ def holding(
             if stage.rounds > begun:
                 claims.setdefault(entry.key, []).append((entry.event, stage.rounds - begun))
     wanted = {key: tuple(own) for key, own in claims.items()}
-    ledger.hold(run_id, _fitting(ledger, run_id, wanted) if partial else wanted)
+    try:
+        ledger.hold(run_id, _fitting(ledger, run_id, wanted) if partial else wanted)
+    except BudgetExceeded as error:
+        if error.fitting:
+            error.args = (f"{error} {_PARTIAL}",)
+        raise
     try:
         yield
     except BaseException:

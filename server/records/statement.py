@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.base import FederatedAlgorithm, State
-from parley.client.algorithms.registry import describe_task
 from parley.client.contract.feature_map import features_statement
 from parley.server.records.plain_json import json_text
 
 if TYPE_CHECKING:
+    from parley.client.algorithms.base import FederatedAlgorithm, State
     from parley.server.records.summary import RunSummary
 
 _NO_FEATURES: Mapping[str, Any] = MappingProxyType({})
@@ -48,6 +47,8 @@ def model_description(
         schema: the schema file's text; empty where the server was given none.
         features: name, settings and digest of the public map of every record; empty: none.
     """
+    from parley.client.algorithms.registry import describe_task  # noqa: PLC0415 - start-up: reading a model needs none
+
     description = {
         "version": MODEL_VERSION,
         "task": describe_task(algorithm),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import stat
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from parley.sweep.figures import draw
 from parley.sweep.page import write_comparison, write_page
 from parley.sweep.results import charged_together, summarised, write_results
 from parley.sweep.running import SweepStopped, run_cells
+from parley.sweep.whole import SweepResult
 
 ROOT = Path(__file__).resolve().parents[3]
 BASE = {
@@ -109,11 +111,26 @@ def test_prepared_data_are_the_jobs_own_and_its_key_tells_them_apart(tmp_path):
     )
 
 
+def test_a_sweep_of_targets_tells_r2_and_no_accuracy(tmp_path):
+    sweep = _sweep(
+        seeds=1,
+        grid={"model.kind": ["ridge"], "privacy.epsilon": [1, 40]},
+        **{"non-private": ["centralised", "aggregated"]},
+    )
+    tasks = running._tasks(list(sweep.cells), tmp_path, {}, aggregated=True)
+    rows = [worker.run_cell(task) for task in tasks]
+    for row in rows:
+        assert not [name for name in row if "accuracy" in name and row[name] is not None]
+        assert row["baseline_r2"] >= row["r2"]
+    svg = next(f.svg for f in draw(summarised(rows, sweep.axes), tmp_path) if f.name == "r2")
+    assert re.search(r"linear scale with values from .1(\.0)? to 1", svg)
+
+
 def test_cells_run_once_a_failed_one_does_not_stop_the_others(tmp_path, monkeypatch):
     sweep = _sweep(
         seeds=2,
         grid={"privacy.epsilon": [1, 4]},
-        methods={"good": {}, "bad": {"parties.weights": "heavy"}},
+        methods={"<b>good": {}, "<script>bad": {"parties.weights": "<img src=x>"}},
     )
     ran = []
     monkeypatch.setattr(
@@ -121,7 +138,7 @@ def test_cells_run_once_a_failed_one_does_not_stop_the_others(tmp_path, monkeypa
         lambda tasks, workers: ((t.name, ran.append(t.name) or worker.run_cell(t)) for t in tasks),
     )
     rows = run_cells(sweep, tmp_path, workers=1)
-    good = [row for row in rows if row["method"] == "good"]
+    good = [row for row in rows if row["method"] == "<b>good"]
     assert [row["status"] for row in good] == ["complete"] * 4
     assert all(row["status"] == "failed" and row["error"] for row in rows if row not in good)
     assert len(ran) == 4
@@ -151,6 +168,11 @@ def test_cells_run_once_a_failed_one_does_not_stop_the_others(tmp_path, monkeypa
     assert page.count("<svg") == len(figures) == 3
     assert page.count("4 failed runs are not in it") == 3
     assert "prefers-color-scheme: dark" in page
+    shown = SweepResult(
+        folder=tmp_path, page=tmp_path / "sweep.html", rows=rows, cost="<b>", errors=("<b>",)
+    )
+    for text in (page, shown._repr_html_()):  # names of methods and errors are text
+        assert not any(tag in text for tag in ("<b>", "<script", "<img"))
     sides = write_comparison([tmp_path / "alone", tmp_path / "alone"], tmp_path / "<c>.html")
     assert "2 runs compared" in sides.read_text()
     assert {path.suffix for path in (tmp_path / "figures").iterdir()} == {".svg", ".png", ".json"}
