@@ -20,6 +20,7 @@ import grpc
 from parley.client.contract.protocol import strict_json
 from parley.deploy.peers import NotAdmitted, admit_operator
 from parley.deploy.refusals import board_of
+from parley.deploy.stream.asking import request_of
 from parley.deploy.stream.attendance import Attendance
 from parley.deploy.stream.envelope import CHUNK
 from parley.deploy.stream.queue import OPEN, Queue
@@ -92,13 +93,14 @@ class Desk:
         return grpc.method_handlers_generic_handler(
             service,
             {
-                ask: grpc.unary_unary_rpc_method_handler(self._ask),
-                READ.rpartition("/")[2]: grpc.unary_stream_rpc_method_handler(self._read),
+                ask: grpc.stream_unary_rpc_method_handler(self._ask),
+                READ.rpartition("/")[2]: grpc.stream_stream_rpc_method_handler(self._read),
             },
         )
 
-    async def _ask(self, request: bytes, context: Any) -> bytes:
+    async def _ask(self, _requests: Any, context: Any) -> bytes:
         name = await self._admitted(context)
+        request = await request_of(context)
         try:
             asked = _plain(request, {each: _WORDS[each] for each in self._asks})
         except ValueError as error:
@@ -114,8 +116,9 @@ class Desk:
             answer = _refusal(error)
         return json_text(answer).encode()
 
-    async def _read(self, request: bytes, context: Any) -> AsyncIterator[bytes]:
+    async def _read(self, _requests: Any, context: Any) -> AsyncIterator[bytes]:
         await self._admitted(context)
+        request = await request_of(context)
         try:
             asked = _plain(request, {"read": _WORDS["read"]})
             if asked["file"] not in FILES or asked["offset"] < 0:

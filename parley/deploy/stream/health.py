@@ -4,7 +4,8 @@
 
 A request is one field, the name of a service; an answer one field, its state. Both are read and
 written here (https://github.com/grpc/grpc-proto, grpc/health/v1/health.proto), so that nothing else
-parses what comes. It is asked on the server's port, by a party or an operator of today.
+parses what comes. It is asked on the server's port, by a party or an operator of today. A Watch
+holds its connection, so that each of them has a few at a time: nobody takes all places by watching.
 
     >>> asked(b"") == "", asked(b"\\n\\x0eparley.Parties")
     (True, 'parley.Parties')
@@ -13,18 +14,23 @@ parses what comes. It is asked on the server's port, by a party or an operator o
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc
 
 from parley.deploy.peers import NotAdmitted
+from parley.deploy.stream.asking import request_of
 from parley.deploy.stream.settings import peer_certificate
 
-__all__ = ["CHECK", "WATCH", "Health", "asked"]
+__all__ = ["CHECK", "MOST_WATCHES", "WATCH", "Health", "asked"]
 
 CHECK, WATCH = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"
 _SERVICES = frozenset({"", "parley.Parties", "parley.Operators"})
+MOST_WATCHES = 4
+"""Of one caller at a time."""
+
 _NAME, _LONGEST = b"\x0a", 100
 _SERVING, _NOT_SERVING, _UNKNOWN = b"\x08\x01", b"\x08\x02", b"\x08\x03"
 
@@ -47,11 +53,12 @@ class Health:
     """Serving from the start until `end`, for as long as the port's loop turns.
 
     Args:
-        admit: raises NotAdmitted on a certificate that is nobody's who may ask.
+        admit: the name of whose certificate it is; raises NotAdmitted on nobody's who may ask.
     """
 
-    def __init__(self, admit: Callable[[bytes], object]) -> None:
+    def __init__(self, admit: Callable[[bytes], str]) -> None:
         self._admit = admit
+        self._watching: Counter[str] = Counter()
         self._ended = asyncio.Event()
 
     def service(self) -> Any:
@@ -60,8 +67,8 @@ class Health:
         return grpc.method_handlers_generic_handler(
             name,
             {
-                check: grpc.unary_unary_rpc_method_handler(self._check),
-                WATCH.rpartition("/")[2]: grpc.unary_stream_rpc_method_handler(self._watch),
+                check: grpc.stream_unary_rpc_method_handler(self._check),
+                WATCH.rpartition("/")[2]: grpc.stream_stream_rpc_method_handler(self._watch),
             },
         )
 
@@ -69,10 +76,11 @@ class Health:
         """Has every answer from now on be that nothing is served."""
         self._ended.set()
 
-    async def _named(self, request: bytes, context: Any) -> str:
+    async def _asked(self, context: Any) -> tuple[str, str]:
+        """Who calls, and the name that is asked for."""
         try:
-            self._admit(peer_certificate(context))
-            return asked(request)
+            caller = self._admit(peer_certificate(context))
+            return caller, asked(await request_of(context))
         except NotAdmitted as error:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
             raise
@@ -80,15 +88,25 @@ class Health:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
             raise
 
-    async def _check(self, request: bytes, context: Any) -> bytes:
-        if await self._named(request, context) not in _SERVICES:
+    async def _check(self, _requests: Any, context: Any) -> bytes:
+        if (await self._asked(context))[1] not in _SERVICES:
             await context.abort(grpc.StatusCode.NOT_FOUND, "There is no such service here.")
         return _NOT_SERVING if self._ended.is_set() else _SERVING
 
-    async def _watch(self, request: bytes, context: Any) -> AsyncIterator[bytes]:
-        if await self._named(request, context) not in _SERVICES:
-            yield _UNKNOWN
-        elif not self._ended.is_set():
-            yield _SERVING
-        await self._ended.wait()
-        yield _NOT_SERVING
+    async def _watch(self, _requests: Any, context: Any) -> AsyncIterator[bytes]:
+        caller, name = await self._asked(context)
+        if self._watching[caller] >= MOST_WATCHES:
+            await context.abort(
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"Expected at most {MOST_WATCHES} watches of one caller at a time, got one more.",
+            )
+        self._watching[caller] += 1
+        try:
+            if name not in _SERVICES:
+                yield _UNKNOWN
+            elif not self._ended.is_set():
+                yield _SERVING
+            await self._ended.wait()
+            yield _NOT_SERVING
+        finally:
+            self._watching[caller] -= 1

@@ -27,6 +27,7 @@ from parley.client.contract.roster import Deployment
 from parley.deploy.peers import NotAdmitted, admit_anyone, admit_party
 from parley.deploy.processes import ProcessError
 from parley.deploy.stream import TLS_1_3_ALONE
+from parley.deploy.stream.asking import request_of
 from parley.deploy.stream.attendance import Attendance, Dropped, Line
 from parley.deploy.stream.caller import parley_version
 from parley.deploy.stream.health import Health
@@ -123,7 +124,7 @@ class Port:
         server = grpc.aio.server(options=port_options(len(self.deployment.parties)))
         attend = grpc.stream_stream_rpc_method_handler(self._attend)
         service, method = ATTEND.strip("/").split("/")
-        hello = grpc.unary_unary_rpc_method_handler(self._hello)
+        hello = grpc.stream_unary_rpc_method_handler(self._hello)
         own = grpc.method_handlers_generic_handler(
             service, {method: attend, HELLO.rpartition("/")[2]: hello}
         )
@@ -159,9 +160,11 @@ class Port:
             self._note(f"{self.deployment.parties[index].name}: {error}", context)
             await context.abort(grpc.StatusCode.ABORTED, str(error))
 
-    async def _hello(self, _request: bytes, context: Any) -> bytes:
+    async def _hello(self, _requests: Any, context: Any) -> bytes:
         """What a party asks that only wants to know whether it is known."""
-        return self.deployment.parties[await self._admitted(context)].name.encode()
+        index = await self._admitted(context)
+        await request_of(context)
+        return self.deployment.parties[index].name.encode()
 
     async def _admitted(self, context: Any) -> int:
         """The index of the party that calls; anybody else's call is ended."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import threading
 
 import grpc
 import numpy as np
@@ -15,10 +16,12 @@ from parley.deploy.events import json_line
 from parley.deploy.peers import certify_party
 from parley.deploy.pki import client_request
 from parley.deploy.processes import ProcessError
-from parley.deploy.stream.health import CHECK, asked
+from parley.deploy.stream import asking
+from parley.deploy.stream.caller import call_metadata
+from parley.deploy.stream.health import CHECK, MOST_WATCHES, WATCH, asked
 from parley.deploy.stream.monitor import Family, Monitor, Pages, exposition
 from parley.deploy.stream.operator import Operator, operator_home
-from parley.deploy.stream.settings import channel_credentials, channel_options
+from parley.deploy.stream.settings import HELLO, channel_credentials, channel_options
 from parley.privacy.accounting.rounding import shown_up
 from parley.server.jobs.file import render_job
 
@@ -196,3 +199,27 @@ def test_health_is_told_to_who_is_known_today_and_asked_in_one_way(world):
     for bad in (b"\x0a", b"\x12\x01a", b"\x0a\x01\xff", b"\x0a\x02a", b"\x0a\x01ab"):
         with pytest.raises(ValueError):
             asked(bad)
+
+
+def test_no_caller_holds_connections_by_watching_or_by_asking_nothing(world, monkeypatch):
+    monkeypatch.setattr(asking, "REQUEST_S", 0.2)
+    world.open()
+    never = threading.Event()
+    with channel(world, world.home(1), "party") as opened:
+        watching = [opened.unary_stream(WATCH)(b"", timeout=20) for _ in range(MOST_WATCHES)]
+        assert {next(each) for each in watching} == {b"\x08\x01"}
+        with pytest.raises(grpc.RpcError) as refused:
+            next(opened.unary_stream(WATCH)(b"", timeout=20))
+        assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        with channel(world, world.home(2), "party") as other:  # another caller has its own
+            assert next(other.unary_stream(WATCH)(b"", timeout=20)) == b"\x08\x01"
+        for call in (CHECK, HELLO):
+            with pytest.raises(grpc.RpcError) as refused:
+                opened.stream_unary(call)(
+                    (b"" for _ in iter(never.wait, True)),
+                    timeout=20,
+                    metadata=call_metadata(world.deployment.id),
+                )
+            assert "Expected a request within" in refused.value.details()
+        assert opened.unary_unary(CHECK)(b"", timeout=5) == b"\x08\x01"
+    never.set()
