@@ -28,6 +28,7 @@ from parley.sampling import add_sampling_command
 from parley.schema_commands import schema_app
 from parley.server.records.plain_json import json_text
 from parley.sweep.commands import add_sweep_commands
+from parley.terminal.printable import printable
 
 __all__ = ["app", "main"]
 
@@ -300,5 +301,5 @@ def _status(error: Exception) -> int | None:
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    typer.echo(f"parley: {message}", err=True)
+    typer.echo(f"parley: {printable(message)}", err=True)
     sys.exit(code)

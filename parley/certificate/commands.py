@@ -9,6 +9,8 @@ import click
 import typer
 from typer.core import TyperGroup
 
+from parley.terminal.printable import printable
+
 __all__ = ["certificate_app"]
 
 
@@ -78,11 +80,12 @@ def certificate_verify(
 
     verdict = verified(file, signer=signer, run=run)
     told = verdict.certificate.statement
-    typer.echo(
+    about = (
         f"{told.run_id}: {told.algorithm}, {told.parties} parties, {told.rounds_done} of "
         f"{told.rounds} rounds, {told.status}, engine {told.engine}; issued {told.issued}"
     )
+    typer.echo(printable(about))
     for line in verdict.held:
-        typer.echo(f"✓ {line}")
+        typer.echo(printable(f"✓ {line}"))
     for line in verdict.open:
-        typer.echo(f"? not checked: {line}")
+        typer.echo(printable(f"? not checked: {line}"))

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from parley.server.records.plain_json import json_text
+from parley.terminal.printable import printable
 
 __all__ = ["add_prediction_commands"]
 
@@ -56,7 +57,7 @@ def predict(
     count, labels = predict_file(loaded, rows, out, keep=keep)
     typer.echo(f"{count:,} predictions in {out}")
     for name, times in labels.items():
-        typer.echo(f"  {name}: {times:,}")
+        typer.echo(printable(f"  {name}: {times:,}"))
 
 
 def show(
@@ -68,10 +69,16 @@ def show(
     ] = False,
 ) -> None:
     """Show what a model is and what was promised of it: ε, δ, unit, relation, adversary."""
+    from parley.client.algorithms.registry import ALGORITHMS  # noqa: PLC0415 - start-up: for this command alone
     from parley.prediction.loading import load_model  # noqa: PLC0415 - start-up: for this command alone
+    from parley.prediction.model import ModelFileError  # noqa: PLC0415 - start-up: for this command alone
 
     loaded = load_model(model, schema=schema, own_models=tuple(own_models or ()))
     task = loaded.task
+    if task["kind"] not in ALGORITHMS:
+        raise ModelFileError(
+            f"{model}: Expected an algorithm of Parley's, got {task['kind']!r:.60}."
+        )
     facts: dict[str, Any] = {
         "model": task.get("model", {}).get("loss", {}).get("kind", loaded.label),
         "learned by": task["kind"],
@@ -88,7 +95,7 @@ def show(
     wide = max(map(len, facts))
     for name, value in facts.items():
         text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-        typer.echo(f"{name:<{wide}}  {text}")
+        typer.echo(printable(f"{name:<{wide}}  {text}"))
 
 
 def add_prediction_commands(app: typer.Typer) -> None:

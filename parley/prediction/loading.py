@@ -64,7 +64,9 @@ def load_model(
         if described["label"] not in {*READINGS, "network"}:
             raise DecodingError(f"Expected labels of a known kind, got {described['label']!r}.")
     except DecodingError as error:
-        hint = "" if own_models else " A network of your own code needs --own-model FILE:FUNCTION."
+        task = described["task"]
+        own = isinstance(task, Mapping) and "network" in task and not own_models
+        hint = " A network of your own code needs --own-model FILE:FUNCTION." if own else ""
         raise ModelFileError(f"{file}: {error}{hint}") from error
     model = Estimator(
         learned=learned,

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 import parley
 from parley.cli import app
 from parley.client.data.records import DataError
+from parley.prediction.commands import show
 from parley.prediction.files import predict_file
 from parley.prediction.loading import load_model
 from parley.prediction.model import ModelFileError
@@ -257,6 +258,19 @@ def test_a_model_without_description_and_other_files_are_refused(tmp_path):
     (tmp_path / "text.safetensors").write_text("no model")
     with pytest.raises(ModelFileError, match="Expected a model at"):
         load_model(tmp_path / "text.safetensors")
+
+
+def test_show_prints_no_control_character_and_knows_how_it_was_learned(patients, tmp_path):
+    folder, _ = patients
+    said, path = _metadata(folder), tmp_path / "m.safetensors"
+    theta = load_file(folder / "run" / "model.safetensors")
+    save_file(theta, path, metadata={**said, "parley.statement": "a\x1b[2J\u202eb"})
+    shown = CliRunner().invoke(app, ["show", str(path)])
+    assert (shown.exit_code, "a?[2J?b" in shown.output) == (0, True)
+    task = json.loads(said["parley.model"])["task"]
+    other = _rewritten(folder, tmp_path / "n.safetensors", {"task": {**task, "kind": "oracle"}})
+    with pytest.raises(ModelFileError, match="Expected an algorithm of Parley's, got 'oracle'"):
+        show(other)
 
 
 def test_show_names_a_loss_of_ones_own(tmp_path):
