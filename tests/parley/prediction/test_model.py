@@ -237,7 +237,7 @@ def test_a_file_cannot_name_code_to_run(patients, tmp_path):
         "precision": "float64",
         "frozen": "",
     }
-    parts = dict.fromkeys(("training", "server", "attendance", "settings"), {})
+    parts = {key: {} for key in ("training", "server", "attendance", "settings")}
     task = {"kind": "fedavg", "network": network, **parts}
     with pytest.raises(ModelFileError, match="allows by name"):
         load_model(_rewritten(folder, tmp_path / "m.safetensors", {"task": task}))
