@@ -22,7 +22,7 @@ from parley.client.algorithms.own import AnyRows
 from parley.client.contract.decoding import DecodingError, facts_from, value_from
 from parley.client.contract.plan import ReleasePlan
 from parley.client.data.block import PartyBlock
-from parley.client.data.codes import MOST_VALUES
+from parley.client.data.codes import MOST_VALUES, class_codes
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.sampling.randomness import Randomness
 
@@ -164,7 +164,7 @@ def codes_of(
     codes = np.empty((len(rows), len(sizes)), np.int64)
     for column, (begin, end) in enumerate(pairwise(starts[:-1])):
         codes[:, column] = rows[:, begin:end].argmax(axis=1)
-    codes[:, -1] = np.clip(labels.astype(np.int64), 0, sizes[-1] - 1)
+    codes[:, -1] = class_codes(labels, sizes[-1])
     return codes
 
 

@@ -36,7 +36,7 @@ from parley.client.contract.decoding import DecodingError, facts_from
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Reason
 from parley.client.data.block import PartyBlock
-from parley.client.data.codes import MOST_VALUES
+from parley.client.data.codes import MOST_VALUES, class_codes
 from parley.client.features.random_fourier import normal_draws
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.sampling.randomness import Randomness
@@ -66,7 +66,7 @@ _MOST_WEIGHTS = 1 << 24
 """Of W: a server that names the settings takes 128 MiB."""
 _HALF = math.isqrt(_ONE**2 // 2)
 """⌊2¹⁶√½⌋: a column's indicator."""
-_ROWS, _WAVES = 500, 1250
+_ROWS, _WAVES = 500, 400
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,36 +144,44 @@ class RandomFeatures(AsReleased):
     ) -> Contribution:
         """`[B, d]` every party's sums: `[K, 2F]` row-major, then `[K]` counts."""
         del state, plan, randomness
-        values = np.empty((block.parties, self.dimension))
-        for party, (begin, end) in enumerate(pairwise(block.offsets)):
-            values[party] = self.summed(block.features[begin:end], block.labels[begin:end])
+        values = self._sums(block.features, block.labels, np.asarray(block.offsets))
         np.clip(values, -self.bound, self.bound, out=values)
         return Contribution(values=values, failed=())
 
     def summed(self, rows: NDArray[np.floating[Any]], labels: NDArray[Any]) -> NDArray[np.float64]:
         """`[d]` the sums over `[n, p]` rows and their labels `[n]`, exact in any order."""
-        waves, cosines = _waves(self), _cosines(self.frequencies)
-        wide = 2 * self.frequencies
-        sums = np.zeros((self.classes, wide), np.int64)
-        whole = np.zeros(0) if not len(labels) else np.nan_to_num(np.asarray(labels, np.float64))
-        of = np.clip(whole, 0, self.classes - 1).astype(np.int64)
-        # Their sums stay below 2²⁴ in float32: no product of indicators rounds anything.
-        most = max(1, min(_ROWS, (1 << 24) // int(np.abs(cosines).max())))
+        return self._sums(rows, labels, np.array([0, len(rows)]))[0]
+
+    def _sums(
+        self, rows: NDArray[np.floating[Any]], labels: NDArray[Any], offsets: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """`[B, d]` of parties whose records lie from one offset to the next, in one pass."""
+        parties, classes = len(offsets) - 1, self.classes
+        waves, points = _waves(self), _points(self.frequencies)
+        of = class_codes(labels, classes)
+        of += np.repeat(np.arange(parties), np.diff(offsets)) * classes
+        order = np.argsort(of, kind="stable")
+        values = np.zeros((parties, self.dimension))
+        sums = values[:, :-classes].reshape(parties, classes, 2, self.frequencies)  # a view
+        # Sums of so many whole numbers stay below 2²⁴: float32 rounds none of them.
+        most = max(1, min(_ROWS, (1 << 24) // int(np.abs(points.real).max())))
         for begin in range(0, len(rows), most):
-            whole_rows = self._integers(rows[begin : begin + most])
-            ones = np.zeros((self.classes, len(whole_rows)), np.float32)
-            ones[of[begin : begin + most], np.arange(len(whole_rows))] = 1
+            some = order[begin : begin + most]
+            found, starts = np.unique(of[some], return_index=True)
+            party, own = np.divmod(found, classes)
+            integers = self._integers(rows[some])
             for first in range(0, self.frequencies, _WAVES):
-                some = waves[:, first : first + _WAVES]
-                turns = np.floor(whole_rows @ some / _ONE)  # whole numbers below 2⁵³: exact
-                phase = turns.astype(np.int64) & (_PHASES - 1)
-                last = first + some.shape[1]
-                sums[:, first:last] += (ones @ cosines[phase]).astype(np.int64)
-                phase = (phase - _PHASES // 4) & (_PHASES - 1)  # sin t = cos(t − π/2)
-                at = slice(self.frequencies + first, self.frequencies + last)
-                sums[:, at] += (ones @ cosines[phase]).astype(np.int64)
-        counts = np.bincount(of, minlength=self.classes)
-        return np.concatenate([sums.ravel() / _ONE, counts])
+                last = first + _WAVES
+                phase = (integers @ waves[:, first:last]).astype(np.int64)  # below 2⁵³: exact
+                phase >>= _ONE.bit_length() - 1  # down, as ⌊·⌋
+                phase &= _PHASES - 1
+                drawn = np.add.reduceat(np.take(points, phase, mode="clip"), starts, axis=0)
+                sums[party, own, 0, first:last] += drawn.real
+                sums[party, own, 1, first:last] += drawn.imag
+        values /= _ONE
+        counts = np.bincount(of, minlength=parties * classes)
+        values[:, -classes:] = counts.reshape(parties, classes)
+        return values
 
     def _integers(self, rows: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
         """`[n, p]` X, whole numbers up to 2¹⁶, whatever stands in the rows."""
@@ -239,6 +247,13 @@ def _cosines(frequencies: int) -> NDArray[np.float32]:
     if frequencies * int((cosines**2 + sines**2).max()) > _ONE**2:
         raise ValueError(f"Expected features of norm at most 1, got longer ones: F {frequencies}.")
     return np.asarray(cosines, np.float32)
+
+
+@functools.lru_cache(maxsize=4)
+def _points(frequencies: int) -> NDArray[np.complex64]:
+    """`[2¹⁴]` c[k] + i·c[k − 2¹²]: cosine and sine of a phase, sin t = cos(t − π/2)."""
+    cosines = _cosines(frequencies)
+    return np.asarray(cosines + 1j * np.roll(cosines, _PHASES // 4), np.complex64)
 
 
 def waves_digest(features: int, frequencies: int, length_scale: float, seed: int) -> str:

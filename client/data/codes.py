@@ -40,6 +40,7 @@ __all__ = [
     "REST",
     "CodedColumn",
     "array_of",
+    "class_codes",
     "class_names",
     "coded_columns",
     "edges_of",
@@ -154,6 +155,16 @@ def class_names(schema: Schema) -> tuple[str, ...]:
         SchemaError: a label without classes.
     """
     return _label_texts(schema.label, schema)
+
+
+def class_codes(labels: NDArray[np.generic], classes: int) -> NDArray[np.int64]:
+    """`[n]` numbers 0 to `classes` − 1, whatever stands in the labels.
+
+    >>> class_codes(np.array([2.0, -3.0, np.nan, np.inf]), 3).tolist()
+    [2, 0, 0, 2]
+    """
+    whole = np.nan_to_num(np.asarray(labels, np.float64))
+    return np.asarray(np.clip(whole, 0, classes - 1), np.int64)
 
 
 def _coded(name: str, column: NumericColumn | CategoricalColumn | ArrayColumn) -> CodedColumn:

@@ -35,6 +35,7 @@ _MODELS = {
     "mlp": "multilayer perceptron",
     "pca-mlp": "multilayer perceptron on principal components",
     "cnn": "convolutional network",
+    "table": "generator of synthetic records",
     "none": "statistic",
 }
 _WHERE = {

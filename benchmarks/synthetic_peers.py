@@ -1,0 +1,120 @@
+"""Adult's synthetic table beside those of one curator who holds every record.
+
+    python -P benchmarks/synthetic_peers.py PATH/adult.csv.gz [--epsilon 1] [--seeds 3]
+        [--mst-python PATH/python]
+
+- columns counted one by one as diffprivlib's `histogram` does it (two-sided geometric noise, ε/14
+  each, add-or-remove-one, which is the weaker promise), and drawn independently;
+- MST (McKenna, Miklau & Sheldon 2021, arXiv:2108.04978) of dpmm, add-or-remove-one too. dpmm pins
+  another numpy: it runs in an environment of its own, whose interpreter is --mst-python.
+
+All are fitted to the same codes, and judged by the same figures as a run's report. Parley's own row
+is printed by benchmarks/synthetic.py.
+"""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+
+JOB = Path(__file__).parents[1] / "examples" / "adult-synthetic.toml"
+SHOWN = ("AUC, logistic", "AUC, trees", "columns", "pairs", "seconds")
+MST = """
+import sys, numpy as np, pandas as pd
+from dpmm.models.mst import MSTGM
+source, sizes, epsilon, delta, seed, out = sys.argv[1:]
+sizes = [int(each) for each in sizes.split(",")]
+names = [f"c{at}" for at in range(len(sizes))]
+frame = pd.DataFrame(np.load(source), columns=names)
+model = MSTGM(epsilon=float(epsilon), delta=float(delta), domain=dict(zip(names, sizes)), n_jobs=1)
+model.set_random_state(np.random.RandomState(int(seed)))
+model.fit(frame)
+np.save(out, model.generate(len(frame))[names].to_numpy(np.int64))
+"""
+
+
+def records(source, seed):
+    """Codes of training and of held-out records, and how many values each column has."""
+    from parley.client.algorithms.pair_tables import codes_of
+    from parley.client.data.codes import coded_columns
+    from parley.client.data.records import as_classes
+    from parley.client.data.schema import Schema
+    from parley.server.jobs.file import load_job
+    from parley.simulations.data.experiment import load_experiment
+
+    job = load_job(JOB, overrides=[f"data.source={source}", f"data.seed={seed}"])
+    world = load_experiment(job)
+    sizes = tuple(column.size for column in coded_columns(Schema.from_toml(world.schema)))
+    train = codes_of(world.block.features, world.block.labels, sizes)
+    test = codes_of(world.test_features, as_classes(world.test_labels, 0)[0], sizes)
+    return train, test, sizes
+
+
+def independent(train, sizes, epsilon, seed):
+    """Every column by its own noisy histogram."""
+    rng = np.random.default_rng(seed)
+    drawn, stays = np.empty_like(train), 1 - np.exp(-epsilon / len(sizes))
+    for at, size in enumerate(sizes):
+        noise = rng.geometric(stays, size) - rng.geometric(stays, size)
+        counts = np.bincount(train[:, at], minlength=size) + noise
+        shares = np.maximum(counts, 0) / np.maximum(counts, 0).sum()
+        drawn[:, at] = rng.choice(size, len(train), p=shares)
+    return drawn
+
+
+def mst(train, sizes, epsilon, seed, python):
+    """In its own environment."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, out = Path(folder) / "train.npy", Path(folder) / "drawn.npy"
+        np.save(source, train)
+        listed = ",".join(map(str, sizes))
+        told = [str(source), listed, str(epsilon), "1e-5", str(seed), str(out)]
+        subprocess.run([python, "-c", MST, *told], check=True)
+        return np.load(out)
+
+
+def figures(drawn, train, test, sizes):
+    """As a run's report has them."""
+    from parley.simulations.figures.synthetic import _aucs, distances
+
+    return [*_aucs(drawn, test, sizes), *distances(drawn, train, sizes)]
+
+
+def main():
+    """A row for each."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("source")
+    parser.add_argument("--epsilon", type=float, default=1.0)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--mst-python", default=None)
+    arguments = parser.parse_args()
+    ways = {"independent columns": independent}
+    if arguments.mst_python:
+        ways["MST (dpmm)"] = lambda *told: mst(*told, arguments.mst_python)
+    else:
+        print("MST: no --mst-python")
+    found = {name: [] for name in ways}
+    for seed in range(1, arguments.seeds + 1):
+        train, test, sizes = records(arguments.source, seed)
+        for name, way in ways.items():
+            began = time.perf_counter()
+            drawn = way(train, sizes, arguments.epsilon, seed)
+            taken = time.perf_counter() - began
+            found[name].append([*figures(drawn, train, test, sizes), taken])
+            print(name, seed, [round(each, 3) for each in found[name][-1]], flush=True)
+    print(f"| ε = {arguments.epsilon:g} | {' | '.join(SHOWN)} |\n|{'---|' * (len(SHOWN) + 1)}")
+    for name, rows in found.items():
+        cells = []
+        for values in zip(*rows, strict=True):
+            mean = fmean(values)
+            cells.append(f"{mean:.3f} ± {max(abs(value - mean) for value in values):.3f}")
+        print(f"| {name} | {' | '.join(cells)} |")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
