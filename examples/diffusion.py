@@ -1,12 +1,12 @@
 """A small diffusion model of images, trained by distributed DP-SGD: research grade.
 
     parley run examples/mnist-diffusion.toml --set data.source=PATH/mnist.npz
-    python examples/diffusion.py runs/NAME --rows 1000 --out digits.npz --picture digits.png
+    parley sample runs/NAME --rows 1000 --out digits.npz --own-model examples/diffusion.py:net
 
-Images of 28×28 become 14×14. The network D(x; σ) takes the noise off an image (Karras et al. 2022,
-arXiv:2206.00364, table 1); a record's loss is the mean over K noisy versions of it, of which its
-one gradient is clipped once (Dockhorn et al. 2022, arXiv:2210.09929). The mean of later iterates
-(algorithm.average) and drawing are post-processing.
+Images of 28×28 become 14×14, and 28×28 again where they are drawn. The network D(x; σ) takes the
+noise off an image (Karras et al. 2022, arXiv:2206.00364, table 1); a record's loss is the mean over
+K noisy versions of it, of which its one gradient is clipped once (Dockhorn et al. 2022,
+arXiv:2210.09929). The mean of later iterates (algorithm.average) and drawing are post-processing.
 
     >>> round(float(log_sigmas(np.array([0.0]))[0]), 3), karras(5).round(4).tolist()
     (-1.2, [80.0, 17.5278, 2.5152, 0.1698, 0.002])
@@ -14,10 +14,7 @@ one gradient is clipped once (Dockhorn et al. 2022, arXiv:2210.09929). The mean 
     [0.5, 0.3536, 1.4142, -0.1733, 8.0]
 """
 
-import argparse
-import sys
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-SIDE, K, WIDTH, CLASSES = 14, 1, 256, 10
+SIDE, K, WIDTH, CLASSES, STEPS = 14, 1, 256, 10, 40
 """Two noisy versions of a record in place of one (K) take twenty times as long here."""
 SIGMA = 0.5
 """σ of the pixels, public."""
@@ -80,9 +77,22 @@ class Diffusion(nn.Module):
         weight = preconditioning(sigma)[-1]
         return (weight * (found - images).square()).flatten(1).mean(dim=1)
 
+    def drawn(self, labels: Tensor, generator: torch.Generator) -> Tensor:
+        """`[n, 784]` images of the classes `[n]`, from 0 to 1; each step has fresh noise."""
+        told = nn.functional.one_hot(labels, CLASSES).float()
+        line = [*karras(STEPS, least=0.1).tolist(), 0.0]
+        x = line[0] * torch.randn((len(told), SIDE**2), generator=generator)
+        for now, after in pairwise(line):
+            clean = self.denoised(x, torch.full((len(x), 1), now), told).clamp(-1, 1)
+            x = clean + after * torch.randn(x.shape, generator=generator)
+        images = ((x + 1) / 2).clamp(0, 1).view(-1, 1, SIDE, SIDE)
+        return nn.functional.interpolate(images, scale_factor=2).flatten(1)
+
 
 def net(features: int, classes: int) -> nn.Module:
     """What `model.kind` names."""
+    if K < 1:
+        raise ValueError(f"Expected K ≥ 1 noisy versions of a record, got {K}.")
     if (features, classes) != (28 * 28, CLASSES):
         raise ValueError(f"Expected 28×28 images of ten classes, got {features} and {classes}.")
     return Diffusion()
@@ -94,52 +104,3 @@ def karras(
     """`[steps]` falling σ."""
     part = np.arange(steps) / (steps - 1)
     return (largest ** (1 / rho) + part * (least ** (1 / rho) - largest ** (1 / rho))) ** rho
-
-
-@torch.no_grad()
-def sample(
-    model: Diffusion, classes: NDArray[np.int64], *, seed: int, steps: int = 40
-) -> NDArray[np.float32]:
-    """`[n, 14, 14]` images of the classes `[n]`, from 0 to 1; each step has fresh noise."""
-    generator = torch.Generator().manual_seed(seed)
-    told = nn.functional.one_hot(torch.as_tensor(classes), CLASSES).float()
-    line = [*karras(steps, least=0.1).tolist(), 0.0]
-    x = line[0] * torch.randn((len(told), SIDE**2), generator=generator)
-    for now, after in pairwise(line):
-        clean = model.denoised(x, torch.full((len(x), 1), now), told).clamp(-1, 1)
-        x = clean + after * torch.randn(x.shape, generator=generator)
-    return ((x + 1) / 2).clamp(0, 1).numpy().reshape(-1, SIDE, SIDE)
-
-
-def trained(run: str) -> Diffusion:
-    """The model that a run left."""
-    from safetensors.numpy import load_file  # noqa: PLC0415 - for drawing alone
-
-    model = Diffusion()
-    theta = torch.from_numpy(load_file(Path(run) / "model.safetensors")["theta"]).float()
-    nn.utils.vector_to_parameters(theta, model.parameters())
-    return model
-
-
-def main() -> None:
-    """Draws images of every class in turn."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("run", help="A run's folder.")
-    parser.add_argument("--rows", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", required=True, help="An .npz: images [n, 14, 14] and labels.")
-    parser.add_argument("--picture", help="A PNG with eight images of every class.")
-    arguments = parser.parse_args()
-    labels = np.arange(arguments.rows) % CLASSES
-    images = sample(trained(arguments.run), labels, seed=arguments.seed)
-    levels = np.rint(images * 255).astype(np.uint8)
-    np.savez_compressed(arguments.out, images=levels, labels=labels)
-    if arguments.picture:
-        from parley.report.picture import grid, png  # noqa: PLC0415 - for the picture alone
-
-        shown = levels[: 8 * CLASSES].reshape(8, CLASSES, SIDE, SIDE).swapaxes(0, 1)
-        Path(arguments.picture).write_bytes(png(grid(shown)))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated
 
 import typer
+
+from parley.client.contract.model_names import public_name
 
 __all__ = ["add_sampling_command", "sample_table"]
 
 _MOST = 10**9
 
 
-def sample_table(model: Path, *, rows: int, seed: int, out: Path) -> dict[str, str]:
+def sample_table(
+    model: Path, *, rows: int, seed: int, out: Path, own_models: tuple[str, ...] = ()
+) -> dict[str, str]:
     """Writes rows that the generator of a model file draws, as the schema in it reads them.
 
     Args:
@@ -20,6 +25,8 @@ def sample_table(model: Path, *, rows: int, seed: int, out: Path) -> dict[str, s
         rows: how many, from 1 to 10⁹.
         seed: public: the same one gives the same rows.
         out: a CSV to make, or an .npz of arrays.
+        own_models: networks of one's own code that may be built, as "file.py:function": one whose
+            module draws is a generator too. No file can name code to run.
 
     Returns:
         The model file's privacy statement.
@@ -33,7 +40,7 @@ def sample_table(model: Path, *, rows: int, seed: int, out: Path) -> dict[str, s
     from parley.client.features.codes import Codes  # noqa: PLC0415 - start-up: for this command alone
     from parley.prediction.loading import open_model  # noqa: PLC0415 - start-up: for this command alone
     from parley.prediction.model import ModelFileError  # noqa: PLC0415 - start-up: for this command alone
-    from parley.server.synthetic.generation import GENERATORS  # noqa: PLC0415 - start-up: polars takes .14 s
+    from parley.server.synthetic.generation import GENERATORS, rows_of  # noqa: PLC0415 - start-up: polars takes .14 s
     from parley.server.synthetic.rows import write_rows  # noqa: PLC0415 - start-up: polars takes .14 s
 
     if not 1 <= rows <= _MOST:
@@ -42,22 +49,20 @@ def sample_table(model: Path, *, rows: int, seed: int, out: Path) -> dict[str, s
         raise ModelFileError(f"Expected a new file for --out, {out} exists.")
     found = open_model(model)
     try:
-        counted = task_from(found.described["task"])
-        generator = GENERATORS.get(counted.kind)
-        if generator is None:
-            raise ModelFileError(
-                f"Expected a run of {', '.join(GENERATORS)}, which make rows, got {counted.kind}: "
-                f"{found.file}."
-            )
-        if found.described.get("features", {}).get("digest") != Codes().digest:
+        named = MappingProxyType({public_name(own): own for own in own_models})
+        made = task_from(found.described["task"], own_models=named)
+        codes = found.described.get("features", {}).get("digest")
+        if codes != (Codes().digest if made.kind in GENERATORS else None):
             raise ModelFileError(f"{found.file}: Expected codes of this version, got others.")
         schema = Schema.from_toml(found.described["schema"], source=str(found.file))
-        drawn = generator.rows(counted, schema, found.tensors, rows, seed)
+        drawn = rows_of(made, schema, found.tensors, rows, seed)
         write_rows(drawn, schema, out, rows=rows, seed=seed)
     except (DecodingError, ValueError) as error:
         if isinstance(error, ModelFileError):
             raise
-        raise ModelFileError(f"{found.file}: {error}") from error
+        hint = "" if own_models else " A network of your own code needs --own-model FILE:FUNCTION."
+        hint = hint if isinstance(error, DecodingError) else ""
+        raise ModelFileError(f"{found.file}: {error}{hint}") from error
     return dict(found.statement)
 
 
@@ -70,13 +75,21 @@ def sample(
     seed: Annotated[
         int, typer.Option(min=0, help="Public: the same seed gives the same rows.")
     ] = 0,
+    own_models: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--own-model",
+            metavar="FILE:FUNCTION",
+            help="A network of your own code that may be built, and draws (repeatable).",
+        ),
+    ] = None,
 ) -> None:
-    """Draw rows from a synthetic table's generator. Sampling costs nothing more.
+    """Draw rows from a run's generator. Sampling costs nothing more.
 
     The file alone is read: no record, no ledger. The rows are what the released, noisy counts say;
     however many are drawn, the run's own ε is all that they cost.
     """
-    said = sample_table(model, rows=rows, seed=seed, out=out)
+    said = sample_table(model, rows=rows, seed=seed, out=out, own_models=tuple(own_models or ()))
     typer.echo(f"{rows:,} synthetic rows in {out}")
     typer.echo(said.get("parley.statement", ""))
     typer.echo("Sampling costs nothing more.")

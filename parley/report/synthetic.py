@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from markupsafe import Markup
+from safetensors import SafetensorError, safe_open
 
 from parley.client.algorithms.registry import task_from
 from parley.client.data.codes import class_names, coded_columns
@@ -38,7 +39,7 @@ def synthetic_section(run: RunContent, folder: Path) -> dict[str, Any] | None:
     """Words and tables; None for a run without one. `folder` is where the run lies now."""
     said = table_said(run.summary)
     if not said:
-        return None
+        return _drawn_section(run, folder)
     try:
         opened = open_model(folder)
         released = _RELEASED[run.summary.algorithm](run, opened)
@@ -69,6 +70,25 @@ def synthetic_section(run: RunContent, folder: Path) -> dict[str, Any] | None:
             if found
         ],
         "closest_said": closest_said(run.summary),
+    }
+
+
+def _drawn_section(run: RunContent, folder: Path) -> dict[str, Any] | None:
+    """Images that a trained network draws; None where a run left none."""
+    try:
+        with safe_open(folder / "model.safetensors", framework="np") as kept:
+            if GRID not in set(kept.keys()):
+                return None
+        pictures = _pictures(open_model(folder))
+    except (OSError, SafetensorError, ModelFileError, ValueError):
+        return None
+    return {
+        "told": "The network draws records; these were drawn from the released model with a public "
+        f"seed. Drawing more costs nothing: parley sample {run.name} --rows N --out FILE.npz "
+        f"--own-model {run.summary.model}.",
+        "pictures": pictures,
+        **{part: [] for part in ("released", "measured", "closest")},
+        "closest_said": "",
     }
 
 

@@ -25,7 +25,7 @@ from parley.server.synthetic.rows import file_name, first_rows, write_rows
 if TYPE_CHECKING:
     from parley.server.synthetic.kernel_generator import Shape
 
-__all__ = ["GENERATORS", "Generator", "NoTable", "generated", "pieces"]
+__all__ = ["GENERATORS", "Generator", "NoTable", "generated", "pieces", "rows_of"]
 
 _PIECE = 1 << 18
 """Rows drawn and written at a time: memory does not grow with how many are asked for."""
@@ -91,15 +91,58 @@ def _fit_network(
 
 def _grid(summed: Any, schema: Schema, tensors: Tensors) -> Tensors:
     """Images of every class, to be looked at."""
-    array = array_of(schema)
-    if array is None or len(array[1].shape) != 2:
-        return {}
     shown = []
     for number in range(summed.classes):
         one = {**tensors, "shares": np.eye(summed.classes, dtype=np.float32)[number]}
-        cells = first_rows(_network_rows(summed, schema, one, _SHOWN, 0), _SHOWN)[:, :-1]
-        shown.append(np.rint(cells * 255).astype(np.uint8).reshape(_SHOWN, *array[1].shape))
-    return {GRID: np.stack(shown)}
+        shown.append(first_rows(_network_rows(summed, schema, one, _SHOWN, 0), _SHOWN)[:, :-1])
+    return _as_grid(np.stack(shown), schema)
+
+
+def _as_grid(cells: NDArray[Any], schema: Schema) -> Tensors:
+    """`[K, n, p]` numbers from 0 to 1 as images, where records are images."""
+    array = array_of(schema)
+    if array is None or len(array[1].shape) != 2:
+        return {}
+    return {GRID: np.rint(cells * 255).astype(np.uint8).reshape(*cells.shape[:2], *array[1].shape)}
+
+
+def _draws(trained: Any) -> bool:
+    """Whether it is a network whose module draws records (`parley.server.synthetic.drawing`)."""
+    return callable(getattr(getattr(trained.model, "module", None), "drawn", None))
+
+
+def _pictures(trained: Any, theta: NDArray[np.float64], schema: str) -> Tensors:
+    """Images of every class that a network draws; none where its own code fails."""
+    from parley.server.synthetic.drawing import drawn_rows  # noqa: PLC0415 - start-up: torch takes a second
+
+    network, parsed = trained.model, Schema.from_toml(schema)
+    count = _SHOWN * network.classes
+    try:
+        rows = first_rows(drawn_rows(network, parsed, theta, count, 0), count)[:, :-1]
+    except Exception:  # one's own code: the model is kept all the same, `parley sample` says why
+        return {}
+    return _as_grid(rows.reshape(_SHOWN, network.classes, -1).swapaxes(0, 1), parsed)
+
+
+def rows_of(
+    made: Any, schema: Schema, tensors: Mapping[str, NDArray[Any]], rows: int, seed: int
+) -> Iterator[NDArray[Any]]:
+    """Rows by what a model file holds: a generator, or a network that draws.
+
+    Raises:
+        ValueError: it holds neither, or a damaged one.
+    """
+    row = GENERATORS.get(made.kind)
+    if row is not None:
+        return row.rows(made, schema, tensors, rows, seed)
+    if not _draws(made):
+        raise ValueError(
+            f"Expected a run of {', '.join(GENERATORS)}, or a network whose module has the method "
+            f"drawn(labels, generator), which make rows, got {made.kind}."
+        )
+    from parley.server.synthetic.drawing import drawn_rows  # noqa: PLC0415 - start-up: torch takes a second
+
+    return drawn_rows(made.model, schema, tensors["theta"], rows, seed)
 
 
 def _network_rows(
@@ -139,7 +182,8 @@ def generated(
     """Fits, and writes the records; tensors to keep, and what the summary says.
 
     Args:
-        counted: the algorithm; of one that makes no rows, nothing comes of it.
+        counted: the algorithm; of one that makes no rows, nothing comes of it but images, where it
+            is a network that draws.
         settings: the job's `[algorithm]`.
         released: `[d]` its noisy result.
         schema: the schema file's text.
@@ -150,7 +194,7 @@ def generated(
     """
     row = GENERATORS.get(counted.kind)
     if row is None:
-        return {}, None
+        return _pictures(counted, released, schema) if _draws(counted) and schema else {}, None
     parsed = Schema.from_toml(schema)
     try:
         tensors, total = row.fit(counted, parsed, settings, released)

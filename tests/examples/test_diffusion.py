@@ -1,16 +1,24 @@
 """The diffusion example: a loss that draws, by distributed DP-SGD, as parties and as one block."""
 
-import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
+import pytest
+import torch
 from safetensors.numpy import load_file
 
+from parley.client.data.records import read_records
+from parley.client.data.schema import load_schema
 from parley.client.dp_sgd.ways import choose_way
 from parley.client.models.networks import Network
+from parley.prediction.model import ModelFileError
+from parley.running import run
+from parley.sampling import sample_table
 from parley.server.jobs.file import load_job
 from parley.server.records.run_folder import RunFolder
 from parley.server.rounds.coordinator import coordinate
+from parley.server.synthetic.generation import generated
 from parley.simulations.engine.fast import simulate
 from parley.simulations.engine.in_process import InProcessTransport
 from parley.simulations.engine.local_parties import party_folders, prepare_parties
@@ -78,12 +86,60 @@ def test_real_parties_draw_as_a_seeded_simulation_does(tmp_path):
     np.testing.assert_array_equal(one["theta"], other["theta"])
 
 
-def test_it_draws_images_of_the_classes_that_are_asked_for(monkeypatch):
-    monkeypatch.syspath_prepend(str(EXAMPLES))
-    diffusion = __import__("diffusion")
-    images = diffusion.sample(diffusion.Diffusion(), np.arange(4), seed=1, steps=5)
-    assert images.shape == (4, 14, 14)
+IMAGES = """
+[columns]
+picture = { kind = "array", shape = [2, 2], range = [0, 255] }
+bar = { kind = "label", classes = [0, 1] }
+"""
+DRAWN = """
+    def drawn(self, labels, generator):
+        return torch.rand((len(labels), 4), generator=generator)
+"""
+
+
+def test_a_network_that_draws_leaves_images_in_its_report_and_more_are_sampled(tmp_path):
+    rng, schema = np.random.default_rng(0), tmp_path / "images.schema.toml"
+    pictures = rng.integers(0, 256, (80, 2, 2)).astype(np.uint8)
+    np.savez(tmp_path / "images.npz", picture=pictures, bar=np.arange(80) % 2)
+    schema.write_text(IMAGES)
+    code, own = tmp_path / "denoiser.py", f"{tmp_path / 'denoiser.py'}:net"
+    code.write_text(LOSS.replace("\ndef net(", f"{DRAWN}\ndef net(", 1))
+    job = load_job(
+        overrides=[
+            *("algorithm.kind=distributed-dp-sgd", "algorithm.rounds=1", f"model.kind={own}"),
+            *(f"data.source={tmp_path / 'images.npz'}", f"data.schema={schema}"),
+            *("data.test-fraction=0", "parties.count=2", "parties.min-records=20"),
+            *("dp-sgd.local-steps=1", "dp-sgd.sampling-rate=0.5", "run.seed=3"),
+            *("privacy.epsilon=8", "privacy.delta=1e-3"),
+            "privacy.neighbouring=add-or-remove-one",
+        ]
+    )
+    done = run(job, out=tmp_path / "run")
+    page = (done.folder / "report.html").read_text()
+    assert "The network draws records" in page
+    assert "data:image/png" in page
+    outs = [tmp_path / f"{name}.npz" for name in ("one", "two", "three")]
+    with pytest.raises(ModelFileError, match="--own-model"):
+        sample_table(done.folder, rows=9, seed=1, out=outs[0])
+    for out in outs[:2]:
+        sample_table(done.folder, rows=9, seed=1, out=out, own_models=(own,))
+    assert len(read_records(outs[0], load_schema(schema), "softmax")) == 9
+    assert outs[0].read_bytes() == outs[1].read_bytes()
+    # Code of one's own that gives no images leaves the model without any, and says so if asked.
+    code.write_text(code.read_text().replace("return torch.rand", "return 7 + torch.rand"))
+    with pytest.raises(ModelFileError, match="numbers from 0 to 1"):
+        sample_table(done.folder, rows=9, seed=1, out=outs[2], own_models=(own,))
+    assert not outs[2].exists()
+    broken = SimpleNamespace(kind="other", model=Network.build(own, features=4, classes=2))
+    kept = generated(broken, None, done.theta, schema=IMAGES, folder=tmp_path)
+    assert kept == ({}, None)
+
+
+def test_the_example_draws_images_of_the_classes_that_are_asked_for():
+    own = Network.build(f"{EXAMPLES / 'diffusion.py'}:net", features=784, classes=10)
+    images, again = (
+        own.module.drawn(torch.arange(4), torch.Generator().manual_seed(1)) for _ in range(2)
+    )
+    assert images.shape == (4, 784)
     assert 0 <= images.min() <= images.max() <= 1
-    again = diffusion.sample(diffusion.Diffusion(), np.arange(4), seed=1, steps=5)
-    assert again.shape == images.shape
-    sys.modules.pop("diffusion", None)
+    assert torch.equal(images, again)
