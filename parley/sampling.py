@@ -51,7 +51,8 @@ def sample_table(
     try:
         named = MappingProxyType({public_name(own): own for own in own_models})
         made = task_from(found.described["task"], own_models=named)
-        codes = found.described.get("features", {}).get("digest")
+        features = found.described.get("features", {})
+        codes = features.get("digest") if isinstance(features, dict) else features
         if codes != (Codes().digest if made.kind in GENERATORS else None):
             raise ModelFileError(f"{found.file}: Expected codes of this version, got others.")
         schema = Schema.from_toml(found.described["schema"], source=str(found.file))
@@ -91,7 +92,9 @@ def sample(
     """
     said = sample_table(model, rows=rows, seed=seed, out=out, own_models=tuple(own_models or ()))
     typer.echo(f"{rows:,} synthetic rows in {out}")
-    typer.echo(said.get("parley.statement", ""))
+    # A file from elsewhere may hold what moves a terminal's cursor.
+    stated = said.get("parley.statement", "")
+    typer.echo("".join(each if each.isprintable() else " " for each in stated))
     typer.echo("Sampling costs nothing more.")
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.pair_tables import PairTables
-from parley.client.data.codes import array_of
+from parley.client.data.codes import array_of, coded_columns
 from parley.client.data.schema import Schema
 from parley.server.jobs.synthetic import Marginals
 from parley.server.records.synthetic import GRID, Synthetic
@@ -134,6 +134,8 @@ def rows_of(
     """
     row = GENERATORS.get(made.kind)
     if row is not None:
+        if made.columns and made.columns != tuple(each.size for each in coded_columns(schema)):
+            raise ValueError("Expected a schema of the columns that were summed, got another.")
         return row.rows(made, schema, tensors, rows, seed)
     if not _draws(made):
         raise ValueError(

@@ -192,7 +192,26 @@ def test_a_file_without_a_generator_or_with_a_damaged_one_is_refused(made, tmp_p
         save_file(kept, tmp_path / "model.safetensors", metadata)
         with pytest.raises(ModelFileError, match="Expected"):
             sample_table(tmp_path, rows=5, seed=0, out=tmp_path / "rows.csv")
+    described = json.loads(metadata["parley.model"])
+    for changed in (
+        {"features": None},
+        {"features": ["digest"]},
+        {"task": {**described["task"], "kind": ["marginals"]}},
+        {"task": {**described["task"], "sizes": [65536, 64, 2]}},
+        {"schema": SCHEMA.replace("bins = 5", "bins = 50")},
+        {"schema": SCHEMA.replace("ward =", 'x = { kind = "numeric", range = [0, 1] }\nward =')},
+        {"schema": "[["},
+    ):
+        hostile = {**metadata, "parley.model": json.dumps({**described, **changed})}
+        save_file(tensors, tmp_path / "model.safetensors", hostile)
+        with pytest.raises(ModelFileError, match="Expected"):
+            sample_table(tmp_path, rows=5, seed=0, out=tmp_path / "rows.csv")
     assert not (tmp_path / "rows.csv").exists()
+    save_file(tensors, tmp_path / "model.safetensors", {**metadata, "parley.statement": "\x1b[2J!"})
+    arguments = ["sample", str(tmp_path), "--rows", "5", "--out", str(tmp_path / "rows.csv")]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0
+    assert "\x1b" not in done.output
 
 
 def test_a_release_that_says_there_is_nobody_makes_no_table_and_stays_charged(data, tmp_path):
@@ -213,6 +232,7 @@ def test_a_release_that_says_there_is_nobody_makes_no_table_and_stays_charged(da
     [
         ("privacy.delta=0", "privacy.delta > 0"),
         ("privacy.unit=party", "privacy.unit"),
+        ("privacy.unit=both", "privacy.unit"),
         ("parties.weights=size", "parties.weights"),
         ("model.kind=logistic", "model.kind to be one of 'table'"),
         ("privacy.noise=l2-laplace", "privacy.noise"),
