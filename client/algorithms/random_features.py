@@ -150,7 +150,7 @@ class RandomFeatures(AsReleased):
 
     def summed(self, rows: NDArray[np.floating[Any]], labels: NDArray[Any]) -> NDArray[np.float64]:
         """`[d]` the sums over `[n, p]` rows and their labels `[n]`, exact in any order."""
-        return self._sums(rows, labels, np.array([0, len(rows)]))[0]
+        return np.asarray(self._sums(rows, labels, np.array([0, len(rows)]))[0])
 
     def _sums(
         self, rows: NDArray[np.floating[Any]], labels: NDArray[Any], offsets: NDArray[np.int64]
