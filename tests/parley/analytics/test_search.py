@@ -1,0 +1,128 @@
+"""A quantile by counts: how near it comes, what its interval says, and what it costs."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import parley
+from parley.analytics.search import find_quantile
+from parley.client.data.schema import Schema
+from parley.client.data.table_block import TableBlock
+from parley.client.queries.base import Facts, QueryError
+from parley.client.queries.count import Count
+from parley.client.queries.histogram import Histogram
+from parley.client.where import parse_where
+from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.estimation.reach import Reach
+from parley.privacy.sampling.discrete import discrete_laplace
+from parley.privacy.sampling.stream import NoiseStream
+
+REPLACE, REMOVE = Neighbouring.REPLACE_ONE, Neighbouring.ADD_OR_REMOVE_ONE
+SCHEMA = Schema.from_toml(
+    """
+[columns]
+x = { kind = "numeric", range = [0, 1000] }
+sex = { kind = "categorical", categories = ["Female", "Male"], missing = "Male" }
+sick = { kind = "label", positive = "yes", negative = "no" }
+"""
+)
+RNG = np.random.default_rng(5)
+COUNT = 10_000
+COLUMNS = {
+    "even": RNG.uniform(0, 1000, COUNT),
+    "skew": np.clip(RNG.lognormal(4, 1, COUNT), 0, 1000),
+    "apart": np.clip(
+        RNG.choice([150, 800], COUNT, p=[0.3, 0.7]) + RNG.normal(0, 20, COUNT), 0, 1e3
+    ),
+}
+
+
+class Parties:
+    """A session without its ledger: counts, with their noise."""
+
+    schema, remaining = SCHEMA, 1.0
+
+    def __init__(self, values, relation, stream):
+        self.relation, self.stream, self.spent = relation, stream, []
+        self.block = TableBlock(
+            schema=SCHEMA,
+            columns={"x": values, "sex": np.zeros(len(values), dtype=np.intp)},
+            offsets=np.array([0, len(values)]),
+        )
+
+    def ask(self, query, *, epsilon, law):
+        assert law == "laplace"
+        query.check(SCHEMA, self.relation)
+        (counts,) = query.vectors(self.block, 1, {})
+        scale = query.norms(SCHEMA, self.relation, 1).l1 / epsilon
+        noisy = counts + discrete_laplace(scale, len(counts), self.stream)
+        records = self.block.records if self.relation is REPLACE else None
+        facts = Facts(schema=SCHEMA, neighbouring=self.relation, records=records)
+        noise = Reach.of(law, scale=scale)
+        self.spent.append((query, epsilon))
+        table = query.answer(noisy, 1, noise, facts)
+        return SimpleNamespace(table=table, law=law, scale=scale, records=records)
+
+
+def found(values, seed, *, relation=REPLACE, epsilon=0.2, share=0.5, where=None):
+    parties = Parties(values, relation, NoiseStream.from_seed(seed, "search"))
+    one = find_quantile(
+        parties, "x", share, step=0.25, counts=8, epsilon=epsilon, neighbouring=relation,
+        where=where,
+    )  # fmt: skip
+    return one, parties
+
+
+@pytest.mark.parametrize("relation", [REPLACE, REMOVE])
+def test_it_comes_near_and_its_interval_holds_whatever_the_shape(relation):
+    errors, held = [], []
+    for values in COLUMNS.values():
+        for seed in range(12):
+            share = (0.5, 0.2, 0.9)[seed % 3]
+            one, _ = found(values, seed, relation=relation, share=share)
+            below, upto = (np.sum(values < one.value + off) for off in (-0.125, 0.125))
+            errors.append(max(0, below - share * COUNT, share * COUNT - upto))
+            low, high = one.interval
+            held.append(low - 0.25 <= np.quantile(values, share) <= high + 0.25)
+            assert low <= one.value <= high
+    # The last count alone is off by 1/(ε/2) = 10, on average; a tree of all values by over 90.
+    assert np.median(errors) < 25
+    assert sum(held) >= 34  # of 36; the seeds are fixed
+
+
+def test_it_spends_no_more_than_it_was_given_and_asks_what_moves_by_one():
+    for relation, kind in ((REPLACE, Count), (REMOVE, Histogram)):
+        _, parties = found(COLUMNS["even"], 1, relation=relation, epsilon=0.3)
+        assert {type(query) for query, _ in parties.spent} == {kind}
+        assert {query.norms(SCHEMA, relation, 1).l1 for query, _ in parties.spent} == {1}
+        assert 0.3 * (1 - 1e-12) < sum(epsilon for _, epsilon in parties.spent) <= 0.3
+    _, parties = found(COLUMNS["even"], 1, where=parse_where("sex == 'Female'"))
+    assert all(query.where is not None for query, _ in parties.spent)
+
+
+def test_a_session_pays_for_it_once_and_refuses_what_it_cannot_ask(tmp_path):
+    rows = {"x": COLUMNS["even"][:200], "sex": ["Male"] * 200, "sick": ["no"] * 200}
+    given = {"schema": SCHEMA, "epsilon": 1.0, "seed": 3, "noise_point": "share"}
+    with parley.Session([rows, rows], out=tmp_path / "s", **given) as s:
+        for bad in (
+            {"quantile": 0.0}, {"quantile": True}, {"counts": 0}, {"counts": True},
+            {"step": 5000.0}, {"epsilon": 2.0}, {"epsilon": "1"}, {"where": "y > 1"},
+        ):  # fmt: skip
+            with pytest.raises((QueryError, ValueError), match="Expected"):
+                s.find_quantile("x", **{"epsilon": 0.5, **bad})
+        with pytest.raises(QueryError, match="numbers"):
+            s.find_quantile("sex", epsilon=0.5)
+        assert s.remaining == 1.0
+        one = s.find_quantile("x", 0.5, epsilon=0.5)
+        assert s.remaining == pytest.approx(0.5)
+        assert "by 5 counts of 2 of 2 parties" in str(one)
+        assert "charged ε = 0.5 in all, left 0.5 (record, replace-one; against the server" in str(
+            one
+        )
+    with parley.Session([rows, rows], resume=tmp_path / "s") as again:
+        known = again.find_quantile("x", 0.5, epsilon=0.5)
+        assert (known.value, known.interval) == (one.value, one.interval)
+        assert again.remaining == pytest.approx(0.5)
