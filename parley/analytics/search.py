@@ -124,8 +124,8 @@ def find_quantile(
     rounds = max(3, math.ceil(math.log2(len(values)) / 2)) if counts is None else counts
     if isinstance(rounds, bool) or not isinstance(rounds, int) or not 1 <= rounds <= MOST_COUNTS:
         raise QueryError(f"Expected 1 to {MOST_COUNTS} counts, got {rounds!r}.")
-    number = isinstance(epsilon, int | float) and not isinstance(epsilon, bool)
-    if not number or not 0 < epsilon < math.inf:
+    numeric = isinstance(epsilon, int | float) and not isinstance(epsilon, bool)
+    if not numeric or not 0 < epsilon < math.inf:
         raise QueryError(f"Expected epsilon, a number > 0, got {epsilon!r}.")
     if exact(epsilon) > exact(session.remaining):
         raise QueryError(
@@ -137,7 +137,7 @@ def find_quantile(
     for number, each in enumerate(_prices(epsilon, rounds)):
         bounds = _surely(seen, len(values))
         if 2 * number < rounds and bounds[0] < bounds[1]:
-            aim = _between(bounds, {s.place for s in seen}, number)
+            aim = float(_between(bounds, {s.place for s in seen}, number))
         else:
             aim = _crossing(seen, share, len(values))
         place = min(max(round(aim), 1), len(values) - 1)
