@@ -38,7 +38,11 @@ __all__ = [
     "table_of",
 ]
 
-_SUFFIXES = {".csv": "csv", ".csv.gz": "csv", ".gz": "csv", ".parquet": "parquet", ".npz": "npz"}
+_SUFFIXES = {
+    **dict.fromkeys((".csv", ".tsv", ".txt", ".gz"), "csv"),
+    ".parquet": "parquet",
+    ".npz": "npz",
+}
 
 _ROWS = 65536
 """Rows of a batch of Parquet, .npz or memory."""
@@ -68,7 +72,7 @@ def file_format(path: str | Path, schema: Schema | None = None) -> str:
         if name.endswith(suffix):
             return kind
     raise DataError(
-        "a suffix .csv, .csv.gz, .parquet or .npz (or file.format in the schema)",
+        "a suffix .csv, .tsv, .txt, .csv.gz, .parquet or .npz (or file.format in the schema)",
         repr(Path(path).name),
         path=path,
     )

@@ -169,6 +169,12 @@ class ObjectivePerturbation(OutputPerturbation):
                 "Expected privacy.noise-point = 'party' with objective-perturbation (every party's "
                 f"objective has all of its noise), got {job.privacy.noise_point!r}."
             )
+        if weights := job.model.weights_of_classes:
+            raise ValueError(
+                "Expected model.class-weights = [] with objective-perturbation (its theorem is "
+                f"shown for |ℓ′| ≤ 1), got {list(weights)}. gradient-perturbation and "
+                "output-perturbation take them."
+            )
         if job.parties.weights != "uniform":
             raise ValueError(
                 "Expected parties.weights = 'uniform' with objective-perturbation, got "

@@ -14,6 +14,7 @@ from parley.privacy.accounting.guarantee import Adversary, NoisePoint
 from parley.privacy.mechanisms.objective import ObjectivePerturbation, objective_noise
 from parley.privacy.sampling.randomness import Randomness
 from parley.server.jobs.file import load_job
+from parley.server.jobs.job import JobError
 from parley.server.planning.release import Federation, algorithm_for, model_for, plan_release
 
 PARTIES, RECORDS, FEATURES = 400, 20, 3
@@ -114,6 +115,12 @@ def test_what_it_costs_is_both_noises_and_within_the_budget():
     assert own.against is Adversary.OTHERS
     assert own.shares.honest == 1
     assert Guarantee.from_json(own.to_json()) == own
+
+
+def test_weights_of_classes_are_refused_with_what_takes_them():
+    sets = ("algorithm.kind=objective-perturbation", "privacy.noise-point=party")
+    with pytest.raises(JobError, match=r"class-weights = \[\] .* got \[1.0, 3.0\]. gradient-"):
+        load_job(overrides=[*sets, "model.class-weights=[1, 3]"])
 
 
 def test_a_party_declines_a_plan_that_charges_less_than_its_objective_costs():

@@ -237,6 +237,15 @@ def test_a_bad_file_is_named(case, tmp_path):
     assert name in str(caught.value)
 
 
+def test_tables_with_tabs_are_inferred_and_read_by_their_usual_name(tmp_path):
+    for name in ("d.tsv", "d.TXT", "d.tsv.gz"):
+        text = GOOD.replace(",", "\t").encode()
+        path = write(tmp_path, gzip.compress(text) if name.endswith("gz") else text, name)
+        found = Schema.from_toml(infer_schema(path, label="sick").text)
+        assert found.file.separator == "\t"
+        assert len(read_records(path, found, "logistic").labels) == GOOD.count("\n") - 1
+
+
 @pytest.mark.parametrize("name", ["d.csv", "d.csv.gz", "d.npz", "d.parquet"])
 def test_damaged_bytes_give_records_or_a_data_error_and_nothing_else(name, tmp_path):
     np.savez(tmp_path / "d.npz", **columns())
