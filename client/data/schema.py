@@ -87,7 +87,7 @@ class FileFormat(SchemaPart):
     """How the file is written.
 
     Attributes:
-        format: taken from the file's suffix where not given (.csv, .tsv, .txt, .gz, .parquet, .npz).
+        format: taken from the suffix where not given (.csv, .tsv, .txt, .gz, .parquet, .npz).
         header: CSV's first line names the columns; otherwise they come in the schema's order.
         separator: CSV's one-byte separator.
         encoding: of a CSV; utf-8 may begin with a byte-order mark.
