@@ -21,6 +21,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from parley.client.contract.carrier import CarrierError, check_names, join, part_name, split
+from parley.client.contract.decoding import as_came
 from parley.client.contract.protocol import Reason, encode_frame, refusal
 
 __all__ = ["Call", "app", "failed", "frame_content", "frame_of", "read_call"]
@@ -74,7 +75,9 @@ def read_call(message: Message) -> Call:
     config = message.content.config_records["call"]
     timeout, folder = config.get("timeout"), config.get("folder", "")
     if not isinstance(timeout, float) or not 0 < timeout <= _LONGEST_S:
-        raise CarrierError(f"Expected a timeout of at most {_LONGEST_S:.0f} s, got another.")
+        raise CarrierError(
+            f"Expected a timeout of at most {_LONGEST_S:.0f} s, got {as_came(timeout)}."
+        )
     if not isinstance(folder, str):
         raise CarrierError("Expected a folder's name, got something else.")
     return Call(request=request, timeout_s=timeout, folder=folder)

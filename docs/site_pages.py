@@ -115,7 +115,7 @@ def _reference(room: str) -> str:
     modules = sorted(
         path.stem for path in (_ROOT / room).glob("*.py") if not path.stem.startswith("_")
     )
-    # The package's own names, then those of its modules; sub-packages have pages of their own.
+    # The package's own names, then those of its modules; sub-packages have their own pages.
     parts = [f"# {package}", f"::: {package}\n    options:\n      show_root_heading: false"]
     parts += [f"::: {package}.{module}" for module in modules]
     return "\n\n".join(parts) + "\n"

@@ -80,7 +80,7 @@ def inertia(data: pl.DataFrame, centres: np.ndarray) -> float:
 
 
 def found(centres: np.ndarray, truth: np.ndarray) -> bool:
-    """Whether each of these clusters has a centre of its own, within .15."""
+    """Whether each of these clusters has its own centre, within .15."""
     gaps = np.linalg.norm(truth[:, None] - centres, axis=2)
     nearest = gaps.argmin(axis=1)
     return bool((gaps.min(axis=1) < 0.15).all() and len(set(nearest.tolist())) == len(truth))

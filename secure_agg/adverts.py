@@ -1,4 +1,4 @@
-"""The server's set-up: signed keys as they come, and what every party is told of its neighbours.
+"""The server's set-up: signed keys as they come, and what every party learns of its neighbours.
 
 Forged keys are turned away here so that their sender can be named; the parties check for
 themselves, against identities that they know from outside.
@@ -73,7 +73,7 @@ class Adverts:
             )
         parts = {key[:KEY_BYTES], key[KEY_BYTES:]} - {b""}
         if parts & self._keys or is_weak(key[:KEY_BYTES]):
-            raise RemoteProtocolError(f"Expected a key of its own of party {sender}, got none.")
+            raise RemoteProtocolError(f"Expected a signed key of party {sender}, got none.")
         if run.hybrid and not is_kem_public(key[KEY_BYTES:]):
             raise RemoteProtocolError(
                 f"Expected an ML-KEM-768 public key of party {sender}, got no such key."

@@ -132,7 +132,7 @@ class MaskedSum:
         dropped: Mapping[int, DropStage],
         participants: list[int] | None,
     ) -> SumResult:
-        self._wire_round += 1  # every attempt has keys of its own
+        self._wire_round += 1  # every attempt has new keys
         return run_secure_sum(
             server,
             self._blocks,

@@ -114,7 +114,7 @@ def complete_pairs(
     state.chains, state.pairing = chains, None
     state.disputed = [state.near[n] for n in places if n not in matched]
     robust = run.dropouts is DropoutPolicy.ROBUST
-    state.chain_round = 2 if robust else 1  # round 1 has keys of its own where shares went ahead
+    state.chain_round = 2 if robust else 1  # round 1 has separate keys where shares went ahead
     prepared = state.prepared.get(1)
     if prepared is not None:
         prepared.pair_keys, prepared.envelope_keys = keys.bases, keys.envelopes

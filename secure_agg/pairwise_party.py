@@ -191,7 +191,7 @@ class Party:
         """PAIRING → IDLE: the neighbours' ciphertexts; the pair secrets are whole from here.
 
         In any later state they are not looked at: a server that does not know whether they came
-        sends them again, and is told the same.
+        sends them again, and gets the same answer.
 
         Returns:
             Empty; or a Complaint about neighbours whose ciphertext does not match, with whom this

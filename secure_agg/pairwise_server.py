@@ -87,7 +87,7 @@ class Server:
         return f"<Server: {self.phase.name}, round {self.round_number}>"
 
     def with_commitments(self, commitments: Mapping[int, bytes], *, run_id: bytes) -> Server:
-        """A server for a set-up of its own, whose parties committed to nonces.
+        """A server for a new set-up, whose parties committed to nonces.
 
         Who committed must advertise, or the set-up is void (`Adverts.unrevealed`): it is repeated
         without them, under fresh commitments and another `run_id`.

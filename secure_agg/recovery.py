@@ -165,9 +165,7 @@ class Recovery:
             raise TooFewSurvivors(said)
         secret = combine(dict(list(shares.items())[:threshold]))
         if not self._is_secret(party, which, secret):
-            raise BadDealer(
-                party, f"Expected party {party} to have shared out a secret of its own."
-            )
+            raise BadDealer(party, f"Expected party {party} to have shared out one of its secrets.")
         return secret
 
     def _base(self, dropped: int, survivor: int, entry: bytes) -> bytes:

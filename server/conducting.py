@@ -88,7 +88,7 @@ class _Started:
     """Leaves the plan where the launcher's display finds it; rounds are in `rounds.jsonl`.
 
     Args:
-        observer: is told the same, in this process.
+        observer: hears the same, in this process.
     """
 
     def __init__(self, observer: Observer | None) -> None:

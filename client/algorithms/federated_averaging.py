@@ -127,7 +127,10 @@ class FederatedAveraging:
                 f"{reach}."
             )
         if tells and (self.unit is not Unit.RECORD or self.both):
-            raise ValueError("Expected unit record alone with a clipped fraction, got another.")
+            raise ValueError(
+                "Expected unit record alone with a clipped fraction, got "
+                f"{'both' if self.both else self.unit}."
+            )
         if (tells or self.both) and not self.attendance.whole:
             raise ValueError("Expected one unit and no clipped fraction with sampled parties.")
 

@@ -80,5 +80,5 @@ def plain_size(widths: Sequence[Any], *, layered: bool = True) -> int:
         DecodingError: widths that are not whole numbers from 1 to 2^40.
     """
     if not all(type(width) is int and 0 < width < 2**40 for width in widths):
-        raise DecodingError("Expected a model with a kind and whole sizes, got another.")
+        raise DecodingError("Expected a model with whole sizes from 1 to 2^40, got others.")
     return sum(a * b for a, b in pairwise(widths)) if layered else max(widths)

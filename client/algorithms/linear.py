@@ -66,7 +66,7 @@ class LinearTask:
         model = task.get("model")
         loss = model.get("loss") if isinstance(model, Mapping) else None
         if not isinstance(model, Mapping) or not isinstance(loss, Mapping):
-            raise DecodingError("Expected a model with a loss, got another.")
+            raise DecodingError("Expected a model with a loss, got none.")
         return value_from(str, loss.get("kind"), "loss.kind"), plain_size(
             [model.get("features"), loss.get("classes", 1)]
         )

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from parley.client.algorithms.kind import LARGEST_MODEL, Kind, Party, plain_size
-from parley.client.contract.decoding import DecodingError, facts_from, value_from
+from parley.client.contract.decoding import DecodingError, as_came, facts_from, value_from
 from parley.client.contract.model_names import public_name
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Reason
@@ -114,7 +114,7 @@ class NetworkTask:
         """The network, and the sum of its layers' products where it has plain layers."""
         network = task.get("network")
         if not isinstance(network, Mapping) or not isinstance(network.get("hidden"), list):
-            raise DecodingError("Expected a network with hidden layers, got another.")
+            raise DecodingError("Expected a network and its hidden layers, got none.")
         name = value_from(str, network.get("kind"), "network.kind")
         widths = [network.get("features"), *network["hidden"], network.get("classes")]
         return name, plain_size(widths, layered=network_of(task).layered)
@@ -194,7 +194,7 @@ def _network_from(value: Any, party: Party) -> Network:
     if kind not in BUILT_IN and kind not in party.own_models:  # naming one would import and run it
         raise DecodingError(
             f"Expected a network of {', '.join(BUILT_IN)}, or an own model that this party allows "
-            "by name, got another."
+            f"by name, got {as_came(kind)}."
         )
     precision = value_from(Literal["float32", "float64"], value["precision"], "precision")
     try:

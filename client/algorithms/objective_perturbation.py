@@ -110,7 +110,7 @@ class ObjectivePerturbationOfParties(OutputPerturbation):
     def local(
         self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
     ) -> Contribution:
-        """Every party's certified optimum of its own perturbed objective."""
+        """Every party's certified optimum of its perturbed objective."""
         del state
         if plan.gradient_tolerance is None:
             raise ValueError("Expected a plan with a gradient_tolerance, got None.")

@@ -134,7 +134,10 @@ class OutputPerturbation:
         # A loss whose gradient is bounded on a ball only says nothing about its optimum, nor does
         # a clipped one.
         if not math.isinf(self.model.loss.theta_radius) or self.lipschitz < self.model.lipschitz:
-            raise ValueError("Expected an unclipped loss bounded everywhere, got another.")
+            raise ValueError(
+                "Expected a loss whose gradient is bounded everywhere, unclipped, got "
+                f"{type(self.model.loss).__name__} with |gradient| ≤ {self.lipschitz:g}."
+            )
         self.check_certifiable(facts.max_records)
         return Claim(
             dimension=self.dimension,

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from parley.client.algorithms.base import AsReleased, Claim, Contribution, PublicFacts, State
 from parley.client.algorithms.kind import Party
 from parley.client.algorithms.own import AnyRows
-from parley.client.contract.decoding import DecodingError, facts_from, value_from
+from parley.client.contract.decoding import DecodingError, as_came, facts_from, value_from
 from parley.client.contract.plan import ReleasePlan
 from parley.client.data.block import PartyBlock
 from parley.client.data.codes import MOST_VALUES, class_codes
@@ -203,9 +203,9 @@ def size(task: Mapping[str, Any]) -> tuple[str, int]:
     if not isinstance(sizes, list) or not 2 <= len(sizes) <= MOST_COLUMNS:
         raise DecodingError(f"Expected sizes of 2 to {MOST_COLUMNS} columns, got others.")
     if not all(type(each) is int and 1 <= each <= MOST_VALUES for each in sizes):
-        raise DecodingError(f"Expected sizes from 1 to {MOST_VALUES}, got another.")
+        raise DecodingError(f"Expected sizes from 1 to {MOST_VALUES}, got others.")
     if isinstance(pairs, list) and len(pairs) <= MOST_COLUMNS**2:
         return "table", max(len(pairs), 1)
     if pairs not in ("all", "label"):
-        raise DecodingError("Expected pairs of columns, 'all' or 'label', got another value.")
+        raise DecodingError(f"Expected pairs of columns, 'all' or 'label', got {as_came(pairs)}.")
     return "table", 1

@@ -16,7 +16,7 @@ import numpy as np
 
 from parley.client.algorithms.base import AsReleased, Claim, Contribution, PublicFacts, State
 from parley.client.algorithms.kind import Party
-from parley.client.contract.decoding import DecodingError, value_from
+from parley.client.contract.decoding import DecodingError, as_came, value_from
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Reason
 from parley.client.data.schema import Schema, SchemaError
@@ -135,7 +135,7 @@ def size(task: Mapping[str, Any]) -> tuple[str, int]:
     """No model, and at least a cell a query."""
     batch = task.get("batch")
     if not isinstance(batch, list):
-        raise DecodingError("Expected a list of queries, got another value.")
+        raise DecodingError(f"Expected a list of queries, got {as_came(batch)}.")
     return "", max(len(batch), 1)
 
 

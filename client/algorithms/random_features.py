@@ -312,7 +312,7 @@ def size(task: Mapping[str, Any]) -> tuple[str, int]:
         raise DecodingError("Expected sizes and settings in a task of random features, got others.")
     sizes = task["sizes"]
     if not isinstance(sizes, list) or len(sizes) > _MOST_WIDE:
-        raise DecodingError("Expected a list of columns' sizes, got another value.")
+        raise DecodingError(f"Expected at most {_MOST_WIDE} columns' sizes, got others.")
     if not all(type(each) is int and 1 <= each <= MOST_VALUES for each in sizes):
-        raise DecodingError(f"Expected sizes from 1 to {MOST_VALUES}, got another.")
+        raise DecodingError(f"Expected sizes from 1 to {MOST_VALUES}, got others.")
     return "table", 1

@@ -32,7 +32,7 @@ from parley.client.algorithms.output_perturbation import OutputPerturbation
 from parley.client.algorithms.own import is_own, own_kind, own_task
 from parley.client.algorithms.pathak import PathakAveraging
 from parley.client.algorithms.rajkumar_agarwal import RajkumarAgarwal
-from parley.client.contract.decoding import DecodingError, facts_from
+from parley.client.contract.decoding import DecodingError, as_came, facts_from
 
 __all__ = ["ALGORITHMS", "LARGEST_MODEL", "describe_task", "kind_of", "takes_sum", "task_from"]
 
@@ -101,7 +101,7 @@ def _learner(task: Mapping[str, Any]) -> Mapping[str, Any]:
     learner = task.get("learner")
     known = [name for name, row in ALGORITHMS.items() if not (row.ahead or row.after)]
     if not isinstance(learner, Mapping) or learner.get("kind") not in known:
-        raise DecodingError(f"Expected a learner of {', '.join(known)}, got another.")
+        raise DecodingError(f"Expected a learner of {', '.join(known)}, got none of them.")
     return learner
 
 
@@ -193,11 +193,11 @@ def task_from(
         DecodingError: not such a description, or values that the algorithm refuses.
     """
     if not isinstance(value, Mapping) or not isinstance(value.get("kind"), str):
-        raise DecodingError("Expected a task with a kind, got another value.")
+        raise DecodingError(f"Expected a task with a kind, got {as_came(value)} without one.")
     kind = value["kind"]
     if kind not in ALGORITHMS and kind not in own_algorithms:  # naming one would import it
         known = ", ".join([*ALGORITHMS, *own_algorithms])
-        raise DecodingError(f"Expected a task of {known}, got another.")
+        raise DecodingError(f"Expected a task of {known}, got {as_came(kind)}.")
     row = kind_of(own_algorithms.get(kind, kind))
     algorithm = row.of_task(value, Party(device=device, own_models=own_models))
     return cast(FederatedAlgorithm, algorithm)

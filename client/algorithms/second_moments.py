@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from parley.client.algorithms.base import AsReleased, Claim, Contribution, PublicFacts, State
 from parley.client.algorithms.kind import LARGEST_MODEL, Party
-from parley.client.contract.decoding import DecodingError, facts_from, value_from
+from parley.client.contract.decoding import DecodingError, as_came, facts_from, value_from
 from parley.client.contract.plan import ReleasePlan
 from parley.client.data.block import PartyBlock
 from parley.client.models.own_margins import TILE, own_margins
@@ -177,7 +177,7 @@ def of_task(task: Mapping[str, Any], party: Party) -> SecondMoments:
         raise DecodingError("Expected features and settings in a second-moments task, got others.")
     features = value_from(int, task["features"], "features")
     if not 1 <= features <= LARGEST_MODEL:
-        raise DecodingError(f"Expected 1 to {LARGEST_MODEL} features, got another number.")
+        raise DecodingError(f"Expected 1 to {LARGEST_MODEL} features, got {as_came(features)}.")
     return facts_from(SecondMoments, task["settings"], model=Triangle(features=features))
 
 
@@ -185,7 +185,7 @@ def size(task: Mapping[str, Any]) -> tuple[str, int]:
     """The model that they are for, and the triangle's entries."""
     features = task.get("features")
     if type(features) is not int or not 0 < features < 2**40:
-        raise DecodingError("Expected a whole number of features, got another.")
+        raise DecodingError(f"Expected a whole number of features, got {as_came(features)}.")
     return "pca-mlp", Triangle(features=features).dimension
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from parley.client.contract.canonical import canonical
-from parley.client.contract.decoding import LONGEST_TEXT, DecodingError
+from parley.client.contract.decoding import LONGEST_TEXT, DecodingError, as_came
 from parley.client.contract.feature_map import features_from
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Reason
@@ -182,7 +182,9 @@ def session_of(head: Mapping[str, Any]) -> str:
     """
     session = head["session"]
     if not isinstance(session, str) or not _SESSION.fullmatch(session):
-        raise Declined(Reason.PROTOCOL, "Expected a session of 32 hex digits, got another.")
+        raise Declined(
+            Reason.PROTOCOL, f"Expected a session of 32 hex digits, got {as_came(session)}."
+        )
     return session
 
 

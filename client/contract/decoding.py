@@ -28,11 +28,12 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-__all__ = ["LONGEST_TEXT", "DecodingError", "facts_from", "value_from"]
+__all__ = ["LONGEST_TEXT", "DecodingError", "as_came", "facts_from", "value_from"]
 
 LONGEST_TEXT = 512
 """Most characters of any text value."""
 _LONGEST_LIST = 64
+_LONGEST_SHOWN = 40
 
 Facts = TypeVar("Facts")
 
@@ -76,6 +77,19 @@ def facts_from(kind: type[Facts], value: Any, **given: Any) -> Facts:
         raise DecodingError(f"{name}: {str(error)[:LONGEST_TEXT]}") from error
 
 
+def as_came(value: object) -> str:
+    """What a peer sent as an error names it: the start of a text, a number, or the type.
+
+    >>> as_came("frobnicate"), as_came(-1), as_came([1, 2])
+    ("'frobnicate'", '-1', 'list')
+    """
+    if isinstance(value, str):
+        return ascii(value[:_LONGEST_SHOWN])
+    if isinstance(value, bool | float | None) or (isinstance(value, int) and abs(value) < 2**63):
+        return str(value)
+    return type(value).__name__
+
+
 def value_from(hint: Any, value: Any, name: str) -> Any:  # noqa: PLR0911, PLR0912 - one a kind of hint
     """A value of the type that `hint` says.
 
@@ -90,7 +104,9 @@ def value_from(hint: Any, value: Any, name: str) -> Any:  # noqa: PLR0911, PLR09
         return value_from(hint, value, name)
     if origin is Literal:
         if value not in get_args(hint) or not isinstance(value, str):
-            raise DecodingError(f"Expected {name} to be one of {get_args(hint)}, got another.")
+            raise DecodingError(
+                f"Expected {name} to be one of {get_args(hint)}, got {as_came(value)}."
+            )
         return value
     if origin is tuple:
         item = get_args(hint)[0]
@@ -108,11 +124,13 @@ def value_from(hint: Any, value: Any, name: str) -> Any:  # noqa: PLR0911, PLR09
             return hint(value)
         except ValueError:
             expected = ", ".join(str(member.value) for member in hint)
-            raise DecodingError(f"Expected {name} to be one of {expected}, got another.") from None
+            raise DecodingError(
+                f"Expected {name} to be one of {expected}, got {as_came(value)}."
+            ) from None
     if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
         number = float(value) if abs(value) < 2**1000 else math.inf
         if not math.isfinite(number):
-            raise DecodingError(f"Expected {name} to be a finite number, got another.")
+            raise DecodingError(f"Expected {name} to be a finite number, got {as_came(value)}.")
         return number
     if hint is int and isinstance(value, int) and not isinstance(value, bool):
         if abs(value) >= 2**63:

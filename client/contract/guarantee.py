@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, fields
 from functools import cached_property, lru_cache
 from typing import Any
 
-from parley.client.contract.decoding import DecodingError, facts_from
+from parley.client.contract.decoding import DecodingError, as_came, facts_from
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.guarantee import Adversary, Neighbouring, NoisePoint, Unit
@@ -272,5 +272,5 @@ def mechanism_from_json(value: Any) -> Mechanism:
         raise DecodingError(f"Expected a mechanism as an object, got {type(value).__name__}.")
     law = value.get("law")
     if not isinstance(law, str) or law not in _LAWS:
-        raise DecodingError(f"Expected a noise law of {', '.join(_LAWS)}, got another.")
+        raise DecodingError(f"Expected a noise law of {', '.join(_LAWS)}, got {as_came(law)}.")
     return facts_from(_LAWS[law], {key: part for key, part in value.items() if key != "law"})

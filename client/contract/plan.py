@@ -242,11 +242,6 @@ class ReleasePlan:
         """The same release under a run's name."""
         return replace(self, run_id=run_id)
 
-    def with_primary(self, **changes: Any) -> ReleasePlan:
-        """The same release with its primary guarantee changed."""
-        first, *others = self.guarantees
-        return replace(self, guarantees=(replace(first, **changes), *others))
-
     def facts(self, unit: Unit) -> dict[str, Any]:
         """What the ledger keeps of a release that is charged to `unit`: see `ledger.entry.FACTS`.
 
@@ -345,7 +340,9 @@ class ReleasePlan:
         if not 1 <= plan.min_survivors <= plan.parties or plan.weights not in ("uniform", "size"):
             raise DecodingError("Expected min_survivors from 1 to m and known weights, got others.")
         if any(each.mechanism.dimension != plan.dimension for each in plan.guarantees):
-            raise DecodingError("Expected mechanisms of the plan's dimension, got another.")
+            raise DecodingError(
+                f"Expected mechanisms of the plan's dimension, {plan.dimension}, got others."
+            )
         if min(plan.lipschitz, plan.mean_records) <= 0 or plan.lambda_ < 0:
             raise DecodingError("Expected G and mean records > 0, λ >= 0.")
         if not 1 <= plan.step <= plan.steps:

@@ -35,6 +35,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from parley.client.contract.decoding import as_came
+
 __all__ = [
     "REQUESTS",
     "WIRE_VERSION",
@@ -202,7 +204,7 @@ def decode_frame(data: bytes) -> Frame:
         raise WireError("Expected kind, head and blobs in a frame, got other keys.")
     kind, head, sizes = outer["kind"], outer["head"], outer["blobs"]
     if not isinstance(kind, str) or kind not in REQUESTS | {"answer"}:
-        raise WireError("Expected a known kind of frame, got another.")
+        raise WireError(f"Expected a known kind of frame, got {as_came(kind)}.")
     if not isinstance(head, dict) or not isinstance(sizes, list) or len(sizes) > _MOST_BLOBS:
         raise WireError(f"Expected an object and at most {_MOST_BLOBS} blobs, got others.")
     if any(not isinstance(n, int) or isinstance(n, bool) or n < 0 for n in sizes):

@@ -7,7 +7,8 @@
 | a map-style Dataset of pairs (torch's), whatever `len` and `[i]` work on | (X, y), stacked |
 
 From here on such columns go the way of a file (`parley.client.data.readers.read_tables`): checked
-against the schema, counted, told apart by what they hold. Neither torch nor pandas is imported.
+against the schema, counted and distinguished by what they hold. Neither torch nor pandas is
+imported.
 
     >>> import numpy as np
     >>> frame_of((np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([0, 1]))).columns["x2"].tolist()

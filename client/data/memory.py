@@ -7,7 +7,7 @@ fit before it reads and while it reads:
     room = min(file.max-gib of the schema, ¾ of what this process may still take)
     records ≤ room / (16·(p + 2))      (two copies of p features and a label, 8 bytes each)
 
-What a process may still take is the least of its own limits (`ulimit -v`, `ulimit -d`), its
+What a process may still take is the least of its limits (`ulimit -v`, `ulimit -d`), its
 control group's and the machine's free memory; each is read from the kernel and left out where the
 kernel doesn't tell.
 

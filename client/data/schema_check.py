@@ -46,7 +46,7 @@ class CheckedFile:
     Attributes:
         records: how many were read.
         problems: in what file and schema disagree; a run would refuse the file.
-        remarks: what a run does of its own, such as clamping values.
+        remarks: what a run does without being asked, such as clamping values.
     """
 
     records: int
@@ -207,7 +207,7 @@ class _Walk:
         return lines
 
     def remarks(self) -> tuple[str, ...]:
-        """What a run would do to the records of its own."""
+        """What a run would do to the records without being asked."""
         lines = [
             f"Column {name!r}: {count:,} of {self.records:,} values lie outside the range; they "
             "are clamped to it."

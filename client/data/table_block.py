@@ -17,7 +17,7 @@ of the schema, `(other)` beside "rest", and `(missing)`. A number that is empty 
 >>> field_of(schema, "sex").texts, field_of(schema, "age")
 (('Female', 'Male', '(missing)'), Range(low=0.0, high=100.0))
 >>> rows = {"age": [50, 200], "sex": ["Male", ""], "sick": ["no", "yes"]}
->>> block = block_of_columns([rows], schema)
+>>> block = read_table_block([frame_of(rows, schema=schema)], schema)
 >>> block.columns["age"].tolist(), block.columns["sex"].tolist(), block.sizes.tolist()
 ([50.0, 100.0], [1, 2], [2])
 """
@@ -43,7 +43,7 @@ from parley.client.data.columns import (
     canonical_text,
 )
 from parley.client.data.contents import Contents, of_table, sum_of
-from parley.client.data.frames import Frame, frame_of
+from parley.client.data.frames import Frame
 from parley.client.data.readers import read_tables
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.data.table import Table
@@ -53,7 +53,6 @@ __all__ = [
     "Range",
     "TableBlock",
     "Texts",
-    "block_of_columns",
     "field_of",
     "fields_of",
     "read_table_block",
@@ -209,14 +208,6 @@ def read_table_block(
         offsets=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
         contents=sum_of(contents),
     )
-
-
-def block_of_columns(parties: Sequence[Any], schema: Schema) -> TableBlock:
-    """The same of tables in memory (`frame_of` says of which kinds), one a party."""
-    frames = [
-        frame_of(data, schema=schema, name=f"party {place}") for place, data in enumerate(parties)
-    ]
-    return read_table_block(frames, schema)
 
 
 def _values(table: Table, name: str, field: Field, schema: Schema) -> NDArray[Any]:

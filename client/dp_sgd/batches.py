@@ -47,7 +47,7 @@ class PaddedBatches:
 
     Attributes:
         rows: `[B, b]` places in the parties' records together, b ≥ 1; a padded one repeats a
-            record of its own party, so that no party's values touch another's.
+            record of the same party, so that no party's values touch another's.
         there: `[B, b]` false where padded.
     """
 

@@ -79,7 +79,7 @@ def ghost_pass(
     """
     layers = ghost_layers(network)
     if layers is None:
-        raise ValueError("Expected a network of Linear and Conv2d layers, got another.")
+        raise ValueError("Expected a network of Linear and Conv2d layers, got one with others.")
     seen: dict[nn.Module, tuple[Tensor, Tensor]] = {}
 
     def keep(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:

@@ -96,7 +96,7 @@ def widths_for(records: int, rate: float, *, pad: bool, most: int) -> tuple[int,
 
 
 def record_classes(x: NDArray[np.floating], y: NDArray[np.int64], period: int) -> NDArray[np.int64]:
-    """`[b]` the class of every record `[b, …]`, of its own digest values and label."""
+    """`[b]` the class of every record `[b, …]`, by its digest values and label."""
     if period == 1:
         return np.zeros(len(x), dtype=np.int64)
     words = np.ascontiguousarray(x.reshape(len(x), -1), dtype=np.float64).view(np.uint64)

@@ -16,7 +16,7 @@ which every record is alone,
 | precisions | float32 and float64, where the network runs in both |
 
 and, for ghost clipping of a small network, parties together too. The server chooses a way so, and a
-party holds the way that it is told against the same check: a wrong one would cost its records.
+party puts the way that the server names through the same check: a wrong one would cost its records.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def choose_way(network: Network, *, wanted: str = "auto") -> str:
         else:
             return name
     raise WayError(
-        f"Expected a model whose records' gradients can be told apart, got {'; '.join(said)}. "
+        f"Expected a model whose records' gradients can be separated, got {'; '.join(said)}. "
         f"{_remedy(network.module)}"
     )
 

@@ -30,7 +30,7 @@ class Bins(FeatureMap):
 
     Attributes:
         bins: equal parts that a numeric column's (transformed) range is cut into.
-        edges: column → increasing values of its own unit, at which it is cut instead.
+        edges: column → increasing values in the column's unit, at which it is cut instead.
         products: pairs of columns.
     """
 

@@ -54,7 +54,7 @@ def _imported(file: Path, root: Path) -> Iterator[str]:
         if isinstance(statement, ast.Import):
             yield from (each.name for each in statement.names)
         elif isinstance(statement, ast.ImportFrom):
-            # Level 1 is the package that the file is in: all but the last of its own parts.
+            # Level 1 is the package that the file is in: all its parts but the last.
             near = own[: max(0, len(own) - statement.level)] if statement.level else ()
             base = ".".join([*near, *filter(None, [statement.module])])
             yield base

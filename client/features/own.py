@@ -1,4 +1,4 @@
-"""A frozen map of one's own: a function that gives a `torch.nn.Module`, and maybe weights.
+"""Your own frozen map: a function that gives a `torch.nn.Module`, and maybe weights.
 
 `'backbone.py:net'` or `'module:function'`: `net(features)` gives a module that takes `[n, p]` cells
 to `[n, q]` features. It is run by a party only if its own policy names it. Weights are a local

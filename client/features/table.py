@@ -48,7 +48,7 @@ def build_map(
     Args:
         name: a key of `FEATURES`, or of `own`.
         settings: kebab-case or snake_case keys; what is left out has its default.
-        own: maps of one's own that may be run: their public name → where the code is.
+        own: your own maps that may be run: their public name → where the code is.
 
     Raises:
         FeatureError: unknown, a setting that it does not have, or a value that it refuses.

@@ -98,7 +98,7 @@ def check_layers(module: nn.Module) -> None:
 
 
 def _learns(layer: nn.modules.batchnorm._NormBase) -> bool:
-    """Whether it takes statistics of a batch: in training, or where it has none of its own."""
+    """Whether it takes statistics of a batch: in training, or where it keeps none."""
     return layer.training or layer.running_mean is None
 
 
@@ -128,6 +128,6 @@ def check_still(
             )
     if not torch.allclose(first, second, rtol=0, atol=0, equal_nan=True):
         raise NetworkError(
-            "Expected the same scores for the same rows, got others: the model draws randomness "
-            "of its own, or remembers rows. Set dropout's p to 0."
+            "Expected the same scores for the same rows, got others: the model draws "
+            "randomness, or remembers rows. Set dropout's p to 0."
         )

@@ -107,7 +107,7 @@ class LinearModel:
     def margins(self, theta: Array, rows: Array) -> Array:
         """θ·x for rows `[…, n, p]` under θ `[d]` or `[…, d]`: `[…, n]`, or `[…, n, K]`.
 
-        `[n, p]` rows may each have a θ of their own, `[n, d]`, where there is one output. A row's
+        `[n, p]` rows may each have their own θ, `[n, d]`, where there is one output. A row's
         bits depend on that row alone (one output), or on its party's rows (softmax).
         """
         if self.loss.outputs == 1:

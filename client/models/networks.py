@@ -91,7 +91,7 @@ class Network:
         module: the torch module; `use` overwrites its parameters.
         device: where it computes.
         hidden: units of the hidden layers that it was built with.
-        digest: SHA-256 of the file of one's own network; None for another.
+        digest: SHA-256 of the file of your own network; None for another.
         initial: `[d]` the trainable parameters that it was built with, public.
         losses: what it is trained by, with public weights of the classes.
     """

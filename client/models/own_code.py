@@ -1,4 +1,4 @@
-"""Functions of one's own code, by their names: 'module:function' or 'file.py:function'."""
+"""Functions of your own code, by their names: 'module:function' or 'file.py:function'."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["OwnCodeError", "code_named", "function_named"]
 
 
 class OwnCodeError(ValueError):
-    """Code of one's own that is not there, or is no function."""
+    """Your own code that is not there, or is no function."""
 
 
 def code_named(name: str, *, what: str) -> Any:

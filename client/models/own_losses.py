@@ -1,4 +1,4 @@
-"""A loss of one's own for a linear model, as a public table of its slopes.
+"""Your own loss for a linear model, as a public table of its slopes.
 
 The function is asked at public points alone, never at a record. Its slope in the margin z is
 tabled at `NODES` points of ±`REACH`; a record's slope is read off the table by itself, linearly

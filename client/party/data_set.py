@@ -121,7 +121,7 @@ class DataSet(Part):
         return self
 
     def of_held_out(self) -> DataSet:
-        """The same with the records that it holds out in place of its own.
+        """The same with the records that it holds out in place of those it learns from.
 
         Raises:
             Declined: data-unreadable, where it has none.

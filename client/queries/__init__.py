@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from parley.client.contract.decoding import DecodingError, facts_from
+from parley.client.contract.decoding import DecodingError, as_came, facts_from
 from parley.client.queries.base import Query
 from parley.client.queries.choose import Choose
 from parley.client.queries.choose_best import ChooseBest
@@ -44,10 +44,12 @@ def query_from(value: Any) -> Query:
         DecodingError: not such a description, or values that the query refuses.
     """
     if not isinstance(value, Mapping) or not isinstance(value.get("query"), str):
-        raise DecodingError("Expected a query by its name, got another value.")
+        raise DecodingError(f"Expected a query by its name, got {as_came(value)} without one.")
     kind = QUERIES.get(value["query"])
     if kind is None:
-        raise DecodingError(f"Expected a query of {', '.join(QUERIES)}, got another.")
+        raise DecodingError(
+            f"Expected a query of {', '.join(QUERIES)}, got {as_came(value['query'])}."
+        )
     if "where" not in value:
         raise DecodingError("Expected where, or null, in a query, got neither.")
     where = None if value["where"] is None else where_from(value["where"])

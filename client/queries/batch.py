@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from parley.client.contract.decoding import DecodingError, value_from
+from parley.client.contract.decoding import DecodingError, as_came, value_from
 from parley.client.data.schema import Schema
 from parley.client.data.table_block import TableBlock
 from parley.client.queries import query_from
@@ -135,11 +135,15 @@ def batch_from(value: Any) -> Batch:
         DecodingError: not such a list.
     """
     if not isinstance(value, list) or not 1 <= len(value) <= MOST_QUERIES:
-        raise DecodingError(f"Expected a list of 1 to {MOST_QUERIES} queries, got another value.")
+        raise DecodingError(
+            f"Expected a list of 1 to {MOST_QUERIES} queries, got {as_came(value)}."
+        )
     queries, weights = [], []
     for each in value:
         if not isinstance(each, Mapping) or "weight" not in each:
-            raise DecodingError("Expected a query with its weight, got another value.")
+            raise DecodingError(
+                f"Expected a query with its weight, got {as_came(each)} without one."
+            )
         weights.append(value_from(int, each["weight"], "weight"))
         queries.append(query_from({key: part for key, part in each.items() if key != "weight"}))
     try:

@@ -36,7 +36,7 @@ from parley.client.queries.points import centre_table, check_points, nearest, po
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.estimation.simplex import simplex
 
-__all__ = ["KMeansGrid", "grid_for", "weighted_kmeans"]
+__all__ = ["KMeansGrid", "weighted_kmeans"]
 
 _MOST_COLUMNS = 3
 _STARTS = 10
@@ -99,7 +99,7 @@ class KMeansGrid(Query):
             yield np.bincount(codes[places], minlength=self.cells(block.schema)) * weight
 
     def answer(self, noisy: Integers, weight: int, noise: Noise, facts: Facts) -> Table:
-        """Clusters by size; the interval is about that of a sum over as many cells of its own."""
+        """Clusters by size; the interval is about that of a sum over as many cells."""
         counts = noisy / weight
         public = None if self.selects else facts.records
         total = max(float(counts.sum()), 0.0) if public is None else float(public)
@@ -113,15 +113,6 @@ class KMeansGrid(Query):
         cells = np.bincount(labels, minlength=self.clusters)
         half = noise.half_width() / weight * np.sqrt(cells)
         return centre_table(facts.schema, self.of, centres, sums, half)
-
-
-def grid_for(records: int, epsilon: float, columns: int) -> int:
-    """g ≈ (Nε/10)^(2/(D+2)), within [8, 64] (Su, Cao, Li, Bertino & Jin 2016).
-
-    >>> grid_for(20_000, 0.5, 2), grid_for(100, 0.1, 2)
-    (32, 8)
-    """
-    return int(np.clip(round((records * epsilon / 10) ** (2 / (columns + 2))), 8, 64))
 
 
 def weighted_kmeans(

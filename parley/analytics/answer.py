@@ -211,7 +211,7 @@ def title(query: Query) -> str:
 
 
 def shown_number(value: float, width: float) -> str:
-    """To about two digits of its own uncertainty."""
+    """To about two digits of the interval's width."""
     if not np.isfinite(value):
         return "–"
     digits = 0 if width >= 10 else min(9, 1 - int(np.floor(np.log10(max(width, 1e-9) / 10))))

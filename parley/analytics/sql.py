@@ -115,7 +115,7 @@ def _select(text: str) -> Any:
 def _table(select: Any) -> str:
     source = select.args.get("from_") or select.args.get("from")
     if source is None or source.this.key != "table" or source.this.args.get("joins"):
-        raise QueryError("Expected FROM and one table's name, got another source.")
+        raise QueryError("Expected FROM and one table's name, got a join, a subquery or nothing.")
     return str(source.this.name)
 
 

@@ -1,6 +1,6 @@
 """What `parley audit` is asked about: a job's claims, those of a file of queries, or all of Parley.
 
-A file of queries is told from a job by its `[session]`. Its schema is read, never its data.
+A file of queries differs from a job by its `[session]`. Its schema is read, never its data.
 """
 
 from __future__ import annotations

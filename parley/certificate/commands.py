@@ -66,7 +66,8 @@ def certificate_issue(
 def certificate_verify(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A certificate.")],
     signer: Annotated[
-        str | None, typer.Option(help="The signer's public key, as you were told it (64 hex).")
+        str | None,
+        typer.Option(help="The signer's public key, from a source that you trust (64 hex)."),
     ] = None,
     run: Annotated[
         Path | None, typer.Option(help="The run's folder: holds model, job and ledger against it.")

@@ -126,13 +126,13 @@ def parse_certificate(content: bytes, where: object) -> Certificate:
         raise CertificateError(f"{where}: no certificate of this version: {error}") from error
     if certificate.text().encode("utf-8") != content:
         raise CertificateError(
-            f"{where}: Expected the text that Parley writes of this certificate, got another: it "
+            f"{where}: Expected the text that Parley writes of it, got one that differs: it "
             "was changed."
         )
     public, signature = bytes.fromhex(certificate.signer), bytes.fromhex(certificate.signature)
     if not verifies(public, signature, certificate.statement.message()):
         raise CertificateError(
-            f"{where}: Expected a signature by key {certificate.signer}, got another: the "
-            "certificate was changed, or somebody else signed it."
+            f"{where}: Expected a signature by key {certificate.signer}, got one that is not: "
+            "the certificate was changed, or somebody else signed it."
         )
     return certificate

@@ -39,7 +39,7 @@ LogJson = Annotated[
 
 def add_deploy_commands(app: typer.Typer) -> None:
     """Adds them to the command line."""
-    panel = "Deployments: real parties on machines of their own"
+    panel = "Deployments: real parties, each on its own machine"
     app.add_typer(deploy_app, name="deploy", rich_help_panel=panel)
     for command in (server, party, submit, status, stop):
         app.command(name=command.__name__, rich_help_panel=panel)(command)
@@ -222,8 +222,8 @@ def server(
     if carried_by_flower(home.deployment):
         if monitor is not None:
             raise DeployError(
-                "Expected no --monitor where Flower carries the messages: its SuperLink has "
-                "metrics of its own."
+                "Expected no --monitor where Flower carries the messages: its SuperLink "
+                "has its own metrics."
             )
         from parley.deploy.flower.serving import serve as serve_flower  # noqa: PLC0415 - start-up: Flower takes seconds
 

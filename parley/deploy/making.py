@@ -312,7 +312,9 @@ def accept(folder: Path, acceptance: Acceptance) -> None:
         DeployError: the roster is another than when it was proposed.
     """
     if load_deployment(folder / "server" / "deployment.toml") != acceptance.before:
-        raise DeployError("Expected the roster that was shown, got another: accept it again.")
+        raise DeployError(
+            "Expected the roster that was shown, but it has changed since: accept it again."
+        )
     if acceptance.request:
         signed = certify_party(acceptance.request, acceptance.new, authority=folder / "authority")
         home = folder / "parties" / acceptance.name

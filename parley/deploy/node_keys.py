@@ -46,7 +46,7 @@ def check_node_key(line: str) -> None:
     except (ValueError, UnsupportedAlgorithm) as error:
         raise PkiError("Expected an OpenSSH public key, got something else.") from error
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP384R1):
-        raise PkiError("Expected an OpenSSH public key on P-384, got another kind.")
+        raise PkiError(f"Expected an OpenSSH public key on P-384, got {type(key).__name__}.")
 
 
 def node_key(line: str) -> bytes:

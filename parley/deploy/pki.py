@@ -195,7 +195,9 @@ def check_client_pair(
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise PkiError(f"Expected a private key in {key}, got something else.") from error
     if private.public_key() != leaf.public_key():
-        raise PkiError(f"Expected {key} to be the key of {certificate}, got another certificate's.")
+        raise PkiError(
+            f"Expected {key} to be the key of {certificate}, got a key that does not fit."
+        )
 
 
 def _check_issued(
@@ -205,7 +207,7 @@ def _check_issued(
         leaf.verify_directly_issued_by(issuer)
     except (ValueError, TypeError, InvalidSignature) as error:
         raise PkiError(
-            f"Expected {path} to be issued by {authority}, got another authority's: it belongs to "
+            f"Expected {path} to be issued by {authority}, got a stranger: it belongs to "
             "another deployment."
         ) from error
 
@@ -319,7 +321,7 @@ def _authority(certificate: Path, key: Path) -> tuple[x509.Certificate, ec.Ellip
     except (ValueError, UnsupportedAlgorithm) as error:
         raise PkiError(f"Expected the authority's key in {key}, got something else.") from error
     if not isinstance(signer, ec.EllipticCurvePrivateKey):
-        raise PkiError(f"Expected {key} to hold an EC key, got another kind.")
+        raise PkiError(f"Expected {key} to hold an EC key, got {type(signer).__name__}.")
     return issuer, signer
 
 

@@ -1,6 +1,6 @@
 """The engine over Ray: parties sharded over workers, on this machine or on a cluster.
 
-Each worker maps the rows of its own parties from the folder of prepared rows, keeps them, and
+Each worker maps its parties' rows from the folder of prepared rows, keeps them, and
 answers a plan and a model with one ring sum. Sums add up in any order, so that a run has the bits
 of the fast engine's. The driver plans, charges, draws the noise that is dealt or the server's, and
 keeps the run folder: it is `parley.simulations.engine.fast` with another way to add parties up.

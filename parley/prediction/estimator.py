@@ -23,7 +23,7 @@ __all__ = ["Estimator"]
 class Estimator(Model):
     """A model with what scikit-learn asks of an estimator, beside `predict`.
 
-    No dataclass of its own: scikit-learn notes what it needs as attributes that are no fields.
+    No dataclass: scikit-learn notes what it needs as attributes that are no fields.
     """
 
     @property

@@ -41,7 +41,7 @@ def load_model(
     Args:
         path: either.
         schema: a schema file, for a model whose file holds none (its server was given none).
-        own_models: networks and feature maps of one's own code that may be built, as
+        own_models: networks and feature maps of your own code that may be built, as
             "file.py:function" or "module:function". No file can name code to run.
         device: where a network computes: cpu or cuda.
 

@@ -2,7 +2,7 @@
 
 `model.safetensors` holds numbers, and in its metadata plain JSON: the task (as parties are sent
 it), how rows and labels are read, the schema, and the privacy statement. Nothing in it is run: a
-network of one's own code is built only where the caller names that code.
+network of your own code is built only where the caller names that code.
 
     import parley
     model = parley.load_model("runs/…")            # a run's folder, or its model.safetensors

@@ -98,7 +98,10 @@ def _pictures(opened: ModelFile) -> list[Markup]:
     if images is None:
         return []
     if images.dtype != np.uint8 or images.ndim != 4 or not images.size:
-        raise ValueError("Expected a grid of images, got another array.")
+        raise ValueError(
+            "Expected a grid of images, bytes in four axes, got "
+            f"{images.dtype} of shape {images.shape}."
+        )
     return [grid_picture(images, said="Synthetic images, a row for each class")]
 
 

@@ -81,7 +81,7 @@ def write_page(
 
 
 def write_comparison(runs: Sequence[Path], target: Path) -> Path:
-    """Writes runs side by side on a page of their own, and returns its path.
+    """Writes a page with the runs side by side, and returns its path.
 
     Raises:
         RunFolderError, JobError: not two runs or more, or one is no run's folder.

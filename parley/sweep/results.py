@@ -35,7 +35,7 @@ FIGURES = (
     "aggregated_r2",
     "aggregated_excess_loss",
 )
-"""Figures of which means are told, all of simulations."""
+"""Figures of which means are shown, all of simulations."""
 
 Row = dict[str, Any]
 

@@ -4,7 +4,7 @@ What goes out: the job's keys as parameters (a ledger's URL without its password
 ε of each unit and what the round measured, at the end the summary's figures, the report's as
 pictures and the run's artefacts. Figures that only a simulation may know are under
 `simulation-only/`, pictures of them say so: no budget covers them. Nothing that a tracker does or
-fails to do changes the run: the first failure is told once, and nothing more is sent.
+fails to do changes the run: the first failure is reported once, and nothing more is sent.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Tracked:
     """An observer that tells a tracker; where it fails, once that it did.
 
     Args:
-        place: as it is told, without a password.
+        place: as it is shown, without a password.
         tracker: what is told.
         say: called with a failure; default: stderr.
     """

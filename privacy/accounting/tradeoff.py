@@ -1,18 +1,11 @@
 """What ε means to an attacker who tests whether a record is in the data, and for groups of records.
 
 A test with false alarms at a rate α finds the record with probability at most
+min{1, e^ε·α + δ, 1 − e^(−ε)(1 − δ − α)} after a release that is (ε, δ)-DP (Kairouz, Oh & Viswanath
+2015). What bounds the replacement of one record bounds that of k, step by step.
 
-| of a release that is | at most |
-|---|---|
-| (ε, δ)-DP | min{1, e^ε·α + δ, 1 − e^(−ε)(1 − δ − α)} (Kairouz, Oh & Viswanath 2015) |
-| μ-GDP | Φ(Φ⁻¹(α) + μ) (Dong, Roth & Su 2022) |
-
-and k records together, each of whose replacement is bounded by ε, μ or ρ, by kε, kμ or k²ρ.
-
-    >>> round(power(0.05, epsilon=1.0), 6), round(gaussian_power(0.05, mu=1.0), 6)
-    (0.135914, 0.259511)
-    >>> group_gaussian(0.5, 3), group_rho(0.125, 3)
-    (1.5, 1.125)
+    >>> round(power(0.05, epsilon=1.0), 6)
+    0.135914
 """
 
 from __future__ import annotations
@@ -20,14 +13,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from scipy.special import ndtr, ndtri
-
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Gaussian
 from parley.privacy.accounting.rounding import (
     check_delta,
     check_epsilon,
-    check_non_negative,
     exact,
     round_up,
 )
@@ -36,11 +26,8 @@ __all__ = [
     "Curve",
     "curve_of",
     "curve_power",
-    "gaussian_power",
     "group_approximate",
     "group_epsilon",
-    "group_gaussian",
-    "group_rho",
     "power",
 ]
 
@@ -59,17 +46,6 @@ def power(alpha: float, *, epsilon: float, delta: float = 0.0) -> float:
         math.exp(min(epsilon, 700.0)) * alpha + delta,
         1 - math.exp(-epsilon) * (1 - delta - alpha),
     )
-
-
-def gaussian_power(alpha: float, *, mu: float) -> float:
-    """The same under μ-GDP.
-
-    >>> [round(gaussian_power(0.05, mu=mu), 6) for mu in (0.5, 1, 2)]
-    [0.126135, 0.259511, 0.63876]
-    """
-    _check_rate(alpha)
-    check_non_negative("mu", mu)
-    return float(ndtr(ndtri(alpha) + mu))
 
 
 Curve = Sequence[tuple[float, float]]
@@ -113,20 +89,6 @@ def group_approximate(epsilon: float, delta: float, members: int) -> tuple[float
     _check_members(members)
     factors = (math.exp(min(step * epsilon, 700.0)) for step in range(members))
     return members * epsilon, min(1.0, delta * math.fsum(factors))
-
-
-def group_gaussian(mu: float, members: int) -> float:
-    """kμ (Dong, Roth & Su 2022)."""
-    check_non_negative("mu", mu)
-    _check_members(members)
-    return members * mu
-
-
-def group_rho(rho: float, members: int) -> float:
-    """k²ρ (Bun & Steinke 2016)."""
-    check_non_negative("rho", rho)
-    _check_members(members)
-    return members**2 * rho
 
 
 def group_epsilon(spent: Composition, delta: float, members: int) -> float:

@@ -21,7 +21,6 @@ from parley.privacy.special import ndtri
 
 __all__ = [
     "RatioTail",
-    "gaussian_half_width",
     "gaussian_tail",
     "laplace_half_width",
     "laplace_tail",
@@ -75,16 +74,6 @@ def laplace_half_width(scale: float, alpha: float) -> int:
     while beyond(k):
         k += 1
     return k
-
-
-def gaussian_half_width(sigma: float, alpha: float) -> float:
-    """z·√(σ² + 1/12): of Gaussian noise of scale σ, rounded to integers.
-
-    >>> round(gaussian_half_width(10.0, 0.05), 4)
-    19.6078
-    """
-    check_positive("sigma", sigma)
-    return normal_quantile(alpha) * math.sqrt(sigma * sigma + 1 / 12)
 
 
 def gaussian_tail(numerator: float, denominator: float) -> RatioTail:

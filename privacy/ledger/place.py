@@ -218,7 +218,7 @@ def _postgresql_url(target: str | os.PathLike[str]) -> sa.URL | None:
     except (sa.exc.ArgumentError, ValueError):
         # The text may hold a password, so that neither it nor the cause is shown.
         raise LedgerError(
-            "Expected postgresql://user@host:port/database, got another form."
+            "Expected postgresql://user@host:port/database, got a text that does not read so."
         ) from None
 
 

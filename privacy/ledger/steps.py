@@ -297,7 +297,7 @@ def _resumed(writer: Writer, account: Account, latest: Record, entry: Entry) -> 
         ]
         raise LedgerConflict(
             f"Expected release {entry.index} of run {entry.run_id!r} on data set "
-            f"{entry.key} as it was reserved, got another {' and '.join(parts)}."
+            f"{entry.key} as it was reserved, got a change of {' and '.join(parts)}."
         )
     return Reservation(
         id=reservation_id,

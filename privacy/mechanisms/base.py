@@ -92,7 +92,7 @@ class Mechanism(ABC):
         return self.scale
 
     def in_unit(self, unit: float) -> Self:
-        """The same noise, values told in another unit: for tables, not for drawing."""
+        """The same noise, values in another unit: for tables, not for drawing."""
         told: dict[str, Any] = {name: getattr(self, name) / unit for name in self.lengths}
         return replace(self, **told)
 

@@ -29,7 +29,7 @@ from parley.privacy.sampling.integers import integers_below
 from parley.privacy.sampling.inversion import Enclosure, accept, uniform_floats, widen
 from parley.privacy.sampling.stream import NoiseStream
 
-__all__ = ["RandomisedResponse", "epsilon_of_truth"]
+__all__ = ["RandomisedResponse"]
 
 _LARGEST = 700.0
 """Of ε: beyond it e^ε is no double any more, and the answer no lie."""
@@ -118,14 +118,3 @@ class RandomisedResponse:
         p, q, having = self.truth, self.lie, np.asarray(count, dtype=np.float64)
         variance = having * p * (1 - p) + (records - having) * q * (1 - q)
         return np.sqrt(np.maximum(variance, 0)) / (p - q)
-
-
-def epsilon_of_truth(truth: float, answers: int) -> float:
-    """ε of telling the truth with probability p: ln(p(k−1)/(1−p)).
-
-    >>> round(epsilon_of_truth(0.75, 2), 5), round(3 * epsilon_of_truth(0.75, 2), 5)
-    (1.09861, 3.29584)
-    """
-    if not 1 / answers < truth < 1:
-        raise ValueError(f"Expected a truth above 1/{answers} and below 1, got {truth}.")
-    return math.log(truth * (answers - 1) / (1 - truth))

@@ -101,11 +101,6 @@ class Selection(ABC):
             ValueError: no candidate, or scores that are no integers.
         """
 
-    def expected_loss(self, scores: Scores) -> float:
-        """Of the best score, how much is lost on average."""
-        losses = _losses(scores)
-        return float(self.probabilities(scores) @ losses.astype(np.float64))
-
     def _accepted(self, losses: NDArray[np.int64], stream: NoiseStream) -> NDArray[np.bool_]:
         """`[n]` one coin of e^(−γ) for each loss, exactly."""
         words = stream.words(len(losses))

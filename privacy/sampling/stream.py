@@ -83,11 +83,6 @@ class NoiseStream:
         """Whether the words repeat for whoever knows the seed."""
         return self._seeded
 
-    @property
-    def words_drawn(self) -> int:
-        """How many words have been given out."""
-        return self._drawn
-
     def words(self, count: int) -> npt.NDArray[np.uint64]:
         """Return the next `count` words of the keystream, uint64 [count]; none is given twice.
 

@@ -59,7 +59,7 @@ def evaluation_plan(
         job,
         claim,
         algorithm=counts.kind,
-        # How many records a party holds out is not told, and nothing depends on it.
+        # How many records a party holds out is not sent, and nothing depends on it.
         federation=Federation(parties=parties, min_records=1, total_records=parties, max_records=1),
         run_id=run_id,
         round_number=job.rounds + 1,

@@ -55,7 +55,7 @@ def accounts_of(
             continue
         spent: Composition | None = Composition.empty()
         for each in beside:
-            # Whose shares are in its sum isn't told here: what was charged bounds it for readers.
+            # Whose shares are in its sum isn't known here: what was charged bounds it for readers.
             readers = adversary is Adversary.READERS
             event = each.event if readers else each.event_against(adversary)
             spent = None if spent is None or event is None else spent.add(event)

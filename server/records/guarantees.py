@@ -1,7 +1,7 @@
 """What the guarantees of a run came to, one by one, and both bounds of a record's.
 
 `guarantees` and `record_bounds` of `summary.json`. Where two bounds are proved for a record in the
-released models (privacy.md, section 4), one is charged and the other is told beside it: the DP-SGD
+released models (privacy.md, section 4), one is charged and the other is shown beside it: the DP-SGD
 in a party also holds against the server, which sees the sum before its own noise.
 """
 

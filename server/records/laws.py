@@ -1,4 +1,4 @@
-"""How a reader is told of a noise law: one row a law, for terminal, report and model metadata."""
+"""How a noise law is explained: one row a law, for terminal, report and model metadata."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def closest_said(run: RunSummary) -> str:
     if table is None or table.membership_auc is None:
         return ""
     return (
-        "Information, and no evidence of privacy: whether a record was among them is told from "
+        "Information, and no evidence of privacy: whether a record was among them is judged by "
         f"others by its distance to the closest row with an AUC of "
         f"{number(table.membership_auc, 3)} (.5 is chance). The guarantee is the ε above."
     )

@@ -106,7 +106,7 @@ def _guarantee(
         "rho": account.rho,
         "epsilon_by_conversion": account.epsilon,
         "conversion": account.conversion,
-        # Against the weakest adversary: which releases were ahead of the rounds isn't told here.
+        # Against the weakest adversary: which releases were ahead of the rounds isn't known here.
         "accounts": (
             AdversaryAccount(
                 adversary=str(Adversary.READERS),

@@ -6,6 +6,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from parley.client.contract.decoding import as_came
 from parley.client.contract.protocol import (
     WIRE_VERSION,
     Frame,
@@ -76,7 +77,10 @@ def _reply(index: int, data: bytes) -> Reply:
     try:
         frame = decode_frame(data)
         if frame.kind != "answer" or frame.head.get("version") != WIRE_VERSION:
-            raise WireError("Expected an answer of this version, got another frame.")
+            raise WireError(
+                f"Expected an answer of version {WIRE_VERSION}, got {frame.kind} of version "
+                f"{as_came(frame.head.get('version'))}."
+            )
         status = Status(str(frame.head.get("status")))
         reason = None if status is Status.OK else Reason(str(frame.head.get("reason")))
     except ValueError:

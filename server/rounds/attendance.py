@@ -49,7 +49,7 @@ class Attendance:
     silent: set[int] = field(default_factory=set)
 
     def begin(self) -> None:
-        """A round, or a set-up, of its own: only who declined the run is remembered."""
+        """A new round, or a new set-up: only who declined the run is remembered."""
         self.refused, self.failed, self.silent = {}, [], set()
 
     def ask(

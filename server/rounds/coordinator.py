@@ -234,7 +234,7 @@ def _features(job: Job, facts: PartyFacts) -> dict[str, Any]:
 
 
 def _components(state: State) -> bytes:
-    """What the parties project their rows on, as they are told it; empty where they do not."""
+    """What the parties project their rows on, as the server sends it; empty where they do not."""
     kept = {name: state[name] for name in ("components",) if name in state}
     return save_state(kept) if kept else b""
 

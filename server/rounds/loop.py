@@ -270,7 +270,7 @@ def resume_point(ledger: Ledger, *, stages: Sequence[Stage], dataset: str) -> Pr
         if recorded.entry not in _entries(stage.plan, dataset, recorded.entry.index):
             raise JobError(
                 f"Expected the plan that round {recorded.entry.index} of run {run_id} was "
-                "released under, got another: its job.toml or its data were changed since."
+                "released under, got one that differs: its job.toml or its data were changed."
             )
         if recorded.entry.key.unit is not stage.plan.primary.unit:
             continue  # The outcome is the same in every budget.

@@ -1,4 +1,4 @@
-"""Who is told how a run goes on: a terminal, a log, a test."""
+"""Who hears how a run goes on: a terminal, a log, a test."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Observer"]
 
 
 class Observer(Protocol):
-    """Is told how a run goes on."""
+    """Hears how a run goes on."""
 
     def started(self, job: Job, plan: ReleasePlan, folder: Path, done: int) -> None:
         """The plan stands, data is loaded, `done` rounds were committed before."""

@@ -49,7 +49,7 @@ class Generator:
             keep in the model file, and N̂. Raises ValueError.
         rows: what was summed, the schema, tensors of the model file, rows, seed → pieces of
             `[rows, columns]`, the label last: codes, or where in its range each entry of an array
-            lies. Raises ValueError: tensors that are none of its own.
+            lies. Raises ValueError: tensors of another generator.
         released: how many tables, or classes with a sum of features, there are, by name.
     """
 

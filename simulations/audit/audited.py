@@ -129,7 +129,7 @@ class Audited:
 
     @property
     def before_server(self) -> bool:
-        """Whether the claim holds against the server: what it sees has no noise of its own yet."""
+        """Whether the claim holds against the server: no noise is added yet to what it sees."""
         return self.charged.in_training and self.against is self.charged.against
 
     @property

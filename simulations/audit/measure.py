@@ -126,7 +126,7 @@ def views_of(job: Job, *, seed: int | None, **shape: Any) -> Iterator[Audited]:
 
 
 def views(own: Audited) -> Iterator[Audited]:
-    """One claim, and what readers of the whole sum are told where noise is in shares."""
+    """One claim, and what readers of the whole sum learn where noise is in shares."""
     yield own
     if own.charged.shares is not None:
         yield replace(own, against=Adversary.READERS)

@@ -1,7 +1,7 @@
 """What an audit's worlds look like for each kind of model and of algorithm: a row of a table each.
 
-A model is told by what it learns (`model.learns` of a job), an algorithm by its kind; one without a
-row takes the plainest.
+A model is recognised by what it learns (`model.learns` of a job), an algorithm by its kind; one
+without a row takes the plainest.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Answer:
 
     Attributes:
         trains: from the state that is sent, which the server may send again.
-        optimum: of their own objective, whatever state is sent.
+        optimum: of each party's own objective, whatever state is sent.
         noisy: with noise of a party's own, inside its training.
         slow: a sum of theirs takes long.
         features: of a record, where attacks see most with so few; 0: as many as the model's.

@@ -60,7 +60,7 @@ def load_experiment(job: Job, given: Given | None = None) -> Experiment:
     Raises:
         DataError, SchemaError, PartitionError, JobError: what is wrong, with file, row, column.
     """
-    # Features have a cache by their map's digest; a split of one's own is code, which may change.
+    # Features have a cache by their map's digest; your own split is code, which may change.
     if given is not None or job.model.feature_map or ":" in job.data.partition:
         return experiment_of(job, prepared_data(job, given))
     return experiment_of(job, kept_data(job, lambda: prepared_data(job)))

@@ -51,7 +51,7 @@ def of_memory(job: Job, data: Any) -> Job:
     if not job.run.in_process:
         raise JobError(
             f"Expected run.engine = 'fast' with data in memory, got {job.run.engine!r}: real "
-            "parties read files of their own."
+            "parties read their own files."
         )
     section = job.data.model_copy(update={"source": MEMORY[isinstance(data, list)]})
     return job.model_copy(update={"data": section})

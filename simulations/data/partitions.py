@@ -137,7 +137,7 @@ def by_function(
     name: str,
     min_records: int = 1,
 ) -> list[Rows]:
-    """By a function of one's own: `split(values, parties, rng)` gives each party's rows.
+    """By your own function: `split(values, parties, rng)` gives each party's rows.
 
     Args:
         values: `[N]` labels, or the texts of `data.partition-column`.

@@ -96,8 +96,8 @@ def data_key(job: Job, *, contents: bool = False) -> str:
 
     Args:
         job: whose.
-        contents: whether a file is told by the digest of its bytes; else by its name, size and
-            time of change.
+        contents: whether a file is identified by the digest of its bytes; else by its name, size
+            and time of change.
     """
     own = job.data.partition.rpartition(":")[0]
     given = (job.data.source, job.data.data_schema, job.data.test_source, job.data.test_schema)

@@ -60,8 +60,8 @@ def spread(
     Args:
         labels: `[N]` party after party.
         offsets: `[B+1]` where each party's begin.
-        numeric: labels are numbers, told by fifths of all of them.
-        names: of labels −1 and +1, or of the classes; none: they are told as they are.
+        numeric: labels are numbers, shown by fifths of all of them.
+        names: of labels −1 and +1, or of the classes; none: they are shown as they are.
 
     Returns:
         the spread, without the rule that made it: every party's counts for few parties, quantiles

@@ -1,6 +1,6 @@
 """What DP-SGD came to, party by party: the part of `summary.json` under `dp_sgd`.
 
-Parties are disjoint, so a record's account is that of its own party's steps alone; the run's is
+Parties are disjoint, so a record's account is that of its party's steps alone; the run's is
 the largest of the parties', or that of the noise on the sum where it is lower
 (`parley.server.records.guarantees`). How many gradients were clipped is a separate release: it is
 told where a share of the steps' privacy is given to it (`parley.server.records.clipped_fraction`),

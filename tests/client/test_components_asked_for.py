@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from plans import with_primary
 from safetensors.numpy import save
 
 from parley.client.algorithms.registry import describe_task, task_from
@@ -69,12 +70,12 @@ def test_an_honest_release_is_accepted_and_its_task_travels(
 
 
 def mechanism(plan, **changes):
-    return plan.with_primary(mechanism=replace(plan.primary.mechanism, **changes))
+    return with_primary(plan, mechanism=replace(plan.primary.mechanism, **changes))
 
 
 CLAIMS = {
     "half the sensitivity": (
-        lambda p: p.with_primary(sensitivity=p.primary.sensitivity / 2),
+        lambda p: with_primary(p, sensitivity=p.primary.sensitivity / 2),
         "sensitivity",
     ),
     "half the noise's": (
@@ -95,14 +96,16 @@ CLAIMS = {
     ),
     "weights": (lambda p: replace(p, weights="size"), "sensitivity"),
     "a round": (lambda p: p.at_round(1), "wrong-run"),
-    "another unit": (lambda p: p.with_primary(unit=Unit.PARTY, charges=(Unit.PARTY,)), "unit"),
-    "clipped records": (lambda p: p.with_primary(clip_norm=0.5), "sensitivity"),
+    "another unit": (lambda p: with_primary(p, unit=Unit.PARTY, charges=(Unit.PARTY,)), "unit"),
+    "clipped records": (lambda p: with_primary(p, clip_norm=0.5), "sensitivity"),
 }
 
 
 def test_noise_inside_a_party_that_trains_nothing_is_no_plan(ahead) -> None:
     with pytest.raises(ValueError, match="Expected shares where the parties add the noise"):
-        ahead.plan.with_primary(noise_point=NoisePoint.PARTY, against=Adversary.OTHERS, shares=None)
+        with_primary(
+            ahead.plan, noise_point=NoisePoint.PARTY, against=Adversary.OTHERS, shares=None
+        )
 
 
 @pytest.mark.parametrize("claim", CLAIMS)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plans import with_primary
 
 from parley.client.algorithms.registry import describe_task
 from parley.client.contract.grid import LARGEST_INFLATION, TAIL_PROBABILITY, noise_tail
@@ -262,7 +263,8 @@ def test_an_optimum_that_is_certified_wherever_it_starts_is_refused(worlds):
     wider = (1 + 1e6) / (1 + world.algorithm.relative_tolerance)
     plan = world.plan
     plan = replace(
-        plan.with_primary(
+        with_primary(
+            plan,
             sensitivity=plan.primary.sensitivity * wider,
             mechanism=replace(plan.primary.mechanism, sensitivity=1e12),
         ),

@@ -9,15 +9,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import ClassVar
 
+import in_process
 import pytest
 from attending import World, until
 from fake_grid import Clock, FakeGrid, frame, reply
+from in_process import InProcessTransport
 
 from parley.client.app import frame_content, frame_of
 from parley.deploy.stream.transport import StreamTransport
 from parley.server.app import GridTransport
-from parley.simulations.engine import in_process
-from parley.simulations.engine.in_process import InProcessTransport
 
 ROOT = Path(__file__).parents[2]
 

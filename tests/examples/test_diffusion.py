@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from in_process import InProcessTransport
 from safetensors.numpy import load_file
 
 from parley.client.data.records import read_records
@@ -20,7 +21,6 @@ from parley.server.records.run_folder import RunFolder
 from parley.server.rounds.coordinator import coordinate
 from parley.server.synthetic.generation import generated
 from parley.simulations.engine.fast import simulate
-from parley.simulations.engine.in_process import InProcessTransport
 from parley.simulations.engine.local_parties import party_folders, prepare_parties
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

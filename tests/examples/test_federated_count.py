@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from in_process import InProcessTransport
 from safetensors.numpy import load_file
 
 from parley.client.algorithms.own import OwnAlgorithmError, build_own
@@ -17,7 +18,6 @@ from parley.server.jobs.job import JobError
 from parley.server.records.run_folder import RunFolder
 from parley.server.rounds.coordinator import coordinate
 from parley.simulations.engine.fast import simulate
-from parley.simulations.engine.in_process import InProcessTransport
 from parley.simulations.engine.local_parties import party_folders, prepare_parties
 
 FILE = Path(__file__).parents[2] / "examples" / "federated_count.py"

@@ -3,6 +3,7 @@
 import numpy as np
 import polars as pl
 import pytest
+from in_process import InProcessTransport
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
@@ -17,7 +18,6 @@ from parley.server.jobs.job import JobError
 from parley.server.records.run_folder import RunFolder
 from parley.server.rounds.coordinator import coordinate
 from parley.simulations.engine.fast import simulate
-from parley.simulations.engine.in_process import InProcessTransport
 from parley.simulations.engine.local_parties import party_folders, prepare_parties
 
 PEOPLE = """

@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import polars as pl
 import pytest
+from in_process import InProcessTransport
 from safetensors.numpy import load_file, save_file
 from typer.testing import CliRunner
 
@@ -22,7 +23,6 @@ from parley.server.records.run_folder import RunFolder
 from parley.server.rounds.coordinator import coordinate
 from parley.server.synthetic.generation import NoTable
 from parley.simulations.engine.fast import simulate
-from parley.simulations.engine.in_process import InProcessTransport
 from parley.simulations.engine.local_parties import party_folders, prepare_parties
 
 SCHEMA = """

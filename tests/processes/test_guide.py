@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import typer.main
+from in_process import InProcessTransport
 
 from parley.cli import app
 from parley.deploy.making import make_deployment
@@ -22,7 +23,6 @@ from parley.deploy.processes import free_ports
 from parley.server.jobs.file import load_job
 from parley.server.records.run_folder import RunFolder
 from parley.server.rounds.coordinator import coordinate
-from parley.simulations.engine.in_process import InProcessTransport
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "deployment.md").read_text(encoding="utf-8")
 NAMES = ("north", "south", "east")

@@ -6,6 +6,7 @@ import shutil
 from dataclasses import replace
 
 import pytest
+from in_process import InProcessTransport
 
 from parley.client.contract.protocol import (
     WIRE_VERSION,
@@ -24,7 +25,6 @@ from parley.secure_agg.interface import TooFewSurvivors
 from parley.server.jobs.file import load_job
 from parley.server.records.run_folder import RunFolder
 from parley.server.rounds.coordinator import coordinate
-from parley.simulations.engine.in_process import InProcessTransport
 from parley.simulations.engine.local_parties import party_folders, prepare_parties
 
 JOB = (

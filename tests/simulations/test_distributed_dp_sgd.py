@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from plans import with_primary
 
 from parley.client.algorithms.base import Contribution
 from parley.client.algorithms.distributed_dp_sgd import DistributedDPSGD
@@ -199,7 +200,7 @@ def test_a_party_is_not_hidden_by_its_records_coins() -> None:
     from dataclasses import replace
 
     with pytest.raises(ValueError, match="coins for its records don't hide a party"):
-        plan.with_primary(mechanism=replace(plan.primary.mechanism, sampling_rate=0.2))
+        with_primary(plan, mechanism=replace(plan.primary.mechanism, sampling_rate=0.2))
     assert plan.primary.unit is Unit.PARTY
 
 

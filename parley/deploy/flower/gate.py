@@ -1,7 +1,7 @@
 """The two doors of a SuperLink: parties' by roster key, the operator's on this machine by secret.
 
 Flower's SuperLink answers whoever reaches its port: it lists nodes and runs, starts and stops runs,
-and reads a whole body before it looks at a signature. So it gets no port of its own. `Gate` is what
+and reads a whole body before it looks at a signature. So it gets no port. `Gate` is what
 listens for parties: of Flower's routes those that a party needs, to keys of the roster alone, and a
 body is only read, up to a limit, once its sender's key and signature are known. `Desk` listens on
 127.0.0.1 for the operator's commands and for the server's own executor: the Control API wants a
@@ -121,10 +121,10 @@ class Gate:
         except (KeyError, ValueError) as error:
             raise Refused(401, "Expected a party's signature, got none.") from error
         if key not in self._keys:
-            raise Refused(401, "Expected a key of the deployment's roster, got another.")
+            raise Refused(401, "Expected a key of the deployment's roster, got an unknown one.")
         name, line = self._keys[key]
         if not signs_as_node(line, signature, stamp):
-            raise Refused(401, "Expected the signature of that key, got another.")
+            raise Refused(401, "Expected the signature of that key, got one that does not verify.")
         zone = signed if signed.tzinfo else signed.replace(tzinfo=UTC)
         if not abs(self._clock() - zone.timestamp()) < _SKEW_S:
             raise Refused(401, f"Expected a clock within {_SKEW_S:.0f} s of the server's.")

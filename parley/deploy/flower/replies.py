@@ -158,7 +158,7 @@ def _object(
     # Three fields and no more: `split` gives no empty list.
     head = content[: max(end, 0)].split(b" ")
     if end < 0 or len(head) != 3 or head[0] != kind.encode():
-        raise CarrierError(f"Expected an object of kind {kind}, got another.")
+        raise CarrierError(f"Expected an object of kind {kind}, got {head[0][:16]!a}.")
     body = content[end + 1 :]
     if head[2] != b"%d" % len(body):
         raise CarrierError(f"Expected a {kind} as long as it says, got {len(body)} bytes.")

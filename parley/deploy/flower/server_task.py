@@ -81,7 +81,7 @@ def run_server_task(address: str, token: str, roots: bytes | None) -> None:
         try:
             task.PushTaskOutput(ended)
         except httpx.HTTPError:
-            _log.exception("The SuperLink was not told how the run ended.")
+            _log.exception("The SuperLink did not hear how the run ended.")
         heartbeat.stop()
         grid.close()
         task.close()

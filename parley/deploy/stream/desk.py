@@ -1,4 +1,4 @@
-"""What operators may ask of a server, on the port of its parties, with certificates of their own.
+"""What operators may ask of a server, on the port of its parties, with their own certificates.
 
     Ask    JSON in, JSON out: status, submit, resume, stop, look
     Read   a file of a run's folder, in pieces

@@ -71,12 +71,16 @@ class Reader:
         if self._head is None:
             limit = self._largest(number)
             if limit is None:
-                raise EnvelopeError("Expected a frame that was asked for, once, got another.")
+                raise EnvelopeError(
+                    f"Expected a frame that was asked for, once, got frame {number}."
+                )
             if total > limit:
                 raise EnvelopeError(f"Expected a frame of at most {limit} bytes, got {total}.")
             self._head = (number, total, allowed)
         elif (number, total, allowed) != self._head:
-            raise EnvelopeError("Expected the next chunk of a frame, got another frame's.")
+            raise EnvelopeError(
+                f"Expected the next chunk of frame {self._head[0]}, got one of frame {number}."
+            )
         if offset != len(self._body):
             raise EnvelopeError(f"Expected the chunk at {len(self._body)}, got that at {offset}.")
         size = len(message) - _HEAD.size

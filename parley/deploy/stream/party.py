@@ -178,7 +178,7 @@ class _Requests:
 
 
 class Attending:
-    """A party that attends a server until it is told to stop.
+    """A party that attends a server until somebody stops it.
 
     Args:
         folder: ca.crt, party.key, party.pem and deployment.toml.

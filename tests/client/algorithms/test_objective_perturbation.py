@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from plans import with_primary
 
 from parley.client.algorithms.registry import describe_task, task_from
 from parley.client.contract.guarantee import Guarantee
@@ -130,7 +131,7 @@ def test_a_party_declines_a_plan_that_charges_less_than_its_objective_costs():
     _check_covers(plan, claim)
     cheaper = replace(plan.primary.mechanism, objective_epsilon=algorithm.objective_epsilon / 2)
     with pytest.raises(Declined) as declined:
-        _check_covers(plan.with_primary(mechanism=cheaper), claim)
+        _check_covers(with_primary(plan, mechanism=cheaper), claim)
     assert declined.value.reason is Reason.MECHANISM
 
 

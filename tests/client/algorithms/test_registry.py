@@ -3,11 +3,13 @@
 import copy
 import json
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plans import with_primary
 
 from parley.client.algorithms.registry import describe_task, task_from
 from parley.client.contract.decoding import DecodingError
@@ -21,6 +23,7 @@ from parley.server.planning.release import Federation, algorithm_for, model_for,
 _FEDERATION = Federation(parties=5, min_records=90, total_records=460, max_records=95)
 
 
+@cache
 def made(*overrides):
     job = load_job(None, overrides=list(overrides))
     if job.algorithm.kind == "fedavg":
@@ -133,7 +136,7 @@ def test_the_digest_binds_the_noise_law():
     discrete = DiscreteGaussian(
         sensitivity=gaussian.sensitivity, sigma=gaussian.sigma, dimension=gaussian.dimension
     )
-    assert plan.with_primary(mechanism=discrete).digest() != plan.digest()
+    assert with_primary(plan, mechanism=discrete).digest() != plan.digest()
 
 
 _WRONG = st.sampled_from(

@@ -9,6 +9,7 @@ from enum import Enum
 
 import numpy as np
 import pytest
+from plans import with_primary
 from safetensors.numpy import save
 
 from parley.client.algorithms.registry import describe_task
@@ -261,7 +262,7 @@ def task(world, **settings):
 
 
 def another_plan(world, **changes):
-    return {"plan": world.plan.with_primary(**changes).to_json()}
+    return {"plan": with_primary(world.plan, **changes).to_json()}
 
 
 LIES = {

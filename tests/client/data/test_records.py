@@ -2,6 +2,7 @@
 
 import gzip
 import os
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -469,11 +470,13 @@ def test_the_example_schema_of_adult_reads_its_file():
     assert np.linalg.norm(records.features, axis=1).max() <= 1
 
 
-def test_the_example_schema_of_kdd_cup_99_reads_its_files():
+def test_the_example_schema_of_kdd_cup_99_reads_its_files(tmp_path):
     schema = load_schema(ROOT / "examples" / "kddcup99.schema.toml")
-    path = need("kddcup.data_10_percent.gz")
+    path = tmp_path / "every-40th.gz"
+    with gzip.open(need("kddcup.data_10_percent.gz")) as whole, gzip.open(path, "wb") as part:
+        part.writelines(islice(whole, 0, None, 40))
     rng = np.random.default_rng(0)
-    records = read_records(path, schema, "logistic", sample=70_000, rng=rng)
-    assert records.features.shape == (70_000, 121)
-    assert (records.labels > 0).mean() == pytest.approx(0.803, abs=0.01)
+    records = read_records(path, schema, "logistic", sample=7_000, rng=rng)
+    assert records.features.shape == (7_000, 121)
+    assert (records.labels > 0).mean() == pytest.approx(0.803, abs=0.02)
     assert np.linalg.norm(records.features, axis=1).max() <= 1

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from blocks import block_of_columns
 
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.data.table import DataError
-from parley.client.data.table_block import block_of_columns, field_of, read_table_block
+from parley.client.data.table_block import field_of, read_table_block
 
 SCHEMA = Schema.from_toml(
     """

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from in_process import InProcessTransport
 from safetensors import safe_open
 from safetensors.torch import save_file
 
@@ -18,7 +19,6 @@ from parley.prediction.model import ModelFileError
 from parley.server.jobs.job import JobError
 from parley.server.records.run_folder import RunFolder
 from parley.server.rounds.coordinator import coordinate
-from parley.simulations.engine.in_process import InProcessTransport
 from parley.simulations.engine.local_parties import party_folders, prepare_parties
 
 SCHEMA = """

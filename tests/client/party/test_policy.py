@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from plans import with_primary
 
 from parley.client.algorithms.registry import describe_task
 from parley.client.contract.protocol import WIRE_VERSION
@@ -60,7 +61,8 @@ def test_the_honest_proposals_are_accepted(
 def in_shares(plan, **split):
     """The plan with its noise in shares."""
     own = plan.primary.mechanism
-    return plan.with_primary(
+    return with_primary(
+        plan,
         noise_point=NoisePoint.SHARE,
         against=Adversary.COLLUDERS,
         shares=Shares.of(own, **split),
@@ -68,12 +70,12 @@ def in_shares(plan, **split):
 
 
 def mechanism(plan, **changes):
-    return plan.with_primary(mechanism=replace(plan.primary.mechanism, **changes))
+    return with_primary(plan, mechanism=replace(plan.primary.mechanism, **changes))
 
 
 CLAIMS = {
     "half the sensitivity": (
-        lambda p: p.with_primary(sensitivity=p.primary.sensitivity / 2),
+        lambda p: with_primary(p, sensitivity=p.primary.sensitivity / 2),
         "sensitivity",
     ),
     "half the noise's": (
@@ -104,9 +106,9 @@ CLAIMS = {
         lambda p: replace(mechanism(p, dimension=6), dimension=6),
         "model",
     ),
-    "another unit": (lambda p: p.with_primary(unit=Unit.PARTY, charges=(Unit.PARTY,)), "unit"),
+    "another unit": (lambda p: with_primary(p, unit=Unit.PARTY, charges=(Unit.PARTY,)), "unit"),
     "another relation": (
-        lambda p: p.with_primary(neighbouring=Neighbouring.ADD_OR_REMOVE_ONE),
+        lambda p: with_primary(p, neighbouring=Neighbouring.ADD_OR_REMOVE_ONE),
         "neighbouring",
     ),
     "a sum of one": (lambda p: replace(p, min_survivors=1), "cohort-too-small"),
@@ -115,7 +117,8 @@ CLAIMS = {
         "cohort-too-small",
     ),
     "a law that is not accepted": (
-        lambda p: p.with_primary(
+        lambda p: with_primary(
+            p,
             mechanism=LaplaceAsPrinted(
                 sensitivity=p.primary.mechanism.sensitivity, dimension=p.dimension, epsilon=0.1
             ),
@@ -123,7 +126,8 @@ CLAIMS = {
         "mechanism",
     ),
     "noise inside the party": (
-        lambda p: p.with_primary(
+        lambda p: with_primary(
+            p,
             noise_point=NoisePoint.PARTY,
             against=Adversary.OTHERS,
             mechanism=PartySteps(
@@ -151,7 +155,7 @@ CLAIMS = {
         "mechanism",
     ),
     "a calibration that is not accepted": (
-        lambda p: p.with_primary(calibration="as-printed"),
+        lambda p: with_primary(p, calibration="as-printed"),
         "calibration",
     ),
     "noise from a seed": (lambda p: replace(p, seeded=True), "seeded-noise"),
@@ -181,11 +185,11 @@ def test_a_task_that_says_its_gradients_are_shorter_is_declined(world, wired):
     lying = replace(world.algorithm, lipschitz=world.algorithm.lipschitz / 10)
     task = describe_task(lying)
     plan = replace(
-        world.plan.with_primary(sensitivity=world.plan.primary.sensitivity / 10),
+        with_primary(world.plan, sensitivity=world.plan.primary.sensitivity / 10),
         lipschitz=lying.lipschitz,
     )
     assert refused(world, wired, task=task, plan=plan) == "sensitivity"
-    clipped = world.plan.with_primary(clip_norm=world.plan.lipschitz / 2)
+    clipped = with_primary(world.plan, clip_norm=world.plan.lipschitz / 2)
     assert refused(world, wired, plan=clipped) == "sensitivity"
 
 
@@ -438,7 +442,7 @@ def test_a_linear_model_is_proved_for_one_replaced_record_only(
 ):
     world = wired.World(tmp_path, **{key: value})
     changes = {key: value, **({"charges": (value,)} if key == "unit" else {})}
-    other = world.plan.with_primary(**changes)
+    other = with_primary(world.plan, **changes)
     assert refused(world, wired, plan=other) == expected
 
 
@@ -454,7 +458,7 @@ def test_an_optimum_less_certain_than_the_noise_allows_for_is_declined(tmp_path,
     tighter = replace(world.plan, gradient_tolerance=world.plan.gradient_tolerance * 1e-9)
     assert refused(world, wired, plan=tighter) == "sensitivity"
     assert refused(world, wired, plan=replace(world.plan, gradient_tolerance=None)) == "algorithm"
-    assert refused(world, wired, plan=world.plan.with_primary(clip_norm=0.5)) == "sensitivity"
+    assert refused(world, wired, plan=with_primary(world.plan, clip_norm=0.5)) == "sensitivity"
     for key, value in {"relative_tolerance": 1e-12, "lambda_": 1e-12}.items():
         # Problems whose certificate depends on what the records are.
         hard = replace(world.algorithm, **{key: value})
@@ -517,5 +521,5 @@ def test_a_plan_that_charges_sampled_sums_for_less_is_declined(sampled_world, wi
         dimension=sampled_world.plan.dimension,
         sigma=sampled_world.plan.primary.mechanism.sigma,
     )
-    once = sampled_world.plan.with_primary(mechanism=one)
+    once = with_primary(sampled_world.plan, mechanism=one)
     assert refused(sampled_world, wired, plan=once) == "mechanism"

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from plans import with_primary
 
 from parley.client.contract.protocol import encode_frame
 from parley.client.data.block import PartyBlock
@@ -149,7 +150,7 @@ def test_another_model_or_plan_for_a_round_that_was_answered_is_refused(tmp_path
     answers = world.vectors(2, state=moved, prepare=3)
     assert [wired.reason(a) for a in answers.values()] == ["plan-changed"] * 3
     # Another plan within the session, and then a whole new session with another plan.
-    other = world.plan.with_primary(sensitivity=world.plan.primary.sensitivity * 2)
+    other = with_primary(world.plan, sensitivity=world.plan.primary.sensitivity * 2)
     world.prepare(3)
     answers = world.vectors(3, plan=other, prepare=None)
     assert [wired.reason(a) for a in answers.values()] == ["plan-changed"] * 3

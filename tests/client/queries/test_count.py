@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from blocks import block_of_columns
 
 from parley.client.contract.decoding import DecodingError
 from parley.client.data.schema import Schema
-from parley.client.data.table_block import block_of_columns
 from parley.client.queries import query_from
 from parley.client.queries.base import QueryError
 from parley.client.queries.count import Count

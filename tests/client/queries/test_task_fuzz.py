@@ -6,13 +6,13 @@ import random
 
 import numpy as np
 import pytest
+from blocks import block_of_columns
 
 from parley.client.algorithms.queries import QueryRelease, bound_to
 from parley.client.algorithms.registry import describe_task, task_from
 from parley.client.contract.decoding import DecodingError
 from parley.client.contract.protocol import Declined
 from parley.client.data.schema import Schema
-from parley.client.data.table_block import block_of_columns
 from parley.client.queries import QUERIES
 from parley.client.queries.batch import Batch
 from parley.client.queries.choose import Choose

@@ -8,13 +8,13 @@ import random
 
 import numpy as np
 import pytest
+from blocks import block_of_columns
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parley.client.contract.canonical import canonical
 from parley.client.contract.decoding import DecodingError
 from parley.client.data.schema import Schema, SchemaError
-from parley.client.data.table_block import block_of_columns
 from parley.client.where import Expression, WhereError, col, parse_where, where_from
 
 SCHEMA = Schema.from_toml("""

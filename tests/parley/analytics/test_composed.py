@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from blocks import block_of_columns
 
 import parley
 from parley import col
 from parley.analytics.partition import price
 from parley.client.data.schema import Schema
-from parley.client.data.table_block import block_of_columns
 from parley.client.queries.base import Facts, QueryError
 from parley.client.queries.kmeans_step import KMeansStep
 from parley.client.queries.variance import Variance, replaced_norms

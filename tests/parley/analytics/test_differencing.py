@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from blocks import block_of_columns
 
 import parley
 from parley.client.data.schema import Schema
-from parley.client.data.table_block import block_of_columns
 from parley.client.queries.base import Facts
 from parley.client.queries.count import Count
 from parley.client.where import parse_where

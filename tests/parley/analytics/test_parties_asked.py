@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
+from in_process import InProcessTransport
 
 import parley
 from parley.client.algorithms.queries import QueryRelease
@@ -25,7 +26,6 @@ from parley.privacy.ledger.ledger import Ledger
 from parley.secure_agg.interface import TooFewSurvivors
 from parley.secure_agg.primitives import signing_public
 from parley.server.jobs.job import JobError
-from parley.simulations.engine.in_process import InProcessTransport
 from parley.simulations.engine.local_parties import party_folders, write_roster
 
 SCHEMA = """

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parley.privacy.estimation.intervals import (
-    gaussian_half_width,
     gaussian_tail,
     laplace_half_width,
     laplace_tail,
@@ -44,10 +43,6 @@ def test_one_half_width_for_sixteen_cells_holds_for_all_of_them_at_once():
     held = (np.abs(draws) <= 23).all(axis=1).mean()
     assert 0.945 < held < 0.975  # the law is discrete: at least 95 %, not much more
     assert (np.abs(draws) <= laplace_half_width(4.0, 0.05)).all(axis=1).mean() < 0.6
-
-
-def test_the_rounding_of_gaussian_noise_is_in_its_half_width():
-    assert gaussian_half_width(1e-9, 0.05) == pytest.approx(1.959964 / math.sqrt(12))
 
 
 @pytest.mark.parametrize(
@@ -191,7 +186,6 @@ def test_exact_tables_are_left_as_they_are():
     [
         lambda: laplace_half_width(math.nan, 0.05),
         lambda: laplace_half_width(1.0, 1.5),
-        lambda: gaussian_half_width(0.0, 0.05),
         lambda: simultaneous(0.05, 0),
         lambda: Tree(cells=1, branching=2),
         lambda: Tree(cells=True, branching=2),

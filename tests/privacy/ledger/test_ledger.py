@@ -284,7 +284,7 @@ def test_an_entry_holds_several_accounts_of_one_release(ledger: Ledger) -> None:
     assert Entry.from_json(entry.to_json()) == entry
     assert ledger.entries()[0].entry == entry
     another = [{**SHARED["accounts"][0], "epsilon": 0.5}, *SHARED["accounts"][1:]]
-    with pytest.raises(LedgerConflict, match="got another facts"):
+    with pytest.raises(LedgerConflict, match="got a change of facts"):
         ledger.reserve((an_entry(facts=FACTS | SHARED | {"accounts": another}),))
     assert ledger.reserve((entry,))[0].id == reserved.id
     assert ledger.verify() == []
@@ -387,7 +387,7 @@ def test_another_entry_under_the_name_of_a_release_is_a_conflict(
     ledger: Ledger, change: dict[str, Any]
 ) -> None:
     ledger.reserve((an_entry(),))
-    with pytest.raises(LedgerConflict, match=f"got another {next(iter(change))}"):
+    with pytest.raises(LedgerConflict, match=f"got a change of {next(iter(change))}"):
         ledger.reserve((an_entry(**change),))
     assert ledger.spent("adult", Unit.RECORD).releases == 1
 

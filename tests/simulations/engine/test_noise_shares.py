@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from among_parties import among_parties
+from plans import with_primary
 from safetensors.numpy import load_file
 from scipy import stats
 
@@ -207,7 +208,7 @@ def test_a_plan_travels_with_its_shares_and_refuses_what_contradicts_them() -> N
         ({"shares": replace(own.shares, fine_bits=40)}, "4 ring units"),
     ):
         with pytest.raises(ValueError, match=said):
-            plan.with_primary(**change)
+            with_primary(plan, **change)
 
 
 def noise_left(plan, known):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from in_process import InProcessTransport
 from safetensors.numpy import load_file
 
 from parley.server.jobs.file import load_job
@@ -10,7 +11,6 @@ from parley.server.records.run_folder import RunFolder
 from parley.server.rounds.coordinator import coordinate
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.engine.fast import simulate
-from parley.simulations.engine.in_process import InProcessTransport
 from parley.simulations.engine.local_parties import party_folders, prepare_parties
 from parley.simulations.figures.local_summary import local_summary
 
