@@ -16,6 +16,7 @@ of the schema, `(other)` beside "rest", and `(missing)`. A number that is empty 
 ... ''')
 >>> field_of(schema, "sex").texts, field_of(schema, "age")
 (('Female', 'Male', '(missing)'), Range(low=0.0, high=100.0))
+>>> from parley.client.data.frames import frame_of
 >>> rows = {"age": [50, 200], "sex": ["Male", ""], "sick": ["no", "yes"]}
 >>> block = read_table_block([frame_of(rows, schema=schema)], schema)
 >>> block.columns["age"].tolist(), block.columns["sex"].tolist(), block.sizes.tolist()

@@ -17,14 +17,12 @@ messages travel.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -44,11 +42,11 @@ from parley.client.party.acceptance import Accepted, accept
 from parley.client.party.consent import Consent
 from parley.client.party.consent_file import load_consent
 from parley.client.party.contribution import ComputationFailed, contribution
-from parley.client.party.dataset import Holding, load_holding
 from parley.client.party.inspection import public_facts
 from parley.client.party.kept_ledger import KeptLedger
+from parley.client.party.kept_records import KeptRecords
 from parley.client.party.openings import OpenedOtherwise, Openings, listed_parties
-from parley.client.party.policy import check_run, map_of
+from parley.client.party.policy import check_run
 from parley.client.party.requests import request_from, round_or_none
 from parley.client.party.session import Joined
 from parley.client.party.storage import Keeper, PartyFolderError
@@ -94,7 +92,7 @@ class PartyService:
         self._keeper, self._consent, self._deployment = keeper, consent, deployment
         self._identity, self._entropy, self._clock = identity, entropy, clock
         self._ledger = KeptLedger(keeper.ledger)
-        self._loaded: tuple[object, Holding] | None = None
+        self._records = KeptRecords(consent, keeper.folder)
         self._handlers: dict[str, Callable[[Frame], Frame]] = {
             "inspect": self._inspect,
             "commit": self._commit,
@@ -174,30 +172,10 @@ class PartyService:
             {
                 "party": self.index,
                 **public_facts(
-                    frame.head, self._consent, clock=self._clock(), holding_of=self._holding
+                    frame.head, self._consent, clock=self._clock(), holding_of=self._records.of
                 ),
             }
         )
-
-    def _holding(
-        self, name: str, label: str, intercept: bool, features: Mapping[str, Any]
-    ) -> Holding:
-        dataset, folder = self._consent.dataset(name), self._keeper.folder
-        files = [folder / part for part in (dataset.path, dataset.prepared, dataset.data_schema)]
-        stamps = [(f.stat().st_mtime_ns, f.stat().st_size) for f in files if f.is_file()]
-        named = {key: features[key] for key in ("name", "settings") if features}
-        key = (name, label, intercept, json.dumps(named, allow_nan=False), stamps)
-        if self._loaded is None or self._loaded[0] != key:
-            holding = load_holding(
-                dataset,
-                folder,
-                label=label,
-                intercept=intercept,
-                features=map_of(self._consent, dataset, features),
-                slowest_ms=self._consent.feature_ms_at_most,
-            )
-            self._loaded = key, holding
-        return self._loaded[1]
 
     # A run from its first message to its last.
 
@@ -239,29 +217,7 @@ class PartyService:
 
     def _accepted(self, agreement: Agreement) -> Accepted:
         """Gate 2."""
-        return accept(
-            self._consent,
-            agreement,
-            holding_of=self._examined,
-        )
-
-    def _examined(self, agreed: Agreement, held_out: bool) -> Holding:
-        """The records that an agreement names: those of its data set, or those that it holds out.
-
-        Held-out records are charged to the budget of the data set that holds them out.
-        """
-        holding = self._holding(agreed.dataset, agreed.label, agreed.intercept, agreed.features)
-        if not held_out:
-            return holding
-        dataset = self._consent.dataset(agreed.dataset)
-        own = load_holding(
-            dataset.of_held_out(),
-            self._keeper.folder,
-            label=agreed.label,
-            intercept=agreed.intercept,
-            features=map_of(self._consent, dataset, agreed.features),
-        )
-        return replace(own, fingerprint=holding.fingerprint, contents=holding.contents)
+        return accept(self._consent, agreement, holding_of=self._records.of_agreement)
 
     def _joined(self, session: str) -> Joined:
         return Joined.from_file(

@@ -30,6 +30,7 @@ from parley.server.jobs.job import JobError
 from parley.server.records import words
 from parley.server.records.guarantee_summary import GuaranteeSummary
 from parley.server.records.numerals import number
+from parley.server.records.points import point_words
 from parley.server.records.summary import RunSummary
 from parley.server.rounds.party_status import PartyStatus
 
@@ -45,21 +46,17 @@ __all__ = [
 _MOST = 30
 """Columns and coefficients that are listed."""
 
-_SERVER_SEES = {
-    "share": "masked integers of each party; of each round the sum with all shares of the noise",
-    "server": "the bare sum of each round, before it adds the noise",
-    "party": "masked integers of each party; sums of contributions that carry noise already",
-}
-_SERVER = {"share": "server-and-colluders", "party": "all-others"}
-"""Noise point → the account that bounds what a curious server learns; absent: none does."""
-
 
 def who_learns_what(run: RunSummary, of: GuaranteeSummary) -> Table:
     """Everybody who takes part or looks on: what they see, and what that can say of one unit."""
-    sees = _SERVER_SEES.get(of.noise.point, "what the run released")
+    point = point_words(of.noise.point)
     masked = run.secure_aggregation.backend == "masked"
     rows = [
-        ["the server", f"{sees}; who took part", _bound(run, of, _SERVER.get(of.noise.point, ""))],
+        [
+            "the server",
+            f"{point.server_sees}; who took part",
+            _bound(run, of, point.server_account),
+        ],
         *_colluders(run, of),
         [
             "readers of the model",

@@ -13,6 +13,7 @@ from parley.server.records import words
 from parley.server.records.guarantee_summary import GuaranteeSummary
 from parley.server.records.laws import law_words
 from parley.server.records.numerals import cost, number
+from parley.server.records.points import point_words
 from parley.server.records.summary import RunSummary
 
 __all__ = [
@@ -37,11 +38,6 @@ _MODELS = {
     "cnn": "convolutional network",
     "table": "generator of synthetic records",
     "none": "statistic",
-}
-_WHERE = {
-    "server": "The server adds it once a round, to the integer sum, before it decodes anything.",
-    "share": "Each party adds a share of it, so that nobody ever holds the bare sum.",
-    "party": "Each party adds it to its own contribution, before that leaves.",
 }
 
 
@@ -68,7 +64,7 @@ def noise_words(run: RunSummary, of: GuaranteeSummary) -> str:
     noise = of.noise
     said = [
         law_words(noise.law).told,
-        _WHERE.get(noise.point, ""),
+        point_words(noise.point).sentence,
     ]
     if noise.sensitivity and noise.scale and not words.on_batches(of):
         said.append(
@@ -193,15 +189,8 @@ def _against(run: RunSummary, of: GuaranteeSummary) -> list[str]:
     """Whom the noise protects from, by where it is added."""
     own = of is run.primary
     outside = own and run.record_bounds is not None and run.record_bounds.charged == "outer"
-    told = {
-        "server": "The noise is added where the sum is: for a moment the server holds the sum "
-        "without noise. The guarantee is against everyone who sees the models, not against a "
-        "server that looks at, keeps or passes on that sum, or adds less noise than agreed.",
-        "share": "Enough parties are honest: each adds its share of the noise, and the shares of "
-        "the least number of honest survivors make up the whole.",
-        "party": "Each party adds its own noise, so the guarantee holds against the server too.",
-    }.get("server" if outside else of.noise.point)
-    items = [] if told is None else [f"{_which(run, of)}{told}"]
+    holds = point_words("server" if outside else of.noise.point).holds
+    items = [f"{_which(run, of)}{holds}"] if holds else []
     # With noise in shares the release ahead holds against the server too.
     trusting = any(each.charged and each.adversary == "readers" for each in of.accounts)
     if own and run.components and of.noise.point == "party" and trusting:

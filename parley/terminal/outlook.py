@@ -12,6 +12,7 @@ from rich.table import Table
 from parley.privacy.accounting.rounding import shown_up
 from parley.server.records import result_words, words
 from parley.server.records.numerals import epsilon_text
+from parley.server.records.points import point_words
 from parley.server.records.synthetic_words import release_ahead
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def _print_accounts(console: Console, of: GuaranteeOutlook) -> None:
     """Who adds the noise, how it is split, and ε against each adversary."""
     if of.noise_point == "party" and of.shares is None:
         return
-    console.print(f"  noise added by {words.added_by(of.noise_point)}")
+    console.print(f"  noise added by {point_words(of.noise_point).added_by}")
     if of.shares is not None:
         console.print(f"  shares: {words.shares(of.shares)}")
     if len(of.accounts) > 1:

@@ -17,6 +17,7 @@ from parley.server.records.data_account import DataAccount
 from parley.server.records.guarantee_summary import AdversaryAccount, GuaranteeSummary, NoiseShares
 from parley.server.records.laws import law_words
 from parley.server.records.numerals import epsilon_text
+from parley.server.records.points import point_words
 from parley.server.records.summary import DpSgd, RunSummary
 
 __all__ = [
@@ -24,7 +25,6 @@ __all__ = [
     "Fact",
     "account",
     "accounts",
-    "added_by",
     "against",
     "allowed",
     "bounds",
@@ -221,17 +221,6 @@ def bounds(run: RunSummary) -> str:
 
 # The noise.
 
-_ADDED = {
-    "server": "a trusted server, which sees the sum before it adds it",
-    "share": "the parties, each a share of it before it masks",
-    "party": "each party",
-}
-
-
-def added_by(point: str) -> str:
-    """Who adds noise at a noise point."""
-    return _ADDED.get(point, point)
-
 
 def noise(run: RunSummary, of: GuaranteeSummary) -> tuple[Fact, ...]:
     """The noise of one guarantee."""
@@ -248,7 +237,7 @@ def noise(run: RunSummary, of: GuaranteeSummary) -> tuple[Fact, ...]:
         None if batch else _number("scale on the sum", told.scale_of_sum, brief=False),
         Fact("expected length", "" if length is None else f"{length:.4g}{each}"),
         _number(f"sensitivity of {on}", told.sensitivity, brief=False),
-        Fact("added by", added_by(told.point)),
+        Fact("added by", point_words(told.point).added_by),
         Fact("shares", "" if told.shares is None else shares(told.shares)),
         Fact("drawn from", _SOURCES[of.noise.seeded]),
         Fact("ρ spent (zCDP)", "" if of.rho is None else shown_up(of.rho, 3), brief=False),
@@ -336,7 +325,11 @@ def components(run: RunSummary) -> str:
     return (
         "one release of the parties' second moments before round 1, within the same ε, summed "
         f"over {told.parties.summed} of {told.parties.asked} parties"
-        + (f", with noise added by {added_by(told.noise_point)}" if told.noise_point else "")
+        + (
+            f", with noise added by {point_words(told.noise_point).added_by}"
+            if told.noise_point
+            else ""
+        )
     )
 
 

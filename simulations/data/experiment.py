@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,24 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.contents import sum_of
-from parley.client.data.frames import Frame
-from parley.client.data.records import (
-    DataError,
-    Records,
-    as_classes,
-    find_party_files,
-    read_records,
-)
-from parley.client.data.schema import Schema, SchemaError, load_schema
+from parley.client.data.records import Records, as_classes, find_party_files
+from parley.client.data.schema import Schema, load_schema
 from parley.client.features.base import FeatureError, FeatureMap
 from parley.client.features.preparation import mapped, prepared_rows
 from parley.client.features.table import build_map
 from parley.server.jobs.job import Job, JobError
 from parley.server.planning.federation import Federation
 from parley.server.planning.release import model_for
-from parley.simulations.data.datasets import BUNDLED, bundled_schema, load_bundled
-from parley.simulations.data.given import MEMORY, Given
+from parley.simulations.data.datasets import BUNDLED, bundled_schema
+from parley.simulations.data.given import Given
 from parley.simulations.data.keeping import kept_data
 from parley.simulations.data.partitions import (
     by_column,
@@ -40,6 +32,7 @@ from parley.simulations.data.partitions import (
     split_test,
 )
 from parley.simulations.data.prepared import PreparedData
+from parley.simulations.data.reading import read_sources, read_test
 from parley.simulations.data.world import Experiment, StatisticExperiment
 
 __all__ = ["FEATURE_CACHE", "experiment_of", "feature_map", "load_experiment", "prepared_data"]
@@ -71,13 +64,13 @@ def prepared_data(job: Job, given: Given | None = None) -> PreparedData:
     # The split is never private and never touches the noise: its own seed, always.
     rng = np.random.default_rng([job.data.seed, _SPLIT_STREAM])
     features = feature_map(job)
-    records, classes, files = _read(job, rng, given)
+    records, classes, files = read_sources(job, rng, given)
     schema = _schema_of(job) if given is None else given.schema
     contents = "" if records.contents is None else str(records.contents)
     fingerprint = _fingerprint(job) if given is None else contents
     raw = _raw(job, features, records, schema, f"{fingerprint} {job.data.records}")
     parties, test = _split(job, records, files, rng)
-    held = _read_test(job, classes) if job.data.test_source else None
+    held = read_test(job, classes) if job.data.test_source else None
     intercept = job.model.has_intercept
     if held is None:
         test_rows = prepared_rows(raw, intercept=intercept, order=test)
@@ -246,124 +239,6 @@ def _raw_test(job: Job, features: FeatureMap | None, held: Records) -> NDArray[n
     schema = load_schema(job.data.test_schema or job.data.data_schema)
     source = Path(job.data.test_source)
     return _raw(job, features, held, schema, _digest(source))
-
-
-def _cells_of(job: Job, schema: Schema) -> Schema:
-    """How cells are read: a map takes them before rows are scaled."""
-    return schema.unscaled if job.model.feature_map else schema
-
-
-def _read(
-    job: Job, rng: np.random.Generator, given: Given | None
-) -> tuple[Records, int, list[int] | None]:
-    """The records, K, and every party's number of records where there is one file for each."""
-    data = job.data
-    if given is not None:
-        schema = _cells_of(job, given.schema)
-        if given.one_a_party:
-            return _joined_parties(job, schema, given.frames)
-        return (*_drawn(job, given.frames, schema, "the schema", rng), None)
-    if data.source in BUNDLED:
-        return (*_bundled(job, rng), None)
-    if data.source in MEMORY:
-        raise JobError(
-            f"Expected the data of a job with data.source = {data.source!r}: parley.run(job, "
-            "data=…) hands them over, also with resume."
-        )
-    if not data.data_schema:
-        raise JobError(
-            f"Expected data.schema with data.source = {data.source!r}, got none. "
-            f"`parley schema infer {data.source}` writes a first one to review. "
-            f"Bundled sources, which need none: {', '.join(BUNDLED)}."
-        )
-    schema = _cells_of(job, load_schema(data.data_schema))
-    if any(mark in data.source for mark in "*?["):
-        return _joined_parties(job, schema, find_party_files(data.source))
-    return (*_drawn(job, (data.source,), schema, data.data_schema, rng), None)
-
-
-def _joined_parties(
-    job: Job, schema: Schema, sources: Sequence[Path | Frame]
-) -> tuple[Records, int, list[int]]:
-    """The records of one file a party."""
-    if job.data.records:
-        raise JobError("Expected data.records = 0 with one file a party, got a number.")
-    kind = job.label_kind(schema.classes)
-    parts = [read_records(source, schema, kind) for source in sources]
-    if len(parts) != job.parties.count:
-        raise JobError(
-            f"Expected parties.count = {len(parts)}, the number of files that "
-            f"{job.data.source} names, got {job.parties.count}."
-        )
-    joined = Records(
-        features=np.concatenate([part.features for part in parts]),
-        labels=np.concatenate([part.labels for part in parts]),
-        feature_names=parts[0].feature_names,
-        contents=sum_of([part.contents for part in parts if part.contents]),
-    )
-    return joined, schema.classes, [len(part) for part in parts]
-
-
-def _drawn(
-    job: Job,
-    sources: Sequence[str | Frame],
-    schema: Schema,
-    where: str,
-    rng: np.random.Generator,
-) -> tuple[Records, int]:
-    """The records of one table, or as many of them as the job draws."""
-    by_values = job.data.partition == "column" or ":" in job.data.partition
-    column = (job.data.partition_column or None) if by_values else None
-    if column is not None and column not in schema.columns:
-        raise JobError(
-            f"Expected data.partition-column to be a column of {where} "
-            f"({', '.join(schema.columns)}), got {column!r}."
-        )
-    kind = job.label_kind(schema.classes)
-    sample = job.data.records or None
-    try:
-        records = read_records(sources, schema, kind, group_column=column, sample=sample, rng=rng)
-    except (DataError, SchemaError):
-        raise
-    except ValueError as error:  # more records asked for than there are
-        raise JobError(f"data.records: {error}") from error
-    return records, schema.classes
-
-
-def _read_test(job: Job, classes: int) -> Records:
-    """The records of `data.test-source`."""
-    path = job.data.test_schema or job.data.data_schema
-    if not path:
-        raise JobError("Expected data.test-schema with data.test-source, got none.")
-    schema = load_schema(path)
-    if schema.classes != classes:
-        raise JobError(
-            f"Expected {classes} classes in {path}, as in the training data, got {schema.classes}."
-        )
-    own = _cells_of(job, schema)
-    return read_records(job.data.test_source, own, job.label_kind(schema.classes))
-
-
-def _bundled(job: Job, rng: np.random.Generator) -> tuple[Records, int]:
-    wanted, scaled = job.data.records, not job.model.feature_map
-    kind = job.label_kind(bundled_schema(job.data.source).classes)
-    if job.data.source == "synthetic":
-        records, schema = load_bundled(
-            "synthetic",
-            kind,
-            seed=job.data.seed,
-            scaled=scaled,
-            **({"records": wanted} if wanted else {}),
-        )
-        return records, schema.classes
-    records, schema = load_bundled(job.data.source, kind, scaled=scaled)
-    if wanted > len(records):
-        raise JobError(
-            f"Expected data.records of at most {len(records)} from {job.data.source}, got {wanted}."
-        )
-    if wanted:
-        records = records.take(rng.choice(len(records), wanted, replace=False))
-    return records, schema.classes
 
 
 def _split(

@@ -6,9 +6,9 @@ from itertools import product
 
 import numpy as np
 import pytest
+from blocks import block_of_columns
 
 from parley.client.data.schema import Schema, SchemaError
-from parley.client.data.table_block import block_of_columns
 from parley.client.queries.base import QueryError
 from parley.client.queries.batch import Batch
 from parley.client.queries.histogram import Histogram

@@ -1,0 +1,62 @@
+"""A party's records as rounds ask for them: read once, and again when a file has changed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from parley.client.contract.agreement import Agreement
+from parley.client.party.consent import Consent
+from parley.client.party.dataset import Holding, load_holding
+from parley.client.party.policy import map_of
+
+__all__ = ["KeptRecords"]
+
+
+class KeptRecords:
+    """The data set that was asked for last, and how it was read."""
+
+    def __init__(self, consent: Consent, folder: Path) -> None:
+        """Nothing is read yet; `folder` is the party's."""
+        self._consent, self._folder = consent, folder
+        self._loaded: tuple[object, Holding] | None = None
+
+    def of(self, name: str, label: str, intercept: bool, features: Mapping[str, Any]) -> Holding:
+        """A data set by its name, the reading of its label, the intercept, and the public map."""
+        dataset, folder = self._consent.dataset(name), self._folder
+        files = [folder / part for part in (dataset.path, dataset.prepared, dataset.data_schema)]
+        stamps = [(f.stat().st_mtime_ns, f.stat().st_size) for f in files if f.is_file()]
+        named = {key: features[key] for key in ("name", "settings") if features}
+        key = (name, label, intercept, json.dumps(named, allow_nan=False), stamps)
+        if self._loaded is None or self._loaded[0] != key:
+            holding = load_holding(
+                dataset,
+                folder,
+                label=label,
+                intercept=intercept,
+                features=map_of(self._consent, dataset, features),
+                slowest_ms=self._consent.feature_ms_at_most,
+            )
+            self._loaded = key, holding
+        return self._loaded[1]
+
+    def of_agreement(self, agreed: Agreement, held_out: bool) -> Holding:
+        """The records that an agreement names: those of its data set, or those that it holds out.
+
+        Held-out records are charged to the budget of the data set that holds them out.
+        """
+        holding = self.of(agreed.dataset, agreed.label, agreed.intercept, agreed.features)
+        if not held_out:
+            return holding
+        dataset = self._consent.dataset(agreed.dataset)
+        own = load_holding(
+            dataset.of_held_out(),
+            self._folder,
+            label=agreed.label,
+            intercept=agreed.intercept,
+            features=map_of(self._consent, dataset, agreed.features),
+        )
+        return replace(own, fingerprint=holding.fingerprint, contents=holding.contents)
