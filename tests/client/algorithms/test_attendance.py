@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from plans import with_primary
 from scipy.stats import norm
 
 from parley.client.algorithms.attendance import Attendance
@@ -179,10 +180,10 @@ def test_a_party_declines_amplification_that_its_task_does_not_have():
     for algorithm, offered in (
         (everyone, plan),
         (sampled, plain),
-        (sampled, plan.with_primary(mechanism=replace(mechanism, sampling_rate=1.0))),
+        (sampled, with_primary(plan, mechanism=replace(mechanism, sampling_rate=1.0))),
         (
             sampled,
-            plan.with_primary(mechanism=replace(mechanism, attendance=0.1, sampling_rate=0.1)),
+            with_primary(plan, mechanism=replace(mechanism, attendance=0.1, sampling_rate=0.1)),
         ),
         (replace(everyone, attendance=Attendance(number=1, parties=40, hidden=False)), plan),
     ):
