@@ -23,7 +23,13 @@ from parley.server.planning.release import algorithm_for, model_for, plan_releas
 from parley.server.planning.stages import COMPONENTS, EVALUATION, stages_of
 from parley.simulations.audit.scores import sampling_rate
 from parley.simulations.audit.shapes import LEARNERS, MOMENTS, Answer, Learner, answer_of
-from parley.simulations.audit.smaller import AuditError, Shape, least_records, smaller
+from parley.simulations.audit.smaller import (
+    AuditError,
+    Shape,
+    least_parties,
+    least_records,
+    smaller,
+)
 
 __all__ = ["ROUNDS", "AuditError", "Audited", "Shape", "as_it_runs", "audited", "stage_names"]
 
@@ -134,10 +140,13 @@ class Audited:
 
     @property
     def trains_with_draws(self) -> bool:
-        """Whether a party's training draws batches or noise."""
+        """Whether a party's training draws batches or noise, or the party whether it is in a sum."""
         training: Any = getattr(self.algorithm, "training", None)
         if training is None:
             return False
+        own: Any = self.algorithm
+        if not own.attendance.whole:
+            return True
         noisy = self.answer.noisy and training.clip_norm is not None
         return noisy or training.sampling_rate < 1
 
@@ -178,9 +187,9 @@ def audited(
     learner = MOMENTS if stage == COMPONENTS else LEARNERS[job.model.learns]
     own = answer_of(job.algorithm.kind)
     alone = stage == ROUNDS and own.noisy and job.privacy.unit == "record"
-    shared = job.privacy.noise_point != "server"
+    usual = 5 if job.privacy.noise_point != "server" else 2
     shape = Shape(
-        parties=1 if alone else min(parties or (5 if shared else 2), job.parties.count),
+        parties=1 if alone else min(parties or max(usual, least_parties(job)), job.parties.count),
         records=records or least_records(job),
         features=features or (own.features if stage == ROUNDS else 0) or learner.features,
     )

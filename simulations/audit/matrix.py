@@ -108,6 +108,8 @@ CASES: tuple[tuple[str, ...], ...] = (
     (*_DP_SGD, "privacy.unit=party", "privacy.noise-point=server"),
     (*_DP_SGD, "privacy.unit=party", *_SHARES),
     (*_DP_SGD, "privacy.unit=both", "dp-sgd.sampling-rate=0.5", "privacy.noise-point=server"),
+    # Each party in a round by its own coin.
+    (*_DP_SGD, "privacy.unit=party", "parties.per-round=0.5", "privacy.noise-point=server"),
     # A release ahead of the rounds, and rounds on what it found.
     (*_DP_SGD, _FULL, "model.kind=pca-mlp", "privacy.noise-point=server"),
     (*_DP_SGD, _FULL, "model.kind=pca-mlp", _ADD, *_SHARES),
@@ -215,7 +217,7 @@ def trials_of(job: Job, *, short: bool = False) -> int:
         return _trials(job.noise, shared=shared, short=short)
     by_cost = (
         # Every party of every world trains by itself.
-        (job.privacy.unit == "party" and shared, 2_000, 30),
+        (job.privacy.unit == "party" and (shared or job.parties.per_round != "all"), 2_000, 30),
         (slow, 1_000, 40),
         (job.privacy.unit == "party", 20_000, 1_500),
         (job.dp_sgd.per_example_method in {"vmap", "opacus", "loop"}, 200, 30),

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from parley.client.algorithms.attendance import EVERYONE
 from parley.client.algorithms.own import is_own
 from parley.simulations.audit.blocks import Block
 from parley.simulations.audit.pools import codes_pool, columns_pool, rows_pool, table_schema
@@ -127,7 +128,8 @@ class Answer:
         noisy: with noise of a party's own, inside its training.
         slow: a sum of theirs takes long.
         features: of a record, where attacks see most with so few; 0: as many as the model's.
-        quiet: the algorithm without noise and with every record in every batch.
+        quiet: the algorithm without noise, with every record in every batch and every party in
+            every sum.
         pool: records to try as canaries, where what each record says is added up; None: canaries
             are made for the algorithm's gradients.
     """
@@ -143,11 +145,13 @@ class Answer:
 
 def _quiet_averaging(algorithm: Any) -> Any:
     quiet = {"noise_multiplier": 0.0, "clipped_share": 0.0, "sampling_rate": 1.0}
-    return replace(algorithm, training=replace(algorithm.training, **quiet), clipped_reach=0.0)
+    training = replace(algorithm.training, **quiet)
+    return replace(algorithm, training=training, clipped_reach=0.0, attendance=EVERYONE)
 
 
 def _quiet_sums(algorithm: Any) -> Any:
-    return replace(algorithm, training=replace(algorithm.training, sampling_rate=1.0))
+    training = replace(algorithm.training, sampling_rate=1.0)
+    return replace(algorithm, training=training, attendance=EVERYONE)
 
 
 def _quiet_objectives(algorithm: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from parley.privacy.accounting.guarantee import Unit
 from parley.server.jobs.job import Job, JobError
 from parley.simulations.audit.shapes import LEARNERS, answer_of
 
-__all__ = ["AuditError", "Shape", "least_records", "smaller"]
+__all__ = ["AuditError", "Shape", "least_parties", "least_records", "smaller"]
 
 _LARGEST_PARTY = 1000
 """Records: more than this are not laid out for every world."""
@@ -45,10 +46,22 @@ def least_records(job: Job) -> int:
     return LEARNERS[job.model.learns].records
 
 
+def least_parties(job: Job) -> int:
+    """Parties of a world, of whom one is in a sum on average."""
+    return math.ceil(1 / _own_coin(job))
+
+
+def _own_coin(job: Job) -> float:
+    """p that a party is charged for being in a sum with; 1 where being in each of them is."""
+    asked = job.parties.per_round
+    amplified = isinstance(asked, float) and job.parties.hidden and job.privacy.unit == "party"
+    return asked if amplified else 1.0
+
+
 def smaller(job: Job, unit: Unit, shape: Shape, seed: int | None) -> tuple[tuple[str, ...], Job]:
     """The job of so small a federation, and what was changed."""
     changes: dict[str, dict[str, Any]] = {
-        "parties": {"count": shape.parties, "min-records": shape.records},
+        "parties": {"count": shape.parties, "min-records": shape.records, **_always_in(job)},
         "secure-aggregation": {"min-survivors": "auto", "corrupt": "auto"},
         "data": {"source": "synthetic", "schema": "", "partition": "iid", "test-source": ""},
         "run": {"faults": "", "seed": "none" if seed is None else seed},
@@ -76,6 +89,11 @@ def smaller(job: Job, unit: Unit, shape: Shape, seed: int | None) -> tuple[tuple
         return tuple(words), Job.model_validate(plain)
     except ValueError as error:
         raise JobError(str(error)) from error
+
+
+def _always_in(job: Job) -> dict[str, Any]:
+    """Every party in every sum, where ε is of that."""
+    return {} if _own_coin(job) < 1 else {"per-round": "all", "presence": "auto"}
 
 
 def _same_sampling(job: Job) -> dict[str, Any]:

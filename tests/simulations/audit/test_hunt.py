@@ -33,6 +33,10 @@ def key(name, *values):
     return st.sampled_from([f"{name}={value}" for value in values])
 
 
+def squared_hinge(z, y):
+    return max(0.0, 1 - y * z) ** 2
+
+
 COMMON = st.tuples(
     key("privacy.epsilon", 0.05, 0.3, 1, 3, 8, 20),
     key("privacy.delta", 1e-9, 1e-5, 1e-3),
@@ -43,7 +47,11 @@ COMMON = st.tuples(
 WEIGHTS = key("model.class-weights", "[]", "[]", "[1, 3]", "[0.2, 1]")
 GRADIENT = st.tuples(
     st.just("algorithm.kind=gradient-perturbation"),
-    key("model.kind", "logistic", "huber-svm", "ridge", "softmax"),
+    st.one_of(
+        key("model.kind", "logistic", "huber-svm", "ridge", "softmax"),
+        key("model.kind=own-loss model.steeper=clip model.loss", f"{__file__}:squared_hinge"),
+        key("model.features", "random-fourier"),
+    ),
     key("model.lambda", 1e-4, 0.01, 1),
     key("algorithm.clip-norm", "auto", 1e-3, 0.1, 0.5, 3),
     key("parties.weights", "uniform", "size"),
@@ -98,6 +106,8 @@ NETWORK = st.builds(
         key("privacy.neighbouring", "replace-one", "add-or-remove-one"),
         key("dp-sgd.clipped-fraction-share", 0, 0, 0.1),
         key("dp-sgd.precision", "float32", "float64"),
+        key("parties.per-round", "all", "all", 1, 0.15, 0.6),
+        key("parties.presence", "auto", "auto", "known"),
     ),
 )
 
@@ -201,15 +211,17 @@ def check_queries(queries, trials, **terms):
             )
             for each in views(batch)
         ]
-    except (QueryError, CalibrationError, RingTooSmall, AuditError):
-        return  # Not a valid batch, or no record may be taken from one.
+    except (QueryError, CalibrationError, RingTooSmall, AuditError) as error:
+        return type(error).__name__  # Not a valid batch, or no record may be taken from one.
     for report in reports:
         assert report.verdict == "not-refuted", (queries, terms, report.to_json()["results"])
         assert report.results[0].reach <= 1 + 1e-9, (queries, terms, report.results[0].reach)
+    return "audited"
 
 
 def check(overrides, trials, **shape):
     """Refuted, at the seed that the job gives: the job that did it."""
+    overrides = [each for several in overrides for each in several.split(" ")]
     # Seeded shares have a stream for each party of each world, which is slow.
     shares = "privacy.noise-point=share" in overrides
     seed = None if shares else zlib.crc32(repr(overrides).encode())
@@ -217,10 +229,13 @@ def check(overrides, trials, **shape):
         reports = audit(
             load_job(None, overrides=overrides), Effort(trials=trials, seed=seed), **shape
         )
-    except (JobError, CalibrationError, RingTooSmall, AuditError):
-        return  # Not a valid job, or no record may be taken from a party of one.
+    except (JobError, CalibrationError, RingTooSmall, AuditError) as error:
+        return type(error).__name__  # Not a valid job, or no record may be taken from one party.
     for report in reports:
         assert report.verdict != "refuted", (overrides, report.to_json()["results"])
+        reach = report.results[0].reach
+        assert reach is None or reach <= 1 + 1e-5, (overrides, reach)
+    return "audited"
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))

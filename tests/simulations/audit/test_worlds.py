@@ -204,3 +204,27 @@ def test_what_cannot_be_audited_is_refused_with_what_can():
         neighbours(given(*LINEAR), "party")
     with pytest.raises(AuditError, match="a unit of record, got party"):
         audited(load_job(None, overrides=LINEAR), Unit.PARTY)
+
+
+def test_parties_are_in_a_world_by_their_own_coins_where_these_amplify() -> None:
+    job = (
+        *("algorithm.kind=fedavg", "model.kind=mlp", "model.hidden=[]", "privacy.unit=party"),
+        *("parties.count=1000", "parties.min-records=100", "algorithm.rounds=2"),
+        *("privacy.epsilon=4", "privacy.noise-point=server"),
+    )
+    given = audited(load_job(None, overrides=[*job, "parties.per-round=0.3"]))
+    assert given.shape.parties == 4  # one of them is in a sum on average, or more
+    worlds = neighbours(given, "party")
+    expected = hypotheses(given, worlds)
+    assert reach(given, expected) == pytest.approx(1, abs=1e-4)  # everyone is in what is expected
+    (seen,) = releases(given, worlds, inside=True, count=60, source=Source(seed=None))
+    apart = expected.inside - expected.outside
+    along = ((seen - expected.base) * apart).sum(axis=2) / (apart**2).sum(axis=1) * 2
+    # 1 where the party is in the sum, else 0, with noise of deviation σ/S: the mean is p.
+    deviation = expected.scale / np.linalg.norm(apart[0]) * 2
+    error = np.hypot(deviation, 0.46) / np.sqrt(along.size)
+    assert along.mean() == pytest.approx(0.3, abs=5 * error)
+    # Where it is charged as though it were in every sum, it is.
+    known = audited(load_job(None, overrides=[*job, "parties.per-round=20"]))
+    assert known.algorithm.attendance.whole
+    assert known.epsilon == pytest.approx(4, rel=1e-3)
