@@ -101,7 +101,9 @@ class Attendance:
         stream = randomness.attendance(plan.round_number, plan.step)
         if not randomness.seeded:  # a coin is nobody's but the party's: of any stream
             return _coins(len(places), self.rate, stream)
-        return np.asarray(_coins(plan.parties, self.rate, stream)[places], dtype=np.bool_)
+        # An audit's block is of many federations: beyond the first one's parties, more coins.
+        count = max(plan.parties, int(places.max(initial=0)) + 1)
+        return np.asarray(_coins(count, self.rate, stream)[places], dtype=np.bool_)
 
 
 EVERYONE = Attendance()

@@ -38,8 +38,8 @@ audit_app = typer.Typer(
     help="Measure a lower bound on the ε that a job really costs, through Parley's own code.\n\n"
     "[bold]parley audit job.toml[/bold] is short for [bold]parley audit job job.toml[/bold]. A "
     "lower bound, not an estimate; it holds with the confidence asked for, not certainly; no bound "
-    "exceeds what so many trials can certify. Exit status 4: a claim was refuted; 0: none was, also "
-    "where trials are too few to refute it, which a line then says, with the most they certify.",
+    "exceeds what so many trials can certify. Exit status 4: a claim was refuted; 0: none was, "
+    "also where trials are too few to refute it: a line then says the most that they certify.",
 )
 audit_app.add_typer(bound_app, name="bound")
 

@@ -140,7 +140,7 @@ class Audited:
 
     @property
     def trains_with_draws(self) -> bool:
-        """Whether a party's training draws batches or noise, or the party whether it is in a sum."""
+        """Whether a party's training draws batches or noise, or the party if it is in a sum."""
         training: Any = getattr(self.algorithm, "training", None)
         if training is None:
             return False

@@ -54,8 +54,9 @@ def least_parties(job: Job) -> int:
 def _own_coin(job: Job) -> float:
     """p that a party is charged for being in a sum with; 1 where being in each of them is."""
     asked = job.parties.per_round
-    amplified = isinstance(asked, float) and job.parties.hidden and job.privacy.unit == "party"
-    return asked if amplified else 1.0
+    if isinstance(asked, float) and job.parties.hidden and job.privacy.unit == "party":
+        return asked
+    return 1.0
 
 
 def smaller(job: Job, unit: Unit, shape: Shape, seed: int | None) -> tuple[tuple[str, ...], Job]:
