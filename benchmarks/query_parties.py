@@ -1,0 +1,108 @@
+"""Seconds a query of real parties: processes of their own, TLS, noise in shares, ledgers on disk.
+
+    python -P benchmarks/query_parties.py [--parties 3] [--queries 12]
+
+A deployment is made for the run on this machine; each query (a histogram of 100 cells, then a
+median by counts) is a release of its own, with new keys, as docs/analytics.md describes. The first
+pays for what is imported and opened, and is told apart. The figure to reach is .5 s after joining.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+import parley
+from parley.deploy.making import make_deployment
+from parley.deploy.processes import free_ports
+
+SCHEMA = """
+[columns]
+age = { kind = "numeric", range = [0, 100] }
+sick = { kind = "label", positive = "yes", negative = "no" }
+"""
+DATA = (
+    '\n[data.ward]\npath = "records.csv"\nschema = "schema.toml"\nepsilon = 100.0\ndelta = 1e-6\n'
+)
+
+
+def furnished(home: Path, names: list[str], port: int) -> Path:
+    """A deployment's folder, with records and a policy for every party."""
+    folder = home / "made"
+    make_deployment(folder, hosts=["127.0.0.1"], parties=names, port=port)
+    for index, name in enumerate(names):
+        own, rng = folder / "parties" / name, np.random.default_rng(index)
+        rows = {"age": rng.integers(0, 101, 1000), "sick": rng.choice(["yes", "no"], 1000)}
+        pl.DataFrame(rows).write_csv(own / "records.csv")
+        (own / "schema.toml").write_text(SCHEMA)
+        with (own / "party.toml").open("a") as file:
+            file.write(DATA)
+    return folder
+
+
+def measured(home: Path, parties: int, queries: int) -> None:
+    """Starts the parties, opens a session, asks, and prints."""
+    names = [f"party-{index}" for index in range(parties)]
+    (port,) = free_ports(1)
+    folder = furnished(home, names, port)
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start() -> None:
+        for name in names:
+            command = [str(Path(sys.executable).with_name("parley")), "party"]
+            log = (home / f"{name}.log").open("wb")
+            own = [*command, str(folder / "parties" / name)]
+            started.append(subprocess.Popen(own, stdout=log, stderr=log))
+
+    # The session opens the port: a party that finds nobody there would end.
+    later = threading.Timer(3.0, start)
+    later.start()
+    try:
+        given = {"schema": str(folder / "parties" / names[0] / "schema.toml"), "epsilon": 100.0}
+        server = str(folder / "server")
+        with parley.Session(
+            deployment=server, dataset="ward", delta=1e-6, out=home / "s", **given
+        ) as s:
+            taken = []
+            for _ in range(queries + 1):
+                begun = time.perf_counter()
+                s.histogram("age", bins=100, epsilon=0.5)
+                taken.append(time.perf_counter() - begun)
+            first, *rest = taken
+            begun = time.perf_counter()
+            found = s.find_quantile("age", 0.5, step=1.0, epsilon=1.0)
+            by_counts = time.perf_counter() - begun
+        print(
+            f"{parties} parties, 100 cells: median {statistics.median(rest):.3f} s "
+            f"({min(rest):.3f} to {max(rest):.3f}) of {queries}, the first {first:.3f} s; a median "
+            f"by {len(found.answers)} counts {by_counts:.3f} s"
+        )
+    finally:
+        later.cancel()
+        for each in started:
+            each.terminate()
+        for each in started:
+            each.wait()
+
+
+def main() -> None:
+    """One deployment, one line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--parties", type=int, default=3)
+    parser.add_argument("--queries", type=int, default=12)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as home:
+        measured(Path(home), given.parties, given.queries)
+
+
+if __name__ == "__main__":
+    main()
