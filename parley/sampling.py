@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from parley.client.contract.model_names import public_name
+from parley.terminal.printable import printable
 
 __all__ = ["add_sampling_command", "sample_table"]
 
@@ -92,9 +93,7 @@ def sample(
     """
     said = sample_table(model, rows=rows, seed=seed, out=out, own_models=tuple(own_models or ()))
     typer.echo(f"{rows:,} synthetic rows in {out}")
-    # A file from elsewhere may hold what moves a terminal's cursor.
-    stated = said.get("parley.statement", "")
-    typer.echo("".join(each if each.isprintable() else " " for each in stated))
+    typer.echo(printable(said.get("parley.statement", "")))
     typer.echo("Sampling costs nothing more.")
 
 

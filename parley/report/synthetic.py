@@ -85,7 +85,7 @@ def _drawn_section(run: RunContent, folder: Path) -> dict[str, Any] | None:
     return {
         "told": "The network draws records; these were drawn from the released model with a public "
         f"seed. Drawing more costs nothing: parley sample {run.name} --rows N --out FILE.npz "
-        f"--own-model {run.summary.model}.",
+        f"--own-model {run.summary.model}, in the folder of that file.",
         "pictures": pictures,
         **{part: [] for part in ("released", "measured", "closest")},
         "closest_said": "",
