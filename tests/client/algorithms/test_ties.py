@@ -1,0 +1,93 @@
+"""Δ by brute force where a server's θ ties: margins that cancel, kinks, ±0, subnormal and huge."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from parley.client.algorithms.base import PublicFacts
+from parley.client.algorithms.gradient_perturbation import GradientPerturbation
+from parley.client.data.block import PartyBlock
+from parley.client.models.linear import (
+    HuberSVM,
+    LinearModel,
+    Logistic,
+    Softmax,
+    SquaredLoss,
+    prepare_rows,
+)
+from parley.client.models.own_losses import OwnLoss, OwnResidualLoss, tabled
+from parley.privacy.accounting.guarantee import Neighbouring
+
+RECORDS, RADIUS = 7, 1e3
+LOSSES = {
+    "logistic": Logistic(),
+    "huber-svm": HuberSVM(width=1e-9),  # all but a kink
+    "softmax": Softmax(classes=3),
+    "ridge": SquaredLoss(radius=RADIUS, label_bound=1.0),
+    "own": tabled(OwnLoss, lambda z, y: max(0.0, 1 - y * z) ** 2, lipschitz=4.0, steeper="clip"),
+    "own-residual": tabled(OwnResidualLoss, lambda z, y: abs(z - y), lipschitz=1.0),
+}
+
+
+def tied(rng, loss, dtype, features):
+    """Rows and labels, equal ones among them, and a θ under which the first one's margin ties."""
+    rows = rng.normal(size=(RECORDS, features))
+    rows[: rng.integers(1, RECORDS)] = rows[0]
+    rows[-1] *= rng.choice([0.0, 1e-310, -1.0])
+    rows = prepare_rows(rows.astype(dtype), intercept=False)
+    theta = rng.normal(size=(loss.outputs, features)) * 10.0 ** rng.choice([0, 8, 16, 100, 300])
+    first = rows[0].astype(np.float64)
+    largest = np.argmax(np.abs(first))
+    for own in theta:
+        own[largest] -= (own @ first - rng.choice([0.0, 1.0, -1.0])) / first[largest]
+    if rng.random() < 0.2:
+        theta[:] = rng.choice([0.0, -0.0, 5e-324])
+    elif loss.outputs > 1:
+        theta[1] = theta[0]
+    theta = np.minimum(1, loss.theta_radius / max(np.abs(theta).max() * features, 1)) * theta
+    labels = loss.nearest(rng.integers(-1, 3, RECORDS).astype(float))
+    return rows, labels, theta.ravel()
+
+
+def neighbours(rng, rows, labels, relation, loss):
+    """Data sets that differ in one record."""
+    for gone in range(RECORDS):
+        kept = np.delete(np.arange(RECORDS), gone)
+        if relation is Neighbouring.ADD_OR_REMOVE_ONE:
+            yield rows[kept], labels[kept]
+            continue
+        for row in (-rows[gone], 0 * rows[gone], rows[rng.choice(kept)]):
+            other, said = rows.copy(), labels.copy()
+            other[gone] = row
+            said[gone] = loss.nearest(rng.integers(-1, 3, 1).astype(float))[0]
+            yield other, said
+
+
+@pytest.mark.parametrize("relation", Neighbouring)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", LOSSES)
+def test_no_record_moves_a_sum_by_more_than_is_charged_where_theta_ties(name, dtype, relation):
+    loss, rng = LOSSES[name], np.random.default_rng(5)
+    facts = PublicFacts(
+        parties=1, min_records=RECORDS, total_records=RECORDS, max_records=RECORDS,
+        weights="uniform",
+    )  # fmt: skip
+    largest = 0.0
+    for features, clip in ((1, 1.0), (5, 0.01), (64, loss.lipschitz), (31, loss.lipschitz)):
+        model = LinearModel(loss=loss, features=features)
+        algorithm = GradientPerturbation(
+            model=model, lambda_=0.01, lipschitz=clip, weights="uniform", rounds=1,
+            learning_rate=0.1, momentum=0.0, average=True, neighbouring=relation,
+        )  # fmt: skip
+        rows, labels, theta = tied(rng, loss, dtype, features)
+
+        def given(own, said, algorithm=algorithm, theta=theta):
+            block = PartyBlock(features=own, labels=said, offsets=np.array([0, len(said)]))
+            plan = SimpleNamespace(min_records=RECORDS)
+            return algorithm.local({**algorithm.init(), "theta": theta}, block, plan, None).values
+
+        whole, charged = given(rows, labels), algorithm.claim(facts).covered
+        for own, said in neighbours(rng, rows, labels, relation, loss):
+            largest = max(largest, float(np.linalg.norm(whole - given(own, said))) / charged)
+    assert 0.3 < largest <= 1
