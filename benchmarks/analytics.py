@@ -1,11 +1,13 @@
 """How far private statistics of the Adult census are off, beside diffprivlib.
 
-    python benchmarks/analytics.py adult.csv.gz [--seeds 40] [--peer PYTHON] [--counts-only]
+    python benchmarks/analytics.py adult.csv.gz [--seeds 40] [--counts-only]
+        [--peer PYTHON] [--opendp PYTHON]
 
 30,162 records, 30 parties, ε = .1, .5 and 1; means over seeds (25 times as many where cells are
 few) with the half-width of a 95 % interval of the mean. Noise is the server's. PYTHON has an
 environment with diffprivlib and "scikit-learn<1.6", where its figures are measured on the same
-records: its ε is replace-one for means and quantiles, add-or-remove-one for histograms. Ours are
+records: its ε is replace-one for means and quantiles, add-or-remove-one for histograms. The other
+PYTHON has opendp 0.16.0: replace-one for the mean, else add-or-remove-one. Ours are
 seeded, hence repeatable. Truths are of the records: simulation-only. At the end: seconds a query.
 """
 
@@ -77,6 +79,42 @@ for eps in given["epsilons"]:
             bounds=(0, 1500000), random_state=r)
         found["deciles"].append(np.mean([rank(v, (k + 1) / 10) for k, v in enumerate(vs)]))
     out[str(eps)] = found
+json.dump(out, sys.stdout)
+"""
+
+OPENDP = """
+import json, sys
+import numpy as np
+import opendp.prelude as dp
+dp.enable_features("contrib", "honest-but-curious")
+given = json.load(sys.stdin)
+weights, ages, codes = [float(x) for x in given["fnlwgt"]], given["age"], given["education"]
+n, step, near = len(weights), given["step"], dp.symmetric_distance()
+# A record counts at the nearest value of the grid, as with us.
+snapped = [np.floor(x / step + .5) * step for x in weights]
+ordered, truth = np.sort(snapped), np.bincount(codes, minlength=16)
+grid = [k * step for k in range(16384)]
+def rank(v):
+    first, last = (np.searchsorted(ordered, v + off * step) for off in (-.5, .5))
+    return max(0.0, first - n / 2, n / 2 - last)
+floats = dp.vector_domain(dp.atom_domain(T=float, nan=False)), near
+sized = dp.vector_domain(dp.atom_domain(T=float, nan=False, bounds=(17.0, 90.0)), size=n), near
+whole = dp.vector_domain(dp.atom_domain(T=int)), near
+counts = dp.t.then_count_by_categories(categories=list(range(16)), null_category=False)
+out = {}
+for eps in given["epsilons"]:
+    found = lambda make, moved: dp.binary_search_chain(make, moved, eps)
+    median = found(lambda s: floats >> dp.m.then_private_quantile(dp.max_divergence(),
+        candidates=grid, alpha=.5, scale=s), 1)
+    mean = found(lambda s: sized >> dp.t.then_mean() >> dp.m.then_laplace(s), 2)
+    table = found(lambda s: whole >> counts >> dp.m.then_laplace(s), 1)
+    turns = range(5 * given["seeds"])
+    out[str(eps)] = {
+        "median fnlwgt, add-or-remove-one": [rank(median(snapped)) for _ in turns],
+        "education histogram, RMS a cell": [
+            float(np.sqrt(np.mean((np.array(table(codes)) - truth) ** 2))) for _ in turns],
+        "mean age, RMSE": [(mean(ages) - float(np.mean(ages))) ** 2 for _ in turns],
+    }
 json.dump(out, sys.stdout)
 """
 
@@ -204,6 +242,7 @@ def main() -> None:
     parser.add_argument("data")
     parser.add_argument("--seeds", type=int, default=40)
     parser.add_argument("--peer")
+    parser.add_argument("--opendp")
     parser.add_argument("--counts-only", action="store_true")
     options = parser.parse_args()
     frame = pl.read_csv(options.data)
@@ -269,9 +308,7 @@ def main() -> None:
             for epsilon in EPSILONS
         }
         show(f"median fnlwgt, rank error, {relation}, by counts", "laplace", values)
-    if options.counts_only:
-        return
-    for name, query, relation, delta, error, root in rows:
+    for name, query, relation, delta, error, root in () if options.counts_only else rows:
         found, law = {}, ""
         for epsilon in EPSILONS:
             law, answers = asked(
@@ -281,17 +318,23 @@ def main() -> None:
             )  # fmt: skip
             found[epsilon] = [error(table) for table in answers]
         show(name, law, found, root=root)
-    if options.peer:
-        given = {
-            "age": ages.tolist(),
-            "fnlwgt": frame["fnlwgt"].to_list(),
-            "old_hours": old.tolist(),
-            "education": np.searchsorted(education, frame["education"].to_numpy()).tolist(),
-            "epsilons": EPSILONS,
-            "seeds": options.seeds,
-        }
+    given = {
+        "age": ages.tolist(),
+        "fnlwgt": frame["fnlwgt"].to_list(),
+        "old_hours": old.tolist(),
+        "education": np.searchsorted(education, frame["education"].to_numpy()).tolist(),
+        "epsilons": EPSILONS,
+        "seeds": options.seeds,
+        "step": STEP,
+    }
+    for label, python, script in (
+        ("diffprivlib", options.peer, PEER),
+        ("OpenDP", options.opendp, OPENDP),
+    ):
+        if not python:
+            continue
         told = subprocess.run(
-            [options.peer, "-c", PEER],
+            [python, "-c", script],
             input=json.dumps(given, allow_nan=False),
             capture_output=True,
             text=True,
@@ -300,7 +343,7 @@ def main() -> None:
         peer = {float(epsilon): found for epsilon, found in json.loads(told).items()}
         for name in peer[EPSILONS[0]]:
             one = {epsilon: peer[epsilon][name] for epsilon in EPSILONS}
-            show(f"diffprivlib: {name}", "", one, root=name.startswith("mean"))
+            show(f"{label}: {name}", "", one, root=name.startswith("mean"))
     for query in (Histogram(column="education"), Marginals(of=tuple(CATEGORIES)),
                   Quantiles(column="fnlwgt", step=STEP, quantiles=DECILES)):  # fmt: skip
         begun = time.perf_counter()
