@@ -94,7 +94,7 @@ def field_of(schema: Schema, name: str) -> Field:
     """
     column = schema.columns.get(name)
     if column is None:
-        near = difflib.get_close_matches(name, list(schema.columns), n=1, cutoff=0.5)
+        near = difflib.get_close_matches(str(name), list(schema.columns), n=1, cutoff=0.5)
         hint = f" (the nearest is {near[0]!r})" if near else ""
         known = ", ".join(fields_of(schema))
         raise SchemaError(f"Expected a column of {known}, got {name!r:.80}{hint}.")

@@ -21,7 +21,7 @@ from parley.client.queries.total import Total
 from parley.client.queries.variance import Variance
 from parley.client.where import Expression, parse_where
 
-__all__ = ["Asking"]
+__all__ = ["Asking", "condition_of"]
 
 
 class Asking(ABC):
@@ -40,12 +40,7 @@ class Asking(ABC):
 
     def where(self, condition: Expression | str) -> Self:
         """Of these records: `col.age > 60`, or "age > 60 and sex == 'Female'"."""
-        one = parse_where(condition) if isinstance(condition, str) else condition
-        if not isinstance(one, Expression):
-            raise QueryError(
-                "Expected a condition, such as col.age > 60 or 'age > 60', got "
-                f"{type(condition).__name__}."
-            )
+        one = condition_of(condition)
         return self._part(one if self._where is None else self._where & one, self._by)
 
     def group_by(self, *columns: str) -> Self:
@@ -145,6 +140,20 @@ class Asking(ABC):
         )
 
     max = min
+
+
+def condition_of(told: Expression | str) -> Expression:
+    """A condition as it is given, or from its text.
+
+    Raises:
+        QueryError, WhereError: neither.
+    """
+    one = parse_where(told) if isinstance(told, str) else told
+    if not isinstance(one, Expression):
+        raise QueryError(
+            f"Expected a condition, such as col.age > 60 or 'age > 60', got {type(told).__name__}."
+        )
+    return one
 
 
 def _names(columns: Sequence[str]) -> tuple[str, ...]:

@@ -7,14 +7,14 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 
 from parley.analytics.answer import Answer
-from parley.analytics.asking import Asking
+from parley.analytics.asking import Asking, condition_of
 from parley.analytics.clusters import lloyd, start_of
 from parley.analytics.partition import Cell, budgets_of, price
 from parley.analytics.search import Found, find_quantile
 from parley.client.contract.canonical import canonical
 from parley.client.data.schema import Schema
 from parley.client.queries.base import Query, texts_of
-from parley.client.where import Expression, parse_where
+from parley.client.where import Expression
 from parley.privacy.ledger.ledger import DatasetBudget
 from parley.server.planning.queries import Terms
 from parley.server.queries.session import QuerySession
@@ -180,4 +180,4 @@ class Composed(Asking):
 
 
 def _condition(where: Expression | str | None) -> Expression | None:
-    return parse_where(where) if isinstance(where, str) else where
+    return None if where is None else condition_of(where)

@@ -38,6 +38,8 @@ NAMES = [f"w{k}" for k in range(8)]
 E = {"epsilon": 0.1}
 REPLACE = {
     "an unknown column": lambda s: s.mean("agee", **E),
+    "a column that is no name": lambda s: s.mean(3, **E),
+    "a partition of a condition that is none": lambda s: s.partition("sex", epsilon=0.1, where=3),
     "an unknown column in where": lambda s: s.where("weight > 3").count(**E),
     "an unknown category": lambda s: s.where("sex == 'Femle'").count(**E),
     "a column of kind ignore": lambda s: s.histogram("note", **E),
