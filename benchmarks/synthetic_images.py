@@ -99,7 +99,7 @@ def main():
             if arguments.kept:
                 with arguments.kept.open("a") as kept:
                     kept.write(json.dumps(measured[seed], allow_nan=False) + "\n")
-    for name in measured[1]:
+    for name in list(measured[1])[1:]:
         values = [each[name] for each in measured.values()]
         mean = fmean(values)
         print(f"{name}: {mean:.3f} ± {max(abs(value - mean) for value in values):.3f}")
