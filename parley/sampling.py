@@ -26,7 +26,7 @@ def sample_table(
         rows: how many, from 1 to 10⁹.
         seed: public: the same one gives the same rows.
         out: a CSV to make, or an .npz of arrays.
-        own_models: networks of one's own code that may be built, as "file.py:function": one whose
+        own_models: networks of your own code that may be built, as "file.py:function": one whose
             module draws is a generator too. No file can name code to run.
 
     Returns:

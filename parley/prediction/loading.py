@@ -193,7 +193,7 @@ def _width(file: Path, model: Model) -> int:
 def _theta(file: Path, tensors: Mapping[str, NDArray[Any]], learned: Any) -> NDArray[np.float64]:
     theta, expected = tensors.get("theta"), getattr(learned, "dimension", None)
     if expected is None:
-        raise ModelFileError(f"Expected a run that learned a model, got another: {file}.")
+        raise ModelFileError(f"Expected a run that learned a model, got one that did not: {file}.")
     shaped = theta is not None and theta.dtype == np.float64 and theta.shape == (expected,)
     if theta is None or not shaped or not np.isfinite(theta).all():
         raise ModelFileError(f"{file}: Expected {expected} finite float64 parameters, got others.")

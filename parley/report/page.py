@@ -240,7 +240,7 @@ def _dp_sgd(run: RunSummary, told: DpSgd) -> dict[str, Any]:
     if len(order) > _SHOWN:
         caption = f"The {_SHOWN} largest accounts of {number(len(order))} parties"
     return {
-        "told": dp_sgd_words(run),
+        "text": dp_sgd_words(run),
         "facts": words.dp_sgd(told),
         "accounts": Table(
             caption=f"{caption}, ε {words.scope(run.primary)}",

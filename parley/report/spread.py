@@ -20,60 +20,60 @@ _MOST_NAMED = 12
 
 def label_figure(run: RunSummary) -> Figure | None:
     """The figure; None where the folder doesn't tell, or there is one label or party."""
-    told = run.partition
-    if told is None or len(told.labels) < 2 or run.parties < 2:
+    split = run.partition
+    if split is None or len(split.labels) < 2 or run.parties < 2:
         return None
-    if told.counts:
-        stacked = len(told.labels) <= len(_STACK)
-        return (_stacked if stacked else _mapped)(told, told.counts)
-    return _of_many(told, told.shares) if told.shares else None
+    if split.counts:
+        stacked = len(split.labels) <= len(_STACK)
+        return (_stacked if stacked else _mapped)(split, split.counts)
+    return _of_many(split, split.shares) if split.shares else None
 
 
-def _finding(told: Partition) -> str:
+def _finding(split: Partition) -> str:
     kind = {
         "iid": "Records were dealt out at random",
-        "dirichlet": f"Every party's labels are a Dirichlet mixture, α = {told.alpha}",
-        "column": f"Every value of the column {told.column} is a party",
+        "dirichlet": f"Every party's labels are a Dirichlet mixture, α = {split.alpha}",
+        "column": f"Every value of the column {split.column} is a party",
         "sizes": "Records were dealt out at random, in given sizes",
         "files": "Every party has its own file",
-    }.get(told.kind, "Records were split among the parties")
-    commonest, skew = told.commonest, told.skew
+    }.get(split.kind, "Records were split among the parties")
+    commonest, skew = split.commonest, split.skew
     named = ""
-    if told.parties and len(told.parties) <= _MOST_NAMED:
-        each = (_party(told, party) for party in range(1, len(told.parties) + 1))
+    if split.parties and len(split.parties) <= _MOST_NAMED:
+        each = (_party(split, party) for party in range(1, len(split.parties) + 1))
         named = f" Parties: {', '.join(each)}."
-    what = "fifth of the labels" if told.numeric else "label"
+    what = "fifth of the labels" if split.numeric else "label"
     return (
         f"{kind}. A party's commonest {what} is {_percent(commonest[3])} of its records in the "
         f"middle party, from {_percent(commonest[0])} to {_percent(commonest[-1])}; over all "
-        f"parties the commonest is {_percent(max(told.overall))}. Total variation distance "
+        f"parties the commonest is {_percent(max(split.overall))}. Total variation distance "
         f"from all records' shares: {number(skew.mean)} on average, {number(skew.largest)} "
         f"at most.{named}"
     )
 
 
-def _stacked(told: Partition, counts: Sequence[Sequence[int]]) -> Figure:
-    finding = _finding(told)
+def _stacked(split: Partition, counts: Sequence[Sequence[int]]) -> Figure:
+    finding = _finding(split)
     layers = [
         Bars(
             name=name,
             bars=[(party + 0.5, party + 1.5, float(row[at])) for party, row in enumerate(counts)],
             colour=colour,
         )
-        for at, (name, colour) in enumerate(zip(told.labels, _STACK, strict=False))
+        for at, (name, colour) in enumerate(zip(split.labels, _STACK, strict=False))
     ]
     plot = bars(layers, title=_TITLE, description=finding, x_title="party", y_title="records")
-    data = _by_party(told, counts)
+    data = _by_party(split, counts)
     keys = keys_of(layers)
     return Figure(title=_TITLE, finding=finding, plot=plot, data=data, keys=keys, simulated=True)
 
 
-def _mapped(told: Partition, counts: Sequence[Sequence[int]]) -> Figure:
-    finding = _finding(told)
+def _mapped(split: Partition, counts: Sequence[Sequence[int]]) -> Figure:
+    finding = _finding(split)
     cells = [
         (party, name, row[at] / max(sum(row), 1))
         for party, row in enumerate(counts, start=1)
-        for at, name in enumerate(told.labels)
+        for at, name in enumerate(split.labels)
     ]
     most = max(share for _, _, share in cells) or 1.0
     plot = heat(
@@ -88,16 +88,16 @@ def _mapped(told: Partition, counts: Sequence[Sequence[int]]) -> Figure:
         Key(name=_percent(most / 2), depth=0.5),
         Key(name=f"{_percent(most)} of a party's records", depth=1.0),
     )
-    data = _by_party(told, counts)
+    data = _by_party(split, counts)
     return Figure(title=_TITLE, finding=finding, plot=plot, data=data, keys=keys, simulated=True)
 
 
-def _of_many(told: Partition, shares: Sequence[Sequence[float]]) -> Figure:
-    finding, title = _finding(told), "Labels over the parties"
+def _of_many(split: Partition, shares: Sequence[Sequence[float]]) -> Figure:
+    finding, title = _finding(split), "Labels over the parties"
     plot = ranges(
         [
             (name, row[1], row[2], row[3], row[4], row[5])
-            for name, row in zip(told.labels, shares, strict=True)
+            for name, row in zip(split.labels, shares, strict=True)
         ],
         title=title,
         description=finding,
@@ -111,26 +111,26 @@ def _of_many(told: Partition, shares: Sequence[Sequence[float]]) -> Figure:
     )
     data = Table(
         caption="Share of a party's records, by quantile over the parties",
-        head=["label", "all records", *(_percent(at) for at in told.quantiles)],
+        head=["label", "all records", *(_percent(at) for at in split.quantiles)],
         rows=[
             [name, _percent(share), *(_percent(value) for value in row)]
-            for name, share, row in zip(told.labels, told.overall, shares, strict=True)
+            for name, share, row in zip(split.labels, split.overall, shares, strict=True)
         ],
     )
     return Figure(title=title, finding=finding, plot=plot, data=data, keys=keys, simulated=True)
 
 
-def _by_party(told: Partition, counts: Sequence[Sequence[int]]) -> Table:
+def _by_party(split: Partition, counts: Sequence[Sequence[int]]) -> Table:
     rows = [
-        [_party(told, party), *(number(count) for count in row)]
+        [_party(split, party), *(number(count) for count in row)]
         for party, row in enumerate(counts, start=1)
     ]
-    return Table(caption="Records", head=["party", *told.labels], rows=rows)
+    return Table(caption="Records", head=["party", *split.labels], rows=rows)
 
 
-def _party(told: Partition, party: int) -> str:
+def _party(split: Partition, party: int) -> str:
     """The number by which plots call it, and its name where the data name it."""
-    return f"{party} {told.parties[party - 1]}" if told.parties else str(party)
+    return f"{party} {split.parties[party - 1]}" if split.parties else str(party)
 
 
 def _percent(share: float) -> str:

@@ -47,7 +47,7 @@ def synthetic_section(run: RunContent, folder: Path) -> dict[str, Any] | None:
     except (ModelFileError, ValueError):
         released, pictures = [], []
     return {
-        "told": f"{said[:1].upper()}{said[1:]}. Drawing more costs nothing: "
+        "text": f"{said[:1].upper()}{said[1:]}. Drawing more costs nothing: "
         f"parley sample {run.name} --rows N --out FILE.",
         "released": released,
         "pictures": pictures,

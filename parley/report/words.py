@@ -63,7 +63,7 @@ def noise_words(run: RunSummary, of: GuaranteeSummary) -> str:
     """What noise was added and where."""
     noise = of.noise
     said = [
-        law_words(noise.law).told,
+        law_words(noise.law).sentence,
         point_words(noise.point).sentence,
     ]
     if noise.sensitivity and noise.scale and not words.on_batches(of):

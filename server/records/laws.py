@@ -12,13 +12,13 @@ class LawWords:
     """The words of a law.
 
     Attributes:
-        told: a sentence on what is drawn.
+        sentence: what is drawn.
         symbol: the letter of its scale; `beside_count` where a fraction of clipped gradients is
             released too, which takes a share of the noise's precision.
         on_batches: the noise is on sums over batches, several a round, and not on an average.
     """
 
-    told: str
+    sentence: str
     symbol: str = "b"
     beside_count: str = ""
     on_batches: bool = False
@@ -27,33 +27,33 @@ class LawWords:
 LAWS: dict[str, LawWords] = {
     "gaussian": LawWords(
         symbol="σ",
-        told="Rounded Gaussian noise: every coordinate of the sum gets its own draw of "
+        sentence="Rounded Gaussian noise: every coordinate of the sum gets its own draw of "
         "N(0, σ²), rounded to the grid of integers.",
     ),
     "discrete-gaussian": LawWords(
         symbol="σ",
-        told="Discrete Gaussian noise: every coordinate of the sum gets its own integer, drawn "
+        sentence="Discrete Gaussian noise: every coordinate of the sum gets its own integer, drawn "
         "exactly with probability proportional to exp(−z²/2σ²).",
     ),
     "l2-laplace": LawWords(
-        told="L2 Laplace noise: one vector with density proportional to exp(−‖z‖₂/b), rounded "
+        sentence="L2 Laplace noise: one vector with density proportional to exp(−‖z‖₂/b), rounded "
         "to the grid of integers. Its direction is uniform and its length follows a Gamma law.",
     ),
     "laplace": LawWords(
-        told="Laplace noise: every cell of the sum gets its own discrete Laplace draw, of a scale "
+        sentence="Laplace noise: every cell of the sum gets its own discrete Laplace draw, of a scale "
         "b that covers how far one record moves all cells together.",
     ),
     "laplace-l1": LawWords(
-        told="Laplace noise, calibrated in L1: every coordinate of the sum gets its own discrete "
+        sentence="Laplace noise, calibrated in L1: every coordinate of the sum gets its own discrete "
         "Laplace draw, wide enough for the whole vector to be pure differential privacy.",
     ),
     "laplace-as-printed": LawWords(
-        told="Laplace noise as printed in the paper: every coordinate gets its own draw of scale "
+        sentence="Laplace noise as printed in the paper: every coordinate gets its own draw of scale "
         "b. For a vector of d coordinates that costs √d times the ε that was asked for (same unit "
         "and relation). The run charged the real cost.",
     ),
     "objective-perturbation": LawWords(
-        told="Noise inside every party's objective, of density proportional to exp(−ε′‖b‖₂/2), "
+        sentence="Noise inside every party's objective, of density proportional to exp(−ε′‖b‖₂/2), "
         "and L2 Laplace noise of scale b on the optimum that its solver certified: for what that "
         "misses of the exact one.",
     ),
@@ -61,13 +61,13 @@ LAWS: dict[str, LawWords] = {
         symbol="σC",
         beside_count="σ′C",
         on_batches=True,
-        told="DP-SGD in the party: it rounds every batch's sum of clipped gradients to a grid and "
+        sentence="DP-SGD in the party: it rounds every batch's sum of clipped gradients to a grid and "
         "adds a draw of N(0, (σC)²) to every coordinate.",
     ),
     "sampled-gaussian": LawWords(
         symbol="σ",
         on_batches=True,
-        told="Noise on sums over batches or over sampled parties: every sum of clipped gradients, "
+        sentence="Noise on sums over batches or over sampled parties: every sum of clipped gradients, "
         "or of clipped updates, gets a draw of N(0, σ²) in every coordinate, rounded to the "
         "integers' grid.",
     ),
@@ -77,4 +77,4 @@ LAWS: dict[str, LawWords] = {
 def law_words(law: str) -> LawWords:
     """The row of a law; of one without a row its name alone is told."""
     told = f"Noise law: {law or 'not known before the run ends'}."
-    return LAWS.get(law, LawWords(told=told))
+    return LAWS.get(law, LawWords(sentence=told))

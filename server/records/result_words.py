@@ -105,18 +105,18 @@ def judged(run: RunSummary) -> tuple[Measured, ...]:
 
 def public_test(run: RunSummary) -> str:
     """How good a real run's model is on its server's public records."""
-    told = run.public_test
-    if told is None:
+    stats = run.public_test
+    if stats is None:
         return ""
-    found = told.judgement
-    said = [f"{told.records} public records, which cost no ε"]
+    found = stats.judgement
+    said = [f"{stats.records} public records, which cost no ε"]
     if found is None:
         said.append("the model says nothing finite of them")
     elif isinstance(found, Judgement):
         right = sum(row[at] for at, row in enumerate(found.confusion))
         commonest = max(map(sum, found.confusion))
-        said.append(f"accuracy {number(right / told.records, 4)}")
-        said.append(f"always answering the commonest label {number(commonest / told.records, 4)}")
+        said.append(f"accuracy {number(right / stats.records, 4)}")
+        said.append(f"always answering the commonest label {number(commonest / stats.records, 4)}")
         if found.auc is not None:
             said.append(f"{_JUDGED['auc']} {number(found.auc, 4)}")
     else:
@@ -151,40 +151,40 @@ def status(run: RunSummary) -> str:
 
 def evaluation(run: RunSummary) -> str:
     """How good the model is on the parties' held-out records, with the noise; empty: not asked."""
-    told = run.evaluation
-    if told is None:
+    stats = run.evaluation
+    if stats is None:
         return ""
-    if not told.counted:
-        return f"not made: {told.reason}"
-    each = "; ".join(_accuracy(of) for of in told.counted)
+    if not stats.counted:
+        return f"not made: {stats.reason}"
+    each = "; ".join(_accuracy(of) for of in stats.counted)
     return (
-        f"{each} ({100 * told.confidence:g} % intervals of the noise; counts of {told.summed} of "
-        f"{told.asked} parties); one release of {points(told.epsilon, told.delta)} "
+        f"{each} ({100 * stats.confidence:g} % intervals of the noise; counts of {stats.summed} of "
+        f"{stats.asked} parties); one release of {points(stats.epsilon, stats.delta)} "
         f"({scope(run.primary)}), within what was spent"
     )
 
 
-def evaluation_ahead(told: EvaluationOutlook) -> str:
+def evaluation_ahead(stats: EvaluationOutlook) -> str:
     """What the release after the rounds will cost, and how exact it is."""
     return (
-        f"{told.counts} counts of right and wrong answers on held-out records after the last "
-        f"round, {points(told.epsilon, told.delta)} of what is charged; noise law {told.law}, at "
-        f"most {number(told.within)} records on each count with {100 * told.confidence:g} %"
+        f"{stats.counts} counts of right and wrong answers on held-out records after the last "
+        f"round, {points(stats.epsilon, stats.delta)} of what is charged; noise law {stats.law}, "
+        f"at most {number(stats.within)} records on each count with {100 * stats.confidence:g} %"
     )
 
 
-def simulation_ahead(told: SimulationOutlook) -> str:
+def simulation_ahead(stats: SimulationOutlook) -> str:
     """What a simulation of the job takes on this machine."""
     where = (
-        f"read from a file, being more than {told.limit_mib:,} MiB (run.memory)"
-        if told.mapped
+        f"read from a file, being more than {stats.limit_mib:,} MiB (run.memory)"
+        if stats.mapped
         else "in memory"
     )
     said = (
-        f"at least {told.data_mib:,.0f} MiB of records, {where}; about {told.memory_mib:,.0f} MiB "
-        "in all"
+        f"at least {stats.data_mib:,.0f} MiB of records, {where}; about "
+        f"{stats.memory_mib:,.0f} MiB in all"
     )
-    seconds = told.seconds_a_round
+    seconds = stats.seconds_a_round
     if seconds is None:
         return said
     return f"{said}, and {number(seconds, 2)} s a round on this machine beside its ledger's disk"

@@ -64,7 +64,7 @@ def join(facts: Iterable[Fact]) -> str:
     return "; ".join(f"{fact.name} {fact.value}" for fact in facts if fact.brief)
 
 
-def _told(*facts: Fact | None) -> tuple[Fact, ...]:
+def _present(*facts: Fact | None) -> tuple[Fact, ...]:
     return tuple(fact for fact in facts if fact is not None and fact.value)
 
 
@@ -138,8 +138,8 @@ def points(epsilon: float | None, delta: float) -> str:
 
 def account(epsilon: float | None, delta: float, *, charged: bool) -> str:
     """What a release or a run comes to against one adversary; None where no bound is proved."""
-    told = "no bound is proved (ε = ∞)" if epsilon is None else points(epsilon, delta)
-    return f"{told}{' (charged)' if charged else ''}"
+    stats = "no bound is proved (ε = ∞)" if epsilon is None else points(epsilon, delta)
+    return f"{stats}{' (charged)' if charged else ''}"
 
 
 def spent(of: GuaranteeSummary) -> str:
@@ -207,14 +207,14 @@ def against(of: GuaranteeSummary) -> str:
 
 def bounds(run: RunSummary) -> str:
     """Both bounds of a record's ε, where two are proved; else empty."""
-    told, of = run.record_bounds, run.primary
-    if told is None:
+    stats, of = run.record_bounds, run.primary
+    if stats is None:
         return ""
-    charged = "the noise on the sum" if told.charged == "outer" else "DP-SGD"
+    charged = "the noise on the sum" if stats.charged == "outer" else "DP-SGD"
     return (
         f"By DP-SGD in its party alone, which holds against the server too, a record's ε is "
-        f"{epsilon_text(told.inner.epsilon)}; by the noise on the sum it is "
-        f"{epsilon_text(told.outer.epsilon)} (δ = {shown_up(of.delta, 3)}, {scope(of)}). "
+        f"{epsilon_text(stats.inner.epsilon)}; by the noise on the sum it is "
+        f"{epsilon_text(stats.outer.epsilon)} (δ = {shown_up(of.delta, 3)}, {scope(of)}). "
         f"The run charged the bound by {charged}."
     )
 
@@ -224,38 +224,38 @@ def bounds(run: RunSummary) -> str:
 
 def noise(run: RunSummary, of: GuaranteeSummary) -> tuple[Fact, ...]:
     """The noise of one guarantee."""
-    told, batch = of.noise, on_batches(of)
+    stats, batch = of.noise, on_batches(of)
     on = "a batch's sum" if batch else "the average"
     letter = symbol(run, of)
     often = "step" if batch else "round"
     each = f" in every {often}" if batch or run.rounds > 1 else ""
     length = of.noise.expected_norm
-    return _told(
-        Fact("law", told.law),
+    return _present(
+        Fact("law", stats.law),
         Fact("calibration", of.calibration or "", brief=False),
-        _number(f"scale on {on}, {letter} =", told.scale),
-        None if batch else _number("scale on the sum", told.scale_of_sum, brief=False),
+        _number(f"scale on {on}, {letter} =", stats.scale),
+        None if batch else _number("scale on the sum", stats.scale_of_sum, brief=False),
         Fact("expected length", "" if length is None else f"{length:.4g}{each}"),
-        _number(f"sensitivity of {on}", told.sensitivity, brief=False),
-        Fact("added by", point_words(told.point).added_by),
-        Fact("shares", "" if told.shares is None else shares(told.shares)),
+        _number(f"sensitivity of {on}", stats.sensitivity, brief=False),
+        Fact("added by", point_words(stats.point).added_by),
+        Fact("shares", "" if stats.shares is None else shares(stats.shares)),
         Fact("drawn from", _SOURCES[of.noise.seeded]),
         Fact("ρ spent (zCDP)", "" if of.rho is None else shown_up(of.rho, 3), brief=False),
     )
 
 
-def shares(told: NoiseShares) -> str:
+def shares(stats: NoiseShares) -> str:
     """How the noise is split, and whether a simulation dealt it."""
-    alone = told.honest == 1 and not told.colluders
+    alone = stats.honest == 1 and not stats.colluders
     split = (
-        f"each is all of the noise; all {told.parties} together are √{told.parties} = "
-        f"{told.inflation:.4g} times as large"
+        f"each is all of the noise; all {stats.parties} together are √{stats.parties} = "
+        f"{stats.inflation:.4g} times as large"
         if alone
-        else f"{told.honest} of {told.parties} are charged ({told.colluders} may collude with the "
-        f"server); all together are √({told.parties}/{told.honest}) = {told.inflation:.4g} times "
-        "as large"
+        else f"{stats.honest} of {stats.parties} are charged ({stats.colluders} may collude with "
+        f"the server); all together are √({stats.parties}/{stats.honest}) = "
+        f"{stats.inflation:.4g} times as large"
     )
-    if not told.dealt:
+    if not stats.dealt:
         return split
     return f"{split}; noise dealt as one draw: the law of r shares; simulation only"
 
@@ -282,34 +282,34 @@ def _number(name: str, value: float | None, *, brief: bool = True) -> Fact | Non
     return None if value is None else Fact(name, f"{value:.4g}", brief)
 
 
-def dp_sgd(told: DpSgd) -> tuple[Fact, ...]:
+def dp_sgd(stats: DpSgd) -> tuple[Fact, ...]:
     """How the parties trained, and the largest of their accounts."""
     largest = " and ".join(
-        f"ε = {epsilon_text(told.largest[name])} by {conversion(name)}"
+        f"ε = {epsilon_text(stats.largest[name])} by {conversion(name)}"
         for name in ("rdp", "pld", "exact")
-        if name in told.largest
+        if name in stats.largest
     )
-    return _told(
-        _number("sampling rate q =", told.sampling_rate),
-        _number("noise multiplier σ =", told.noise_multiplier),
-        _number("noise multiplier of the gradients σ′ =", told.gradient_multiplier)
-        if told.clipped_share
+    return _present(
+        _number("sampling rate q =", stats.sampling_rate),
+        _number("noise multiplier σ =", stats.noise_multiplier),
+        _number("noise multiplier of the gradients σ′ =", stats.gradient_multiplier)
+        if stats.clipped_share
         else None,
-        _number("clip norm C =", told.clip_norm),
-        Fact("steps", f"{told.steps_per_round} a round"),
+        _number("clip norm C =", stats.clip_norm),
+        Fact("steps", f"{stats.steps_per_round} a round"),
         Fact("a party's largest account", largest),
     )
 
 
 def clipped(run: RunSummary) -> str:
     """The released fraction of clipped gradients with its noise; empty where there is none."""
-    told = run.clipped_fraction
-    if told is None:
+    stats = run.clipped_fraction
+    if stats is None:
         return ""
-    last = f"{_noisy(told.last, told.deviation)} in the last round"
+    last = f"{_noisy(stats.last, stats.deviation)} in the last round"
     if run.rounds_done < 2:
         return last
-    mean = _noisy(told.mean, told.mean_deviation)
+    mean = _noisy(stats.mean, stats.mean_deviation)
     return f"{mean} on average over {run.rounds_done} rounds, {last}"
 
 
@@ -319,15 +319,15 @@ def _noisy(value: float, deviation: float) -> str:
 
 def components(run: RunSummary) -> str:
     """The release ahead of the rounds; empty where there is none."""
-    told = run.components
-    if told is None:
+    stats = run.components
+    if stats is None:
         return ""
     return (
         "one release of the parties' second moments before round 1, within the same ε, summed "
-        f"over {told.parties.summed} of {told.parties.asked} parties"
+        f"over {stats.parties.summed} of {stats.parties.asked} parties"
         + (
-            f", with noise added by {point_words(told.noise_point).added_by}"
-            if told.noise_point
+            f", with noise added by {point_words(stats.noise_point).added_by}"
+            if stats.noise_point
             else ""
         )
     )
@@ -338,13 +338,13 @@ def components(run: RunSummary) -> str:
 
 def secure_sum(run: RunSummary) -> tuple[Fact, ...]:
     """Which secure sum ran, on which integers."""
-    told = run.secure_aggregation
-    grown = None if told.inflation is None else f"{100 * told.inflation:.3g} % (charged)"
-    return _told(
-        Fact("backend", told.backend),
-        Fact("ring", f"integers modulo 2^{told.ring_bits}" if told.ring_bits else ""),
-        Fact("grid", "" if told.scale_bits is None else f"steps of 2^−{told.scale_bits}"),
+    stats = run.secure_aggregation
+    grown = None if stats.inflation is None else f"{100 * stats.inflation:.3g} % (charged)"
+    return _present(
+        Fact("backend", stats.backend),
+        Fact("ring", f"integers modulo 2^{stats.ring_bits}" if stats.ring_bits else ""),
+        Fact("grid", "" if stats.scale_bits is None else f"steps of 2^−{stats.scale_bits}"),
         Fact("sensitivity added by the grid", grown or "", brief=False),
-        Fact("least number of survivors", f"{told.min_survivors or ''}", brief=False),
-        Fact("masked check", told.masked_check),
+        Fact("least number of survivors", f"{stats.min_survivors or ''}", brief=False),
+        Fact("masked check", stats.masked_check),
     )
