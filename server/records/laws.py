@@ -40,17 +40,17 @@ LAWS: dict[str, LawWords] = {
         "to the grid of integers. Its direction is uniform and its length follows a Gamma law.",
     ),
     "laplace": LawWords(
-        sentence="Laplace noise: every cell of the sum gets its own discrete Laplace draw, of a scale "
-        "b that covers how far one record moves all cells together.",
+        sentence="Laplace noise: every cell of the sum gets its own discrete Laplace draw, of a "
+        "scale b that covers how far one record moves all cells together.",
     ),
     "laplace-l1": LawWords(
-        sentence="Laplace noise, calibrated in L1: every coordinate of the sum gets its own discrete "
-        "Laplace draw, wide enough for the whole vector to be pure differential privacy.",
+        sentence="Laplace noise, calibrated in L1: every coordinate of the sum gets its own "
+        "discrete Laplace draw, wide enough for the whole vector to be pure differential privacy.",
     ),
     "laplace-as-printed": LawWords(
-        sentence="Laplace noise as printed in the paper: every coordinate gets its own draw of scale "
-        "b. For a vector of d coordinates that costs √d times the ε that was asked for (same unit "
-        "and relation). The run charged the real cost.",
+        sentence="Laplace noise as printed in the paper: every coordinate gets its own draw of "
+        "scale b. For a vector of d coordinates that costs √d times the ε that was asked for (same "
+        "unit and relation). The run charged the real cost.",
     ),
     "objective-perturbation": LawWords(
         sentence="Noise inside every party's objective, of density proportional to exp(−ε′‖b‖₂/2), "
@@ -61,15 +61,15 @@ LAWS: dict[str, LawWords] = {
         symbol="σC",
         beside_count="σ′C",
         on_batches=True,
-        sentence="DP-SGD in the party: it rounds every batch's sum of clipped gradients to a grid and "
-        "adds a draw of N(0, (σC)²) to every coordinate.",
+        sentence="DP-SGD in the party: it rounds every batch's sum of clipped gradients to a grid "
+        "and adds a draw of N(0, (σC)²) to every coordinate.",
     ),
     "sampled-gaussian": LawWords(
         symbol="σ",
         on_batches=True,
-        sentence="Noise on sums over batches or over sampled parties: every sum of clipped gradients, "
-        "or of clipped updates, gets a draw of N(0, σ²) in every coordinate, rounded to the "
-        "integers' grid.",
+        sentence="Noise on sums over batches or over sampled parties: every sum of clipped "
+        "gradients, or of clipped updates, gets a draw of N(0, σ²) in every coordinate, rounded to "
+        "the integers' grid.",
     ),
 }
 

@@ -135,9 +135,7 @@ def rows_of(
     row = GENERATORS.get(made.kind)
     if row is not None:
         if made.columns and made.columns != tuple(each.size for each in coded_columns(schema)):
-            raise ValueError(
-                "Expected a schema of the columns that were summed, got other columns."
-            )
+            raise ValueError("Expected a schema of the columns that were summed, got others.")
         return row.rows(made, schema, tensors, rows, seed)
     if not _draws(made):
         raise ValueError(
