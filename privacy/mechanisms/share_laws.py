@@ -51,6 +51,7 @@ class SharedLaw:
         rounded_after: whether a party may round to a coarser grid after it added its share.
         quick: whether the shares that one stream gives are drawn together.
         floor: least scale of a share, in ring units; 0 for none.
+        coarsest: most fine units to a ring unit that its sampler takes.
         scale: mechanism, k → least scale of one share, in fine units, rounded up.
         add: shares, mechanism, `[B, d]`, streams: adds a share to each row.
         add_dealt: shares, mechanism, `[d]`, r, stream: adds r shares in one draw.
@@ -61,6 +62,7 @@ class SharedLaw:
     rounded_after: bool
     quick: bool = False
     floor: float
+    coarsest: float = math.inf
     scale: Callable[[Any, int], float]
     add: Callable[[Shares, Any, Integers, Sequence[NoiseStream]], None]
     add_dealt: Callable[[Shares, Any, Integers, int, NoiseStream], None]
@@ -241,6 +243,7 @@ _GAUSSIAN = SharedLaw(
 _L2_LAPLACE = SharedLaw(
     rounded_after=True,
     floor=0.0,
+    coarsest=math.sqrt(LARGEST_SCALE / JITTER),
     scale=_own_scale,
     add=_l2_add,
     add_dealt=_l2_dealt,

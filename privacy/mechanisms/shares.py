@@ -163,6 +163,12 @@ class Shares:
                 f"Expected no rounding after the shares of {mechanism.law}, which is not proved "
                 f"for it, got {self.fine_bits} bits."
             )
+        if not self.ring_unit <= law.coarsest:
+            raise ValueError(
+                f"Expected at most {law.coarsest:g} fine units to a ring unit with "
+                f"{mechanism.law} in shares, got {self.ring_unit:g}: the ring is too coarse for "
+                "noise as large as this. A larger epsilon, or parties with more records, help."
+            )
         own = self.scale / self.ring_unit
         if law.floor and not own >= law.floor:
             finer = math.ceil(math.log2(law.floor / own))

@@ -124,6 +124,17 @@ def test_weights_of_classes_are_refused_with_what_takes_them():
         load_job(overrides=[*sets, "model.class-weights=[1, 3]"])
 
 
+def test_noise_too_large_for_the_sampler_of_a_coarse_ring_gets_a_finer_one():
+    sets = ["parties.count=1000", "algorithm.kind=objective-perturbation", "model.lambda=0.001"]
+    sets += ["privacy.noise-point=party", "privacy.epsilon=0.01", "privacy.delta=1e-3"]
+    job = load_job(overrides=sets)
+    parties = Federation(parties=1000, min_records=50, max_records=50, total_records=50_000)
+    algorithm = algorithm_for(job, model_for(job, features=121, classes=2), parties)
+    plan = plan_release(job, algorithm=algorithm, federation=parties)
+    # On 32 bits a share's jitter would be 2^44: no sampler takes it, which a round found out.
+    assert (plan.encoding.ring_bits, plan.guarantees[0].shares.ring_unit) == (64, 1)
+
+
 def test_a_party_declines_a_plan_that_charges_less_than_its_objective_costs():
     algorithm, plan = made()
     there = task_from(describe_task(algorithm))
