@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from parley.client.algorithms.attendance import Attendance
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation
 from parley.client.dp_sgd import batches, clipped, clipping_dense, training
 from parley.privacy.mechanisms.gaussian import Gaussian
@@ -225,3 +226,17 @@ def test_the_second_look_has_fresh_trials_and_the_same_event(monkeypatch):
         ("confirm", "in", 1200), ("confirm", "out", 1200),
     ]  # fmt: skip
     assert counted[0] is counted[1]
+
+
+@pytest.mark.heavy
+def test_parties_in_every_sum_that_are_charged_as_by_their_coins_are_refuted(monkeypatch):
+    job = (
+        *(*DP_SGD, "model.hidden=[]", "privacy.unit=party", "parties.count=100"),
+        *("privacy.noise-point=server", "parties.per-round=0.25"),
+        *("algorithm.rounds=1", "privacy.epsilon=1"),
+    )
+    asked = {"trials": 300, "method": "profile", "attack": "party"}
+    assert verdict(job, **asked) == "not-refuted"
+    everyone = lambda self, block, plan, randomness: np.ones(block.parties, dtype=bool)  # noqa: E731
+    monkeypatch.setattr(Attendance, "present", everyone)
+    assert verdict(job, **asked) == "refuted"
