@@ -120,8 +120,7 @@ def robust_outcome(
     size = int(vector.sum())
     if size < run.min_survivors:
         raise TooFewSurvivors(f"Expected >= {run.min_survivors} survivors, got {size}.")
-    near = run.neighbours
-    in_sum = vector[near].sum(axis=1) if dropped else np.full(m, k)
+    in_sum = vector[run.neighbours].sum(axis=1) if dropped else np.full(m, k)
     confirming = vector & (in_sum >= t)
     if run.confirm_survivors:
         confirming &= _present(run, dropped, DropStage.AFTER_VECTOR)
@@ -132,7 +131,7 @@ def robust_outcome(
             )
     revealing = confirming.copy()
     revealing &= _present(run, dropped, DropStage.AFTER_VECTOR, DropStage.BEFORE_UNMASK)
-    revealed = revealing[near].sum(axis=1)
+    revealed = revealing[run.neighbours].sum(axis=1) if dropped else in_sum
     incomplete = np.where(vector, ~revealing, revealed < in_sum)
     short = incomplete & (revealed < t)
     if short.any():

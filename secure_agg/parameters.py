@@ -267,7 +267,7 @@ class RunParameters:
         return replace(self, beacon=beacon_of(self.proposed.fingerprint, nonces))
 
     @property
-    def neighbours(self) -> NDArray[np.int64]:
+    def neighbours(self) -> NDArray[np.int32]:
         """`[m, k]` neighbours of every party, ascending."""
         return neighbour_table(self.parties, self.degree, self.beacon)
 
