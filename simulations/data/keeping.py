@@ -2,7 +2,9 @@
 
 A folder holds one place for each content: named by the SHA-256 of the files' bytes and of all else
 that decides the rows. Runs and sweeps that name the same folder share what lies there. It is as
-closed as the data are: whoever can write to it can put other records in their place.
+closed as the data are: whoever can write to it can put other records in their place, and have them
+charged to another budget. So a place that another user owns, or may write to, is refused, and so is
+one whose arrays do not belong together. Every byte is not read again: that takes as long as a run.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import hashlib
 import os
 import resource
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -76,7 +79,7 @@ def kept_data(job: Job, prepare: Callable[[], PreparedData]) -> PreparedData:
     """
     place = place_of(job) if _folder(job).is_dir() else None
     if place is not None and (place / "facts.json").exists():
-        return PreparedData.load(place)
+        return _opened(place)
     data = prepare()
     if not job.run.prepared and data.rows.nbytes <= memory_mib(job) * MIB:
         return data
@@ -85,7 +88,32 @@ def kept_data(job: Job, prepare: Callable[[], PreparedData]) -> PreparedData:
         save_whole(data, place)
     except OSError as error:
         raise JobError(f"Expected room to keep the rows in {place}: {error}") from error
-    return PreparedData.load(place)
+    return _opened(place)
+
+
+def _opened(place: Path) -> PreparedData:
+    """What an earlier run kept, checked as far as that takes no time.
+
+    Raises:
+        JobError: a place of somebody else's, or one that is damaged.
+    """
+    try:
+        if place.lstat().st_mode & 0o022:  # then what lies in it is the owner's
+            raise ValueError("others may write to it")
+        for path in (place, *place.iterdir()):
+            told = path.lstat()
+            if told.st_uid != os.geteuid() or stat.S_ISLNK(told.st_mode):
+                raise ValueError(f"{path.name} is a link, or user {told.st_uid}'s")
+        data = PreparedData.load(place)
+        counts = {len(data.rows), len(data.labels), int(data.sizes.sum())}
+        if data.rows.ndim != 2 or len(counts) > 1 or int(data.sizes.min(initial=0)) < 0:
+            raise ValueError("expected as many rows as labels, and as parties hold; got others")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise JobError(
+            f"Expected the rows that an earlier run of yours kept in {place}: "
+            f"{type(error).__name__}: {error}. Remove that folder, and they are prepared again."
+        ) from error
+    return data
 
 
 def keep_data(job: Job, prepare: Callable[[], PreparedData]) -> Path:
@@ -105,6 +133,7 @@ def keep_data(job: Job, prepare: Callable[[], PreparedData]) -> Path:
             save_whole(prepare(), place)
         except OSError as error:
             raise JobError(f"Expected room to keep the rows in {place}: {error}") from error
+    _opened(place)
     return place
 
 

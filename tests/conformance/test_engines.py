@@ -174,7 +174,7 @@ class _RealProcesses(EngineConformance):
         return ENGINES[self.engine](job, out=folder / "run").folder
 
     @pytest.mark.heavy
-    @pytest.mark.parametrize("name", ["gradients", "distributed DP-SGD", "evaluation"])
+    @pytest.mark.parametrize("name", ["gradients", "sampled parties", "evaluation"])
     def test_it_does_what_the_fast_engine_does(self, ground, name):
         self.check(name, ground.root)
 

@@ -1,6 +1,7 @@
 """Rows that are kept: where, when, and that a run over them has the same bits."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -87,3 +88,28 @@ def test_a_plan_says_memory_and_seconds_before_anything_starts(job_of) -> None:
     assert told.data_mib == pytest.approx(4800 * 82 * 8 / 2**20)
     assert told.seconds_a_round > 0
     assert plan(job_of("parties.min-records=48", "run.engine=processes")).simulation is None
+
+
+@pytest.mark.parametrize("harm", ["open", "link", "cut", "rows", "facts", "other"])
+def test_a_place_that_is_damaged_or_somebody_elses_is_refused_by_its_path(
+    job_of, tmp_path, harm, monkeypatch
+):
+    """Drill: rows that somebody else put there were learned from, under a budget of their own."""
+    job = job_of(f"run.prepared={tmp_path / 'kept'}")
+    load_experiment(job)
+    (place,) = (tmp_path / "kept").iterdir()
+    if harm == "open":
+        place.chmod(0o777)
+    elif harm == "link":
+        place.rename(tmp_path / "elsewhere")
+        place.symlink_to(tmp_path / "elsewhere")
+    elif harm == "cut":
+        os.truncate(place / "rows.npy", 200)
+    elif harm == "rows":
+        np.save(place / "sizes.npy", np.array([1, 2, 3]))
+    elif harm == "facts":
+        (place / "facts.json").write_text("[]")
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    with pytest.raises(JobError, match=f"{place.name}.*Remove that folder"):
+        load_experiment(job)
