@@ -3,8 +3,9 @@
     python benchmarks/noise_points.py distributed.jsonl docs/noise-points.svg
 
 Lines of JSON say parties, epsilon, noise_point and accuracy of a run; a point is the mean of its
-runs, a bar reaches from the least to the greatest. DP-SGD inside each party (noise point `party`)
-and one owner of all records are the documented runs of examples/mnist-dpsgd.toml. Colours and greys
+runs, a bar reaches from the least to the greatest. One owner is one party, whose noise is its
+server's; DP-SGD inside each party (noise point `party`) are the documented runs of
+examples/mnist-dpsgd.toml. Colours and greys
 have contrast on light and on dark pages.
 """
 
@@ -18,12 +19,12 @@ from pathlib import Path
 import altair as alt
 
 PARTY = {0.5: 86.15, 2.0: 92.27, 8.0: 93.98}
-OWNER = {0.5: 92.16, 2.0: 95.91, 8.0: 97.21}
-"""ε → accuracy in %, docs/benchmarks-dp-sgd.md: ten parties, one seed; one owner, one seed."""
+"""ε → accuracy in %, docs/benchmarks-dp-sgd.md: ten parties, one seed."""
+_OWNER = "one owner of all records"
 
 _GREY = "#808890"
 _COLOURS = {
-    "one owner of all records": "#8a8f98",
+    _OWNER: "#8a8f98",
     "server (trusted), 10 parties": "#b8860b",
     "share, 10 parties": "#2f9e6e",
     "share, 100 parties": "#3b82c4",
@@ -36,12 +37,9 @@ def rows(lines: list[dict[str, float]]) -> list[dict[str, float | str]]:
     runs: dict[tuple[str, float], list[float]] = defaultdict(list)
     for line in lines:
         point = "server (trusted)" if line["noise_point"] == "server" else line["noise_point"]
-        runs[f"{point}, {line['parties']} parties", line["epsilon"]].append(100 * line["accuracy"])
-    for name, known in (
-        ("one owner of all records", OWNER),
-        ("party: DP-SGD in each of 10", PARTY),
-    ):
-        runs |= {(name, epsilon): [value] for epsilon, value in known.items()}
+        name = _OWNER if line["parties"] == 1 else f"{point}, {line['parties']} parties"
+        runs[name, line["epsilon"]].append(100 * line["accuracy"])
+    runs |= {("party: DP-SGD in each of 10", epsilon): [own] for epsilon, own in PARTY.items()}
     return [
         {
             "noise point": name,
