@@ -83,7 +83,7 @@ def _drawn_section(run: RunContent, folder: Path) -> dict[str, Any] | None:
     except (OSError, SafetensorError, ModelFileError, ValueError):
         return None
     return {
-        "told": "The network draws records; these were drawn from the released model with a public "
+        "text": "The network draws records; these were drawn from the released model with a public "
         f"seed. Drawing more costs nothing: parley sample {run.name} --rows N --out FILE.npz "
         f"--own-model {run.summary.model}, in the folder of that file.",
         "pictures": pictures,

@@ -53,15 +53,17 @@ def test_ctrl_c_ends_the_work_after_the_chunks_that_are_begun(waiting: bool) -> 
     caller = threading.get_ident()
     ranges = RANGES[:2] if waiting else RANGES
     done = []
+    begun = threading.Event()  # or a slow machine gives the caller both chunks
 
     def work(first: int, last: int) -> None:
         if threading.get_ident() != caller:
+            begun.set()
             time.sleep(0.3)
             if waiting:
                 _interrupt()
                 time.sleep(0.3)
         elif waiting:
-            time.sleep(0.05)
+            begun.wait(5)
         else:
             time.sleep(0.05)
             raise KeyboardInterrupt

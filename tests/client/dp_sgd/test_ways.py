@@ -219,7 +219,7 @@ def mixes_records() -> nn.Module:
 
 
 def test_a_way_that_is_wanted_by_name_is_checked_as_well() -> None:
-    with pytest.raises(WayError, match=r"told apart, got ghost: "):
+    with pytest.raises(WayError, match=r"be separated, got ghost: "):
         choose_way(network_of(mixes_records(), 4), wanted="ghost")
     with pytest.raises(WayError, match="Expected one of ghost, vmap, opacus, loop"):
         check_way(network_of(nn.Linear(4, CLASSES), 4), "shortcut")
