@@ -42,6 +42,9 @@ _MOST_PANELS = 8
 _NOTHING = 1e-12
 """An excess loss of rounding alone."""
 
+_SAME = 1e-3
+"""How far apart non-private figures of a panel may lie, of the largest."""
+
 _DECADES = 100.0
 """Largest over least value from which an axis is logarithmic."""
 
@@ -144,9 +147,12 @@ def _points(cells: Sequence[Summarised], axis: str, name: str) -> list[dict[str,
 def _lines(
     cells: Sequence[Summarised], axis: str, name: str, wanted: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Non-private figures, where all cells of a panel have the same."""
+    """Non-private figures, where all cells of a panel have the same, but for a few records.
+
+    Parties of one size leave out the records that don't make up another; one owner doesn't.
+    """
     panels = _placed(cells, axis)[1]
-    found: dict[tuple[str, str], set[float]] = {}
+    found: dict[tuple[str, str], list[float]] = {}
     for cell in cells:
         # One owner's optimum is the mean of all: what parties would average says nothing of it.
         apart = cell.figures.get("aggregated_excess_loss")
@@ -154,12 +160,11 @@ def _lines(
         for model in wanted:
             figure = cell.figures.get(_NON_PRIVATE[model].get(name, ""))
             if figure is not None and not (alone and "excess_loss" in _NON_PRIVATE[model]):
-                own = found.setdefault((_told(cell, panels), model), set())
-                own.add(float(f"{figure.mean:.6g}"))
+                found.setdefault((_told(cell, panels), model), []).append(figure.mean)
     return [
-        {"panel": panel, "series": f"{model}, not private", "mean": next(iter(values))}
+        {"panel": panel, "series": f"{model}, not private", "mean": values[0]}
         for (panel, model), values in found.items()
-        if len(values) == 1
+        if max(values) - min(values) <= _SAME * max(map(abs, values))
     ]
 
 

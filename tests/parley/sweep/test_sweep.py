@@ -122,7 +122,11 @@ def test_a_sweep_of_targets_tells_r2_and_no_accuracy(tmp_path):
     for row in rows:
         assert not [name for name in row if "accuracy" in name and row[name] is not None]
         assert row["baseline_r2"] >= row["r2"]
-    svg = next(f.svg for f in draw(summarised(rows, sweep.axes), tmp_path) if f.name == "r2")
+    for apart, there in ((1.1, False), (1 + 1e-5, True)):  # a few records more move it by little
+        other = rows[1] | {"baseline_r2": rows[1]["baseline_r2"] * apart}
+        drawn = draw(summarised([rows[0], other], sweep.axes), tmp_path)
+        svg = next(figure.svg for figure in drawn if figure.name == "r2")
+        assert ("centralised, not private" in svg) == there
     assert re.search(r"linear scale with values from .1(\.0)? to 1", svg)
 
 
