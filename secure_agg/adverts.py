@@ -73,7 +73,9 @@ class Adverts:
             )
         parts = {key[:KEY_BYTES], key[KEY_BYTES:]} - {b""}
         if parts & self._keys or is_weak(key[:KEY_BYTES]):
-            raise RemoteProtocolError(f"Expected a signed key of party {sender}, got none.")
+            raise RemoteProtocolError(
+                f"Expected a new key of party {sender}, got one that is weak or was sent before."
+            )
         if run.hybrid and not is_kem_public(key[KEY_BYTES:]):
             raise RemoteProtocolError(
                 f"Expected an ML-KEM-768 public key of party {sender}, got no such key."

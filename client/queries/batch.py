@@ -26,7 +26,7 @@ __all__ = ["MOST_QUERIES", "Batch", "batch_from", "check_cells"]
 
 MOST_QUERIES = 64
 _LARGEST_PRIVATE = 2**31
-"""Of an entry, where nothing says how many records a party has: 2³² of them still add up to less
+"""Of an entry, where nothing says how many records a party has: fewer than 2³² add up to less
 than 2⁶³, before the sum is cut to the plan's bound. If it wrapped around, all of it would move."""
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import polars as pl
 
+from parley.client.data.schema import Schema
 from parley.client.queries.base import Query, QueryError, Table
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event
@@ -21,6 +22,7 @@ __all__ = [
     "AGAINST",
     "GROUP",
     "Answer",
+    "Asked",
     "Charge",
     "shown_cell",
     "shown_number",
@@ -255,3 +257,18 @@ def shown_cell(value: Any) -> str:
     if value is None:
         return ""
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+class Asked(Protocol):
+    """What a method of several questions needs of a session."""
+
+    @property
+    def schema(self) -> Schema:
+        """Of the records."""
+
+    @property
+    def remaining(self) -> float:
+        """ε that is left."""
+
+    def ask(self, query: Query, *, epsilon: float, law: str) -> Answer:
+        """One release."""

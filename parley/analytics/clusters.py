@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.analytics.answer import Answer
+from parley.analytics.answer import Answer, Asked
 from parley.client.data.schema import Schema
-from parley.client.queries.base import Query, QueryError, numeric
+from parley.client.queries.base import QueryError, numeric
 from parley.client.queries.kmeans_step import MOST_COORDINATES, KMeansStep
 from parley.client.queries.moments import UNIT_BALANCE
 from parley.client.where import Expression
@@ -19,16 +18,6 @@ from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.accounting.rounding import as_written, exact
 
 __all__ = ["NOISES", "lloyd", "start_of"]
-
-
-class _Session(Protocol):
-    @property
-    def schema(self) -> Schema: ...
-
-    @property
-    def remaining(self) -> float: ...
-
-    def ask(self, query: Query, *, epsilon: float, law: str) -> Answer: ...
 
 
 NOISES: Mapping[str, Callable[[int], float]] = {
@@ -39,7 +28,7 @@ NOISES: Mapping[str, Callable[[int], float]] = {
 
 
 def lloyd(
-    session: _Session,
+    session: Asked,
     columns: Sequence[str],
     *,
     centres: Sequence[Sequence[float]] | NDArray[np.float64],

@@ -22,13 +22,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.analytics.answer import AGAINST, Answer, shown_number
-from parley.client.data.schema import Schema
+from parley.analytics.answer import AGAINST, Answer, Asked, shown_number
 from parley.client.queries.base import Query, QueryError
 from parley.client.queries.count import Count
 from parley.client.queries.histogram import Histogram
@@ -45,16 +43,6 @@ _FREEDOM = 11.0
 """By which the variance of a bridge, u(1 − u), is divided: ±15 % of the records halfway."""
 
 Numbers = NDArray[np.float64]
-
-
-class _Session(Protocol):
-    @property
-    def schema(self) -> Schema: ...
-
-    @property
-    def remaining(self) -> float: ...
-
-    def ask(self, query: Query, *, epsilon: float, law: str) -> Answer: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +91,7 @@ class _Seen:
 
 
 def find_quantile(
-    session: _Session,
+    session: Asked,
     column: str,
     share: float,
     *,

@@ -34,7 +34,7 @@ def test_a_weak_or_copied_key_is_its_senders_alone(drill):
     lists = [bytes(32) + key[32:], b"\x01" + bytes(31) + key[32:], copied]
     lists += [copied[:32] + key[32:], key[:32] + copied[32:]]  # one of the two is enough
     for key in lists:
-        with pytest.raises(RemoteProtocolError, match="a signed key of party 3"):
+        with pytest.raises(RemoteProtocolError, match="a new key of party 3"):
             d.server.on_advertise(_advert(d, 3, key))
     d.server.on_advertise(own)
     for i in (1, 2, 5, 6):
