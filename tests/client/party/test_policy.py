@@ -1,32 +1,17 @@
 """A plan that claims less than its task costs is declined, and so is what the owner excludes."""
 
-import fcntl
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from plans import with_primary
+from proposals import mechanism, refused
 
 from parley.client.algorithms.registry import describe_task
-from parley.client.contract.protocol import WIRE_VERSION
 from parley.privacy.accounting.guarantee import Adversary, Neighbouring, NoisePoint, Unit
 from parley.privacy.mechanisms.dp_sgd import PartySteps
 from parley.privacy.mechanisms.shares import Shares
 from parley.privacy.mechanisms.table import Gaussian, LaplaceAsPrinted
-from parley.privacy.sampling.randomness import Randomness
-from parley.secure_agg.interface import DropoutPolicy
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory, wired):
-    return wired.World(tmp_path_factory.mktemp("parties"), reopen=False)
-
-
-@pytest.fixture(scope="module")
-def network_world(tmp_path_factory, wired):
-    overrides = ("algorithm.kind=fedavg", "model.kind=mlp", "model.hidden=[3]")
-    overrides += ("dp-sgd.local-steps=2", "privacy.noise=gaussian")
-    return wired.World(tmp_path_factory.mktemp("parties"), overrides=overrides, reopen=False)
 
 
 @pytest.fixture(scope="module")
@@ -41,14 +26,6 @@ def sampled_world(tmp_path_factory, wired):
     overrides = ("algorithm.kind=distributed-dp-sgd", "model.kind=mlp", "model.hidden=[3]")
     overrides += ("dp-sgd.local-steps=2", "dp-sgd.sampling-rate=0.5", "privacy.noise=gaussian")
     return wired.World(tmp_path_factory.mktemp("parties"), overrides=overrides, reopen=False)
-
-
-def refused(world, wired, *, plan=None, task=None, **head):
-    plan = world.plan if plan is None else plan
-    head = {"plan": plan.to_json(), **({"task": task} if task else {}), **head}
-    reply = world.ask(0, "join", **world.join_head(**head))
-    assert reply.head["status"] == "refused"
-    return wired.reason(reply)
 
 
 def test_the_honest_proposals_are_accepted(
@@ -67,10 +44,6 @@ def in_shares(plan, **split):
         against=Adversary.COLLUDERS,
         shares=Shares.of(own, **split),
     )
-
-
-def mechanism(plan, **changes):
-    return with_primary(plan, mechanism=replace(plan.primary.mechanism, **changes))
 
 
 CLAIMS = {
@@ -208,15 +181,6 @@ def test_a_model_that_does_not_fit_the_rows_or_the_policy_is_declined(world, wir
     assert refused(world, wired, intercept=False, rounds=0) == "protocol"
 
 
-def test_code_of_ones_own_runs_only_where_the_owner_lists_it(network_world, wired):
-    task = describe_task(network_world.algorithm)
-    for kind in ("os:getcwd", "tests.client.conftest:World", "pca-mlp"):
-        other = {**task, "network": {**task["network"], "kind": kind}}
-        assert refused(network_world, wired, task=other) == "model"
-    huge = {**task, "network": {**task["network"], "hidden": [10**7, 10**7]}}
-    assert refused(network_world, wired, task=huge) == "model"
-
-
 @pytest.mark.parametrize(
     ("section", "key", "value", "expected"),
     [
@@ -321,95 +285,6 @@ def test_a_task_that_counts_where_the_plan_does_not_is_declined(
     assert refused(network_world, wired, task=task) == "model"
 
 
-def test_parameters_weaker_than_the_owner_allows_are_declined(world, wired):
-    def with_parameters(**changes):
-        run = world.parameters(**changes)
-        return refused(world, wired, parameters=run.to_bytes().hex())
-
-    assert with_parameters(parties=4) == "wrong-run"
-    assert with_parameters(rounds=8 * (world.rounds + 1) + 1) == "protocol"
-    assert with_parameters(confirm_survivors=False) == "protocol"
-    assert with_parameters(dropouts=DropoutPolicy.OPTIMISTIC, min_survivors=1) == "cohort-too-small"
-    assert with_parameters(dropouts=DropoutPolicy.OPTIMISTIC) == "protocol"
-    assert with_parameters(session="0b" * 16) == "wrong-run"
-    assert refused(world, wired, parameters="00") == "protocol"
-
-
-def test_what_a_run_may_ask_beforehand(world, wired):
-    assert world.inspect(sizes=False).head["records"] is None
-    assert wired.reason(world.inspect(dataset="wing")) == "unknown-dataset"
-    assert wired.reason(world.inspect(dataset=["ward"])) == "unknown-dataset"
-    assert wired.reason(world.inspect(label="elephant")) == "model"
-    assert wired.reason(world.inspect(clock=wired.NOW + 301)) == "clock-skew"
-    assert wired.reason(world.inspect(clock=True)) == "protocol"
-    assert wired.reason(world.inspect(clock=10**400)) == "protocol"
-    assert wired.reason(world.inspect(version=WIRE_VERSION + 1)) == "version"
-    assert wired.reason(world.inspect(version=True)) == "version"
-    assert wired.reason(world.inspect(more=1)) == "protocol"
-    assert wired.reason(world.ask(0, "survivors", [b""], session="0f" * 16)) == "unknown-session"
-    assert wired.reason(world.ask(0, "survivors", [b""], session="../../etc")) == "protocol"
-    assert wired.reason(world.ask(0, "finish", [b""], session="0f" * 16)) == "protocol"
-
-
-def test_what_the_owner_does_not_disclose_or_serve(tmp_path, wired):
-    world = wired.World(tmp_path)
-    world.consent({"disclose-size": False})
-    assert wired.reason(world.inspect()) == "sizes-not-disclosed"
-    weighted = replace(world.plan, weights="size")
-    assert refused(world, wired, plan=weighted) == "sizes-not-disclosed"
-    world.consent({}, neighbouring="add-or-remove-one")
-    assert wired.reason(world.inspect()) == "sizes-not-disclosed"
-    world.consent({}, prepared="elsewhere.npz")
-    assert wired.reason(world.inspect()) == "data-unreadable"
-    world.consent({"algorithms": ["fedavg"]})
-    assert refused(world, wired) == "algorithm"
-    world.consent({"models": ["ridge"]})
-    assert refused(world, wired) == "model"
-    world.consent({"min-survivors": 3})
-    assert refused(world, wired) == "cohort-too-small"
-    world.consent({"min-degree": 3})
-    assert refused(world, wired) == "protocol"
-    world.consent(
-        {"colluders-at-least": None}
-    )  # of three parties one may be corrupt: the run assumes none
-    assert refused(world, wired) == "protocol"
-    world.consent({}, epsilon=0.001)
-    assert refused(world, wired) == "budget-exhausted"
-    world.consent({})
-    wired.ok(world.ask(0, "join", **world.join_head()))
-    world.consent({}, epsilon=51)  # a budget is fixed at its first use
-    assert refused(world, wired, session="0b" * 16) == "data-unreadable"
-    (world.folders[0] / "ledger.sqlite").write_bytes(b"no ledger")
-    world.consent({})
-    assert refused(world, wired, session="0b" * 16) == "error"
-
-
-def test_a_request_that_finds_another_one_at_work_is_told_so(world, wired):
-    with (world.folders[0] / "party.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        assert wired.reason(world.inspect()) == "busy"
-    wired.ok(world.inspect())
-
-
-def test_seeded_noise_is_for_who_says_so(tmp_path, wired):
-    world = wired.World(tmp_path, policy={"allow-seeded-noise": True})
-    seeded = replace(world.plan, seeded=True)
-    wired.ok(world.ask(0, "join", **world.join_head(plan=seeded.to_json())))
-
-
-@pytest.mark.parametrize(("seeded", "same"), [(True, True), (False, False)])
-def test_a_partys_seed_is_for_seeded_plans_alone(tmp_path, wired, monkeypatch, seeded, same):
-    drawn = []
-    monkeypatch.setattr(
-        Randomness, "check", lambda self, seeded: drawn.append((self.seed, self.party, seeded))
-    )
-    world = wired.World(tmp_path, policy={"allow-seeded-noise": True, "seed": 9})
-    world.plan = replace(world.plan, seeded=seeded)
-    world.join()
-    world.vectors(1)
-    assert drawn == [(9 if same else None, party, seeded) for party in range(world.count)]
-
-
 def test_a_model_outside_the_ball_that_ridge_is_bounded_on_is_declined(tmp_path, wired):
     world = wired.World(tmp_path, overrides=("model.kind=ridge",))
     world.join(label="ridge")
@@ -473,35 +348,6 @@ def test_an_optimum_less_certain_than_the_noise_allows_for_is_declined(tmp_path,
     ball = {**ball, "model": {**ball["model"], "loss": loss}}
     assert refused(world, wired, task=ball) == "algorithm"
     wired.ok(world.ask(0, "join", **world.join_head()))
-
-
-def test_a_party_that_takes_no_servers_noise_declines_it(tmp_path, wired):
-    world = wired.World(tmp_path, policy={"noise-points": ["share", "party"]}, reopen=False)
-    assert world.plan.primary.noise_point is NoisePoint.SERVER
-    assert wired.reason(world.ask(0, "join", **world.join_head())) == "mechanism"
-    world.propose("privacy.noise-point=share")
-    wired.ok(world.ask(0, "join", **world.join_head("0b" * 16)))
-
-
-def test_a_run_that_assumes_fewer_colluders_than_the_party_is_declined_with_its_shares(
-    tmp_path, wired
-):
-    world = wired.World(
-        tmp_path,
-        policy={"colluders-at-least": 1},
-        overrides=("privacy.noise-point=share",),
-        reopen=False,
-    )
-    assert world.plan.shared.shares.colluders == 0
-    assert wired.reason(world.ask(0, "join", **world.join_head())) == "protocol"
-
-
-def test_shares_are_no_reason_to_take_rounds_that_confirm_nothing(tmp_path, wired):
-    """Optimistic rounds are for servers that follow the protocol: the default policy's is none."""
-    world = wired.World(tmp_path, overrides=("privacy.noise-point=share",), reopen=False)
-    run = world.parameters(dropouts=DropoutPolicy.OPTIMISTIC, confirm_survivors=False)
-    head = world.join_head(parameters=run.to_bytes().hex())
-    assert wired.reason(world.ask(0, "join", **head)) == "protocol"
 
 
 SAMPLED = {

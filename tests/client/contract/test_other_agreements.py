@@ -1,0 +1,256 @@
+"""Parties told different things, or a contribution opened in two lists: the server gets noise."""
+
+import numpy as np
+import pytest
+from agreements import NETWORK, told_otherwise
+from plans import with_primary
+from safetensors.numpy import save
+
+from parley.client.algorithms.registry import describe_task
+from parley.client.contract.protocol import encode_frame
+from parley.client.data.block import PartyBlock
+from parley.client.party.block_session import PartyPolicy, PartySession
+from parley.client.party.consent import Consent
+from parley.client.party.consent_file import render_consent
+from parley.privacy.accounting.guarantee import Unit
+from parley.privacy.sampling.randomness import Randomness
+
+
+def contributions(world, wired):
+    """Every party's encoded contribution to round 1, which no server should have."""
+    vectors = []
+    for i in range(world.count):
+        rows, labels = wired.rows_of(i, world.sizes[i])
+        block = PartyBlock(features=rows, labels=labels, offsets=np.array([0, len(labels)]))
+        session = PartySession(
+            block=block,
+            algorithm=world.algorithm,
+            policy=PartyPolicy(budgets={Unit.RECORD: (50, 1e-5)}),
+            randomness=Randomness.from_entropy(),
+        )
+        vectors.append(session.answer(world.plan.at_round(1), world.algorithm.init()).encoded[0])
+    return vectors
+
+
+def two_names(world):
+    """The same records under two names, as an owner may serve them."""
+    given = {"prepared": "rows.npz", "epsilon": 50.0, "delta": 1e-5}
+    text = {"lock-wait-s": 0.2, "colluders-at-least": 0, "data": {"ward": given, "ward-2": given}}
+    for folder in world.folders:
+        (folder / "party.toml").write_text(render_consent(Consent.model_validate(text)))
+    world.services = [world.open(i) for i in range(world.count)]
+
+
+def task(world, **settings):
+    described = describe_task(world.algorithm)
+    return {"task": {**described, "settings": {**described["settings"], **settings}}}
+
+
+def another_plan(world, **changes):
+    return {"plan": with_primary(world.plan, **changes).to_json()}
+
+
+LIES = {
+    "nothing": (lambda w: {}, None),
+    "the data set": (lambda w: {"dataset": "ward-2"}, None),
+    "the label's reading": (lambda w: {"label": "huber-svm"}, None),
+    "the intercept": (lambda w: {"intercept": False}, "schema"),
+    "the features": (
+        lambda w: {"features": {"name": "bins", "settings": {}, "digest": "0" * 64}},
+        "model",
+    ),
+    "the schema": (lambda w: {"schema": "0" * 64}, "schema"),
+    "the number of rounds": (lambda w: {"rounds": 4}, None),
+    "the run": (lambda w: {"run": "r-2", "plan": w.plan.for_run("r-2").to_json()}, None),
+    "the task": (lambda w: task(w, learning_rate=0.25), None),
+    "the loss": (
+        lambda w: {
+            "task": {
+                **describe_task(w.algorithm),
+                "model": {"loss": {"kind": "huber-svm", "width": 0.5}, "features": 5},
+            }
+        },
+        None,
+    ),
+    "the noise": (
+        lambda w: another_plan(w, sensitivity=w.plan.primary.sensitivity * 1.5),
+        "sensitivity",
+    ),
+    "the delta": (lambda w: another_plan(w, delta=2e-5), None),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_who_tells_the_others_something_else_gets_noise_not_the_targets_vector(
+    tmp_path, wired, lie
+):
+    world = wired.World(tmp_path, reopen=False)
+    two_names(world)
+    change, refused = LIES[lie]
+    got = told_otherwise(world, wired, otherwise=change(world))
+    if refused is not None:
+        assert got == refused
+        return
+    vectors = contributions(world, wired)
+    every = [vectors[0], vectors[1] + vectors[2], sum(vectors)]
+    assert [np.array_equal(got, known) for known in every] == [False, False, lie == "nothing"]
+
+
+def test_a_target_whose_model_is_another_than_the_others_is_not_read(tmp_path, wired):
+    # At a θ of length 10⁶ every margin is clear: nobody but the target contributes anything.
+    world = wired.World(tmp_path, reopen=False)
+    far = save({"theta": np.full(5, 1e6)})
+    got = told_otherwise(world, wired, otherwise={}, state=far)
+    assert not np.array_equal(got, contributions(world, wired)[0])
+
+
+def test_the_task_that_contributed_nothing_is_no_task(tmp_path, wired):
+    # At θ = 0 ridge's gradient is −y·x, and with |y| ≤ 0 every label is 0: the others sent zeros.
+    world = wired.World(tmp_path, reopen=False)
+    loss = {"kind": "ridge", "radius": 1.0, "label_bound": 0.0}
+    zero = {**describe_task(world.algorithm), "model": {"loss": loss, "features": 5}}
+    assert told_otherwise(world, wired, otherwise={"task": zero}) == "protocol"
+
+
+# One contribution, two sums.
+FIVE = (40, 50, 60, 45, 55)
+
+
+def summed(world, wired, *, session, serial=1, number=1, without=(), join=True, state=None):
+    """One round with a list of survivors: the sum, or the reasons why there is none."""
+    if join:
+        world.join(session=session)
+    requests = world.round_requests(serial, number, prepare=serial + 1, state=state)
+    for i, request in requests.items():
+        reply = wired.ok(world.raw(i, encode_frame(request)))
+        world.server.on_shares(reply.blobs[1])
+        if i not in without:
+            world.server.on_vector(reply.blobs[0])
+    listed, reasons = world.server.close(), []
+    for i in world.server.survivors:
+        reply = world.ask(i, "survivors", [listed], session=session)
+        if reply.head["status"] == "ok":
+            world.server.on_confirm(reply.blobs[0])
+        else:
+            reasons.append(wired.reason(reply))
+    if reasons:
+        return reasons
+    for i, message in world.server.confirmations().items():
+        reply = wired.ok(world.ask(i, "confirmations", [message], session=session))
+        world.server.on_reveal(reply.blobs[0])
+    return world.server.finish()
+
+
+def test_the_same_model_in_two_rounds_is_not_summed_with_two_lists(tmp_path, wired):
+    world = wired.World(tmp_path, sizes=FIVE)
+    first = summed(world, wired, session="0a" * 16)
+    assert first.any()
+    # Round 2 from the same model, party 4 said to be silent: the difference would be its vector.
+    session = "0a" * 16
+    reasons = summed(world, wired, session=session, serial=2, number=2, without={4}, join=False)
+    assert reasons == ["other-survivors"] * 4
+    # The same list tells nothing new, and another model is another contribution.
+    np.testing.assert_array_equal(
+        summed(world, wired, session=session, serial=3, number=3, join=False), first
+    )
+
+
+@pytest.mark.parametrize("what", ["another round", "another run"])
+def test_a_share_is_opened_in_one_list_only(tmp_path, wired, what):
+    """The difference of two sums would have the noise of one party's share alone."""
+    shared = ("privacy.noise-point=share",)
+    world = wired.World(tmp_path, overrides=shared, sizes=FIVE, reopen=False)
+    assert world.plan.shared is not None
+    first = summed(world, wired, session="0a" * 16)
+    if what == "another run":
+        world.run = "r-2"
+        world.propose(*shared)
+        again = {"session": "0b" * 16}
+    else:
+        again = {"session": "0a" * 16, "serial": 2, "number": 2, "join": False}
+    assert summed(world, wired, without={4}, **again) == ["other-survivors"] * 4
+    # With the list of before it is its own release, under shares of its own.
+    again |= {"session": "0a" * 16, "serial": 3, "number": 3, "join": False}
+    if what == "another round":
+        other = summed(world, wired, **again)
+        assert not np.array_equal(other, first)
+
+
+def test_a_repeated_attempt_gets_the_very_same_vector_with_its_share(tmp_path, wired):
+    world = wired.World(tmp_path, overrides=("privacy.noise-point=share",), sizes=FIVE)
+    first = summed(world, wired, session="0a" * 16)
+    again = summed(world, wired, session="0a" * 16, serial=2, number=1, join=False)
+    np.testing.assert_array_equal(again, first)
+
+
+OUTPUT = ("algorithm.kind=output-perturbation",)
+
+
+@pytest.mark.parametrize(
+    "again",
+    [(), ("privacy.epsilon=2",), ("privacy.noise=laplace-l1",), ("parties.weights=size",)],
+)
+def test_one_job_run_twice_is_not_summed_with_two_lists_whatever_its_noise(tmp_path, wired, again):
+    world = wired.World(tmp_path, overrides=OUTPUT, sizes=FIVE, reopen=False)
+    summed(world, wired, session="0a" * 16)
+    world.run = "r-2"
+    world.propose(*OUTPUT, *again)
+    # Output perturbation starts from nothing: another model is the same contribution, too.
+    moved = world.state(np.full(5, 0.5))
+    reasons = summed(world, wired, session="0b" * 16, without={4}, state=moved)
+    assert reasons == ["other-survivors"] * 4
+    # Its own owner's leave, and the sum is opened.
+    world.consent({"insist-on-one-list": False})
+    world.services = [world.open(i) for i in range(world.count)]
+    world.run = "r-3"
+    world.propose(*OUTPUT, *again)
+    assert summed(world, wired, session="0c" * 16, without={4}).any()
+
+
+def test_two_sessions_at_once_cannot_race_one_contribution_into_two_sums(tmp_path, wired):
+    world = wired.World(tmp_path, overrides=OUTPUT, sizes=FIVE, reopen=False)
+    cohorts = []
+    for session, run, without in (("0a" * 16, "r-1", ()), ("0b" * 16, "r-2", (4,))):
+        world.run = run
+        world.propose(*OUTPUT)
+        world.join(session=session)
+        for i, request in world.round_requests(1).items():
+            reply = wired.ok(world.raw(i, encode_frame(request)))
+            if i not in without:
+                world.server.on_vector(reply.blobs[0])
+        listed = world.server.close()
+        for i in world.server.survivors:  # both lists are checked before either is opened
+            reply = wired.ok(world.ask(i, "survivors", [listed], session=session))
+            world.server.on_confirm(reply.blobs[0])
+        cohorts.append((session, world.server))
+    (first, one), (second, two) = cohorts
+    for i, message in one.confirmations().items():
+        wired.ok(world.ask(i, "confirmations", [message], session=first))
+    for i, message in two.confirmations().items():
+        reply = world.ask(i, "confirmations", [message], session=second)
+        assert wired.reason(reply) == "other-survivors"
+
+
+def test_noise_of_the_partys_own_covers_any_number_of_sums(tmp_path, wired):
+    world = wired.World(tmp_path, overrides=NETWORK, sizes=FIVE, reopen=False)
+    first = summed(world, wired, session="0a" * 16)
+    second = summed(world, wired, session="0a" * 16, serial=2, number=2, without={4}, join=False)
+    assert first.any()
+    assert second.any()
+    assert not (world.folders[0] / "openings").exists()
+
+
+def test_records_are_not_charged_by_noise_that_only_the_server_adds(tmp_path, wired):
+    outer = (*NETWORK, "privacy.unit=both", "privacy.epsilon=9", "privacy.party-epsilon=1")
+    outer += ("dp-sgd.noise-multiplier=0.6",)
+    data = {"party-epsilon": 50.0, "party-delta": 1e-5}
+    world = wired.World(tmp_path, overrides=outer, reopen=False, **data)
+    assert world.plan.charged_by(Unit.RECORD) is world.plan.of(Unit.PARTY)
+    assert wired.reason(world.ask(0, "join", **world.join_head())) == "record-bound"
+    world.propose(*outer, "privacy.record-bound=inner")
+    assert world.plan.charged_by(Unit.RECORD) is world.plan.primary
+    wired.ok(world.ask(0, "join", **world.join_head("0b" * 16)))
+    world.consent({"insist-on-inner": False}, **data)
+    world.services = [world.open(i) for i in range(world.count)]
+    world.propose(*outer)
+    wired.ok(world.ask(0, "join", **world.join_head("0c" * 16)))

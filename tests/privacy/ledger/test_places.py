@@ -1,0 +1,219 @@
+"""Where a ledger may lie, and what goes wrong there: other files, full disks, lost connections."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from ledger_children import commit_and_reserve
+from ledgers import ADULT, an_entry, messages, tamper
+
+from parley.privacy.accounting.guarantee import Unit
+from parley.privacy.ledger.ledger import (
+    Ledger,
+    LedgerError,
+    LedgerUnavailable,
+    NotALedger,
+)
+
+
+def test_a_ledger_opened_to_read_refuses_changes(ledger: Ledger, ledger_url: str) -> None:
+    ledger.reserve((an_entry(),))
+    with Ledger.open(ledger_url, read_only=True) as reader:
+        assert reader.verify() == []
+        assert reader.spent("adult", Unit.RECORD).releases == 1
+        with pytest.raises(LedgerError, match="read-only"):
+            reader.reserve((an_entry(2),))
+
+
+@pytest.mark.parametrize("how", [{"create": False}, {"read_only": True}])
+def test_where_there_is_no_ledger_none_is_made_unless_asked(
+    ledger_url: str, how: dict[str, bool]
+) -> None:
+    for _ in range(2):
+        with pytest.raises(NotALedger, match="there is none"):
+            Ledger.open(ledger_url, **how)
+
+
+def test_another_schema_version_is_refused(ledger: Ledger, ledger_url: str) -> None:
+    tamper(ledger_url, "UPDATE parley_ledger_head SET version = 4")
+    with pytest.raises(NotALedger, match=r"version 3 at .*, got parley-ledger version 4"):
+        Ledger.open(ledger_url)
+
+
+def test_a_closed_ledger_says_so(ledger: Ledger) -> None:
+    ledger.close()
+    ledger.close()
+    with pytest.raises(LedgerError, match="was closed"):
+        ledger.entries()
+
+
+def test_a_password_is_never_shown(ledger_url: str, tmp_path: Path) -> None:
+    if "://" not in ledger_url:
+        pytest.skip("a SQLite file has no password")
+    url = sa.make_url(ledger_url)
+    with Ledger.open(ledger_url) as ledger:
+        assert str(url.password) not in repr(ledger)
+        assert str(url.host) in repr(ledger)
+    for wrong in (url.set(password="hunter2"), url.set(port=1), url.set(database="hunter2x")):
+        with pytest.raises(LedgerUnavailable, match="Expected a connection") as refusal:
+            Ledger.open(wrong.render_as_string(hide_password=False))
+        shown = f"{refusal.value!r} {refusal.value.__cause__!r}".replace("/hunter2x", "")
+        assert "hunter2" not in shown
+        assert str(url.password) not in shown
+
+
+def test_a_url_that_cannot_be_read_is_not_repeated() -> None:
+    for url in ("postgresql://u:hunter2@host:port/x", "mysql://u:hunter2@host/x"):
+        with pytest.raises(LedgerError, match="Expected") as refusal:
+            Ledger.open(url)
+        assert "hunter2" not in str(refusal.value)
+
+
+def test_a_missing_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(LedgerUnavailable, match=r"pip install 'parley\[postgres\]'"):
+        Ledger.open("postgresql://u:hunter2@127.0.0.1/x")
+
+
+def test_a_lost_connection_is_reported_and_the_next_step_connects_again(
+    ledger: Ledger, ledger_url: str
+) -> None:
+    if "://" not in ledger_url:
+        pytest.skip("a SQLite file has no connection")
+    url = sa.make_url(ledger_url)
+    engine = sa.create_engine(url.set(query={}))
+    with engine.connect() as connection:
+        # The fixture calls its connections by the schema.
+        end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s"
+        schema = str(url.query["application_name"])
+        assert len(connection.exec_driver_sql(end, (schema,)).all()) == 1
+    engine.dispose()
+    ledger.reserve((an_entry(),))
+    assert ledger.verify() == []
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"not a database " * 100, "another kind"), ("CREATE TABLE other (x)", "with 'other'")],
+)
+def test_a_file_of_another_kind_is_refused_and_left_alone(
+    tmp_path: Path, content: bytes | str, message: str
+) -> None:
+    path = tmp_path / "file"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        with sqlite3.connect(path) as connection:
+            connection.execute(content)
+        connection.close()
+    before = path.read_bytes()
+    for read_only in (False, True):
+        with pytest.raises(NotALedger, match=message):
+            Ledger.open(path, read_only=read_only)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("", "no path"),
+        (":memory:", "on disk"),
+        ("sqlite://", "no path"),
+        ("missing/ledger.sqlite", "directory"),
+        (".", "is a directory"),
+    ],
+)
+def test_a_place_that_cannot_hold_a_ledger_is_refused(target: str, message: str) -> None:
+    with pytest.raises(LedgerError, match=message):
+        Ledger.open(target)
+
+
+def test_a_path_may_hold_any_character(tmp_path: Path) -> None:
+    path = tmp_path / "50% of ?ε #1.sqlite"
+    with Ledger.open(path) as ledger:
+        ledger.register(ADULT)
+    assert [item.name for item in tmp_path.iterdir()] == [path.name]
+    with Ledger.open(f"sqlite:///{path}", create=False) as ledger:
+        assert [total.budget for total in ledger.totals()] == [ADULT]
+
+
+def test_a_damaged_file_is_reported(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    with Ledger.open(path) as ledger:
+        ledger.register(ADULT)
+        for index in range(1, 11):
+            ledger.reserve((an_entry(index),))
+    content = bytearray(path.read_bytes())
+    content[4096 * 4 :] = b"\xff" * (len(content) - 4096 * 4)
+    path.write_bytes(content)
+    with Ledger.open(path) as ledger:
+        assert messages(ledger)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 512 KiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = shutil.which("mount")
+    if os.geteuid() != 0 or mount is None:
+        pytest.skip("needs root to mount a small file system")
+    command = [mount, "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(folder)]
+    if subprocess.run(command, capture_output=True, check=False).returncode != 0:
+        pytest.skip("this machine lets nobody mount a file system")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_spends_nothing_and_room_again_lets_the_run_go_on(small_disk: Path) -> None:
+    path = small_disk / "ledger.sqlite"
+    with Ledger.open(path) as ledger:
+        ledger.register(ADULT)
+        reservation = ledger.reserve((an_entry(1),))[0]
+        ballast = small_disk / "ballast"
+        with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+            while True:
+                file.write(b"x" * 4096)
+        head = ledger.head()
+        for _ in range(3):
+            with pytest.raises(
+                LedgerUnavailable, match=r"room to write .*ledger.sqlite.*full"
+            ) as e:
+                commit_and_reserve(
+                    ledger, reservation.id, outcome={}, checkpoint=b"m" * 99_000, entry=an_entry(2)
+                )
+            assert "nothing is spent" in str(e.value)
+        assert ledger.head() == head
+        assert ledger.spent("adult", Unit.RECORD).releases == 1
+        ballast.unlink()
+        commit_and_reserve(ledger, reservation.id, outcome={}, checkpoint=b"m", entry=an_entry(2))
+        assert ledger.verify() == []
+    with Ledger.open(path) as ledger:
+        assert ledger.spent("adult", Unit.RECORD).releases == 2
+        assert ledger.verify() == []
+
+
+def test_a_read_only_file_system_can_be_read_and_is_said_to_be_one(small_disk: Path) -> None:
+    path = small_disk / "ledger.sqlite"
+    with Ledger.open(path) as ledger:
+        ledger.register(ADULT)
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    with Ledger.open(path, read_only=True) as ledger:
+        assert ledger.verify() == []
+    for place in (path, small_disk / "new.sqlite"):
+        with pytest.raises(LedgerUnavailable, match=f"written at {place}"):
+            Ledger.open(place)
+
+
+def test_importing_the_ledger_does_not_import_the_database_library() -> None:
+    code = "import sys, privacy.ledger; sys.exit('sqlalchemy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,228 @@
+"""Shares of every law: moments, scale, tail, charge."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.events import Gaussian as GaussianEvent
+from parley.privacy.mechanisms.gaussian import Gaussian
+from parley.privacy.mechanisms.laplace import L2Laplace, LaplaceL1
+from parley.privacy.mechanisms.share_laws import JITTER
+from parley.privacy.mechanisms.shares import Shares, tau
+from parley.privacy.sampling.gamma import Gamma
+from parley.privacy.sampling.stream import NoiseStream
+
+
+@pytest.mark.parametrize(
+    ("dimension", "honest", "norm", "kurtosis", "characteristic"),
+    [(10, 9, 12.2222, 7.90909, 0.654692288), (104, 80, 136.5, 7.57143, 0.634525479)],
+)
+def test_l2_laplace_shares_have_the_known_moments(
+    dimension, honest, norm, kurtosis, characteristic
+) -> None:
+    shape = (dimension + 1) / (2 * honest)
+    assert 2 * shape * dimension == pytest.approx(norm, rel=1e-5)  # E‖z‖²/b²
+    assert 3 * (1 + 1 / shape) == pytest.approx(kurtosis, rel=1e-5)  # of one coordinate
+    assert 2.0**-shape == pytest.approx(characteristic, rel=1e-8)
+    # And what is drawn has them: E V = shape, E V² = shape(shape + 1), E e^{−V} = 2^−shape.
+    stream = NoiseStream.from_seed(8, dimension)
+    drawn = np.array(
+        [
+            float(Gamma(Fraction(dimension + 1, 2 * honest), stream).bounds(63)[0])
+            for _ in range(1500)
+        ]
+    )
+    assert stats.kstest(drawn, stats.gamma(shape).cdf).pvalue > 1e-3
+    assert stats.kstest(drawn * 1.5, stats.gamma(shape).cdf).pvalue < 1e-9
+    seen = np.exp(-drawn)
+    assert seen.mean() == pytest.approx(characteristic, abs=5 * seen.std() / math.sqrt(1500))
+
+
+@pytest.mark.parametrize("shape", [Fraction(1, 40), Fraction(7, 6), Fraction(3), Fraction(101, 2)])
+def test_the_mixing_variable_is_enclosed_by_two_hundred_bits(shape) -> None:
+    drawn = Gamma(shape, NoiseStream.from_seed(6, str(shape)))
+    low, high = drawn.bounds(63)
+    closer_low, closer_high = drawn.bounds(260)
+    assert low <= closer_low <= closer_high <= high
+    assert closer_high - closer_low <= closer_high * 2.0**-200
+    with pytest.raises(ValueError, match="Expected shape > 0"):
+        Gamma(Fraction(0), NoiseStream.from_seed(6))
+
+
+@pytest.mark.parametrize(
+    ("scale", "honest", "variance", "zero"),
+    [(2.0, 9, 0.870600, 0.817003), (1.0, 10, 0.184135, 0.913636)],
+)
+def test_discrete_laplace_shares_have_the_known_masses(scale, honest, variance, zero) -> None:
+    p = math.exp(-1 / scale)
+    law = stats.nbinom(1 / honest, 1 - p).pmf(np.arange(400))
+    assert (law**2).sum() == pytest.approx(zero, rel=1e-5)
+    assert 2 / honest * p / (1 - p) ** 2 == pytest.approx(variance, rel=1e-5)
+    noise = LaplaceL1(sensitivity=scale, epsilon=1.0, dimension=1)
+    shares = Shares.of(noise, parties=honest, least=honest, colluders=0)
+    size = 60_000
+    vectors = np.zeros((1, size), dtype=np.int64)
+    shares.add(noise, vectors, [NoiseStream.from_seed(9)])
+    assert (vectors == 0).mean() == pytest.approx(zero, abs=5 * math.sqrt(0.25 / size))
+    squares = vectors.astype(float) ** 2
+    assert squares.mean() == pytest.approx(variance, abs=5 * squares.std() / math.sqrt(size))
+
+
+LAWS = [
+    Gaussian(sensitivity=100.0, sigma=900.0, dimension=40),
+    L2Laplace(sensitivity=100.0, epsilon=0.5, dimension=40),
+    LaplaceL1(sensitivity=100.0, epsilon=2.0, dimension=40),
+]
+
+
+def drawn(noise, shares, rows, seed=11, dealt=0):
+    """`[rows, d]` sums of `dealt` shares in one draw, or of a share of each of k parties."""
+    sums = np.zeros((rows, noise.dimension), dtype=np.int64)
+    for at in range(rows):
+        stream = NoiseStream.from_seed(seed, noise.law, at)
+        if dealt:
+            shares.add_dealt(noise, sums[at], dealt, stream)
+        else:
+            vectors = np.zeros((shares.honest, noise.dimension), dtype=np.int64)
+            shares.add(noise, vectors, [stream] * shares.honest)
+            sums[at] = vectors.sum(axis=0)
+    return sums
+
+
+@pytest.mark.parametrize("noise", LAWS, ids=lambda noise: noise.law)
+def test_shares_add_up_to_the_law_and_not_to_two_thirds_or_three_halves_of_it(noise) -> None:
+    shares = Shares.of(noise, parties=10, least=8, colluders=2)
+    extra = JITTER * 6 if noise.law == "l2-laplace" else 0.0
+
+    def size(sums):
+        return math.sqrt((sums.astype(float) ** 2).sum(axis=1).mean())
+
+    expected = math.sqrt(noise.expected_norm() ** 2 + noise.dimension * extra)
+    for sums in (drawn(noise, shares, 150), drawn(noise, shares, 150, dealt=6)):
+        assert abs(size(sums) / expected - 1) < 0.08
+        assert abs(size(sums) / (expected * 2 / 3) - 1) > 0.08
+        assert abs(size(sums) / (expected * 3 / 2) - 1) > 0.08
+        assert np.abs(sums).max() <= shares.tail(noise, 1e-6)
+
+
+@pytest.mark.parametrize("noise", LAWS, ids=lambda noise: noise.law)
+def test_the_tail_of_all_shares_holds_and_is_not_loose(noise) -> None:
+    shares = Shares.of(noise, parties=10, least=8, colluders=2)
+    largest = np.abs(drawn(noise, shares, 300, dealt=10)).max(axis=1)
+    assert (largest > shares.tail(noise, 0.2)).mean() < 0.26
+    assert shares.tail(noise, 0.01) < 3 * np.quantile(largest, 0.99)
+
+
+def test_shares_are_sized_for_the_survivors_of_any_drop_and_never_less() -> None:
+    """1,000 patterns of who drops: χ² of r shares' variance, over all of them and each r."""
+    noise = Gaussian(sensitivity=100.0, sigma=900.0, dimension=64)
+    shares = Shares.of(noise, parties=10, least=7, colluders=1)
+    rng = np.random.default_rng(4)
+    stream = NoiseStream.from_seed(12)
+    seen, wrong = 0.0, 0.0
+    for _ in range(1000):
+        survivors = rng.permutation(10)[: rng.integers(7, 11)]
+        vectors = np.zeros((10, 64), dtype=np.int64)
+        shares.add(noise, vectors, [stream] * 10)
+        square = float((vectors[survivors].sum(axis=0).astype(float) ** 2).sum())
+        seen += square / (len(survivors) * shares.scale**2)
+        wrong += square / (10 * shares.scale**2)
+    law = stats.chi2(64_000)
+    assert 1e-3 < law.cdf(seen) < 1 - 1e-3
+    assert law.cdf(wrong) < 1e-9
+    assert law.cdf(seen * 4 / 9) < 1e-9
+    # Without the one that colludes, k = 6 shares at least: never less than is charged.
+    assert shares.scale**2 * 6 >= 900.0**2
+
+
+def test_the_charge_has_every_samplers_distance_and_the_theorems() -> None:
+    noise = Gaussian(sensitivity=3.0, sigma=900.0, dimension=1000)
+    shares = Shares.of(noise, parties=10, least=9, colluders=1)
+    event = shares.event(noise)
+    assert event.event == noise.event().event
+    assert float(event.slack) == pytest.approx(10 * float(noise.event().slack), rel=1e-9)
+    # On the floor the theorem's part is 1000·5.2e-69; with shares of 1 ring unit it would show.
+    assert math.expm1(1000 * tau(16.0, 10)) < 1e-60
+    exact = LaplaceL1(sensitivity=1.0, epsilon=0.1, dimension=3)
+    assert Shares.of(exact, parties=3, least=3, colluders=1).event(exact) == exact.event()
+
+
+def test_accounts_of_more_and_of_fewer_shares_are_the_known_ones() -> None:
+    """ε of one release by the exact curve: k = 8 charged, all 10, all but one, one alone."""
+    noise = Gaussian(sensitivity=1000.0, sigma=8000.0, dimension=4)
+    shares = Shares.of(noise, parties=10, least=9, colluders=1)
+
+    def mu(count):
+        event = shares.event_of(noise, count).event
+        assert isinstance(event, GaussianEvent)
+        return event.mu
+
+    assert mu(8) == pytest.approx(0.125, rel=1e-12)
+    assert mu(8) >= 0.125 * (1 - 1e-14)
+    assert mu(10) == pytest.approx(0.125 * math.sqrt(0.8), rel=1e-12)
+    assert mu(1) == pytest.approx(0.125 * math.sqrt(8), rel=1e-12)
+    pure = L2Laplace(sensitivity=100.0, epsilon=0.5, dimension=40)
+    split = Shares.of(pure, parties=10, least=9, colluders=1)
+    assert Composition.of([split.event_of(pure, 10)]).epsilon(1e-6)[1] == pytest.approx(0.5)
+    assert split.event_of(pure, 1) is None  # nothing is proved of a part of it
+
+
+@pytest.mark.parametrize(
+    ("parties", "colluders", "dropped", "known"),
+    [
+        (10, 1, 0, 1.054093),
+        (10, 1, 1, 1.118034),
+        (100, 10, 10, 1.118034),
+        (100, 1, 0, 1.005038),
+        (5, 1, 1, 1.290994),
+        (3, 1, 0, 1.224745),
+        (1, 0, 0, 1.0),
+    ],
+)
+def test_inflation_is_the_root_of_parties_over_honest_shares(
+    parties, colluders, dropped, known
+) -> None:
+    noise = Gaussian(sensitivity=1.0, sigma=1000.0, dimension=1)
+    least = parties - dropped
+    shares = Shares.of(noise, parties=parties, least=least, colluders=colluders)
+    assert shares.inflation == pytest.approx(known, abs=1e-6)
+
+
+def test_one_party_alone_adds_the_whole_noise() -> None:
+    noise = Gaussian(sensitivity=1.0, sigma=1000.0, dimension=8)
+    shares = Shares.of(noise, parties=1, least=1, colluders=0)
+    assert shares.scale == 1000.0
+    own = np.zeros((1, 8), dtype=np.int64)
+    shares.add(noise, own, [NoiseStream.from_seed(3)])
+    assert np.array_equal(own[0], noise.draw(NoiseStream.from_seed(3)))
+
+
+def test_rows_that_share_a_stream_are_those_drawn_one_after_the_other() -> None:
+    for noise in LAWS[:2]:  # the third draws them in one call, which is the law's
+        shares = Shares.of(noise, parties=3, least=3, colluders=1)
+        together = np.zeros((3, 40), dtype=np.int64)
+        stream = NoiseStream.from_seed(2)
+        shares.add(noise, together, [stream] * 3)
+        apart, stream = np.zeros((3, 40), dtype=np.int64), NoiseStream.from_seed(2)
+        for row in apart:
+            shares.add(noise, row[None, :], [stream])
+        assert np.array_equal(together, apart)
+
+
+@pytest.mark.parametrize(("scaled", "right"), [(1.0, True), (2 / 3, False), (1.5, False)])
+def test_shares_whose_jitter_is_too_much_for_one_draw_are_dealt_in_groups(scaled, right):
+    """16·2^30 a share: the sampler takes 64 at a time."""
+    noise = L2Laplace(sensitivity=2.0**24, epsilon=1.0, dimension=40)
+    shares = Shares.of(noise, parties=1000, least=1, colluders=0, fine_bits=15)
+    stream, squares = NoiseStream.from_seed(3), []
+    for _ in range(6):
+        total = np.zeros(40, dtype=np.int64)
+        shares.add_dealt(noise, total, 1000, stream)
+        squares.append(np.square(total / 2.0**24).sum())
+    # E‖z‖² = r·d(d + 1)b²; 240 coordinates together are within 5 deviations of it.
+    told = np.sqrt(np.mean(squares) / (1000 * 40 * 41)) / scaled
+    assert bool(abs(told - 1) < 5 / np.sqrt(2 * 240)) is right

@@ -1,0 +1,127 @@
+"""What parties decline, and what real parties cannot do."""
+
+import json
+
+import numpy as np
+import pytest
+from scenes import BASE, FEDAVG, Scene, counts
+
+from parley.client.party.consent_file import load_consent
+from parley.server.jobs.file import load_job
+from parley.server.jobs.job import JobError
+from parley.server.records.run_folder import RunFolder
+from parley.server.rounds.coordinator import coordinate
+from parley.server.rounds.inspection import served_name
+
+
+def test_a_party_declines_by_its_policy_and_the_rest_goes_on(tmp_path):
+    scene = Scene(tmp_path)
+    scene.policy(1, laws=("laplace-l1",))
+    assert scene.run().status == "complete"
+    assert [counts(line) for line in scene.lines()] == [(4, 1, 0, 4)] * 3
+    assert scene.lines()[0]["reasons"] == {"mechanism": 1}
+    assert scene.board()["party-1"] == ("declined", "mechanism")
+    assert not (scene.homes[1] / "ledger.sqlite").exists() or scene.party_entries(1) == ()
+
+
+def test_a_job_run_again_without_a_party_opens_nothing_and_says_why(tmp_path):
+    scene = Scene(tmp_path)
+    name = served_name(scene.job)
+    for party in range(5):
+        own = load_consent(scene.homes[party] / "party.toml").data[name]
+        scene.policy(party, data={name: own.model_copy(update={"epsilon": 10.0})})
+    scene.run()
+    scene.folder = RunFolder.create(scene.job, tmp_path / "another run")
+    scene.lost = {("round", 4)}
+    summary = scene.run()
+    # Round 1 starts from the same model: the difference of both sums would be party 4's vector.
+    assert summary.status == "too-few-survivors"
+    assert "asked for the same contribution before" in json.dumps(summary.to_json())
+    assert "epsilon" not in (scene.folder.path / "rounds.jsonl").read_text()
+
+
+def test_a_party_whose_budget_bears_one_job_declines_the_second_before_its_first_round(tmp_path):
+    scene = Scene(tmp_path)
+    name = served_name(scene.job)
+    for party, total in enumerate([3.0, 3.0, 1.2, 3.0, 3.0]):
+        own = load_consent(scene.homes[party] / "party.toml").data[name]
+        # The noise is seeded: both runs ask for the very same contributions, of fewer parties.
+        changed = {name: own.model_copy(update={"epsilon": total})}
+        scene.policy(party, data=changed, insist_on_one_list=False)
+    scene.run()
+    scene.folder = RunFolder.create(scene.job, tmp_path / "another run")
+    scene.run()
+    lines = scene.lines()
+    assert [counts(line) for line in lines] == [(4, 1, 0, 4)] * 3
+    assert [line["reasons"] for line in lines] == [{"budget-exhausted": 1}] * 3
+    assert [entry.entry.index for entry in scene.party_entries(2)] == [1, 2, 3]
+    log = (scene.homes[2] / "party.log").read_text()
+    assert "1 of the 3 would fit" in log or "0 of the 3 would fit" in log
+
+
+def test_a_party_declines_a_job_that_costs_more_than_it_allows_one_job(tmp_path):
+    scene = Scene(tmp_path)
+    name = served_name(scene.job)
+    own = load_consent(scene.homes[2] / "party.toml").data[name]
+    scene.policy(2, data={name: own.model_copy(update={"epsilon_per_job": 0.9})})
+    scene.run()
+    assert scene.lines()[0]["reasons"] == {"budget-exhausted": 1}
+    assert not (scene.homes[2] / "ledger.sqlite").exists() or scene.party_entries(2) == ()
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("run.faults=drop:0.1", "run.faults"),
+        ("parties.count=4", r"parties\.count = 5"),
+    ],
+)
+def test_what_real_parties_cannot_do_is_said_before_they_are_asked(tmp_path, override, said):
+    scene = Scene(tmp_path)
+    scene.folder = RunFolder.create(scene.job, tmp_path / "run")
+    with pytest.raises(JobError, match=said):
+        coordinate(
+            load_job(overrides=[*BASE, override]),
+            transport=scene.transport,
+            deployment=scene.deployment,
+            folder=scene.folder,
+            resume=False,
+        )
+    assert scene.transport.exchanges == []
+
+
+def test_different_columns_at_the_parties_are_named(tmp_path):
+    scene = Scene(tmp_path)
+    path = scene.homes[3] / "records.npz"
+    with np.load(path) as arrays:
+        features, labels = arrays["features"], arrays["labels"]
+    np.savez(path, features=features[:, 1:], labels=labels)
+    with pytest.raises(JobError, match=r"same columns .* party-3: 29 features"):
+        scene.run()
+
+
+def test_a_party_keeps_a_budget_for_all_that_it_holds(tmp_path):
+    both = ("privacy.unit=both", "privacy.party-epsilon=8")
+    scene = Scene(tmp_path, (*FEDAVG, *both))
+    name = served_name(scene.job)
+    own = load_consent(scene.homes[2] / "party.toml").data[name]
+    assert (own.party_epsilon, own.party_delta) == (8, own.delta)
+    scene.policy(2, data={name: own.model_copy(update={"party_epsilon": 7.0})})
+    scene.run()
+    # The second budget can't bear both rounds: the job is declined before its first.
+    assert [line["reasons"] for line in scene.lines()] == [{"budget-exhausted": 1}] * 2
+    assert scene.party_entries(2) == ()
+
+
+@pytest.mark.parametrize(
+    ("unit", "epsilon", "delta"), [("both", None, None), ("record", 8.0, 1e-5)]
+)
+def test_two_budgets_take_jobs_with_two_guarantees_alone(tmp_path, unit, epsilon, delta):
+    more = ("privacy.party-epsilon=8",) if unit == "both" else ()
+    scene = Scene(tmp_path, (*FEDAVG, f"privacy.unit={unit}", *more))
+    name = served_name(scene.job)
+    own = load_consent(scene.homes[0] / "party.toml").data[name]
+    changed = own.model_copy(update={"party_epsilon": epsilon, "party_delta": delta})
+    scene.policy(0, data={name: changed})
+    scene.run()
+    assert scene.lines()[0]["reasons"] == {"unit": 1}

@@ -1,0 +1,118 @@
+"""Networks and files of their own at real parties."""
+
+import math
+
+import numpy as np
+import pytest
+from scenes import FEDAVG, Scene, counts
+
+from parley.client.party.block_session import PartyPolicy, PartySession
+from parley.client.party.consent_file import load_consent
+from parley.privacy.accounting.guarantee import Unit
+from parley.privacy.sampling.randomness import Randomness
+from parley.server.planning.release import algorithm_for, plan_release
+from parley.server.rounds.inspection import served_name
+from parley.simulations.data.experiment import load_experiment
+from parley.simulations.engine.fast import simulate
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        FEDAVG,
+        (*FEDAVG, "privacy.unit=party", "privacy.epsilon=8"),
+        (*FEDAVG, "privacy.unit=both", "privacy.party-epsilon=8"),
+        (
+            *FEDAVG,
+            "privacy.unit=both",
+            "privacy.party-epsilon=8",
+            "privacy.epsilon=9",
+            "dp-sgd.noise-multiplier=0.6",
+        ),
+    ],
+    ids=["unit record", "unit party", "both, inner charged", "both, outer charged"],
+)
+def test_networks_train_at_real_parties_under_any_unit(tmp_path, overrides):
+    scene = Scene(tmp_path, overrides)
+    summary = scene.run()
+    assert summary.status == "complete"
+    assert counts(scene.lines()[1]) == (5, 0, 0, 5)
+    whole = simulate(scene.job, out=tmp_path / "fast").summary
+    for key in ("guarantees", "record_bounds", "dimension"):
+        assert getattr(summary, key) == getattr(whole, key)
+    charged = [entry.entry for entry in scene.party_entries(0)]
+    units = ["record", "party"] if "privacy.unit=both" in overrides else [summary.primary.unit]
+    assert [(e.index, e.facts["unit"]) for e in charged] == [(n, u) for n in (1, 2) for u in units]
+
+
+def test_real_parties_tell_the_clipped_fraction_that_their_own_steps_give(tmp_path):
+    scene = Scene(tmp_path, (*FEDAVG, "dp-sgd.clipped-fraction-share=0.1", "privacy.epsilon=8"))
+    summary = scene.run()
+    job = scene.job
+    whole = simulate(job, out=tmp_path / "fast").summary
+    for key in ("guarantees", "dimension"):
+        assert getattr(summary, key) == getattr(whole, key)
+    told = summary.clipped_fraction
+    assert told.last == scene.lines()[1]["clipped_fraction"]
+    assert told.deviation == whole.clipped_fraction.deviation
+    # Every party by itself, as the fast engine computes a block of one.
+    experiment = load_experiment(job)
+    algorithm = algorithm_for(job, experiment.model, experiment.federation)
+    plan = plan_release(job, algorithm=algorithm, federation=experiment.federation)
+    start = algorithm.init()
+    encoded = [
+        PartySession(
+            block=experiment.block.take(np.array([party])),
+            algorithm=algorithm,
+            policy=PartyPolicy(budgets={Unit.RECORD: (math.inf, 1e-5)}),
+            randomness=Randomness.from_seed(5, party=party),
+        )
+        .answer(plan, start)
+        .encoded[0]
+        for party in range(5)
+    ]
+    average = plan.encoding.to_float(plan.encoding.decode(sum(encoded))) / 5
+    told = algorithm.released(algorithm.update(start, average))
+    assert told == {"clipped_fraction": scene.lines()[0]["clipped_fraction"]}
+    facts = scene.party_entries(0)[0].entry.facts
+    assert facts["clipped_share"] == 0.1
+
+
+def test_parties_read_their_own_files_by_their_own_schemas(tmp_path):
+    rows = np.random.default_rng(1).normal(size=(150, 2))
+    schema = (
+        '[columns]\na = { kind = "numeric", range = [-3, 3] }\n'
+        'b = { kind = "numeric", range = [-3, 3] }\n'
+        'sick = { kind = "label", positive = "yes", negative = "no" }\n'
+    )
+    (tmp_path / "schema.toml").write_text(schema)
+    for party in range(5):
+        own = rows[party * 30 : party * 30 + 30]
+        lines = [f"{a:.6f},{b:.6f},{'yes' if a + b > 0 else 'no'}" for a, b in own]
+        (tmp_path / f"site-{party}.csv").write_text("a,b,sick\n" + "\n".join(lines) + "\n")
+    source = (
+        f"data.source={tmp_path}/site-*.csv",
+        f"data.schema={tmp_path}/schema.toml",
+        "data.records=0",
+        "data.test-fraction=0",
+    )
+    scene = Scene(tmp_path, source)
+    name = served_name(scene.job)
+    for party in range(5):
+        own = load_consent(scene.homes[party] / "party.toml").data[name]
+        raw = {
+            "prepared": "",
+            "path": str(tmp_path / f"site-{party}.csv"),
+            "data_schema": str(tmp_path / "schema.toml"),
+        }
+        scene.policy(party, data={name: own.model_copy(update=raw)})
+    scene.run()
+    assert np.array_equal(scene.theta(), simulate(scene.job, out=tmp_path / "fast").theta)
+
+
+def test_a_data_file_that_is_gone_is_one_partys_trouble(tmp_path):
+    scene = Scene(tmp_path)
+    (scene.homes[0] / "records.npz").unlink()
+    scene.run()
+    assert scene.lines()[0]["reasons"] == {"data-unreadable": 1}
+    assert "records.npz" in (scene.homes[0] / "party.log").read_text()
