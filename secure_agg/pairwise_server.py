@@ -8,13 +8,14 @@ before is blamed, and in no later round.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from parley.secure_agg.adverts import Adverts
 from parley.secure_agg.beacon import commitments_digest, roster_digest
+from parley.secure_agg.ciphertext_server import CiphertextServer
 from parley.secure_agg.codec import decode
 from parley.secure_agg.dealt import Dealt
 from parley.secure_agg.delivery import Delivery
@@ -29,10 +30,7 @@ from parley.secure_agg.messages import (
     Advertise,
     AnyMessage,
     Bytes,
-    Complaint,
     Confirm,
-    Encapsulated,
-    Evidence,
     Reveal,
     Shares,
     Vector,
@@ -45,7 +43,7 @@ from parley.secure_agg.recovery import BadDealer
 __all__ = ["Server"]
 
 
-class Server:
+class Server(CiphertextServer):
     """The server of one run. Holds nothing that is secret from it, and no party's vector."""
 
     def __init__(
@@ -136,64 +134,6 @@ class Server:
             )
         self.phase = ServerPhase.READY
         return self.adverts.rosters(self._near)
-
-    @property
-    def delivery(self) -> Delivery:
-        """The ciphertexts, from READY on.
-
-        Raises:
-            RemoteProtocolError: no roster yet, or a run that has none.
-        """
-        if self._delivery is None:
-            raise RemoteProtocolError(
-                f"Expected ciphertexts in a hybrid run, once there is a roster, got them in "
-                f"{self.run.key_exchange} while {self.phase.name}."
-            )
-        return self._delivery
-
-    def on_encapsulated(self, data: Bytes) -> int:
-        """READY, before the first round: keep a party's ciphertexts.
-
-        Raises:
-            RemoteProtocolError: another time, a second one, or not one for each neighbour.
-        """
-        message = decode(self.run, data, Encapsulated)
-        self.delivery.take(message)
-        return message.sender
-
-    def ciphertexts(self, party: int) -> bytes:
-        """Any phase after JOINING: what goes with whatever a party is sent until it answers with a
-        vector, with shares of a later round, or with a complaint; empty afterwards."""
-        return self._delivery.of(party) if self._delivery is not None else b""
-
-    def on_complaint(self, data: Bytes) -> int:
-        """Any phase after JOINING: a party says whose ciphertexts do not match.
-
-        Raises:
-            RemoteProtocolError: not about ciphertexts that it was given, or a second one.
-        """
-        return self._judged(self.delivery.accuse, decode(self.run, data, Complaint))
-
-    @property
-    def to_prove(self) -> tuple[int, ...]:
-        """Whom to ask, with `Delivery.certificate`, for Evidence of what counting does not decide.
-
-        Nobody before a list was confirmed, and nobody who could not answer by it.
-        """
-        return self._delivery.to_prove if self._delivery is not None else ()
-
-    def on_evidence(self, data: Bytes) -> int:
-        """Any phase after JOINING: who lied about a ciphertext is blamed.
-
-        Raises:
-            RemoteProtocolError: nothing to prove, or not the seed of the sender's key.
-        """
-        return self._judged(self.delivery.judge, decode(self.run, data, Evidence))
-
-    def _judged(self, judge: Callable[[AnyMessage], None], message: AnyMessage) -> int:
-        judge(message)
-        self.blamed |= self.delivery.blamed
-        return message.sender
 
     def on_shares(self, data: Bytes, *, number: int | None = None) -> int:
         """Any phase after JOINING: keep a party's shares of a coming round.

@@ -1,4 +1,4 @@
-"""What an active server tries beside the nine failures of Flower's SecAgg+."""
+"""No message tells a secret (the ninth failure), and what an active server would try next."""
 
 import io
 import logging
