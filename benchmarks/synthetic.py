@@ -1,18 +1,20 @@
 """How good synthetic tables are, and how long they take: `examples/adult-synthetic.toml`.
 
-    python -P benchmarks/synthetic.py PATH/adult.csv.gz [--epsilon 0.3 1 3] [--seeds 3]
+    python -P benchmarks/synthetic.py quality PATH/adult.csv.gz --kept benchmarks/synthetic.jsonl
+        [--kind marginals random-features] [--epsilon 0.3 1 3] [--seeds 3]
+    python -P benchmarks/synthetic.py speed
 
-The noise is seeded, to be repeatable. Prints rows of docs/synthetic.md: the mean over the seeds and
-the largest distance from it.
+`quality` adds a line a run to the file of `--kept`, and measures none again; the noise is seeded,
+to be repeatable. benchmarks/synthetic_table.py makes docs/synthetic.md's table of the lines.
 """
 
 import argparse
+import json
 import sys
 import tempfile
 import time
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
-from statistics import fmean
 
 import numpy as np
 
@@ -26,31 +28,42 @@ from parley.server.synthetic.mixture import Mixture, Tables, fit
 from parley.simulations.engine.fast import simulate
 
 JOB = Path(__file__).parents[1] / "examples" / "adult-synthetic.toml"
-SHOWN = ("tstr_auc", "tstr_trees_auc", "tv1", "tv2", "twin_auc", "independent_auc")
 
 
-def quality(source, epsilon, seeds):
-    """One row."""
-    found = []
-    for seed in range(1, seeds + 1):
-        with tempfile.TemporaryDirectory() as folder:
-            job = load_job(
-                JOB,
-                overrides=[
-                    f"data.source={source}",
-                    f"data.seed={seed}",
-                    f"privacy.epsilon={epsilon}",
-                    f"algorithm.seed={seed}",
-                    f"run.seed={seed}",
-                ],
-            )
-            found.append(simulate(job, out=Path(folder) / "run").summary.synthetic)
-    cells = []
-    for name in SHOWN:
-        values = [getattr(each, name) for each in found]
-        mean = fmean(values)
-        cells.append(f"{mean:.3f} ± {max(abs(value - mean) for value in values):.3f}")
-    print(f"| {epsilon:g} | {' | '.join(cells)} |", flush=True)
+def one(source, kind, epsilon, seed):
+    """Figures of one run, by the names of its report."""
+    overrides = [
+        f"data.source={source}",
+        f"data.seed={seed}",
+        f"privacy.epsilon={epsilon}",
+        f"algorithm.kind={kind}",
+        f"algorithm.seed={seed}",
+        f"run.seed={seed}",
+    ]
+    if kind == "random-features":
+        overrides.append("algorithm.steps=1000")
+    began = time.process_time()
+    with tempfile.TemporaryDirectory() as folder:
+        told = simulate(load_job(JOB, overrides=overrides), out=Path(folder) / "run").summary
+    figures = {
+        name: value
+        for name, value in told.synthetic.model_dump().items()
+        if name.endswith(("_auc", "tv1", "tv2", "_accuracy")) and value is not None
+    }
+    return figures | {"seconds": time.process_time() - began}
+
+
+def quality(source, kept, kinds, budgets, seeds):
+    """A line for every run that has none."""
+    lines = kept.read_text().splitlines() if kept.exists() else []
+    measured = {(each["method"], each["epsilon"], each["seed"]) for each in map(json.loads, lines)}
+    for seed, kind, epsilon in product(range(1, seeds + 1), kinds, budgets):
+        if (kind, epsilon, seed) not in measured:
+            line = {"method": kind, "epsilon": epsilon, "seed": seed}
+            text = json.dumps(line | one(source, kind, epsilon, seed), allow_nan=False)
+            with kept.open("a") as file:
+                file.write(text + "\n")
+            print(text, flush=True)
 
 
 def speed():
@@ -133,17 +146,22 @@ def features_speed(parties=30, records=200, wide=100, frequencies=2500):
 
 
 def main():
-    """Both."""
+    """One of them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("source")
-    parser.add_argument("--epsilon", type=float, nargs="+", default=[0.3, 1.0, 3.0])
-    parser.add_argument("--seeds", type=int, default=3)
-    arguments = parser.parse_args()
-    speed()
-    features_speed()
-    print(f"| ε | {' | '.join(SHOWN)} |\n|{'---|' * (len(SHOWN) + 1)}")
-    for epsilon in arguments.epsilon:
-        quality(arguments.source, epsilon, arguments.seeds)
+    ways = parser.add_subparsers(dest="way", required=True)
+    ways.add_parser("speed")
+    figures = ways.add_parser("quality")
+    figures.add_argument("source")
+    figures.add_argument("--kept", type=Path, required=True)
+    figures.add_argument("--kind", nargs="+", default=["marginals", "random-features"])
+    figures.add_argument("--epsilon", type=float, nargs="+", default=[0.3, 1.0, 3.0])
+    figures.add_argument("--seeds", type=int, default=3)
+    told = parser.parse_args()
+    if told.way == "speed":
+        speed()
+        features_speed()
+    else:
+        quality(told.source, told.kept, told.kind, told.epsilon, told.seeds)
 
 
 if __name__ == "__main__":

@@ -1,29 +1,30 @@
 """Adult's synthetic table beside those of one curator who holds every record.
 
-    python -P benchmarks/synthetic_peers.py PATH/adult.csv.gz [--epsilon 1] [--seeds 3]
-        [--mst-python PATH/python]
+    python -P benchmarks/synthetic_peers.py PATH/adult.csv.gz --kept benchmarks/synthetic.jsonl
+        [--epsilon 0.3 1 3] [--seeds 3] [--mst-python PATH/python]
 
 - columns counted one by one as diffprivlib's `histogram` does it (two-sided geometric noise, ε/14
   each, add-or-remove-one, which is the weaker promise), and drawn independently;
 - MST (McKenna, Miklau & Sheldon 2021, arXiv:2108.04978) of dpmm, add-or-remove-one too. dpmm pins
   another numpy: it runs in an environment of its own, whose interpreter is --mst-python.
 
-All are fitted to the same codes, and judged by the same figures as a run's report. Parley's own row
-is printed by benchmarks/synthetic.py.
+All are fitted to the same codes, and judged by the same figures as a run's report, each a line of
+the file of `--kept`, as benchmarks/synthetic.py writes its own; no line is measured again.
 """
 
 import argparse
+import json
 import subprocess
 import sys
 import tempfile
 import time
+from itertools import product
 from pathlib import Path
-from statistics import fmean
 
 import numpy as np
 
 JOB = Path(__file__).parents[1] / "examples" / "adult-synthetic.toml"
-SHOWN = ("AUC, logistic", "AUC, trees", "columns", "pairs", "seconds")
+SHOWN = ("tstr_auc", "tstr_trees_auc", "tv1", "tv2")
 MST = """
 import sys, numpy as np, pandas as pd
 from dpmm.models.mst import MSTGM
@@ -86,10 +87,11 @@ def figures(drawn, train, test, sizes):
 
 
 def main():
-    """A row for each."""
+    """A line for each."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("source")
-    parser.add_argument("--epsilon", type=float, default=1.0)
+    parser.add_argument("--kept", type=Path, required=True)
+    parser.add_argument("--epsilon", type=float, nargs="+", default=[0.3, 1.0, 3.0])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--mst-python", default=None)
     arguments = parser.parse_args()
@@ -98,22 +100,21 @@ def main():
         ways["MST (dpmm)"] = lambda *told: mst(*told, arguments.mst_python)
     else:
         print("MST: no --mst-python")
-    found = {name: [] for name in ways}
+    lines = arguments.kept.read_text().splitlines() if arguments.kept.exists() else []
+    measured = {(each["method"], each["epsilon"], each["seed"]) for each in map(json.loads, lines)}
     for seed in range(1, arguments.seeds + 1):
         train, test, sizes = records(arguments.source, seed)
-        for name, way in ways.items():
+        for name, epsilon in product(ways, arguments.epsilon):
+            if (name, epsilon, seed) in measured:
+                continue
             began = time.perf_counter()
-            drawn = way(train, sizes, arguments.epsilon, seed)
-            taken = time.perf_counter() - began
-            found[name].append([*figures(drawn, train, test, sizes), taken])
-            print(name, seed, [round(each, 3) for each in found[name][-1]], flush=True)
-    print(f"| ε = {arguments.epsilon:g} | {' | '.join(SHOWN)} |\n|{'---|' * (len(SHOWN) + 1)}")
-    for name, rows in found.items():
-        cells = []
-        for values in zip(*rows, strict=True):
-            mean = fmean(values)
-            cells.append(f"{mean:.3f} ± {max(abs(value - mean) for value in values):.3f}")
-        print(f"| {name} | {' | '.join(cells)} |")
+            drawn = ways[name](train, sizes, epsilon, seed)
+            line = {"method": name, "epsilon": epsilon, "seed": seed}
+            line["seconds"] = time.perf_counter() - began
+            line |= dict(zip(SHOWN, figures(drawn, train, test, sizes), strict=True))
+            with arguments.kept.open("a") as file:
+                file.write(json.dumps(line, allow_nan=False) + "\n")
+            print(line, flush=True)
 
 
 if __name__ == "__main__":

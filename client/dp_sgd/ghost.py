@@ -2,6 +2,12 @@
 
 Goodfellow 2015, arXiv:1510.01799, for networks of torch's own Linear and Conv2d layers: the inputs
 of a layer and the gradients of its outputs are all that its parameters' gradients are made of.
+
+A loss that draws may take K noisy versions of a record (Dockhorn et al. 2022, arXiv:2210.09929).
+Their rows have an axis of their own, `[b, K, i]`, which a Linear layer takes as places; or, as a
+Conv2d needs it, they are folded into the batch, `[bK, …]`, a record's K rows one after the other.
+Then patches `[bK, i, T]` are regrouped, `[b, i, KT]`: one sum over KT places is a
+record's gradient.
 """
 
 from __future__ import annotations
@@ -11,7 +17,7 @@ from torch import Tensor, nn
 
 from parley.client.dp_sgd.clipped import Clipped, Places, Rows, clipped
 from parley.client.dp_sgd.gradients import clip_slack
-from parley.client.models.record_losses import CROSS_ENTROPY, RecordLosses
+from parley.client.models.record_losses import CROSS_ENTROPY, RecordLosses, draws_of
 
 __all__ = ["check_apart", "ghost_layers", "ghost_pass", "layer_parts"]
 
@@ -48,14 +54,21 @@ def _is_plain(layer: nn.Module) -> bool:
     )
 
 
-def check_apart(layer: nn.Module, inputs: Tensor, output: Tensor, records: int) -> None:
-    """Refuses a layer whose rows are not the batch's records, one each, in the first axis.
+def check_apart(
+    layer: nn.Module, inputs: Tensor, output: Tensor, records: int, *, draws: bool = False
+) -> None:
+    """Refuses a layer whose rows are not the batch's records in the first axis, one each.
+
+    Where the loss draws, K each, for any K ≥ 1: that they stand one after the other is seen by
+    comparing sums with a loop's, as all that a way supposes (`parley.client.dp_sgd.ways`).
 
     Raises:
         ValueError: the network folds places into the batch, or has the batch elsewhere.
     """
     axes = inputs.dim() == 4 if isinstance(layer, nn.Conv2d) else inputs.dim() >= 2
-    if not axes or len(inputs) != records or len(output) != records:
+    rows = len(inputs) if axes else 0
+    whole = rows == records or (draws and rows > 0 and rows % max(records, 1) == 0)
+    if not axes or not whole or len(output) != rows:
         raise ValueError(
             f"Expected {records} records in the first axis of {layer}, got inputs of shape "
             f"{list(inputs.shape)}: ghost clipping would clip places, not records."
@@ -81,11 +94,12 @@ def ghost_pass(
     if layers is None:
         raise ValueError("Expected a network of Linear and Conv2d layers, got one with others.")
     seen: dict[nn.Module, tuple[Tensor, Tensor]] = {}
+    draws = draws_of(network) > 0
 
     def keep(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         if module in seen:
             raise ValueError(f"Expected every layer to be used once, got {module} twice.")
-        check_apart(module, inputs[0], output, len(x))
+        check_apart(module, inputs[0], output, len(x), draws=draws)
         seen[module] = (inputs[0].detach(), output)
 
     hooks = [layer.register_forward_hook(keep) for layer in layers]
@@ -101,15 +115,17 @@ def ghost_pass(
         parts = tuple(
             (
                 sum(p.numel() for p in layer.parameters()),
-                layer_parts(layer, seen[layer][0], backward[layer]) if layer in seen else None,
+                layer_parts(layer, seen[layer][0], backward[layer], len(x))
+                if layer in seen
+                else None,
             )
             for layer in layers
         )
     return clipped(parts, clip_slack(network), clip, mask)
 
 
-def layer_parts(layer: nn.Module, inputs: Tensor, backward: Tensor) -> Rows | Places:
-    """What a layer's inputs and output gradients say of every record's gradient."""
+def layer_parts(layer: nn.Module, inputs: Tensor, backward: Tensor, records: int) -> Rows | Places:
+    """What a layer's inputs and output gradients say of the gradient of each of b records."""
     bias = getattr(layer, "bias", None) is not None
     if isinstance(layer, nn.Conv2d):
         patches = nn.functional.unfold(
@@ -119,7 +135,19 @@ def layer_parts(layer: nn.Module, inputs: Tensor, backward: Tensor) -> Rows | Pl
             padding=layer.padding,  # type: ignore[arg-type]
             stride=layer.stride,
         )
-        return Places(patches, backward.flatten(2), bias)
-    if inputs.dim() == 2:
+        places = backward.flatten(2)
+    elif inputs.dim() == 2 and len(inputs) == records:
         return Rows(inputs, backward, bias)
-    return Places(inputs.flatten(1, -2).transpose(1, 2), backward.flatten(1, -2).mT, bias)
+    elif inputs.dim() == 2:
+        patches, places = inputs[..., None], backward[..., None]
+    else:
+        patches, places = inputs.flatten(1, -2).transpose(1, 2), backward.flatten(1, -2).mT
+    return Places(_regrouped(patches, records), _regrouped(places, records), bias)
+
+
+def _regrouped(places: Tensor, records: int) -> Tensor:
+    """`[b, i, KT]` of `[bK, i, T]`: all that a record's K rows hold, in their order."""
+    if len(places) == records:
+        return places
+    each = places.reshape(records, -1, *places.shape[1:])
+    return each.transpose(1, 2).flatten(2)

@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import nn
 
+from parley.client.dp_sgd.clipping import WAYS
 from parley.client.dp_sgd.settings import LocalTraining
 from parley.client.dp_sgd.steps import normal_of, party_sum
 from parley.client.dp_sgd.ways import WayError, check_way, choose_way
@@ -43,6 +44,39 @@ class Conv(Linear):
         return found.reshape(noisy.shape)
 
 
+class Deep(Conv):
+    """Two convolutions with strides and padding, and a Linear layer on rows that are folded too."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(1, 2, 2, stride=1, padding=1),
+            nn.Tanh(),
+            nn.Conv2d(2, 3, 2, stride=2, bias=False),
+            nn.Flatten(),
+            nn.Linear(12, 9),
+        )
+
+
+class Tokens(Conv):
+    """Three rows of three numbers in each of the K folded versions."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 3))
+
+    def given(self, noisy):
+        return self.layers(noisy.reshape(-1, 3, 3)).reshape(noisy.shape)
+
+
+class VersionsFirst(Conv):
+    """Folds K too, but a version's records stand together: rows of one record are apart."""
+
+    def given(self, noisy):
+        found = self.layers(noisy.transpose(0, 1).reshape(-1, 1, 3, 3))
+        return found.reshape(K, -1, 9).transpose(0, 1)
+
+
 class Mixing(Linear):
     def given(self, noisy):
         return self.layers(noisy - noisy.mean(dim=0))
@@ -64,6 +98,18 @@ def conv(*_):
     return Conv()
 
 
+def deep(*_):
+    return Deep()
+
+
+def tokens(*_):
+    return Tokens()
+
+
+def versions_first(*_):
+    return VersionsFirst()
+
+
 def mixing(*_):
     return Mixing()
 
@@ -72,11 +118,25 @@ def many(*_):
     return Many()
 
 
-@pytest.mark.parametrize(("name", "way"), [("linear", "ghost"), ("conv", "vmap")])
-def test_each_way_agrees_with_a_loop_over_records(name, way):
+@pytest.mark.parametrize("name", ["linear", "conv", "deep", "tokens"])
+def test_ghost_clipping_agrees_with_a_loop_over_records(name):
     own = network(name)
-    assert choose_way(own) == way
+    assert choose_way(own) == "ghost"
     check_way(own, "loop")
+    rows, drawn = torch.randn(7, 9).double().numpy(), torch.randn(7, 9 * K).double().numpy()
+    batch = own.with_draws(rows, drawn), torch.tensor([0, 1, 1, 0, 1, 0, 0]), 0.02
+    ghost, norms = WAYS["ghost"](own.module, *batch, losses=own.losses)
+    loop, expected = WAYS["loop"](own.module, *batch, losses=own.losses)
+    torch.testing.assert_close(norms, expected, rtol=1e-5, atol=0)
+    torch.testing.assert_close(ghost, loop, rtol=1e-4, atol=1e-8)
+    assert (norms > 0.02).all()
+
+
+def test_versions_that_stand_before_their_records_are_not_taken_for_a_records_own():
+    own = network("versions_first")
+    with pytest.raises(WayError, match="not the"):
+        check_way(own, "ghost")
+    assert choose_way(own) == "vmap"
 
 
 def test_a_loss_that_looks_at_other_records_is_not_clipped_together_with_them():
