@@ -24,7 +24,6 @@ from pathlib import Path
 import numpy as np
 
 JOB = Path(__file__).parents[1] / "examples" / "adult-synthetic.toml"
-SHOWN = ("tstr_auc", "tstr_trees_auc", "tv1", "tv2")
 MST = """
 import sys, numpy as np, pandas as pd
 from dpmm.models.mst import MSTGM
@@ -80,10 +79,12 @@ def mst(train, sizes, epsilon, seed, python):
 
 
 def figures(drawn, train, test, sizes):
-    """As a run's report has them."""
-    from parley.simulations.figures.synthetic import _aucs, distances
+    """By the names of a run's report."""
+    from parley.simulations.figures.synthetic import distances, learned, learned_by_trees
 
-    return [*_aucs(drawn, test, sizes), *distances(drawn, train, sizes)]
+    found = learned(drawn, test, sizes) | learned_by_trees(drawn, test, sizes)
+    told = {f"tstr_{name}": value for name, value in found.items()}
+    return told | dict(zip(("tv1", "tv2"), distances(drawn, train, sizes), strict=True))
 
 
 def main():
@@ -111,7 +112,7 @@ def main():
             drawn = ways[name](train, sizes, epsilon, seed)
             line = {"method": name, "epsilon": epsilon, "seed": seed}
             line["seconds"] = time.perf_counter() - began
-            line |= dict(zip(SHOWN, figures(drawn, train, test, sizes), strict=True))
+            line |= figures(drawn, train, test, sizes)
             with arguments.kept.open("a") as file:
                 file.write(json.dumps(line, allow_nan=False) + "\n")
             print(line, flush=True)

@@ -13,10 +13,10 @@ GRID = "grid"
 class Synthetic(Facts):
     """A table that was drawn from what a run released: drawing costs nothing.
 
-    Every figure below `records` looks at the records, and is a simulation's alone. An AUC, of
-    arrays an accuracy, is that of a model which was fitted to a table and is asked about held-out
-    records: logistic regression on the codes, and boosted trees. TV is total variation, the mean
-    over columns or pairs.
+    Every figure below `records` looks at the records, and is a simulation's alone. An AUC or an
+    accuracy is that of a model which was fitted to a table and is asked about held-out records:
+    logistic regression on the codes, and boosted trees. TV is total variation, the mean over
+    columns or pairs.
 
     Attributes:
         path: of the records, within the run's folder.
@@ -29,7 +29,8 @@ class Synthetic(Facts):
         real_auc, real_trees_auc: fitted to the training records themselves.
         twin_auc: fitted to the table that the same release without noise gives.
         independent_auc: fitted to columns drawn independently of each other, without noise.
-        tstr_accuracy, real_accuracy, twin_accuracy: likewise of arrays.
+        tstr_accuracy, real_accuracy: likewise; twin_accuracy: of arrays.
+        majority_accuracy: of always answering the training records' commonest label.
         copies, held_out_copies: share of the rows that equal one of some training records, and one
             of as many held-out records: information, and no evidence of privacy, as what follows.
         nearest, held_out_nearest: mean distance of a row to the closest of them: the share of
@@ -59,6 +60,7 @@ class Synthetic(Facts):
     tstr_accuracy: Figure = None
     real_accuracy: Figure = None
     twin_accuracy: Figure = None
+    majority_accuracy: Figure = None
     nearest: Figure = None
     held_out_nearest: Figure = None
     membership_auc: Figure = None

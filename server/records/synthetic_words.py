@@ -74,6 +74,7 @@ _MEASURED = (
     ("the same, on independent columns", "independent_auc", None),
     ("accuracy, logistic regression on it", "tstr_accuracy", "real_accuracy"),
     ("the same, on what is drawn without noise", "twin_accuracy", None),
+    ("the same, always answering the commonest label", None, "majority_accuracy"),
 )
 
 _CLOSEST = (
@@ -106,13 +107,17 @@ def closest_said(run: RunSummary) -> str:
     )
 
 
-def _rows(table: Synthetic, named: tuple[tuple[str, str, str | None], ...]) -> tuple[Measured, ...]:
-    return tuple(
-        Measured(
-            name=name,
-            private=number(getattr(table, own), 4),
-            non_private=number(getattr(table, other), 4) if other else "",
-        )
-        for name, own, other in named
-        if getattr(table, own) is not None
-    )
+def _rows(
+    table: Synthetic, named: tuple[tuple[str, str | None, str | None], ...]
+) -> tuple[Measured, ...]:
+    """Those of which one is known at least."""
+    rows = []
+    for name, own, other in named:
+        told = [_shown(getattr(table, each)) if each else "" for each in (own, other)]
+        if any(told):
+            rows.append(Measured(name=name, private=told[0], non_private=told[1]))
+    return tuple(rows)
+
+
+def _shown(value: float | None) -> str:
+    return "" if value is None else number(value, 4)

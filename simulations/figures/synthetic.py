@@ -20,7 +20,7 @@ from parley.server.synthetic.rows import first_rows
 from parley.simulations.data.world import Experiment
 from parley.simulations.figures.closest import closest_figures
 
-__all__ = ["distances", "with_table_figures"]
+__all__ = ["distances", "learned", "learned_by_trees", "with_table_figures"]
 
 _MOST = 100_000
 """Rows that a model is fitted to."""
@@ -87,9 +87,11 @@ def _table_figures(
     test = codes_of(world.test_features, _test_classes(world, sizes[-1]), sizes)
     figures["held_out_tv2"] = distances(test, train, sizes)[1]
     for name, rows in (("tstr", drawn), ("real", train)):
-        figures[f"{name}_auc"], figures[f"{name}_trees_auc"] = _aucs(rows, test, sizes)
-    figures["twin_auc"] = _aucs(twin, test, sizes, trees=False)[0]
-    figures["independent_auc"] = _aucs(alone, test, sizes, trees=False)[0]
+        found = learned(rows, test, sizes) | learned_by_trees(rows, test, sizes)
+        figures |= {f"{name}_{each}": value for each, value in found.items()}
+    figures["twin_auc"] = learned(twin, test, sizes)["auc"]
+    figures["independent_auc"] = learned(alone, test, sizes)["auc"]
+    figures["majority_accuracy"] = _majority(train[:, -1], test[:, -1])
     return figures | closest_figures(drawn, train, test, rng, codes=True)
 
 
@@ -113,6 +115,7 @@ def _array_figures(
         for name, rows in (("tstr", drawn), ("real", real), ("twin", twin))
     }
     told: dict[str, float | None] = {f"{name}_accuracy": each for name, each in figures.items()}
+    told["majority_accuracy"] = _majority(np.asarray(world.block.labels, np.int64), truth)
     return told | closest_figures(drawn[:, :-1], train, test, rng, codes=False)
 
 
@@ -158,35 +161,53 @@ def _variation(one: Codes, other: Codes, size: int) -> float:
     return float(np.abs(shares[0] - shares[1]).sum() / 2)
 
 
-def _aucs(
-    rows: Codes, test: Codes, sizes: tuple[int, ...], *, trees: bool = True
-) -> tuple[float | None, float | None]:
-    """Of logistic regression and of boosted trees, of the last column by the others."""
-    from sklearn.ensemble import HistGradientBoostingClassifier  # noqa: PLC0415 - start-up: scikit-learn takes 2 s
+def learned(rows: Codes, test: Codes, sizes: tuple[int, ...]) -> dict[str, float | None]:
+    """AUC and accuracy of logistic regression, of the last column by the others."""
     from sklearn.linear_model import LogisticRegression  # noqa: PLC0415 - start-up: scikit-learn takes 2 s
 
     rows = rows[:_MOST]
-    if len(np.unique(rows[:, -1])) < 2 or len(np.unique(test[:, -1])) < 2:
-        return None, None
-    linear = LogisticRegression(max_iter=300)
-    found = _auc(linear, _indicators(rows, sizes), rows[:, -1], _indicators(test, sizes), test)
-    if not trees:
-        return found, None
-    boosted = HistGradientBoostingClassifier(random_state=0)
-    return found, _auc(boosted, rows[:, :-1], rows[:, -1], test[:, :-1], test)
+    if _one_label(rows, test):
+        return {"auc": None, "accuracy": None}
+    model = LogisticRegression(max_iter=300).fit(_indicators(rows, sizes), rows[:, -1])
+    chances = model.predict_proba(_indicators(test, sizes))
+    told = model.classes_[chances.argmax(axis=1)]
+    return {
+        "auc": _auc(model.classes_, chances, test[:, -1]),
+        "accuracy": float((told == test[:, -1]).mean()),
+    }
 
 
-def _auc(model: Any, rows: Any, labels: Codes, asked: Any, test: Codes) -> float | None:
+def learned_by_trees(rows: Codes, test: Codes, sizes: tuple[int, ...]) -> dict[str, float | None]:
+    """AUC of boosted trees."""
+    from sklearn.ensemble import HistGradientBoostingClassifier  # noqa: PLC0415 - start-up: scikit-learn takes 2 s
+
+    del sizes
+    rows = rows[:_MOST]
+    if _one_label(rows, test):
+        return {"trees_auc": None}
+    model = HistGradientBoostingClassifier(random_state=0).fit(rows[:, :-1], rows[:, -1])
+    chances = model.predict_proba(test[:, :-1])
+    return {"trees_auc": _auc(model.classes_, chances, test[:, -1])}
+
+
+def _one_label(rows: Codes, test: Codes) -> bool:
+    return len(np.unique(rows[:, -1])) < 2 or len(np.unique(test[:, -1])) < 2
+
+
+def _majority(labels: Codes, truth: Codes) -> float:
+    """Accuracy of always answering the training records' commonest label."""
+    return float((truth == np.bincount(labels).argmax()).mean())
+
+
+def _auc(classes: Codes, chances: NDArray[Any], truth: Codes) -> float | None:
     from sklearn.metrics import roc_auc_score  # noqa: PLC0415 - start-up: scikit-learn takes 2 s
 
-    model.fit(rows, labels)
-    chances = model.predict_proba(asked)
-    if len(model.classes_) == 2:
-        return float(roc_auc_score(test[:, -1] == model.classes_[1], chances[:, 1]))
+    if len(classes) == 2:
+        return float(roc_auc_score(truth == classes[1], chances[:, 1]))
     every = [
-        roc_auc_score(test[:, -1] == label, chances[:, at])
-        for at, label in enumerate(model.classes_)
-        if 0 < np.mean(test[:, -1] == label) < 1
+        roc_auc_score(truth == label, chances[:, at])
+        for at, label in enumerate(classes)
+        if 0 < np.mean(truth == label) < 1
     ]
     return float(np.mean(every)) if every else None
 

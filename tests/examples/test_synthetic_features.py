@@ -94,6 +94,7 @@ def test_records_read_by_the_schema_that_made_them_and_real_parties_make_the_sam
     kind = {"people": "logistic", "images": "softmax"}[name]
     assert len(read_records(done.folder / table.path, schema, kind)) == table.rows
     assert (table.tstr_auc or table.tstr_accuracy) > 0.6
+    assert table.tstr_accuracy > table.majority_accuracy > 0.3
     assert 0.3 < table.membership_auc < 0.7
     page = (done.folder / "report.html").read_text()
     assert ("data:image/png" in page) == (name == "images")

@@ -97,12 +97,17 @@ def test_what_looks_at_records_is_a_simulations_alone_and_says_so(made):
     table = made.summary.synthetic
     assert table.tv2 < 0.2
     assert table.tstr_auc > 0.6 > 0.2 < table.independent_auc
-    assert {"synthetic.tv1", "synthetic.tstr_auc"} <= set(made.summary.simulation_only)
+    commonest = pl.read_csv(made.folder / "synthetic.csv")["sick"].value_counts(normalize=True)
+    assert table.majority_accuracy == pytest.approx(commonest["proportion"].max(), abs=0.1)
+    assert table.tstr_accuracy > table.majority_accuracy
+    looked = {"synthetic.tv1", "synthetic.tstr_auc", "synthetic.majority_accuracy"}
+    assert looked <= set(made.summary.simulation_only)
     said = json.loads((made.folder / "summary.json").read_text())["synthetic"]
     assert said["rows"] == table.rows
     page = (made.folder / "report.html").read_text()
     assert "The synthetic records" in page
     assert "commonest value" in page
+    assert "always answering the commonest label" in page
 
 
 def test_real_parties_give_the_same_release_to_the_bit(made, data, tmp_path):
