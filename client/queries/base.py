@@ -103,6 +103,14 @@ class Noise(Protocol):
     def half_width(self, level: float = 0.95, *, cells: int = 1) -> float:
         """h with |noise| ≤ h in all of `cells` cells at once, with probability `level`."""
 
+    def alpha(self, level: float = 0.95) -> float:
+        """What each row of an answer may miss by, so that the rows hold with `level`."""
+
+    def widened(
+        self, half: NDArray[np.float64], deviation: NDArray[np.float64], level: float = 0.95
+    ) -> NDArray[np.float64]:
+        """Half-widths, with sampling errors of these standard deviations where that is asked."""
+
     def ratio_tail(self, numerator: float, denominator: float) -> Callable[[float, float], float]:
         """Of a ratio whose parts are this noise times so much, for `intervals.ratio_interval`."""
 
@@ -131,6 +139,8 @@ class Query(ABC):
         law: the only one that it is released under; empty: any that adds noise to the sum.
         rounds: how many secure sums it takes.
         whole: its integers need no finer grid than 1: it may have weight 1.
+        shared: its rows look at the same noise.
+        simultaneous: its rows' intervals can be made to hold all at once.
         where: which records count; None: all of them.
         by: categorical columns: one answer for each combination of their categories.
     """
@@ -139,6 +149,8 @@ class Query(ABC):
     law: ClassVar[str] = ""
     rounds: ClassVar[int] = 1
     whole: ClassVar[bool] = True
+    shared: ClassVar[bool] = False
+    simultaneous: ClassVar[bool] = True
 
     where: Filter | None = None
     by: tuple[str, ...] = ()
@@ -188,6 +200,11 @@ class Query(ABC):
     @abstractmethod
     def answer(self, noisy: Integers, weight: int, noise: Noise, facts: Facts) -> Table:
         """What the noisy sum `[d]` says: columns of the same length."""
+
+    def samples(self, facts: Facts) -> bool:
+        """Whether its intervals can be widened by sampling error: `Noise.widened` is asked."""
+        del facts
+        return False
 
     def expected_error(self, weight: int, noise: Noise, facts: Facts) -> float:
         """About how far a value of the answer will be off by noise, before anything is asked."""

@@ -28,6 +28,7 @@ from parley.client.queries.base import (
     selected,
 )
 from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.estimation.sampling import counted_deviation
 
 __all__ = ["Count", "cell_norms", "cell_table"]
 
@@ -65,7 +66,12 @@ class Count(Query):
     def answer(self, noisy: Integers, weight: int, noise: Noise, facts: Facts) -> Table:
         """See `Query.answer`."""
         keys = groups_of(facts.schema, self.by).keys()
-        return cell_table(keys, noisy, weight, noise)
+        return cell_table(keys, noisy, weight, noise, records=facts.records)
+
+    def samples(self, facts: Facts) -> bool:
+        """See `Query.samples`."""
+        del facts
+        return True
 
 
 def cell_norms(cells: int, neighbouring: Neighbouring, weight: int) -> Norms:
@@ -74,8 +80,11 @@ def cell_norms(cells: int, neighbouring: Neighbouring, weight: int) -> Norms:
     return Norms(l1=moved * weight, l2_squared=moved * weight**2, largest=weight)
 
 
-def cell_table(keys: Table, noisy: Integers, weight: int, noise: Noise) -> Table:
-    """Cells with their noisy counts and noise intervals, in counts."""
+def cell_table(
+    keys: Table, noisy: Integers, weight: int, noise: Noise, *, records: int | None
+) -> Table:
+    """Cells with their noisy counts and intervals, in counts; `records`: N, where it is public."""
     values = noisy / weight
-    half = noise.half_width() / weight
+    half = np.full(len(values), noise.half_width() / weight)
+    half = noise.widened(half, counted_deviation(values, records))
     return {**keys, "value": values, "low": values - half, "high": values + half}

@@ -138,4 +138,9 @@ class Histogram(ColumnQuery):
             )
             cells = {f"{self.column} from": edges[:-1], f"{self.column} to": edges[1:]}
         keys |= {name: np.tile(np.asarray(c), groups.count) for name, c in cells.items()}
-        return cell_table(keys, noisy, weight, noise)
+        return cell_table(keys, noisy, weight, noise, records=facts.records)
+
+    def samples(self, facts: Facts) -> bool:
+        """See `Query.samples`."""
+        del facts
+        return True

@@ -54,6 +54,7 @@ class KMeansGrid(Query):
     """
 
     kind: ClassVar[str] = "kmeans-grid"
+    simultaneous: ClassVar[bool] = False
 
     of: tuple[str, ...]
     clusters: int

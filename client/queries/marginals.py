@@ -34,6 +34,7 @@ from parley.client.queries.base import (
 )
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.estimation.marginals import agree
+from parley.privacy.estimation.sampling import counted_deviation
 from parley.privacy.estimation.simplex import simplex
 
 __all__ = ["MOST_TABLES", "Marginals"]
@@ -52,6 +53,7 @@ class Marginals(Query):
     """
 
     kind: ClassVar[str] = "marginals"
+    shared: ClassVar[bool] = True
 
     of: tuple[str, ...]
     ways: int = 2
@@ -126,7 +128,9 @@ class Marginals(Query):
         values = np.concatenate([simplex(part, total=max(part.sum(), 0.0)) for part in flat])
         # Agreeing takes averages over cells: none is off by more than one cell's noise may be.
         # No true count is negative: an interval may as well begin at 0.
-        middle, half = np.concatenate(flat), noise.half_width() / weight
+        middle = np.concatenate(flat)
+        half = np.full(len(middle), noise.half_width() / weight)
+        half = noise.widened(half, counted_deviation(middle, facts.records))
         low, high = np.maximum(middle - half, 0), np.maximum(middle + half, 0)
         return {
             **keys,
@@ -134,3 +138,8 @@ class Marginals(Query):
             "low": np.minimum(low, values),
             "high": np.maximum(high, values),
         }
+
+    def samples(self, facts: Facts) -> bool:
+        """See `Query.samples`."""
+        del facts
+        return True

@@ -33,6 +33,7 @@ from parley.client.queries.base import (
 from parley.client.queries.total import summed
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.estimation.intervals import ratio_interval
+from parley.privacy.estimation.sampling import mean_deviation
 
 __all__ = ["UNIT_BALANCE", "Moments", "Numbers", "public_size"]
 
@@ -107,18 +108,33 @@ class Moments(ColumnQuery):
         cells = noisy.reshape(-1, groups.count)
         if self.counted:
             counts, sums = cells[0] / a, cells[1:] / s
-            return [_fieller(counts, each, 1 / a, 1 / s, noise, level) for each in sums]
-        records = facts.records or 1
-        half = noise.half_width(level) / s / records
-        return [
-            (np.clip(m, -1, 1), np.clip(m - half, -1, 1), np.clip(m + half, -1, 1))
-            for m in cells / s / records
-        ]
+            found = [_fieller(counts, each, 1 / a, 1 / s, noise, level) for each in sums]
+        else:
+            counts = np.full(groups.count, float(facts.records or 1))
+            half = noise.half_width(level) / s / counts
+            means = cells / s / counts
+            found = [(np.clip(m, -1, 1), m - half, m + half) for m in means]
+        return [_with_sampling(*each, counts, noise, level) for each in found]
+
+    def samples(self, facts: Facts) -> bool:
+        """See `Query.samples`."""
+        del facts
+        return True
 
 
 def public_size(query: Query, neighbouring: Neighbouring) -> bool:
     """Whether the number of records that it is about is public."""
     return not query.selects and not query.by and neighbouring is Neighbouring.REPLACE_ONE
+
+
+def _with_sampling(
+    value: Numbers, low: Numbers, high: Numbers, counts: Numbers, noise: Noise, level: float
+) -> tuple[Numbers, Numbers, Numbers]:
+    """`[G]` both errors together, each side by itself (Zou & Donner 2008), within [−1, 1]."""
+    sampled = mean_deviation(value, counts)
+    low = value - noise.widened(value - low, sampled, level)
+    high = value + noise.widened(high - value, sampled, level)
+    return value, np.clip(low, -1, 1), np.clip(high, -1, 1)
 
 
 def _fieller(
@@ -136,7 +152,7 @@ def _fieller(
     tail = noise.ratio_tail(sum_unit, count_unit)
     ratio = np.clip(np.divide(sums, counts, out=np.zeros_like(sums), where=counts > 0), -1, 1)
     ends = [
-        ratio_interval(float(part), float(whole), tail, 1 - level) or (math.nan, math.nan)
+        ratio_interval(float(part), float(whole), tail, noise.alpha(level)) or (math.nan, math.nan)
         for part, whole in zip(sums, counts, strict=True)
     ]
     lows, highs = np.clip(np.array(ends).T, -1, 1)

@@ -40,6 +40,7 @@ from parley.client.queries.base import (
 from parley.client.queries.choosing import Choosable
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.accounting.rounding import exact
+from parley.privacy.estimation.sampling import rank_deviation
 from parley.privacy.estimation.trees import Tree, monotone
 
 __all__ = ["MOST_VALUES", "Quantiles", "grid_codes", "grid_values"]
@@ -67,6 +68,7 @@ class Quantiles(ColumnQuery, Choosable):
     """
 
     kind: ClassVar[str] = "quantiles"
+    shared: ClassVar[bool] = True
 
     quantiles: tuple[float, ...] = (0.5,)
     step: float = 0.0
@@ -126,7 +128,7 @@ class Quantiles(ColumnQuery, Choosable):
         total = None if self.selects or self.by else facts.records
         half = noise.half_width() / weight
         parts = noisy.reshape(groups.count, tree.nodes) / weight
-        found = [self._crossings(tree, part, total, half) for part in parts]
+        found = [self._crossings(tree, part, total, half, noise) for part in parts]
         middle, low, high = (values[np.concatenate(part)] for part in zip(*found, strict=True))
         if total is None:
             # A group that may have no record has no quantile: too few records for this ε.
@@ -140,19 +142,31 @@ class Quantiles(ColumnQuery, Choosable):
         return {**keys, "value": middle, "low": low, "high": high}
 
     def _crossings(
-        self, tree: Tree, noisy: NDArray[np.float64], total: int | None, half: float
+        self,
+        tree: Tree,
+        noisy: NDArray[np.float64],
+        total: int | None,
+        half: float,
+        noise: Noise,
     ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
         """`[Q]` places on the grid: of every quantile, and of its interval's two ends."""
         below = monotone(np.cumsum(tree.consistent(noisy, total=total)))
         records = max(below[-1] if total is None else float(total), 0.0)
-        wanted = records * np.array(self.quantiles)
+        shares = np.array(self.quantiles)
+        wanted = records * shares
         reach = half * np.array(
             [_deviation(tree, below, q, records, total) for q in self.quantiles]
         )
+        reach = noise.widened(reach, rank_deviation(records, shares))
         # A value's share is reached at the first place that is not below it.
         places = (np.searchsorted(below, wanted + off) for off in (0.0, -reach, reach))
         middle, low, high = (np.clip(place, 0, tree.cells - 1) for place in places)
         return middle, low, high
+
+    def samples(self, facts: Facts) -> bool:
+        """In ranks: how many records lie below the population's quantile."""
+        del facts
+        return True
 
     def expected_error(self, weight: int, noise: Noise, facts: Facts) -> float:
         """In ranks, at the median: by how many records the place is off."""

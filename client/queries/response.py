@@ -79,7 +79,7 @@ class Response(ColumnQuery):
     def answer(self, noisy: Integers, weight: int, noise: Noise, facts: Facts) -> Table:
         """Of a histogram with noise on the sum, which real parties may be asked for instead."""
         keys: Table = {self.column: list(texts_of(facts.schema, self.column))}
-        return cell_table(keys, noisy, weight, noise)
+        return cell_table(keys, noisy, weight, noise, records=facts.records)
 
     def told(self, reports: Integers, epsilon: float, facts: Facts) -> Table:
         """Unbiased counts from the reports; the interval is normal, of the coins alone."""

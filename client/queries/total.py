@@ -36,8 +36,8 @@ from parley.client.queries.base import (
     numeric,
     selected,
 )
-from parley.client.queries.count import cell_table
 from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.estimation.sampling import summed_deviation
 
 __all__ = ["Total", "summed"]
 
@@ -91,12 +91,30 @@ class Total(ColumnQuery):
     def answer(self, noisy: Integers, weight: int, noise: Noise, facts: Facts) -> Table:
         """See `Query.answer`."""
         keys = groups_of(facts.schema, self.by).keys()
-        table = cell_table(keys, noisy, weight, noise)
         most = _largest(facts.schema, self.column)
-        return {
-            name: np.asarray(part) * most if name in ("value", "low", "high") else part
-            for name, part in table.items()
-        }
+        values = noisy / weight * most
+        half = np.full(len(values), noise.half_width() / weight * most)
+        half = noise.widened(half, self._sampled(values, facts))
+        return {**keys, "value": values, "low": values - half, "high": values + half}
+
+    def samples(self, facts: Facts) -> bool:
+        """Where N is public, or the range has one sign."""
+        known = numeric(facts.schema, self.column)
+        return facts.records is not None or known.low >= 0 or known.high <= 0
+
+    def _sampled(self, sums: NDArray[np.float64], facts: Facts) -> NDArray[np.float64]:
+        """`[G]` deviations of the sums over another sample; who is not selected adds 0.
+
+        Where N is private it is taken as Poisson's: Var = E Σx² ≤ X·E Σ|x|.
+        """
+        known, most = numeric(facts.schema, self.column), _largest(facts.schema, self.column)
+        low, high = known.low, known.high
+        if self.selects or self.by:
+            low, high = min(low, 0.0), max(high, 0.0)
+        if facts.records is None:
+            found: NDArray[np.float64] = np.sqrt(most * np.abs(sums))
+            return found
+        return summed_deviation(sums, low, high, facts.records)
 
     def expected_error(self, weight: int, noise: Noise, facts: Facts) -> float:
         """In the column's unit."""

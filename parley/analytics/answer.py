@@ -1,14 +1,15 @@
-"""An answer: noisy values with their noise intervals, and what they cost."""
+"""An answer: noisy values with their intervals, and what they cost."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 import polars as pl
 
+from parley.analytics.intervals import Intervals, Made
 from parley.client.data.schema import Schema
 from parley.client.queries.base import Query, QueryError, Table
 from parley.privacy.accounting.composition import Composition
@@ -73,7 +74,9 @@ class Answer:
 
     Attributes:
         query: as it was asked.
-        table: the cells' keys, then `value`, `low` and `high`: a noise interval of 95 %.
+        table: the cells' keys, then `value`, `low` and `high`: an interval of 95 %.
+        intervals: what it covers: the noise, of each cell by itself, unless asked otherwise.
+        made: what the table was made of; None where it was changed since, or has no noise of a sum.
         law, scale: of the noise, in units of the answer's own counts or cells.
         survivors, parties: how many parties it is about, and how many there are.
         records: N of these, where sizes are public.
@@ -88,6 +91,8 @@ class Answer:
     parties: int
     records: int | None
     ledger: Charge
+    intervals: Intervals = field(default_factory=Intervals)
+    made: Made | None = field(default=None, repr=False, compare=False)
 
     @property
     def frame(self) -> pl.DataFrame:
@@ -114,14 +119,36 @@ class Answer:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Its noise interval, 95 %: it covers the noise, not what other records would say."""
+        """Its interval, 95 %: of the noise, or of what `intervals` says."""
         self._check_alone()
         return float(self.table["low"][0]), float(self.table["high"][0])
+
+    def with_intervals(self, *, simultaneous: bool = False, sampling: bool = False) -> Answer:
+        """The same answer with other intervals of 95 %: post-processing, at no cost.
+
+        Args:
+            simultaneous: they hold for all cells of the answer at once.
+            sampling: they cover sampling error beside the noise, by a normal approximation: what
+                other records from the same population would have said.
+
+        Raises:
+            QueryError: a kind that has no such intervals, or an answer that was changed since.
+        """
+        wanted = Intervals(simultaneous=simultaneous, sampling=sampling)
+        if self.made is None:
+            raise QueryError(
+                "Expected an answer of noise on a sum, as it was released, got one that was chosen "
+                "or reported, or changed since: ask for intervals before nonnegative() or "
+                "suppress_below()."
+            )
+        self.made.check(wanted)
+        table, intervals = self.made.table(wanted)
+        return replace(self, table=table, intervals=intervals)
 
     def nonnegative(self) -> Answer:
         """Values and intervals cut off at 0: post-processing."""
         parts = {name: np.maximum(self.table[name], 0.0) for name in ("value", "low", "high")}
-        return replace(self, table={**self.table, **parts})
+        return replace(self, table={**self.table, **parts}, made=None)
 
     def suppress_below(self, least: float) -> Answer:
         """Noisy values below `least` are left out (null), and shown as "< least".
@@ -133,7 +160,7 @@ class Answer:
             name: np.where(small, np.nan, np.asarray(self.table[name], dtype=np.float64))
             for name in ("value", "low", "high")
         }
-        return replace(self, table={**self.table, **parts})
+        return replace(self, table={**self.table, **parts}, made=None)
 
     def tradeoff(self, alpha: float = 0.05, *, members: int = 1) -> float:
         """How often an attacker with a rate α of false alarms finds out, at most.
@@ -157,6 +184,8 @@ class Answer:
             "title": title(self.query),
             "table": told,
             "level": 0.95,
+            "simultaneous": self.intervals.simultaneous,
+            "sampling": self.intervals.sampling,
             "law": self.law,
             "scale": self.scale,
             "survivors": self.survivors,
@@ -178,11 +207,11 @@ class Answer:
         if self.alone:
             low, high = self.interval
             shown = [shown_number(x, high - low) for x in (self.value, low, high)]
-            told = f"{shown[0]}   noise interval 95 %: {shown[1]} … {shown[2]}"
+            told = f"{shown[0]}   {self.intervals}: {shown[1]} … {shown[2]}"
             told = told if np.isfinite(self.value) else "too few records for this ε"
             lines.append(f"{title(self.query)}: {told}")
         else:
-            lines += [f"{title(self.query)}   (noise intervals 95 %)", *_rows(table)]
+            lines += [f"{title(self.query)}   ({self.intervals.several})", *_rows(table)]
         together = f" for {charge.queries} queries together" if charge.queries > 1 else ""
         lines.append(
             f"{self.survivors} of {self.parties} parties; {self.law}, scale {self.scale:.6g}; "

@@ -22,11 +22,15 @@ _MOST_ROWS = 24
 _MOST_STEPS = 400
 _MOST_CELLS = 200
 """Of a table on the page; the folder has them all."""
+_COVERED = {
+    False: "without noise",
+    True: "in the population that the records are drawn from, by a normal approximation",
+}
 _ENDS = ("value", "low", "high")
 
 
 def numbers_table(answers: Sequence[Answer]) -> Table:
-    """Answers of one number each."""
+    """Answers of one number each, with intervals that cover the same."""
     rows = []
     for each in answers:
         low, high = each.interval
@@ -35,8 +39,8 @@ def numbers_table(answers: Sequence[Answer]) -> Table:
             shown[0] = "too few records for this ε"
         rows.append([title(each.query), *shown, as_written(each.ledger.epsilon)])
     return Table(
-        caption="Answers of one number, with the noise interval that has the value without noise "
-        "with probability 95 %",
+        caption=f"Answers of one number, with the {answers[0].intervals}: of the value "
+        f"{_COVERED[answers[0].intervals.sampling]}",
         head=["asked", "answer", "from", "to", "ε"],
         rows=rows,
     )
@@ -56,7 +60,7 @@ def answer_figure(answer: Answer) -> Figure:
         for k in range(len(cells))
     ]
     more = f"; the first {_MOST_CELLS} of {count:,} cells" if count > _MOST_CELLS else ""
-    name = title(answer.query)
+    name, told = title(answer.query), answer.intervals.several
     finding = _finding(answer, int((~known).sum()))
     drawn: dict[str, Any] = {"title": name, "description": finding}
     plot = NOTHING
@@ -78,13 +82,13 @@ def answer_figure(answer: Answer) -> Figure:
             )
     key = (
         Key(name="answer", colour=Palette.ACCENT, width=3),
-        Key(name="noise interval, 95 %", colour=Palette.QUIET),
+        Key(name=str(answer.intervals), colour=Palette.QUIET),
     )
     return Figure(
         title=name,
         finding=finding,
         plot=plot,
-        data=Table(caption=f"Noise intervals 95 %{more}", head=[*keys, *_ENDS], rows=rows),
+        data=Table(caption=f"{told[:1].upper()}{told[1:]}{more}", head=[*keys, *_ENDS], rows=rows),
         keys=key if plot else (),
     )
 

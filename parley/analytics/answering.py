@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from parley.analytics.answer import Answer, Charge
-from parley.client.queries.base import Facts, Integers, Query, Table
+from parley.analytics.intervals import Intervals, Made
+from parley.client.queries.base import Query
 from parley.client.queries.batch import batch_from
 from parley.client.queries.choosing import Choosable
 from parley.client.queries.response import Response
 from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.guarantee import Adversary, NoisePoint
-from parley.privacy.estimation.reach import Reach
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.server.planning.queries import INSTEAD, Terms
 from parley.server.queries.session import Released
@@ -28,6 +28,7 @@ def answers_of(
     run: str,
     budget: DatasetBudget,
     asked: Sequence[Query] | None = None,
+    intervals: Intervals,
 ) -> list[Answer]:
     """The answers of one release.
 
@@ -38,6 +39,7 @@ def answers_of(
         run: the session's name in the ledger.
         budget: that was charged.
         asked: the queries as a person put them; None: as they were released.
+        intervals: what they shall cover, where the query's can.
     """
     batch = batch_from(released.batch)
     facts = replace(terms.facts, records=released.records)
@@ -58,22 +60,33 @@ def answers_of(
     instead = released.law in INSTEAD
     places = (slice(None),) if instead else batch.slices(facts.schema)
     put = asked or batch.queries
-    return [
-        Answer(
-            query=own,
-            table=_table(released, query, vector[place], weight, facts),
-            law=released.law,
-            scale=released.scale / weight,
-            survivors=released.survivors,
-            parties=released.parties,
-            records=released.records,
-            ledger=charge,
+    answers = []
+    for own, query, weight, place in zip(put, batch.queries, batch.weights, places, strict=True):
+        made, applied = None, Intervals()
+        if instead and isinstance(query, Choosable | Response):
+            table = query.told(vector[place], released.epsilon, facts)
+        else:
+            made = Made(
+                query=query,
+                noisy=vector[place],
+                weight=weight,
+                law=released.law,
+                scale=released.scale,
+                facts=facts,
+            )
+            table, applied = made.table(intervals)
+        answers.append(
+            Answer(
+                query=own,
+                table=table,
+                law=released.law,
+                scale=released.scale / weight,
+                survivors=released.survivors,
+                parties=released.parties,
+                records=released.records,
+                ledger=charge,
+                intervals=applied,
+                made=made,
+            )
         )
-        for own, query, weight, place in zip(put, batch.queries, batch.weights, places, strict=True)
-    ]
-
-
-def _table(released: Released, query: Query, vector: Integers, weight: int, facts: Facts) -> Table:
-    if released.law in INSTEAD and isinstance(query, Choosable | Response):
-        return query.told(vector, released.epsilon, facts)
-    return query.answer(vector, weight, Reach.of(released.law, scale=released.scale), facts)
+    return answers

@@ -45,6 +45,12 @@ def query(
             metavar="SESSION", help="Go on with this session: answers are not paid twice."
         ),
     ] = None,
+    simultaneous: Annotated[
+        bool, typer.Option("--simultaneous", help="Intervals hold for all cells at once.")
+    ] = False,
+    sampling: Annotated[
+        bool, typer.Option("--sampling", help="Intervals cover sampling error beside the noise.")
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object on stdout, all else on stderr.")
     ] = False,
@@ -54,7 +60,7 @@ def query(
 ) -> None:
     """Ask several parties for statistics: counts, histograms, sums, means; each charged first.
 
-    Every answer has its noise interval and says what it cost and what is left.
+    Every answer has its interval and says what it cost and what is left.
     """
     from parley.analytics.query_file import example_file, load_queries, load_session  # noqa: PLC0415 - start-up: for this command alone
     from parley.client.queries.base import QueryError  # noqa: PLC0415 - start-up: for this command alone
@@ -64,12 +70,21 @@ def query(
         return
     if queries is None:
         raise QueryError("Expected a file of queries; parley query --print-query writes one.")
+    covers = {"simultaneous": simultaneous, "sampling": sampling}
+    covers = {name: True for name, on in covers.items() if on}
+    if covers and resume is not None:
+        raise QueryError(
+            f"Expected --{next(iter(covers))} with a new session, got --resume: a session that "
+            "goes on has its settings."
+        )
     if queries.lstrip()[:6].upper() == "SELECT":
-        _select(queries, epsilon, load_session(session_file), plan, out, resume, as_json)
+        settings = load_session(session_file) | covers
+        _select(queries, epsilon, settings, plan, out, resume, as_json)
         return
     if epsilon is not None:
         raise QueryError("Expected --epsilon with a SELECT; a file says each query's own.")
     asked = load_queries(Path(queries))
+    asked.session.update(covers)
     if plan:
         with ExitStack() as stack:
             session = stack.enter_context(_session(asked, out=None, resume=None, stack=stack))

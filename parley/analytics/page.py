@@ -58,7 +58,10 @@ def write_session_page(session: _Told, target: Path) -> Path:
             headline=_headline(answers, totals),
             notices=_notices(answers),
             cards=_cards(answers, totals),
-            numbers=[numbers_table(single)] if single else [],
+            numbers=[
+                numbers_table([each for each in single if each.intervals == covered])
+                for covered in dict.fromkeys(each.intervals for each in single)
+            ],
             figures=[each for each in several if each.plot],
             budget=budget_figure(answers, totals.budget),
             tables=[each for each in several if not each.plot],
@@ -153,8 +156,23 @@ def _promise(answers: Sequence[Answer], budget: DatasetBudget) -> str:
         f"{change.get(str(budget.neighbouring), 'Changing')} one {budget.unit} changes the "
         "probability of whatever anybody concludes from all of these answers by a factor of at "
         "most e^ε, "
-        f"plus δ.{whom} Intervals are of the noise alone: what another sample of records would "
-        "have said is no part of them. A person with several records has the protection of a group."
+        f"plus δ.{whom} {_covered(answers)} A person with several records has the protection of a "
+        "group."
+    )
+
+
+def _covered(answers: Sequence[Answer]) -> str:
+    sampled = sum(each.intervals.sampling for each in answers)
+    if not sampled:
+        return (
+            "Intervals are of the noise alone: what another sample of records would have said is "
+            "no part of them."
+        )
+    which = "Intervals" if sampled == len(answers) else "Intervals that say so"
+    return (
+        f"{which} cover sampling beside the noise, by a normal approximation: the records as "
+        "independent draws from one population. That other parties might have taken part is no "
+        "part of them."
     )
 
 

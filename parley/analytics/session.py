@@ -22,6 +22,7 @@ from parley.analytics.answer import Answer, title
 from parley.analytics.answering import answers_of
 from parley.analytics.asking import Asking
 from parley.analytics.composed import Composed
+from parley.analytics.intervals import Intervals
 from parley.analytics.sql import frame_of_answers, parse_sql
 from parley.client.data.schema import Schema
 from parley.client.queries.base import Query, QueryError
@@ -54,6 +55,8 @@ class Session(Composed):
             Real parties add shares.
         masked: whether a simulation runs the masked protocol in full.
         law: laplace, gaussian, or auto: whichever errs less, for each batch.
+        simultaneous: intervals hold for all cells of an answer at once, not for each by itself.
+        sampling: intervals cover sampling error beside the noise, where the query has such.
         most_records: with add-or-remove-one: what a party with more is cut to, for sums to fit.
         ledger: a shared ledger; default the session's own.
         out: the session's folder; default a new one in `runs`.
@@ -80,6 +83,7 @@ class Session(Composed):
             self._stack.close()
             raise
         self._law: str = own.law
+        self._intervals = Intervals(simultaneous=own.simultaneous, sampling=own.sampling)
         self._open = True
 
     def __enter__(self) -> Self:
@@ -210,6 +214,7 @@ class Session(Composed):
             run=planned.plan.run_id,
             budget=budget or self._session.budget,
             asked=queries,
+            intervals=self._intervals,
         )
 
     @property
@@ -222,7 +227,7 @@ class Session(Composed):
             entry = charged.entry
             found += answers_of(
                 released, self._terms, event=entry.event, run=entry.run_id,
-                budget=budgets[entry.dataset],
+                budget=budgets[entry.dataset], intervals=self._intervals,
             )  # fmt: skip
         return tuple(found)
 

@@ -48,6 +48,14 @@ class Settings(BaseModel):
     law: Literal["auto", "laplace", "gaussian"] = Field(
         "auto", description="Of the noise; auto: whichever errs less. Gaussian needs δ > 0."
     )
+    simultaneous: bool = Field(
+        False, strict=True, description="Intervals hold for all cells of an answer at once."
+    )
+    sampling: bool = Field(
+        False,
+        strict=True,
+        description="Intervals cover sampling error beside the noise, where the query has it.",
+    )
     most_records: int = Field(
         2**20,
         ge=1,

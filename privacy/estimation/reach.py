@@ -7,6 +7,12 @@ intervals are a little too wide.
 >>> noise = Reach.of("laplace", scale=4.0)
 >>> noise.half_width(), noise.half_width(cells=16), round(noise.deviation, 4)
 (12.0, 23.0, 5.6421)
+
+`together` rows of an answer may be asked to hold at once, and `sampling` widens them by what
+another sample of records would have said (`parley.privacy.estimation.sampling`):
+
+>>> Reach.of("laplace", scale=4.0, together=16).half_width()
+23.0
 """
 
 from __future__ import annotations
@@ -15,6 +21,9 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
 
 from parley.privacy.estimation.intervals import (
     RatioTail,
@@ -27,6 +36,8 @@ from parley.privacy.estimation.intervals import (
 
 __all__ = ["Reach"]
 
+Numbers = NDArray[np.float64]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Reach:
@@ -35,13 +46,27 @@ class Reach:
     Attributes:
         law: its name.
         scale: σ or b.
+        together: how many rows of an answer hold at once with the level that is asked.
+        shared: whether these rows look at the same noise, so that they are not independent.
+        sampling: whether intervals are widened by sampling error.
     """
 
     law: str
     scale: float
+    together: int = 1
+    shared: bool = False
+    sampling: bool = False
 
     @classmethod
-    def of(cls, law: str, *, scale: float) -> Reach:
+    def of(
+        cls,
+        law: str,
+        *,
+        scale: float,
+        together: int = 1,
+        shared: bool = False,
+        sampling: bool = False,
+    ) -> Reach:
         """The reach of a law's noise of that scale.
 
         Raises:
@@ -49,7 +74,16 @@ class Reach:
         """
         if law not in _LAWS:
             raise ValueError(f"Expected noise of {', '.join(_LAWS)}, got {law}.")
-        return cls(law=law, scale=scale)
+        return cls(law=law, scale=scale, together=together, shared=shared, sampling=sampling)
+
+    def alpha(self, level: float = 0.95) -> float:
+        """What each row may miss by, so that all rows hold with `level`.
+
+        1 − level^(1/d) of independent rows (Šidák 1967), (1 − level)/d of others (Bonferroni).
+        """
+        if self.shared:
+            return (1 - level) / self.together
+        return simultaneous(1 - level, self.together)
 
     @property
     def deviation(self) -> float:
@@ -58,7 +92,17 @@ class Reach:
 
     def half_width(self, level: float = 0.95, *, cells: int = 1) -> float:
         """h with |noise| ≤ h in all of so many cells at once with probability at least `level`."""
-        return _LAWS[self.law].half_width(self.scale, simultaneous(1 - level, cells))
+        return _LAWS[self.law].half_width(self.scale, simultaneous(self.alpha(level), cells))
+
+    def widened(self, half: Numbers, deviation: Numbers, level: float = 0.95) -> Numbers:
+        """Half-widths of noise, with sampling errors of these standard deviations where asked.
+
+        √(half² + (z·deviation)²): normal, exact beside Gaussian noise and a little too wide beside
+        Laplace noise, whose tails are heavier alone than in a sum.
+        """
+        if not self.sampling:
+            return half
+        return np.hypot(half, normal_quantile(self.alpha(level)) * deviation)
 
     def ratio_tail(self, numerator: float, denominator: float) -> RatioTail:
         """Of a ratio whose parts are this noise times so much: see `intervals.ratio_interval`."""

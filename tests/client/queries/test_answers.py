@@ -46,6 +46,13 @@ class Normal:
         del level, cells
         return 1.96 * self.deviation
 
+    def alpha(self, level=0.95):
+        return 1 - level
+
+    def widened(self, half, deviation, level=0.95):
+        del deviation, level
+        return half
+
 
 def block_of(parties):
     """Parties of records (age, stay, sex, ward, sick)."""

@@ -1,0 +1,85 @@
+"""What the intervals beside an answer hold for: each row or all at once, noise or sampling too.
+
+An interval is post-processing of noisy integers: it may be made anew in another way, at no cost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from parley.client.queries.base import Facts, Integers, Query, QueryError, Table
+from parley.privacy.estimation.reach import Reach
+
+__all__ = ["Intervals", "Made"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Intervals:
+    """Of 95 %.
+
+    Attributes:
+        simultaneous: all rows of the answer hold at once, not each by itself.
+        sampling: they cover sampling error too, by a normal approximation.
+    """
+
+    simultaneous: bool = False
+    sampling: bool = False
+
+    def __str__(self) -> str:
+        covered = "noise and sampling interval" if self.sampling else "noise interval"
+        return f"{covered} 95 %{' for all cells at once' if self.simultaneous else ''}"
+
+    @property
+    def several(self) -> str:
+        """The same words of several."""
+        return str(self).replace("interval", "intervals", 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """What a table was made of.
+
+    Attributes:
+        query: as it was released.
+        noisy: `[d]` its noisy integers.
+        weight: its own, in the batch.
+        law, scale: of the noise on them.
+        facts: what is public of the records in the sum.
+    """
+
+    query: Query
+    noisy: Integers
+    weight: int
+    law: str
+    scale: float
+    facts: Facts
+
+    def table(self, wanted: Intervals) -> tuple[Table, Intervals]:
+        """The answer's table, and what its intervals hold for: as wanted, where the query can."""
+        sampling = wanted.sampling and self.query.samples(self.facts)
+        noise = Reach.of(self.law, scale=self.scale, sampling=sampling)
+        table = self.query.answer(self.noisy, self.weight, noise, self.facts)
+        rows = len(table["value"])
+        together = wanted.simultaneous and self.query.simultaneous and rows > 1
+        if together:
+            noise = replace(noise, together=rows, shared=self.query.shared)
+            table = self.query.answer(self.noisy, self.weight, noise, self.facts)
+        return table, Intervals(simultaneous=together, sampling=sampling)
+
+    def check(self, wanted: Intervals) -> None:
+        """Refuses intervals that the query has none of.
+
+        Raises:
+            QueryError: what was expected, what came.
+        """
+        kind = self.query.kind
+        if wanted.simultaneous and not self.query.simultaneous:
+            raise QueryError(
+                f"Expected a query whose rows have intervals of their own for simultaneous, got "
+                f"{kind}, whose clusters are read off the same noise."
+            )
+        if wanted.sampling and not self.query.samples(self.facts):
+            raise QueryError(
+                f"Expected a count, histogram, sum, mean, variance, marginals or quantiles for "
+                f"sampling (a sum under add-or-remove-one of a range on one side of 0), got {kind}."
+            )

@@ -1,0 +1,184 @@
+"""Intervals cover as often as they say: of all cells at once, and of sampling beside the noise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from parley.client.data.schema import Schema
+from parley.client.queries.base import Facts
+from parley.client.queries.count import Count
+from parley.client.queries.histogram import Histogram
+from parley.client.queries.marginals import Marginals
+from parley.client.queries.mean import Mean
+from parley.client.queries.quantiles import Quantiles
+from parley.client.queries.total import Total
+from parley.client.queries.variance import Variance
+from parley.client.where import col
+from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.estimation.reach import Reach
+
+REPLACE, REMOVE = Neighbouring.REPLACE_ONE, Neighbouring.ADD_OR_REMOVE_ONE
+SCHEMA = Schema.from_toml(
+    """
+[columns]
+age = { kind = "numeric", range = [0, 100] }
+ward = { kind = "categorical", categories = ["a", "b", "c", "d"], missing = "a" }
+sex = { kind = "categorical", categories = ["Female", "Male"], missing = "Male" }
+sick = { kind = "label", positive = "yes", negative = "no" }
+"""
+)
+TURNS, N, SCALE = 1000, 1000, 20.0
+
+
+def facts_of(relation, records=N):
+    known = records if relation is REPLACE else None
+    return Facts(schema=SCHEMA, neighbouring=relation, records=known)
+
+
+def laplace(rng, size, scale=SCALE):
+    """Discrete Laplace: the difference of two geometric draws."""
+    p = 1 - np.exp(-1 / scale)
+    return rng.geometric(p, size) - rng.geometric(p, size)
+
+
+def normal(rng, size, scale=SCALE):
+    return np.rint(rng.normal(0, scale, size)).astype(np.int64)
+
+
+NOISES = {"laplace": laplace, "gaussian": normal}
+
+
+def covered(query, draws, truth, noise, facts, weight=1):
+    """How often all rows of an answer have the truth."""
+    hits = 0
+    for one in draws:
+        table = query.answer(one, weight, noise, facts)
+        hits += bool(((table["low"] <= truth) & (truth <= table["high"])).all())
+    return hits / len(draws)
+
+
+@pytest.mark.parametrize("law", NOISES)
+def test_intervals_of_all_cells_at_once_hold_together_at_the_noises_scale_and_no_other(law):
+    query, rng = Histogram(column="age", bins=16), np.random.default_rng(1)
+    truth = np.arange(16) * 40
+    draws = truth + NOISES[law](rng, (TURNS, 16))
+
+    def rate(scale, together):
+        noise = Reach.of(law, scale=scale, together=together)
+        return covered(query, draws, truth, noise, facts_of(REPLACE))
+
+    assert 0.93 < rate(SCALE, 16) < 0.97
+    assert rate(SCALE / 1.5, 16) < 0.85
+    assert rate(SCALE * 1.5, 16) > 0.985
+    assert rate(SCALE, 1) < 0.6
+
+
+def test_a_grouped_variance_holds_in_all_groups_at_once():
+    query, rng = Variance(column="age", by=("ward",)), np.random.default_rng(2)
+    s = query.parts(4096)[1]
+    t, n = np.array([-0.2, 0.0, 0.3, 0.5]), np.full(4, 300)
+    moments = np.concatenate([n * 4096, n * s * t, n * s * (2 * (t**2 + 0.1) - 1)])
+    b = 12 * 4096.0
+    draws = np.rint(moments).astype(np.int64) + laplace(rng, (100, 12), b)
+    together = Reach.of("laplace", scale=b, together=4)
+    assert covered(query, draws, 2500 * 0.1, together, facts_of(REPLACE), 4096) >= 0.95
+    third = Reach.of("laplace", scale=b / 3, together=4)
+    assert covered(query, draws, 2500 * 0.1, third, facts_of(REPLACE), 4096) < 0.9
+
+
+def test_tables_and_quantiles_that_share_noise_hold_together():
+    rng, facts = np.random.default_rng(3), facts_of(REPLACE)
+    marginals = Marginals(of=("ward", "sex"), ways=1)
+    truth = np.array([200, 250, 300, 250, 400, 600])
+    draws = truth + laplace(rng, (TURNS, len(truth)), 8.0)
+    noise = Reach.of("laplace", scale=8.0, together=len(truth), shared=True)
+    assert covered(marginals, draws, truth, noise, facts) > 0.95
+    deciles = Quantiles(column="age", step=1.0, quantiles=tuple(k / 10 for k in range(1, 10)))
+    leaves = np.bincount(np.arange(N) % 101, minlength=101)
+    draws = leaves + laplace(rng, (200, 101), 8.0)
+    right = np.searchsorted(np.cumsum(leaves), np.arange(1, 10) * N / 10).astype(float)
+    assert covered(deciles, draws, right, Reach.of("laplace", scale=8.0), facts) < 0.93
+    noise = Reach.of("laplace", scale=8.0, together=9, shared=True)
+    assert covered(deciles, draws, right, noise, facts) > 0.95
+
+
+def sampled(rng, kind, law):
+    """Of one kind: the query, noisy integers of many samples, the population's truth, weight."""
+    noise = NOISES[law]
+    match kind:
+        case "count":
+            counts = rng.binomial(N, 0.3, TURNS)[:, None]
+            return Count(where=col.age > 60), counts + noise(rng, (TURNS, 1)), 0.3 * N, 1
+        case "histogram":
+            shares = [0.2, 0.3, 0.4, 0.1]
+            counts = rng.multinomial(N, shares, TURNS)[:, :4]
+            query = Histogram(column="age", bins=4)
+            return query, counts + noise(rng, (TURNS, 4)), N * np.array(shares), 1
+        case "mean":  # of values at the range's ends: the bound on their variance is exact
+            ones = rng.binomial(N, 0.4, TURNS)[:, None]
+            sums = (2 * ones - N) * 4096 + 4096 * noise(rng, (TURNS, 1))
+            return Mean(column="age", counted=False), sums, 40.0, 4096
+        case "sum":
+            ones = rng.binomial(N, 0.4, TURNS)[:, None]
+            sums = ones * 4096 + 4096 * noise(rng, (TURNS, 1))
+            return Total(column="age"), sums, 40.0 * N, 4096
+    raise AssertionError(kind)
+
+
+@pytest.mark.parametrize("law", NOISES)
+@pytest.mark.parametrize("kind", ["count", "histogram", "mean", "sum"])
+def test_intervals_of_noise_and_sampling_cover_the_population_and_those_of_noise_do_not(kind, law):
+    rng = np.random.default_rng(4)
+    query, draws, truth, weight = sampled(rng, kind, law)
+    facts, rows = facts_of(REPLACE), max(len(np.atleast_1d(truth)), 1)
+    scale = SCALE * weight
+
+    def rate(**how):
+        noise = Reach.of(law, scale=scale, together=rows, **how)
+        return covered(query, draws, truth, noise, facts, weight)
+
+    # Beside Laplace noise the root of squares is a little too wide.
+    assert 0.93 < rate(sampling=True) < (0.97 if law == "gaussian" else 0.985)
+    assert rate() < 0.95
+    short = Reach.of(law, scale=scale, together=rows, sampling=True)
+    two_thirds = covered(query, draws, truth, _Scaled(short), facts, weight)
+    assert two_thirds < 0.91
+
+
+class _Scaled:
+    """Noise whose sampling error, and its own, are told as two thirds of what they are."""
+
+    def __init__(self, noise):
+        self._noise = noise
+
+    def __getattr__(self, name):
+        return getattr(self._noise, name)
+
+    def half_width(self, level=0.95, *, cells=1):
+        return self._noise.half_width(level, cells=cells) / 1.5
+
+    def widened(self, half, deviation, level=0.95):
+        return self._noise.widened(half, deviation / 1.5, level)
+
+
+def test_quantiles_of_a_population_lie_in_the_interval_of_noise_and_sampling():
+    rng, facts = np.random.default_rng(5), facts_of(REPLACE)
+    query = Quantiles(column="age", step=1.0)
+    ages = rng.integers(0, 101, (250, N))
+    draws = np.stack([np.bincount(one, minlength=101) for one in ages])
+    draws = draws + laplace(rng, draws.shape, 1.0)
+    noise = Reach.of("laplace", scale=1.0)
+    both = Reach.of("laplace", scale=1.0, sampling=True)
+    assert 0.93 < covered(query, draws, 50.0, both, facts) <= 1.0
+    assert covered(query, draws, 50.0, noise, facts) < 0.9
+
+
+def test_counts_of_a_private_number_of_records_vary_as_that_number_does():
+    rng, facts = np.random.default_rng(6), facts_of(REMOVE)
+    draws = rng.poisson(400, TURNS)[:, None] + normal(rng, (TURNS, 1))
+    both = Reach.of("gaussian", scale=SCALE, sampling=True)
+    assert 0.93 < covered(Count(), draws, 400.0, both, facts) < 0.97
+    assert covered(Count(), draws, 400.0, _Scaled(both), facts) < 0.88
+    signed = Total(column="age")
+    assert signed.samples(facts)  # a range on one side of 0
