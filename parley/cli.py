@@ -246,7 +246,15 @@ add_prediction_commands(app)
 add_sampling_command(app)
 add_query_commands(app)
 add_sweep_commands(app)
-add_deploy_commands(app)
+
+
+def _served_queries() -> Any:
+    from parley.analytics.served import ServedQueries  # noqa: PLC0415 - start-up: for servers alone
+
+    return ServedQueries()
+
+
+add_deploy_commands(app, questions=_served_queries)
 
 
 def _version(value: bool) -> None:

@@ -12,9 +12,7 @@ import typer
 from parley.server.records.plain_json import json_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from parley.analytics.query_file import AskedQuery, QueryFile
+    from parley.analytics.query_file import QueryFile
     from parley.analytics.session import Session
 
 __all__ = ["add_query_commands"]
@@ -45,6 +43,13 @@ def query(
             metavar="SESSION", help="Go on with this session: answers are not paid twice."
         ),
     ] = None,
+    server: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Have a running server ask its parties: its folder, or an operator's.",
+        ),
+    ] = None,
     simultaneous: Annotated[
         bool, typer.Option("--simultaneous", help="Intervals hold for all cells at once.")
     ] = False,
@@ -68,8 +73,6 @@ def query(
     if print_query:
         typer.echo(example_file(), nl=False)
         return
-    if queries is None:
-        raise QueryError("Expected a file of queries; parley query --print-query writes one.")
     covers = {"simultaneous": simultaneous, "sampling": sampling}
     covers = {name: True for name, on in covers.items() if on}
     if covers and resume is not None:
@@ -77,6 +80,24 @@ def query(
             f"Expected --{next(iter(covers))} with a new session, got --resume: a session that "
             "goes on has its settings."
         )
+    if server is not None:
+        from parley.analytics.server_command import ask_server  # noqa: PLC0415 - start-up: gRPC
+
+        if out is not None:
+            raise QueryError("Expected --server without --out, got both: the server has a folder.")
+        ask_server(
+            server,
+            queries,
+            epsilon=epsilon,
+            session_file=session_file,
+            covers=covers,
+            plan=plan,
+            resume=resume,
+            as_json=as_json,
+        )
+        return
+    if queries is None:
+        raise QueryError("Expected a file of queries; parley query --print-query writes one.")
     if queries.lstrip()[:6].upper() == "SELECT":
         settings = load_session(session_file) | covers
         _select(queries, epsilon, settings, plan, out, resume, as_json)
@@ -92,10 +113,10 @@ def query(
         return
     with _session(asked, out=out, resume=resume, stack=None) as session:
         for batch in asked.batches:  # what cannot be asked is refused before the first is paid for
-            session.plan([each.query for each in batch], **_price(batch))
+            session.plan([each.query for each in batch], **batch[0].price(batch))
         answers = []
         for batch in asked.batches:
-            given = session.release([each.query for each in batch], **_price(batch))
+            given = session.release([each.query for each in batch], **batch[0].price(batch))
             for each, answer in zip(batch, given, strict=True):
                 answers.append({"name": each.name, **answer.to_json()})
                 typer.echo(f"{answer}\n", err=as_json)
@@ -173,19 +194,10 @@ def _show_plans(session: Session, asked: QueryFile) -> None:
     from parley.analytics.session import plan_text  # noqa: PLC0415 - start-up: for this command alone
 
     for batch in asked.batches:
-        price, queries = _price(batch), [each.query for each in batch]
+        price, queries = batch[0].price(batch), [each.query for each in batch]
         planned = session.plan(queries, **price)
         told = plan_text(planned, queries, terms=session.terms, epsilon=price["epsilon"])
         typer.echo(told + "\n")
-
-
-def _price(batch: Sequence[AskedQuery]) -> dict[str, Any]:
-    """What a batch costs, and how its noise is drawn and shared out."""
-    return {
-        "epsilon": float(batch[0].epsilon or 0.0),
-        "law": batch[0].law or None,
-        "shares": [each.share for each in batch],
-    }
 
 
 def add_query_commands(app: typer.Typer) -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,14 @@ class AskedQuery:
     batch: str = ""
     share: float = 1.0
     law: str = ""
+
+    def price(self, batch: Sequence[AskedQuery]) -> dict[str, Any]:
+        """What its batch costs, and how the noise is drawn and shared out: for `Session.plan`."""
+        return {
+            "epsilon": float(self.epsilon or 0.0),
+            "law": self.law or None,
+            "shares": [each.share for each in batch],
+        }
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,11 +7,14 @@ import signal
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from parley.server.records.plain_json import json_text
+
+if TYPE_CHECKING:
+    from parley.deploy.stream.questions import Questions
 
 __all__ = ["add_deploy_commands"]
 
@@ -37,8 +40,29 @@ LogJson = Annotated[
 ]
 
 
-def add_deploy_commands(app: typer.Typer) -> None:
-    """Adds them to the command line."""
+def add_deploy_commands(app: typer.Typer, *, questions: Callable[[], Questions]) -> None:
+    """Adds them to the command line; `questions` makes what answers queries at a server."""
+
+    def server(
+        folder: ServerDir,
+        monitor: Annotated[
+            int | None,
+            typer.Option(
+                metavar="PORT",
+                min=0,
+                max=65535,
+                help="Show /metrics (Prometheus) and /healthz at this port of 127.0.0.1 (0: any).",
+            ),
+        ] = None,
+        log_json: LogJson = False,
+    ) -> None:
+        """Run a deployment's server in the foreground; Ctrl-C (or systemd) stops it.
+
+        One port, TLS. Parties connect to it; nothing connects to them. It runs no code but this
+        installation's. Runs that were going on when it ended go on when it starts.
+        """
+        _serve(folder, monitor, log_json=log_json, questions=questions)
+
     panel = "Deployments: real parties, each on its own machine"
     app.add_typer(deploy_app, name="deploy", rich_help_panel=panel)
     for command in (server, party, submit, status, stop):
@@ -190,24 +214,9 @@ def deploy_accept(
         typer.echo(f"Send {proposed.name} its certificate, too (public): {pem}")
 
 
-def server(
-    folder: ServerDir,
-    monitor: Annotated[
-        int | None,
-        typer.Option(
-            metavar="PORT",
-            min=0,
-            max=65535,
-            help="Show /metrics (Prometheus) and /healthz at this port of 127.0.0.1 (0: any).",
-        ),
-    ] = None,
-    log_json: LogJson = False,
+def _serve(
+    folder: Path, monitor: int | None, *, log_json: bool, questions: Callable[[], Questions]
 ) -> None:
-    """Run a deployment's server in the foreground; Ctrl-C (or systemd) stops it.
-
-    One port, TLS. Parties connect to it; nothing connects to them. It runs no code but this
-    installation's. Runs that were going on when it ended go on when it starts.
-    """
     from parley.deploy.events import teller  # noqa: PLC0415 - start-up: for this command alone
     from parley.deploy.folders import DeployError, carried_by_flower, check_server  # noqa: PLC0415 - start-up: for this command alone
     from parley.deploy.processes import check_port  # noqa: PLC0415 - start-up: for this command alone
@@ -231,7 +240,7 @@ def server(
     else:
         from parley.deploy.stream.server import serve  # noqa: PLC0415 - start-up: for this command alone
 
-        serve(home, say=tell, monitor=monitor)
+        serve(home, say=tell, monitor=monitor, questions=questions())
 
 
 def party(

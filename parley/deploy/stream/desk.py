@@ -1,6 +1,6 @@
 """What operators may ask of a server, on the port of its parties, with their own certificates.
 
-    Ask    JSON in, JSON out: status, submit, resume, stop, look
+    Ask    JSON in, JSON out: status, submit, query, resume, stop, look
     Read   a file of a run's folder, in pieces
 
 Operators are trusted with the queue and with what the run folders show, which is what the server
@@ -23,6 +23,7 @@ from parley.deploy.refusals import board_of
 from parley.deploy.stream.asking import request_of
 from parley.deploy.stream.attendance import Attendance
 from parley.deploy.stream.envelope import CHUNK
+from parley.deploy.stream.questions import ANSWERS, ASKED, PAGE, Questions
 from parley.deploy.stream.queue import OPEN, Queue
 from parley.deploy.stream.settings import peer_certificate
 from parley.errors import exit_status
@@ -40,12 +41,14 @@ SERVERS_OWN = "server"
 FILES = (
     "job.toml", "run-id", "deployment-id", "started.json", "rounds.jsonl", "parties.json",
     "summary.json", "error.json", "model.safetensors", "ledger.sqlite", "schema.toml",
+    ASKED, ANSWERS, PAGE,
 )  # fmt: skip
 """Files of a run's folder that an operator may read."""
 
 _WORDS: dict[str, dict[str, tuple[type, ...]]] = {
     "status": {},
     "submit": {"job": (str,), "schema": (str, type(None))},
+    "query": {"queries": (str,)},
     "resume": {"run": (str,)},
     "stop": {"run": (str, type(None))},
     "look": {"run": (str,)},
@@ -67,6 +70,7 @@ class Desk:
         names: the parties' names, by index.
         about: what else `status` says.
         stop: stops the run that is conducted, if it is this one.
+        questions: knows submissions of queries; None: there are none.
     """
 
     def __init__(
@@ -76,12 +80,15 @@ class Desk:
         names: Mapping[int, str],
         about: Mapping[str, str],
         stop: Callable[[str], None],
+        questions: Questions | None = None,
     ) -> None:
+        self._questions = questions
         self._queue, self._names, self._about, self._stop = queue, names, about, stop
         self.attendance: Attendance | None = None
         self._asks: dict[str, Callable[[Mapping[str, Any], str], dict[str, Any]]] = {
             "status": self._status,
             "submit": self._submit,
+            "query": self._query,
             "resume": self._resume,
             "stop": self._stopped,
             "look": self._look,
@@ -163,6 +170,13 @@ class Desk:
         own = by == SERVERS_OWN
         schema = asked["schema"] or ""
         return {"run": self._queue.submit(asked["job"], schema=schema, by=by, own_files=own)}
+
+    def _query(self, asked: Mapping[str, Any], by: str) -> dict[str, Any]:
+        if self._questions is None:
+            raise RunFolderError("Expected jobs: this server answers no queries.")
+        # Here, so that who submits hears at once what cannot be asked.
+        self._questions.check(asked["queries"], own_files=by == SERVERS_OWN)
+        return {"run": self._queue.submit_queries(asked["queries"], by=by)}
 
     def _resume(self, asked: Mapping[str, Any], by: str) -> dict[str, Any]:
         self._queue.resume(asked["run"], by=by)

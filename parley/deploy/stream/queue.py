@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 import threading
 import time
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from parley.client.data.schema import Schema
 from parley.deploy.follow import STALE
+from parley.deploy.stream.questions import ASKED
 from parley.server.jobs.file import load_job
 from parley.server.jobs.job import Job, JobError
 from parley.server.records.plain_json import json_text
@@ -124,6 +127,25 @@ class Queue:
             self._changed.notify_all()
         return folder.path.name
 
+    def submit_queries(self, text: str, *, by: str) -> str:
+        """Makes the folder of a new run of queries, at the end of the queue; its name.
+
+        Args:
+            text: the submission, checked.
+            by: whose it is.
+        """
+        stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+        path = self._runs / f"{stamp}-queries-{secrets.token_hex(4)}"
+        try:
+            path.mkdir()
+            (path / ASKED).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise RunFolderError(f"Cannot make run folder {path}: {error.strerror}.") from error
+        with self._changed:
+            self._write(QueuedRun(name=path.name, state="queued", at=time.time(), by=by))
+            self._changed.notify_all()
+        return path.name
+
     def resume(self, name: str, *, by: str) -> None:
         """Puts a run that ended before its last round at the end of the queue.
 
@@ -137,7 +159,7 @@ class Queue:
                 raise RunFolderError(f"{name} is {known.state}. It ends with: parley stop {name}")
             if known is not None and known.state == "complete":
                 raise RunFolderError(f"{name} is complete. Its page: parley report {path}")
-            if not (path / "run-id").exists():
+            if not (path / "run-id").exists() and not (path / ASKED).exists():
                 raise RunFolderError(f"{name} was never begun: submit the job again.")
             for stale in STALE:
                 (path / stale).unlink(missing_ok=True)

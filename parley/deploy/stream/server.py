@@ -16,6 +16,7 @@ from parley.deploy.folders import ServerHome
 from parley.deploy.stream.desk import Desk
 from parley.deploy.stream.monitor import Monitor, Pages
 from parley.deploy.stream.port import Port
+from parley.deploy.stream.questions import ASKED, Questions
 from parley.deploy.stream.queue import Queue, QueuedRun
 from parley.deploy.stream.transport import StreamTransport
 from parley.server.conducting import conduct, open_run, telling
@@ -62,10 +63,19 @@ class Serving:
         home: its folder.
         say: hears who comes and goes, and what begins and ends.
         away_s: how long a party that is away is waited for.
+        questions: answers queries; None: there are none.
     """
 
-    def __init__(self, home: ServerHome, *, say: Say, away_s: float = _AWAY_S) -> None:
+    def __init__(
+        self,
+        home: ServerHome,
+        *,
+        say: Say,
+        away_s: float = _AWAY_S,
+        questions: Questions | None = None,
+    ) -> None:
         self._home, self._say, self._away_s = home, say, away_s
+        self._questions = questions
         self._queue, self._conducting = Queue(home.folder / "runs"), _Conducting()
         parties = home.deployment.parties
         desk = Desk(
@@ -73,6 +83,7 @@ class Serving:
             names={index: party.name for index, party in enumerate(parties)},
             about={"address": home.deployment.server_address, "id": home.deployment.spoken},
             stop=self._conducting.stop,
+            questions=questions,
         )
         self.port = Port(
             home.folder,
@@ -122,6 +133,9 @@ class Serving:
         path = self._home.folder / "runs" / run.name
         try:
             with telling(lambda: path if path.is_dir() else None):
+                if self._questions is not None and (path / ASKED).exists():
+                    self._questions.answer(path, home=self._home.folder, transport=transport)
+                    return self._completed()
                 folder, job = open_run(path)
                 test = load_test_set(job)
                 if test is not None:  # the model's file then says how its rows are read
@@ -146,8 +160,11 @@ class Serving:
             self._conducting.end()
             _log.error("%s failed: %s (more in its error.json)", run.name, error)
             return "failed"
+        return self._completed(summary.status)
+
+    def _completed(self, status: str = "complete") -> str:
         self._conducting.end()
-        return summary.status
+        return status
 
 
 def _digest(folder: RunFolder) -> str:
@@ -156,16 +173,23 @@ def _digest(folder: RunFolder) -> str:
     return Schema.from_toml(text, source=str(folder.path)).digest if text else ""
 
 
-def serve(home: ServerHome, *, say: Say, monitor: int | None = None) -> None:
+def serve(
+    home: ServerHome,
+    *,
+    say: Say,
+    monitor: int | None = None,
+    questions: Questions | None = None,
+) -> None:
     """Serves a deployment until it is interrupted.
 
     Args:
         home: its folder.
         say: called with what happens.
         monitor: a port of this machine for /metrics and /healthz; None for none.
+        questions: answers queries; None: there are none.
     """
     with ExitStack() as open_:
-        serving = open_.enter_context(Serving(home, say=say))
+        serving = open_.enter_context(Serving(home, say=say, questions=questions))
         known = ", ".join(party.name for party in home.deployment.parties)
         say(
             Event(

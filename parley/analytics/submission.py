@@ -1,0 +1,63 @@
+"""`parley query … --server DIR`: queries for a deployment that runs, followed to their answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from parley.analytics.asked import Submission
+from parley.client.contract.protocol import strict_json
+from parley.deploy.follow import RunStopped, raise_remote
+from parley.deploy.processes import ProcessError
+from parley.deploy.stream.operator import Operator, operator_home
+from parley.deploy.stream.questions import ANSWERS, PAGE
+
+__all__ = ["submit_queries"]
+
+_POLL_S = 0.1
+
+
+def submit_queries(
+    asked: Submission | None, *, to: Path, resume: str | None, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """Submits queries, or goes on with a run of them, and waits for the answers.
+
+    Args:
+        asked: what; None with `resume`.
+        to: the server's folder, or an operator's.
+        resume: the name of a run of queries that ended before its last answer.
+        say: hears what it waits for.
+
+    Raises:
+        what `parley.Session` raises, as the server refused it; ProcessError, DeployError, PkiError.
+    """
+    with Operator(operator_home(to)) as operator:
+        if asked is not None:
+            name = str(operator.ask("query", queries=asked.to_json())["run"])
+        else:
+            name = Path(resume or "").name
+            operator.ask("resume", run=name)
+        folder = operator.folder(name, at=Path("runs") / name)
+        folder.mkdir(parents=True, exist_ok=True)
+        say(f"{name} waits for its turn; what it answers is in {folder}. To end it: parley stop.")
+        seen: dict[str, list[int]] = {}
+        while (state := operator.ended(name, folder, seen)) is None:
+            time.sleep(_POLL_S)
+    raise_remote(folder)
+    if state == "stopped":
+        raise RunStopped
+    try:
+        told: dict[str, Any] = strict_json((folder / ANSWERS).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ProcessError(
+            f"The queries ended ({state}) without answers; the server's log says why."
+        ) from error
+    page = folder / PAGE
+    return {
+        "run": name,
+        "folder": str(folder),
+        **told,
+        "report": str(page) if page.exists() else "",
+    }

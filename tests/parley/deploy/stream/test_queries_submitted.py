@@ -1,0 +1,274 @@
+"""Queries for a server that runs: submitted, read strictly, answered by parties that consent."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import threading
+
+import numpy as np
+import polars as pl
+import pytest
+from attending import NAMES, World, until
+from typer.testing import CliRunner
+
+from parley.analytics.asked import submission_from
+from parley.analytics.served import ServedQueries
+from parley.cli import app
+from parley.client.data.schema import SchemaError
+from parley.client.queries.base import QueryError
+from parley.client.where import WhereError
+from parley.deploy.folders import check_server
+from parley.deploy.stream.operator import Operator, operator_home
+from parley.deploy.stream.party import party_answers
+from parley.deploy.stream.server import Serving
+from parley.privacy.accounting.guarantee import Unit
+from parley.privacy.ledger.ledger import Ledger
+
+SCHEMA = """
+[columns]
+age = { kind = "numeric", range = [0, 100] }
+sex = { kind = "categorical", categories = ["Female", "Male"] }
+sick = { kind = "label", positive = "yes", negative = "no" }
+"""
+DATA = """
+most-cells = 40
+
+[data.ward]
+path = "records.csv"
+schema = "schema.toml"
+epsilon = 1.0
+delta = 1e-6
+"""
+FILE = """
+[session]
+dataset = "ward"
+schema = "schema.toml"
+epsilon = 1.0
+
+[[query]]
+query = "count"
+where = "age > 50"
+epsilon = 0.25
+
+[[query]]
+query = "histogram"
+column = "age"
+bins = {bins}
+epsilon = 0.25
+"""
+
+
+class Ward(World):
+    """Three parties with records, and a server that answers queries."""
+
+    def __init__(self, root):
+        super().__init__(root)
+        for index in range(3):
+            home, rng = self.home(index), np.random.default_rng(index)
+            rows = {
+                "age": rng.integers(0, 101, 300),
+                "sex": rng.choice(["Female", "Male"], 300),
+                "sick": rng.choice(["yes", "no"], 300),
+            }
+            pl.DataFrame(rows).write_csv(home / "records.csv")
+            (home / "schema.toml").write_text(SCHEMA)
+            (home / "party.toml").write_text("version = 1\n" + DATA)
+        home = check_server(self.root)
+        self.serving = Serving(home, say=self.said.append, questions=ServedQueries(), away_s=2.0)
+        self.serving.__enter__()
+        self.ports.append(self.serving.port)
+        self.ended = []
+
+    @property
+    def runs(self):
+        return self.root / "server" / "runs"
+
+    def conduct(self):
+        def work():
+            while True:
+                self.ended.append(self.serving.next())
+
+        threading.Thread(target=work, daemon=True).start()
+        for party in range(3):
+            self.attend(party, party_answers(self.home(party)))
+        until(lambda: any("(3 of 3)" in line for line in self.said))
+
+    def spent(self):
+        for name in NAMES:
+            path = self.home(name) / "ledger.sqlite"
+            if not path.exists():
+                yield 0.0
+                continue
+            with Ledger.open(path, read_only=True) as ledger:
+                yield ledger.spent("ward", Unit.RECORD).epsilon(1e-6)[1]
+
+
+@pytest.fixture
+def ward(tmp_path):
+    made = Ward(tmp_path)
+    yield made
+    made.close()
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["query", *map(str, arguments)])
+
+
+def test_an_operator_elsewhere_gets_answers_that_parties_paid_for(ward, tmp_path, monkeypatch):
+    ward.conduct()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "schema.toml").write_text(SCHEMA)
+    asked = tmp_path / "queries.toml"
+    asked.write_text(FILE.format(bins=4))
+    laptop = tmp_path / "laptop"
+    shutil.copytree(ward.root / "operator", laptop)
+    planned = run(asked, "--server", laptop, "--plan")
+    assert planned.exit_code == 0, planned.output
+    assert "expected error" in planned.stdout
+    assert list(ward.spent()) == [0.0] * 3
+    done = run(asked, "--server", laptop, "--json", "--simultaneous")
+    assert done.exit_code == 0, (done.output, done.exception)
+    told = json.loads(done.stdout)
+    assert [each["name"] for each in told["answers"]] == ["count 1", "histogram 2"]
+    assert told["answers"][1]["simultaneous"]
+    ages = pl.concat([pl.read_csv(ward.home(k) / "records.csv")["age"] for k in range(3)])
+    assert abs(told["answers"][0]["table"]["value"][0] - (ages > 50).sum()) < 120
+    assert told["left"] == pytest.approx(0.5)
+    assert list(ward.spent()) == pytest.approx([0.5] * 3)
+    copy = tmp_path / "runs" / told["run"]
+    for name in ("answers.json", "answers.html", "asked.json"):
+        assert (copy / name).read_bytes() == (ward.runs / told["run"] / name).read_bytes()
+    assert "count where age" in (copy / "answers.html").read_text(encoding="utf-8")
+    # What is released is not paid for again: the same run, gone on with, is complete.
+    again = run("--server", laptop, "--resume", told["run"])
+    assert "is complete" in str(again.exception)
+    # A statement whose first half a policy allows and whose cells it does not.
+    asked.write_text(FILE.format(bins=41))
+    refused = run(asked, "--server", ward.root)
+    assert refused.exit_code != 0
+    assert type(refused.exception).__name__ == "TooFewSurvivors"
+    assert list(ward.spent()) == pytest.approx([0.75] * 3)  # of the count alone
+    select = "SELECT sex, COUNT(*) FROM ward GROUP BY sex"
+    given = run(select, "--epsilon", 0.125, "--server", ward.root, "--session", asked, "--json")
+    assert given.exit_code == 0, (given.output, given.exception)
+    assert list(ward.spent()) == pytest.approx([0.875] * 3)
+
+
+def text_of(**change):
+    given = json.loads(GOOD)
+    given.update(change)
+    return json.dumps(given)
+
+
+GOOD = json.dumps(
+    {
+        "version": 1,
+        "schema": SCHEMA,
+        "session": {"dataset": "ward", "epsilon": 1.0},
+        "plan": False,
+        "batches": [
+            [
+                {
+                    "name": "a",
+                    "query": {"query": "count", "by": ["sex"], "where": None},
+                    "epsilon": 0.1,
+                    "share": 1.0,
+                    "law": "",
+                }
+            ]
+        ],
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[]", "Expected the keys"),
+        ("{", "Expected a submission"),
+        (text_of(version=2), "Expected version 1"),
+        (text_of(more=1), "Expected the keys"),
+        (text_of(schema="[columns]"), "olumn"),
+        (text_of(session={"epsilon": 1.0}), "Expected dataset"),
+        (text_of(session={"dataset": "w", "epsilon": 1.0, "seed": 1}), "Expected no seed"),
+        (text_of(session={"dataset": "w", "epsilon": 1.0, "deployment": "/"}), "no deployment"),
+        (text_of(session={"dataset": "w", "epsilon": 1.0, "ledger": "/l"}), "Expected no ledger"),
+        (text_of(session={"dataset": "w", "epsilon": 1.0, "out": "/o"}), "Expected settings"),
+        (text_of(batches=[]), "Expected 1 to"),
+        (GOOD.replace("0.1", "true"), "Expected epsilon"),
+        (GOOD.replace("0.1", "null"), "Expected epsilon"),
+        (GOOD.replace('"sex"', '"sexx"'), "sexx"),
+        (GOOD.replace('"by": ["sex"]', '"by": []'), "Expected where or group_by"),
+    ],
+)
+def test_what_is_no_submission_is_refused_at_once_and_leaves_no_run(ward, text, said):
+    with Operator(operator_home(ward.root / "operator")) as there:
+        with pytest.raises((QueryError, SchemaError), match=said):
+            there.ask("query", queries=text)
+        assert there.ask("status")["runs"] == []
+    assert list(ward.runs.iterdir()) == []
+    assert list(ward.spent()) == [0.0] * 3
+
+
+def test_a_server_that_was_killed_goes_on_with_its_queries_and_pays_for_nothing_twice(
+    ward, monkeypatch
+):
+    asked = text_of(batches=[[{**json.loads(GOOD)["batches"][0][0]}], [SECOND]])
+    with Operator(operator_home(ward.root)) as here:
+        name = here.ask("query", queries=asked)["run"]
+
+        with monkeypatch.context() as patch:
+            for party in range(3):
+                ward.attend(party, party_answers(ward.home(party)))
+            until(lambda: any("(3 of 3)" in line for line in ward.said))
+            patch.setattr(
+                "parley.analytics.session.Session.report",
+                lambda *_: (_ for _ in ()).throw(KeyboardInterrupt),
+            )
+            with pytest.raises(KeyboardInterrupt):
+                ward.serving.next()
+        assert here.ask("look", run=name)["state"] == "running"
+        paid = list(ward.spent())
+        assert paid == pytest.approx([0.35] * 3)
+        assert ward.serving.next().state == "complete"
+        assert list(ward.spent()) == paid
+    told = json.loads((ward.runs / name / "answers.json").read_text())
+    assert [each["name"] for each in told["answers"]] == ["a", "b"]
+
+
+SECOND = {
+    "name": "b",
+    "query": {"query": "count", "by": ["sex", "sick"], "where": None},
+    "epsilon": 0.25,
+    "share": 1.0,
+    "law": "laplace",
+}
+
+
+def test_submissions_are_read_strictly_or_refused_in_words_of_ours():
+    rng = random.Random(5)
+    values = [None, True, -1, 0, 2**70, 1e308, "", "x" * 600, [], {}, [[]], "sex", 0.5]
+    refused = 0
+    for _ in range(600):
+        given = json.loads(GOOD)
+        spot, depth = given, 0
+        while True:
+            key = rng.choice(list(spot) if isinstance(spot, dict) else range(len(spot)))
+            inside = spot[key]
+            if isinstance(inside, dict | list) and inside and rng.random() < 0.7 and depth < 6:
+                spot, depth = inside, depth + 1
+                continue
+            if rng.random() < 0.5:
+                spot[key] = rng.choice(values)
+            elif isinstance(spot, dict) and rng.random() < 0.5:
+                spot["more"] = inside
+            else:
+                del spot[key]
+            break
+        try:
+            submission_from(json.dumps(given))
+        except (QueryError, SchemaError, WhereError):
+            refused += 1
+    assert refused > 300
