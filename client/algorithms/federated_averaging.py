@@ -6,9 +6,10 @@ v_j = θ_j − θ.
 - unit record: the training is DP-SGD (Abadi et al. 2016). v_j is post-processing of noisy sums, so
   clamping its coordinates to the ring's bound is free, and nothing is added on the server. With a
   share for it the party's noisy fraction of clipped gradients travels as one coordinate more.
-- unit party: the training is plain, v_j is clipped to S in L2, and the server adds noise to the
-  sum, whose sensitivity is 2S when one party's data are replaced (McMahan et al. 2018,
-  arXiv:1710.06963). A party's every record is covered by it.
+- unit party: the training is plain, v_j is clipped to S in L2, and noise is added to the sum, whose
+  sensitivity is 2S when one party's data are replaced, and S when they are added or removed: a
+  party without any contributes zero (McMahan et al. 2018, arXiv:1710.06963). A party's every record
+  is covered by it.
 - both: DP-SGD in the party, then the clip to S (post-processing of noisy sums) and the server's
   noise: a record-level and a party-level guarantee of one release
   (`parley.client.contract.guarantee.Guarantee`).
@@ -45,6 +46,9 @@ from parley.privacy.sampling.randomness import Randomness
 from parley.privacy.sampling.stream import NoiseStream
 
 __all__ = ["FederatedAveraging", "ServerStep"]
+
+_VALUES_AT_ONCE = 1 << 21
+"""Coordinates of updates that are held at once where their sum alone is wanted: 16 MiB."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +95,8 @@ class FederatedAveraging:
         rounds: T; the mean over the later half of the iterates may be reported.
         average: whether it is.
         neighbouring: with replace-one a party divides by its own number of records, which no
-            neighbour changes; with add-or-remove-one by the public least number.
+            neighbour changes; with add-or-remove-one by the public least number, but where its
+            update is clipped whole, whatever it divided by.
         both: with unit record, whether the update is clipped to S too, for a guarantee of unit
             party beside.
         components: `[p, k]` directions that rows are projected on beforehand; kept in the state.
@@ -191,8 +196,12 @@ class FederatedAveraging:
         present = np.flatnonzero(self.attendance.present(block, plan, randomness))
         if not present.size:
             return np.zeros(self.dimension)
-        own = self._updates(state, block.take(present), plan, randomness)
-        return np.asarray(own.sum(axis=0), dtype=np.float64)
+        total = np.zeros(self.dimension)
+        at_once = max(1, _VALUES_AT_ONCE // self.dimension)
+        for first in range(0, present.size, at_once):
+            own = block.take(present[first : first + at_once])
+            total += self._updates(state, own, plan, randomness).sum(axis=0)
+        return total
 
     def _updates(
         self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
@@ -200,7 +209,7 @@ class FederatedAveraging:
         """`[B, d]` updates of parties that are in the round."""
         features = self.model.rows(block.features)
         labels = torch.as_tensor(np.asarray(block.labels, dtype=np.int64), device=self.model.device)
-        own = self.neighbouring is Neighbouring.REPLACE_ONE
+        own = self.neighbouring is Neighbouring.REPLACE_ONE or self.training.clip_norm is None
         batches: list[NoiseStream] = []
         noise: list[NoiseStream] = []
         chunks = party_chunks(self.model, block.parties, self.training)
@@ -257,7 +266,7 @@ class FederatedAveraging:
         return {"clipped_fraction": float(state["clipped"][0])}
 
     def claim(self, facts: PublicFacts) -> Claim:
-        """2S of the sum with unit party; with unit record 2C or C, of a step's clipped sum.
+        """2S or S of the sum with unit party; with unit record 2C or C, of a step's clipped sum.
 
         Raises:
             ValueError: a bound on updates that is no number above 0.

@@ -18,12 +18,22 @@ from numpy.typing import NDArray
 from parley.client.dp_sgd.layout import Layout
 from parley.privacy.sampling.stream import NoiseStream
 
-__all__ = ["PaddedBatches", "padded_batches", "party_batches", "poisson_batch"]
+__all__ = ["PaddedBatches", "padded_batches", "party_batches", "poisson_batch", "poisson_batches"]
 
 
 def poisson_batch(records: int, rate: float, stream: NoiseStream) -> NDArray[np.int64]:
     """Each record with probability ⌊q·2³²⌋/2³² ≤ q, independently; may be empty."""
     return np.flatnonzero(_drawn(records, rate, stream))
+
+
+def poisson_batches(
+    records: int, rate: float, steps: int, stream: NoiseStream
+) -> NDArray[np.bool_]:
+    """`[steps, records]` who is in which batch, as `poisson_batch` draws one after the other."""
+    if rate >= 1:
+        return np.ones((steps, records), dtype=np.bool_)
+    halves = stream.words(steps * -(-records // 2)).view(np.uint32).reshape(steps, -1)
+    return halves[:, :records] < np.uint32(math.floor(rate * 2**32))
 
 
 def _drawn(records: int, rate: float, stream: NoiseStream) -> NDArray[np.bool_]:

@@ -27,7 +27,7 @@ from parley.client.dp_sgd.gradients import clip_slack
 from parley.client.models.layers import Scale
 from parley.client.models.record_losses import CROSS_ENTROPY, RecordLosses, own_losses
 
-__all__ = ["Dense"]
+__all__ = ["Dense", "activated", "loss_gradient", "sloped"]
 
 Array: TypeAlias = NDArray[Any]
 
@@ -52,6 +52,16 @@ _ACTIVATIONS: dict[
     type[nn.Module], tuple[Callable[[Array], Array], Callable[[Array, Array], None]]
 ] = {nn.ReLU: (_relu, _times_relu_slope), nn.Tanh: (_tanh, _times_tanh_slope)}
 """φ in place, and b ← b ⊙ φ′ in place from a = φ(z)."""
+
+
+def activated(kind: type[nn.Module], z: Array) -> Array:
+    """φ(z), in place."""
+    return _ACTIVATIONS[kind][0](z)
+
+
+def sloped(kind: type[nn.Module], b: Array, a: Array) -> None:
+    """b ← b ⊙ φ′ in place, from a = φ(z)."""
+    _ACTIVATIONS[kind][1](b, a)
 
 
 _PREFIXES = (Scale, nn.Flatten, nn.Identity)
@@ -152,14 +162,14 @@ class Dense:
                 if bias is not None:
                     a += bias
                 if place < len(self.activations):
-                    a = _ACTIVATIONS[self.activations[place]][0](a)
-            b = _loss_gradient(a.reshape(parties * batch, -1), y.ravel()).reshape(a.shape)
+                    a = activated(self.activations[place], a)
+            b = loss_gradient(a.reshape(parties * batch, -1), y.ravel()).reshape(a.shape)
             if self.weights:
                 b *= np.asarray(self.weights, b.dtype)[y][..., None]
             backward = [b]
             for place in range(len(weights) - 1, 0, -1):
                 b = b @ weights[place][0]
-                _ACTIVATIONS[self.activations[place - 1]][1](b, inputs[place])
+                sloped(self.activations[place - 1], b, inputs[place])
                 backward.insert(0, b)
             squares, least = np.zeros_like(mask), float(np.finfo(mask.dtype).tiny)
             for a, b, (weight, bias) in zip(inputs, backward, weights, strict=True):
@@ -200,7 +210,7 @@ def _chain(module: nn.Module) -> Iterator[nn.Module]:
         yield module
 
 
-def _loss_gradient(scores: Array, labels: Array) -> Array:
+def loss_gradient(scores: Array, labels: Array) -> Array:
     """∂ℓ/∂scores `[N, K]` of cross-entropy: softmax(scores) − e_y."""
     chances = np.ascontiguousarray(scores.T)  # classes first: short rows are slow
     chances -= chances.max(0)

@@ -1,7 +1,7 @@
 """Optimisers: post-processing of noisy gradients, in a party for a round, or at the server.
 
-`Optimiser` works in place on a party's parameters and begins anew every round; `stepped` goes from
-state to state, for a run's own.
+`Optimiser` works in place on a party's parameters, `InPlace` on those of many; both begin anew
+every round. `stepped` goes from state to state, for a run's own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,45 @@ from torch import Tensor
 if TYPE_CHECKING:
     from parley.client.dp_sgd.settings import LocalTraining
 
-__all__ = ["Optimiser", "stepped"]
+__all__ = ["InPlace", "Optimiser", "stepped"]
+
+
+class InPlace:
+    """The same of many parties' parameters `[B, d]`, in numpy and without new memory.
+
+    Value by value, with one rounding each, so that none depends on where it stands. Torch's kernels
+    promise that not: the ends of their loops may round a product and a sum at once.
+    """
+
+    def __init__(self, config: LocalTraining, theta: NDArray[np.floating]) -> None:
+        """With moments of zero."""
+        self.config, self.theta, self.count = config, theta, 0
+        shape = theta.shape if config.moments else (0,)
+        self.first, self.second = np.zeros(shape, theta.dtype), np.zeros(shape, theta.dtype)
+        self._root = np.empty(theta.shape if config.optimiser == "adam" else (0,), theta.dtype)
+
+    def step(self, gradient: NDArray[np.floating]) -> None:
+        """One step along a gradient `[B, d]`, which is overwritten."""
+        config, first = self.config, self.first
+        self.count += 1
+        if config.optimiser == "adam":
+            root = self._root
+            first *= 0.9
+            first += np.multiply(gradient, 0.1, out=root)
+            self.second *= 0.999
+            gradient *= gradient
+            self.second += np.multiply(gradient, 0.001, out=root)
+            np.divide(self.second, 1 - 0.999**self.count, out=root)
+            np.sqrt(root, out=root)
+            root += 1e-8
+            np.divide(first, 1 - 0.9**self.count, out=gradient)
+            gradient /= root
+        elif config.momentum:
+            first *= config.momentum
+            first += gradient
+            gradient[:] = first
+        gradient *= config.learning_rate
+        self.theta -= gradient
 
 
 @dataclass

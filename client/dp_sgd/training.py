@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from parley.client.data.chunks import for_each_chunk
+from parley.client.dp_sgd import plain_together
 from parley.client.dp_sgd.apart import chunks_of, dense_layout
 from parley.client.dp_sgd.batches import padded_batches, poisson_batch
 from parley.client.dp_sgd.clip_factors import clip_signs
@@ -208,11 +209,19 @@ def train_parties(
         if own.clipped is not None:
             clipped[rows] = own.clipped
 
+    dense = plain_together.together(network, config)
     if _together(network, len(parties), config):
         _train_chunks(network, theta, parties, config, keep)
+        alone: list[int] = []
+    elif dense is not None:
+        records = np.diff(parties.offsets).tolist()
+        few = [row for row, count in enumerate(records) if plain_together.small(count, config)]
+        plain_together.train_plainly(network, dense, theta, parties, few, config, result)
+        alone = sorted(set(range(len(parties))) - set(few))
     else:
-        for row in range(len(parties)):
-            keep(row, train_party(network, theta, parties[row], config))
+        alone = list(range(len(parties)))
+    for row in alone:
+        keep(row, train_party(network, theta, parties[row], config))
     return Trained(theta=result, clipped=clipped if config.clipped_share else None)
 
 

@@ -260,15 +260,6 @@ def _check_sampled_parties(job: Job) -> None:
     check_unchanged(job, "dp_sgd", ("clipped_fraction_share",), "parties.per-round = 'all'")
 
 
-def _check_replaced_parties(job: Job) -> None:
-    """What a party-level guarantee alone needs: there is no record to add or remove."""
-    if job.privacy.neighbouring != "replace-one":
-        raise ValueError(
-            f"Expected replace-one neighbours with privacy.unit = '{job.privacy.unit}', got "
-            f"{job.privacy.neighbouring}."
-        )
-
-
 def _check_parties(job: Job) -> None:
     """What a party-level guarantee needs, alone or beside a record-level one."""
     unit = f"privacy.unit = '{job.privacy.unit}'"
@@ -304,7 +295,7 @@ _IDLE_OF_UNIT = {
 
 _CHECKS_OF_UNIT = {
     "record": (check_private_sizes,),
-    "party": (_check_replaced_parties, _check_parties),
+    "party": (check_private_sizes, _check_parties),
     "both": (check_private_sizes, _check_parties),
 }
 

@@ -85,7 +85,7 @@ class AlgorithmSection(Section):
 
 
 def check_private_sizes(job: Job) -> None:
-    """What a record-level guarantee needs, alone or beside a party-level one."""
+    """What adding or removing a record, or all of a party's, needs."""
     if job.privacy.neighbouring == "replace-one":
         return
     if job.parties.min_records == "auto":

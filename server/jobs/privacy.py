@@ -97,9 +97,9 @@ class Privacy(Section):
     )
     neighbouring: Literal["replace-one", "add-or-remove-one"] = Field(
         "replace-one",
-        description="Neighbours differ by replacing one record (party), or (fedavg, unit record or "
-        "both) by adding or removing one record, which needs about half the noise and promises "
-        "less; parties are replaced all the same.",
+        description="Neighbours differ by replacing one record (party), or (networks) by adding or "
+        "removing one, which needs about half the noise and promises less. A party's place stays: "
+        "what it holds is added or removed. With unit both parties are replaced all the same.",
     )
     ledger: str = Field(
         "",

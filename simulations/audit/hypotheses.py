@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.mechanisms.laplace import Laplace
 from parley.privacy.sampling.randomness import Randomness
 from parley.simulations.audit.audited import Audited
@@ -29,7 +29,7 @@ def hypotheses(audited: Audited, worlds: Neighbours) -> Hypotheses:
     return Hypotheses(
         inside=inside,
         outside=outside,
-        base=outside if apart and audited.unit is Unit.RECORD else (inside + outside) / 2,
+        base=outside if apart else (inside + outside) / 2,
         # In a round that hides the canary, the way that it would have pulled.
         towards=np.where(worlds.weights[:, None] < 0, apart_by[shown], apart_by),
         scale=audited.charged.mechanism.scale * unit_scale(audited),

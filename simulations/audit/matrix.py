@@ -110,6 +110,7 @@ CASES: tuple[tuple[str, ...], ...] = (
     (*_DP_SGD, "privacy.unit=both", "dp-sgd.sampling-rate=0.5", "privacy.noise-point=server"),
     # Each party in a round by its own coin.
     (*_DP_SGD, "privacy.unit=party", "parties.per-round=0.5", "privacy.noise-point=server"),
+    (*_DP_SGD, "privacy.unit=party", "parties.per-round=0.5", _ADD, "privacy.noise-point=server"),
     # A release ahead of the rounds, and rounds on what it found.
     (*_DP_SGD, _FULL, "model.kind=pca-mlp", "privacy.noise-point=server"),
     (*_DP_SGD, _FULL, "model.kind=pca-mlp", _ADD, *_SHARES),

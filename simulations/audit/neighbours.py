@@ -99,7 +99,10 @@ def _on_off(audited: Audited) -> Neighbours:
 
 
 def _party(audited: Audited) -> Neighbours:
-    """All that the first party holds pulls one way, or the other; the others hold nothing of it."""
+    """All that the first party holds pulls one way, or the other; the others hold nothing of it.
+
+    Or it is not there: it then contributes zero, as a party does whose update is not finite.
+    """
     shape = audited.shape
     ours = np.zeros((shape.parties * shape.records, shape.features))
     # Features nobody else has, and an update that the clip cuts.
@@ -109,10 +112,13 @@ def _party(audited: Audited) -> Neighbours:
     inside = _block(audited, ours, labels)
     turned = labels.copy()
     turned[: shape.records] = 1
+    others = ours.copy()
+    if audited.guarantee.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE:
+        others[: shape.records] = np.nan
     start = _with_theta(audited, np.zeros(audited.plan.parameters))
     return Neighbours(
         inside=inside,
-        outside=_block(audited, ours, turned),
+        outside=_block(audited, others, turned),
         start=start,
         sent=lambda _: start,
         weights=np.ones(audited.sums),

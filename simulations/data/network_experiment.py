@@ -2,7 +2,9 @@
 
 The non-private baseline is the same network trained by Adam on all parties' records in one place,
 for as many steps, and at least 500, without clipping or noise: what privacy and federation together
-cost. Simulation-only, as all figures that look across parties.
+cost. Its batches are as large, on average, as all those of a round's step together, so that it sees
+as many records as the parties that are in the rounds do. Simulation-only, as all figures that look
+across parties.
 """
 
 from __future__ import annotations
@@ -73,6 +75,7 @@ class NetworkExperiment(Experiment):
             training = replace(
                 own,
                 steps=max(_BASELINE_STEPS, own.steps * self.algorithm.rounds),
+                sampling_rate=own.sampling_rate * self.algorithm.attendance.fraction,
                 clip_norm=None,
                 noise_multiplier=0.0,
                 clipped_share=0.0,
