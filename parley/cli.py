@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any, NoReturn
 
 import click
@@ -275,12 +276,11 @@ def _root(
 
 def main() -> NoReturn:
     """Entry point: runs the application and turns errors into one message and a status."""
-    # Ctrl-C and a service manager's stop end a run alike: after the round's last commit.
     for stream in (sys.stdout, sys.stderr):
         # A terminal that cannot show ε shows something else, and the run goes on.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, _stopped)
     try:
         code = app(standalone_mode=False)
     except KeyboardInterrupt:
@@ -295,6 +295,16 @@ def main() -> NoReturn:
             raise
         _fail(str(error), status)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _stopped(number: int, frame: FrameType | None) -> NoReturn:
+    """Ctrl-C and a service manager's stop end a run alike: after the round's last commit.
+
+    `timeout` and others send the signal twice; the second must not end what the first began.
+    """
+    del number, frame
+    signal.signal(signal.SIGTERM, lambda number, frame: None)
+    raise KeyboardInterrupt
 
 
 def _status(error: Exception) -> int | None:

@@ -39,8 +39,7 @@ def sample_table(
     from parley.client.contract.decoding import DecodingError  # noqa: PLC0415 - start-up: for this command alone
     from parley.client.data.schema import Schema  # noqa: PLC0415 - start-up: for this command alone
     from parley.client.features.codes import Codes  # noqa: PLC0415 - start-up: for this command alone
-    from parley.prediction.loading import open_model  # noqa: PLC0415 - start-up: for this command alone
-    from parley.prediction.model import ModelFileError  # noqa: PLC0415 - start-up: for this command alone
+    from parley.server.model_file import ModelFileError, open_model  # noqa: PLC0415 - start-up: for this command alone
     from parley.server.synthetic.generation import GENERATORS, rows_of  # noqa: PLC0415 - start-up: polars takes .14 s
     from parley.server.synthetic.rows import write_rows  # noqa: PLC0415 - start-up: polars takes .14 s
 

@@ -12,13 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from safetensors.numpy import load_file
-
 from parley.client.contract.roster import Deployment, load_deployment, render_deployment
 from parley.client.party.storage import end_sessions
 from parley.deploy.pki import make_authority, make_server_certificate
 from parley.deploy.processes import ProcessError
 from parley.server.jobs.job import Job
+from parley.server.model_file import ModelFileError, open_model
 from parley.server.records.summary import RunSummary
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.engine.local_parties import prepare_parties
@@ -145,6 +144,6 @@ class Place:
             ProcessError: none.
         """
         try:
-            return dict(load_file(self.run / "model.safetensors"))
-        except OSError as error:
+            return dict(open_model(self.run).tensors)
+        except ModelFileError as error:
             raise ProcessError(f"The run ended without its model: {error}.") from error

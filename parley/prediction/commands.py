@@ -71,7 +71,7 @@ def show(
     """Show what a model is and what was promised of it: ε, δ, unit, relation, adversary."""
     from parley.client.algorithms.registry import ALGORITHMS  # noqa: PLC0415 - start-up: for this command alone
     from parley.prediction.loading import load_model  # noqa: PLC0415 - start-up: for this command alone
-    from parley.prediction.model import ModelFileError  # noqa: PLC0415 - start-up: for this command alone
+    from parley.server.model_file import ModelFileError  # noqa: PLC0415 - start-up: for this command alone
 
     loaded = load_model(model, schema=schema, own_models=tuple(own_models or ()))
     task = loaded.task

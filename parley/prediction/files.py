@@ -12,7 +12,8 @@ from parley.client.data.cells import plain_texts
 from parley.client.data.readers import MissingColumns, read_tables
 from parley.client.data.records import column_faults
 from parley.client.data.table import DataError, Table
-from parley.prediction.model import Model, ModelFileError
+from parley.prediction.model import Model
+from parley.server.model_file import ModelFileError
 
 __all__ = ["predict_file"]
 

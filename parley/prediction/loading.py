@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
 
 from parley.client.contract.decoding import DecodingError, value_from
 from parley.client.contract.feature_map import features_from
 from parley.client.contract.model_names import public_name
-from parley.client.contract.protocol import Declined, strict_json
+from parley.client.contract.protocol import Declined
 from parley.client.data.columns import READINGS
 from parley.client.data.schema import Schema, load_schema
 from parley.client.features.base import FeatureError, FeatureMap
 from parley.client.models.described import linear_model_from
 from parley.prediction.estimator import Estimator
-from parley.prediction.model import Model, ModelFileError
-from parley.server.records.statement import MODEL_VERSION
+from parley.prediction.model import Model
+from parley.server.model_file import ModelFileError, open_model
 
-__all__ = ["ModelFile", "load_model", "open_model"]
-
-_KEYS = {"version", "task", "label", "intercept", "schema"}
+__all__ = ["load_model"]
 
 
 def load_model(
@@ -46,7 +42,8 @@ def load_model(
         device: where a network computes: cpu or cuda.
 
     Raises:
-        ModelFileError: no model of this version, or one that cannot predict; with the remedy.
+        ModelFileError: no model of this version, one that was changed after it was written, or one
+            that cannot predict; with the remedy.
         SchemaError: a schema that cannot be read.
     """
     opened = open_model(path)
@@ -81,67 +78,6 @@ def load_model(
     )
     _check_width(file, model)
     return model
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelFile:
-    """A model file as it is.
-
-    Attributes:
-        described: task, label, intercept, schema, and features where rows go through a map.
-        tensors: by name.
-        statement: what was promised: the metadata whose names begin with "parley.".
-    """
-
-    file: Path
-    described: Mapping[str, Any]
-    tensors: Mapping[str, NDArray[Any]]
-    statement: Mapping[str, str]
-
-
-def open_model(path: str | Path) -> ModelFile:
-    """The parts of a run's `model.safetensors`, or of that file; raises ModelFileError."""
-    file = Path(path)
-    if file.is_dir():
-        file /= "model.safetensors"
-    try:
-        with safe_open(file, framework="np") as opened:
-            metadata = dict(opened.metadata() or {})
-            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 - no mapping
-    except (OSError, SafetensorError) as error:
-        raise ModelFileError(f"Expected a model at {file}, got: {error}.") from error
-    return ModelFile(
-        file=file,
-        described=_description(file, metadata),
-        tensors=tensors,
-        statement={key: value for key, value in metadata.items() if key != "parley.model"},
-    )
-
-
-def _description(file: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
-    if "parley.model" not in metadata:
-        raise ModelFileError(
-            f"Expected a model that says how rows are read, got {file} without: it is of Parley "
-            "0.1.0, or of something else. Run its job again."
-        )
-    try:
-        described = strict_json(metadata["parley.model"])
-    except ValueError as error:
-        raise ModelFileError(f"{file}: Expected JSON about the model. {error}") from error
-    if not isinstance(described, dict) or described.get("version") != MODEL_VERSION:
-        version = described.get("version") if isinstance(described, dict) else None
-        raise ModelFileError(
-            f"Expected a model file of version {MODEL_VERSION}, got {version!r} in {file}: use the "
-            "release of Parley that wrote it."
-        )
-    if set(described) - {"features"} != _KEYS:
-        raise ModelFileError(f"{file}: Expected the keys {sorted(_KEYS)}, got {sorted(described)}.")
-    for key, kind in (("label", str), ("intercept", bool), ("schema", str)):
-        if type(described[key]) is not kind:
-            raise ModelFileError(
-                f"{file}: Expected {key} as {kind.__name__}, got {described[key]!r:.40}."
-            )
-    return described
 
 
 def _learned(task: Any, device: str, own_models: tuple[str, ...]) -> Any:

@@ -30,15 +30,12 @@ from parley.client.data.schema import Schema
 from parley.client.data.table import Table
 from parley.client.features.base import FeatureMap
 from parley.client.features.preparation import prepared_rows
+from parley.server.model_file import ModelFileError
 
-__all__ = ["Model", "ModelFileError"]
+__all__ = ["Model"]
 
 _PIECE = 4096
 """Rows that are read, scaled and scored at a time."""
-
-
-class ModelFileError(ValueError):
-    """A file that is no model of Parley's, or one that cannot predict."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,10 +23,11 @@ from parley.client.contract.protocol import strict_json
 from parley.client.data.columns import CategoricalColumn
 from parley.client.data.schema import Schema, SchemaError
 from parley.prediction.loading import load_model
-from parley.prediction.model import Model, ModelFileError
+from parley.prediction.model import Model
 from parley.report.parts import Table
 from parley.server.jobs.file import load_job
 from parley.server.jobs.job import JobError
+from parley.server.model_file import ModelFileError
 from parley.server.records import words
 from parley.server.records.guarantee_summary import GuaranteeSummary
 from parley.server.records.numerals import number

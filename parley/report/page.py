@@ -30,6 +30,7 @@ from parley.report.words import (
     secure_sum_words,
 )
 from parley.server.jobs.running import in_process
+from parley.server.model_file import ModelFileError, open_model
 from parley.server.records import result_words, words
 from parley.server.records.guarantee_summary import GuaranteeSummary
 from parley.server.records.numerals import byte_text, duration, epsilon_text, number
@@ -68,7 +69,7 @@ def _context(run: RunContent, folder: Path) -> dict[str, Any]:
         "headline": headline(summary),
         "lede": _lede(summary),
         "status": result_words.status(summary),
-        "notices": _notices(run),
+        "notices": _notices(run, folder),
         "cards": _cards(run),
         "figures": figures(run),
         "judgement": judgement_tables(summary),
@@ -113,8 +114,8 @@ def _lede(run: RunSummary) -> str:
     return f"{', '.join(facts)}. {costs}"
 
 
-def _notices(run: RunContent) -> list[str]:
-    notices, summary = list(run.remarks), run.summary
+def _notices(run: RunContent, folder: Path) -> list[str]:
+    notices, summary = [*run.remarks, *_unusable(folder)], run.summary
     if summary.status == "interrupted":
         notices.append(
             "This run isn't finished. Its ledger may hold one charge more than the rounds below "
@@ -131,6 +132,16 @@ def _notices(run: RunContent) -> list[str]:
             "budget covers them. If the records are real, keep this page as closed as the records."
         )
     return notices
+
+
+def _unusable(folder: Path) -> list[str]:
+    """What is wrong with the model file, so that nothing of this page was taken from it."""
+    try:
+        if (folder / "model.safetensors").exists():
+            open_model(folder)
+    except ModelFileError as error:
+        return [f"The model file can't be used, and nothing here is from it. {error}"]
+    return []
 
 
 def _cards(run: RunContent) -> list[Card]:

@@ -14,10 +14,9 @@ from safetensors import SafetensorError, safe_open
 from parley.client.algorithms.registry import task_from
 from parley.client.data.codes import class_names, coded_columns
 from parley.client.data.schema import Schema
-from parley.prediction.loading import ModelFile, open_model
-from parley.prediction.model import ModelFileError
 from parley.report.parts import Table
 from parley.report.picture import grid_picture
+from parley.server.model_file import ModelFile, ModelFileError, open_model
 from parley.server.records.numerals import number
 from parley.server.records.reading import RunContent
 from parley.server.records.synthetic import GRID

@@ -34,13 +34,18 @@ def sweep(
     """Run a job over a grid of its keys, as simulations; figures with means and intervals.
 
     The same command again goes on where it stopped, and runs only what is new. One failed cell
-    doesn't stop the others; status 1 says that some failed.
+    doesn't stop the others; status 1 says that some failed. What has ended is kept at Ctrl-C and
+    at a service manager's stop.
     """
     from parley.sweep.whole import run_sweep  # noqa: PLC0415 - start-up: for this command alone
 
-    terminal = sys.stderr.isatty()
+    terminal, reached = sys.stderr.isatty(), ""
 
     def observe(progress: Progress) -> None:
+        nonlocal reached
+        reached = f" after {progress.done} of {progress.total} runs"
+        if quiet:
+            return
         failed = f", {progress.failed} failed" if progress.failed else ""
         kept = f" ({progress.kept} from before)" if progress.kept else ""
         line = f"{progress.done} of {progress.total} runs{kept}{failed}"
@@ -49,14 +54,22 @@ def sweep(
         elif progress.done == progress.total:
             typer.echo(line, err=True)
 
-    result = run_sweep(
-        file,
-        out=out,
-        overrides=settings or (),
-        workers=workers,
-        most=None if yes else 10_000,
-        observe=(lambda progress: None) if quiet else observe,
-    )
+    try:
+        result = run_sweep(
+            file,
+            out=out,
+            overrides=settings or (),
+            workers=workers,
+            most=None if yes else 10_000,
+            observe=observe,
+        )
+    except KeyboardInterrupt:
+        typer.echo(
+            f"{chr(10) if terminal else ''}Stopped{reached}. The same command goes on with those "
+            "that are left.",
+            err=True,
+        )
+        raise typer.Exit(130) from None
     if terminal and not quiet:
         typer.echo("", err=True)
     typer.echo(f"{result.page}: {len(result.rows)} runs, simulation only. {result.cost}")

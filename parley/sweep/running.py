@@ -25,7 +25,7 @@ from parley.simulations.data.experiment import prepared_data
 from parley.simulations.data.partitions import PartitionError
 from parley.simulations.data.prepared import data_key
 from parley.sweep.cells import Cell, Sweep
-from parley.sweep.worker import Task, read_row, run_cell, warn_once
+from parley.sweep.worker import Task, begin_process, read_row, run_cell
 
 __all__ = ["Progress", "SweepStopped", "run_cells"]
 
@@ -160,9 +160,10 @@ def _prepare(job: Job, key: str, place: Path) -> dict[str, str]:
 
 def _ran(tasks: Iterator[Task], workers: int) -> Iterator[tuple[str, Row]]:
     """Every task's name and row, as they end."""
+    others = set(multiprocessing.active_children())
     with _one_thread_each():
         pool = ProcessPoolExecutor(
-            workers, mp_context=multiprocessing.get_context("spawn"), initializer=warn_once
+            workers, mp_context=multiprocessing.get_context("spawn"), initializer=begin_process
         )
         waiting: dict[Future[Row], Task] = {}
         try:
@@ -177,6 +178,11 @@ def _ran(tasks: Iterator[Task], workers: int) -> Iterator[tuple[str, Row]]:
                 "A process of the sweep was ended from outside, perhaps for want of memory: the "
                 "same command with fewer --workers goes on where it stopped."
             ) from error
+        except BaseException:
+            # A cell has its row at its end, or none: those that run are begun again another time.
+            for process in set(multiprocessing.active_children()) - others:
+                process.terminate()
+            raise
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 

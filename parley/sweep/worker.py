@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,7 @@ from parley.simulations.data.prepared import PreparedData, data_key
 from parley.simulations.data.world import Experiment
 from parley.simulations.engine.fast import simulate
 
-__all__ = ["Task", "read_row", "run_cell", "warn_once"]
+__all__ = ["Task", "begin_process", "read_row", "run_cell"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +56,13 @@ _WORLDS: dict[str, Experiment] = {}
 _MOST_WORLDS = 4
 
 
-def warn_once() -> None:
+def begin_process() -> None:
+    """Makes this process one of a sweep: Ctrl-C, which reaches it too, is the sweep's to hear."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _warn_once()
+
+
+def _warn_once() -> None:
     """From here on this process says each warning once, however many cells have cause for it."""
     said: set[str] = set()
 

@@ -11,12 +11,11 @@ from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
 
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.second_moments import check_components
 from parley.server.jobs.job import Job, JobError
+from parley.server.model_file import tensors_of
 
 __all__ = [
     "leading",
@@ -74,7 +73,8 @@ def public_components(job: Job, *, features: int) -> NDArray[np.float64] | None:
         features: p, of the rows before they are projected.
 
     Raises:
-        JobError: no file is named, it is not there, has no such tensor or one for other rows.
+        JobError: no file is named, it is not there, was changed since a run left it, has no such
+            tensor or one for other rows.
     """
     path, count = job.model.components_file, job.model.projected
     if count is None or job.model.components_share:
@@ -85,11 +85,11 @@ def public_components(job: Job, *, features: int) -> NDArray[np.float64] | None:
             "no records to take components from, got none."
         )
     try:
-        components = load_file(path)["components"]
+        components = tensors_of(path)["components"]
         check_components(components)
     except KeyError:
         raise JobError(f"Expected a tensor `components` in model.pca-file = {path}.") from None
-    except (OSError, SafetensorError, ValueError) as error:
+    except ValueError as error:
         raise JobError(f"model.pca-file = {path}: {error}") from error
     if components.shape != (features, count):
         raise JobError(

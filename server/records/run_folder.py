@@ -28,6 +28,7 @@ from parley.client.contract.model_names import beside, public_name
 from parley.privacy.ledger.ledger import BudgetExceeded, LedgerError
 from parley.server.jobs.file import load_job, render_job
 from parley.server.jobs.job import Job
+from parley.server.model_file import model_bytes
 from parley.server.records.facts import FactsError
 from parley.server.records.plain_json import json_text
 from parley.server.records.round_line import RoundLine
@@ -257,9 +258,7 @@ class RunFolder:
 
     def write_model(self, arrays: Mapping[str, NDArray[Any]], statement: Mapping[str, str]) -> None:
         """Writes `model.safetensors` with the privacy statement as its metadata."""
-
-        contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-        self._write_bytes("model.safetensors", save(contiguous, metadata=dict(statement)))
+        self._write_bytes("model.safetensors", model_bytes(arrays, statement))
 
     def _write(self, name: str, text: str) -> None:
         self._write_bytes(name, text.encode("utf-8"))

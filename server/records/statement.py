@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.contract.feature_map import features_statement
+from parley.server.model_file import MODEL_VERSION
 from parley.server.records.plain_json import json_text
 
 if TYPE_CHECKING:
@@ -18,10 +19,7 @@ if TYPE_CHECKING:
 
 _NO_FEATURES: Mapping[str, Any] = MappingProxyType({})
 
-__all__ = ["MODEL_VERSION", "model_description", "model_tensors", "privacy_statement"]
-
-MODEL_VERSION = 1
-"""Of the description in a model file; raised when an older reader would read it wrongly."""
+__all__ = ["model_description", "model_tensors", "privacy_statement"]
 
 
 def model_tensors(theta: NDArray[np.float64], state: State) -> dict[str, NDArray[np.float64]]:

@@ -13,10 +13,10 @@ from parley.client.data.records import read_records
 from parley.client.data.schema import load_schema
 from parley.client.dp_sgd.ways import choose_way
 from parley.client.models.networks import Network
-from parley.prediction.model import ModelFileError
 from parley.running import run
 from parley.sampling import sample_table
 from parley.server.jobs.file import load_job
+from parley.server.model_file import ModelFileError
 from parley.server.records.run_folder import RunFolder
 from parley.server.rounds.coordinator import coordinate
 from parley.server.synthetic.generation import generated

@@ -7,18 +7,18 @@ import numpy as np
 import polars as pl
 import pytest
 from in_process import InProcessTransport
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 from typer.testing import CliRunner
 
 from parley.cli import app
 from parley.client.data.schema import load_schema
 from parley.client.data.schema_check import check_file
 from parley.prediction.loading import load_model
-from parley.prediction.model import ModelFileError
 from parley.running import run
 from parley.sampling import sample_table
 from parley.server.jobs.file import load_job
 from parley.server.jobs.job import JobError
+from parley.server.model_file import ModelFileError, model_bytes
 from parley.server.records.run_folder import RunFolder
 from parley.server.rounds.coordinator import coordinate
 from parley.server.synthetic.generation import NoTable
@@ -190,11 +190,12 @@ def test_a_file_without_a_generator_or_with_a_damaged_one_is_refused(made, tmp_p
 
     file = made.folder / "model.safetensors"
     with safe_open(file, framework="np") as opened:
-        metadata = opened.metadata()
+        metadata = {**opened.metadata()}
+    metadata.pop("parley.digest")
     tensors = load_file(file)
     for shares in (None, np.full_like(tensors["shares"], np.nan), tensors["shares"][:, 1:].copy()):
         kept = {"theta": tensors["theta"]} | ({} if shares is None else {"shares": shares})
-        save_file(kept, tmp_path / "model.safetensors", metadata)
+        (tmp_path / "model.safetensors").write_bytes(model_bytes(kept, metadata))
         with pytest.raises(ModelFileError, match="Expected"):
             sample_table(tmp_path, rows=5, seed=0, out=tmp_path / "rows.csv")
     described = json.loads(metadata["parley.model"])
@@ -208,11 +209,13 @@ def test_a_file_without_a_generator_or_with_a_damaged_one_is_refused(made, tmp_p
         {"schema": "[["},
     ):
         hostile = {**metadata, "parley.model": json.dumps({**described, **changed})}
-        save_file(tensors, tmp_path / "model.safetensors", hostile)
+        (tmp_path / "model.safetensors").write_bytes(model_bytes(tensors, hostile))
         with pytest.raises(ModelFileError, match="Expected"):
             sample_table(tmp_path, rows=5, seed=0, out=tmp_path / "rows.csv")
     assert not (tmp_path / "rows.csv").exists()
-    save_file(tensors, tmp_path / "model.safetensors", {**metadata, "parley.statement": "\x1b[2J!"})
+    (tmp_path / "model.safetensors").write_bytes(
+        model_bytes(tensors, {**metadata, "parley.statement": "\x1b[2J!"})
+    )
     arguments = ["sample", str(tmp_path), "--rows", "5", "--out", str(tmp_path / "rows.csv")]
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0

@@ -8,8 +8,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from safetensors.numpy import load_file
-
 from parley.deploy.flower.app_bundle import job_app
 from parley.deploy.flower.control import Control, find_desk
 from parley.deploy.flower.watching import follow_flower
@@ -19,6 +17,7 @@ from parley.deploy.reaching import check_reachable
 from parley.deploy.refusals import board_of, refusals
 from parley.server.jobs.file import load_job
 from parley.server.jobs.job import JobError
+from parley.server.model_file import open_model
 from parley.server.records.reading import read_summary
 from parley.server.records.run import Run
 from parley.server.records.run_folder import RunFolder, anchored
@@ -79,7 +78,7 @@ def submit_job(
             for line in refusals(path, loaded):
                 print(line, file=sys.stderr)
     write_report(folder.path)
-    theta = load_file(folder.path / "model.safetensors")["theta"]
+    theta = open_model(folder.path).tensors["theta"]
     return Run(summary=summary, folder=folder.path, theta=theta)
 
 

@@ -7,8 +7,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from safetensors.numpy import load_file
-
 from parley.client.data.schema import load_schema
 from parley.deploy.folders import DeployError
 from parley.deploy.follow import RunStopped, follow
@@ -17,6 +15,7 @@ from parley.deploy.refusals import refusals
 from parley.deploy.stream.operator import Operator, operator_home
 from parley.server.jobs.file import load_job, render_job
 from parley.server.jobs.job import Job
+from parley.server.model_file import open_model
 from parley.server.records.run import Run
 from parley.server.records.run_folder import anchored
 from parley.terminal.progress import RunDisplay
@@ -75,7 +74,7 @@ def submit_job(
             for line in refusals(folder, loaded):
                 print(line, file=sys.stderr)
     write_report(folder)
-    theta = load_file(folder / "model.safetensors")["theta"]
+    theta = open_model(folder).tensors["theta"]
     return Run(summary=summary, folder=folder, theta=theta)
 
 

@@ -15,8 +15,8 @@ from parley.client.party.consent_file import load_consent, render_consent
 from parley.client.party.dataset import load_holding
 from parley.client.party.policy import map_of
 from parley.prediction.loading import load_model
-from parley.prediction.model import ModelFileError
 from parley.server.jobs.job import JobError
+from parley.server.model_file import ModelFileError
 from parley.server.records.run_folder import RunFolder
 from parley.server.rounds.coordinator import coordinate
 from parley.simulations.engine.local_parties import party_folders, prepare_parties

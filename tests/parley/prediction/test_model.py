@@ -1,10 +1,12 @@
 """A model file predicts what the run measured, names labels, and never runs code."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 from typer.testing import CliRunner
 
@@ -14,7 +16,8 @@ from parley.client.data.records import DataError
 from parley.prediction.commands import show
 from parley.prediction.files import predict_file
 from parley.prediction.loading import load_model
-from parley.prediction.model import ModelFileError
+from parley.sampling import sample_table
+from parley.server.model_file import ModelFileError, model_bytes, open_model
 from parley.simulations.data.datasets import BUNDLED
 
 SCHEMA = """
@@ -183,24 +186,25 @@ def test_all_columns_of_a_frame_that_are_not_what_the_schema_says_are_listed(pat
 
 
 def _rewritten(folder, target, change=None, theta=None):
+    """A file of another content with the digest of that: what a liar writes, no accident."""
     tensors = load_file(folder / "run" / "model.safetensors")
     described = json.loads(_metadata(folder)["parley.model"])
     metadata = {"parley.model": json.dumps({**described, **(change or {})}, allow_nan=False)}
-    save_file({**tensors, **({} if theta is None else {"theta": theta})}, target, metadata)
+    more = {} if theta is None else {"theta": theta}
+    target.write_bytes(model_bytes({**tensors, **more}, metadata))
     return target
 
 
 def _metadata(folder):
-    from safetensors import safe_open
-
     with safe_open(folder / "run" / "model.safetensors", framework="np") as file:
-        return file.metadata()
+        return {key: text for key, text in file.metadata().items() if key != "parley.digest"}
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"version": 2}, "version 1, got 2"),
+        ({"version": 1}, "version 2, got 1"),
+        ({"version": 3}, "version 2, got 3"),
         ({"schema": ""}, "--schema FILE"),
         ({"extra": 1}, "Expected the keys"),
         ({"intercept": 1}, "Expected intercept as bool"),
@@ -214,6 +218,69 @@ def test_a_changed_description_is_refused(patients, tmp_path, change, message):
     folder, _ = patients
     with pytest.raises(ModelFileError, match=message):
         load_model(_rewritten(folder, tmp_path / "m.safetensors", change))
+
+
+def _everybody_refuses(file):
+    """Each way into a model file; `file` is `model.safetensors` of a folder."""
+    said = []
+    for way in (load_model, open_model, lambda each: sample_table(each, rows=1, seed=0, out=OUT)):
+        for at in (file, file.parent):
+            with pytest.raises(ModelFileError) as refused:
+                way(at)
+            said.append(str(refused.value))
+    return said
+
+
+OUT = Path("never-written.csv")
+
+
+def test_no_byte_of_a_model_file_changes_unseen(patients, tmp_path):
+    """Of header, numbers and promise; what is left alone reads as it did."""
+    folder, _ = patients
+    whole = (folder / "run" / "model.safetensors").read_bytes()
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(whole)
+    assert open_model(file).statement["parley.epsilon"]
+    numbers = len(whole) - 4 * 8  # the parameters are last; before them the header, and its padding
+    said = len(whole[:numbers].rstrip())
+    for at in (*range(0, said, 13), *range(numbers, len(whole))):
+        file.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        with pytest.raises(ModelFileError):
+            open_model(file)
+    file.write_bytes(whole[:-8] + np.float64(0.25).tobytes())
+    assert all("changed or damaged since" in text for text in _everybody_refuses(file))
+    for command in (["show", str(file)], ["predict", str(file), str(folder / "test.csv")]):
+        done = CliRunner().invoke(app, command)
+        assert isinstance(done.exception, ModelFileError)
+
+
+def test_a_model_file_without_its_digest_is_refused(patients, tmp_path):
+    folder, _ = patients
+    file = tmp_path / "model.safetensors"
+    save_file(load_file(folder / "run" / "model.safetensors"), file, _metadata(folder))
+    assert all("SHA-256 missing" in text for text in _everybody_refuses(file))
+
+
+def test_a_digest_is_of_names_shapes_and_kinds_too(patients, tmp_path):
+    """Other arrays of the same bytes, or another name of one, are another content."""
+    tensors = {"theta": np.arange(4.0), "more": np.arange(4, dtype=np.uint8)}
+    said = {**_metadata(patients[0])}
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(model_bytes(tensors, said))
+    with safe_open(file, framework="np") as opened:
+        signed = opened.metadata()
+    for other in (
+        {**tensors, "theta": np.arange(4.0).reshape(2, 2)},
+        {**tensors, "theta": np.arange(4.0).view(np.int64)},
+        {"theta": tensors["theta"], "most": tensors["more"]},
+        {"theta": tensors["theta"]},
+        {**tensors, "empty": np.zeros((0, 3))},
+    ):
+        save_file(other, file, signed)
+        with pytest.raises(ModelFileError, match="changed or damaged since"):
+            open_model(file)
+        file.write_bytes(model_bytes(other, said))
+        assert set(open_model(file).tensors) == set(other)
 
 
 @pytest.mark.parametrize(
@@ -244,7 +311,7 @@ def test_a_file_cannot_name_code_to_run(patients, tmp_path):
     assert not marker.exists()
 
 
-@pytest.mark.parametrize("text", ['{"version":', "[" * 100_000, '{"version": 1, "version": 1}'])
+@pytest.mark.parametrize("text", ['{"version":', "[" * 100_000, '{"version": 2, "version": 2}'])
 def test_a_description_that_is_not_strict_json_is_refused(tmp_path, text):
     file = tmp_path / "m.safetensors"
     save_file({"theta": np.zeros(3)}, file, metadata={"parley.model": text})
@@ -265,7 +332,7 @@ def test_show_prints_no_control_character_and_knows_how_it_was_learned(patients,
     folder, _ = patients
     said, path = _metadata(folder), tmp_path / "m.safetensors"
     theta = load_file(folder / "run" / "model.safetensors")
-    save_file(theta, path, metadata={**said, "parley.statement": "a\x1b[2J\u202eb"})
+    path.write_bytes(model_bytes(theta, {**said, "parley.statement": "a\x1b[2J\u202eb"}))
     shown = CliRunner().invoke(app, ["show", str(path)])
     assert (shown.exit_code, "a?[2J?b" in shown.output) == (0, True)
     task = json.loads(said["parley.model"])["task"]

@@ -256,6 +256,10 @@ def test_components_of_a_file_serve_every_engine(tmp_path) -> None:
     assert np.array_equal(scene.model()["components"], earlier.model()["components"])
     fast = simulate(scene.job, out=tmp_path / "fast")
     assert load_file(fast.folder / "model.safetensors").keys() == {"theta", "components"}
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(JobError, match="changed or damaged since"):
+        Scene(tmp_path / "damaged", *own).run()
 
 
 def test_a_file_that_holds_no_such_components_is_refused_by_name(tmp_path) -> None:

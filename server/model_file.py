@@ -1,0 +1,154 @@
+"""`model.safetensors`: tensors, what a prediction needs, the promise, and a digest over all of it.
+
+    digest = SHA-256(label ‖ JSON of the metadata ‖ for each tensor by name: JSON header ‖ bytes)
+
+over the metadata that are not the digest, keys sorted, and bytes that are little-endian in C order.
+Every reader checks it, so that no byte of the numbers, or of the promise that was made for them,
+changes unseen. It is no signature: who wrote a file is what a certificate says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from parley.client.contract.protocol import strict_json
+
+__all__ = [
+    "MODEL_VERSION",
+    "ModelFile",
+    "ModelFileError",
+    "model_bytes",
+    "open_model",
+    "tensors_of",
+]
+
+MODEL_VERSION = 2
+"""Of the description in a model file; raised when an older reader would read it wrongly. Files of
+version 1 had no digest."""
+
+_NAME = "model.safetensors"
+_DIGEST = "parley.digest"
+_LABEL = b"parley model file\n"
+_KEYS = {"version", "task", "label", "intercept", "schema"}
+
+Tensors = Mapping[str, NDArray[Any]]
+
+
+class ModelFileError(ValueError):
+    """A file that is no model of Parley's, a damaged one, or one that cannot predict."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFile:
+    """A model file as it was written.
+
+    Attributes:
+        described: task, label, intercept, schema, and features where rows go through a map.
+        tensors: by name.
+        statement: what was promised, and the digest: the metadata whose names begin with "parley.".
+    """
+
+    file: Path
+    described: Mapping[str, Any]
+    tensors: Tensors
+    statement: Mapping[str, str]
+
+
+def model_bytes(tensors: Tensors, metadata: Mapping[str, str]) -> bytes:
+    """The content of a model file: tensors, metadata, and their digest."""
+    contiguous = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+    return save(contiguous, metadata={**metadata, _DIGEST: _digest(contiguous, metadata)})
+
+
+def open_model(path: str | Path) -> ModelFile:
+    """The parts of a run's `model.safetensors`, or of that file; every reader's way in.
+
+    Raises:
+        ModelFileError: no model of this version, or one that was changed after it was written.
+    """
+    file = Path(path)
+    if file.is_dir():
+        file /= _NAME
+    return _checked(file, *_parts(file))
+
+
+def tensors_of(path: str | Path) -> Tensors:
+    """The tensors of any safetensors file, by name; of a model file, as they were written alone.
+
+    Raises:
+        ModelFileError: no safetensors, or a model that `open_model` refuses.
+    """
+    file = Path(path)
+    tensors, metadata = _parts(file)
+    return _checked(file, tensors, metadata).tensors if "parley.model" in metadata else tensors
+
+
+def _parts(file: Path) -> tuple[Tensors, dict[str, str]]:
+    try:
+        with safe_open(file, framework="np") as opened:
+            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 - no mapping
+            return tensors, dict(opened.metadata() or {})
+    except (OSError, SafetensorError) as error:
+        raise ModelFileError(f"Expected a model at {file}, got: {error}.") from error
+
+
+def _checked(file: Path, tensors: Tensors, metadata: Mapping[str, str]) -> ModelFile:
+    described = _description(file, metadata)
+    said = {key: text for key, text in metadata.items() if key != _DIGEST}
+    if (told := metadata.get(_DIGEST)) != (came := _digest(tensors, said)):
+        raise ModelFileError(
+            f"Expected {file} with the content that it was written with (SHA-256 "
+            f"{told or 'missing'}), got another ({came}): it was changed or damaged since. Copy it "
+            "anew from where the run left it."
+        )
+    statement = {key: text for key, text in metadata.items() if key != "parley.model"}
+    return ModelFile(file=file, described=described, tensors=tensors, statement=statement)
+
+
+def _digest(tensors: Tensors, metadata: Mapping[str, str]) -> str:
+    told = hashlib.sha256(_LABEL + _line(dict(metadata)))
+    for name, array in sorted(tensors.items()):
+        told.update(_line([name, array.dtype.name, list(array.shape)]))
+        told.update(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(-1).data)
+    return told.hexdigest()
+
+
+def _line(value: Any) -> bytes:
+    # JSON has no line break inside: where a part ends is never in doubt.
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode("ascii") + b"\n"
+
+
+def _description(file: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
+    if "parley.model" not in metadata:
+        raise ModelFileError(
+            f"Expected a model that says how rows are read, got {file} without: it is of Parley "
+            "0.1.0, or of something else. Run its job again."
+        )
+    try:
+        described = strict_json(metadata["parley.model"])
+    except ValueError as error:
+        raise ModelFileError(f"{file}: Expected JSON about the model. {error}") from error
+    if not isinstance(described, dict) or described.get("version") != MODEL_VERSION:
+        version = described.get("version") if isinstance(described, dict) else None
+        raise ModelFileError(
+            f"Expected a model file of version {MODEL_VERSION}, got {version!r} in {file}: use the "
+            "release of Parley that wrote it."
+        )
+    if set(described) - {"features"} != _KEYS:
+        raise ModelFileError(f"{file}: Expected the keys {sorted(_KEYS)}, got {sorted(described)}.")
+    for key, kind in (("label", str), ("intercept", bool), ("schema", str)):
+        if type(described[key]) is not kind:
+            raise ModelFileError(
+                f"{file}: Expected {key} as {kind.__name__}, got {described[key]!r:.40}."
+            )
+    return described
