@@ -106,6 +106,13 @@ def query(
         raise QueryError("Expected --epsilon with a SELECT; a file says each query's own.")
     asked = load_queries(Path(queries))
     asked.session.update(covers)
+    _ask_file(asked, plan, out, resume, as_json)
+
+
+def _ask_file(
+    asked: QueryFile, plan: bool, out: Path | None, resume: Path | None, as_json: bool
+) -> None:
+    """Every batch of a file, one after another."""
     if plan:
         with ExitStack() as stack:
             session = stack.enter_context(_session(asked, out=None, resume=None, stack=stack))
