@@ -18,50 +18,59 @@ if TYPE_CHECKING:
 __all__ = ["add_query_commands"]
 
 
+Asked = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[QUERIES]", help="File of queries (TOML); or one SELECT, with --epsilon."
+    ),
+]
+Price = Annotated[
+    float | None, typer.Option(help="With SELECT: what the statement may cost, whole.")
+]
+SessionFile = Annotated[
+    Path, typer.Option("--session", help="With SELECT: file whose \\[session] is asked.")
+]
+PlanOnly = Annotated[
+    bool, typer.Option("--plan", help="Expected errors and costs; nothing is asked or charged.")
+]
+Out = Annotated[Path | None, typer.Option(help="Session folder to make (default: runs/…).")]
+Resume = Annotated[
+    Path | None,
+    typer.Option(metavar="SESSION", help="Go on with this session: answers are not paid twice."),
+]
+AtServer = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Have a running server ask its parties: its folder, or an operator's.",
+    ),
+]
+AtOnce = Annotated[
+    bool, typer.Option("--simultaneous", help="Intervals hold for all cells at once.")
+]
+Sampling = Annotated[
+    bool, typer.Option("--sampling", help="Intervals cover sampling error beside the noise.")
+]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="One JSON object on stdout, all else on stderr.")
+]
+PrintQuery = Annotated[
+    bool, typer.Option("--print-query", help="Write a file of queries with every key.")
+]
+
+
 def query(
-    queries: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[QUERIES]", help="File of queries (TOML); or one SELECT, with --epsilon."
-        ),
-    ] = None,
-    epsilon: Annotated[
-        float | None, typer.Option(help="With SELECT: what the statement may cost, whole.")
-    ] = None,
-    session_file: Annotated[
-        Path, typer.Option("--session", help="With SELECT: file whose \\[session] is asked.")
-    ] = Path("queries.toml"),
-    plan: Annotated[
-        bool, typer.Option("--plan", help="Expected errors and costs; nothing is asked or charged.")
-    ] = False,
-    out: Annotated[
-        Path | None, typer.Option(help="Session folder to make (default: runs/…).")
-    ] = None,
-    resume: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="SESSION", help="Go on with this session: answers are not paid twice."
-        ),
-    ] = None,
-    server: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Have a running server ask its parties: its folder, or an operator's.",
-        ),
-    ] = None,
-    simultaneous: Annotated[
-        bool, typer.Option("--simultaneous", help="Intervals hold for all cells at once.")
-    ] = False,
-    sampling: Annotated[
-        bool, typer.Option("--sampling", help="Intervals cover sampling error beside the noise.")
-    ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object on stdout, all else on stderr.")
-    ] = False,
-    print_query: Annotated[
-        bool, typer.Option("--print-query", help="Write a file of queries with every key.")
-    ] = False,
+    queries: Asked = None,
+    epsilon: Price = None,
+    session_file: SessionFile = Path("queries.toml"),
+    plan: PlanOnly = False,
+    out: Out = None,
+    resume: Resume = None,
+    server: AtServer = None,
+    simultaneous: AtOnce = False,
+    sampling: Sampling = False,
+    as_json: AsJson = False,
+    print_query: PrintQuery = False,
 ) -> None:
     """Ask several parties for statistics: counts, histograms, sums, means; each charged first.
 
