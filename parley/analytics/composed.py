@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from parley.analytics.answer import Answer
 from parley.analytics.asking import Asking, condition_of
 from parley.analytics.clusters import lloyd, start_of
+from parley.analytics.logs import Log, synthetic_log
 from parley.analytics.partition import Cell, budgets_of, price
 from parley.analytics.search import Found, find_quantile
 from parley.client.contract.canonical import canonical
@@ -138,6 +139,46 @@ class Composed(Asking):
             noise=noise,
             neighbouring=self._terms.facts.neighbouring,
             where=_condition(where),
+        )
+
+    def search_log(
+        self,
+        columns: Sequence[str],
+        *,
+        clicks: int = 10,
+        method: str = "counts",
+        where: Expression | str | None = None,
+        law: str = "auto",
+        seed: int | None = None,
+        epsilon: float,
+    ) -> Log:
+        """A log of users that never were, drawn from noisy counts: see `parley.analytics.logs`.
+
+        ε covers what the session's unit is. Of a table with a row for every click that is a click,
+        and a user with K rows in one party has Kε.
+
+        Args:
+            columns: of categories, the public list: what was asked, and what was clicked.
+            clicks: of every synthetic user.
+            method: counts; the method that is printed for search logs is refused: it has no ε.
+            where: which rows.
+            law: of the counts' noise.
+            seed: of the draws, which are post-processing.
+            epsilon: of the counts, whole.
+
+        Raises:
+            QueryError, SchemaError: it cannot be asked; nothing was charged.
+        """
+        self._check_open()
+        return synthetic_log(
+            self,
+            columns,
+            clicks=clicks,
+            epsilon=epsilon,
+            law=law,
+            method=method,
+            where=_condition(where),
+            seed=seed,
         )
 
     def find_quantile(

@@ -311,3 +311,14 @@ def test_real_parties_cluster_step_by_step_and_no_server_chooses(made, tmp_path)
         assert "kmeans-step age" in s.report().read_text(encoding="utf-8")
     spending = [spent(home) for home in party_folders(tmp_path / "d", 3)]
     assert spending == pytest.approx([0.9] * 3, rel=1e-3)
+
+
+def test_real_parties_make_a_log_of_users_that_never_were(made, tmp_path):
+    with opened(made(), tmp_path) as s:
+        with pytest.raises(QueryError, match="simulation-only"):
+            s.search_log(["sex"], method="as-printed", epsilon=0.5)
+        assert s.remaining == 1.0
+        log = s.search_log(["sex", "sick"], clicks=3, epsilon=0.5)
+        assert abs(log.frame["clicks"].sum() - 603) < 200
+        assert "the server and those who collude" in str(log)
+    assert [spent(home) for home in party_folders(tmp_path / "d", 3)] == [0.5] * 3

@@ -1,0 +1,145 @@
+"""A search log of real parties: three processes over TLS, their own ledgers, noise in shares.
+
+    python examples/search_log_parties.py
+
+Three search engines have the clicks of 1,000 users each. Each keeps at most K clicks of a user in
+the file that it serves (a hash of its own decides which), and the public list of pairs is the
+schema's. One release counts the pairs at ε/K a click under add-or-remove-one: a user with all its
+clicks in one engine has ε. Nobody sees a bare count. The log that comes out has the real one's
+form, and users that never were.
+
+What is printed for search logs (`examples/search_log.py`) is refused: it has no ε.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+import parley
+from parley.client.queries.base import QueryError
+from parley.deploy.making import make_deployment
+from parley.deploy.processes import free_ports
+
+PAIRS = ("book → shop", "google → google", "car price → dealer", "weather → forecast")
+SCHEMA = f"""
+[columns]
+pair = {{ kind = "categorical", categories = [{", ".join(f'"{name}"' for name in PAIRS)}] }}
+user = {{ kind = "ignore" }}
+day = {{ kind = "label", positive = "weekday", negative = "weekend" }}
+"""
+DATA = """
+[data.clicks]
+path = "clicks.csv"
+schema = "schema.toml"
+epsilon = 1.0
+delta = 1e-6
+neighbouring = "add-or-remove-one"
+"""
+MOST = 5
+"""K."""
+
+
+def own_clicks(engine: int, users: int) -> pl.DataFrame:
+    """Made-up clicks of one engine's users, of which K at most are kept."""
+    rng = np.random.default_rng(engine)
+    clicks = 1 + rng.poisson(3, users)
+    owners = np.repeat(np.arange(users), clicks)
+    rows = pl.DataFrame(
+        {
+            "user": [f"{engine}-{owner}" for owner in owners],
+            "pair": rng.choice(PAIRS, len(owners), p=[0.2, 0.5, 0.1, 0.2]),
+            "day": rng.choice(["weekday", "weekend"], len(owners)),
+        }
+    )
+    key = os.urandom(32)
+
+    def drawn(place: int) -> bytes:
+        return hashlib.blake2b(place.to_bytes(8, "big"), key=key, digest_size=8).digest()
+
+    order = pl.Series([drawn(place) for place in range(len(rows))], dtype=pl.Binary)
+    return (
+        rows.with_columns(order.alias("order"))
+        .sort("user", "order")
+        .group_by("user", maintain_order=True)
+        .head(MOST)
+        .drop("order")
+    )
+
+
+def main(users: int = 1000, epsilon: float = 1.0) -> str:
+    """Makes a deployment, starts its parties, asks them; all of it as text."""
+    with tempfile.TemporaryDirectory() as home:
+        folder, names = Path(home) / "made", ["north", "south", "east"]
+        (port,) = free_ports(1)
+        make_deployment(folder, hosts=["127.0.0.1"], parties=names, port=port)
+        for engine, name in enumerate(names):
+            own = folder / "parties" / name
+            own_clicks(engine, users).write_csv(own / "clicks.csv")
+            (own / "schema.toml").write_text(SCHEMA)
+            with (own / "party.toml").open("a") as file:
+                file.write(DATA)
+        started: list[subprocess.Popen[bytes]] = []
+
+        def start() -> None:
+            # The session opens the port: a party that finds nobody there would end.
+            while socket.socket().connect_ex(("127.0.0.1", port)):
+                time.sleep(0.05)
+            for name in names:
+                with (Path(home) / f"{name}.log").open("wb") as log:
+                    command = [str(Path(sys.executable).with_name("parley")), "party"]
+                    own = [*command, str(folder / "parties" / name)]
+                    started.append(subprocess.Popen(own, stdout=log, stderr=log))  # noqa: S603 - ours
+
+        threading.Thread(target=start, daemon=True).start()
+        try:
+            with parley.Session(
+                deployment=str(folder / "server"),
+                schema=str(folder / "parties" / "north" / "schema.toml"),
+                dataset="clicks",
+                neighbouring="add-or-remove-one",
+                epsilon=1.0,
+                delta=1e-6,
+                out=Path(home) / "session",
+            ) as session:
+                return told(session, epsilon)
+        finally:
+            for each in started:
+                each.terminate()
+            for each in started:
+                each.wait()
+
+
+def told(session: parley.Session, epsilon: float) -> str:
+    """What is refused, and the log."""
+    try:
+        session.search_log(["pair"], method="as-printed", epsilon=epsilon)
+    except QueryError as error:
+        refused = str(error)
+    log = session.search_log(["pair"], clicks=MOST, epsilon=epsilon / MOST)
+    return "\n".join(
+        [
+            f"As printed: {refused}\n",
+            str(log),
+            f"A user has at most {MOST} clicks in an engine, each at ε = {epsilon / MOST:g}: "
+            f"ε = {epsilon:g} for a user of one engine.",
+            str(log.frame.head(8)),
+        ]
+    )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--users", type=int, default=1000)
+    print(main(parser.parse_args().users))
