@@ -204,14 +204,15 @@ class Guarantee:
                 "colluders": self.shares.colluders,
                 "summed_shares": self.shares.least,
                 "share_parameter": self.shares.scale / self.units(scale),
-                "accounts": self._accounts(),
+                "accounts": [dict(each) for each in self._accounts],
             }
         facts |= self.mechanism.facts()
         return facts
 
-    def _accounts(self) -> list[dict[str, Any]]:
+    @cached_property
+    def _accounts(self) -> tuple[dict[str, Any], ...]:
         """ε of one release against each adversary, the weakest first; null where none is proved."""
-        return [
+        return tuple(
             {
                 "adversary": str(adversary),
                 "charged": adversary is self.against,
@@ -219,7 +220,7 @@ class Guarantee:
                 "delta": self.delta,
             }
             for adversary in Adversary
-        ]
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; `from_json` gives the same back."""

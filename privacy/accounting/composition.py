@@ -25,9 +25,14 @@ from parley.privacy.accounting.accountants import ACCOUNTANTS, total_mu
 from parley.privacy.accounting.events import Event, PoissonSampledGaussian, parse_event
 from parley.privacy.accounting.rounding import check_delta, read_fraction, round_up
 
-__all__ = ["Composition"]
+__all__ = ["Composition", "lowest"]
 
 _ZERO = Fraction(0)
+
+
+def lowest(epsilons: Mapping[str, float]) -> tuple[str, float]:
+    """The name and value of the lowest of `Composition.epsilons`; ("none", ∞) of none."""
+    return min(epsilons.items(), key=lambda item: item[1]) if epsilons else ("none", math.inf)
 
 
 def _check_count(count: object, least: int) -> int:
@@ -144,8 +149,7 @@ class Composition:
 
     def epsilon(self, delta: float) -> tuple[str, float]:
         """The name and value of the lowest of `epsilons`; ("none", ∞) where none is finite."""
-        values = self.epsilons(delta)
-        return min(values.items(), key=lambda item: item[1]) if values else ("none", math.inf)
+        return lowest(self.epsilons(delta))
 
     def epsilon_by(self, accountant: str, delta: float) -> float:
         """One of `epsilons`, by the accountant's name; ∞ where it finds none.

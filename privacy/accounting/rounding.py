@@ -14,6 +14,7 @@ up: `exact(0.1)` is 1/10.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Callable
@@ -42,6 +43,7 @@ _DUST = Decimal("1e-12")
 _SMALL = Decimal("1e-4")
 
 
+@functools.lru_cache(maxsize=4096)  # a run asks for those of its noise in every round
 def exact(value: float) -> Fraction:
     """The decimal number that the finite float `value` prints as."""
     return Fraction(repr(float(value)))

@@ -128,9 +128,12 @@ def chained(
     return replace(record, hash=record.expected_hash(head.hash))
 
 
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
 def canonical_json(value: object) -> str:
     """The one JSON text of a value: sorted keys, no spaces, ASCII, no NaN or infinity."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return _CANONICAL.encode(value)
 
 
 def checked_json(value: object, where: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
-from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.composition import Composition, lowest
 from parley.privacy.mechanisms.table import Mechanism
 from parley.server.jobs.job import Job, JobError
 from parley.server.planning.claimed import check_asked, plan_claim
@@ -60,10 +60,11 @@ def plan_release(
 
 def account(spent: Composition, delta: float) -> dict[str, Any]:
     """What a composition comes to at δ, as a round's line says it."""
-    conversion, epsilon = spent.epsilon(delta)
+    epsilons = spent.epsilons(delta)
+    conversion, epsilon = lowest(epsilons)
     return {
         "rho": spent.rho,
-        "epsilon": spent.epsilons(delta),
+        "epsilon": epsilons,
         "epsilon_charged": epsilon,
         "conversion": conversion,
         "delta": delta,
