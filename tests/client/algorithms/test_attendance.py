@@ -142,6 +142,65 @@ def test_the_round_is_charged_as_the_sampled_gaussian_that_it_is():
     assert own.delta / 1.2 <= delta(1.0, -1.0, []) <= own.delta
 
 
+def test_a_party_that_is_added_or_removed_moves_the_sum_by_its_clip_norm_alone():
+    """And at the charge of it: one round's two mixtures, integrated over every coin of others."""
+    relation = ("privacy.neighbouring=add-or-remove-one", "parties.min-records=2")
+    job, algorithm, plan = made(
+        *relation, "parties.per-round=0.25", "algorithm.rounds=1", "privacy.noise-point=server"
+    )
+    own, norm, p = plan.primary, algorithm.update_bound, 0.25
+    assert own.sensitivity == norm
+    assert algorithm.claim(FEDERATION.facts("uniform")).sensitivity == norm
+    assert leaf_of(own).neighbouring == "add-or-remove-one"
+    _, replaced, _ = made("parties.per-round=0.25", "algorithm.rounds=1")
+    assert replaced.claim(FEDERATION.facts("uniform")).sensitivity == 2 * norm
+    sigma = own.mechanism.sigma / own.mechanism.sensitivity
+    epsilon = Composition.empty().add(own.event).epsilon(own.delta)[1]
+    assert epsilon <= job.privacy.epsilon
+    z = np.linspace(-15 * sigma, 15 * sigma, 60_001)
+
+    def density(gives):  # of the sum, in units of S, over all coins
+        total = np.zeros_like(z)
+        for coins in itertools.product((0, 1), repeat=len(gives)):
+            weight = math.prod(p if coin else 1 - p for coin in coins)
+            total += weight * norm_of(np.dot(coins, gives), sigma)
+        return total
+
+    def norm_of(centre, scale):
+        return np.exp(-(((z - centre) / scale) ** 2) / 2) / (scale * math.sqrt(2 * math.pi))
+
+    def delta(one, other):
+        excess = density(one) - math.exp(epsilon) * density(other)
+        return np.maximum(excess, 0.0).sum() * (z[1] - z[0])
+
+    for others in ([], [-1.0, 0.4, 1.0]):
+        for own_update in (1.0, -1.0, 0.3):  # a party that is not there gives zero
+            assert delta([own_update, *others], [0.0, *others]) <= own.delta
+            assert delta([0.0, *others], [own_update, *others]) <= own.delta
+    assert own.delta / 1.2 <= max(delta([1.0], [0.0]), delta([0.0], [1.0]))
+
+
+def test_an_update_is_no_longer_than_its_clip_norm_however_few_or_many_records_it_is_of():
+    """Under add-or-remove-one sizes are private, and a party divides by its own all the same."""
+    _, algorithm, plan = made(
+        "privacy.neighbouring=add-or-remove-one", "parties.min-records=2", "dp-sgd.local-steps=4",
+        "dp-sgd.learning-rate=50", "run.seed=1",
+    )  # fmt: skip
+    offsets = np.concatenate([[0, 1, 3], np.linspace(13, 160, 38).astype(np.int64)])
+    block = PartyBlock(features=BLOCK.features, labels=BLOCK.labels, offsets=offsets)
+    values = algorithm.local(algorithm.init(), block, plan, Randomness.from_seed(1)).values
+    lengths = np.linalg.norm(values, axis=1)
+    assert lengths.max() <= algorithm.update_bound
+    assert lengths[:3].min() > 0
+
+
+def test_sizes_that_are_private_need_a_public_number():
+    relation = "privacy.neighbouring=add-or-remove-one"
+    for kind in ("fedavg", "distributed-dp-sgd"):
+        with pytest.raises(JobError, match=r"parties\.min-records"):
+            load_job(overrides=[*JOB, relation, f"algorithm.kind={kind}"])
+
+
 def test_both_accounts_are_there_and_the_job_says_which_is_charged():
     from parley.server.records.accounts import accounts_of
 
