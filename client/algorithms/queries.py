@@ -1,14 +1,15 @@
 """A batch of queries as an algorithm: one release of integers, whose noisy sum is the answer.
 
-The task says the queries with their weights and the relation; the schema is the party's. From both
-it derives how many cells there are, what one record may move (Δ₁, Δ₂) and how large a party's
-integers can be, and holds the plan against that like any other.
+The task says the queries with their weights, the relation, and how records count; the schema is
+the party's. From them it derives how many cells there are, what one record, person or party may
+move (Δ₁, Δ₂) and how large a party's integers can be, and holds the plan against that like any
+other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, ClassVar
 
@@ -22,8 +23,9 @@ from parley.client.contract.protocol import Declined, Reason
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.queries.base import QueryError
 from parley.client.queries.batch import Batch, batch_from
+from parley.client.queries.counting import Counting, counting_from
 from parley.client.where import WhereError
-from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.accounting.rounding import root_up
 from parley.privacy.sampling.randomness import Randomness
 
@@ -49,7 +51,8 @@ class QueryRelease(AsReleased):
 
     Attributes:
         batch: the queries, with their weights.
-        neighbouring: the relation that their norms are of.
+        neighbouring: the relation that is charged.
+        counting: how records count.
         schema: the party's; None before it is bound to one.
     """
 
@@ -57,6 +60,7 @@ class QueryRelease(AsReleased):
 
     batch: Batch
     neighbouring: Neighbouring
+    counting: Counting = field(default_factory=Counting)
     schema: Schema | None = None
 
     @property
@@ -72,8 +76,8 @@ class QueryRelease(AsReleased):
 
     @property
     def dimension(self) -> int:
-        """d: all cells of the batch."""
-        return self.batch.cells(self._schema)
+        """d: all cells of the batch, by party those of all."""
+        return self.counting.cells(self.batch, self._schema)
 
     def init(self) -> State:
         """Nothing to start from."""
@@ -81,10 +85,10 @@ class QueryRelease(AsReleased):
 
     def claim(self, facts: PublicFacts) -> Claim:
         """Δ₁ and Δ₂ of the integers, exactly; no grid adds to them."""
-        norms = self.batch.norms(self._schema, self.neighbouring)
-        private = self.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
-        # Where sizes are private a contribution is cut to the plan's bound, whatever that is.
-        records = 1 if private else facts.max_records
+        norms = self.counting.norms(self.batch, self._schema, self.neighbouring)
+        # Where sizes are private a contribution is cut to the plan's bound, whatever that is; of
+        # unit party `largest` is that of a party.
+        records = 1 if self.counting.private(self.neighbouring) else facts.max_records
         return Claim(
             dimension=self.dimension,
             features=1,
@@ -92,7 +96,7 @@ class QueryRelease(AsReleased):
             sensitivity=root_up(Fraction(norms.l2_squared)),
             sensitivity_l1=float(norms.l1),
             whole=True,
-            unit=Unit.RECORD,
+            unit=self.counting.unit,
             neighbouring=self.neighbouring,
             scale_bits=0,
         )
@@ -101,17 +105,20 @@ class QueryRelease(AsReleased):
         self, state: State, block: Any, plan: ReleasePlan, randomness: Randomness
     ) -> Contribution:
         """Every party's integers, as doubles that hold them exactly."""
-        del randomness
         most = int(plan.encoding.bound)
-        rows = [np.clip(vector, -most, most) for vector in self.batch.vectors(block, state)]
+        # By party: in the cells of the one that draws for itself, or of each of a block.
+        places = range(block.parties) if randomness.party is None else [randomness.party]
+        vectors = self.counting.vectors(self.batch, block, state, places)
+        rows = [np.clip(vector, -most, most) for vector in vectors]
         return Contribution(values=np.array(rows, dtype=np.float64), failed=())
 
 
 def to_task(algorithm: QueryRelease) -> dict[str, Any]:
-    """The queries and the relation (see `registry`)."""
+    """The queries, the relation, and how records count (see `registry`)."""
     return {
-        "version": 1,
+        "version": 2,
         "neighbouring": str(algorithm.neighbouring),
+        "counting": algorithm.counting.to_json(),
         "batch": algorithm.batch.to_json(),
     }
 
@@ -123,10 +130,14 @@ def of_task(task: Mapping[str, Any], party: Party) -> QueryRelease:
         DecodingError: not such a description.
     """
     del party
-    if set(task) != {"kind", "version", "neighbouring", "batch"} or task["version"] != 1:
-        raise DecodingError("Expected version 1, neighbouring and batch in a task of queries.")
+    keys = {"kind", "version", "neighbouring", "counting", "batch"}
+    if set(task) != keys or task["version"] != 2 or isinstance(task["version"], bool):
+        raise DecodingError(
+            "Expected version 2, neighbouring, counting and batch in a task of queries."
+        )
     return QueryRelease(
         batch=batch_from(task["batch"]),
+        counting=counting_from(task["counting"]),
         neighbouring=value_from(Neighbouring, task["neighbouring"], "neighbouring"),
     )
 
@@ -148,9 +159,11 @@ def bound_to(algorithm: QueryRelease, schema: Schema | None) -> QueryRelease:
     if schema is None:
         raise Declined(Reason.MODEL, "Expected raw columns for queries, got prepared rows.")
     try:
-        algorithm.batch.check(schema, algorithm.neighbouring)
+        counting, relation = algorithm.counting, algorithm.neighbouring
+        algorithm.batch.check(schema, counting.relation(relation))
         bound = replace(algorithm, schema=schema)
-        bound.batch.norms(schema, algorithm.neighbouring)
+        counting.norms(algorithm.batch, schema, relation)
+        counting.cells(algorithm.batch, schema)
     except (QueryError, SchemaError, WhereError) as error:
         raise Declined(Reason.MODEL, str(error)) from error
     return bound
@@ -160,9 +173,14 @@ def check_grid(algorithm: QueryRelease, plan: ReleasePlan) -> None:
     """Integers are sent as they are, and summed exactly.
 
     Raises:
-        Declined: grid.
+        Declined: grid; algorithm: cells of other parties than the plan's.
     """
-    del algorithm
+    if algorithm.counting.parties not in (0, plan.parties):
+        raise Declined(
+            Reason.ALGORITHM,
+            f"Expected cells of {plan.parties} parties, or of all together, got those of "
+            f"{algorithm.counting.parties}.",
+        )
     if plan.encoding.scale_bits != 0 or not plan.encoding.bound < LARGEST_SUM:
         raise Declined(
             Reason.GRID,

@@ -103,6 +103,8 @@ def read_tables(
     else:
         wanted = [n for n in schema.columns if n in schema.used or n == keep]
         check = _check_used if isinstance(path, Frame) else _check_names
+        if keep is not None and isinstance(path, Frame) and keep not in path.columns:
+            raise MissingColumns([keep], path=path.name)
     room = room_for(schema.file.max_gib)
     where = path.name if isinstance(path, Frame) else path
     room.check_left(where)

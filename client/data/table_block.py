@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ from parley.client.data.columns import (
 )
 from parley.client.data.contents import Contents, of_table, sum_of
 from parley.client.data.frames import Frame
+from parley.client.data.persons import Persons, check_column, kept, owners_of
 from parley.client.data.readers import read_tables
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.data.table import Table
@@ -56,6 +57,7 @@ __all__ = [
     "Texts",
     "field_of",
     "fields_of",
+    "of_persons",
     "read_table_block",
 ]
 
@@ -132,6 +134,7 @@ class TableBlock:
         columns: `[N]` each: codes (intp) of categories, numbers (float64) within their range.
         offsets: `[B + 1]` int64; party j holds rows `offsets[j]:offsets[j + 1]`.
         contents: of all that was read, as a ledger knows it; None where nothing says.
+        owners: `[N]` whose each record is, where persons count.
 
     Raises:
         ValueError: shapes disagree, or a party is empty.
@@ -141,6 +144,7 @@ class TableBlock:
     columns: Mapping[str, NDArray[Any]]
     offsets: NDArray[np.int64]
     contents: Contents | None = None
+    owners: NDArray[np.bytes_] | None = None
 
     def __post_init__(self) -> None:
         if self.offsets.ndim != 1 or len(self.offsets) < 2 or self.offsets[0] != 0:
@@ -179,7 +183,11 @@ class TableBlock:
 
 
 def read_table_block(
-    parties: Sequence[str | Path | Frame], schema: Schema, *, only: Iterable[str] | None = None
+    parties: Sequence[str | Path | Frame],
+    schema: Schema,
+    *,
+    only: Iterable[str] | None = None,
+    persons: Persons | None = None,
 ) -> TableBlock:
     """The records of B files (or frames in memory), one a party.
 
@@ -187,17 +195,24 @@ def read_table_block(
         parties: CSV (.csv, .csv.gz), Parquet or .npz, or columns in memory.
         schema: what the columns are.
         only: columns to keep; None: all that can be asked about.
+        persons: whose the records are; `of_persons` leaves out what is too many of one.
 
     Raises:
         DataError: the data aren't what the schema says: file, line or row, column.
+        SchemaError: no column of persons.
     """
+    keep = None if persons is None else persons.column
+    if keep is not None:
+        check_column(schema, keep)
     fields = fields_of(schema)
     wanted = [name for name in fields if only is None or name in set(only)]
     parts: dict[str, list[NDArray[Any]]] = {name: [] for name in wanted}
-    sizes, contents = [], list[Contents]()
+    sizes, contents, owners = [], list[Contents](), list[NDArray[np.bytes_]]()
     for source in parties:
         rows = 0
-        for table in read_tables(source, schema):
+        for table in read_tables(source, schema, keep=keep):
+            if persons is not None:
+                owners.append(owners_of(table, persons))
             contents.append(of_table(table, schema))
             rows += table.rows
             for name in wanted:
@@ -208,6 +223,26 @@ def read_table_block(
         columns={name: np.concatenate(pieces) for name, pieces in parts.items()},
         offsets=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
         contents=sum_of(contents),
+        owners=np.concatenate(owners) if owners else None,
+    )
+
+
+def of_persons(block: TableBlock, persons: Persons) -> TableBlock:
+    """The same with at most k records of each person in each party.
+
+    Raises:
+        ValueError: nothing says whose the records are.
+    """
+    if block.owners is None:
+        raise ValueError("Expected a block with owners, got one without.")
+    parts = [kept(persons, block.owners[block.rows(party)]) for party in range(block.parties)]
+    keep = np.concatenate(parts)
+    sizes = [int(part.sum()) for part in parts]
+    return replace(
+        block,
+        columns={name: values[keep] for name, values in block.columns.items()},
+        offsets=np.cumsum([0, *sizes]).astype(np.int64),
+        owners=block.owners[keep],
     )
 
 

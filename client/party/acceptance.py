@@ -64,7 +64,7 @@ def accept(
     held = holding_of(agreement, kind.after)
     holding = held.on(components)
     algorithm = kind.bind(algorithm, holding.columns)
-    check_queries(consent, algorithm)
+    check_queries(consent, consent.dataset(agreement.dataset), algorithm)
     check_computation(
         consent,
         agreement.plan,

@@ -139,6 +139,11 @@ class Consent(Part):
     most_cells: int = Field(
         100_000, ge=1, description="Most cells of a batch of queries: bounds this machine's work."
     )
+    by_party: bool = Field(
+        False,
+        description="Queries by party, which give this party's own answer beside those of others; "
+        "false: answers of all parties together alone.",
+    )
     models: tuple[str, ...] = Field(
         (
             "logistic",

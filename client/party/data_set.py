@@ -83,7 +83,23 @@ class DataSet(Part):
     epsilon_per_job: Positive | None = Field(
         None, description="Largest epsilon of one job, at the same delta; left out: the total."
     )
-    unit: Unit = Field(Unit.RECORD, description="What the budget hides: record or party.")
+    unit: Unit = Field(
+        Unit.RECORD,
+        description="What the budget hides: record, party, or person: all records of one person "
+        "in this data set, of queries alone.",
+    )
+    id: str = Field(
+        "",
+        description="With unit = person: the column that says whose a record is, of kind ignore in "
+        "the schema.",
+    )
+    records_per_id: int | None = Field(
+        None,
+        ge=1,
+        le=2**31,
+        description="With unit = person: most records of one person; which of more, a keyed hash "
+        "chooses.",
+    )
     neighbouring: Neighbouring = Field(
         Neighbouring.REPLACE_ONE, description="In which way: replace-one or add-or-remove-one."
     )
@@ -117,8 +133,19 @@ class DataSet(Part):
         if self.party_epsilon_per_job is not None and self.party_epsilon is None:
             raise ValueError("Expected party-epsilon with party-epsilon-per-job, got none.")
         if self.party_epsilon is not None and self.unit is not Unit.RECORD:
-            raise ValueError("Expected unit = record with party-epsilon, got party.")
+            raise ValueError(f"Expected unit = record with party-epsilon, got {self.unit}.")
+        self._check_persons()
         return self
+
+    def _check_persons(self) -> None:
+        given = bool(self.id), self.records_per_id is not None
+        wanted = self.unit is Unit.PERSON
+        if given != (wanted, wanted):
+            raise ValueError(
+                "Expected id and records-per-id with unit = person, both, and with no other unit."
+            )
+        if wanted and not self.path:
+            raise ValueError("Expected path with unit = person, got prepared rows.")
 
     def of_held_out(self) -> DataSet:
         """The same with the records that it holds out in place of those it learns from.

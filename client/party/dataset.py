@@ -24,15 +24,17 @@ from parley.client.contract.protocol import Declined, Reason
 from parley.client.data.block import PartyBlock
 from parley.client.data.contents import of_rows
 from parley.client.data.memory import room_for
+from parley.client.data.persons import Persons
 from parley.client.data.readers import read_arrays
 from parley.client.data.records import LABEL_READERS, DataError, as_classes, read_records
 from parley.client.data.schema import Schema, SchemaError, load_schema
-from parley.client.data.table_block import TableBlock, read_table_block
+from parley.client.data.table_block import TableBlock, of_persons, read_table_block
 from parley.client.features.base import FeatureError, FeatureMap, Features
 from parley.client.features.preparation import mapped, prepared_rows
 from parley.client.models.linear import LinearModel
 from parley.client.models.losses import Softmax
 from parley.client.party.data_set import DataSet
+from parley.privacy.accounting.guarantee import Unit
 
 __all__ = ["RAW_COLUMNS", "Holding", "file_fingerprint", "load_holding"]
 
@@ -141,6 +143,7 @@ def load_holding(
     intercept: bool,
     features: FeatureMap | None = None,
     slowest_ms: float = math.inf,
+    secret: bytes = b"checked",
 ) -> Holding:
     """Reads and prepares a data set.
 
@@ -153,6 +156,7 @@ def load_holding(
         features: the public map that records are learned from through; what it gives is kept in
             `folder/features`.
         slowest_ms: most milliseconds that the map may take of one core for one record.
+        secret: of the party, by which it chooses among a person's records.
 
     Raises:
         Declined: data-unreadable; model, where the label has no such reading or the map takes no
@@ -163,7 +167,9 @@ def load_holding(
     path = folder / (dataset.path or dataset.prepared)
     fingerprint = file_fingerprint(path)
     if label == RAW_COLUMNS:
-        return _raw(dataset, folder, path, fingerprint)
+        return _raw(dataset, folder, path, fingerprint, secret)
+    if dataset.unit is Unit.PERSON:
+        raise Declined(Reason.UNIT, "Expected queries of a data set with unit = person, got a job.")
     if dataset.prepared:
         rows, labels = _prepared(path, np.float32 if dataset.map else np.float64)
         width = rows.shape[1] - intercept
@@ -244,13 +250,13 @@ def _features_of(
         raise Declined(Reason.DATA_UNREADABLE, error.log_message) from error
 
 
-def _raw(dataset: DataSet, folder: Path, path: Path, fingerprint: str) -> Holding:
+def _raw(dataset: DataSet, folder: Path, path: Path, fingerprint: str, secret: bytes) -> Holding:
     """Columns as they are, for queries."""
     if dataset.prepared:
         raise Declined(Reason.MODEL, "Expected raw columns for queries, got prepared rows.")
     try:
         schema = load_schema(folder / dataset.data_schema)
-        table = read_table_block([path], schema)
+        table = _bounded(path, schema, dataset, secret)
     except SchemaError as error:
         raise Declined(Reason.DATA_UNREADABLE, str(error)) from error
     except DataError as error:
@@ -265,6 +271,14 @@ def _raw(dataset: DataSet, folder: Path, path: Path, fingerprint: str) -> Holdin
         contents=str(table.contents),
         table=table,
     )
+
+
+def _bounded(path: Path, schema: Schema, dataset: DataSet, secret: bytes) -> TableBlock:
+    """Raw columns of at most so many records of each person, where persons count."""
+    if dataset.records_per_id is None:
+        return read_table_block([path], schema)
+    persons = Persons(column=dataset.id, most=dataset.records_per_id, key=secret)
+    return of_persons(read_table_block([path], schema, persons=persons), persons)
 
 
 def _prepared(

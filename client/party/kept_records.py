@@ -19,9 +19,9 @@ __all__ = ["KeptRecords"]
 class KeptRecords:
     """The data set that was asked for last, and how it was read."""
 
-    def __init__(self, consent: Consent, folder: Path) -> None:
-        """Nothing is read yet; `folder` is the party's."""
-        self._consent, self._folder = consent, folder
+    def __init__(self, consent: Consent, folder: Path, *, secret: bytes) -> None:
+        """Nothing is read yet; `folder` and `secret` are the party's."""
+        self._consent, self._folder, self._secret = consent, folder, secret
         self._loaded: tuple[object, Holding] | None = None
 
     def of(self, name: str, label: str, intercept: bool, features: Mapping[str, Any]) -> Holding:
@@ -39,6 +39,7 @@ class KeptRecords:
                 intercept=intercept,
                 features=map_of(self._consent, dataset, features),
                 slowest_ms=self._consent.feature_ms_at_most,
+                secret=self._secret,
             )
             self._loaded = key, holding
         return self._loaded[1]

@@ -9,15 +9,18 @@ from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.queries import QueryRelease
 from parley.client.contract.protocol import Declined, Reason
 from parley.client.party.consent import Consent
+from parley.client.party.data_set import DataSet
+from parley.privacy.accounting.guarantee import Unit
 
 __all__ = ["check_queries"]
 
 
-def check_queries(consent: Consent, algorithm: FederatedAlgorithm) -> None:
+def check_queries(consent: Consent, dataset: DataSet, algorithm: FederatedAlgorithm) -> None:
     """Holds a batch of queries against the policy; anything else passes.
 
     Raises:
-        Declined: algorithm (a query, column or number of cells that is not accepted).
+        Declined: algorithm (a query, column or number of cells that is not accepted), or unit
+            (persons with another number of records than this party keeps of each).
     """
     if not isinstance(algorithm, QueryRelease):
         return
@@ -27,6 +30,13 @@ def check_queries(consent: Consent, algorithm: FederatedAlgorithm) -> None:
     allowed = consent.query_columns
     if allowed is not None and not algorithm.batch.columns <= set(allowed):
         raise Declined(Reason.ALGORITHM, f"Expected queries of columns {', '.join(allowed)}.")
+    own = algorithm.counting
+    if own.unit is Unit.PERSON and own.most != dataset.records_per_id:
+        raise Declined(
+            Reason.UNIT, f"Expected {dataset.records_per_id} records of a person, got {own.most}."
+        )
+    if own.parties and not consent.by_party:
+        raise Declined(Reason.ALGORITHM, "Expected an answer of all parties, got one by party.")
     if algorithm.dimension > consent.most_cells:
         raise Declined(
             Reason.ALGORITHM,

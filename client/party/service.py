@@ -56,7 +56,7 @@ from parley.secure_agg.codec import decode
 from parley.secure_agg.interface import ProtocolError, TooFewSurvivors
 from parley.secure_agg.messages import Survivors
 from parley.secure_agg.pairwise_party import Party
-from parley.secure_agg.primitives import AlgorithmMissing, Entropy, signing_public
+from parley.secure_agg.primitives import AlgorithmMissing, Entropy, derive, signing_public
 
 __all__ = ["PartyService"]
 
@@ -92,7 +92,10 @@ class PartyService:
         self._keeper, self._consent, self._deployment = keeper, consent, deployment
         self._identity, self._entropy, self._clock = identity, entropy, clock
         self._ledger = KeptLedger(keeper.ledger)
-        self._records = KeptRecords(consent, keeper.folder)
+        # An identity is uniform, and known to nobody else: what follows from it is the party's own.
+        self._records = KeptRecords(
+            consent, keeper.folder, secret=derive(identity, b"parley/records")
+        )
         self._handlers: dict[str, Callable[[Frame], Frame]] = {
             "inspect": self._inspect,
             "commit": self._commit,

@@ -14,17 +14,19 @@ from parley.client.data.schema import Schema
 from parley.client.queries.base import Query, QueryError, Table
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event
-from parley.privacy.accounting.guarantee import Adversary
+from parley.privacy.accounting.guarantee import Adversary, Unit
 from parley.privacy.accounting.rounding import as_written, shown_down
 from parley.privacy.accounting.tradeoff import Curve, curve_of, curve_power
 from parley.privacy.ledger.budget import DatasetBudget
 
 __all__ = [
     "AGAINST",
+    "BEYOND",
     "GROUP",
     "Answer",
     "Asked",
     "Charge",
+    "several",
     "shown_cell",
     "shown_number",
     "title",
@@ -35,8 +37,13 @@ AGAINST = {
     Adversary.READERS: "whoever sees the answers",
     Adversary.COLLUDERS: "the server and those who collude with it",
 }
+BEYOND = {
+    Unit.PERSON: "a person is hidden in one party alone: who is known to several is a group of as "
+    "many"
+}
+"""What a unit's promise does not reach, beside every answer."""
 GROUP = 5
-"""Records whose group privacy is said beside that of one."""
+"""Units whose group privacy is said beside that of one."""
 _SHOWN = 24
 """Rows of a table that are printed."""
 
@@ -223,8 +230,11 @@ class Answer:
         group = self.tradeoff(members=GROUP)
         lines.append(
             f"an attacker with 5 % false alarms finds at most {self.tradeoff():.1%} of what it "
-            f"looks for in this release; of {GROUP} records together {group:.1%}"
+            f"looks for in this release; of {GROUP} {several(charge.budget.unit)} together "
+            f"{group:.1%}"
         )
+        if charge.budget.unit in BEYOND:
+            lines.append(BEYOND[charge.budget.unit])
         if charge.seeded:
             lines.append("the noise is seeded: repeatable, and it protects nobody")
         return "\n".join(lines)
@@ -286,6 +296,11 @@ def shown_cell(value: Any) -> str:
     if value is None:
         return ""
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def several(unit: Unit) -> str:
+    """The unit in the plural."""
+    return "parties" if unit is Unit.PARTY else f"{unit}s"
 
 
 class Asked(Protocol):

@@ -77,9 +77,9 @@ class Composed(Asking):
             BudgetExceeded: it costs more than is left; nothing was charged.
         """
         self._check_open()
-        relation = self._terms.facts.neighbouring
+        relation, counting = self._terms.neighbouring, self._terms.counting
         texts = texts_of(self.schema, column)
-        told = budgets_of(texts, relation, epsilon=epsilon, cells=cells)
+        told = budgets_of(texts, relation, epsilon=epsilon, cells=cells, counting=counting)
         condition = _condition(where)
         if condition is not None:
             condition.check(self.schema)
@@ -88,7 +88,7 @@ class Composed(Asking):
         facts = {"cells": told, "where": None if condition is None else condition.to_json()}
         digest = hashlib.sha256(canonical({"column": column, **facts})).hexdigest()
         label = f"partition-{self._partitions}-{digest[:12]}"
-        budgets = self._session.set_aside(label, price(told, relation), told)
+        budgets = self._session.set_aside(label, price(told, relation, counting), told)
         return tuple(
             Cell.of(self, column, key, budget, condition) for key, budget in budgets.items()
         )

@@ -5,19 +5,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from parley.analytics.parties import real_parties, simulated_parties
-from parley.analytics.settings import Settings, settings_from
+from parley.analytics.settings import Settings, counting_of, settings_from
 from parley.client.data.frames import Frame, frame_of
+from parley.client.data.persons import Persons
 from parley.client.data.records import find_party_files
 from parley.client.data.schema import Schema, load_schema
-from parley.client.data.table_block import TableBlock, read_table_block
+from parley.client.data.table_block import TableBlock, of_persons, read_table_block
 from parley.client.queries.base import QueryError
-from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.ledger import DatasetBudget, Ledger
 from parley.privacy.sampling.randomness import Randomness
 from parley.server.planning.queries import Terms
@@ -25,7 +26,10 @@ from parley.server.queries.folder import SessionFolder
 from parley.server.queries.session import QuerySession
 from parley.server.rounds.transport import Transport
 
-__all__ = ["open_session", "read_parties"]
+__all__ = ["open_session", "persons_of", "read_parties"]
+
+_SIMULATED = b"a simulation's"
+"""Key by which a person's records are chosen, where nobody places any."""
 
 
 def open_session(
@@ -54,11 +58,13 @@ def open_session(
     else:
         known = schema if isinstance(schema, Schema) else load_schema(_named(schema))
     settings = settings_from(given)
+    counting_of(settings)
     if settings.deployment and data is not None:
         raise QueryError("Expected either data or a deployment, got both.")
     simulated = None
     if not settings.deployment:
-        block = read_parties(data, known, parties=settings.parties)
+        persons = persons_of(settings)
+        block = read_parties(data, known, parties=settings.parties, persons=persons)
         simulated = simulated_parties(settings, block)
     if folder is None:
         plain = settings.model_dump(mode="json", exclude_defaults=True)
@@ -74,8 +80,8 @@ def open_session(
         name=settings.dataset or "session " + hashlib.sha256(asked.data.encode()).hexdigest()[:12],
         fingerprint=asked.data,
         contents=asked.contents,
-        unit=Unit.RECORD,
-        neighbouring=asked.terms.facts.neighbouring,
+        unit=asked.terms.counting.unit,
+        neighbouring=asked.terms.neighbouring,
         epsilon=settings.epsilon,
         delta=settings.delta,
     )
@@ -93,8 +99,25 @@ def open_session(
     return session, asked.terms, settings
 
 
-def read_parties(data: Any, schema: Schema, *, parties: int | None) -> TableBlock:
+def persons_of(settings: Settings) -> Persons | None:
+    """Whose the records of a simulation are, where persons count.
+
+    Raises:
+        QueryError: no column says so.
+    """
+    if settings.records_per_id is None:
+        return None
+    if not settings.id:
+        raise QueryError("Expected id, the column that says whose a record is, got none.")
+    return Persons(column=settings.id, most=settings.records_per_id, key=_SIMULATED)
+
+
+def read_parties(
+    data: Any, schema: Schema, *, parties: int | None, persons: Persons | None = None
+) -> TableBlock:
     """The parties' records: one file or frame each, or one that is split among `parties`.
+
+    Of `persons` at most so many in each party.
 
     Raises:
         QueryError, DataError: no data, or not what the schema says.
@@ -103,14 +126,18 @@ def read_parties(data: Any, schema: Schema, *, parties: int | None) -> TableBloc
     if parties is None or len(several) > 1:
         if parties is not None and len(several) != parties:
             raise QueryError(f"Expected {parties} files or frames, got {len(several)}.")
-        return read_table_block(several, schema)
-    whole = read_table_block(several, schema)
+        return _bounded(read_table_block(several, schema, persons=persons), persons)
+    whole = read_table_block(several, schema, persons=persons)
     if not 1 <= parties <= whole.records:
         raise QueryError(
             f"Expected 1 to {whole.records} parties of {whole.records} records, got {parties}."
         )
     ends = np.linspace(0, whole.records, parties + 1).astype(np.int64)
-    return TableBlock(schema=schema, columns=whole.columns, offsets=ends, contents=whole.contents)
+    return _bounded(replace(whole, offsets=ends), persons)
+
+
+def _bounded(block: TableBlock, persons: Persons | None) -> TableBlock:
+    return block if persons is None else of_persons(block, persons)
 
 
 def _sources(data: Any, schema: Schema) -> Sequence[str | Path | Frame]:

@@ -12,8 +12,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Protocol
 
-from parley.analytics.answer import AGAINST, Answer, title
+from parley.analytics.answer import AGAINST, Answer, several, title
 from parley.analytics.answer_figures import answer_figure, budget_figure, numbers_table
+from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import as_written, shown_down, shown_up
 from parley.privacy.accounting.tradeoff import curve_of, curve_power, group_epsilon
 from parley.privacy.ledger.budget import DatasetBudget, DatasetTotals
@@ -23,6 +24,14 @@ from parley.server.records.run_folder import RunFolderError
 
 __all__ = ["write_session_page"]
 
+_BEYOND = {
+    Unit.RECORD: "A person with several records has the protection of a group.",
+    Unit.PERSON: "A person's records are hidden together in one party; who is known to several "
+    "parties has the protection of a group.",
+    Unit.PARTY: "All that one party holds is hidden together; who is known to several parties has "
+    "the protection of a group.",
+}
+"""Whom the promise does not reach."""
 _GROUPS = (1, 2, 5, 10, 50)
 _ALARMS = (0.01, 0.05, 0.2)
 
@@ -156,8 +165,7 @@ def _promise(answers: Sequence[Answer], budget: DatasetBudget) -> str:
         f"{change.get(str(budget.neighbouring), 'Changing')} one {budget.unit} changes the "
         "probability of whatever anybody concludes from all of these answers by a factor of at "
         "most e^ε, "
-        f"plus δ.{whom} {_covered(answers)} A person with several records has the protection of a "
-        "group."
+        f"plus δ.{whom} {_covered(answers)} {_BEYOND[budget.unit]}"
     )
 
 
@@ -181,7 +189,8 @@ def _attacker(totals: DatasetTotals) -> Table:
     curve = curve_of(lambda delta: spent.epsilon(delta)[1])
     for members in _GROUPS:
         epsilon = group_epsilon(spent, budget.delta, members)
-        who = f"one {budget.unit}" if members == 1 else f"{members} {budget.unit}s together"
+        many = f"{members} {several(budget.unit)} together"
+        who = f"one {budget.unit}" if members == 1 else many
         found = [f"{curve_power(alpha, curve, members=members):.1%}" for alpha in _ALARMS]
         rows.append([who, shown_up(epsilon, 4), *found])
     alarms = [f"found at {alpha:.0%} false alarms" for alpha in _ALARMS]

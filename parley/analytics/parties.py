@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from parley.analytics.settings import counting_of
 from parley.client.contract.roster import Deployment, load_deployment
 from parley.client.data.schema import Schema
 from parley.client.data.table_block import TableBlock
@@ -21,6 +22,7 @@ from parley.server.planning.queries import Terms
 from parley.server.queries.cohort import QueryCohort
 from parley.server.queries.folder import SessionFolder
 from parley.server.queries.party_queries import PartyQueries
+from parley.server.rounds.inspection import PartyFacts
 from parley.server.rounds.party_status import PartyBoard
 from parley.server.rounds.transport import Transport
 from parley.simulations.engine.faults import parse_faults
@@ -63,6 +65,7 @@ def simulated_parties(settings: Settings, block: TableBlock) -> Asked:
         schema=block.schema,
         parties=block.parties,
         sizes=block.sizes.tolist(),
+        names=[str(party) for party in range(block.parties)],
         noise_point=settings.noise_point or "server",
     )
     cohort = BlockQueries(
@@ -101,10 +104,11 @@ def real_parties(
         DeployError, ProcessError: a folder that cannot be used, or somebody else has the port.
     """
     given = settings.model_dump(exclude_defaults=True)
-    if simulated := sorted({"seed", "faults", "masked", "parties"} & set(given)):
+    if simulated := sorted({"seed", "faults", "masked", "parties", "id"} & set(given)):
         raise QueryError(
-            f"Expected no {simulated[0]} with real parties, whose noise is drawn from entropy and "
-            "whose sums are always masked, got one: it is a simulation's."
+            f"Expected no {simulated[0]} with real parties, whose noise is drawn from entropy, "
+            "whose sums are always masked, and who say themselves whose their records are, got "
+            "one: it is a simulation's."
         )
     if not settings.dataset:
         raise QueryError("Expected dataset, the name that parties serve the data under, got none.")
@@ -123,7 +127,7 @@ def real_parties(
         corrupt=corrupt,
         timeout_s=_COME_S,
     )
-    private = Neighbouring(settings.neighbouring) is Neighbouring.ADD_OR_REMOVE_ONE
+    private = counting_of(settings).private(Neighbouring(settings.neighbouring))
     cohort.inspect(sizes=not private, needed=least)
     theirs = next(iter(cohort.facts.values())).schema
     if theirs != schema.digest:
@@ -138,7 +142,8 @@ def real_parties(
         settings,
         schema=schema,
         parties=count,
-        sizes=[*known, *absent],
+        sizes=_placed(cohort.facts, count, absent[0] if absent else 1),
+        names=[each.name for each in deployment.parties],
         noise_point=settings.noise_point or "share",
     )
     return Asked(
@@ -146,6 +151,12 @@ def real_parties(
         terms=terms,
         data=f"deployment:{deployment.consortium}:{settings.dataset}",
     )
+
+
+def _placed(facts: Mapping[int, PartyFacts], parties: int, usual: int) -> list[int]:
+    """Sizes in the order of the roster."""
+    sizes = {index: own.records or 1 for index, own in facts.items()}
+    return [sizes.get(index, usual) for index in range(parties)]
 
 
 def _opened(stack: ExitStack, home: Path) -> tuple[Transport, Deployment]:
@@ -171,15 +182,22 @@ def _bounds(settings: Settings, parties: int) -> tuple[int, int]:
 
 
 def _terms(
-    settings: Settings, *, schema: Schema, parties: int, sizes: Sequence[int], noise_point: str
+    settings: Settings,
+    *,
+    schema: Schema,
+    parties: int,
+    sizes: Sequence[int],
+    names: Sequence[str],
+    noise_point: str,
 ) -> Terms:
-    neighbouring = Neighbouring(settings.neighbouring)
-    private = neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
+    neighbouring, counting = Neighbouring(settings.neighbouring), counting_of(settings)
+    inside = counting.relation(neighbouring)
+    private = counting.private(neighbouring)
     corrupt, survivors = _bounds(settings, parties)
     return Terms(
         facts=Facts(
             schema=schema,
-            neighbouring=neighbouring,
+            neighbouring=inside,
             records=None if private else int(np.sum(sizes)),
         ),
         parties=parties,
@@ -190,4 +208,8 @@ def _terms(
         noise_point=NoisePoint(noise_point),
         delta=settings.delta,
         seeded=settings.seed is not None,
+        counting=counting,
+        relation=neighbouring,
+        sizes=() if private else tuple(sizes),
+        names=tuple(names),
     )

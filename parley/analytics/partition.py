@@ -10,8 +10,9 @@ ledger that is the cell's. Spending there may depend on answers: its ε is pure,
 was asked (Rogers, Roth, Ullman & Vadhan 2016).
 
 **The price is the largest ε of a cell under add-or-remove-one. Under replace-one a record may leave
-one cell for another: the sum of the two largest.** A query of a cell is one with `where`, whose Δ
-covers a record that leaves, comes or stays.
+one cell for another: the sum of the two largest.** A person may be in as many cells as it has
+records, twice as many when replaced, and a party in all of them: so many of the largest. A query of
+a cell is one with `where`, whose Δ covers a record that leaves, comes or stays.
 
     >>> price({"a": .3, "b": .2, "c": .1}, Neighbouring.ADD_OR_REMOVE_ONE)
     0.3
@@ -29,6 +30,7 @@ from typing import Any
 from parley.analytics.answer import Answer
 from parley.analytics.asking import Asking
 from parley.client.queries.base import Query, QueryError
+from parley.client.queries.counting import Counting
 from parley.client.where import Expression, col
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.accounting.rounding import exact, round_up
@@ -37,11 +39,18 @@ from parley.privacy.ledger.ledger import DatasetBudget
 __all__ = ["Cell", "budgets_of", "price"]
 
 
-def price(cells: Mapping[str, float], neighbouring: Neighbouring) -> float:
+def price(
+    cells: Mapping[str, float], neighbouring: Neighbouring, counting: Counting | None = None
+) -> float:
     """What a partition costs whose cells have these ε."""
     largest = sorted((exact(each) for each in cells.values()), reverse=True)
-    crossed = 2 if neighbouring is Neighbouring.REPLACE_ONE else 1
-    return round_up(sum(largest[:crossed], Fraction(0)))
+    return round_up(sum(largest[: _crossed(len(cells), neighbouring, counting)], Fraction(0)))
+
+
+def _crossed(cells: int, neighbouring: Neighbouring, counting: Counting | None) -> int:
+    """In how many cells one of the unit may be, or have been."""
+    most = 1 if counting is None else cells if counting.clip else counting.most
+    return min(cells, most * (2 if neighbouring is Neighbouring.REPLACE_ONE else 1))
 
 
 def budgets_of(
@@ -50,6 +59,7 @@ def budgets_of(
     *,
     epsilon: float | None,
     cells: Mapping[str, float] | None,
+    counting: Counting | None = None,
 ) -> dict[str, float]:
     """Each cell's ε: the same for all, of a price `epsilon`; or those that are given.
 
@@ -70,8 +80,9 @@ def budgets_of(
     if not told:
         raise QueryError("Expected at least one cell, got none.")
     found = {text: float(each or 0) for text, each in told.items()}
-    if cells is None and neighbouring is Neighbouring.REPLACE_ONE and len(found) > 1:
-        found = {text: each / 2 for text, each in found.items()}
+    if cells is None:
+        crossed = _crossed(len(found), neighbouring, counting)
+        found = {text: each / crossed for text, each in found.items()}
     return found
 
 

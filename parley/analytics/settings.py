@@ -7,8 +7,13 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from parley.client.queries.base import QueryError
+from parley.client.queries.counting import Clip, Counting
+from parley.privacy.accounting.guarantee import Unit
 
-__all__ = ["Settings", "settings_from"]
+__all__ = ["Settings", "counting_of", "settings_from"]
+
+_CLIPS: dict[str, Clip] = {"party": "l1"}
+"""Before a law has been chosen."""
 
 
 class Settings(BaseModel):
@@ -27,6 +32,32 @@ class Settings(BaseModel):
     delta: float = Field(0.0, ge=0, lt=1, strict=True, description="At which ε is counted.")
     neighbouring: Literal["replace-one", "add-or-remove-one"] = Field(
         "replace-one", description="What one neighbour differs by: one record, in which way."
+    )
+    unit: Literal["record", "person", "party"] = Field(
+        "record",
+        description="What the noise hides: a record; all records of a person in one party; all "
+        "that a party holds.",
+    )
+    id: str = Field(
+        "",
+        description="With unit person: the column that says whose a record is, of kind ignore in "
+        "the schema. Real parties name their own.",
+    )
+    records_per_id: int | None = Field(
+        None,
+        ge=1,
+        le=2**31,
+        strict=True,
+        description="With unit person: most records of a person in one party that count; real "
+        "parties must have the same.",
+    )
+    records_per_party: int | None = Field(
+        None,
+        ge=1,
+        le=2**31,
+        strict=True,
+        description="With unit party: as many records a party counts for at most; about the size "
+        "of a usual one errs least.",
     )
     parties: int | None = Field(
         None, ge=1, strict=True, description="How many, where one file is split among them."
@@ -73,6 +104,24 @@ class Settings(BaseModel):
         None, ge=0, strict=True, description="Of the noise: repeatable, and protects nobody."
     )
     faults: str = Field("", description="Parties that drop out, as run.faults has it.")
+
+
+def counting_of(settings: Settings) -> Counting:
+    """How records count, by a session's unit.
+
+    Raises:
+        QueryError: a unit without its number of records, or with another's.
+    """
+    most = {"person": settings.records_per_id, "party": settings.records_per_party}
+    wanted = {"person": "records_per_id", "party": "records_per_party"}
+    for unit, name in wanted.items():
+        if (most[unit] is not None) != (settings.unit == unit):
+            got = "none" if most[unit] is None else f"one with unit {settings.unit}"
+            raise QueryError(f"Expected {name} with unit {unit}, and with no other, got {got}.")
+    if settings.id and settings.unit != "person":
+        raise QueryError(f"Expected id with unit person alone, got it with unit {settings.unit}.")
+    unit, clip = Unit(settings.unit), _CLIPS.get(settings.unit, "")
+    return Counting(unit=unit, most=most.get(settings.unit) or 1, clip=clip)
 
 
 def settings_from(given: dict[str, Any]) -> Settings:

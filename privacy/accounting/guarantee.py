@@ -23,6 +23,9 @@ class Unit(StrEnum):
     PARTY = "party"
     """Everything that one party holds."""
 
+    PERSON = "person"
+    """All records of one person that one party holds, of which so many count."""
+
 
 class Neighbouring(StrEnum):
     """Which two data sets the guarantee cannot tell apart."""

@@ -14,6 +14,7 @@ from typing import ClassVar
 from parley.client.queries.base import Facts, Integers, QueryError
 from parley.client.queries.batch import Batch
 from parley.client.queries.choosing import Choosable
+from parley.client.queries.counting import Counting
 from parley.privacy.accounting.events import Event
 from parley.privacy.ledger.entry import Entry
 from parley.privacy.mechanisms.selection import SELECTIONS, Selection
@@ -91,15 +92,24 @@ _OF_NOISE = {"sensitivity_l1", "accounts"}
 """Facts of noise on the sum, which is not drawn."""
 
 
-def choice_of(batch: Batch, facts: Facts, law: str, epsilon: float, shared: bool) -> Choice:
+def choice_of(
+    batch: Batch, facts: Facts, law: str, epsilon: float, counting: Counting, shared: bool
+) -> Choice:
     """The choice of a batch's winner.
 
     Raises:
-        QueryError: several queries, one without candidates, or noise in shares.
+        QueryError: several queries, one without candidates, noise in shares, a score of a whole
+            party, or winners by party.
     """
     if shared:
         raise QueryError(
             f"Expected noise of laplace or gaussian in shares, got {law}: {Choice.refusal}."
+        )
+    if counting.clip or counting.parties:
+        raise QueryError(
+            f"Expected unit record or person, and all parties together, with {law}, got unit "
+            f"{counting.unit}{' by party' if counting.parties else ''}: laplace and gaussian have "
+            "noise for it."
         )
     query = batch.queries[0]
     if len(batch.queries) > 1 or not isinstance(query, Choosable):
@@ -110,6 +120,7 @@ def choice_of(batch: Batch, facts: Facts, law: str, epsilon: float, shared: bool
         )
     query.check_choice(facts.schema)
     weight = batch.weights[0]
-    sensitivity = query.score_sensitivity(facts.neighbouring, weight)
+    # A person's records move a score one after the other.
+    sensitivity = counting.most * query.score_sensitivity(facts.neighbouring, weight)
     selection = SELECTIONS[law](epsilon=epsilon, sensitivity=sensitivity)
     return Choice(query=query, weight=weight, selection=selection)

@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from types import MappingProxyType
-from typing import Protocol, TypeAlias
+from typing import ClassVar, Protocol, TypeAlias
 
 from parley.client.contract.grid import TAIL_PROBABILITY
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
-from parley.client.queries.base import Facts, Integers, Query, QueryError
+from parley.client.queries.base import Facts, Integers, Norms, Query, QueryError
 from parley.client.queries.batch import Batch, check_cells
+from parley.client.queries.counting import Clip, Counting
 from parley.privacy.accounting.events import Event
-from parley.privacy.accounting.guarantee import Adversary, Neighbouring, NoisePoint, Unit
+from parley.privacy.accounting.guarantee import Adversary, Neighbouring, NoisePoint
 from parley.privacy.accounting.rounding import root_up
 from parley.privacy.calibration.calibration import calibrate
 from parley.privacy.calibration.gaussian import CalibrationError
@@ -61,7 +62,7 @@ class Terms:
     """What is public, and settled for all queries of a session.
 
     Attributes:
-        facts: schema, relation, and N where sizes are public.
+        facts: schema, relation of records, and N where sizes are public.
         parties: m.
         min_records: n₍₁₎; a party with fewer refuses under replace-one.
         most_records: no party's contribution is of more; under add-or-remove-one it is clipped.
@@ -70,6 +71,10 @@ class Terms:
         noise_point: server, or share.
         delta: at which every ε is counted.
         seeded: the noise is a simulation's.
+        counting: the unit, and how much of a sum one may be.
+        relation: that is charged, where it is not that of records.
+        sizes: of every party, where they are public.
+        names: of the parties.
     """
 
     facts: Facts
@@ -81,6 +86,29 @@ class Terms:
     noise_point: NoisePoint
     delta: float
     seeded: bool
+    counting: Counting = field(default_factory=Counting)
+    relation: Neighbouring | None = None
+    sizes: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
+
+    @property
+    def neighbouring(self) -> Neighbouring:
+        """What one neighbour of the unit differs by."""
+        return self.facts.neighbouring if self.relation is None else self.relation
+
+    def norms(self, batch: Batch) -> Norms:
+        """Of a batch's integer sum."""
+        return self.counting.norms(batch, self.facts.schema, self.neighbouring)
+
+    def by_party(self) -> Terms:
+        """The same where every party has cells of its own."""
+        return replace(self, counting=replace(self.counting, parties=self.parties))
+
+    def clipped(self, clip: Clip) -> Terms:
+        """The same with parties clipped in this norm, where they are."""
+        if not self.counting.clip:
+            return self
+        return replace(self, counting=replace(self.counting, clip=clip))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,11 +119,18 @@ class PlannedBatch:
         batch: tuned and weighed.
         plan: of its release.
         instead: what is done in the place of noise on the sum; None: noise is added.
+        counting: how records count in it.
     """
 
     batch: Batch
     plan: ReleasePlan
+    counting: Counting = field(default_factory=Counting)
     instead: Instead | None = None
+
+    @property
+    def private(self) -> bool:
+        """Whether nobody is told how many records there are."""
+        return self.counting.private(self.plan.primary.neighbouring)
 
     @property
     def law(self) -> str:
@@ -145,6 +180,8 @@ class PlannedBatch:
 
 
 class _Law(Protocol):
+    clip: ClassVar[Clip]
+
     def shares_of(self, shares: Sequence[float]) -> tuple[float, ...]:
         """How the norm is shared out."""
 
@@ -158,39 +195,42 @@ class _Law(Protocol):
 class _LaplaceLaw:
     """ε is shared out as Δ₁ is."""
 
+    clip: ClassVar[Clip] = "l1"
+
     def shares_of(self, shares: Sequence[float]) -> tuple[float, ...]:
         return tuple(shares)
 
     def norm(self, query: Query, terms: Terms, weight: int) -> float:
-        facts = terms.facts
-        return query.norms(facts.schema, facts.neighbouring, weight).l1
+        return terms.norms(Batch(queries=(query,), weights=(weight,))).l1
 
     def mechanism(self, batch: Batch, terms: Terms, epsilon: float) -> Mechanism:
-        norms = batch.norms(terms.facts.schema, terms.facts.neighbouring)
+        norms = terms.norms(batch)
         return Laplace(
             sensitivity=root_up(Fraction(norms.l2_squared)),
             sensitivity_l1=float(norms.l1),
             epsilon=epsilon,
-            dimension=batch.cells(terms.facts.schema),
+            dimension=terms.counting.cells(batch, terms.facts.schema),
         )
 
 
 class _GaussianLaw:
     """μ² is shared out as Δ₂² is."""
 
+    clip: ClassVar[Clip] = "l2"
+
     def shares_of(self, shares: Sequence[float]) -> tuple[float, ...]:
         return tuple(math.sqrt(share) for share in shares)
 
     def norm(self, query: Query, terms: Terms, weight: int) -> float:
-        facts = terms.facts
-        return math.sqrt(query.norms(facts.schema, facts.neighbouring, weight).l2_squared)
+        alone = Batch(queries=(query,), weights=(weight,))
+        return math.sqrt(terms.norms(alone).l2_squared)
 
     def mechanism(self, batch: Batch, terms: Terms, epsilon: float) -> Mechanism:
         if not terms.delta > 0:
             raise CalibrationError(
                 "Expected delta > 0 with Gaussian noise, got 0: law = 'laplace' needs none."
             )
-        norms = batch.norms(terms.facts.schema, terms.facts.neighbouring)
+        norms = terms.norms(batch)
         split = terms.noise_point is NoisePoint.SHARE
         return calibrate(
             law="gaussian",
@@ -198,7 +238,7 @@ class _GaussianLaw:
             delta=terms.delta,
             rounds=1,
             sensitivity=root_up(Fraction(norms.l2_squared)),
-            dimension=batch.cells(terms.facts.schema),
+            dimension=terms.counting.cells(batch, terms.facts.schema),
             accepted=("gaussian",),
             cost=lambda m: event_of_shares(m, terms.parties) if split else m.event(),
         )
@@ -211,8 +251,8 @@ QUERY_LAWS: Mapping[str, _Law] = MappingProxyType(
 
 Instead: TypeAlias = Choice | Responses
 
-INSTEAD: Mapping[str, Callable[[Batch, Facts, str, float, bool], Instead]] = MappingProxyType(
-    {**dict.fromkeys(SELECTIONS, choice_of), RandomisedResponse.law: responses_of}
+INSTEAD: Mapping[str, Callable[[Batch, Facts, str, float, Counting, bool], Instead]] = (
+    MappingProxyType({**dict.fromkeys(SELECTIONS, choice_of), RandomisedResponse.law: responses_of})
 )
 """What may be done in the place of noise on the sum, by name."""
 
@@ -263,7 +303,8 @@ def plan_batch(
         alone = replace(terms, noise_point=NoisePoint.SERVER)
         whole = _planned(queries, parts, "laplace", alone, epsilon, run_id, number)
         shared = terms.noise_point is NoisePoint.SHARE
-        return replace(whole, instead=INSTEAD[law](whole.batch, terms.facts, law, epsilon, shared))
+        made = INSTEAD[law](whole.batch, terms.facts, law, epsilon, terms.counting, shared)
+        return replace(whole, instead=made)
     names = [law] if law != "auto" else list(QUERY_LAWS)  # one that cannot be had is refused
     planned, refused = list[PlannedBatch](), list[CalibrationError]()
     for name in names:
@@ -273,7 +314,11 @@ def plan_batch(
             refused.append(error)
     if not planned:
         raise refused[0]
-    return min(planned, key=lambda each: math.fsum(map(math.log, each.errors(terms.facts))))
+    return min(planned, key=lambda each: math.fsum(map(_log, each.errors(terms.facts))))
+
+
+def _log(error: float) -> float:
+    return math.log(max(error, 1e-300))  # 0 where ε leaves no noise
 
 
 def _law_of(queries: Sequence[Query], law: str) -> str:
@@ -296,6 +341,7 @@ def _planned(
     number: int,
 ) -> PlannedBatch:
     facts, row = terms.facts, QUERY_LAWS[law]
+    terms = terms.clipped(row.clip)
     tuned = tuple(query.tuned(law, facts.neighbouring) for query in queries)
     weights = _weights(tuned, row.shares_of(parts), law, terms)
     batch = Batch(queries=tuned, weights=weights)
@@ -312,8 +358,8 @@ def _planned(
         except ValueError as error:
             raise CalibrationError(str(error)) from error
     guarantee = Guarantee(
-        unit=Unit.RECORD,
-        neighbouring=facts.neighbouring,
+        unit=terms.counting.unit,
+        neighbouring=terms.neighbouring,
         sensitivity=mechanism.sensitivity,
         mechanism=mechanism,
         noise_point=terms.noise_point,
@@ -321,7 +367,7 @@ def _planned(
         delta=terms.delta,
         calibration="exact",
         clip_norm=None,
-        charges=(Unit.RECORD,),
+        charges=(terms.counting.unit,),
         shares=split,
     )
     private = facts.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
@@ -344,7 +390,7 @@ def _planned(
         seeded=terms.seeded,
         guarantees=(guarantee,),
     )
-    return PlannedBatch(batch=batch, plan=plan)
+    return PlannedBatch(batch=batch, plan=plan, counting=terms.counting)
 
 
 def _weights(
@@ -368,8 +414,9 @@ def _weights(
 
 def _encoding(batch: Batch, terms: Terms, guarantee: Guarantee) -> FixedPoint:
     """The smallest ring that holds every party's largest contribution, and the noise."""
-    largest = batch.norms(terms.facts.schema, terms.facts.neighbouring).largest
-    bound = terms.most_records * largest
+    largest = terms.norms(batch).largest
+    # Of unit party it is a party's own; else a party has so many records.
+    bound = largest if terms.counting.clip else terms.most_records * largest
     if bound >= LARGEST_SUM:
         raise RingTooSmall(
             f"Expected a party's records × largest weight below 2^53, got {terms.most_records} × "

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from parley.client.queries.base import Facts, Integers, QueryError
 from parley.client.queries.batch import Batch
+from parley.client.queries.counting import Counting
 from parley.client.queries.response import Response
 from parley.privacy.accounting.events import Event
 from parley.privacy.ledger.entry import Entry
@@ -86,13 +87,21 @@ class Responses:
         return self.scale
 
 
-def responses_of(batch: Batch, facts: Facts, law: str, epsilon: float, shared: bool) -> Responses:
+def responses_of(
+    batch: Batch, facts: Facts, law: str, epsilon: float, counting: Counting, shared: bool
+) -> Responses:
     """The reports of a batch's one query.
 
     Raises:
-        QueryError: several queries, or another.
+        QueryError: several queries, or another; another unit than a record, or by party.
     """
     del shared  # no noise is added to the reports, by nobody
+    if counting != Counting():
+        raise QueryError(
+            f"Expected unit record, and all parties together, with {law}, got unit "
+            f"{counting.unit}{' by party' if counting.parties else ''}: every record answers for "
+            "itself. histogram has noise for it."
+        )
     query = batch.queries[0]
     if len(batch.queries) > 1 or not isinstance(query, Response) or facts.records is None:
         raise QueryError(

@@ -21,12 +21,14 @@ class QuerySum:
         total: `[d]` ring elements: the sum over the survivors.
         survivors: how many parties are in it.
         records: N of the survivors, where sizes are public.
+        present: the survivors.
         bytes_up, bytes_down: all parties' traffic.
     """
 
     total: NDArray[np.unsignedinteger[Any]]
     survivors: int
     records: int | None
+    present: tuple[int, ...]
     bytes_up: int
     bytes_down: int
 

@@ -21,7 +21,6 @@ from parley.client.contract.agreement import Agreement
 from parley.client.contract.canonical import canonical
 from parley.client.contract.protocol import Reason
 from parley.client.contract.roster import Deployment
-from parley.privacy.accounting.guarantee import Neighbouring
 from parley.secure_agg.interface import DropoutPolicy, KeyExchange
 from parley.secure_agg.pairwise_server import Server
 from parley.secure_agg.parameters import RunParameters
@@ -104,10 +103,10 @@ class PartyQueries:
         del state
         # A batch that is asked for again is the same release to a party; another one, after a
         # release that failed, is another, and is paid for.
-        asked = hashlib.sha256(canonical(planned.batch.to_json())).hexdigest()[:16]
+        told = [planned.batch.to_json(), planned.counting.to_json()]
+        asked = hashlib.sha256(canonical(told)).hexdigest()[:16]
         own = f"{self.run_id}/{planned.plan.round_number}-{asked}"
         plan = replace(planned.plan.for_run(own), round_number=1)
-        private = plan.primary.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
         run = RunParameters.choose(
             parties=plan.parties,
             min_survivors=plan.min_survivors,
@@ -119,7 +118,11 @@ class PartyQueries:
             key_exchange=KeyExchange.HYBRID,
             corrupt=self.corrupt,
         )
-        task = QueryRelease(batch=planned.batch, neighbouring=plan.primary.neighbouring)
+        task = QueryRelease(
+            batch=planned.batch,
+            neighbouring=plan.primary.neighbouring,
+            counting=planned.counting,
+        )
         head = session_head(self.dataset, own)
         cohort = PartyCohort(
             transport=self.transport,
@@ -152,10 +155,12 @@ class PartyQueries:
         finally:
             cohort.finish()
         del attempt
+        names, absent = [each.name for each in self.deployment.parties], total.absent or ()
         return QuerySum(
             total=total.total,
             survivors=total.summed,
-            records=None if private else round(total.weight),
+            records=None if planned.private else round(total.weight),
+            present=tuple(at for at, name in enumerate(names) if name not in absent),
             bytes_up=total.bytes_up + cohort.setup.up,
             bytes_down=total.bytes_down + cohort.setup.down,
         )

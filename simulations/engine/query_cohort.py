@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.data.table_block import TableBlock
-from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.sampling.randomness import Randomness
 from parley.secure_agg.ideal import IdealSum, simulated_parameters
 from parley.secure_agg.interface import DropStage, SecureSum, TooFewSurvivors
@@ -58,13 +57,14 @@ class BlockQueries:
         )
         lost = dict(faults.dropped)
         lost |= dict.fromkeys(faults.declined.tolist(), DropStage.BEFORE_VECTOR)
-        private = self._private(planned)
+        private = planned.private
         if not private:  # whom the plan asks too much of, and who says so
             small = np.flatnonzero(block.sizes < plan.min_records).tolist()
             lost |= dict.fromkeys(small, DropStage.BEFORE_VECTOR)
         secure = self._secure(plan.encoding.ring_bits, plan.min_survivors)
         self._serial += 1
-        if isinstance(secure, IdealSum) and not lost and plan.shared is None:
+        together = not planned.counting.clip and not planned.counting.parties
+        if isinstance(secure, IdealSum) and not lost and plan.shared is None and together:
             one = replace(block, offsets=block.offsets[[0, -1]])
             if block.sizes.max() <= self._most(planned):
                 (total,) = planned.batch.vectors(one, state)
@@ -106,7 +106,9 @@ class BlockQueries:
         plan = planned.plan
         encoded = np.empty((self.block.parties, plan.dimension), dtype=plan.encoding.dtype)
         split, most = plan.shared, int(plan.encoding.bound)
-        for party, vector in enumerate(planned.batch.vectors(block, state)):
+        places = range(block.parties)
+        vectors = planned.counting.vectors(planned.batch, block, state, places)
+        for party, vector in enumerate(vectors):
             row = np.clip(vector, -most, most)[None]
             if split is not None and split.shares is not None:
                 stream = self.randomness.share(plan.round_number, party, step)
@@ -120,16 +122,15 @@ class BlockQueries:
             total=result.total,
             survivors=len(survivors),
             records=None if private else int(self.block.sizes[survivors].sum()),
+            present=tuple(survivors.tolist()),
             bytes_up=result.bytes_up,
             bytes_down=result.bytes_down,
         )
 
-    def _private(self, planned: PlannedBatch) -> bool:
-        return planned.plan.primary.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
-
     def _most(self, planned: PlannedBatch) -> int:
         """Records of a party that can't reach the bound."""
-        norms = planned.batch.norms(self.block.schema, planned.plan.primary.neighbouring)
+        relation = planned.counting.relation(planned.plan.primary.neighbouring)
+        norms = planned.batch.norms(self.block.schema, relation)
         return int(planned.plan.encoding.bound) // norms.largest
 
     def _secure(self, ring_bits: int, least: int) -> SecureSum:

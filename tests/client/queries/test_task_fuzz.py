@@ -3,6 +3,7 @@
 import copy
 import json
 import random
+from itertools import product
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from parley.client.queries.batch import Batch
 from parley.client.queries.choose import Choose
 from parley.client.queries.choose_best import ChooseBest
 from parley.client.queries.count import Count
+from parley.client.queries.counting import Counting
 from parley.client.queries.histogram import Histogram
 from parley.client.queries.kmeans_grid import KMeansGrid
 from parley.client.queries.kmeans_step import KMeansStep
@@ -28,7 +30,7 @@ from parley.client.queries.response import Response
 from parley.client.queries.total import Total
 from parley.client.queries.variance import Variance
 from parley.client.where import parse_where
-from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.accounting.guarantee import Neighbouring, Unit
 
 SCHEMA = Schema.from_toml(
     """
@@ -74,13 +76,22 @@ JUNK = [
 ]
 
 
+COUNTINGS = (
+    Counting(),
+    Counting(unit=Unit.PERSON, most=3),
+    Counting(unit=Unit.PARTY, most=500, clip="l1"),
+    Counting(unit=Unit.PARTY, most=2, clip="l2", parties=3),
+    Counting(parties=3),
+)
+
+
 def tasks():
-    for relation in Neighbouring:
+    for relation, counting in product(Neighbouring, COUNTINGS):
         for query in QUERIES_ASKED:
             batch = Batch(queries=(query, Count(where=OLD)), weights=(4096, 7))
-            if query.law and relation is Neighbouring.ADD_OR_REMOVE_ONE:
+            if query.law and counting.private(relation):
                 continue
-            yield describe_task(QueryRelease(batch=batch, neighbouring=relation))
+            yield describe_task(QueryRelease(batch=batch, neighbouring=relation, counting=counting))
 
 
 def places(value, path=()):
@@ -131,12 +142,13 @@ def taken(task, block):
     if algorithm.kind != "query":
         return False
     assert task_from(json.loads(json.dumps(describe_task(algorithm), allow_nan=False))) is not None
-    norms = algorithm.batch.norms(SCHEMA, algorithm.neighbouring)
+    counting, batch = algorithm.counting, algorithm.batch
+    norms = counting.norms(batch, SCHEMA, algorithm.neighbouring)
     assert 1 <= algorithm.dimension <= 10**7
     if algorithm.dimension <= 5000 and norms.largest < 2**50:
-        (vector,) = algorithm.batch.vectors(block, {})
+        (vector,) = counting.vectors(batch, block, {}, [0])
         assert vector.shape == (algorithm.dimension,)
-        assert np.abs(vector).max(initial=0) <= 3 * norms.largest
+        assert np.abs(vector).max(initial=0) <= (1 if counting.clip else 3) * norms.largest
     return True
 
 
@@ -166,6 +178,7 @@ def test_a_query_that_would_be_large_is_refused_before_anything_large_is_made():
         {"query": "count", "by": names, "where": None},
         {"query": "marginals", "of": names[:40], "ways": 40, "by": [], "where": None},
     ):
-        task = {"kind": "query", "version": 1, "neighbouring": "replace-one"}
+        task = {"kind": "query", "version": 2, "neighbouring": "replace-one"}
+        task["counting"] = Counting().to_json()
         with pytest.raises((DecodingError, Declined), match="at most"):
             bound_to(task_from({**task, "batch": [{**query, "weight": 1}]}), schema)

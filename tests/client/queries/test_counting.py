@@ -1,0 +1,193 @@
+"""Units of queries: no record, person or party moves a sum further than its norms say."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from parley.client.contract.decoding import DecodingError
+from parley.client.data.schema import Schema
+from parley.client.data.table_block import TableBlock
+from parley.client.queries.base import QueryError
+from parley.client.queries.batch import Batch
+from parley.client.queries.choose_best import ChooseBest
+from parley.client.queries.count import Count
+from parley.client.queries.counting import Counting, counting_from
+from parley.client.queries.histogram import Histogram
+from parley.client.queries.kmeans_step import KMeansStep
+from parley.client.queries.marginals import Marginals
+from parley.client.queries.mean import Mean
+from parley.client.queries.quantiles import Quantiles
+from parley.client.queries.total import Total
+from parley.client.queries.variance import Variance
+from parley.client.where import parse_where
+from parley.privacy.accounting.guarantee import Neighbouring, Unit
+
+SCHEMA = Schema.from_toml(
+    """
+[columns]
+age = { kind = "numeric", range = [0, 100] }
+change = { kind = "numeric", range = [-30, 10] }
+sex = { kind = "categorical", categories = ["Female", "Male"], missing = "Male" }
+first = { kind = "numeric", range = [0, 1] }
+second = { kind = "numeric", range = [0, 1] }
+sick = { kind = "label", positive = "yes", negative = "no" }
+"""
+)
+OLD = parse_where("age > 60")
+BATCHES = [
+    (Count(where=OLD),),
+    (Count(by=("sex",)),),
+    (Histogram(column="age", bins=5),),
+    (Total(column="change"),),
+    (Total(column="age", by=("sex",)),),
+    (Mean(column="change", where=OLD),),
+    (Variance(column="change", by=("sex",)),),
+    (Quantiles(column="age", step=5.0),),
+    (Marginals(of=("sex", "sick")),),
+    (ChooseBest(of=("first", "second")),),
+    (KMeansStep(of=("age", "change"), centres=(0.5, 0.5, -0.5, 0.1)),),
+    (Count(where=OLD), Mean(column="age", where=OLD), Histogram(column="sex")),
+]
+PARTIES = [
+    Counting(unit=Unit.PARTY, most=most, clip=clip)
+    for most, clip in ((7, "l1"), (7, "l2"), (1, "l2"))
+]
+
+
+def batch_of(queries, weight):
+    return Batch(queries=queries, weights=tuple(weight + k for k in range(len(queries))))
+
+
+def records(count, rng):
+    """Raw columns with the ends of every range among them."""
+    return {
+        "age": rng.choice([0.0, 100.0, 61.0, 33.3], count),
+        "change": rng.choice([-30.0, 10.0, -9.7], count),
+        "sex": rng.integers(0, 2, count),
+        "first": rng.choice([0.0, 1.0, 0.3], count),
+        "second": rng.choice([0.0, 1.0], count),
+        "sick": rng.integers(0, 2, count),
+    }
+
+
+def block_of(*parts):
+    return TableBlock(
+        schema=SCHEMA,
+        columns={name: np.concatenate([each[name] for each in parts]) for name in parts[0]},
+        offsets=np.array([0, sum(len(each["age"]) for each in parts)]),
+    )
+
+
+def summed(counting, batch, block, place=0):
+    (vector,) = counting.vectors(batch, block, {}, [place])
+    return vector
+
+
+def held(counting, batch, relation, pairs):
+    """The largest ‖difference‖₁/Δ₁ and ‖difference‖₂²/Δ₂², both checked to be at most 1."""
+    norms, seen = counting.norms(batch, SCHEMA, relation), [0.0, 0.0]
+    for one, other in pairs:
+        moved = summed(counting, batch, one)
+        if other is not None:
+            moved = moved - summed(counting, batch, other)
+        exact = [int(x) for x in moved]
+        first, second = sum(map(abs, exact)), sum(x * x for x in exact)
+        assert first <= norms.l1, (batch, counting, relation)
+        assert second <= norms.l2_squared, (batch, counting, relation)
+        seen = [max(seen[0], first / norms.l1), max(seen[1], second / norms.l2_squared)]
+    return max(seen)
+
+
+@pytest.mark.parametrize("queries", BATCHES)
+@pytest.mark.parametrize("relation", list(Neighbouring))
+def test_no_person_moves_the_sum_further_than_so_many_records(queries, relation):
+    rng, most = np.random.default_rng(3), 3
+    counting, batch = Counting(unit=Unit.PERSON, most=most), batch_of(queries, 64)
+    if relation is Neighbouring.ADD_OR_REMOVE_ONE:
+        batch = replace(
+            batch, queries=tuple(query.tuned("laplace", relation) for query in batch.queries)
+        )
+    pairs = []
+    for _ in range(20):
+        rest, one, other = (records(k, rng) for k in (4, most, most))
+        same = {name: np.repeat(column[:1], most) for name, column in one.items()}
+        pair = [block_of(rest, same if rng.random() < 0.5 else one), block_of(rest, other)]
+        if relation is Neighbouring.ADD_OR_REMOVE_ONE:
+            pair[1] = block_of(rest)
+        pairs.append(pair)
+    assert held(counting, batch, relation, pairs) > 0.3
+
+
+@pytest.mark.parametrize("queries", BATCHES)
+@pytest.mark.parametrize("counting", PARTIES)
+@pytest.mark.parametrize("relation", list(Neighbouring))
+def test_no_party_moves_the_sum_further_than_its_clip(queries, counting, relation):
+    rng = np.random.default_rng(4)
+    inside = counting.relation(relation)
+    tuned = tuple(query.tuned("laplace", inside) for query in queries)
+    batch, pairs = batch_of(tuned, 64), []
+    for _ in range(12):
+        one, other = (records(int(rng.choice([1, 5, 40, 300])), rng) for _ in range(2))
+        extreme = {name: np.repeat(column[:1], 300) for name, column in one.items()}
+        pair = [block_of(extreme if rng.random() < 0.5 else one), block_of(other)]
+        pairs.append(pair if relation is Neighbouring.REPLACE_ONE else [pair[0], None])
+    assert held(counting, batch, relation, pairs) > 0.2
+    # Nor is an entry larger than the ring was made for.
+    largest = counting.norms(batch, SCHEMA, relation).largest
+    for one, _ in pairs:
+        assert np.abs(summed(counting, batch, one)).max() <= largest
+
+
+def test_a_party_within_its_clip_is_counted_as_it_is_and_a_larger_one_keeps_its_ratios():
+    rows = records(100, np.random.default_rng(5)) | {"age": np.repeat([61.0, 5.0], [75, 25])}
+    batch = batch_of((Histogram(column="age", bins=2),), 1)
+    for most, found in ((100, [25, 75]), (40, [10, 30]), (1000, [25, 75])):
+        counting = Counting(unit=Unit.PARTY, most=most, clip="l1")
+        assert summed(counting, batch, block_of(rows)).tolist() == found
+    # 25² + 75² > 79²: in L2 it counts for 79.06.
+    narrow = Counting(unit=Unit.PARTY, most=79, clip="l2")
+    assert summed(narrow, batch, block_of(rows)).tolist() == [24, 74]
+
+
+def test_what_counts_records_has_no_negative_entry():
+    rng = np.random.default_rng(6)
+    for queries in BATCHES:
+        for query in queries:
+            (vector,) = query.vectors(block_of(records(50, rng)), 64, {})
+            assert not query.whole or vector.min() >= 0
+
+
+def test_by_party_each_fills_cells_of_its_own():
+    batch = batch_of((Count(where=OLD), Histogram(column="sex")), 1)
+    block = block_of(records(30, np.random.default_rng(7)))
+    alone, counting = summed(Counting(), batch, block), Counting(parties=3)
+    wide = summed(counting, batch, block, place=1)
+    assert wide.tolist() == [0] * 3 + alone.tolist() + [0] * 3
+    norms = [each.norms(batch, SCHEMA, Neighbouring.REPLACE_ONE) for each in (counting, Counting())]
+    assert norms[0] == norms[1]
+    with pytest.raises(ValueError, match="below 3"):
+        summed(counting, batch, block, place=3)
+    with pytest.raises(QueryError, match="of 1048576 parties together"):
+        summed(Counting(parties=2**20), batch_of((Histogram(column="age", bins=20),), 1), block)
+
+
+def test_it_travels_as_plain_values_and_is_read_strictly():
+    good = Counting(unit=Unit.PERSON, most=3, parties=4).to_json()
+    assert counting_from(json.loads(json.dumps(good))) == Counting(
+        unit=Unit.PERSON, most=3, parties=4
+    )
+    for change in (
+        {"most": 0}, {"most": True}, {"most": 2**31 + 1}, {"most": 3.0}, {"unit": "hospital"},
+        {"unit": "record"}, {"clip": "l1"}, {"clip": "l3"}, {"unit": "party"}, {"parties": -1},
+        {"parties": 2**21}, {"more": 1}, {"unit": None}, {"clip": None},
+    ):  # fmt: skip
+        with pytest.raises(DecodingError):
+            counting_from({**good, **change})
+    for missing in good:
+        with pytest.raises(DecodingError):
+            counting_from({key: value for key, value in good.items() if key != missing})
+    for other in (None, [], "person", 3):
+        with pytest.raises(DecodingError):
+            counting_from(other)

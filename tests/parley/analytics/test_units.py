@@ -1,0 +1,194 @@
+"""Sessions that hide persons or parties: what each costs, and what a server may not make of it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from query_parties import SCHEMA, charged, make_parties, open_session, rows_of
+
+import parley
+from parley.client.data.schema import Schema
+from parley.client.queries.base import QueryError
+from parley.client.queries.count import Count
+from parley.client.queries.counting import Counting
+from parley.client.where import parse_where
+from parley.privacy.accounting.guarantee import Unit
+from parley.secure_agg.interface import TooFewSurvivors
+from parley.server.queries import party_queries
+
+PERSONS = 'unit = "person"\nid = "patient"\nrecords-per-id = 2'
+PARTY = 'unit = "party"'
+HUGE = {"epsilon": 2e4}
+"""So much that the noise is a fraction of a record: sums show what was counted."""
+
+
+def kept_of(rows, most):
+    return sum(np.minimum(np.unique(rows["patient"], return_counts=True)[1], most))
+
+
+def simulated(tmp_path, **settings):
+    given = {"schema": Schema.from_toml(SCHEMA), "epsilon": 1.0, "out": tmp_path / "s", **settings}
+    return parley.Session([rows_of(k) for k in range(3)], **given)
+
+
+def test_real_parties_count_so_many_records_of_a_person_and_no_more(tmp_path):
+    made = make_parties(tmp_path / "d", data=PERSONS, **HUGE)
+    settings = {"unit": "person", "records_per_id": 2, **HUGE}
+    with open_session(made, tmp_path / "s", **settings) as s:
+        expected = sum(kept_of(rows_of(k), 2) for k in range(3))
+        assert s.records == expected
+        answer = s.histogram("sex", epsilon=1e4)
+        assert sum(answer.table["value"]) == pytest.approx(expected, abs=1)
+        assert "(person, replace-one; against the server and those" in str(answer)
+        assert "in one party alone" in str(answer)
+    assert charged(made, Unit.PERSON) == [1e4] * 3
+
+
+def test_a_session_of_persons_costs_as_many_times_the_noise(tmp_path):
+    with simulated(tmp_path, unit="person", id="patient", records_per_id=3) as s:
+        plan = s.plan([Count(where=parse_where("age > 50"))], epsilon=0.5).plan
+    assert plan.primary.unit is Unit.PERSON
+    assert plan.primary.mechanism.sensitivity_l1 == 3
+    assert plan.primary.mechanism.scale == 6
+
+
+def test_a_party_counts_for_so_many_records_whatever_it_holds(tmp_path):
+    def rows(index):  # the first has ten times as many as the others
+        own = rows_of(index)
+        return {name: list(cells) * (10 if index == 0 else 1) for name, cells in own.items()}
+
+    made = make_parties(tmp_path / "d", data=PARTY, rows=rows, **HUGE)
+    settings = {"unit": "party", "records_per_party": 300, **HUGE}
+    with open_session(made, tmp_path / "s", **settings) as s:
+        assert s.records is None
+        assert s.count(epsilon=1e4).value == pytest.approx(300 + 201 + 202, abs=2)
+        mean = s.mean("age", epsilon=1e4)
+        assert "(party, replace-one; against the server and those" in str(mean)
+    parts = [(np.mean(rows(k)["age"]), n) for k, n in ((0, 300), (1, 201), (2, 202))]
+    expected = np.average([a for a, _ in parts], weights=[n for _, n in parts])
+    assert mean.value == pytest.approx(expected, abs=0.5)
+    assert charged(made, Unit.PARTY) == [2e4] * 3
+
+
+@pytest.mark.parametrize(
+    ("data", "settings"),
+    [
+        (PERSONS, {"unit": "person", "records_per_id": 3}),
+        (PERSONS, {"unit": "person", "records_per_id": 1}),
+        (PERSONS, {}),
+        (PERSONS, {"unit": "party", "records_per_party": 300}),
+        (PARTY, {}),
+        (PARTY, {"unit": "person", "records_per_id": 2}),
+        ("", {"unit": "person", "records_per_id": 2}),
+        ("", {"unit": "party", "records_per_party": 300}),
+    ],
+)
+def test_a_party_answers_for_its_own_unit_alone_and_pays_for_no_other(tmp_path, data, settings):
+    made = make_parties(tmp_path / "d", data=data)
+    with open_session(made, tmp_path / "s", **settings) as s:
+        with pytest.raises(TooFewSurvivors):
+            s.where("age > 50").count(epsilon=0.25)
+        assert s.remaining == 1.0
+    assert charged(made, Unit.RECORD) == [None] * 3
+
+
+@pytest.mark.parametrize(
+    ("data", "settings", "claimed"),
+    [
+        # Of one record, to parties that keep two of a person: half the noise.
+        (PERSONS, {"unit": "person", "records_per_id": 2}, Counting(unit=Unit.PERSON, most=1)),
+        (PERSONS, {"unit": "person", "records_per_id": 2}, Counting()),
+        # Clipped wider than the noise is made for.
+        (
+            PARTY,
+            {"unit": "party", "records_per_party": 300},
+            Counting(unit=Unit.PARTY, most=600, clip="l1"),
+        ),
+        (
+            PARTY,
+            {"unit": "party", "records_per_party": 300},
+            Counting(unit=Unit.PARTY, most=300, clip="l2"),
+        ),
+    ],
+)
+def test_a_server_that_asks_for_more_of_one_than_it_plans_noise_for_is_declined(
+    tmp_path, monkeypatch, data, settings, claimed
+):
+    made = make_parties(tmp_path / "d", data=data)
+    ask = party_queries.PartyQueries.ask
+
+    def lying(self, planned, state, *, attempt):
+        return ask(self, replace(planned, counting=claimed), state, attempt=attempt)
+
+    with open_session(made, tmp_path / "s", **settings) as s:
+        monkeypatch.setattr(party_queries.PartyQueries, "ask", lying)
+        with pytest.raises(TooFewSurvivors):
+            s.histogram("sex", epsilon=0.25, law="laplace")
+    assert charged(made, Unit.RECORD) == [None] * 3
+
+
+def test_no_server_can_ask_about_whose_a_record_is(tmp_path):
+    made = make_parties(tmp_path / "d", data=PERSONS)
+    with open_session(made, tmp_path / "s", unit="person", records_per_id=2) as s:
+        for asked in (
+            lambda: s.where("patient == 'p3'").count(epsilon=0.1),
+            lambda: s.group_by("patient").count(epsilon=0.1),
+            lambda: s.histogram("patient", epsilon=0.1),
+        ):
+            with pytest.raises(ValueError, match="got 'patient', of kind ignore"):
+                asked()
+        assert s.remaining == 1.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"unit": "person", "id": "patient"}, "Expected records_per_id with unit person"),
+        ({"unit": "person", "records_per_id": 2}, "Expected id, the column"),
+        ({"unit": "person", "id": "age", "records_per_id": 2}, "kind ignore in the schema"),
+        ({"unit": "person", "id": "who", "records_per_id": 2}, "got none 'who'"),
+        ({"unit": "person", "id": "patient", "records_per_id": 0}, "records_per_id"),
+        ({"unit": "party"}, "Expected records_per_party with unit party"),
+        ({"unit": "party", "records_per_party": True}, "records_per_party"),
+        ({"records_per_id": 2}, "got one with unit record"),
+        ({"records_per_party": 2}, "got one with unit record"),
+        ({"id": "patient"}, "Expected id with unit person alone"),
+        ({"unit": "hospital"}, "'record', 'person' or 'party'"),
+    ],
+)
+def test_a_unit_without_its_bound_is_refused_and_leaves_no_folder(tmp_path, settings, said):
+    with pytest.raises(ValueError, match=said):
+        simulated(tmp_path, **settings)
+    assert not (tmp_path / "s").exists()
+
+
+def test_what_hides_records_alone_is_refused_of_persons_and_parties_and_nothing_is_charged(
+    tmp_path,
+):
+    with simulated(tmp_path, unit="party", records_per_party=200) as s:
+        with pytest.raises(QueryError, match="Expected unit record or person"):
+            s.median("age", step=1.0, epsilon=0.1, law="exponential")
+        with pytest.raises(ValueError, match="replace-one with randomised response"):
+            s.response("sick", epsilon=0.1)
+        assert s.remaining == 1.0
+
+
+def test_a_partition_costs_as_many_cells_as_one_of_the_unit_may_be_in(tmp_path):
+    settings = {"unit": "person", "id": "patient", "records_per_id": 1}
+    with simulated(tmp_path, **settings) as s:
+        cells = s.partition("sex", cells={"Female": 0.3, "Male": 0.1})
+        assert s.remaining == pytest.approx(0.6)
+        assert cells[0].count(epsilon=0.3).ledger.budget.unit is Unit.PERSON
+    (tmp_path / "t").mkdir()
+    settings = {"unit": "party", "records_per_party": 200, "neighbouring": "add-or-remove-one"}
+    with simulated(tmp_path / "t", **settings) as s:
+        assert [cell.remaining for cell in s.partition("sex", epsilon=0.5)] == [0.25] * 2
+
+
+def test_a_session_of_persons_goes_on_without_another_charge(tmp_path):
+    settings = {"unit": "person", "id": "patient", "records_per_id": 2}
+    with simulated(tmp_path, **settings) as s:
+        first = s.where("age > 50").count(epsilon=0.25)
+    with parley.Session([rows_of(k) for k in range(3)], resume=tmp_path / "s") as s:
+        assert s.where("age > 50").count(epsilon=0.25).value == first.value
+        assert s.remaining == 0.75
