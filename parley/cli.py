@@ -30,6 +30,7 @@ from parley.schema_commands import schema_app
 from parley.server.records.plain_json import json_text
 from parley.sweep.commands import add_sweep_commands
 from parley.terminal.printable import printable
+from parley.twin import add_twin_command
 
 __all__ = ["app", "main"]
 
@@ -247,6 +248,7 @@ add_prediction_commands(app)
 add_sampling_command(app)
 add_query_commands(app)
 add_sweep_commands(app)
+add_twin_command(app)
 
 
 def _served_queries() -> Any:

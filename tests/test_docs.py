@@ -78,3 +78,47 @@ def test_every_file_and_room_that_the_pages_name_is_there() -> None:
         if not path.is_dir() and not path.with_suffix(".py").is_file():
             missing.append(("docs/architecture.md", dotted))
     assert not missing
+
+
+def test_a_sweep_s_folder_becomes_its_part_of_the_page_and_no_other(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(_ROOT / "docs")
+    maker = importlib.import_module("make_methods")
+    source = (_ROOT / "docs/methods.md").read_text(encoding="utf-8")
+    for name, shown in maker.PARTS.items():
+        for figure in shown.figures:
+            kept = f"methods-{name}-{figure.replace('_', '-')}.svg"
+            assert kept in source
+            assert (_ROOT / "docs" / kept).exists()
+    page = tmp_path / "methods.md"
+    page.write_text(source, encoding="utf-8")
+    (tmp_path / "figures").mkdir()
+    for figure in ("excess_loss", "accuracy"):
+        (tmp_path / "figures" / f"{figure}.svg").write_text(f"<svg>{figure}</svg>")
+    heads = ["method", "parties.count", "privacy.epsilon", "epsilon"]
+    heads += [name for each in ("excess_loss", "accuracy") for name in (each, f"{each} ±95 %")]
+    heads += ["baseline_accuracy", "aggregated_accuracy", "aggregated_excess_loss"]
+    rows = [",".join([*heads, "runs", "failed", "status"])]
+    for method, loss, cost in (("7 local", 4.0, 1), ("10 sum", 0.5, 2), ("4 Pathak", 80, 0.1)):
+        for epsilon in (0.05, 0.5):
+            told = [method, 10, epsilon, cost * epsilon, loss / epsilon, 0.1, 0.75, 0.01]
+            rows.append(",".join(map(str, [*told, 0.9, 0.8, 0.003, 10, 0, "complete"])))
+    (tmp_path / "summary.csv").write_text("\n".join(rows))
+    maker.make("adult", tmp_path, docs=tmp_path)
+    made = page.read_text(encoding="utf-8")
+    assert "| 7 local | 80 ± 0.1 | 8 ± 0.1 | 0.7500 ± 0.0100 | 0.7500 ± 0.0100 | as asked |" in made
+    assert "| 0.7500 ± 0.0100 | 0.1, 1 |" in made
+    assert "| 4 Pathak | 1.6e3 ± 0.1 |" in made
+    part = made[made.index("<!-- adult") : made.index("<!-- end of adult")]
+    assert part.count("| ε/m |") == 1
+    assert "accuracy 0.9000 centralised, 0.8000 aggregated, whose excess loss is 3.0e-3." in made
+    assert "| 7 local over 10 sum | 8 to 8 |" in made
+    kdd = slice(source.index("<!-- kdd"), source.index("<!-- end of kdd"))
+    assert source[kdd] in made
+    assert (tmp_path / "methods-adult-accuracy.svg").read_text() == "<svg>accuracy</svg>"
+    (tmp_path / "summary.csv").write_text("\n".join(rows).replace("0,complete", "1,mixed", 1))
+    with pytest.raises(SystemExit, match="1 faulty cells"):
+        maker.make("adult", tmp_path, docs=tmp_path)
+    with pytest.raises(SystemExit, match="a name of kdd"):
+        maker.make("mnist", tmp_path, docs=tmp_path)

@@ -72,10 +72,11 @@ def show(
     from parley.client.algorithms.registry import ALGORITHMS  # noqa: PLC0415 - start-up: for this command alone
     from parley.prediction.loading import load_model  # noqa: PLC0415 - start-up: for this command alone
     from parley.server.model_file import ModelFileError  # noqa: PLC0415 - start-up: for this command alone
+    from parley.twin import TWINS  # noqa: PLC0415 - start-up: for this command alone
 
     loaded = load_model(model, schema=schema, own_models=tuple(own_models or ()))
     task = loaded.task
-    if task["kind"] not in ALGORITHMS:
+    if task["kind"] not in {*ALGORITHMS, *TWINS}:
         raise ModelFileError(
             f"{model}: Expected an algorithm of Parley's, got {task['kind']!r:.60}."
         )

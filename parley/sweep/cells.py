@@ -41,6 +41,7 @@ from parley.client.contract.toml_reading import parse_toml
 from parley.privacy.ledger.chain import canonical_json
 from parley.server.jobs.file import checked_key, load_job, parse_override, render_job
 from parley.server.jobs.job import Job, JobError
+from parley.twin import TWINS
 
 __all__ = ["METHOD", "MOST_CELLS", "Cell", "Sweep", "cells_of", "load_sweep"]
 
@@ -52,7 +53,7 @@ METHOD = "method"
 
 _KEYS = ("grid", "zip", "methods", "where", "seeds", "non-private")
 
-NON_PRIVATE = ("centralised", "aggregated")
+NON_PRIVATE = tuple(TWINS)
 """Models of nobody's privacy that figures may show beside: of all records, the mean of optima."""
 
 Values = dict[str, Any]

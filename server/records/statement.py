@@ -14,7 +14,7 @@ from parley.server.model_file import MODEL_VERSION
 from parley.server.records.plain_json import json_text
 
 if TYPE_CHECKING:
-    from parley.client.algorithms.base import FederatedAlgorithm, State
+    from parley.client.algorithms.base import State
     from parley.server.records.summary import RunSummary
 
 _NO_FEATURES: Mapping[str, Any] = MappingProxyType({})
@@ -29,7 +29,7 @@ def model_tensors(theta: NDArray[np.float64], state: State) -> dict[str, NDArray
 
 
 def model_description(
-    algorithm: FederatedAlgorithm,
+    task: Mapping[str, Any],
     *,
     label: str,
     intercept: bool,
@@ -39,17 +39,15 @@ def model_description(
     """The metadata of `model.safetensors` that a prediction needs: values alone, no code.
 
     Args:
-        algorithm: what was learned, and how.
+        task: what was learned, and how, as plain values.
         label: how labels are read: logistic, softmax, ridge, huber-svm, or network.
         intercept: whether rows end with a constant.
         schema: the schema file's text; empty where the server was given none.
         features: name, settings and digest of the public map of every record; empty: none.
     """
-    from parley.client.algorithms.registry import describe_task  # noqa: PLC0415 - start-up: reading a model needs none
-
     description = {
         "version": MODEL_VERSION,
-        "task": describe_task(algorithm),
+        "task": dict(task),
         "label": label,
         "intercept": intercept,
         "schema": schema,

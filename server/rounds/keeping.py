@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from parley.client.algorithms.registry import describe_task
 from parley.server.jobs.job import Job
 from parley.server.planning.stages import COMPONENTS, Stage, made_beside, rounds_of
 from parley.server.records.data_budgets import data_accounts
@@ -99,7 +100,7 @@ def keep(
         summary = with_table(summary, table, more)
     named = data_head(job, folder.run_id)
     described = model_description(
-        finished.algorithm,
+        describe_task(finished.algorithm),
         label=named["label"],
         intercept=named["intercept"],
         schema=folder.schema,

@@ -1,0 +1,192 @@
+"""Tables and figures of `docs/methods.md`, made from the folders that sweeps left.
+
+    parley sweep examples/paper.toml --out paper-adult …      # the commands are on that page
+    python docs/make_methods.py adult=paper-adult kdd=paper-kdd ridge=paper-ridge
+
+Every name has a part of the page between two comments, which is written anew, and two figures,
+which are the sweep's own. What isn't named stays as it is.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+DOCS = Path(__file__).parent
+COMPARED = (("3", "5"), ("4", "5"), ("6", "5"), ("7", "10"), ("5", "10"), ("9", "10"), ("10", "8"))
+"""Methods by number: how many times the excess loss of the second the first one has."""
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """What a part of the page shows beside the excess loss.
+
+    Attributes:
+        measure: a column of `summary.csv`.
+        word: what it is called.
+        at: values of ε at which it is shown.
+        figures: of the sweep, which the page has.
+    """
+
+    measure: str
+    word: str
+    at: tuple[float, ...]
+    figures: tuple[str, ...]
+
+
+PARTS = {
+    "kdd": Shown(
+        measure="accuracy", word="accuracy", at=(0.05, 0.5), figures=("excess_loss", "accuracy")
+    ),
+    "adult": Shown(
+        measure="accuracy", word="accuracy", at=(0.05, 0.5), figures=("excess_loss", "accuracy")
+    ),
+    "ridge": Shown(measure="r2", word="R²", at=(0.5, 1.0), figures=("excess_loss", "r2")),
+}
+
+
+def make(name: str, folder: Path, docs: Path = DOCS) -> None:
+    """Writes a part of the page, and its figures, from a sweep's folder.
+
+    Raises:
+        SystemExit: no such part, a sweep that is not whole, or a page without the comments.
+    """
+    if name not in PARTS:
+        raise SystemExit(f"Expected NAME=FOLDER with a name of {', '.join(PARTS)}, got {name!r}.")
+    shown, rows = PARTS[name], pl.read_csv(folder / "summary.csv").to_dicts()
+    if missing := [row for row in rows if row["failed"] or row["status"] != "complete"]:
+        raise SystemExit(
+            f"Expected a whole sweep in {folder}, got {len(missing)} cells that failed."
+        )
+    written = datetime.fromtimestamp((folder / "summary.csv").stat().st_mtime, UTC)
+    page, text = docs / "methods.md", (docs / "methods.md").read_text(encoding="utf-8")
+    begin, end = f"<!-- {name}: made by docs/make_methods.py -->", f"<!-- end of {name} -->"
+    if text.count(begin) != 1 or text.count(end) != 1:
+        raise SystemExit(f"Expected {begin} and {end} in {page}, each once.")
+    before, _, rest = text.partition(begin)
+    after = rest.partition(end)[2]
+    lines = [f"Measured {written:%Y-%m-%d}, {rows[0]['runs']} seeds.", "", *_tables(rows, shown)]
+    made = "\n".join([begin, "", *lines, *_ratios(rows), "", end])
+    page.write_text(before + made + after, encoding="utf-8")
+    for figure in shown.figures:
+        target = docs / f"methods-{name}-{figure.replace('_', '-')}.svg"
+        shutil.copyfile(folder / "figures" / f"{figure}.svg", target)
+
+
+def _tables(rows: Sequence[Row], shown: Shown) -> Iterator[str]:
+    """A table for each number of parties, the largest first."""
+    epsilons = sorted({row["privacy.epsilon"] for row in rows})
+    for parties in sorted({row["parties.count"] for row in rows}, reverse=True):
+        own = [row for row in rows if row["parties.count"] == parties]
+        yield f"**{parties} parties.** {_not_private(own, shown)}"
+        yield ""
+        heads = [f"ε = {short(epsilon)}" for epsilon in epsilons]
+        heads[0] = f"excess loss, {heads[0]}"
+        measured = [f"ε = {short(epsilon)}" for epsilon in shown.at]
+        measured[0] = f"{shown.word}, {measured[0]}"
+        yield f"| method | {' | '.join([*heads, *measured])} | ε charged |"
+        yield "|---" * (len(heads) + len(measured) + 2) + "|"
+        for method in dict.fromkeys(row["method"] for row in own):
+            cells = {row["privacy.epsilon"]: row for row in own if row["method"] == method}
+            told = [interval(cells[each], "excess_loss", number) for each in epsilons]
+            told += [interval(cells[each], shown.measure, "{:.4f}".format) for each in shown.at]
+            charged = _charged([cells[each] for each in epsilons], parties)
+            yield f"| {method} | {' | '.join(told)} | {charged} |"
+        yield ""
+
+
+def _not_private(rows: Sequence[Row], shown: Shown) -> str:
+    # One owner alone has no parties to average: its row says nothing of these.
+    row = max(rows, key=lambda row: row["aggregated_excess_loss"])
+    pooled, averaged = row[f"baseline_{shown.measure}"], row[f"aggregated_{shown.measure}"]
+    return (
+        f"Not private: {shown.word} {pooled:.4f} centralised, {averaged:.4f} aggregated, whose "
+        f"excess loss is {number(row['aggregated_excess_loss'])}."
+    )
+
+
+def _charged(rows: Sequence[Row], parties: int) -> str:
+    asked = [row["privacy.epsilon"] for row in rows]
+    for text, expected in (("as asked", asked), ("ε/m", [each / parties for each in asked])):
+        if all(
+            math.isclose(row["epsilon"], each, rel_tol=1e-3)
+            for row, each in zip(rows, expected, strict=True)
+        ):
+            return text
+    return ", ".join(f"{row['epsilon']:.3g}" for row in rows)
+
+
+def _ratios(rows: Sequence[Row]) -> Iterator[str]:
+    """How many times the excess loss of one method another has, over all ε."""
+    names = {method.split()[0]: method for method in dict.fromkeys(r["method"] for r in rows)}
+    sizes = sorted({row["parties.count"] for row in rows}, reverse=True)
+    loss = {
+        (row["method"], row["parties.count"], row["privacy.epsilon"]): row["excess_loss"]
+        for row in rows
+    }
+    epsilons = sorted({row["privacy.epsilon"] for row in rows})
+    yield f"| times the excess loss, least to most over ε | {_heads(sizes)} |"
+    yield "|---" * (len(sizes) + 1) + "|"
+    for one, other in COMPARED:
+        if one not in names or other not in names:
+            continue
+        told = []
+        for size in sizes:
+            found = [loss[names[one], size, e] / loss[names[other], size, e] for e in epsilons]
+            told.append(f"{ratio(min(found))} to {ratio(max(found))}")
+        yield f"| {names[one]} over {names[other]} | {' | '.join(told)} |"
+
+
+def _heads(sizes: Sequence[int]) -> str:
+    return " | ".join(f"{size} parties" for size in sizes)
+
+
+def interval(row: Row, name: str, tell: Any) -> str:
+    """A mean and the half-width of its interval."""
+    return f"{tell(row[name])} ± {tell(row[f'{name} ±95 %'])}"
+
+
+def number(value: float) -> str:
+    """Two digits that count; three before the point where they are there.
+
+    >>> [number(each) for each in (0.00203, 0.1512, 58.2, 355.4, 131_000)]
+    ['2.0e-3', '0.15', '58', '355', '1.3e5']
+    """
+    if 0.01 <= abs(value) < 1000:
+        return f"{value:.0f}" if abs(value) >= 10 else f"{value:.2g}"
+    mantissa, _, exponent = f"{value:.1e}".partition("e")
+    return f"{mantissa}e{int(exponent)}"
+
+
+def ratio(value: float) -> str:
+    """A number of times, as exact as it is worth.
+
+    >>> [ratio(each) for each in (0.931, 5.61, 48.2, 1015.0)]
+    ['0.93', '5.6', '48', '1,020']
+    """
+    return f"{float(f'{value:.3g}'):,.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def short(value: float) -> str:
+    """0.05 as .05, as this page writes it.
+
+    >>> short(0.05), short(1.0)
+    ('.05', '1')
+    """
+    return f"{value:g}".removeprefix("0")
+
+
+if __name__ == "__main__":
+    for argument in sys.argv[1:]:
+        part, _, place = argument.partition("=")
+        make(part, Path(place))

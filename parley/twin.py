@@ -1,0 +1,145 @@
+"""`parley twin`: the model without privacy that a job's private one stands beside, as a file.
+
+Methods 1 and 2 of Jayaraman et al. (2018), section 5. No run, no release, no ledger: a simulation
+that owns the records of all parties solves the job's objective, and there is no word of a job, a
+plan or a party's policy that could ask real parties for it.
+
+    centralised    θ* = argmin Σ_j w_j J_j(θ)             all records in one place
+    aggregated     Σ_j w_j θ*_j, θ*_j = argmin J_j(θ)     the mean of the parties' own optima
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from parley.server.jobs.job import Job
+
+__all__ = ["TWINS", "Twin", "add_twin_command", "twin"]
+
+TWINS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
+    {
+        "centralised": lambda experiment: experiment.optimum(),
+        "aggregated": lambda experiment: experiment.aggregated(),
+    }
+)
+"""A way to learn that protects nobody → the parameters that it learns from an experiment."""
+
+_WARNING = (
+    "No privacy: anybody who sees this model learns about the records it was learned from. It is "
+    "for a simulation, to compare private models with."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Twin:
+    """A model that protects nobody.
+
+    Attributes:
+        method: of `TWINS`.
+        path: of its file.
+        figures: of the training and held-out records, by name; simulation only.
+    """
+
+    method: str
+    path: Path
+    figures: Mapping[str, float | None]
+
+
+def twin(job: Job, *, method: str, out: Path) -> Twin:
+    """Learns a job's linear model without any noise, from all records of a simulation.
+
+    Args:
+        job: data, parties and model; algorithm and budget are not looked at.
+        method: of `TWINS`.
+        out: the model file to make. It says that it promises nothing.
+
+    Raises:
+        JobError: another method, real parties, a ledger, or no linear model.
+        ModelFileError: `out` exists.
+        DataError, SchemaError, PartitionError: the data.
+        OSError: the file can't be written.
+    """
+    from parley import __version__  # noqa: PLC0415 - the package imports this module
+    from parley.client.models.described import described  # noqa: PLC0415 - start-up: for this command alone
+    from parley.server.jobs.job import JobError  # noqa: PLC0415 - start-up: for this command alone
+    from parley.server.model_file import ModelFileError, model_bytes  # noqa: PLC0415 - start-up: for this command alone
+    from parley.server.records.statement import model_description  # noqa: PLC0415 - start-up: for this command alone
+    from parley.simulations.data.experiment import load_experiment  # noqa: PLC0415 - start-up: for this command alone
+
+    if method not in TWINS:
+        raise JobError(f"Expected a twin of {', '.join(TWINS)}, got {method!r}.")
+    if not job.run.in_process or job.privacy.ledger:
+        raise JobError(
+            "Expected run.engine = 'fast' and no privacy.ledger: a twin is a simulation's, which "
+            "has the records of all parties. Real parties are never asked for it."
+        )
+    if not job.model.regularisation:
+        raise JobError(
+            "Expected a linear model with lambda > 0 (logistic, softmax, ridge, huber-svm, or a "
+            f"loss of your own), got {job.model.kind!r}: a network's twin stands beside its run."
+        )
+    if out.exists():
+        raise ModelFileError(f"Expected a new file for --out, {out} exists.")
+    experiment = load_experiment(job)
+    theta = TWINS[method](experiment)
+    told = model_description(
+        {"kind": method, "model": described(experiment.model), "settings": {}},
+        label=job.model.label,
+        intercept=job.model.has_intercept,
+        schema=experiment.schema,
+        features=experiment.features,
+    )
+    said = {"parley.version": __version__, "parley.epsilon": "none", "parley.statement": _WARNING}
+    draft = out.with_name(f".{out.name}.part")
+    draft.write_bytes(model_bytes({"theta": theta}, {**told, **said}))
+    os.replace(draft, out)
+    measured = {
+        "training loss": experiment.loss(theta),
+        "excess loss": experiment.loss(theta) - experiment.loss(experiment.optimum()),
+        experiment.model.metric_name: experiment.accuracy(theta),
+        "commonest label": experiment.majority_accuracy,
+    }
+    return Twin(method=method, path=out, figures=measured)
+
+
+def _command(
+    method: Annotated[
+        str,
+        typer.Option(
+            help="centralised: all records in one place; aggregated: the mean of "
+            "the parties' own optima."
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="Model file to make.")],
+    job: Annotated[
+        Path | None, typer.Argument(metavar="[JOB]", help="Job file (TOML); none: the defaults.")
+    ] = None,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Override one key. Repeatable."),
+    ] = None,
+) -> None:
+    """Learn a job's model without privacy, in a simulation: what private ones stand beside.
+
+    No noise, no ε, no ledger. A simulation's records are in one place; real parties are never
+    asked. Anybody who sees the model learns about the records.
+    """
+    from parley.server.jobs.file import load_job  # noqa: PLC0415 - start-up: for this command alone
+
+    made = twin(load_job(job, overrides=sets or ()), method=method, out=out)
+    typer.echo(f"{made.path}: {made.method}. {_WARNING}")
+    for name, value in made.figures.items():
+        typer.echo(f"  {name}: {'–' if value is None else f'{value:.4g}'} (simulation only)")
+
+
+def add_twin_command(app: typer.Typer) -> None:
+    """Adds it to the command line."""
+    app.command("twin")(_command)
