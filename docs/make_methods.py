@@ -65,9 +65,7 @@ def make(name: str, folder: Path, docs: Path = DOCS) -> None:
         raise SystemExit(f"Expected NAME=FOLDER with a name of {', '.join(PARTS)}, got {name!r}.")
     shown, rows = PARTS[name], pl.read_csv(folder / "summary.csv").to_dicts()
     if missing := [row for row in rows if row["failed"] or row["status"] != "complete"]:
-        raise SystemExit(
-            f"Expected a whole sweep in {folder}, got {len(missing)} cells that failed."
-        )
+        raise SystemExit(f"Expected a whole sweep in {folder}, got {len(missing)} faulty cells.")
     written = datetime.fromtimestamp((folder / "summary.csv").stat().st_mtime, UTC)
     page, text = docs / "methods.md", (docs / "methods.md").read_text(encoding="utf-8")
     begin, end = f"<!-- {name}: made by docs/make_methods.py -->", f"<!-- end of {name} -->"
