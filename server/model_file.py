@@ -99,7 +99,9 @@ def _parts(file: Path) -> tuple[Tensors, dict[str, str]]:
             tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 - no mapping
             return tensors, dict(opened.metadata() or {})
     except (OSError, SafetensorError) as error:
-        raise ModelFileError(f"Expected a model at {file}, got: {error}.") from error
+        raise ModelFileError(
+            f"Expected a model at {file} (a run's folder, or its {_NAME}), got: {error}."
+        ) from error
 
 
 def _checked(file: Path, tensors: Tensors, metadata: Mapping[str, str]) -> ModelFile:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from pages import Page, interrupted, make_run, read
 
+import parley
 from parley.report.page import write_report
 from parley.server.jobs.file import load_job
 from parley.server.records.reading import read_run
@@ -124,6 +125,21 @@ def test_a_torn_last_line_is_left_out_and_said(tmp_path):
     page = read(folder)
     assert "Interrupted after 7 of" in page.text
     assert "line 8" in page.text
+
+
+def test_a_model_file_that_was_changed_is_said_and_nothing_taken_from_it(tmp_path):
+    folder = parley.run(
+        parley.load_job(overrides=["algorithm.rounds=1", "secure-aggregation.masked-check=false"]),
+        out=tmp_path / "run",
+    ).folder
+    assert "Coefficients" in read(folder).text
+    file = folder / "model.safetensors"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    page = read(folder).text
+    assert "nothing here is from it" in page
+    assert "changed or damaged since" in page
+    assert "Coefficients" not in page
 
 
 def test_a_round_logged_twice_counts_once(tmp_path):

@@ -1,8 +1,10 @@
 """Trackers are told of a run; one that fails is told of once, and the run goes on."""
 
+import contextlib
 import importlib.util
 import os
 import shutil
+import signal
 import socket
 import struct
 import subprocess
@@ -177,8 +179,9 @@ def test_a_server_that_is_away_holds_nothing_up(tmp_path, capsys):
     assert capsys.readouterr().err.count("gave no answer") == 1
 
 
-@pytest.mark.heavy
-def test_a_real_mlflow_server_has_it_all(tmp_path, monkeypatch):
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    """A whole MLflow server on loopback: its process, in a group of its own, and its place."""
     pytest.importorskip("mlflow", reason="needs the extra parley[mlflow]")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "60")  # a cold server on a busy machine
     program = os.environ.get("PARLEY_TEST_MLFLOW") or shutil.which("mlflow")
@@ -189,12 +192,11 @@ def test_a_real_mlflow_server_has_it_all(tmp_path, monkeypatch):
         pytest.skip("needs a whole mlflow for its server: PARLEY_TEST_MLFLOW names its program")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    where = f"http://127.0.0.1:{port}"
-    server = subprocess.Popen(
+    process = subprocess.Popen(
         [program, "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1",
          "--backend-store-uri", f"sqlite:///{tmp_path}/mlflow.db",
          "--artifacts-destination", str(tmp_path / "kept")],
-        stdout=sys.stderr, stderr=sys.stderr,
+        stdout=sys.stderr, stderr=sys.stderr, start_new_session=True,
     )  # fmt: skip
     try:
         deadline = time.monotonic() + 240
@@ -205,27 +207,64 @@ def test_a_real_mlflow_server_has_it_all(tmp_path, monkeypatch):
             except OSError:
                 assert time.monotonic() < deadline
                 time.sleep(0.5)
-        result = parley.run(
-            load_job(overrides=QUICK), out=tmp_path / "run", track=tracked([f"mlflow:{where}"])
-        )
-        from mlflow.tracking import MlflowClient
-
-        client = MlflowClient(tracking_uri=where)
-        experiment = client.get_experiment_by_name("parley")
-        (kept,) = client.search_runs([experiment.experiment_id])
-        assert kept.info.status == "FINISHED"
-        assert kept.data.params["privacy.epsilon"] == "1.0"
-        history = client.get_metric_history(kept.info.run_id, "epsilon")
-        assert sorted(each.step for each in history) == [1, 2]
-        charged = kept.data.metrics["charged/epsilon-record"]
-        assert charged == pytest.approx(result.summary.primary.epsilon)
-        names = {each.path for each in client.list_artifacts(kept.info.run_id)}
-        assert {"report.html", "model.safetensors", "summary.json"} <= names
-        pictures = {each.path for each in client.list_artifacts(kept.info.run_id, "figures")}
-        assert {"figures/loss-by-round.png", "figures/epsilon-by-round.png"} <= pictures
+        yield process, f"http://127.0.0.1:{port}"
     finally:
-        server.terminate()
-        try:
-            server.wait(30)
-        except subprocess.TimeoutExpired:
-            server.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@pytest.mark.heavy
+def test_a_real_mlflow_server_has_it_all(tmp_path, server):
+    where = server[1]
+    result = parley.run(
+        load_job(overrides=QUICK), out=tmp_path / "run", track=tracked([f"mlflow:{where}"])
+    )
+    from mlflow.tracking import MlflowClient
+
+    client = MlflowClient(tracking_uri=where)
+    experiment = client.get_experiment_by_name("parley")
+    (kept,) = client.search_runs([experiment.experiment_id])
+    assert kept.info.status == "FINISHED"
+    assert kept.data.params["privacy.epsilon"] == "1.0"
+    history = client.get_metric_history(kept.info.run_id, "epsilon")
+    assert sorted(each.step for each in history) == [1, 2]
+    charged = kept.data.metrics["charged/epsilon-record"]
+    assert charged == pytest.approx(result.summary.primary.epsilon)
+    names = {each.path for each in client.list_artifacts(kept.info.run_id)}
+    assert {"report.html", "model.safetensors", "summary.json"} <= names
+    pictures = {each.path for each in client.list_artifacts(kept.info.run_id, "figures")}
+    assert {"figures/loss-by-round.png", "figures/epsilon-by-round.png"} <= pictures
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_server_that_goes_away_or_falls_silent_in_the_middle_is_told_once(
+    tmp_path, server, number, monkeypatch, capsys
+):
+    """Killed after the first round, or stopped so that it takes connections and never answers."""
+    process, where = server
+    (track,) = tracked([f"mlflow:{where}"])
+    told = []
+
+    class Ending:
+        def started(self, job, plan, folder, done):
+            pass
+
+        def round_done(self, line):
+            told.append(line.round)
+            if line.round == 1:
+                assert "gave no answer" not in capsys.readouterr().err
+                monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "2")
+                os.killpg(process.pid, number)
+
+    began = time.monotonic()
+    result = parley.run(
+        load_job(overrides=QUICK), out=tmp_path / "run", observer=Ending(), track=[track]
+    )
+    assert time.monotonic() - began < 60
+    assert (result.summary.status, told) == ("complete", [1, 2])
+    said = capsys.readouterr().err
+    assert said.count("gave no answer") == 1
+    assert "The run goes on" in said
+    assert (result.folder / "model.safetensors").exists()
