@@ -195,13 +195,7 @@ def million(file: Path, words: Sequence[str], seconds: float) -> None:
         if row in done or (words and not any(word in name for word in words)):
             continue
         attack = next(each for each, how in ATTACKS.items() if how.fits(claim))
-        trials, spent = 40, 0.0
-        while trials < 1_000_000 and spent < 1:
-            began = time.process_time()
-            audit_guarantee(claim, Effort(trials=trials, attacks=(attack,)))
-            spent = time.process_time() - began
-            trials *= 5 if spent < 1 else max(1, int(seconds / spent))
-        trials, began = min(1_000_000, trials), time.process_time()
+        trials, began = affordable(claim, attack, seconds), time.process_time()
         report = audit_guarantee(claim, Effort(trials=trials, attacks=(attack,)))
         found = {
             "row": row,
@@ -219,6 +213,22 @@ def million(file: Path, words: Sequence[str], seconds: float) -> None:
         with file.open("a") as out:
             out.write(json.dumps(found, allow_nan=False) + "\n")
         print(json.dumps(found, allow_nan=False), flush=True)
+
+
+def affordable(claim: Audited, attack: str, seconds: float) -> int:
+    """Trials a world that take so many seconds of CPU, 10⁶ at most: by the worlds alone.
+
+    What an audit of a claim takes whatever its trials, the account of a curve, is not repeated.
+    """
+    worlds = neighbours(claim, attack)
+    count, spent = 20, 0.0
+    while spent < 0.5 and count < 1_000_000:
+        count *= 4
+        began = time.process_time()
+        for _ in releases(claim, worlds, inside=True, count=count, source=Source(seed=None)):
+            pass
+        spent = time.process_time() - began
+    return max(40, min(1_000_000, int(count / 2 * seconds / max(spent, 1e-9))))
 
 
 def named(claim: Audited) -> str:

@@ -177,9 +177,16 @@ class DistributedDPSGD:
         else:
             batches = self._batches(block, plan, randomness, present)
             values = union_sums(
-                self.model, theta, block.features, block.labels, batches, self.training,
-                public=plan.min_records * plan.parties, draws=self._draws(plan, randomness),
-            )  # fmt: skip
+                self.model,
+                theta,
+                block.features,
+                block.labels,
+                batches,
+                self.training,
+                # An audit's block is of many federations.
+                public=plan.min_records * max(plan.parties, block.parties),
+                draws=self._draws(plan, randomness),
+            )
         if self.party_norm is not None:
             clip_rows(values, self.party_norm)
         clamp(values, self.bound)

@@ -40,6 +40,9 @@ class Part(Protocol):
     def sums(self, factors: Tensor) -> list[Tensor]:
         """Σ_i factors_i·g_i of each parameter, in float64."""
 
+    def each(self, factors: Tensor) -> list[Tensor]:
+        """`[b, …]` factors_i·g_i of each parameter, written out, in float64."""
+
     def records(self, factors: Tensor) -> list[Tensor]:
         """`[b, …]` each: all numbers that a record's share of `sums` is made of."""
 
@@ -78,6 +81,23 @@ class Clipped:
                 for own in part.sums(self.factors):
                     total[at : at + own.numel()].add_(own.reshape(-1))
                     at += own.numel()
+            else:
+                at += size
+
+    def add_each_to(self, sums: Tensor, owners: Tensor) -> None:
+        """Adds every record's clipped gradient to a row of `[B, d]`, in float64.
+
+        Args:
+            sums: of B parties.
+            owners: `[b]` whose record each is.
+        """
+        at = 0
+        for size, part in self.parts:
+            if part is not None:
+                for own in part.each(self.factors):
+                    values = own.flatten(1)
+                    sums[:, at : at + values.shape[1]].index_add_(0, owners, values)
+                    at += values.shape[1]
             else:
                 at += size
 
@@ -161,6 +181,12 @@ class Rows:
         weight = scaled.T @ self.inputs.double()
         return [weight, scaled.sum(0)] if self.bias else [weight]
 
+    def each(self, factors: Tensor) -> list[Tensor]:
+        """See `Part`."""
+        scaled = self._scaled(factors).double()
+        weight = scaled[:, :, None] * self.inputs.double()[:, None, :]
+        return [weight, scaled] if self.bias else [weight]
+
     def records(self, factors: Tensor) -> list[Tensor]:
         """See `Part`."""
         return [self.inputs, self._scaled(factors)]
@@ -208,6 +234,14 @@ class Places:
             weight = self.inputs.new_zeros(shape, dtype=torch.float64)
         return [weight, self._bias(factors)] if self.bias else [weight]
 
+    def each(self, factors: Tensor) -> list[Tensor]:
+        """See `Part`."""
+        own = factors.double()
+        weight = torch.cat(
+            [own[rows, None, None] * written.double() for rows, written in self._written()]
+        )
+        return [weight, own[:, None] * self.backward.sum(2).double()] if self.bias else [weight]
+
     def records(self, factors: Tensor) -> list[Tensor]:
         """See `Part`."""
         del factors
@@ -251,6 +285,10 @@ class Written:
     def sums(self, factors: Tensor) -> list[Tensor]:
         """See `Part`."""
         return [factors.double() @ self.gradients.flatten(1).double()]
+
+    def each(self, factors: Tensor) -> list[Tensor]:
+        """See `Part`."""
+        return [factors.double()[:, None] * self.gradients.flatten(1).double()]
 
     def records(self, factors: Tensor) -> list[Tensor]:
         """See `Part`."""

@@ -31,6 +31,12 @@ from parley.privacy.sampling.stream import NoiseStream
 
 __all__ = ["padded_width", "party_sum", "union_sums", "union_total"]
 
+_QUICK_A_PARTY = 1 << 14
+"""Values of written-out gradients, for a party, up to which a product for it takes longer."""
+
+_QUICK = 1 << 22
+"""And of one pass, in memory."""
+
 
 def padded_width(records: int, rate: float) -> int:
     """⌈qn + 6√(qn)⌉ rows, at most n: a Poisson batch is larger once in 10⁸ steps or less often.
@@ -141,7 +147,11 @@ def union_sums(
         there = np.flatnonzero(holds >= 0)
         of = owners[holds[there]]
         with torch.no_grad():
-            for party in np.unique(of):
+            parties = np.unique(of)
+            if len(of) * clipped.size <= min(len(parties) * _QUICK_A_PARTY, _QUICK):
+                clipped.rows(there).add_each_to(sums, torch.as_tensor(of, device=sums.device))
+                continue
+            for party in parties:
                 clipped.rows(there[of == party]).add_to(sums[party])
     return np.asarray(sums.cpu().numpy())
 

@@ -141,12 +141,15 @@ class Audited:
     @property
     def trains_with_draws(self) -> bool:
         """Whether a party's training draws batches or noise, or the party if it is in a sum."""
+        own: Any = getattr(self.algorithm, "attendance", None)
+        return self.draws_in_training or not (own is None or own.whole)
+
+    @property
+    def draws_in_training(self) -> bool:
+        """Whether a party's training draws batches or noise."""
         training: Any = getattr(self.algorithm, "training", None)
         if training is None:
-            return False
-        own: Any = self.algorithm
-        if not own.attendance.whole:
-            return True
+            return self.answer.noisy
         noisy = self.answer.noisy and training.clip_norm is not None
         return noisy or training.sampling_rate < 1
 

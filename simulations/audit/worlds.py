@@ -25,6 +25,7 @@ from parley.client.data.block import PartyBlock
 from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.sampling.randomness import Randomness
+from parley.simulations.audit.alike import ALIKE, Alike
 from parley.simulations.audit.audited import Audited, AuditError
 from parley.simulations.audit.blocks import Block, bytes_of, repeated
 from parley.simulations.audit.neighbours import Neighbours
@@ -33,7 +34,6 @@ __all__ = ["Source", "models", "releases"]
 
 CHUNK_BYTES = 32 << 20
 _LARGEST_CHUNK = 20_000
-_ALIKE = 3
 _POLICY = PartyPolicy(
     budgets=dict.fromkeys(Unit, (math.inf, 0.5)), neighbouring=frozenset(Neighbouring)
 )
@@ -191,9 +191,9 @@ class _Round:
         Raises:
             AuditError: a party refused, or could compute nothing.
         """
-        if state["theta"].ndim == 1 and not self._audited.draws_in_party and self._count > _ALIKE:
+        if state["theta"].ndim == 1 and not self._audited.draws_in_party and self._count > ALIKE:
             # Parties that draw nothing, asked the same: a few worlds are computed and compared.
-            few, weight = self._asked(_ALIKE, plan, state)
+            few, weight = self._asked(ALIKE, plan, state)
             if (few == few[0]).all():
                 return np.repeat(few[:1], self._count, axis=0), weight
         return self._asked(self._count, plan, state)
@@ -212,9 +212,12 @@ class _Round:
     def _session(self, count: int) -> PartySession:
         if count not in self._sessions:
             block: Any = repeated(self._world, count)
+            own: Any = self._audited.algorithm
+            if not self._audited.draws_in_training:
+                own = Alike(own, self._world.parties)
             self._sessions[count] = PartySession(
                 block=block,
-                algorithm=self._audited.algorithm,
+                algorithm=own,
                 policy=_POLICY,
                 randomness=self._randomness,
             )

@@ -1,9 +1,12 @@
 """Random jobs from all over the space of valid job files, audited: none may be refuted."""
 
+import math
 import zlib
+from collections import Counter
+from contextlib import suppress
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from parley.client.queries.base import QueryError
@@ -37,27 +40,35 @@ def squared_hinge(z, y):
     return max(0.0, 1 - y * z) ** 2
 
 
-COMMON = st.tuples(
+def log_cosh(z, y):
+    return math.log(math.cosh(z - y))
+
+
+BUDGET = st.tuples(
     key("privacy.epsilon", 0.05, 0.3, 1, 3, 8, 20),
     key("privacy.delta", 1e-9, 1e-5, 1e-3),
-    key("algorithm.rounds", 1, 2, 5, 12),
-    key("parties.count", 1, 2, 7),
     key("secure-aggregation.ring-bits", "auto", 32, 64),
 )
-WEIGHTS = key("model.class-weights", "[]", "[]", "[1, 3]", "[0.2, 1]")
+ROUNDS = st.tuples(key("algorithm.rounds", 1, 2, 5, 12))
+COMMON = st.builds(
+    lambda *parts: sum(parts, ()), BUDGET, ROUNDS, st.tuples(key("parties.count", 1, 2, 7))
+)
+WEIGHTS = key("model.class-weights", "[]", "[]", "[1,3]", "[0.2,1]")
 GRADIENT = st.tuples(
     st.just("algorithm.kind=gradient-perturbation"),
     st.one_of(
         key("model.kind", "logistic", "huber-svm", "ridge", "softmax"),
         key("model.kind=own-loss model.steeper=clip model.loss", f"{__file__}:squared_hinge"),
+        key("model.kind=own-residual-loss model.loss", f"{__file__}:log_cosh"),
         key("model.features", "random-fourier"),
     ),
     key("model.lambda", 1e-4, 0.01, 1),
     key("algorithm.clip-norm", "auto", 1e-3, 0.1, 0.5, 3),
-    key("parties.weights", "uniform", "size"),
-    key("algorithm.momentum", 0, 0.9),
-    key("algorithm.nesterov", "false", "false", "true"),
-    key("privacy.neighbouring", "replace-one", "replace-one", "add-or-remove-one"),
+    key("algorithm.momentum", "0", "0.9", "0.9 algorithm.nesterov=true"),
+    st.one_of(
+        key("parties.weights", "uniform", "size"),
+        st.just("privacy.neighbouring=add-or-remove-one"),
+    ),
     st.just("parties.min-records=2"),
     WEIGHTS,
 )
@@ -87,38 +98,71 @@ LAWS = st.sampled_from(
     ]
 )
 LINEAR = st.builds(lambda *parts: sum(parts, ()), COMMON, st.one_of(GRADIENT, OUTPUT), LAWS)
-NETWORK = st.builds(
-    lambda *parts: sum(parts, ()),
-    COMMON,
+WAYS = key("dp-sgd.per-example-method", "auto", "auto", "ghost", "vmap", "opacus", "loop")
+NETWORK_OF_UNIT = st.one_of(
     st.tuples(
-        key("algorithm.kind", "fedavg", "distributed-dp-sgd"),
-        key("model.kind", "mlp", "mlp", "pca-mlp"),
-        key("model.hidden", "[]", "[8]", "[8, 8]"),
-        key("privacy.noise-point", "server", "share"),
-        WEIGHTS,
-        key("dp-sgd.per-example-method", "auto", "auto", "ghost", "vmap", "opacus", "loop"),
-        key("dp-sgd.optimiser", "sgd", "adam"),
-        st.just("parties.min-records=200"),
+        st.just("privacy.unit=record"),
+        key("privacy.neighbouring", "replace-one", "add-or-remove-one"),
         key("dp-sgd.sampling-rate", 0.05, 0.3, 0.9, 1),
         key("dp-sgd.local-steps", 1, 2, 4),
         key("dp-sgd.clip-norm", 1e-3, 0.5, 2),
-        key("privacy.unit", "record", "party", "both"),
+        st.one_of(
+            key("algorithm.kind=fedavg dp-sgd.clipped-fraction-share", 0, 0.1),
+            key("algorithm.kind=fedavg parties.count=7 parties.per-round", 1, 0.15, 0.6),
+            key("algorithm.kind=distributed-dp-sgd parties.count", 1, 2, 7),
+            key("algorithm.kind=distributed-dp-sgd parties.count=7 parties.per-round", 0.15, 0.6),
+        ),
+        WAYS,
+        key("model.kind", "mlp", "mlp", "pca-mlp"),
+    ),
+    st.tuples(
+        st.just("privacy.unit=party"),
+        key("algorithm.kind", "fedavg", "distributed-dp-sgd"),
+        st.one_of(
+            key("parties.count", 2, 7),
+            key("parties.count=7 parties.per-round", 1, 0.15, 0.6),
+            key("parties.count=7 parties.presence=known parties.per-round", 0.15, 0.6),
+        ),
+        key("dp-sgd.party-clip-norm", 1e-3, 0.5, 2),
+    ),
+    st.tuples(
+        st.just("privacy.unit=both"),
         key("privacy.neighbouring", "replace-one", "add-or-remove-one"),
-        key("dp-sgd.clipped-fraction-share", 0, 0, 0.1),
+        key("algorithm.kind", "fedavg", "distributed-dp-sgd"),
+        key("dp-sgd.sampling-rate", 0.05, 0.3, 0.9, 1),
+        key("dp-sgd.local-steps", 1, 2),
+        key("dp-sgd.clip-norm", 1e-3, 0.5, 2),
+        key("dp-sgd.party-clip-norm", 0.5, 2),
+        key("parties.count", 2, 7),
+        WAYS,
+    ),
+)
+NETWORK = st.builds(
+    lambda *parts: sum(parts, ()),
+    st.just(("model.kind=mlp", "parties.min-records=200")),
+    BUDGET,
+    ROUNDS,
+    NETWORK_OF_UNIT,
+    st.tuples(
+        key("model.hidden", "[]", "[8]", "[8,8]"),
+        key("privacy.noise-point", "server", "share"),
+        WEIGHTS,
+        key("dp-sgd.optimiser", "sgd", "adam"),
         key("dp-sgd.precision", "float32", "float64"),
-        key("parties.per-round", "all", "all", 1, 0.15, 0.6),
-        key("parties.presence", "auto", "auto", "known"),
     ),
 )
 
 
 TABLES = st.builds(
     lambda *parts: sum(parts, ()),
-    COMMON,
+    BUDGET,
     st.tuples(
-        st.just("algorithm.kind=marginals"),
+        key("parties.count", 1, 2, 7),
+        st.one_of(
+            st.just("algorithm.kind=marginals"),
+            key("algorithm.kind=random-features algorithm.frequencies", 1, 8),
+        ),
         st.just("model.kind=table"),
-        st.just("algorithm.rounds=1"),
         st.just("parties.min-records=50"),
         key("privacy.neighbouring", "replace-one", "add-or-remove-one"),
         key("privacy.noise-point", "server", "share"),
@@ -219,9 +263,13 @@ def check_queries(queries, trials, **terms):
     return "audited"
 
 
+def keys_of(overrides):
+    return [each for several in overrides for each in several.split(" ")]
+
+
 def check(overrides, trials, **shape):
     """Refuted, at the seed that the job gives: the job that did it."""
-    overrides = [each for several in overrides for each in several.split(" ")]
+    overrides = keys_of(overrides)
     # Seeded shares have a stream for each party of each world, which is slow.
     shares = "privacy.noise-point=share" in overrides
     seed = None if shares else zlib.crc32(repr(overrides).encode())
@@ -236,6 +284,25 @@ def check(overrides, trials, **shape):
         reach = report.results[0].reach
         assert reach is None or reach <= 1 + 1e-5, (overrides, reach)
     return "audited"
+
+
+@pytest.mark.parametrize("jobs", [LINEAR, NETWORK, TABLES, COUNTED])
+def test_most_jobs_that_are_drawn_are_valid_with_every_key_that_they_name(jobs):
+    valid, seen = Counter(), Counter()
+
+    @settings(max_examples=60, deadline=None, database=None, phases=[Phase.generate])
+    @given(overrides=jobs)
+    def draw(overrides):
+        values = keys_of(overrides)
+        seen.update(values)
+        with suppress(JobError):
+            load_job(None, overrides=values)
+            valid.update(values)
+
+    draw()
+    # A value that no valid job has is audited in none: once class weights and depth were such.
+    assert set(seen) - set(valid) <= {each for each in seen if seen[each] < 4}
+    assert sum(valid.values()) > 0.7 * sum(seen.values())
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))

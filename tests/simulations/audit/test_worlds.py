@@ -5,12 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from parley.client.algorithms.attendance import EVERYONE
 from parley.client.algorithms.registry import takes_sum
 from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.sampling.randomness import Randomness
 from parley.server.jobs.file import load_job
+from parley.simulations.audit.alike import Alike
 from parley.simulations.audit.audited import AuditError, audited
+from parley.simulations.audit.blocks import repeated
 from parley.simulations.audit.hypotheses import hypotheses, reach
 from parley.simulations.audit.neighbours import ATTACKS, neighbours
 from parley.simulations.audit.observed import bare_noise
@@ -89,6 +92,33 @@ def test_a_world_is_what_the_rounds_make_of_its_parties_to_the_last_bit(job):
     source = Source(seed=5, names=("a",))
     (block,) = releases(each, worlds, inside=True, count=1, source=source)
     assert np.array_equal(block[0], one_world(each, worlds, source.chunk(0)))
+
+
+@pytest.mark.parametrize("coins", [(), ("parties.count=8", "parties.per-round=0.5")])
+def test_parties_alike_are_computed_in_a_few_worlds_and_are_what_each_would_compute(coins):
+    job = (*PLAIN, "privacy.unit=party", "privacy.noise-point=server", *coins)
+    each = given(*job, seed=None)
+    worlds = neighbours(each, "party")
+    m, count = each.shape.parties, 40
+    block = repeated(worlds.inside, count)
+    alike, randomness = Alike(each.algorithm, m), Randomness.from_entropy()
+    values = alike.local(worlds.start, block, each.plan, randomness).values
+    everyone = replace(each.algorithm, attendance=EVERYONE)
+    whole = everyone.local(worlds.start, block, each.plan, randomness).values
+    present = values.any(axis=1)
+    assert np.array_equal(values[present], whole[present])
+    share = present.reshape(count, m).mean()
+    assert share == 1 if not coins else 0.2 < share < 0.8
+
+
+def test_parties_whose_answers_differ_from_world_to_world_are_each_computed_by_themselves():
+    each = given(*PLAIN, seed=None)
+    block = repeated(neighbours(each, "dirac").inside, 10)
+    randomness = Randomness.from_entropy()
+    values = (
+        Alike(each.algorithm, 1).local(each.algorithm.init(), block, each.plan, randomness).values
+    )
+    assert len(np.unique(values[:, 0])) == 10  # the noise inside each of them
 
 
 def test_worlds_are_independent_and_a_seed_repeats_them_all():
