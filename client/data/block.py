@@ -92,11 +92,13 @@ class PartyBlock:
 
     def take(self, parties: Sequence[int] | NDArray[np.int64]) -> PartyBlock:
         """The block of the chosen parties, in the order given."""
-        rows = [np.arange(self.offsets[j], self.offsets[j + 1]) for j in parties]
-        index = np.concatenate(rows)
+        chosen = np.asarray(parties, dtype=np.int64)
+        sizes = self.sizes[chosen]
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        index = np.repeat(self.offsets[chosen] - offsets[:-1], sizes) + np.arange(offsets[-1])
         return PartyBlock(
             features=self.features[index],
             labels=self.labels[index],
-            offsets=np.concatenate([[0], np.cumsum([len(r) for r in rows])]),
-            places=self.rows[np.asarray(parties, dtype=np.int64)],
+            offsets=offsets,
+            places=self.rows[chosen],
         )

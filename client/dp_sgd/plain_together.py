@@ -6,7 +6,7 @@ Every party has a copy of θ of its own. Parties whose batches fill as many rows
     z_l = a_{l−1} W_l + c_l,   ∂W_l = a_{l−1}ᵀ b_l,   b_{l−1} = φ′_{l−1} ⊙ b_l W_lᵀ
 
 **A party's update has the same bits whoever stands in its block, and alone.** A product is of one
-party's rows and weights; its shape follows from the party's own draws (`_Rows.width`), never from
+party's rows and weights; its shape follows from the party's own draws (`_width`), never from
 another's. All else goes value by value, or along a party's own rows. So nobody's records move
 anybody else's update, and clipping it to S bounds what they do to the sum. Float64 sums of torch's
 gradients (`parley.client.dp_sgd.training.train_party`) differ from it by rounding.
@@ -16,7 +16,7 @@ Blocks are as large as stays in cache, and share no stream: the batches are draw
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -27,7 +27,7 @@ from parley.client.data.chunks import for_each_chunk
 from parley.client.dp_sgd.batches import poisson_batches
 from parley.client.dp_sgd.clipping_dense import Dense, activated, loss_gradient, sloped
 from parley.client.dp_sgd.optimisers import InPlace
-from parley.client.dp_sgd.parties import Parties, PartyData
+from parley.client.dp_sgd.parties import Parties
 from parley.client.dp_sgd.settings import LocalTraining
 from parley.client.models.networks import Network
 
@@ -55,40 +55,69 @@ def together(network: Network, config: LocalTraining) -> Dense | None:
     return Dense.of(network.module, network.losses)
 
 
-def small(records: int, config: LocalTraining) -> bool:
-    """Whether a party of so many records is: by its own number alone."""
+def small(records: NDArray[np.int64], config: LocalTraining) -> NDArray[np.bool_]:
+    """`[B]` whether parties of so many records are: each by its own number alone."""
     return min(_LARGEST_BATCH, config.micro_batch) >= config.sampling_rate * records
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Rows:
-    """The batches of one party, all steps'.
+    """The batches of parties that fill as many rows.
 
     Attributes:
-        places: `[L, b]` of the party's own records; a padded one is a record of the party, too.
-        there: `[L, b]` false where padded.
+        parties: `[B]` which of them all.
+        places: `[L, B, b]` among all parties' records; a padded one is the party's own, too. L is
+            the steps, or 1 where every step takes the same.
+        there: `[L, B, b]` false where padded.
     """
 
+    parties: NDArray[np.int64]
     places: NDArray[np.int64]
     there: NDArray[np.bool_]
 
-    @property
-    def width(self) -> int:
-        """b: a multiple of `_ROWS` that its largest batch fits in."""
-        return int(self.places.shape[1])
+    def span(self, first: int, last: int) -> _Rows:
+        """Of some of the parties."""
+        return _Rows(
+            parties=self.parties[first:last],
+            places=self.places[:, first:last],
+            there=self.there[:, first:last],
+        )
 
-    @classmethod
-    def drawn(cls, party: PartyData, config: LocalTraining) -> _Rows:
-        """By the party's own coins, as one step after the other draws them."""
-        count = len(party.labels)
-        drawn = poisson_batches(count, config.sampling_rate, config.steps, party.batches)
+
+def _width(records: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Rows that so many records fill: a party's own number alone decides."""
+    return np.maximum(-(-records // _ROWS), 1) * _ROWS
+
+
+def _all_records(parties: Parties, rows: NDArray[np.int64]) -> Iterator[_Rows]:
+    """At q = 1: every record in every step."""
+    sizes = np.diff(parties.offsets)[rows]
+    widths = _width(sizes)
+    for width in np.unique(widths):
+        own = widths == width
+        there = np.arange(width) < sizes[own, None]
+        places = parties.offsets[rows[own], None] + np.where(there, np.arange(width), 0)
+        yield _Rows(parties=rows[own], places=places[None], there=there[None])
+
+
+def _drawn(parties: Parties, rows: NDArray[np.int64], config: LocalTraining) -> Iterator[_Rows]:
+    """By each party's own coins, as one step after the other draws them."""
+    of_width: dict[int, list[tuple[int, Array, Array]]] = {}
+    for row in rows.tolist():
+        first, last = int(parties.offsets[row]), int(parties.offsets[row + 1])
+        drawn = poisson_batches(
+            last - first, config.sampling_rate, config.steps, parties.batches[row]
+        )
         sizes = drawn.sum(axis=1)
-        width = max(_ROWS, -(-int(sizes.max(initial=0)) // _ROWS) * _ROWS)
+        width = int(_width(sizes.max(keepdims=True))[0])
         # Stable: the records of a batch first, in their order.
         order = np.argsort(~drawn, axis=1, kind="stable")[:, :width]
-        places = np.zeros((config.steps, width), dtype=np.int64)
-        places[:, : order.shape[1]] = order
-        return cls(places=places, there=np.arange(width) < sizes[:, None])
+        places = np.full((config.steps, width), first)
+        places[:, : order.shape[1]] += order
+        of_width.setdefault(width, []).append((row, places, np.arange(width) < sizes[:, None]))
+    for own in of_width.values():
+        numbers, places, there = zip(*own, strict=True)
+        yield _Rows(parties=np.array(numbers), places=np.stack(places, 1), there=np.stack(there, 1))
 
 
 def train_plainly(
@@ -96,7 +125,7 @@ def train_plainly(
     dense: Dense,
     theta: NDArray[np.float64],
     parties: Parties,
-    rows: Iterable[int],
+    rows: NDArray[np.int64],
     config: LocalTraining,
     result: NDArray[np.float64],
 ) -> None:
@@ -107,21 +136,18 @@ def train_plainly(
         rows: which of the parties.
         result: `[B, d]`, whose rows of these parties are written.
     """
-    of_width: dict[int, list[tuple[int, _Rows]]] = {}
-    for row in rows:
-        drawn = _Rows.drawn(parties[row], config)
-        of_width.setdefault(drawn.width, []).append((row, drawn))
+    every = config.sampling_rate >= 1
+    alike = _all_records(parties, rows) if every else _drawn(parties, rows, config)
     size = max(1, _VALUES_TOGETHER // network.dimension)
-    blocks = [own[at : at + size] for own in of_width.values() for at in range(0, len(own), size)]
+    blocks = [own.span(at, at + size) for own in alike for at in range(0, len(own.parties), size)]
     start = _inputs_first(dense, network.rows(theta).numpy()[None])
     features = dense.prepared(parties.features)
     labels = parties.labels.numpy()
 
     def train(first: int, last: int) -> None:
-        for block in blocks[first:last]:
-            numbers = [row for row, _ in block]
-            trained = _trained(dense, start, block, parties, features, labels, config)
-            result[numbers] = _outputs_first(dense, trained)
+        for own in blocks[first:last]:
+            trained = _trained(dense, start, own, parties.divisors, features, labels, config)
+            result[own.parties] = _outputs_first(dense, trained)
 
     for_each_chunk(train, [(at, at + 1) for at in range(len(blocks))])
 
@@ -129,24 +155,26 @@ def train_plainly(
 def _trained(
     dense: Dense,
     start: Array,
-    block: list[tuple[int, _Rows]],
-    parties: Parties,
+    own: _Rows,
+    divisors: NDArray[np.int64],
     features: Array,
     labels: NDArray[np.int64],
     config: LocalTraining,
 ) -> Array:
     """`[B, d]` all steps of a block, layers as `_inputs_first` has them."""
-    numbers = np.array([row for row, _ in block])
-    # [L, B, b]
-    places = np.stack([own.places for _, own in block], axis=1) + parties.offsets[numbers][:, None]
-    there = np.stack([own.there for _, own in block], axis=1).astype(features.dtype)
-    sizes = config.sampling_rate * parties.divisors[numbers]
-    there *= (1 / sizes).astype(features.dtype)[:, None]
-    theta = np.repeat(start, len(block), axis=0)
+    factors = 1 / (config.sampling_rate * divisors[own.parties])
+    theta = np.repeat(start, len(own.parties), axis=0)
     gradient, optimiser = np.empty_like(theta), InPlace(config, theta)
+
+    def batch(step: int) -> tuple[Array, Array, Array]:
+        places = own.places[step]
+        of = (own.there[step] * factors[:, None]).astype(features.dtype)
+        return features[places], labels[places], of
+
+    same = batch(0) if len(own.places) == 1 else None
     with np.errstate(all="ignore"):  # an update that is not finite is brought within its bound
-        for own, weights in zip(places, there, strict=True):
-            _gradients(dense, theta, features[own], labels[own], weights, gradient)
+        for step in range(config.steps):
+            _gradients(dense, theta, *(same or batch(step)), gradient)
             optimiser.step(gradient)
     return theta
 

@@ -214,10 +214,10 @@ def train_parties(
         _train_chunks(network, theta, parties, config, keep)
         alone: list[int] = []
     elif dense is not None:
-        records = np.diff(parties.offsets).tolist()
-        few = [row for row, count in enumerate(records) if plain_together.small(count, config)]
-        plain_together.train_plainly(network, dense, theta, parties, few, config, result)
-        alone = sorted(set(range(len(parties))) - set(few))
+        few = plain_together.small(np.diff(parties.offsets), config)
+        rows = np.flatnonzero(few)
+        plain_together.train_plainly(network, dense, theta, parties, rows, config, result)
+        alone = np.flatnonzero(~few).tolist()
     else:
         alone = list(range(len(parties)))
     for row in alone:

@@ -5,6 +5,10 @@ neighbours at ±1 itself: it is given σ, never σ/2; its RDP knows no Poisson s
 REPLACE_ONE (`parley.privacy.accounting.subsampled` integrates it). Its plain Gaussian has the first
 trap too, so a Gaussian of μ = Δ/σ goes in as ADD_OR_REMOVE_ONE of sensitivity 1.
 
+A run asks for the ε of every round: what the library computes value by value is done on whole
+arrays here (`_Tail`), and what it computes anew for every number of steps once (`_self_composed`).
+Both are its own formulas, in its order, and a test holds them against it.
+
 The library takes a second to load: import this module where it is needed.
 """
 
@@ -12,6 +16,8 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,8 +28,11 @@ from dp_accounting import (
 )
 from dp_accounting.pld import privacy_loss_distribution as pld
 from dp_accounting.pld.common import DifferentialPrivacyParameters
+from dp_accounting.pld.pld_pmf import DensePLDPmf
 from dp_accounting.rdp import RdpAccountant, compute_epsilon
 from numpy.typing import NDArray
+from scipy import fft
+from scipy.special import logsumexp
 
 from parley.privacy.accounting.events import PoissonSampledGaussian
 from parley.privacy.accounting.guarantee import Neighbouring
@@ -50,14 +59,83 @@ def added_rdp(rate: float, sigma: float, orders: Orders) -> NDArray[np.float64]:
     return np.asarray(accountant._rdp, dtype=np.float64)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Tail:
+    """One direction's privacy loss from the largest down, as `pld_pmf._get_epsilon_for_delta`.
+
+    Attributes:
+        losses: `[n]` descending.
+        upper, lower: `[n + 1]` mass of all losses before each, under either distribution.
+    """
+
+    losses: NDArray[np.float64]
+    upper: NDArray[np.float64]
+    lower: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, pmf: Any) -> _Tail:
+        dense = pmf.to_dense_pmf()
+        masses = np.flip(dense._probs)
+        highest = (dense._lower_loss + len(masses) - 1) * dense._discretization
+        # Added up one after the other, as the library does.
+        steps = np.full(len(masses), -dense._discretization)
+        steps[:1] = highest
+        losses = np.cumsum(steps)
+        with np.errstate(over="ignore"):
+            below = np.exp(-losses) * masses
+        return cls(
+            losses=losses,
+            upper=np.cumsum(np.concatenate([[dense._infinity_mass], masses])),
+            lower=np.cumsum(np.concatenate([[0.0], below])),
+        )
+
+    def epsilon(self, delta: float) -> float:
+        """The least ε whose divergence is at most δ."""
+        upper, lower = self.upper, self.lower
+        if upper[0] > delta:
+            return math.inf
+        with np.errstate(divide="ignore", invalid="ignore"):
+            solved = np.log((upper[:-1] - delta) / lower[:-1])
+            ends = (upper[:-1] > delta) & (lower[:-1] > 0) & (solved >= self.losses)
+        last = int(ends.argmax()) if ends.any() else len(self.losses)
+        # Losses so large that e^−loss is 0.
+        huge = (upper[1 : last + 1] >= delta) & (lower[1 : last + 1] == 0)
+        if huge.any():
+            return max(0.0, float(self.losses[huge.argmax()]))
+        if upper[last] <= lower[last] + delta:
+            return 0.0
+        return math.log((upper[last] - delta) / lower[last])
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComposedLoss:
+    """A composed privacy loss, ready to be asked for its ε.
+
+    Attributes:
+        tails: one, or one of each direction.
+    """
+
+    tails: tuple[_Tail, ...]
+
+    @classmethod
+    def of(cls, loss: Any) -> ComposedLoss:
+        """From the library's."""
+        parts = (loss._pmf_remove,) if loss._symmetric else (loss._pmf_remove, loss._pmf_add)
+        return cls(tails=tuple(map(_Tail.of, parts)))
+
+    def epsilon(self, delta: float) -> float:
+        """The least ε for which it is (ε, δ)-DP; ∞ where there is none."""
+        return max(each.epsilon(delta) for each in self.tails)
+
+
 @functools.lru_cache(maxsize=2)  # up to 4 MiB each, and a run asks for the present one
 def composed_loss(
     steps: tuple[tuple[PoissonSampledGaussian, int], ...], mu: float, pure: float, interval: float
-) -> Any:
+) -> ComposedLoss:
     """The privacy loss of so many steps of each kind, a Gaussian of μ, and a release of pure ε."""
     loss = None
     for kind, count in steps:
-        part = _step_loss(kind, interval).self_compose(count)
+        part = _self_composed(kind, interval, count)
         loss = part if loss is None else loss.compose(part)
     if mu > 0:
         part = pld.from_gaussian_mechanism(1 / mu, value_discretization_interval=interval)
@@ -67,7 +145,65 @@ def composed_loss(
             DifferentialPrivacyParameters(pure, 0), value_discretization_interval=interval
         )
         loss = part if loss is None else loss.compose(part)
-    return pld.identity(value_discretization_interval=interval) if loss is None else loss
+    return ComposedLoss.of(
+        pld.identity(value_discretization_interval=interval) if loss is None else loss
+    )
+
+
+_ORDERS = np.concatenate([np.arange(-20, 0), np.arange(1, 21)])
+_TRUNCATED = 1e-15
+"""Mass that a composition may move to an infinite loss: the library's own default."""
+
+
+def _self_composed(kind: PoissonSampledGaussian, interval: float, count: int) -> Any:
+    """`PrivacyLossDistribution.self_compose`, by moments that are kept."""
+    loss, moments = _step_loss(kind, interval), _log_moments(kind, interval)
+    if not moments:
+        return loss.self_compose(count)
+    parts = (loss._pmf_remove,) if loss._symmetric else (loss._pmf_remove, loss._pmf_add)
+    composed = [_convolved(*each, count) for each in zip(parts, moments, strict=True)]
+    return pld.PrivacyLossDistribution(*composed)
+
+
+def _convolved(pmf: Any, moments: NDArray[np.float64], count: int) -> DensePLDPmf:
+    """`count` times one direction's loss: `common.self_convolve`, equation by equation."""
+    masses = pmf._probs
+    low, high = 0, (len(masses) - 1) * count
+    bounds = (count * moments + math.log(2 / _TRUNCATED)) / (_ORDERS / len(masses))
+    for order, bound in zip(_ORDERS, bounds, strict=True):  # Chernoff's
+        if math.isfinite(bound) and order > 0:
+            high = min(high, math.ceil(bound))
+        elif math.isfinite(bound):
+            low = max(low, math.floor(bound))
+    size = high - low + 1
+    length = fft.next_fast_len(max(size, len(masses)))
+    whole = np.real(fft.ifft(fft.fft(masses, length) ** count))
+    infinite = _TRUNCATED - math.expm1(count * math.log1p(-pmf._infinity_mass))
+    return DensePLDPmf(
+        pmf._discretization,
+        pmf._lower_loss * count + low,
+        np.roll(whole, -low)[:size],
+        infinite,
+        pmf._pessimistic_estimate,
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _log_moments(kind: PoissonSampledGaussian, interval: float) -> tuple[NDArray[np.float64], ...]:
+    """Of each direction, log moments of one step's loss at `_ORDERS`; () where it is not dense."""
+    loss = _step_loss(kind, interval)
+    parts = (loss._pmf_remove,) if loss._symmetric else (loss._pmf_remove, loss._pmf_add)
+    if not all(isinstance(each, DensePLDPmf) for each in parts):
+        return ()
+    return tuple(
+        np.array(
+            [
+                logsumexp(np.arange(len(each._probs)) * order, b=each._probs)
+                for order in _ORDERS / len(each._probs)
+            ]
+        )
+        for each in parts
+    )
 
 
 @functools.lru_cache(maxsize=64)

@@ -104,8 +104,7 @@ def pld_epsilon(
         interval = min((_interval(kind) for kind, _ in steps), default=PLD_INTERVAL)
     from parley.privacy.accounting.dp_accounts import composed_loss  # noqa: PLC0415 - start-up: dp_accounting takes a second
 
-    loss = composed_loss(steps, mu, pure, interval)
-    return float(loss.get_epsilon_for_delta(delta))
+    return composed_loss(steps, mu, pure, interval).epsilon(delta)
 
 
 def _interval(kind: PoissonSampledGaussian) -> float:

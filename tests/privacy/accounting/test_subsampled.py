@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.dp_accounts import _step_loss, composed_loss
 from parley.privacy.accounting.events import (
     Event,
     Gaussian,
@@ -218,3 +219,19 @@ def test_the_account_is_that_of_the_public_rate_not_of_the_batches_drawn() -> No
     assert release() == release()
     [(step, _)] = release().leaves()
     assert set(step.to_json()) == {"kind", "sampling_rate", "noise_multiplier", "neighbouring"}
+
+
+@pytest.mark.parametrize(
+    ("rate", "sigma", "relation"),
+    [(0.01, 1.0, "add-or-remove-one"), (0.2, 0.8, "replace-one"), (1.0, 20.0, "replace-one")],
+)
+def test_a_composed_loss_is_the_librarys(rate, sigma, relation):
+    kind = PoissonSampledGaussian(sampling_rate=rate, noise_multiplier=sigma, neighbouring=relation)
+    for count in (1, 3, 400):
+        own = composed_loss(((kind, count),), 0.0, 0.0, 1e-3)
+        known = _step_loss(kind, 1e-3).self_compose(count)
+        for delta in (0.5, 1e-3, 1e-9, 1e-15):
+            assert own.epsilon(delta) == pytest.approx(
+                known.get_epsilon_for_delta(delta), rel=1e-12
+            )
+    assert math.isinf(own.epsilon(1e-20))
