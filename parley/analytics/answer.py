@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import polars as pl
 
-from parley.analytics.intervals import Intervals, Made
+from parley.analytics.intervals import ByParty, Intervals, Made
 from parley.client.data.schema import Schema
 from parley.client.queries.base import Query, QueryError, Table
 from parley.privacy.accounting.composition import Composition
@@ -88,6 +88,7 @@ class Answer:
         survivors, parties: how many parties it is about, and how many there are.
         records: N of these, where sizes are public.
         ledger: what it cost.
+        by_party: it has each party's own rows.
     """
 
     query: Query
@@ -99,7 +100,14 @@ class Answer:
     records: int | None
     ledger: Charge
     intervals: Intervals = field(default_factory=Intervals)
-    made: Made | None = field(default=None, repr=False, compare=False)
+    made: Made | ByParty | None = field(default=None, repr=False, compare=False)
+
+    by_party: bool = False
+
+    @property
+    def title(self) -> str:
+        """What was asked, in words."""
+        return title(self.query) + (" by party" if self.by_party else "")
 
     @property
     def frame(self) -> pl.DataFrame:
@@ -188,7 +196,8 @@ class Answer:
         charge = self.ledger
         return {
             "query": self.query.to_json(),
-            "title": title(self.query),
+            "title": self.title,
+            "by_party": self.by_party,
             "table": told,
             "level": 0.95,
             "simultaneous": self.intervals.simultaneous,
@@ -216,9 +225,9 @@ class Answer:
             shown = [shown_number(x, high - low) for x in (self.value, low, high)]
             told = f"{shown[0]}   {self.intervals}: {shown[1]} … {shown[2]}"
             told = told if np.isfinite(self.value) else "too few records for this ε"
-            lines.append(f"{title(self.query)}: {told}")
+            lines.append(f"{self.title}: {told}")
         else:
-            lines += [f"{title(self.query)}   ({self.intervals.several})", *_rows(table)]
+            lines += [f"{self.title}   ({self.intervals.several})", *_rows(table)]
         together = f" for {charge.queries} queries together" if charge.queries > 1 else ""
         lines.append(
             f"{self.survivors} of {self.parties} parties; {self.law}, scale {self.scale:.6g}; "

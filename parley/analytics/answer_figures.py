@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from parley.analytics.answer import Answer, shown_cell, shown_number, title, usual_width
+from parley.analytics.answer import Answer, shown_cell, shown_number, usual_width
 from parley.privacy.accounting.rounding import as_written, shown_up
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.report.interval_plots import interval_rows, interval_steps
@@ -37,7 +37,7 @@ def numbers_table(answers: Sequence[Answer]) -> Table:
         shown = [shown_number(x, high - low) for x in (each.value, low, high)]
         if not math.isfinite(each.value):
             shown[0] = "too few records for this ε"
-        rows.append([title(each.query), *shown, as_written(each.ledger.epsilon)])
+        rows.append([each.title, *shown, as_written(each.ledger.epsilon)])
     return Table(
         caption=f"Answers of one number, with the {answers[0].intervals}: of the value "
         f"{_COVERED[answers[0].intervals.sampling]}",
@@ -60,7 +60,7 @@ def answer_figure(answer: Answer) -> Figure:
         for k in range(len(cells))
     ]
     more = f"; the first {_MOST_CELLS} of {count:,} cells" if count > _MOST_CELLS else ""
-    name, told = title(answer.query), answer.intervals.several
+    name, told = answer.title, answer.intervals.several
     finding = _finding(answer, int((~known).sum()))
     drawn: dict[str, Any] = {"title": name, "description": finding}
     plot = NOTHING

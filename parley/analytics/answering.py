@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from parley.analytics.answer import Answer, Charge
-from parley.analytics.intervals import Intervals, Made
-from parley.client.queries.base import Query
+from parley.analytics.intervals import ByParty, Intervals, Made
+from parley.client.queries.base import Facts, Query
 from parley.client.queries.batch import batch_from
 from parley.client.queries.choosing import Choosable
 from parley.client.queries.response import Response
@@ -59,21 +59,29 @@ def answers_of(
     vector = released.vector()
     instead = released.law in INSTEAD
     places = (slice(None),) if instead else batch.slices(facts.schema)
+    asked_of = _parties(released, terms, batch.cells(facts.schema))
     put = asked or batch.queries
     answers = []
     for own, query, weight, place in zip(put, batch.queries, batch.weights, places, strict=True):
-        made, applied = None, Intervals()
+        made: Made | ByParty | None = None
+        applied = Intervals()
         if instead and isinstance(query, Choosable | Response):
             table = query.told(vector[place], released.epsilon, facts)
         else:
-            made = Made(
+            whole = Made(
                 query=query,
-                noisy=vector[place],
+                noisy=vector,
                 weight=weight,
                 law=released.law,
                 scale=released.scale,
                 facts=facts,
+                tables=max(len(asked_of), 1),
             )
+            parts = tuple(
+                (name, replace(whole, noisy=vector[own_cells][place], facts=own_facts))
+                for name, own_cells, own_facts in asked_of
+            )
+            made = ByParty(parts=parts) if parts else replace(whole, noisy=vector[place])
             table, applied = made.table(intervals)
         answers.append(
             Answer(
@@ -87,6 +95,16 @@ def answers_of(
                 ledger=charge,
                 intervals=applied,
                 made=made,
+                by_party=released.by_party,
             )
         )
     return answers
+
+
+def _parties(released: Released, terms: Terms, cells: int) -> list[tuple[str, slice, Facts]]:
+    """Of an answer by party: every survivor's name, where its cells lie, and what is public."""
+    found = []
+    for place in released.present if released.by_party else ():
+        own = replace(terms.facts, records=terms.sizes[place] if terms.sizes else None)
+        found.append((terms.names[place], slice(place * cells, (place + 1) * cells), own))
+    return found

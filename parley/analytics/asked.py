@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from parley.analytics.query_file import AskedQuery, QueryFile
-from parley.analytics.settings import Settings, settings_from
+from parley.analytics.settings import Settings, counting_of, settings_from
 from parley.client.contract.decoding import DecodingError, as_came
 from parley.client.contract.protocol import strict_json
 from parley.client.data.schema import Schema
@@ -24,8 +24,8 @@ from parley.server.records.plain_json import json_text
 __all__ = ["Submission", "submission_from"]
 
 _KEYS = {"version", "schema", "session", "plan", "batches"}
-_OF_QUERY = {"name", "query", "epsilon", "share", "law"}
-_SIMULATED = {"seed", "faults", "masked", "parties", "deployment"}
+_OF_QUERY = {"name", "query", "epsilon", "share", "law", "by_party"}
+_SIMULATED = {"seed", "faults", "masked", "parties", "deployment", "id"}
 _MOST_BATCHES = 1000
 _LONGEST_NAME = 200
 
@@ -54,6 +54,7 @@ class Submission:
                     "epsilon": each.epsilon,
                     "share": each.share,
                     "law": each.law,
+                    "by_party": each.by_party,
                 }
                 for each in batch
             ]
@@ -104,7 +105,8 @@ def _read(given: Any, *, own_files: bool) -> Submission:
         raise QueryError("Expected schema as a text and plan as true or false, got other types.")
     session = _session(given["session"], own_files=own_files)
     schema = Schema.from_toml(given["schema"], source="the operator's schema")
-    relation = Neighbouring(settings_from(session).neighbouring)
+    settings = settings_from(session)
+    relation = counting_of(settings).relation(Neighbouring(settings.neighbouring))
     batches = tuple(_batch(each) for each in _listed(given["batches"], _MOST_BATCHES, "batches"))
     asked = [each for batch in batches for each in batch]
     if len({each.name for each in asked}) < len(asked):
@@ -145,6 +147,8 @@ def _batch(given: Any) -> tuple[AskedQuery, ...]:
     batch = tuple(_query(each) for each in _listed(given, MOST_QUERIES, "queries in a batch"))
     if batch[0].epsilon is None or any(each.epsilon is not None for each in batch[1:]):
         raise QueryError("Expected epsilon with a batch's first query, and with none after it.")
+    if len({each.by_party for each in batch}) > 1:
+        raise QueryError("Expected all queries of a batch by party, or none, got some.")
     return batch
 
 
@@ -154,12 +158,15 @@ def _query(given: Any) -> AskedQuery:
     name, law = given["name"], given["law"]
     if not (isinstance(name, str) and isinstance(law, str) and len(name) <= _LONGEST_NAME):
         raise QueryError("Expected name and law as short texts, got others.")
+    if not isinstance(given["by_party"], bool):
+        raise QueryError(f"Expected by_party as true or false, got {as_came(given['by_party'])}.")
     return AskedQuery(
         name=name,
         query=query_from(given["query"]),
         epsilon=None if given["epsilon"] is None else _positive(given["epsilon"], "epsilon"),
         share=_positive(given["share"], "share"),
         law=law,
+        by_party=given["by_party"],
     )
 
 

@@ -21,11 +21,14 @@ from parley.client.queries.total import Total
 from parley.client.queries.variance import Variance
 from parley.client.where import Expression, parse_where
 
-__all__ = ["Asking", "condition_of"]
+__all__ = ["Asking", "by_party", "condition_of"]
 
 
 class Asking(ABC):
-    """Queries by name. Each takes what its price is: `epsilon` alone, or a `share` in a batch."""
+    """Queries by name. Each takes what its price is: `epsilon` alone, or a `share` in a batch.
+
+    And `by="party"` for each party's own answer, where every party's policy allows it.
+    """
 
     _where: Expression | None = None
     _by: tuple[str, ...] = ()
@@ -140,6 +143,19 @@ class Asking(ABC):
         )
 
     max = min
+
+
+def by_party(by: str | None) -> bool:
+    """Whether each party's own answer is asked for.
+
+    Raises:
+        QueryError: by something else.
+    """
+    if by not in (None, "party"):
+        raise QueryError(
+            f'Expected by="party", or none, got {by!r:.80}: group_by(column) groups by columns.'
+        )
+    return by is not None
 
 
 def condition_of(told: Expression | str) -> Expression:

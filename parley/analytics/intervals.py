@@ -7,10 +7,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from parley.client.queries.base import Facts, Integers, Query, QueryError, Table
 from parley.privacy.estimation.reach import Reach
 
-__all__ = ["Intervals", "Made"]
+__all__ = ["ByParty", "Intervals", "Made"]
+
+PARTY_COLUMN = "party"
+"""Of an answer by party: whose row it is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +50,7 @@ class Made:
         weight: its own, in the batch.
         law, scale: of the noise on them.
         facts: what is public of the records in the sum.
+        tables: that hold at once with it, where all rows do: one a party.
     """
 
     query: Query
@@ -53,6 +59,7 @@ class Made:
     law: str
     scale: float
     facts: Facts
+    tables: int = 1
 
     def table(self, wanted: Intervals) -> tuple[Table, Intervals]:
         """The answer's table, and what its intervals hold for: as wanted, where the query can."""
@@ -60,9 +67,9 @@ class Made:
         noise = Reach.of(self.law, scale=self.scale, sampling=sampling)
         table = self.query.answer(self.noisy, self.weight, noise, self.facts)
         rows = len(table["value"])
-        together = wanted.simultaneous and self.query.simultaneous and rows > 1
+        together = wanted.simultaneous and self.query.simultaneous and rows * self.tables > 1
         if together:
-            noise = replace(noise, together=rows, shared=self.query.shared)
+            noise = replace(noise, together=rows * self.tables, shared=self.query.shared)
             table = self.query.answer(self.noisy, self.weight, noise, self.facts)
         return table, Intervals(simultaneous=together, sampling=sampling)
 
@@ -83,3 +90,27 @@ class Made:
                 f"Expected a count, histogram, sum, mean, variance, marginals or quantiles for "
                 f"sampling (a sum under add-or-remove-one of a range on one side of 0), got {kind}."
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByParty:
+    """What a table is made of that has each party's own answer.
+
+    Attributes:
+        parts: of every party that is in the sum, by name.
+    """
+
+    parts: tuple[tuple[str, Made], ...]
+
+    def table(self, wanted: Intervals) -> tuple[Table, Intervals]:
+        """See `Made.table`: one below the other, with the party's name."""
+        made = [(name, *part.table(wanted)) for name, part in self.parts]
+        names = [[name] * len(table["value"]) for name, table, _ in made]
+        whole: Table = {PARTY_COLUMN: np.concatenate(names)}
+        for column in made[0][1]:
+            whole[column] = np.concatenate([np.asarray(table[column]) for _, table, _ in made])
+        return whole, made[0][2]
+
+    def check(self, wanted: Intervals) -> None:
+        """See `Made.check`."""
+        self.parts[0][1].check(wanted)

@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Protocol
 
-from parley.analytics.answer import AGAINST, Answer, several, title
+from parley.analytics.answer import AGAINST, Answer, several
 from parley.analytics.answer_figures import answer_figure, budget_figure, numbers_table
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import as_written, shown_down, shown_up
@@ -141,7 +141,7 @@ def _releases(answers: Sequence[Answer]) -> Table:
         rows.append(
             [
                 str(index),
-                "; ".join(title(each.query) for each in own),
+                "; ".join(each.title for each in own),
                 own[0].law,
                 f"{own[0].survivors} of {own[0].parties}",
                 as_written(charge.epsilon),

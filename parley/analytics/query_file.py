@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from parley.analytics.asking import by_party
 from parley.analytics.settings import Settings
 from parley.client.contract import toml_text
 from parley.client.contract.decoding import DecodingError, facts_from
@@ -50,6 +51,7 @@ class AskedQuery:
         batch: which queries are released together; empty: it is alone.
         share: of its batch's budget.
         law: of the noise; empty: the session's.
+        by_party: each party's own answer.
     """
 
     name: str
@@ -58,6 +60,7 @@ class AskedQuery:
     batch: str = ""
     share: float = 1.0
     law: str = ""
+    by_party: bool = False
 
     def price(self, batch: Sequence[AskedQuery]) -> dict[str, Any]:
         """What its batch costs, and how the noise is drawn and shared out: for `Session.plan`."""
@@ -65,6 +68,7 @@ class AskedQuery:
             "epsilon": float(self.epsilon or 0.0),
             "law": self.law or None,
             "shares": [each.share for each in batch],
+            "by_party": self.by_party,
         }
 
 
@@ -103,6 +107,11 @@ def load_queries(path: Path) -> QueryFile:
             raise QueryError(
                 f"{path}: Expected epsilon with {own[0].name!r}"
                 f"{', the first of its batch, and with none after it' if own[0].batch else ''}."
+            )
+        if len({each.by_party for each in own}) > 1:
+            raise QueryError(
+                f'{path}: Expected by = "party" with all queries of batch {own[0].batch!r}, or '
+                "with none, got some."
             )
     return QueryFile(session=session, batches=tuple(tuple(own) for own in batches.values()))
 
@@ -150,6 +159,8 @@ def _asked(table: Any, number: int) -> AskedQuery:
         wanted = (int, float) if _PRICE[key] is float else str
         if not isinstance(value, wanted) or isinstance(value, bool):
             raise QueryError(f"{where}: Expected {key} as a {_PRICE[key].__name__}, got {value!r}.")
+    if told := isinstance(given.get("by"), str):
+        by_party(given.pop("by"))
     condition = given.pop("where", None)
     if condition is not None and not isinstance(condition, str):
         raise QueryError(f"{where}: Expected where as a text, got {type(condition).__name__}.")
@@ -172,7 +183,7 @@ def _asked(table: Any, number: int) -> AskedQuery:
         )
     except DecodingError as error:
         raise QueryError(f"{where}: {error}") from error
-    return AskedQuery(query=query, **{"name": f"{kind.kind} {number}", **price})
+    return AskedQuery(query=query, by_party=told, **{"name": f"{kind.kind} {number}", **price})
 
 
 def example_file() -> str:
@@ -194,4 +205,5 @@ def example_file() -> str:
             lines.append(f"# {each.name.replace('_', '-')} = {value}")
         lines += ["# where = \"age > 60 and sex == 'Female'\"", "# epsilon = 0.1"]
     lines += ['# name = "…", batch = "…", share = 1.0, law = "auto"  # of any query']
+    lines += ['# by = "party"  # of any query: each party\'s own answer, in the place of groups']
     return "\n".join(lines) + "\n"

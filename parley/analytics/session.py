@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from parley.analytics.answer import Answer, title
 from parley.analytics.answering import answers_of
-from parley.analytics.asking import Asking
+from parley.analytics.asking import Asking, by_party
 from parley.analytics.composed import Composed
 from parley.analytics.intervals import Intervals
 from parley.analytics.sql import frame_of_answers, parse_sql
@@ -61,6 +61,10 @@ class Session(Composed):
         ledger: a shared ledger; default the session's own.
         out: the session's folder; default a new one in `runs`.
         resume: a session's folder to go on with; its settings are used.
+        unit: record, person or party: what the noise hides.
+        records_per_id: with unit person: how many records of one count in a party.
+        id: of a simulation with it: the column that says whose a record is.
+        records_per_party: with unit party: as many records a party counts for at most.
         seed: of a simulation's noise, which then protects nobody.
         faults: of a simulation: who drops out, as `run.faults` has it.
 
@@ -135,6 +139,7 @@ class Session(Composed):
         epsilon: float | None = None,
         law: str | None = None,
         share: float | None = None,
+        by: str | None = None,
         **other: Any,
     ) -> Answer:
         """Asks one query.
@@ -144,6 +149,7 @@ class Session(Composed):
             epsilon: what it costs, whole.
             law: laplace, gaussian or auto; default the session's.
             share: for batches alone.
+            by: "party" for each party's own answer; None for one of all together.
             other: refused.
 
         Raises:
@@ -156,7 +162,9 @@ class Session(Composed):
             raise QueryError("Expected epsilon with a single query, got a share of a batch.")
         if epsilon is None:
             raise QueryError("Expected epsilon, what the query may cost, got none.")
-        (answer,) = self.release([query], epsilon=epsilon, law=law, shares=None)
+        (answer,) = self.release(
+            [query], epsilon=epsilon, law=law, shares=None, by_party=by_party(by)
+        )
         return answer
 
     def batch(self, epsilon: float, *, law: str | None = None) -> _Batch:
@@ -199,12 +207,14 @@ class Session(Composed):
         law: str | None = None,
         shares: Sequence[float] | None = None,
         budget: DatasetBudget | None = None,
+        by_party: bool = False,
     ) -> list[Answer]:
         """Asks queries together, in one sum for one price; `batch` reads better in a program.
 
-        `budget` is charged, a partition's cell's; None: the data's.
+        `budget` is charged, a partition's cell's; None: the data's. `by_party`: every party's own
+        answers.
         """
-        planned = self.plan(queries, epsilon=epsilon, law=law, shares=shares)
+        planned = self.plan(queries, epsilon=epsilon, law=law, shares=shares, by_party=by_party)
         known = self._session.asked_before(planned, epsilon=epsilon)
         released = known or self._session.release(planned, epsilon=epsilon, budget=budget)
         return answers_of(
@@ -266,6 +276,7 @@ class _Later:
 
     query: Query
     share: float
+    by_party: bool
     answer: Answer | None = field(default=None)
 
     def __getattr__(self, name: str) -> Any:
@@ -306,11 +317,22 @@ class _Batch(Asking):
                 epsilon=self._epsilon,
                 law=self._law,
                 shares=[each.share for each in self._asked] or None,
+                by_party=self._by_party,
             )
             for each, answer in zip(self._asked, answers, strict=True):
                 each.answer = answer
 
-    def ask(self, query: Query, *, share: float = 1.0, **price: Any) -> Any:
+    @property
+    def _by_party(self) -> bool:
+        """Whether its answers are each party's own: all of them, or none."""
+        told = {each.by_party for each in self._asked}
+        if len(told) > 1:
+            raise QueryError(
+                "Expected all queries of a batch by party, or none, got some: they share a sum."
+            )
+        return told == {True}
+
+    def ask(self, query: Query, *, share: float = 1.0, by: str | None = None, **price: Any) -> Any:
         """Adds a query; `share` is its part of the budget, beside the others'."""
         if self._over:
             raise QueryError("Expected an open batch, this one is over.")
@@ -321,7 +343,7 @@ class _Batch(Asking):
             )
         if isinstance(share, bool) or not isinstance(share, int | float) or not share > 0:
             raise QueryError(f"Expected a share > 0, got {share!r}.")
-        later = _Later(query=query, share=float(share))
+        later = _Later(query=query, share=float(share), by_party=by_party(by))
         self._asked.append(later)
         return later
 
@@ -335,6 +357,7 @@ class _Batch(Asking):
             epsilon=self._epsilon,
             law=self._law,
             shares=[each.share for each in self._asked] or None,
+            by_party=self._by_party,
         )
 
     def plan(self) -> str:

@@ -17,13 +17,14 @@ from parley.client.data.schema import load_schema
 from parley.client.party.consent import Consent
 from parley.client.party.consent_file import load_consent
 from parley.client.party.data_set import DataSet
-from parley.client.party.dataset import load_holding
+from parley.client.party.dataset import RAW_COLUMNS, load_holding
 from parley.deploy.folders import DeployError, carried_by_flower, own_entry, private_keys
 from parley.deploy.pki import certificate_days, check_client_pair, check_server_certificate
 from parley.deploy.private_files import check_private
 from parley.deploy.reaching import check_reachable
 from parley.deploy.stream.caller import check_known
 from parley.errors import exit_status
+from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import as_written
 from parley.privacy.ledger.ledger import Ledger, LedgerError
 
@@ -167,6 +168,8 @@ def _data(folder: Path, dataset: DataSet) -> str:
     if dataset.path:
         schema = load_schema(folder / dataset.data_schema)
         label = "ridge" if schema.label.range is not None else "network"
+    if dataset.unit is Unit.PERSON:
+        label = RAW_COLUMNS
     try:
         holding = load_holding(dataset, folder, label=label, intercept=False)
         held = ""

@@ -128,6 +128,11 @@ class PlannedBatch:
     instead: Instead | None = None
 
     @property
+    def by_party(self) -> bool:
+        """Whether every party has cells of its own."""
+        return self.counting.parties > 0
+
+    @property
     def private(self) -> bool:
         """Whether nobody is told how many records there are."""
         return self.counting.private(self.plan.primary.neighbouring)
@@ -266,6 +271,7 @@ def plan_batch(
     number: int,
     law: str = "auto",
     shares: Sequence[float] | None = None,
+    by_party: bool = False,
 ) -> PlannedBatch:
     """The release of some queries together.
 
@@ -276,6 +282,7 @@ def plan_batch(
         run_id, number: the session, and which of its releases this is.
         law: a row of `QUERY_LAWS`, or auto.
         shares: of the budget, one a query, any positive numbers; None: the same for all.
+        by_party: every party's own answer, in cells of its own.
 
     Raises:
         QueryError, SchemaError: a query that cannot be asked.
@@ -290,6 +297,7 @@ def plan_batch(
         raise QueryError(f"Expected law {known} or auto, got {law!r}.")
     if not queries:
         raise QueryError("Expected at least one query in a batch, got none.")
+    terms = terms.by_party() if by_party else terms
     for query in queries:
         query.check(terms.facts.schema, terms.facts.neighbouring)
     check_cells(queries, terms.facts.schema)

@@ -56,6 +56,8 @@ class Released:
         epsilon: that was charged.
         law, scale: of the noise on the sum of these survivors.
         spent, left: of the budget that was charged, after it.
+        by_party: every party has cells of its own.
+        present: with it: the parties that are in the sum.
     """
 
     number: int
@@ -69,6 +71,8 @@ class Released:
     scale: float
     spent: float
     left: float
+    by_party: bool = False
+    present: list[int] = field(default_factory=list)
 
     def vector(self, round_number: int = -1) -> Integers:
         """`[d]` the noisy integers of a round, the last by default."""
@@ -165,9 +169,9 @@ class QuerySession:
 
     def asked_before(self, planned: PlannedBatch, *, epsilon: float) -> Released | None:
         """The answer that a session which goes on gave to these queries, in its order."""
-        asked = (planned.batch.to_json(), epsilon, planned.law)
+        asked = (planned.batch.to_json(), epsilon, planned.law, planned.by_party)
         known = self.again[0] if self.again else None
-        if known is None or (known.batch, known.epsilon, known.law) != asked:
+        if known is None or (known.batch, known.epsilon, known.law, known.by_party) != asked:
             self.again = []
             return None
         return self.again.pop(0)
@@ -278,6 +282,8 @@ class QuerySession:
             scale=planned.scale(total.survivors),
             spent=spent,
             left=budget.left(totals.taken).epsilon,
+            by_party=planned.by_party,
+            present=list(total.present) if planned.by_party else [],
         )
         line = released.to_line()
         self.ledger.commit(

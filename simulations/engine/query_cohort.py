@@ -63,14 +63,11 @@ class BlockQueries:
             lost |= dict.fromkeys(small, DropStage.BEFORE_VECTOR)
         secure = self._secure(plan.encoding.ring_bits, plan.min_survivors)
         self._serial += 1
-        together = not planned.counting.clip and not planned.counting.parties
-        if isinstance(secure, IdealSum) and not lost and plan.shared is None and together:
-            one = replace(block, offsets=block.offsets[[0, -1]])
-            if block.sizes.max() <= self._most(planned):
-                (total,) = planned.batch.vectors(one, state)
-                whole = plan.encoding.wrapped(np.ascontiguousarray(total))
-                result = secure.of_all(whole, round_number=self._serial)
-                return self._outcome(result, private)
+        if isinstance(secure, IdealSum) and not lost and plan.shared is None:
+            total = self._whole(planned, block, state)
+            whole = plan.encoding.wrapped(np.ascontiguousarray(total))
+            result = secure.of_all(whole, round_number=self._serial)
+            return self._outcome(result, private)
         vectors = self._encoded(planned, block, state, attempt // ATTEMPTS + 1)
         result = secure.sum(vectors, round_number=self._serial, dropped=lost)
         if len(result.survivors) < plan.min_survivors:
@@ -94,6 +91,21 @@ class BlockQueries:
         ]
         own = {instead.column: np.concatenate(said).astype(np.intp)}
         return replace(block, columns={**block.columns, **own})
+
+    def _whole(
+        self, planned: PlannedBatch, block: TableBlock, state: dict[str, NDArray[np.float64]]
+    ) -> NDArray[np.int64]:
+        """`[d]` the sum of all parties' vectors; as of one, where none is cut or by itself."""
+        counting, most = planned.counting, int(planned.plan.encoding.bound)
+        alike = not counting.clip and not counting.parties
+        if alike and block.sizes.max() <= self._most(planned):
+            one = replace(block, offsets=block.offsets[[0, -1]])
+            (total,) = planned.batch.vectors(one, state)
+            return total
+        total = np.zeros(planned.plan.dimension, dtype=np.int64)
+        for vector in counting.vectors(planned.batch, block, state, range(block.parties)):
+            total += np.clip(vector, -most, most)
+        return total
 
     def _encoded(
         self,
