@@ -36,7 +36,7 @@ app = ClientApp()
 def answer(request: bytes, folder: Path) -> bytes:
     """What the party whose folder it is answers; a bug of ours becomes a bare refusal."""
     try:
-        from parley.client.party.service import PartyService  # noqa: PLC0415 - start-up: the server imports this file, too
+        from parley.client.party.service import PartyService  # noqa: PLC0415 - start-up: Flower's server imports this file, too, and runs no party
 
         with closing(PartyService.open(folder)) as party:
             return party.handle(request)

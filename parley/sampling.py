@@ -40,8 +40,8 @@ def sample_table(
     from parley.client.data.schema import Schema  # noqa: PLC0415 - start-up: for this command alone
     from parley.client.features.codes import Codes  # noqa: PLC0415 - start-up: for this command alone
     from parley.server.model_file import ModelFileError, open_model  # noqa: PLC0415 - start-up: for this command alone
-    from parley.server.synthetic.generation import GENERATORS, rows_of  # noqa: PLC0415 - start-up: polars takes .14 s
-    from parley.server.synthetic.rows import write_rows  # noqa: PLC0415 - start-up: polars takes .14 s
+    from parley.server.synthetic.generation import GENERATORS, rows_of  # noqa: PLC0415 - start-up: for this command alone
+    from parley.server.synthetic.rows import write_rows  # noqa: PLC0415 - start-up: for this command alone
 
     if not 1 <= rows <= _MOST:
         raise ModelFileError(f"Expected --rows from 1 to {_MOST:,}, got {rows}.")

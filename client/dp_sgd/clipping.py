@@ -132,7 +132,7 @@ def _opacus(
     Raises:
         ValueError: a layer whose rows are not the batch's records.
     """
-    from opacus import GradSampleModule  # noqa: PLC0415 - start-up: opacus takes a second
+    from opacus import GradSampleModule  # noqa: PLC0415 - start-up: `run` and `party` without Opacus' layers (a second)
 
     parameters = trainable(network).values()
     sampled = GradSampleModule(_Learner(network, losses), loss_reduction="sum", strict=False)

@@ -61,7 +61,7 @@ def build_map(
             f"Expected features of {', '.join(FEATURES)}, or your own, 'file.py:function', that "
             f"the policy names, got {name!r:.80}."
         )
-    from parley.client.features.own import OwnFeatures  # noqa: PLC0415 - start-up: torch takes a second
+    from parley.client.features.own import OwnFeatures  # noqa: PLC0415 - start-up: `plan` of built-in features loads no torch (1.4 s)
 
     return _built(OwnFeatures, settings, {"place": place})
 

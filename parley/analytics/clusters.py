@@ -81,7 +81,7 @@ def lloyd(
 
 def start_of(schema: Schema, columns: Sequence[str], clusters: int) -> NDArray[np.float64]:
     """`[k, D]` public centres spread over the range: Halton's points (1960)."""
-    from scipy.stats import qmc  # noqa: PLC0415 - start-up: scipy.stats takes half a second
+    from scipy.stats import qmc  # noqa: PLC0415 - start-up: `query` without k-means (scipy.stats takes .5 s)
 
     if isinstance(clusters, bool) or not isinstance(clusters, int) or clusters < 1:
         raise QueryError(f"Expected at least one cluster, got {clusters!r}.")

@@ -160,9 +160,9 @@ def _placed(facts: Mapping[int, PartyFacts], parties: int, usual: int) -> list[i
 
 
 def _opened(stack: ExitStack, home: Path) -> tuple[Transport, Deployment]:
-    from parley.deploy.folders import check_server  # noqa: PLC0415 - start-up: gRPC and keys
-    from parley.deploy.stream.port import Port  # noqa: PLC0415 - start-up: gRPC and keys
-    from parley.deploy.stream.transport import StreamTransport  # noqa: PLC0415 - start-up: gRPC
+    from parley.deploy.folders import check_server  # noqa: PLC0415 - start-up: `query` of a file's parties needs no gRPC
+    from parley.deploy.stream.port import Port  # noqa: PLC0415 - start-up: `query` of a file's parties needs no gRPC
+    from parley.deploy.stream.transport import StreamTransport  # noqa: PLC0415 - start-up: `query` of a file's parties needs no gRPC
 
     server = check_server(home)
     port = Port(server.folder, server.deployment, listen=server.listen, port=server.port)

@@ -76,7 +76,7 @@ class Session(Composed):
     def __init__(
         self, data: Any = None, *, resume: str | Path | None = None, **settings: Any
     ) -> None:
-        from parley.analytics.opening import open_session  # noqa: PLC0415 - start-up: polars, SQLAlchemy
+        from parley.analytics.opening import open_session  # noqa: PLC0415 - start-up: `query --plan` opens nothing (polars, SQLAlchemy take .4 s)
 
         self._stack = ExitStack()
         try:
@@ -250,7 +250,7 @@ class Session(Composed):
 
     def report(self, path: str | Path | None = None) -> Path:
         """Writes a page of every answer, with the budget as it went; default in the folder."""
-        from parley.analytics.page import write_session_page  # noqa: PLC0415 - start-up: plots
+        from parley.analytics.page import write_session_page  # noqa: PLC0415 - start-up: `query --plan` draws no page (altair takes .5 s)
 
         self._check_open()
         return write_session_page(self, Path(path) if path else self.folder / "report.html")

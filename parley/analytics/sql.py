@@ -94,7 +94,7 @@ def frame_of_answers(statement: Statement, answers: list[Answer]) -> pl.DataFram
 
 def _select(text: str) -> Any:
     try:
-        import sqlglot  # noqa: PLC0415 - start-up: an extra, and .1 s
+        import sqlglot  # noqa: PLC0415 - start-up: an extra; `query` of a file needs no SQL (.1 s)
     except ModuleNotFoundError as error:
         raise QueryError(
             'Expected the extra parley[sql] for SQL, got none: pip install "parley[sql]".'

@@ -234,7 +234,7 @@ def _serve(
                 "Expected no --monitor where Flower carries the messages: its SuperLink "
                 "has its own metrics."
             )
-        from parley.deploy.flower.serving import serve as serve_flower  # noqa: PLC0415 - start-up: Flower takes seconds
+        from parley.deploy.flower.serving import serve as serve_flower  # noqa: PLC0415 - start-up: this command over gRPC (Flower takes seconds)
 
         serve_flower(home, say=tell)
     else:
@@ -286,7 +286,7 @@ def party(
         )
     )
     if carried_by_flower(home.deployment):
-        from parley.deploy.flower.serving import attend as attend_flower  # noqa: PLC0415 - start-up: Flower takes seconds
+        from parley.deploy.flower.serving import attend as attend_flower  # noqa: PLC0415 - start-up: this command over gRPC (Flower takes seconds)
 
         attend_flower(
             home,
@@ -320,7 +320,7 @@ def _submission(folder: Path) -> Any:
     inner = folder / "server" / "deployment.toml"
     deployment = load_deployment(inner if inner.exists() else folder / "deployment.toml")
     if carried_by_flower(deployment):
-        from parley.deploy.flower import submission as by_flower  # noqa: PLC0415 - start-up: Flower takes seconds
+        from parley.deploy.flower import submission as by_flower  # noqa: PLC0415 - start-up: this command over gRPC (Flower takes seconds)
 
         return by_flower
     from parley.deploy.stream import submission  # noqa: PLC0415 - start-up: for these commands alone

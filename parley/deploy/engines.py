@@ -32,7 +32,7 @@ Launch = Callable[[Path, Supervisor], Callable[[Place, Job, Observer | None], Ru
 def _flower_network(
     _: Path, supervisor: Supervisor
 ) -> Callable[[Place, Job, Observer | None], RunSummary]:
-    from parley.deploy.flower.engine import run_network  # noqa: PLC0415 - start-up: Flower takes seconds
+    from parley.deploy.flower.engine import run_network  # noqa: PLC0415 - start-up: `run` by another engine (Flower takes seconds)
 
     return lambda place, job, observer: run_network(place, supervisor, job, observer)
 
@@ -40,7 +40,7 @@ def _flower_network(
 def _flower_simulation(
     _: Path, supervisor: Supervisor
 ) -> Callable[[Place, Job, Observer | None], RunSummary]:
-    from parley.deploy.flower.engine import run_simulation  # noqa: PLC0415 - start-up: Flower takes seconds
+    from parley.deploy.flower.engine import run_simulation  # noqa: PLC0415 - start-up: `run` by another engine (Flower takes seconds)
 
     return lambda place, job, observer: run_simulation(place, supervisor, job, observer)
 

@@ -94,7 +94,7 @@ def _server(folder: Path, given: str | None) -> Iterator[Item]:
 
 def _known(folder: Path, address: str, deployment: Deployment) -> str:
     if carried_by_flower(deployment):
-        from parley.deploy.flower.hello import check_known as by_flower  # noqa: PLC0415 - start-up: Flower takes seconds
+        from parley.deploy.flower.hello import check_known as by_flower  # noqa: PLC0415 - start-up: `check` over gRPC (Flower takes seconds)
 
         return by_flower(folder, address, deployment)
     return check_known(folder, address, deployment)

@@ -76,7 +76,7 @@ def privacy_statement(summary: RunSummary) -> dict[str, str]:
 
 
 def _seeded(summary: RunSummary) -> str:
-    from parley.server.records import words  # noqa: PLC0415 - start-up: `parley predict` reads the version alone
+    from parley.server.records import words  # noqa: PLC0415 - start-up: `predict` reads the version alone (.1 s)
 
     costs = ", and ".join(words.stated(of) for of in summary.guarantees)
     return (
@@ -87,7 +87,7 @@ def _seeded(summary: RunSummary) -> str:
 
 
 def _promised(summary: RunSummary) -> str:
-    from parley.server.records import words  # noqa: PLC0415 - start-up: `parley predict` reads the version alone
+    from parley.server.records import words  # noqa: PLC0415 - start-up: `predict` reads the version alone (.1 s)
 
     sentences = []
     for of in summary.guarantees:

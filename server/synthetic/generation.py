@@ -80,7 +80,7 @@ def _mixture_rows(
 def _fit_network(
     summed: Any, schema: Schema, settings: Any, released: NDArray[np.float64]
 ) -> tuple[Tensors, float]:
-    from parley.server.synthetic import kernel_generator  # noqa: PLC0415 - start-up: torch takes a second
+    from parley.server.synthetic import kernel_generator  # noqa: PLC0415 - start-up: `run` and `sample` of tables load no torch (1.5 s)
 
     shape = _shape(summed, schema)
     tensors, total = kernel_generator.fit(
@@ -113,7 +113,7 @@ def _draws(trained: Any) -> bool:
 
 def _pictures(trained: Any, theta: NDArray[np.float64], schema: str) -> Tensors:
     """Images of every class that a network draws; none where its own code fails."""
-    from parley.server.synthetic.drawing import drawn_rows  # noqa: PLC0415 - start-up: torch takes a second
+    from parley.server.synthetic.drawing import drawn_rows  # noqa: PLC0415 - start-up: `run` and `sample` of tables load no torch (1.5 s)
 
     network, parsed = trained.model, Schema.from_toml(schema)
     count = _SHOWN * network.classes
@@ -142,7 +142,7 @@ def rows_of(
             f"Expected a run of {', '.join(GENERATORS)}, or a network whose module has the method "
             f"drawn(labels, generator), which make rows, got {made.kind}."
         )
-    from parley.server.synthetic.drawing import drawn_rows  # noqa: PLC0415 - start-up: torch takes a second
+    from parley.server.synthetic.drawing import drawn_rows  # noqa: PLC0415 - start-up: `run` and `sample` of tables load no torch (1.5 s)
 
     return drawn_rows(made.model, schema, tensors["theta"], rows, seed)
 
@@ -150,13 +150,13 @@ def rows_of(
 def _network_rows(
     summed: Any, schema: Schema, tensors: Mapping[str, NDArray[Any]], rows: int, seed: int
 ) -> Iterator[NDArray[Any]]:
-    from parley.server.synthetic import kernel_generator  # noqa: PLC0415 - start-up: torch takes a second
+    from parley.server.synthetic import kernel_generator  # noqa: PLC0415 - start-up: `run` and `sample` of tables load no torch (1.5 s)
 
     return kernel_generator.drawn(summed, _shape(summed, schema), tensors, rows, seed)
 
 
 def _shape(summed: Any, schema: Schema) -> Shape:
-    from parley.server.synthetic.kernel_generator import Shape  # noqa: PLC0415 - start-up: torch takes a second
+    from parley.server.synthetic.kernel_generator import Shape  # noqa: PLC0415 - start-up: `run` and `sample` of tables load no torch (1.5 s)
 
     array = array_of(schema)
     if array is None:

@@ -81,7 +81,7 @@ def tables_of(codes: Pieces, schema: Schema, *, seed: int) -> Iterator[pl.DataFr
         codes: pieces of `[n, columns]`, of `coded_columns(schema)`.
         seed: public; where within its part a number lies.
     """
-    import polars as pl  # noqa: PLC0415 - start-up: 17 MiB of a server's memory, for tables alone
+    import polars as pl  # noqa: PLC0415 - start-up: a server that draws no table spares polars' .11 s and 17 MiB
 
     rng, columns = np.random.default_rng([seed, 1]), coded_columns(schema)
     for piece in codes:
@@ -95,7 +95,7 @@ def tables_of(codes: Pieces, schema: Schema, *, seed: int) -> Iterator[pl.DataFr
 
 def write_table(frames: Iterable[pl.DataFrame], schema: Schema, out: Path) -> None:
     """Writes a CSV as the schema says that it is written; whole or not at all."""
-    import polars as pl  # noqa: PLC0415 - start-up: 17 MiB of a server's memory, for tables alone
+    import polars as pl  # noqa: PLC0415 - start-up: a server that draws no table spares polars' .11 s and 17 MiB
 
     file = schema.file
     numbers = pl.selectors.float()

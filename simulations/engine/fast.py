@@ -78,7 +78,7 @@ def simulate(
         )
     hidden = None
     if coins:
-        from parley.simulations.audit.self_audit import planted  # noqa: PLC0415 - start-up: scipy, for such runs alone
+        from parley.simulations.audit.self_audit import planted  # noqa: PLC0415 - start-up: `run` without a planted fault (scipy.stats takes .5 s)
 
         experiment, hidden = planted(job, experiment, coins["canaries"], seed=coins["seed"])
     # Planned before the folder is made: a job that cannot run leaves nothing behind.

@@ -131,7 +131,7 @@ def _shares(rows: NDArray[Any], schema: Schema) -> NDArray[np.float32]:
 
 def _accuracy(rows: NDArray[Any], test: NDArray[Any], truth: Codes) -> float | None:
     """Of logistic regression on the entries."""
-    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415 - start-up: scikit-learn takes 2 s
+    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415 - start-up: `run` without synthetic rows (scikit-learn takes a second)
 
     labels = rows[:, -1].astype(np.int64)
     if len(np.unique(labels)) < 2:
@@ -163,7 +163,7 @@ def _variation(one: Codes, other: Codes, size: int) -> float:
 
 def learned(rows: Codes, test: Codes, sizes: tuple[int, ...]) -> dict[str, float | None]:
     """AUC and accuracy of logistic regression, of the last column by the others."""
-    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415 - start-up: scikit-learn takes 2 s
+    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415 - start-up: `run` without synthetic rows (scikit-learn takes a second)
 
     rows = rows[:_MOST]
     if _one_label(rows, test):
@@ -179,7 +179,7 @@ def learned(rows: Codes, test: Codes, sizes: tuple[int, ...]) -> dict[str, float
 
 def learned_by_trees(rows: Codes, test: Codes, sizes: tuple[int, ...]) -> dict[str, float | None]:
     """AUC of boosted trees."""
-    from sklearn.ensemble import HistGradientBoostingClassifier  # noqa: PLC0415 - start-up: scikit-learn takes 2 s
+    from sklearn.ensemble import HistGradientBoostingClassifier  # noqa: PLC0415 - start-up: `run` without synthetic rows (scikit-learn takes a second)
 
     del sizes
     rows = rows[:_MOST]
@@ -200,7 +200,7 @@ def _majority(labels: Codes, truth: Codes) -> float:
 
 
 def _auc(classes: Codes, chances: NDArray[Any], truth: Codes) -> float | None:
-    from sklearn.metrics import roc_auc_score  # noqa: PLC0415 - start-up: scikit-learn takes 2 s
+    from sklearn.metrics import roc_auc_score  # noqa: PLC0415 - start-up: `run` without synthetic rows (scikit-learn takes a second)
 
     if len(classes) == 2:
         return float(roc_auc_score(truth == classes[1], chances[:, 1]))

@@ -132,7 +132,7 @@ def _preload(folder: Path) -> None:
 
         accepted = load_consent(folder / "party.toml").algorithms
         if any(kind.trains for name, kind in ALGORITHMS.items() if name in accepted):
-            import torch  # noqa: F401, PLC0415 - start-up: only networks need it
+            import torch  # noqa: F401, PLC0415 - start-up: a party's first answer; only networks need torch
     except (ImportError, OSError, ConsentError):  # a library, or a policy that is being edited
         _log.exception("Imports will be done for every message.")
 

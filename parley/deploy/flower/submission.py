@@ -36,7 +36,7 @@ def submit_job(
         what `parley.simulations.engine.fast.simulate` raises; DeployError, PkiError, ProcessError.
     """
 
-    from parley.report.page import write_report  # noqa: PLC0415 - start-up: altair takes .5 s
+    from parley.report.page import write_report  # noqa: PLC0415 - start-up: `submit` waits for the run first (altair takes .5 s)
 
     with _connected(to) as (home, control):
         runs = home.folder / "runs"

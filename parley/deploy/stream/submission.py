@@ -32,7 +32,7 @@ def submit_job(
     Raises:
         what `parley.simulations.engine.fast.simulate` raises; DeployError, PkiError, ProcessError.
     """
-    from parley.report.page import write_report  # noqa: PLC0415 - start-up: altair takes .5 s
+    from parley.report.page import write_report  # noqa: PLC0415 - start-up: `submit` waits for the run first (altair takes .5 s)
 
     if resume is not None and (job is not None or sets):
         raise DeployError("Expected --resume RUN alone: the run goes on with its own job.")
