@@ -16,6 +16,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from parley.version import __version__
+
 if TYPE_CHECKING:
     from parley import audit_bounds
     from parley.analytics.session import Session
@@ -39,8 +41,6 @@ __all__ = [
     "run",
     "run_sweep",
 ]
-
-__version__ = "0.1.0"
 
 _HOMES = {
     "Session": "parley.analytics.session",

@@ -17,7 +17,6 @@ from typing import Annotated, Any, NoReturn
 import click
 import typer
 
-from parley import __version__
 from parley.analytics.commands import add_query_commands
 from parley.audit.commands import audit_app
 from parley.certificate.commands import certificate_app
@@ -31,6 +30,7 @@ from parley.server.records.plain_json import json_text
 from parley.sweep.commands import add_sweep_commands
 from parley.terminal.printable import printable
 from parley.twin import add_twin_command
+from parley.version import __version__
 
 __all__ = ["app", "main"]
 

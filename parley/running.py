@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from parley import __version__
 from parley.client.data.schema import Schema
 from parley.notebook import notebook_display
 from parley.server.jobs.file import load_job
@@ -19,6 +18,7 @@ from parley.simulations.data.experiment import load_experiment, prepared_data
 from parley.simulations.data.given import MEMORY, given_data, of_memory
 from parley.simulations.engine.fast import simulate
 from parley.tracking.tracking import tracked
+from parley.version import __version__
 
 if TYPE_CHECKING:
     from parley.client.contract.plan import ReleasePlan

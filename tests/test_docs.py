@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib
 import re
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from types import ModuleType
 
+import grimp
 import pytest
 
 _ROOT = Path(__file__).parents[1]
@@ -30,6 +32,18 @@ def test_diagram_and_table_of_rooms_are_those_of_the_code(make_rooms: ModuleType
 def test_no_rooms_import_each_other_even_for_types_alone(make_rooms: ModuleType) -> None:
     edges = make_rooms.rooms()
     assert not any(make_rooms.picture(package, edges).circles for package in make_rooms.PACKAGES)
+
+
+def test_no_files_import_each_other_even_for_types_alone() -> None:
+    graph = grimp.build_graph("parley", exclude_type_checking_imports=False, cache_dir=None)
+    imports = {
+        file: graph.find_modules_directly_imported_by(file) & graph.modules
+        for file in graph.modules
+    }
+    try:
+        TopologicalSorter(imports).prepare()
+    except CycleError as error:
+        raise AssertionError(" → ".join(error.args[1])) from None
 
 
 def test_every_import_between_packages_goes_downward(make_rooms: ModuleType) -> None:

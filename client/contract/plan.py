@@ -20,7 +20,7 @@ from parley.client.contract.guarantee import Guarantee
 from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.guarantee import NoisePoint, Unit
 from parley.privacy.ledger.entry import Entry
-from parley.privacy.mechanisms.sampled import SampledGaussian
+from parley.privacy.mechanisms.base import SampledNoise
 from parley.privacy.mechanisms.table import Mechanism
 from parley.privacy.sampling.stream import NoiseStream
 from parley.secure_agg.encoding import FixedPoint
@@ -147,7 +147,7 @@ class ReleasePlan:
         return next((each for each in self.guarantees if each.shares is not None), None)
 
     @property
-    def sampled(self) -> tuple[SampledGaussian, ...]:
+    def sampled(self) -> tuple[SampledNoise, ...]:
         """The mechanisms of noise on sampled sums: accounts of one noise, for each unit its own."""
         sampled = (each.mechanism.sampled for each in self.guarantees)
         return tuple(each for each in sampled if each is not None)

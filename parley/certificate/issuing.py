@@ -8,7 +8,6 @@ import secrets
 from datetime import UTC, datetime
 from pathlib import Path
 
-from parley import __version__
 from parley.certificate.statement import (
     Certificate,
     CertificateError,
@@ -24,6 +23,7 @@ from parley.server.records.guarantee_summary import GuaranteeSummary
 from parley.server.records.reading import read_summary
 from parley.server.records.run_folder import RunFolder
 from parley.server.records.summary import LedgerHead, RunSummary
+from parley.version import __version__
 
 __all__ = ["composed", "digest_of", "issued", "signing_key"]
 

@@ -26,7 +26,6 @@ from typing import Any
 
 import numpy as np
 
-from parley import __version__
 from parley.client.algorithms.base import FederatedAlgorithm, InPieces
 from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.deploy.processes import ProcessError
@@ -36,6 +35,7 @@ from parley.simulations.data.experiment import experiment_of
 from parley.simulations.data.keeping import keep_data
 from parley.simulations.data.prepared import PreparedData
 from parley.simulations.engine.summing import Adding, Asked, Summed, charge, summed
+from parley.version import __version__
 
 __all__ = ["ray_workers"]
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from parley import __version__
 from parley.errors import exit_status
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.ledger.ledger import Ledger
@@ -26,6 +25,7 @@ from parley.simulations.data.experiment import experiment_of
 from parley.simulations.data.prepared import PreparedData, data_key
 from parley.simulations.data.world import Experiment
 from parley.simulations.engine.fast import simulate
+from parley.version import __version__
 
 __all__ = ["Task", "begin_process", "read_row", "run_cell"]
 

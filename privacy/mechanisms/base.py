@@ -14,12 +14,10 @@ from numpy.typing import NDArray
 from parley.privacy.accounting.rounding import check_positive
 
 if TYPE_CHECKING:
-    from parley.privacy.accounting.events import Event
-    from parley.privacy.mechanisms.dp_sgd import PartySteps
-    from parley.privacy.mechanisms.sampled import SampledGaussian
+    from parley.privacy.accounting.events import Event, PoissonSampledGaussian
     from parley.privacy.sampling.stream import NoiseStream
 
-__all__ = ["Mechanism", "check_probability"]
+__all__ = ["Mechanism", "SampledNoise", "TrainingNoise", "check_probability"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,12 +65,12 @@ class Mechanism(ABC):
         return 1
 
     @property
-    def training(self) -> PartySteps | None:
+    def training(self) -> TrainingNoise | None:
         """Itself, where it is the noise of a training inside the party; None: noise on a sum."""
         return None
 
     @property
-    def sampled(self) -> SampledGaussian | None:
+    def sampled(self) -> SampledNoise | None:
         """Itself, where it is the noise on each of several sums of sampled batches."""
         return None
 
@@ -136,6 +134,49 @@ class Mechanism(ABC):
     @abstractmethod
     def describe(self) -> str:
         """One plain sentence."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingNoise(Mechanism):
+    """What others ask of the noise of a training inside the party (`dp_sgd.PartySteps`)."""
+
+    clip_norm: float
+    noise_multiplier: float
+    sampling_rate: float
+    steps: int
+    neighbouring: str
+    clipped_share: float = 0.0
+
+    @property
+    @abstractmethod
+    def gradient_multiplier(self) -> float:
+        """σ_g: what is added to a clipped sum has standard deviation σ_g·C."""
+
+    @property
+    @abstractmethod
+    def step(self) -> PoissonSampledGaussian:
+        """What one step is to the accountant."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampledNoise(Mechanism):
+    """What others ask of noise on each of several sums of batches (`sampled.SampledGaussian`)."""
+
+    sigma: float
+    sampling_rate: float
+    steps: int
+    neighbouring: str
+    attendance: float = 1.0
+
+    @property
+    @abstractmethod
+    def multiplier(self) -> float:
+        """σ/C, rounded down."""
+
+    @property
+    @abstractmethod
+    def step(self) -> PoissonSampledGaussian:
+        """What one sum is to the accountant."""
 
 
 def check_probability(probability: float) -> None:

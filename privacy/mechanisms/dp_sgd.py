@@ -19,7 +19,7 @@ import numpy as np
 from parley.privacy.accounting.clipped_count import count_deviation, gradient_multiplier
 from parley.privacy.accounting.events import Event, PoissonSampledGaussian
 from parley.privacy.accounting.rounding import check_positive
-from parley.privacy.mechanisms.base import Mechanism, check_probability
+from parley.privacy.mechanisms.base import TrainingNoise, check_probability
 from parley.privacy.mechanisms.sampled import check_steps, steps_event, steps_facts
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ __all__ = ["PartySteps"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PartySteps(Mechanism):
+class PartySteps(TrainingNoise):
     """`steps` steps of DP-SGD: Poisson batches at rate q, N(0, (σC)²I) on each clipped sum.
 
     `sensitivity` is that of one clipped sum, 2C under replace-one, C under add-or-remove-one.
@@ -57,13 +57,6 @@ class PartySteps(Mechanism):
 
     law: ClassVar[str] = "dp-sgd"
     sampler_has_slack: ClassVar[bool] = True
-
-    clip_norm: float
-    noise_multiplier: float
-    sampling_rate: float
-    steps: int
-    neighbouring: str
-    clipped_share: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -26,7 +26,7 @@ from parley.privacy.accounting.events import (
 )
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.accounting.rounding import check_positive, quotient_up
-from parley.privacy.mechanisms.base import Mechanism, check_probability
+from parley.privacy.mechanisms.base import SampledNoise, check_probability
 from parley.privacy.sampling.samplers import rounded_gaussian, rounded_gaussian_distance
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def steps_event(step: PoissonSampledGaussian, *, steps: int, dimension: int) -> 
 
 
 @dataclass(frozen=True, kw_only=True)
-class SampledGaussian(Mechanism):
+class SampledGaussian(SampledNoise):
     """round(N(0, σ²I)) on each of `steps` integer sums over batches at rate q, one after another.
 
     Every party draws its records into the batch by its own coins; a record's share of a sum is at
@@ -107,12 +107,6 @@ class SampledGaussian(Mechanism):
     law: ClassVar[str] = "sampled-gaussian"
     sampler_has_slack: ClassVar[bool] = True
     lengths: ClassVar[tuple[str, ...]] = ("sensitivity", "sigma")
-
-    sigma: float
-    sampling_rate: float
-    steps: int
-    neighbouring: str
-    attendance: float = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,10 +26,7 @@ from parley.privacy.sampling.samplers import (
 )
 from parley.privacy.sampling.stream import NoiseStream
 
-if TYPE_CHECKING:
-    from parley.privacy.mechanisms.shares import Shares
-
-__all__ = ["JITTER", "LEAST_SHARE", "SHARED_LAWS", "Integers", "SharedLaw", "law_of"]
+__all__ = ["JITTER", "LEAST_SHARE", "SHARED_LAWS", "Integers", "SharedLaw", "Split", "law_of"]
 
 LEAST_SHARE: Final = 4.0
 """Least standard deviation of a Gaussian share, in ring units: below, the theorem says little."""
@@ -41,6 +38,26 @@ _DRAWN_TOGETHER: Final = 1 << 14
 """Coordinates of shares from one stream that are drawn in one call, at most but for one share."""
 
 Integers = NDArray[np.int64]
+
+
+class Split(Protocol):
+    """What a law asks of the shares that its noise is split into (`shares.Shares`)."""
+
+    @property
+    def parties(self) -> int:
+        """m, how many shares there are."""
+
+    @property
+    def honest(self) -> int:
+        """k, how many make up the mechanism's noise."""
+
+    @property
+    def scale(self) -> float:
+        """Of one share, in fine units."""
+
+    @property
+    def ring_unit(self) -> float:
+        """Fine units to a unit of the ring."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,10 +81,10 @@ class SharedLaw:
     floor: float
     coarsest: float = math.inf
     scale: Callable[[Any, int], float]
-    add: Callable[[Shares, Any, Integers, Sequence[NoiseStream]], None]
-    add_dealt: Callable[[Shares, Any, Integers, int, NoiseStream], None]
-    tail: Callable[[Shares, Any, float], float]
-    event_of: Callable[[Shares, Any, int], Event | None]
+    add: Callable[[Split, Any, Integers, Sequence[NoiseStream]], None]
+    add_dealt: Callable[[Split, Any, Integers, int, NoiseStream], None]
+    tail: Callable[[Split, Any, float], float]
+    event_of: Callable[[Split, Any, int], Event | None]
 
 
 def law_of(mechanism: Mechanism) -> SharedLaw:
@@ -99,9 +116,7 @@ def _gaussian_scale(mechanism: Any, honest: int) -> float:
     return share
 
 
-def _gaussian_add(
-    shares: Shares, _: Any, vectors: Integers, streams: Sequence[NoiseStream]
-) -> None:
+def _gaussian_add(shares: Split, _: Any, vectors: Integers, streams: Sequence[NoiseStream]) -> None:
     if streams and all(stream is streams[0] for stream in streams):
         add_rounded_gaussian(vectors.reshape(-1), shares.scale, streams[0])
         return
@@ -110,23 +125,23 @@ def _gaussian_add(
 
 
 def _gaussian_dealt(
-    shares: Shares, _: Any, total: Integers, count: int, stream: NoiseStream
+    shares: Split, _: Any, total: Integers, count: int, stream: NoiseStream
 ) -> None:
     add_rounded_gaussian(total, shares.scale * math.sqrt(count), stream)
 
 
-def _gaussian_tail(shares: Shares, mechanism: Any, probability: float) -> float:
+def _gaussian_tail(shares: Split, mechanism: Any, probability: float) -> float:
     log_odds = math.log(2 * mechanism.dimension) - math.log(probability)
     return shares.scale * math.sqrt(2 * shares.parties * log_odds)
 
 
-def _gaussian_event(shares: Shares, mechanism: Any, count: int) -> Event:
+def _gaussian_event(shares: Split, mechanism: Any, count: int) -> Event:
     # s√r, rounded down: μ = Δ/(s√r) is never less than it is.
     scale = shares.scale * math.sqrt(count) * (1 - 1e-15)
     return GaussianEvent(mu=quotient_up(mechanism.sensitivity, scale))
 
 
-def _sampled_event(shares: Shares, mechanism: Any, count: int) -> Event:
+def _sampled_event(shares: Split, mechanism: Any, count: int) -> Event:
     # As above: a multiplier that is rounded down.
     own = replace(mechanism, sigma=shares.scale * math.sqrt(count) * (1 - 1e-15))
     whole: Approximate = own.event()
@@ -137,7 +152,7 @@ def _sampled_event(shares: Shares, mechanism: Any, count: int) -> Event:
 
 
 def _l2_add(
-    shares: Shares, mechanism: Any, vectors: Integers, streams: Sequence[NoiseStream]
+    shares: Split, mechanism: Any, vectors: Integers, streams: Sequence[NoiseStream]
 ) -> None:
     shape = Fraction(mechanism.dimension + 1, 2 * shares.honest)
     jitter = JITTER * shares.ring_unit**2
@@ -146,7 +161,7 @@ def _l2_add(
 
 
 def _l2_dealt(
-    shares: Shares, mechanism: Any, total: Integers, count: int, stream: NoiseStream
+    shares: Split, mechanism: Any, total: Integers, count: int, stream: NoiseStream
 ) -> None:
     own = JITTER * shares.ring_unit**2
     # As many at a time as the sampler takes the jitter of: groups of shares add up like shares.
@@ -170,7 +185,7 @@ def _chernoff(exponent: float, log_odds: float, jitter: float = 0.0) -> float:
     )
 
 
-def _l2_tail(shares: Shares, mechanism: Any, probability: float) -> float:
+def _l2_tail(shares: Split, mechanism: Any, probability: float) -> float:
     log_odds = math.log(2 * mechanism.dimension) - math.log(probability)
     exponent = shares.parties / shares.honest * (mechanism.dimension + 1) / 2
     jitter = shares.parties * JITTER * (shares.ring_unit / shares.scale) ** 2
@@ -181,7 +196,7 @@ def _l2_tail(shares: Shares, mechanism: Any, probability: float) -> float:
 
 
 def _discrete_add(
-    shares: Shares, mechanism: Any, vectors: Integers, streams: Sequence[NoiseStream]
+    shares: Split, mechanism: Any, vectors: Integers, streams: Sequence[NoiseStream]
 ) -> None:
     del mechanism
     same = all(stream is streams[0] for stream in streams)
@@ -193,20 +208,20 @@ def _discrete_add(
 
 
 def _discrete_dealt(
-    shares: Shares, mechanism: Any, total: Integers, count: int, stream: NoiseStream
+    shares: Split, mechanism: Any, total: Integers, count: int, stream: NoiseStream
 ) -> None:
     rows = np.zeros((count, total.size), dtype=np.int64)
     _discrete_add(shares, mechanism, rows, [stream] * count)
     total += rows.sum(axis=0)
 
 
-def _discrete_tail(shares: Shares, mechanism: Any, probability: float) -> float:
+def _discrete_tail(shares: Split, mechanism: Any, probability: float) -> float:
     # (sinh(u/2t)/sinh(1/2t))² ≤ u² for 0 ≤ u ≤ 1: E e^{uz/t} ≤ (1 − u²)^(−1) of the whole.
     log_odds = math.log(2 * mechanism.dimension) - math.log(probability)
     return shares.scale * _chernoff(shares.parties / shares.honest, log_odds)
 
 
-def _while_whole(shares: Shares, mechanism: Any, count: int) -> Event | None:
+def _while_whole(shares: Split, mechanism: Any, count: int) -> Event | None:
     """With k shares or more the law's own: more are post-processing. With fewer none is proved."""
     whole: Event = mechanism.event()
     ideal = whole.event if isinstance(whole, Approximate) else whole

@@ -8,7 +8,7 @@ whose `settings` are the fields of its class.
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -21,9 +21,7 @@ from parley.server.jobs.algorithm_section import (
 )
 from parley.server.jobs.section import Auto, Positive, check_unchanged
 from parley.server.jobs.synthetic import Marginals, RandomFeatures
-
-if TYPE_CHECKING:
-    from parley.server.jobs.job import Job
+from parley.server.jobs.whole import WholeJob
 
 __all__ = [
     "ALGORITHM_SECTIONS",
@@ -101,7 +99,7 @@ class GradientPerturbation(_OfLinearModel):
 
     kind: Literal["gradient-perturbation"] = Field("gradient-perturbation", description=KIND)
 
-    def check(self, job: Job) -> None:
+    def check(self, job: WholeJob) -> None:
         """And what private sizes need."""
         super().check(job)
         check_private_sizes(job)
@@ -127,7 +125,7 @@ class OutputPerturbation(_OfLinearModel):
         "≤ κG/n, which adds the factor 1+κ to the sensitivity.",
     )
 
-    def check(self, job: Job) -> None:
+    def check(self, job: WholeJob) -> None:
         """And a loss whose gradient is bounded everywhere, unclipped."""
         super().check(job)
         if self.clip_norm != "auto":
@@ -161,7 +159,7 @@ class ObjectivePerturbation(OutputPerturbation):
         "objective-perturbation", description=KIND
     )
 
-    def check(self, job: Job) -> None:
+    def check(self, job: WholeJob) -> None:
         """And noise that is inside the parties."""
         super().check(job)
         if job.privacy.noise_point != "party":
@@ -200,7 +198,7 @@ class _OfNetwork(AlgorithmSection):
     rounds: int = Field(10, ge=1, le=1_000_000, description=_ROUNDS)
     average: bool = Field(True, description=_AVERAGE)
 
-    def check(self, job: Job) -> None:
+    def check(self, job: WholeJob) -> None:
         """And what each unit needs."""
         super().check(job)
         if job.privacy.noise_point == "party":
@@ -243,7 +241,7 @@ class DistributedDPSGD(_OfNetwork):
     kind: Literal["distributed-dp-sgd"] = Field("distributed-dp-sgd", description=KIND)
 
 
-def _check_sampled_parties(job: Job) -> None:
+def _check_sampled_parties(job: WholeJob) -> None:
     """What sampled parties go with."""
     parties, unit = job.parties, job.privacy.unit
     if parties.per_round == "all":
@@ -260,7 +258,7 @@ def _check_sampled_parties(job: Job) -> None:
     check_unchanged(job, "dp_sgd", ("clipped_fraction_share",), "parties.per-round = 'all'")
 
 
-def _check_parties(job: Job) -> None:
+def _check_parties(job: WholeJob) -> None:
     """What a party-level guarantee needs, alone or beside a record-level one."""
     unit = f"privacy.unit = '{job.privacy.unit}'"
     if job.parties.weights != "uniform":

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from pydantic import Field
 
 from parley.privacy.mechanisms.table import MECHANISMS
 from parley.server.jobs.section import Section, check_unchanged
-
-if TYPE_CHECKING:
-    from parley.server.jobs.job import Job
+from parley.server.jobs.whole import WholeJob
 
 __all__ = ["BOTH_KEYS", "KIND", "AlgorithmSection", "Idle", "check_private_sizes"]
 
@@ -58,7 +56,7 @@ class AlgorithmSection(Section):
 
     kind: str = Field("gradient-perturbation", description=KIND)
 
-    def check(self, job: Job) -> None:
+    def check(self, job: WholeJob) -> None:
         """Refuses keys that contradict each other, or would have no effect.
 
         Raises:
@@ -84,7 +82,7 @@ class AlgorithmSection(Section):
             raise ValueError(f"Expected privacy.noise = {laws} with {self.kind}, got {job.noise}.")
 
 
-def check_private_sizes(job: Job) -> None:
+def check_private_sizes(job: WholeJob) -> None:
     """What adding or removing a record, or all of a party's, needs."""
     if job.privacy.neighbouring == "replace-one":
         return

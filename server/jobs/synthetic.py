@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -15,9 +15,7 @@ from parley.server.jobs.algorithm_section import (
     check_private_sizes,
 )
 from parley.server.jobs.section import Auto
-
-if TYPE_CHECKING:
-    from parley.server.jobs.job import Job
+from parley.server.jobs.whole import WholeJob
 
 __all__ = ["Marginals", "RandomFeatures"]
 
@@ -50,7 +48,7 @@ class _OneSum(AlgorithmSection):
         "of it.",
     )
 
-    def check(self, job: Job) -> None:
+    def check(self, job: WholeJob) -> None:
         """And what noise on a sum needs."""
         super().check(job)
         check_private_sizes(job)
