@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from parley.privacy.accounting.events import PoissonSampledGaussian
 from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.accounting.rounding import as_written, check_positive, shown_up
+from parley.privacy.accounting.rounding import as_written, check_positive, shown_down, shown_up
 
 __all__ = [
     "ORDERS",
@@ -178,11 +178,20 @@ def calibrate_steps(
     check_positive("epsilon", epsilon)
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
         raise ValueError(f"Expected steps ≥ 1, got {steps!r}.")
-    left = delta - (slack * (1 + math.exp(epsilon)) if epsilon < 700 else math.inf)
-    if not 0 < left < 1:
+    if not 0 < delta < 1:
         raise ValueError(
-            f"Expected delta in (0, 1) beyond the sampler's share, got {as_written(delta)} − "
-            f"{shown_up(delta - left, 3)}: the Gaussian noise of DP-SGD has no pure guarantee."
+            f"Expected delta in (0, 1), got {as_written(delta)}: the Gaussian noise of DP-SGD has "
+            "no pure guarantee."
+        )
+    times = 1 + (math.exp(epsilon) if epsilon < 700 else math.inf)
+    left = delta - (slack * times if slack else 0.0)
+    if not left > 0:
+        most = math.log(delta / slack - 1) if delta > 2 * slack else 0.0
+        raise ValueError(
+            f"Expected epsilon below {shown_down(most, 3)} at delta = {as_written(delta)}, got "
+            f"{as_written(epsilon)}: (1 + e^ε) times the {shown_up(slack, 3)} by which sampled "
+            "noise may differ from its law has to stay below delta. Choose a smaller epsilon, a "
+            "larger delta, or fewer steps or parameters."
         )
 
     def kind(sigma: float) -> PoissonSampledGaussian:

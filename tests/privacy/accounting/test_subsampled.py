@@ -135,7 +135,9 @@ def test_calibration_beside_a_gaussian_release_keeps_the_total() -> None:
         ({"sampling_rate": 0.0}, "sampling rate in"),
         ({"sampling_rate": 1.5}, "sampling rate in"),
         ({"steps": 0}, "steps ≥ 1"),
-        ({"delta": 0.0}, "no pure guarantee"),
+        ({"delta": 0.0}, r"delta in \(0, 1\), got 0: .* no pure guarantee"),
+        ({"epsilon": 1000.0, "slack": 1e-20}, r"epsilon below 34\.5 at delta = 1e-05, got 1000: "),
+        ({"epsilon": 1000.0, "slack": 1e-4}, r"epsilon below 0 at delta = 1e-05, got 1000: "),
         ({"epsilon": -1.0}, "epsilon"),
     ],
 )

@@ -1,0 +1,85 @@
+"""Whether a diffusion model keeps its quality as parties grow: `examples/mnist-diffusion.toml`.
+
+    python -P benchmarks/diffusion_parties.py PATH/mnist.npz --kept benchmarks/diffusion.jsonl
+        [--parties 1 10] [--seeds 3] [--steps 160]
+
+The same 20,000 images, ε, δ, sampling rate and steps, owned by one party or by many in equal
+parts. A line a run in the file of `--kept`, none measured twice: the mean loss of the records under
+the released model, and what logistic regression that was fitted to 3,000 drawn images, of 14×14
+pixels, knows of MNIST's test images. Seeds are those of a run's noise, coins and draws.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+from sklearn.linear_model import LogisticRegression
+
+from parley.sampling import sample_table
+from parley.server.jobs.file import load_job
+from parley.simulations.engine.fast import simulate
+
+ROOT = Path(__file__).resolve().parents[1]
+MODEL = f"{ROOT / 'examples' / 'diffusion.py'}:net"
+ROWS, EACH, RECORDS = 3000, 20, 20_000
+
+
+def one(source, parties, seed, steps):
+    """Figures of one run."""
+    overrides = [
+        *(f"data.source={source}", f"data.records={RECORDS}", f"run.seed={seed}"),
+        f"model.kind={MODEL}",
+        f"data.schema={ROOT / 'examples' / 'mnist.schema.toml'}",
+        *(f"parties.count={parties}", f"parties.min-records={RECORDS // parties}"),
+        *(f"algorithm.rounds={steps // EACH}", f"dp-sgd.local-steps={EACH}"),
+        f"secure-aggregation.min-survivors={parties - parties // 10}",
+    ]
+    began = time.process_time()
+    with tempfile.TemporaryDirectory() as folder:
+        job = load_job(ROOT / "examples" / "mnist-diffusion.toml", overrides=overrides)
+        done = simulate(job, out=Path(folder) / "run")
+        taken, noise = time.process_time() - began, done.summary.primary.noise
+        out = Path(folder) / "drawn.npz"
+        sample_table(done.folder, rows=ROWS, seed=seed, out=out, own_models=(MODEL,))
+        with np.load(out) as made, np.load(source) as real:
+            rows, asked = small(made["x_train"]), small(real["x_test"])
+            model = LogisticRegression(max_iter=100, tol=1e-3).fit(rows, made["y_train"])
+            accuracy = model.score(asked, real["y_test"])
+    sigma = noise.scale_of_sum * (noise.shares.inflation if noise.shares else 1)
+    figures = {"loss": done.summary.loss, "accuracy": accuracy, "seconds": taken}
+    return figures | {"sigma_of_all_shares": sigma, "epsilon": done.summary.primary.epsilon}
+
+
+def small(images):
+    """`[n, 196]` images of 14×14, from 0 to 1."""
+    blocks = images.reshape(-1, 14, 2, 14, 2).astype(np.float32)
+    return blocks.mean(axis=(2, 4)).reshape(len(images), -1) / 255
+
+
+def main():
+    """A line for each that has none."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("source")
+    parser.add_argument("--kept", type=Path, required=True)
+    parser.add_argument("--parties", type=int, nargs="+", default=[1, 10])
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=160)
+    told = parser.parse_args()
+    lines = told.kept.read_text().splitlines() if told.kept.exists() else []
+    measured = {(of["parties"], of["seed"], of["steps"]) for of in map(json.loads, lines)}
+    for seed, parties in product(range(1, told.seeds + 1), told.parties):
+        if (parties, seed, told.steps) not in measured:
+            line = {"parties": parties, "seed": seed, "steps": told.steps}
+            text = json.dumps(line | one(told.source, parties, seed, told.steps), allow_nan=False)
+            with told.kept.open("a") as file:
+                file.write(text + "\n")
+            print(text, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
