@@ -334,9 +334,15 @@ def check_label(schema: Schema, model_kind: str) -> None:
     key = READINGS[model_kind]
     if getattr(schema.label, key) is None:
         needs = {"positive": "positive and negative"}.get(key, key)
+        remedy = (
+            ""
+            if schema.label.range is None
+            else " Its range makes it a number: make it a column of kind numeric, and another the "
+            "label."
+        )
         raise SchemaError(
             f"Expected the label {schema.label_column!r} to give {needs} for a {model_kind} model,"
-            " got none."
+            f" got none.{remedy}"
         )
 
 

@@ -191,10 +191,12 @@ class Network:
         """The shape of what it gives of two rows, twice the same; a loss that draws is all it has.
 
         Raises:
-            NetworkError: it changes, or draws by itself.
+            NetworkError: it changes, draws by itself, or has a loss that is not finite.
         """
         wide = self.features + self.draws
         made_up = np.random.default_rng(0).random((2, wide)) / math.sqrt(self.features)
+        if own_losses(self.module) is not None:
+            self._check_finite(self.rows(made_up))
         if self.draws:
             check_still(self.module, self.rows(made_up), self._losses_as_of_first)
             return (2, self.classes)
@@ -202,6 +204,16 @@ class Network:
             shape = tuple(self.module(self.rows(np.zeros((2, wide)))).shape)
         check_still(self.module, self.rows(made_up))
         return shape
+
+    def _check_finite(self, rows: torch.Tensor) -> None:
+        with torch.no_grad():
+            each = self._losses_as_of_first(rows)
+        if not bool(torch.isfinite(each).all()):
+            raise NetworkError(
+                f"Expected record_losses of {self.kind} to be finite at the start, got "
+                f"{each.tolist()} of two made-up rows: every record without a finite gradient adds "
+                "zero. Keep logarithms, roots and quotients away from zero."
+            )
 
     def _losses_as_of_first(self, rows: torch.Tensor) -> torch.Tensor:
         """`[b]` losses of `[b, p + D]` rows, were they all of the first class."""

@@ -85,7 +85,8 @@ def on_simplex(values: Array, total: float) -> Array:
     """
     falling = np.sort(values)[::-1]
     surplus = (np.cumsum(falling) - total) / np.arange(1, len(values) + 1)
-    kept = int(np.flatnonzero(falling > surplus)[-1])
+    above = np.flatnonzero(falling > surplus)
+    kept = int(above[-1]) if len(above) else 0  # beside values beyond 2⁵³·total it is rounded away
     return np.asarray(np.maximum(values - surplus[kept], 0.0))
 
 
@@ -156,7 +157,8 @@ def fit(tables: Tables, *, components: int, steps: int, seed: int) -> Mixture:
         seed: public.
 
     Raises:
-        ValueError: the release's total isn't positive: there are too few records for its noise.
+        ValueError: the release's total isn't positive, or so small that the fit went astray: there
+            are too few records for its noise.
     """
     total = tables.total
     if not total > 0:
@@ -184,6 +186,11 @@ def fit(tables: Tables, *, components: int, steps: int, seed: int) -> Mixture:
         rate = _LAST_RATE + (_RATE - _LAST_RATE) * cosine
         logits -= np.float32(rate * lift) * first / (np.sqrt(second) + np.float32(_TINY))
         shares = _softmax(logits, tables.sizes)
+    if not np.isfinite(shares).all():
+        raise ValueError(
+            f"Expected a finite generator, got one that diverged, of released tables of {total:.3g}"
+            " records: there are too few records for this noise."
+        )
     return Mixture(sizes=tables.sizes, shares=shares)
 
 

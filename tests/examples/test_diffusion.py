@@ -12,6 +12,7 @@ from safetensors.numpy import load_file
 from parley.client.data.records import read_records
 from parley.client.data.schema import load_schema
 from parley.client.dp_sgd.ways import choose_way
+from parley.client.models.layers import NetworkError
 from parley.client.models.networks import Network
 from parley.running import run
 from parley.sampling import sample_table
@@ -48,6 +49,15 @@ def test_the_examples_network_is_clipped_as_a_loop_over_records_clips_it():
     own = Network.build(f"{EXAMPLES / 'diffusion.py'}:net", features=784, classes=10)
     assert own.draws == 197
     assert choose_way(own) == "ghost"
+
+
+@pytest.mark.parametrize(("given", "features", "said"), [("0", 784, "K ≥ 1"), ("1", 783, "28×28")])
+def test_no_version_of_a_record_and_other_images_are_refused(tmp_path, given, features, said):
+    code = (EXAMPLES / "diffusion.py").read_text()
+    changed = code.replace("CLASSES, STEPS = 14, 1, ", f"CLASSES, STEPS = 14, {given}, ")
+    (tmp_path / "mine.py").write_text(changed)
+    with pytest.raises(NetworkError, match=said):
+        Network.build(f"{tmp_path / 'mine.py'}:net", features=features, classes=10)
 
 
 def test_real_parties_draw_as_a_seeded_simulation_does(tmp_path):

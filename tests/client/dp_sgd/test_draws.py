@@ -86,6 +86,27 @@ class Many(Linear):
     draws = -1
 
 
+class Broken(Linear):
+    def record_losses(self, x, y, draws):
+        return super().record_losses(x, y, draws) / x[:, 0].sub(x[:, 0])
+
+
+class Undrawn(Broken):
+    """Takes no draws, and has scores."""
+
+    draws = 0
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Linear(9, 2)
+
+    def forward(self, x):
+        return self.layers(x)
+
+    def record_losses(self, x, y, draws):
+        return (self.layers(x).sum(dim=1) - 1e9).exp().log()
+
+
 def network(name):
     return Network.build(f"{__name__}:{name}", features=9, classes=2)
 
@@ -116,6 +137,14 @@ def mixing(*_):
 
 def many(*_):
     return Many()
+
+
+def broken(*_):
+    return Broken()
+
+
+def undrawn(*_):
+    return Undrawn()
 
 
 @pytest.mark.parametrize("name", ["linear", "conv", "deep", "tokens"])
@@ -149,6 +178,12 @@ def test_a_loss_that_looks_at_other_records_is_not_clipped_together_with_them():
 def test_a_number_of_draws_that_is_none_is_refused():
     with pytest.raises((NetworkError, ValueError), match="Expected draws"):
         network("many")
+
+
+@pytest.mark.parametrize("name", ["broken", "undrawn"])
+def test_a_loss_that_is_not_finite_is_refused_with_what_it_gave(name):
+    with pytest.raises(NetworkError, match=r"finite at the start, got \[-?inf, -?inf\]"):
+        network(name)
 
 
 def test_a_step_is_the_clipped_sum_of_the_records_with_their_own_draws():

@@ -86,6 +86,16 @@ def test_a_release_of_no_records_is_refused():
         fit(tables, components=3, steps=1, seed=0)
 
 
+@pytest.mark.parametrize("at_once", [4096, 0])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_release_whose_fit_is_not_finite_makes_no_generator(monkeypatch, at_once):
+    monkeypatch.setattr(mixture, "_AT_ONCE", at_once)
+    values = np.array([1e30, -1e30, 1e-9, 1e-9])  # a total of next to nothing
+    tables = Tables(sizes=(2, 2), pairs=((0, 1),), values=values)
+    with pytest.raises(ValueError, match="finite generator"):
+        fit(tables, components=3, steps=5, seed=0)
+
+
 def test_a_column_in_no_table_is_uniform():
     tables = Tables(sizes=(2, 2, 4), pairs=((0, 1),), values=np.array([5.0, 1, 1, 1]))
     found = fit(tables, components=50, steps=5, seed=0)
