@@ -14,6 +14,7 @@ from parley.client.data.schema import load_schema
 from parley.client.dp_sgd.ways import choose_way
 from parley.client.models.layers import NetworkError
 from parley.client.models.networks import Network
+from parley.client.models.own_code import function_named
 from parley.running import run
 from parley.sampling import sample_table
 from parley.server.jobs.file import load_job
@@ -58,6 +59,15 @@ def test_no_version_of_a_record_and_other_images_are_refused(tmp_path, given, fe
     (tmp_path / "mine.py").write_text(changed)
     with pytest.raises(NetworkError, match=said):
         Network.build(f"{tmp_path / 'mine.py'}:net", features=features, classes=10)
+
+
+def test_known_preconditioning_and_noise_levels_of_karras():
+    own = function_named(f"{EXAMPLES / 'diffusion.py'}:preconditioning")
+    known = [0.5, 0.353553391, 1.41421356, -0.173286795, 8.0]
+    found = [float(each) for each in own(torch.tensor(0.5, dtype=torch.float64))]
+    assert found == pytest.approx(known, rel=1e-8)
+    levels = function_named(f"{EXAMPLES / 'diffusion.py'}:karras")(5)
+    assert levels == pytest.approx([80, 17.527832, 2.51521898, 0.169752756, 0.002], rel=1e-7)
 
 
 def test_real_parties_draw_as_a_seeded_simulation_does(tmp_path):

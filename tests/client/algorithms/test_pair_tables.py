@@ -48,6 +48,8 @@ def test_the_sensitivity_is_the_largest_of_all_pairs_of_records(pairs, replaced,
 def test_known_sensitivities(columns, known):
     claim = tables(sizes=(2,) * columns).claim()
     assert claim.sensitivity == pytest.approx(known, rel=1e-8)
+    added = tables(sizes=(2,) * columns, neighbouring="add-or-remove-one").claim()
+    assert added.sensitivity == pytest.approx(known / 2**0.5, rel=1e-8)
 
 
 def test_counts_are_those_of_a_loop_over_records():

@@ -52,6 +52,8 @@ def test_known_integers_of_two_records(monkeypatch):
     assert (one**2).sum() == 4294843848
     assert other.tolist() == [40666, -19281, -22220, 42139]
     assert (other**2).sum() == 4294904238
+    real = [0.620544581, 0.620544581, 0.339005049, 0.339005049]  # of W itself, not of its grid
+    np.testing.assert_allclose(one / ONE, real, atol=3e-4)
     assert one @ other / ONE**2 == pytest.approx(0.305519754, abs=1e-3)
     assert np.linalg.norm(one - other) / ONE == pytest.approx(1.17854168, abs=1e-3)
 
