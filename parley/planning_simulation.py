@@ -7,10 +7,13 @@ computation, and their time is taken times the number of parties.
 from __future__ import annotations
 
 import time
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from parley.client.algorithms.base import FederatedAlgorithm, InPieces
+from parley.client.algorithms.attendance import EVERYONE
+from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.contract.plan import ReleasePlan
 from parley.client.data.block import PartyBlock
 from parley.client.data.chunks import PIECE_BYTES
@@ -23,10 +26,12 @@ from parley.simulations.data.keeping import memory_mib
 __all__ = ["simulation_ahead"]
 
 _MIB = 1 << 20
-_PROCESS = 150
-"""MiB of the interpreter and libraries, without torch."""
+_PROCESS = {"linear": 150, "nothing": 150, "network": 350}
+"""MiB of the interpreter and libraries, by what is learned: torch is a large one."""
 _A_PARTY = 1100
 """Bytes of a party that a run takes beside its records: between 20,000 and 100,000 of them."""
+_MOST_WORK = 10**9
+"""Of the parties that are timed: records times parameters times steps, a second or so."""
 
 
 def simulation_ahead(
@@ -36,30 +41,39 @@ def simulation_ahead(
     if not job.run.in_process:
         return None
     item = 4 if job.model.feature_map else 8
-    data = federation.total_records * (algorithm.model.features * item + 8)
+    records = federation.total_records * (algorithm.model.features * item + 8)
     limit = memory_mib(job)
-    mapped = data > limit * _MIB
+    mapped = records > limit * _MIB
     # Rows lie twice in memory while they are prepared, in the run that writes the file, too.
-    held = (0 if mapped else 2 * data) + federation.parties * _A_PARTY
-    streamed = isinstance(algorithm, InPieces)
+    held = (0 if mapped else 2 * records) + federation.parties * _A_PARTY
+    # Contributions are added up piece by piece; the masked protocol has all of them at once.
     each = algorithm.dimension * (8 + release.encoding.ring_bits // 8)
-    held += 4 * PIECE_BYTES if streamed else federation.parties * each
+    every = federation.parties * each + records
+    whole = job.secure_aggregation.backend == "masked"
+    held += every if whole else min(every, max(PIECE_BYTES, every // federation.parties))
     return SimulationOutlook(
-        data_mib=data / _MIB,
+        data_mib=records / _MIB,
         limit_mib=limit,
         mapped=mapped,
-        memory_mib=_PROCESS + held / _MIB,
-        seconds_a_round=_measured(algorithm, release, federation) if streamed else None,
+        memory_mib=_PROCESS[job.model.learns] + held / _MIB,
+        seconds_a_round=_measured(algorithm, release, federation),
     )
 
 
 def _measured(
     algorithm: FederatedAlgorithm, release: ReleasePlan, federation: Federation
 ) -> float | None:
-    """Seconds of all parties' gradients and their encoding, by those of a few."""
+    """Seconds of all parties' contributions and their encoding, by those of a few."""
+    known: Any = algorithm
     records, width = federation.min_records, algorithm.model.features
-    few = max(2, min(federation.parties, PIECE_BYTES // (2 * records * width * 8)))
-    if few * records * width > PIECE_BYTES // 8:
+    attendance = getattr(known, "attendance", EVERYONE)
+    if not attendance.whole:  # those who are in a round alone compute
+        known = replace(known, attendance=EVERYONE)
+    steps = known.training.steps if hasattr(known, "training") else 1
+    work = records * max(algorithm.dimension, width) * steps
+    most = min(_MOST_WORK // work, PIECE_BYTES // (8 * records * width))
+    few = int(min(most, max(2, federation.parties * attendance.fraction)))
+    if few < 2:
         return None  # one party is more than is worth making up
     rows = np.full((few * records, width), 1 / np.sqrt(width))
     block = PartyBlock(
@@ -67,13 +81,14 @@ def _measured(
         labels=np.ones(len(rows), dtype=np.int64 if algorithm.model.classes else np.float64),
         offsets=np.arange(few + 1) * records,
     )
-    state, randomness = algorithm.init(), Randomness.from_entropy()
+    state, randomness = known.init(), Randomness.from_entropy()
 
-    def work() -> float:
+    def seconds() -> float:
         began = time.perf_counter()
-        own = algorithm.local(state, block, release, randomness)
+        own = known.local(state, block, release, randomness)
         release.encoding.encode(own.values).sum(axis=0)
         return time.perf_counter() - began
 
-    work()  # libraries warm up
-    return float(min(work(), work()) * federation.parties / few)
+    seconds()  # libraries warm up
+    taken = min(seconds(), seconds())
+    return float(taken * federation.parties * attendance.fraction / few)

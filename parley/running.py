@@ -14,8 +14,8 @@ from parley.server.jobs.job import Job, JobError
 from parley.server.records.run import Run
 from parley.server.records.run_folder import RunFolder
 from parley.server.rounds.observer import Observer
-from parley.simulations.data.experiment import load_experiment, prepared_data
-from parley.simulations.data.given import MEMORY, given_data, of_memory
+from parley.simulations.data.experiment import experiment_of, load_experiment, prepared_data
+from parley.simulations.data.given import Given, given_data, of_memory
 from parley.simulations.engine.fast import simulate
 from parley.tracking.tracking import tracked
 from parley.version import __version__
@@ -64,13 +64,13 @@ def run(
     out = None if out is None else Path(out)
     resume = None if resume is None else Path(resume)
     job = job or load_job() if resume is None else RunFolder.open(resume)[1]
-    engine, load = job.run.engine, load_experiment
+    engine, given = job.run.engine, None
     observer = observer or notebook_display()
     trackers = _trackers(track)
     observer = _Several(observer, trackers) if trackers else observer
     if data is not None:
         job = of_memory(job, data)
-        load = partial(load_experiment, given=given_data(job, data, schema=schema, label=label))
+        given = given_data(job, data, schema=schema, label=label)
     elif schema is not None or label is not None:
         raise JobError("Expected data with schema or label, got none (a file's is data.schema).")
     if job.run.in_process:
@@ -81,7 +81,7 @@ def run(
             observer=observer,
             version=__version__,
             canaries=canaries,
-            load=load,
+            given=given,
         )
     elif canaries:
         raise JobError(f"Expected run.engine = 'fast' with canaries, got {engine!r}.")
@@ -97,21 +97,30 @@ def run(
     return result
 
 
-def _over_ray(job: Job | None, *, resume: Path | None = None, **how: Any) -> Run:
+def _here(job: Job | None, *, given: Given | None = None, **how: Any) -> Run:
+    """A simulation whose parties are all in this process."""
+    return simulate(job, load=partial(load_experiment, given=given), **how)
+
+
+def _over_ray(
+    job: Job | None, *, resume: Path | None = None, given: Given | None = None, **how: Any
+) -> Run:
     """A simulation whose parties are dealt to workers of Ray."""
-    from parley.deploy.ray_engine import ray_workers  # noqa: PLC0415 - start-up: an extra
+    from parley.deploy.ray_engine import ray_parties  # noqa: PLC0415 - start-up: an extra
 
     known = job if job is not None else RunFolder.open(resume or Path())[1]
-    if how.get("canaries") or known.data.source in MEMORY:
+    if how.get("canaries"):
         raise JobError(
-            f"Expected run.engine = 'fast' with canaries or data in memory, got "
-            f"{known.run.engine!r}: its workers read rows that are kept in files."
+            f"Expected run.engine = 'fast' with canaries, got {known.run.engine!r}: its workers "
+            "read rows that are kept in files, without extra records."
         )
-    with ray_workers(known, prepared_data) as adding:
-        return simulate(job, resume=resume, adding=adding, **how)
+    with ray_parties(known, lambda: prepared_data(known, given)) as (adding, data):
+        return simulate(
+            job, resume=resume, adding=adding, load=lambda own: experiment_of(own, data), **how
+        )
 
 
-SIMULATIONS: dict[str, Callable[..., Run]] = {"fast": simulate, "ray": _over_ray}
+SIMULATIONS: dict[str, Callable[..., Run]] = {"fast": _here, "ray": _over_ray}
 """Engines whose parties are arrays, by the name that --engine takes."""
 
 

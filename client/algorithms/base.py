@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
@@ -41,7 +40,6 @@ __all__ = [
     "Claim",
     "Contribution",
     "FederatedAlgorithm",
-    "InPieces",
     "PublicFacts",
     "State",
     "SummedAtOnce",
@@ -250,17 +248,6 @@ class SummedAtOnce(Protocol):
         """`[d]` Σ over the block's parties of what `local` gives; None where each is needed."""
 
 
-@runtime_checkable
-class InPieces(Protocol):
-    """An algorithm of whose parties each contributes the same bits whoever else is in the block.
-
-    A simulation may then have its parties contribute in turn, and keep the sum alone.
-    """
-
-    def pieces(self, block: PartyBlock) -> Sequence[tuple[int, int]]:
-        """Ranges (first, last + 1) of parties, in order, that are best asked for at once."""
-
-
 class FederatedAlgorithm(Protocol):
     """A way of learning from noisy averages."""
 
@@ -289,6 +276,8 @@ class FederatedAlgorithm(Protocol):
     ) -> Contribution:
         """What every party of the block would contribute to this round.
 
+        Each by its own records, `block.places` and `state`: with a seed the same bits whoever else
+        is in the block, so that a simulation may ask its parties in turn, or on many machines.
         What it draws comes from `randomness` alone, so that a simulation repeats and a real release
         takes its noise from the operating system.
         """

@@ -29,7 +29,6 @@ A round is a block of steps: they are reserved, charged and committed together.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -40,7 +39,6 @@ from parley.client.algorithms.attendance import EVERYONE, Attendance
 from parley.client.algorithms.base import Claim, Contribution, PublicFacts, State, Sums
 from parley.client.contract.plan import ReleasePlan
 from parley.client.data.block import PartyBlock
-from parley.client.data.chunks import block_ranges
 from parley.client.dp_sgd.batches import party_batches, poisson_batch
 from parley.client.dp_sgd.optimisers import stepped
 from parley.client.dp_sgd.settings import LocalTraining
@@ -192,10 +190,6 @@ class DistributedDPSGD:
         clamp(values, self.bound)
         values[~present] = 0.0
         return Contribution(values=values, failed=())
-
-    def pieces(self, block: PartyBlock) -> Sequence[tuple[int, int]]:
-        """Parties of which each has its own coins."""
-        return block_ranges(block, self.dimension)
 
     def whole(
         self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness

@@ -37,7 +37,7 @@ from parley.client.contract.plan import ReleasePlan
 from parley.client.data.block import PartyBlock
 from parley.client.dp_sgd.parties import Parties
 from parley.client.dp_sgd.settings import LocalTraining
-from parley.client.dp_sgd.training import party_chunks, train_parties
+from parley.client.dp_sgd.training import Among, party_chunks, train_parties
 from parley.client.models.bounded import clamp, clip_rows
 from parley.client.models.networks import Network
 from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint, Unit
@@ -210,13 +210,7 @@ class FederatedAveraging:
         features = self.model.rows(block.features)
         labels = torch.as_tensor(np.asarray(block.labels, dtype=np.int64), device=self.model.device)
         own = self.neighbouring is Neighbouring.REPLACE_ONE or self.training.clip_norm is None
-        batches: list[NoiseStream] = []
-        noise: list[NoiseStream] = []
-        chunks = party_chunks(self.model, block.parties, self.training)
-        for chunk, (first, last) in enumerate(chunks):
-            of_chunk = randomness.batches(plan.round_number, chunk)
-            batches += [of_chunk] * (last - first)
-            noise += [randomness.party_noise(plan.round_number, chunk)] * (last - first)
+        batches, noise = self._streams(block, plan, randomness)
         parties = Parties(
             features=features,
             labels=labels,
@@ -225,7 +219,10 @@ class FederatedAveraging:
             batches=batches,
             noise=noise,
         )
-        trained = train_parties(self.model, state["theta"], parties, self.training)
+        everyone = Among(
+            parties=plan.parties, records=round(plan.mean_records) if own else plan.min_records
+        )
+        trained = train_parties(self.model, state["theta"], parties, self.training, among=everyone)
         with np.errstate(invalid="ignore"):  # ∞ − ∞, where training diverged
             values = trained.theta - state["theta"]
         if trained.clipped is not None:
@@ -236,6 +233,21 @@ class FederatedAveraging:
         else:
             clip_rows(values, self.update_bound)
         return values
+
+    def _streams(
+        self, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
+    ) -> tuple[list[NoiseStream], list[NoiseStream]]:
+        """Every party's two streams: with a seed its own, else those that it trains with share."""
+        number = plan.round_number
+        if randomness.seeded:
+            places = block.rows.tolist()
+            own = [randomness.batches(number, place) for place in places]
+            return own, [randomness.party_noise(number, place) for place in places]
+        batches, noise = list[NoiseStream](), list[NoiseStream]()
+        for first, last in party_chunks(self.model, block.parties, self.training):
+            batches += [randomness.batches(number)] * (last - first)
+            noise += [randomness.party_noise(number)] * (last - first)
+        return batches, noise
 
     @property
     def coordinate_bound(self) -> float:

@@ -11,7 +11,6 @@ J_j(θ) = (1/n_j) Σ ℓ(θ; x, y) + (λ/2)‖θ‖² (Jayaraman et al. 2018, §
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -21,7 +20,6 @@ from numpy.typing import NDArray
 from parley.client.algorithms.base import Claim, Contribution, PublicFacts, State
 from parley.client.contract.plan import ReleasePlan
 from parley.client.data.block import PartyBlock
-from parley.client.data.chunks import block_ranges
 from parley.client.models.bounded import clamp
 from parley.client.models.linear import SUMMED, LinearModel
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
@@ -117,10 +115,6 @@ class GradientPerturbation:
         # Clamping each entry brings no two contributions further apart.
         clamp(values, self.bound)
         return Contribution(values=values, failed=())
-
-    def pieces(self, block: PartyBlock) -> Sequence[tuple[int, int]]:
-        """Parties whose records stay in cache."""
-        return block_ranges(block, self.dimension)
 
     def update(self, state: State, average: NDArray[np.float64]) -> State:
         """One step along the noisy average gradient."""

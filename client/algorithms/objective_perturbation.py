@@ -115,12 +115,12 @@ class ObjectivePerturbationOfParties(OutputPerturbation):
         if plan.gradient_tolerance is None:
             raise ValueError("Expected a plan with a gradient_tolerance, got None.")
         noise = self.inside(plan.min_records)
-        drawn = self._drawn(block.parties, plan.round_number, randomness)
+        drawn = self._drawn(block.rows, plan.round_number, randomness)
         optima = local_optima(
             self.model,
             block,
             lambda_=self.lambda_ + noise.regularisation,
-            gradient_tolerance=plan.gradient_tolerance / int(block.sizes.max()),
+            gradient_tolerance=plan.gradient_tolerance / block.sizes,
             tilt=drawn * (noise.scale * _UP / _UNITS) / block.sizes[:, None],
         )
         # Clamping both of two optima brings them no further apart.
@@ -128,10 +128,12 @@ class ObjectivePerturbationOfParties(OutputPerturbation):
         failed = tuple(np.flatnonzero(~optima.certified).tolist())
         return Contribution(values=optima.theta, failed=failed)
 
-    def _drawn(self, parties: int, number: int, randomness: Randomness) -> NDArray[np.int64]:
+    def _drawn(
+        self, places: NDArray[np.int64], number: int, randomness: Randomness
+    ) -> NDArray[np.int64]:
         """`[B, d]` b in units of its grid, of length Gamma(d, `_UNITS`)."""
         if not randomness.seeded:
             stream = randomness.objective(number)
-            return rounded_l2_laplace_vectors(_UNITS, self.dimension, parties, stream)
-        streams = (randomness.objective(number, row) for row in range(parties))
+            return rounded_l2_laplace_vectors(_UNITS, self.dimension, len(places), stream)
+        streams = (randomness.objective(number, place) for place in places.tolist())
         return np.stack([rounded_l2_laplace(_UNITS, self.dimension, each) for each in streams])

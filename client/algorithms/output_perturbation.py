@@ -105,8 +105,7 @@ class OutputPerturbation:
         del state, randomness
         if plan.gradient_tolerance is None:
             raise ValueError("Expected a plan with a gradient_tolerance, got None.")
-        # κG/n_j is asked of every party; the largest party's is asked of the whole block.
-        target = plan.gradient_tolerance / int(block.sizes.max())
+        target = plan.gradient_tolerance / block.sizes  # κG/n_j of every party
         optima = local_optima(self.model, block, lambda_=self.lambda_, gradient_tolerance=target)
         failed = tuple(np.flatnonzero(~optima.certified).tolist())
         clamp(optima.theta, self.bound)  # towards the optimum, which lies within

@@ -46,6 +46,7 @@ from parley.privacy.sampling.stream import NoiseStream
 Array: TypeAlias = NDArray[Any]
 
 __all__ = [
+    "Among",
     "Trained",
     "largest_noise",
     "party_chunks",
@@ -82,6 +83,21 @@ class Trained:
 
     theta: NDArray[np.float64]
     clipped: NDArray[np.float64] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Among:
+    """What is public of all parties of a round: it decides how many records a pass has.
+
+    So a party has the same bits whoever else is trained beside it.
+
+    Attributes:
+        parties: how many there are.
+        records: of one of them, about.
+    """
+
+    parties: int
+    records: int
 
 
 def largest_noise(config: LocalTraining, dimension: int) -> float:
@@ -188,10 +204,14 @@ def party_chunks(network: Network, parties: int, config: LocalTraining) -> list[
     """
     if not _together(network, parties, config):
         return [(0, parties)]
+    count = _chunk_count(network, parties)
+    return [(parties * at // count, parties * (at + 1) // count) for at in range(count)]
+
+
+def _chunk_count(network: Network, parties: int) -> int:
     wanted = max(-(-parties // _CHUNKS), _LEAST_VALUES // network.dimension)
     size = max(1, min(wanted, _VALUES_TOGETHER // network.dimension))
-    count = -(-parties // size)
-    return [(parties * at // count, parties * (at + 1) // count) for at in range(count)]
+    return -(-parties // size)
 
 
 def train_parties(
@@ -199,8 +219,19 @@ def train_parties(
     theta: NDArray[np.float64],
     parties: Parties,
     config: LocalTraining,
+    *,
+    among: Among | None = None,
 ) -> Trained:
-    """Every party's local steps from `theta` `[d]`, together where the network is small."""
+    """Every party's local steps from `theta` `[d]`, together where the network is small.
+
+    Args:
+        network: what is trained.
+        theta: where from.
+        parties: their records, and streams.
+        config: how.
+        among: all of the round, if these are not.
+    """
+    among = among or Among(parties=len(parties), records=int(parties.divisors.max()))
     result, clipped = np.zeros((len(parties), network.dimension)), np.zeros(len(parties))
 
     def keep(first: int, own: Trained) -> None:
@@ -210,8 +241,8 @@ def train_parties(
             clipped[rows] = own.clipped
 
     dense = plain_together.together(network, config)
-    if _together(network, len(parties), config):
-        _train_chunks(network, theta, parties, config, keep)
+    if _together(network, among.parties, config):
+        _train_chunks(network, theta, parties, config, keep, among)
         alone: list[int] = []
     elif dense is not None:
         few = plain_together.small(np.diff(parties.offsets), config)
@@ -231,6 +262,7 @@ def _train_chunks(
     parties: Parties,
     config: LocalTraining,
     keep: Callable[[int, Trained], None],
+    among: Among,
 ) -> None:
     """Trains chunk after chunk, on several cores where that is safe, and has each kept."""
     dense = Dense.of(network.module, network.losses)
@@ -239,7 +271,8 @@ def _train_chunks(
     ranges = party_chunks(network, len(parties), config)
 
     def train(first: int, last: int) -> None:
-        keep(first, _train_together(network, theta, parties.part(first, last), config, dense))
+        own = parties.part(first, last)
+        keep(first, _train_together(network, theta, own, config, dense, among))
 
     def train_in_thread(first: int, last: int) -> None:
         torch.set_num_threads(1)  # of this thread: the cores are taken already
@@ -271,6 +304,7 @@ def _train_together(
     parties: Parties,
     config: LocalTraining,
     dense: Dense,
+    among: Among,
 ) -> Trained:
     """All steps of a few parties, whose parameters and records stay in the cache meanwhile."""
     clip = float(config.clip_norm or 0)
@@ -278,12 +312,12 @@ def _train_together(
     optimiser = Optimiser.begin(config, flat)
     features, labels = dense.prepared(parties.features), parties.labels.numpy()
     sizes = np.diff(parties.offsets).tolist()
-    rate, most = config.sampling_rate, max(1, config.micro_batch // len(parties))
+    # Of the round and not of who is here: a party's bits follow from a pass's shape.
+    usual = -(-among.parties // _chunk_count(network, among.parties))
+    rate, most = config.sampling_rate, max(1, config.micro_batch // usual)
     check_records(max(sizes), rate)
-    public = int(parties.divisors.max())
-    layout = dense_layout(
-        network, dense, len(parties), widths_for(public, rate, pad=False, most=most)
-    )
+    widths = widths_for(among.records, rate, pad=False, most=most)
+    layout = dense_layout(network, dense, usual, widths)
     classes = record_classes(features, labels, layout.period)
     factors = 1 / (rate * parties.divisors[:, None])
 

@@ -257,7 +257,8 @@ class Network:
 
     def rows(self, features: NDArray[Any]) -> torch.Tensor:
         """Features as a tensor of the network's precision on its device."""
-        return torch.as_tensor(np.ascontiguousarray(features), dtype=self.dtype, device=self.device)
+        own = np.require(features, requirements="CW")  # torch takes none that is read-only
+        return torch.as_tensor(own, dtype=self.dtype, device=self.device)
 
     def start(self) -> NDArray[np.float64]:
         """`[d]` the public start, whatever the module was used for since."""

@@ -71,7 +71,7 @@ def local_optima(
     model: LinearModel,
     block: PartyBlock,
     lambda_: float,
-    gradient_tolerance: float,
+    gradient_tolerance: float | NDArray[np.float64],
     *,
     tilt: Array | None = None,
 ) -> LocalOptima:
@@ -85,13 +85,14 @@ def local_optima(
         model: the model.
         block: B parties, rows prepared.
         lambda_: λ > 0 of (λ/2)‖θ‖₂².
-        gradient_tolerance: τ > 0, on each party's gradient norm.
+        gradient_tolerance: τ > 0, on each party's gradient norm, or `[B]` one for each.
         tilt: `[B, d]` a; with a loss of one output that is bounded everywhere.
 
     Raises:
         ValueError: λ or gradient_tolerance not positive and finite, or columns that disagree.
     """
-    _check(model, block.features, lambda_, gradient_tolerance)
+    targets = np.broadcast_to(np.asarray(gradient_tolerance, np.float64), block.parties)
+    _check(model, block.features, lambda_, float(targets.min()))
     if tilt is not None and tilt.shape != (block.parties, model.dimension):
         raise ValueError(f"Expected tilt [{block.parties}, {model.dimension}], got {tilt.shape}.")
     result = LocalOptima(
@@ -120,11 +121,11 @@ def local_optima(
             block.labels[source],
             weights,
             lambda_=lambda_,
-            gradient_tolerance=gradient_tolerance,
+            gradient_tolerance=targets[parties],
             tilt=None if tilt is None else tilt[parties],
         )
         result.theta[parties], result.gradient_norm[parties] = theta, norm
-        result.certified[parties], result.iterations[parties] = norm <= gradient_tolerance, steps
+        result.certified[parties], result.iterations[parties] = norm <= targets[parties], steps
 
     with np.errstate(all="ignore"):  # a party's overflow ends up as its missing certificate
         for_each_chunk(solve, _batches(model, padded[order]))
@@ -167,7 +168,7 @@ def optimum(
             labels[None],
             weights[None],
             lambda_=lambda_,
-            gradient_tolerance=gradient_tolerance,
+            gradient_tolerance=np.array([gradient_tolerance]),
         )
     margins = model.margins(theta[0], rows[0])
     loss = float(np.vdot(weights, model.loss.value_and_slope(margins, labels)[0]))
@@ -192,7 +193,7 @@ def _solve(
     weights: Array,
     *,
     lambda_: float,
-    gradient_tolerance: float,
+    gradient_tolerance: NDArray[np.float64],
     tilt: Array | None = None,
 ) -> tuple[Array, Array, NDArray[np.int64]]:
     """Optima of c problems `[c, n, p]`: theta `[c, d]`, certificates `[c]`, steps `[c]`."""
@@ -218,7 +219,7 @@ def _solve(
     norm = _certificate(system, theta)
     # A Gram matrix squares the condition of its rows; a few steps from there mend what that cost.
     if method is Dual and (weak := np.flatnonzero(~(norm <= gradient_tolerance))).size:
-        mended, more = minimise(system.take(weak), theta[weak], aim, _MOST_STEPS)
+        mended, more = minimise(system.take(weak), theta[weak], aim[weak], _MOST_STEPS)
         theta[weak], norm[weak] = mended, _certificate(system.take(weak), mended)
         steps[weak] += more
     radius = model.loss.theta_radius

@@ -185,14 +185,14 @@ class Dual(System):
 
 
 def minimise(
-    system: System, start: Array, gradient_tolerance: float, most_steps: int
+    system: System, start: Array, gradient_tolerance: NDArray[np.float64], most_steps: int
 ) -> tuple[Array, NDArray[np.int64]]:
     """Newton steps until ‖∇J‖₂ ≤ gradient_tolerance, for each problem by itself.
 
     Args:
         system: c problems.
         start: `[c, …]` unknowns to start from.
-        gradient_tolerance: on the gradient's norm in θ's coordinates.
+        gradient_tolerance: `[c]` on the gradient's norm in θ's coordinates.
         most_steps: after which a problem is given up.
 
     Returns:
@@ -209,9 +209,8 @@ def minimise(
         best[active[better]], best_norm[active[better]] = unknown[better], norm[better]
         since[active] = np.where(better, 0, since[active] + 1)
         # NaN compares false: a problem that overflowed ends here.
-        going = (
-            (norm > gradient_tolerance) & (steps[active] < most_steps) & (since[active] < _STALLED)
-        )
+        going = norm > gradient_tolerance[active]
+        going &= (steps[active] < most_steps) & (since[active] < _STALLED)
         if not going.all():
             left = np.flatnonzero(going)
             system, active = system.take(left), active[left]

@@ -101,13 +101,13 @@ class Randomness:
         party = row if self.party is None else self.party
         return self._stream("draws", round_number, step, party)
 
-    def batches(self, round_number: int, chunk: int = 0) -> NoiseStream:
-        """Which records one chunk of the block trains on; its parties draw from it in turn."""
-        return self._chunk("batches", round_number, chunk)
+    def batches(self, round_number: int, row: int = 0) -> NoiseStream:
+        """Which records one party trains on in a round; keyed as `batch` is."""
+        return self._training("batches", round_number, row)
 
-    def party_noise(self, round_number: int, chunk: int = 0) -> NoiseStream:
-        """The noise inside the parties of one chunk; they draw from it in turn."""
-        return self._chunk("noise", round_number, chunk)
+    def party_noise(self, round_number: int, row: int = 0) -> NoiseStream:
+        """The noise inside one party's training; keyed as `batch` is."""
+        return self._training("noise", round_number, row)
 
     def objective(self, round_number: int, row: int = 0) -> NoiseStream:
         """The noise inside one party's objective; keyed by the party alone, as `share` is."""
@@ -132,11 +132,9 @@ class Randomness:
         """The sum of the shares of a sum as one draw: in a simulation that deals them."""
         return self._stream("share", round_number, "dealt", *((step,) if step > 1 else ()))
 
-    def _chunk(self, use: str, round_number: int, chunk: int) -> NoiseStream:
-        # The first chunk has the name that blocks had before there were chunks.
-        alone = () if self.party is None else ("party", self.party)
-        later = (chunk,) if chunk else ()
-        return self._stream("dp-sgd", use, round_number, *alone, *later)
+    def _training(self, use: str, round_number: int, row: int) -> NoiseStream:
+        party = row if self.party is None else self.party
+        return self._stream("dp-sgd", use, round_number, "party", party)
 
     def _stream(self, *names: str | int) -> NoiseStream:
         if self.seed is None:

@@ -15,12 +15,14 @@ import resource
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from parley.client.data.block import PartyBlock
 from parley.client.data.chunks import CHUNK_BYTES
 from parley.server.jobs.job import Job, JobError
+from parley.simulations.data.given import MEMORY
 from parley.simulations.data.prepared import PreparedData, data_key
 
 __all__ = [
@@ -105,9 +107,6 @@ def _opened(place: Path) -> PreparedData:
             if told.st_uid != os.geteuid() or stat.S_ISLNK(told.st_mode):
                 raise ValueError(f"{path.name} is a link, or user {told.st_uid}'s")
         data = PreparedData.load(place)
-        counts = {len(data.rows), len(data.labels), int(data.sizes.sum())}
-        if data.rows.ndim != 2 or len(counts) > 1 or int(data.sizes.min(initial=0)) < 0:
-            raise ValueError("expected as many rows as labels, and as parties hold; got others")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise JobError(
             f"Expected the rows that an earlier run of yours kept in {place}: "
@@ -116,25 +115,31 @@ def _opened(place: Path) -> PreparedData:
     return data
 
 
-def keep_data(job: Job, prepare: Callable[[], PreparedData]) -> Path:
-    """Where the job's rows are kept: for processes that map them, each its own.
+@contextmanager
+def keep_data(job: Job, prepare: Callable[[], PreparedData]) -> Iterator[tuple[Path, PreparedData]]:
+    """The job's rows and where they are kept: for processes that map them, each its own.
+
+    Rows that their files and the job's text do not tell (data in memory, code of your own, which
+    may change under its name) are in a place of their own, which ends with the block.
 
     Raises:
-        JobError: rows that their files and the job's text do not tell; no room to keep them.
+        JobError: no room to keep them.
     """
-    if job.model.feature_map or ":" in job.data.partition:
-        raise JobError(
-            f"Expected neither model.features nor a partition of your own with run.engine = "
-            f"{job.run.engine!r}, whose workers read kept rows."
-        )
-    place = place_of(job)
-    if not (place / "facts.json").exists():
+    code = (job.data.partition, str(job.model.feature_map.get("name", "")))
+    told = job.data.source not in MEMORY and not any(":" in each for each in code)
+    with ExitStack() as stack:
         try:
-            save_whole(prepare(), place)
+            if told:
+                place = place_of(job)
+            else:
+                _folder(job).mkdir(parents=True, exist_ok=True)
+                own = tempfile.TemporaryDirectory(prefix="own-", dir=_folder(job))
+                place = Path(stack.enter_context(own)) / "rows"
+            if not (place / "facts.json").exists():
+                save_whole(prepare(), place)
         except OSError as error:
             raise JobError(f"Expected room to keep the rows in {place}: {error}") from error
-    _opened(place)
-    return place
+        yield place, _opened(place)
 
 
 def save_whole(data: PreparedData, place: Path) -> None:

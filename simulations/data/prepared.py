@@ -80,7 +80,12 @@ class PreparedData:
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """What `save` wrote, mapped into memory."""
+        """What `save` wrote, mapped into memory.
+
+        Raises:
+            OSError, ValueError, KeyError, TypeError, AttributeError: not all of it is there, or its
+                arrays do not belong together.
+        """
         facts = json.loads((folder / "facts.json").read_text(encoding="utf-8"))
         arrays: dict[str, Any] = {
             # A plain view: each slice of a memmap would be an object with a file's name.
@@ -88,7 +93,11 @@ class PreparedData:
             for name in _ARRAYS
         }
         named = {name: tuple(facts[name]) for name in ("label_names", "party_names")}
-        return cls(**arrays, **{**facts, **named})
+        data = cls(**arrays, **{**facts, **named})
+        counts = {len(data.rows), len(data.labels), int(data.sizes.sum())}
+        if data.rows.ndim != 2 or len(counts) > 1 or int(data.sizes.min(initial=0)) < 0:
+            raise ValueError("expected as many rows as labels, and as parties hold; got others")
+        return data
 
 
 def data_key(job: Job, *, contents: bool = False) -> str:

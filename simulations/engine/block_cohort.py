@@ -75,8 +75,7 @@ class BlockCohort:
         dealt = self._dealt(plan)
         # Masks are bound to this serial number: no two attempts ever share a key.
         serial = plan.sum_number * ATTEMPTS + attempt + 1
-        here = self.adding is summed
-        if here and dealt and not faults.dropped and not len(faults.declined):
+        if self.adding is summed and dealt and not faults.dropped and not len(faults.declined):
             whole = self.session.whole(plan, state)
             if whole is not None and isinstance(self.secure_sum, IdealSum):
                 result = self.secure_sum.of_all(whole, round_number=serial)

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from parley.client.algorithms.base import FederatedAlgorithm, InPieces
+from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.held_out_counts import learner_of
 from parley.client.contract.plan import ReleasePlan
 from parley.client.party.block_session import PartyPolicy, PartySession
@@ -138,12 +138,6 @@ class Parties:
 
 def _check_adding(job: Job, algorithm: FederatedAlgorithm, *, apart: bool) -> None:
     """Refuses to add parties up apart from each other where their bits depend on all of them."""
-    if apart and not isinstance(algorithm, InPieces):
-        raise JobError(
-            f"Expected an algorithm whose parties can be dealt to workers with run.engine = "
-            f"{job.run.engine!r} (gradient-perturbation, distributed-dp-sgd), got "
-            f"{job.algorithm.kind!r}: the engine 'fast' runs it."
-        )
     if apart and job.secure_aggregation.backend != "ideal":
         raise JobError(
             f"Expected secure-aggregation.backend = 'ideal' with run.engine = {job.run.engine!r}, "

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.base import FederatedAlgorithm, InPieces, State
+from parley.client.algorithms.base import FederatedAlgorithm, State
 from parley.client.contract.plan import ReleasePlan
 from parley.client.data.block import PartyBlock
+from parley.client.data.chunks import block_ranges
 from parley.client.party.block_session import PartySession
 
 __all__ = ["Adding", "Asked", "Summed", "charge", "pieces_of", "summed"]
@@ -61,7 +62,7 @@ class Summed:
 
 def pieces_of(algorithm: FederatedAlgorithm, block: PartyBlock) -> Sequence[tuple[int, int]]:
     """Ranges of the block's parties that are asked at once."""
-    return algorithm.pieces(block) if isinstance(algorithm, InPieces) else [(0, block.parties)]
+    return block_ranges(block, algorithm.dimension)
 
 
 def summed(

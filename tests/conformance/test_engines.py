@@ -65,12 +65,30 @@ JOBS = {
         "privacy.epsilon=8",
     ),
 }
+UPDATES = (
+    *("algorithm.kind=fedavg", "model.kind=mlp", "model.hidden=[6]", "dp-sgd.local-steps=3"),
+    *("dp-sgd.sampling-rate=0.3", "privacy.epsilon=8"),
+)
+JOBS["updates"] = UPDATES
+JOBS["updates of sampled parties"] = (*UPDATES, "privacy.unit=party", "parties.per-round=2")
+JOBS["optima"] = ("algorithm.kind=output-perturbation",)
 JOBS["sampled parties"] = (
     *JOBS["distributed DP-SGD"],
     "parties.per-round=0.5",
     "privacy.unit=party",
     "dp-sgd.local-steps=1",
 )
+
+SYNTHETIC = ("model.kind=table", "algorithm.rounds=10", "algorithm.steps=5")
+EMBEDDED = {
+    "tables": (*SYNTHETIC, "algorithm.kind=marginals", "algorithm.pairs=label"),
+    "random features": (
+        *SYNTHETIC,
+        *("algorithm.kind=random-features", "algorithm.frequencies=20"),
+    ),
+    "fourier features": ("model.features=random-fourier",),
+}
+"""What the fast engine does too, in more time than every engine's row is worth."""
 
 COMPONENTS = (
     "algorithm.kind=fedavg",
@@ -82,8 +100,8 @@ COMPONENTS = (
 
 
 def conforming_job(name: str, *overrides: str) -> Job:
-    """One of `JOBS`."""
-    return load_job(overrides=[*BASE, *JOBS[name], *overrides])
+    """One of `JOBS`, or of `EMBEDDED`."""
+    return load_job(overrides=[*BASE, *(JOBS | EMBEDDED)[name], *overrides])
 
 
 def theta_of(run: Path) -> np.ndarray:
@@ -140,10 +158,10 @@ class EngineConformance:
         for key in ("status", "guarantees", "dimension", "evaluation"):
             assert ours.get(key) == theirs.get(key), key
 
-    def check_components(self, pca: str, folder: Path) -> None:
+    def check_components(self, pca: str, folder: Path, *overrides: str) -> None:
         """Its parties project their rows on what the fast engine's do, at the same charge."""
         measured = ("evaluation.kind=federated", "evaluation.epsilon=5")
-        job = load_job(overrides=[*BASE, *COMPONENTS, f"model.pca={pca}", *measured])
+        job = load_job(overrides=[*BASE, *COMPONENTS, f"model.pca={pca}", *measured, *overrides])
         reference = simulate(job, out=folder / "fast").folder
         run = self.run(job, folder)
         ours, theirs = (load_file(path / "model.safetensors") for path in (run, reference))
@@ -208,17 +226,56 @@ class TestFlower(_RealProcesses):
 @pytest.mark.heavy
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs parley[ray]")
 class TestRay(EngineConformance):
-    """The fast engine with its parties dealt to workers."""
+    """The fast engine with its parties dealt to workers, of which one is lost in mid-round."""
 
     engine = "ray"
+    killed: list[object]
+
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def _ray(cls):
+        import ray
+
+        ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+        yield
+        ray.shutdown()
+
+    @pytest.fixture(autouse=True)
+    def _lost(self, monkeypatch):
+        import ray
+
+        from parley.deploy.ray_engine import RayWorkers
+
+        self.killed, call = [], RayWorkers._call
+
+        def called(workers, question):
+            ask = call(workers, question)
+
+            def asking(actor):
+                waiting = ask(actor)
+                if not self.killed:
+                    self.killed.append(actor)
+                    ray.kill(actor, no_restart=False)
+                return waiting
+
+            return asking
+
+        monkeypatch.setattr(RayWorkers, "_call", called)
 
     def run(self, job: Job, folder: Path) -> Path:
-        return SIMULATIONS["ray"](job, out=folder / "run").folder
+        found = SIMULATIONS["ray"](job, out=folder / "run").folder
+        assert self.killed
+        return found
 
-    @pytest.mark.parametrize("name", ["gradients", "size weights", "sampled parties"])
+    own = ("secure-aggregation.backend=ideal", "run.engine=ray", "run.workers=2")
+
+    @pytest.mark.parametrize("name", [*JOBS, *EMBEDDED])
     def test_it_does_what_the_fast_engine_does(self, name, tmp_path):
-        own = ("secure-aggregation.backend=ideal", "run.engine=ray", "run.workers=2")
-        self.check(name, tmp_path, *own, f"run.out={tmp_path / 'runs'}")
+        self.check(name, tmp_path, *self.own, f"run.out={tmp_path / 'runs'}")
+
+    @pytest.mark.parametrize("pca", ["private", "public"])
+    def test_rows_are_projected_on_the_same_components(self, pca, tmp_path):
+        self.check_components(pca, tmp_path, *self.own, f"run.out={tmp_path / 'runs'}")
 
 
 def test_every_engine_is_held_to_it():

@@ -28,23 +28,28 @@ def job_of(folder, *overrides):
 
 
 @pytest.mark.parametrize(
-    ("override", "said"),
+    ("overrides", "said"),
     [
-        ("algorithm.kind=output-perturbation", "dealt to workers"),
-        ("secure-aggregation.backend=masked", "backend = 'ideal'"),
-        ("data.source=memory", "data in memory"),
+        (("secure-aggregation.backend=masked",), "backend = 'ideal'"),
+        (
+            ("run.memory=1", "parties.count=1", "privacy.noise-point=server", "data.records=10000"),
+            "run.memory of at least 2 MiB",
+        ),
+        (("parties.count=5000",), "1600 records for 5000 parties"),
     ],
 )
 def test_what_workers_can_not_do_is_refused_before_a_folder_is_made(
-    override, said, tmp_path, monkeypatch
+    overrides, said, tmp_path, monkeypatch
 ) -> None:
     @ray_engine.contextmanager
-    def nobody(job, load):
-        yield lambda *_: pytest.fail("asked")
+    def nobody(address, dealt):
+        yield None
 
+    monkeypatch.setattr(ray_engine, "_check_there", lambda _: None)
     monkeypatch.setattr(ray_engine, "ray_workers", nobody)
-    with pytest.raises(JobError, match=said):
-        parley.run(job_of(tmp_path, "run.engine=ray", override), out=tmp_path / "run")
+    job = job_of(tmp_path, "run.engine=ray", *overrides)
+    with pytest.raises((JobError, ValueError), match=said):
+        parley.run(job, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -69,21 +74,21 @@ def test_a_node_that_is_killed_in_mid_round_changes_nothing(tmp_path, monkeypatc
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
     try:
         nodes = [cluster.add_node(num_cpus=2), cluster.add_node(num_cpus=2)]
-        killed, call = [], ray_engine._Workers._call
+        killed, asked = [], []
 
-        def asked(self, algorithm, of, shard):
-            ask = call(self, algorithm, of, shard)
+        def called(workers, question):
+            asked.append(question)
 
-            def asking(worker):
-                waiting = ask(worker)
-                if of.plan.round_number == 2 and shard.last == 40 and not killed:
+            def asking(actor):
+                waiting = actor.give.remote(*question)
+                if len(asked) == 6 and not killed:  # the last worker of round 2
                     killed.append(nodes[0])
                     cluster.remove_node(nodes[0], allow_graceful=False)
                 return waiting
 
             return asking
 
-        monkeypatch.setattr(ray_engine._Workers, "_call", asked)
+        monkeypatch.setattr(ray_engine.RayWorkers, "_call", called)
         own = (f"run.ray-address={cluster.address}", "run.engine=ray", "run.workers=3")
         run = parley.run(job_of(tmp_path, *own), out=tmp_path / "ray")
         assert killed

@@ -15,9 +15,8 @@ def first(stream):
 NAMES = {
     "server's noise": (lambda r: r.server(2), ("server-noise", 2)),
     "server's noise ahead of the rounds": (lambda r: r.server(0), ("components-noise",)),
-    "batches": (lambda r: r.batches(2), ("dp-sgd", "batches", 2)),
-    "a later chunk's batches": (lambda r: r.batches(2, 1), ("dp-sgd", "batches", 2, 1)),
-    "party noise": (lambda r: r.party_noise(2), ("dp-sgd", "noise", 2)),
+    "batches": (lambda r: r.batches(2, 1), ("dp-sgd", "batches", 2, "party", 1)),
+    "party noise": (lambda r: r.party_noise(2), ("dp-sgd", "noise", 2, "party", 0)),
     "a share": (lambda r: r.share(2, 5), ("share", 2, 5)),
 }
 
@@ -32,12 +31,8 @@ def test_a_seeded_stream_has_its_name_for_ever(name):
 
 def test_a_party_alone_draws_its_own_batches_and_noise_and_the_share_that_a_block_draws_for_it():
     block, alone = Randomness.from_seed(7), Randomness.from_seed(7, party=3)
-    assert first(alone.batches(1)) == first(
-        NoiseStream.from_seed(7, "dp-sgd", "batches", 1, "party", 3)
-    )
-    assert first(alone.party_noise(1, 2)) == first(
-        NoiseStream.from_seed(7, "dp-sgd", "noise", 1, "party", 3, 2)
-    )
+    assert first(alone.batches(1)) == first(block.batches(1, 3))
+    assert first(alone.party_noise(1)) == first(block.party_noise(1, 3))
     assert first(alone.share(1)) == first(block.share(1, 3))
 
 
@@ -48,8 +43,8 @@ def test_no_two_uses_rounds_or_parties_share_a_stream():
         for number in (1, 2)
         for draw in (
             source.server(number),
-            source.batches(number),
-            source.party_noise(number),
+            *(source.batches(number, row) for row in range(2)),
+            *(source.party_noise(number, row) for row in range(2)),
             *(source.share(number, row) for row in range(3)),
         )
     ]

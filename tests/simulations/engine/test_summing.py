@@ -17,18 +17,32 @@ from parley.server.planning.stages import rounds_of, stages_of
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.engine.summing import Asked, pieces_of, summed
 
+SIZES = ("data.partition=sizes", "data.sizes=[31, 30, 47, 30, 33]")
+UPDATES = (
+    *("algorithm.kind=fedavg", "model.kind=mlp", "model.hidden=[3]", "privacy.epsilon=8"),
+    "dp-sgd.local-steps=2",
+)
 WORLDS = {
     "shares": ("data.partition=iid",),
-    "sizes": ("parties.weights=size", "data.partition=sizes", "data.sizes=[31, 30, 47, 30, 33]"),
+    "sizes": ("parties.weights=size", *SIZES),
     "private sizes": ("privacy.neighbouring=add-or-remove-one", "parties.min-records=30"),
     "softmax": ("model.kind=softmax", "data.source=digits", "privacy.noise-point=server"),
     "clipped": ("algorithm.clip-norm=0.3", "privacy.noise-point=server"),
+    "optima": ("algorithm.kind=output-perturbation", *SIZES),
+    "noise in objectives": ("algorithm.kind=objective-perturbation", "privacy.noise-point=party"),
+    "updates": (*UPDATES, *SIZES, "dp-sgd.sampling-rate=0.3"),
+    "sampled updates": (*UPDATES, "privacy.unit=party", "parties.per-round=0.5"),
+    "a number of updates": (*UPDATES, "privacy.unit=party", "parties.per-round=3"),
+    "steps": ("algorithm.kind=distributed-dp-sgd", *UPDATES[1:], "dp-sgd.sampling-rate=0.3"),
 }
 
 
 @pytest.fixture(scope="module", params=WORLDS)
 def asked(request):
-    own = ("parties.count=5", "data.records=220", "run.seed=5", "run.noise-shares=full")
+    own = (
+        *("parties.count=5", "data.records=220", "run.seed=5", "run.noise-shares=full"),
+        "privacy.delta=1e-4",
+    )
     job = load_job(overrides=[*own, *WORLDS[request.param]])
     world = load_experiment(job)
     algorithm = algorithm_for(job, world.model, world.federation)
