@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import multiprocessing
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -22,6 +22,7 @@ from parley.client.data.schema import SchemaError
 from parley.client.data.table import DataError
 from parley.server.jobs.job import Job, JobError
 from parley.simulations.data.experiment import prepared_data
+from parley.simulations.data.keeping import keep_at, shared_place
 from parley.simulations.data.partitions import PartitionError
 from parley.simulations.data.prepared import data_key
 from parley.sweep.cells import Cell, Sweep
@@ -83,10 +84,13 @@ def run_cells(
                 "simulations, and each has its own ledger."
             )
     rows: dict[str, Row] = {}
+    places = _places(sweep.cells, folder)
     for cell in sweep.cells:
         if cell.job is None:
             rows[cell.name] = _refused(cell, cell.error)
-        elif known := read_row(folder / "cells" / cell.name, name=cell.name, data=_key(cell.job)):
+        elif known := read_row(
+            folder / "cells" / cell.name, name=cell.name, data=places[cell.name].name
+        ):
             rows[cell.name] = known
     kept = sum(row["status"] != "failed" for row in rows.values())
     total = len({cell.name for cell in sweep.cells})
@@ -98,16 +102,26 @@ def run_cells(
     tell(None)
     # Two positions of the grid may be one run: a method whose own settings win over the grid's.
     left = {cell.name: cell for cell in sweep.cells if cell.name not in rows}
-    tasks = _tasks(list(left.values()), folder, rows, aggregated="aggregated" in sweep.non_private)
+    aggregated = "aggregated" in sweep.non_private
+    tasks = _tasks(list(left.values()), folder, rows, places, aggregated=aggregated)
     for name, row in _ran(tasks, workers):
         rows[name] = row
         tell(row)
     return [{**rows[cell.name], **cell.values} for cell in sweep.cells]
 
 
-def _key(job: Job) -> str:
-    """The folder of a job's prepared data."""
-    return hashlib.sha256(data_key(job).encode()).hexdigest()[:24]
+def _places(cells: Sequence[Cell], folder: Path) -> dict[str, Path]:
+    """Where the prepared data of every cell are: in `run.prepared`, if the job names it."""
+    known, places = dict[tuple[str, str], Path](), {}
+    for cell in cells:
+        if (job := cell.job) is None:
+            continue
+        key = data_key(job)
+        if (key, job.run.prepared) not in known:  # the shared place is a digest of whole files
+            own = folder / "data" / hashlib.sha256(key.encode()).hexdigest()[:24]
+            known[key, job.run.prepared] = shared_place(job) or own
+        places[cell.name] = known[key, job.run.prepared]
+    return places
 
 
 def _refused(cell: Cell, error: str) -> Row:
@@ -121,10 +135,15 @@ def _refused(cell: Cell, error: str) -> Row:
 
 
 def _tasks(
-    cells: list[Cell], folder: Path, rows: dict[str, Row], *, aggregated: bool
+    cells: list[Cell],
+    folder: Path,
+    rows: dict[str, Row],
+    places: Mapping[str, Path],
+    *,
+    aggregated: bool,
 ) -> Iterator[Task]:
     """The tasks of the cells, their data prepared; a cell without data fails into `rows`."""
-    faults: dict[str, str] = {}
+    faults: dict[Path, str] = {}
     # One data set after the other, so that a process seldom maps another; a repetition of all
     # cells before the next one, so that what is there after a stop is balanced.
     for cell in sorted(
@@ -132,12 +151,11 @@ def _tasks(
     ):
         if cell.job is None:
             continue
-        key = _key(cell.job)
-        place = folder / "data" / key
-        if key not in faults and not (place / "facts.json").exists():
-            faults |= _prepare(cell.job, key, place)
-        if key in faults:
-            rows[cell.name] = _refused(cell, faults[key])
+        place = places[cell.name]
+        if place not in faults:
+            faults |= _prepare(cell.job, place)
+        if place in faults:
+            rows[cell.name] = _refused(cell, faults[place])
             continue
         yield Task(
             name=cell.name,
@@ -150,11 +168,11 @@ def _tasks(
         )
 
 
-def _prepare(job: Job, key: str, place: Path) -> dict[str, str]:
+def _prepare(job: Job, place: Path) -> dict[Path, str]:
     try:
-        prepared_data(job).save(place)
+        keep_at(place, lambda: prepared_data(job))
     except (JobError, DataError, SchemaError, PartitionError) as error:
-        return {key: str(error)}
+        return {place: str(error)}
     return {}
 
 

@@ -28,12 +28,14 @@ from parley.simulations.data.prepared import PreparedData, data_key
 __all__ = [
     "check_memory",
     "data_mib",
+    "keep_at",
     "keep_data",
     "kept_data",
     "memory_mib",
     "peak_mib",
     "place_of",
     "save_whole",
+    "shared_place",
 ]
 
 MIB = 1 << 20
@@ -85,12 +87,36 @@ def kept_data(job: Job, prepare: Callable[[], PreparedData]) -> PreparedData:
     data = prepare()
     if not job.run.prepared and data.rows.nbytes <= memory_mib(job) * MIB:
         return data
-    place = place or place_of(job)
-    try:
-        save_whole(data, place)
-    except OSError as error:
-        raise JobError(f"Expected room to keep the rows in {place}: {error}") from error
+    return keep_at(place or place_of(job), lambda: data)
+
+
+def keep_at(place: Path, prepare: Callable[[], PreparedData]) -> PreparedData:
+    """The rows that are kept in a place, prepared first where nobody did.
+
+    Raises:
+        JobError: no room, a place of somebody else's, or one that is damaged.
+    """
+    if not (place / "facts.json").exists():
+        data = prepare()
+        try:
+            save_whole(data, place)
+        except OSError as error:
+            raise JobError(f"Expected room to keep the rows in {place}: {error}") from error
     return _opened(place)
+
+
+def shared_place(job: Job) -> Path | None:
+    """Where runs and sweeps share the job's rows; None where `run.prepared` names no folder.
+
+    Nor do they share rows that their files and the job's text do not tell.
+    """
+    return place_of(job) if job.run.prepared and _told(job) else None
+
+
+def _told(job: Job) -> bool:
+    """Whether files and text tell the rows: not data in memory, nor code of your own."""
+    code = (job.data.partition, str(job.model.feature_map.get("name", "")))
+    return job.data.source not in MEMORY and not any(":" in each for each in code)
 
 
 def _opened(place: Path) -> PreparedData:
@@ -125,21 +151,13 @@ def keep_data(job: Job, prepare: Callable[[], PreparedData]) -> Iterator[tuple[P
     Raises:
         JobError: no room to keep them.
     """
-    code = (job.data.partition, str(job.model.feature_map.get("name", "")))
-    told = job.data.source not in MEMORY and not any(":" in each for each in code)
     with ExitStack() as stack:
-        try:
-            if told:
-                place = place_of(job)
-            else:
-                _folder(job).mkdir(parents=True, exist_ok=True)
-                own = tempfile.TemporaryDirectory(prefix="own-", dir=_folder(job))
-                place = Path(stack.enter_context(own)) / "rows"
-            if not (place / "facts.json").exists():
-                save_whole(prepare(), place)
-        except OSError as error:
-            raise JobError(f"Expected room to keep the rows in {place}: {error}") from error
-        yield place, _opened(place)
+        place = place_of(job)
+        if not _told(job):
+            _folder(job).mkdir(parents=True, exist_ok=True)
+            own = tempfile.TemporaryDirectory(prefix="own-", dir=_folder(job))
+            place = Path(stack.enter_context(own)) / "rows"
+        yield place, keep_at(place, prepare)
 
 
 def save_whole(data: PreparedData, place: Path) -> None:

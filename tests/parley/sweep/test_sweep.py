@@ -117,13 +117,39 @@ def test_prepared_data_are_the_jobs_own_and_its_key_tells_them_apart(tmp_path):
     )
 
 
+def test_cells_runs_and_sweeps_that_name_a_folder_prepare_once(tmp_path, monkeypatch):
+    made = []
+
+    def preparing(job, *_):
+        made.append(job)
+        return prepared_data(job)
+
+    monkeypatch.setattr(running, "prepared_data", preparing)
+    monkeypatch.setattr("parley.simulations.data.experiment.prepared_data", preparing)
+    here = lambda tasks, _: ((each.name, worker.run_cell(each)) for each in tasks)  # noqa: E731
+    monkeypatch.setattr(running, "_ran", here)
+    kept = tmp_path / "kept"
+    sweep = cells_of(
+        {**BASE, "run": {"prepared": str(kept)}, "sweep": {"grid": {"privacy.epsilon": [1, 2]}}},
+        source="s.toml",
+    )
+    rows = run_cells(sweep, tmp_path / "one", workers=1)
+    again = run_cells(sweep, tmp_path / "another", workers=1)
+    load_experiment(sweep.cells[0].job)
+    assert len(made) == len(list(kept.iterdir())) == 1
+    assert {row["data"] for row in rows} == {each.name for each in kept.iterdir()}
+    assert [row["loss"] for row in rows] == [row["loss"] for row in again]
+    assert not (tmp_path / "one" / "data").exists()
+
+
 def test_a_sweep_of_targets_tells_r2_and_no_accuracy(tmp_path):
     sweep = _sweep(
         seeds=1,
         grid={"model.kind": ["ridge"], "privacy.epsilon": [1, 40]},
         **{"non-private": ["centralised", "aggregated"]},
     )
-    tasks = running._tasks(list(sweep.cells), tmp_path, {}, aggregated=True)
+    places = running._places(sweep.cells, tmp_path)
+    tasks = running._tasks(list(sweep.cells), tmp_path, {}, places, aggregated=True)
     rows = [worker.run_cell(task) for task in tasks]
     for row in rows:
         assert not [name for name in row if "accuracy" in name and row[name] is not None]

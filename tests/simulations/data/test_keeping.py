@@ -2,6 +2,8 @@
 
 import json
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -10,8 +12,8 @@ from parley.planning import plan
 from parley.server.jobs.file import load_job
 from parley.server.jobs.job import JobError
 from parley.simulations.data import experiment
-from parley.simulations.data.experiment import load_experiment
-from parley.simulations.data.keeping import place_of
+from parley.simulations.data.experiment import load_experiment, prepared_data
+from parley.simulations.data.keeping import kept_data, place_of
 from parley.simulations.engine.fast import simulate
 
 SCHEMA = """
@@ -67,6 +69,23 @@ def test_records_beyond_the_memory_they_may_take_are_read_from_a_file_to_the_sam
     data = np.load(tmp_path / "data.npz")
     np.savez(tmp_path / "data.npz", x=data["x"][::-1], y=data["y"][::-1])
     assert not place_of(again).exists()
+
+
+def test_two_runs_at_once_keep_one_place_whole(job_of, tmp_path):
+    job = job_of(f"run.prepared={tmp_path / 'kept'}")
+    both = threading.Barrier(2)
+
+    def preparing():
+        data = prepared_data(job)
+        both.wait(timeout=60)  # neither saw the other's place
+        return data
+
+    with ThreadPoolExecutor() as pool:
+        begun = [pool.submit(kept_data, job, preparing) for _ in range(2)]
+        found = [each.result() for each in begun]
+    (place,) = (tmp_path / "kept").iterdir()
+    assert place == place_of(job)
+    assert np.array_equal(found[0].rows, found[1].rows)
 
 
 def test_memory_that_holds_no_party_is_refused_with_what_would(job_of, tmp_path) -> None:
