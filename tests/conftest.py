@@ -18,6 +18,33 @@ pytest_plugins = ["commands", "fake_grid", "ground"]
 
 POSTGRES_URL = "PARLEY_TEST_POSTGRES_URL"
 
+LONG_FILES = (
+    "tests/simulations/audit/test_measure.py",
+    "tests/processes/",
+    "tests/examples/",
+    "tests/server/rounds/",
+    "tests/simulations/",
+    "tests/test_",
+    "tests/parley/",
+    "tests/conformance/",
+)
+"""Files and folders whose tests take longest: they are begun first, so that none ends alone."""
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than cores: tests with processes of their own wait for them."""
+    return (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1) + 1
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files in the order of `LONG_FILES`, then the rest; a file's own order stays."""
+
+    def place(item: pytest.Item) -> int:
+        starts = (at for at, name in enumerate(LONG_FILES) if item.nodeid.startswith(name))
+        return next(starts, len(LONG_FILES))
+
+    items.sort(key=place)
+
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def ledger_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
