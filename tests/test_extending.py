@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
 SECTIONS = dict(re.findall(r"^## An? (\w+)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
-WORKED = ("mechanism", "accountant", "transport", "loss")
+WORKED = ("mechanism", "accountant", "transport", "query", "loss")
 
 
 @pytest.mark.parametrize("kind", WORKED)

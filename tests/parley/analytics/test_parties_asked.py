@@ -1,21 +1,17 @@
 """A session with parties' own services: each derives what a query costs, and pays or declines."""
 
 import json
-import os
 from dataclasses import replace
 
 import numpy as np
 import polars as pl
 import pytest
-from in_process import InProcessTransport
+from query_parties import SCHEMA, make_parties, open_session
 
-import parley
 from parley.client.algorithms.queries import QueryRelease
 from parley.client.algorithms.registry import describe_task, task_from
 from parley.client.contract.decoding import DecodingError
 from parley.client.contract.guarantee import Guarantee
-from parley.client.contract.roster import RosterParty, new_deployment
-from parley.client.data.schema import Schema
 from parley.client.queries.base import QueryError
 from parley.client.queries.batch import Batch
 from parley.client.queries.count import Count
@@ -24,62 +20,13 @@ from parley.client.where import parse_where
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.ledger.ledger import Ledger
 from parley.secure_agg.interface import TooFewSurvivors
-from parley.secure_agg.primitives import signing_public
 from parley.server.jobs.job import JobError
-from parley.simulations.engine.local_parties import party_folders, write_roster
-
-SCHEMA = """
-[columns]
-age = { kind = "numeric", range = [0, 100] }
-sex = { kind = "categorical", categories = ["Female", "Male"], missing = "Male" }
-sick = { kind = "label", positive = "yes", negative = "no" }
-"""
-POLICY = """
-version = 1
-{more}
-[data.ward]
-path = "records.csv"
-schema = "schema.toml"
-epsilon = {epsilon}
-delta = 1e-6
-"""
+from parley.simulations.engine.local_parties import party_folders
 
 
 @pytest.fixture
 def made(tmp_path):
-    def make(*, parties=3, more="", epsilon=1.0, schemas=None):
-        folder = tmp_path / "d"
-        folder.mkdir()
-        listed = []
-        for index, home in enumerate(party_folders(folder, parties)):
-            home.mkdir(mode=0o700)
-            rng = np.random.default_rng(index)
-            count = 200 + index
-            rows = {
-                "age": rng.integers(0, 101, count),
-                "sex": rng.choice(["Female", "Male"], count),
-                "sick": rng.choice(["yes", "no"], count),
-            }
-            pl.DataFrame(rows).write_csv(home / "records.csv")
-            (home / "schema.toml").write_text((schemas or {}).get(index, SCHEMA))
-            (home / "party.toml").write_text(POLICY.format(more=more, epsilon=epsilon))
-            key = os.urandom(32)
-            (home / "identity.key").write_text(key.hex() + "\n")
-            (home / "identity.key").chmod(0o600)
-            listed.append(RosterParty(name=home.name, identity=signing_public(key)))
-        deployment = new_deployment(server_address="", parties=listed)
-        write_roster(deployment, folder)
-        return InProcessTransport(party_folders(folder, parties)), folder
-
-    return make
-
-
-def opened(made_parties, tmp_path, **settings):
-    transport, folder = made_parties
-    given = {"epsilon": 1.0, "delta": 1e-6, "dataset": "ward", "out": tmp_path / "s", **settings}
-    return parley.Session(
-        deployment=str(folder), schema=Schema.from_toml(SCHEMA), transport=transport, **given
-    )
+    return lambda **facts: make_parties(tmp_path / "d", **facts)
 
 
 def spent(home):
@@ -89,7 +36,7 @@ def spent(home):
 
 def test_real_parties_answer_and_pay_from_their_own_ledgers(made, tmp_path):
     parties = made()
-    with opened(parties, tmp_path) as s:
+    with open_session(parties, tmp_path / "s") as s:
         assert s.records == 603
         answer = s.where("age > 50").count(epsilon=0.25)
         ages = pl.concat([pl.read_csv(h / "records.csv") for h in party_folders(parties[1], 3)])
@@ -107,7 +54,7 @@ def test_real_parties_answer_and_pay_from_their_own_ledgers(made, tmp_path):
 
 def test_a_party_without_budget_declines_and_nothing_is_opened(made, tmp_path):
     parties = made(epsilon=0.3)
-    with opened(parties, tmp_path) as s:
+    with open_session(parties, tmp_path / "s") as s:
         s.where("age > 50").count(epsilon=0.25)
         with pytest.raises(TooFewSurvivors):
             s.where("age > 50").count(epsilon=0.25)
@@ -122,7 +69,7 @@ def test_after_a_release_that_failed_the_same_query_is_paid_once_and_another_ane
     from parley.server.queries import party_queries
 
     parties = made()
-    with opened(parties, tmp_path) as s:
+    with open_session(parties, tmp_path / "s") as s:
         ask = party_queries.PartyQueries.ask
 
         def lost(self, planned, state, *, attempt):
@@ -150,8 +97,8 @@ def test_after_a_release_that_failed_the_same_query_is_paid_once_and_another_ane
     ],
 )
 def test_a_query_that_the_policy_does_not_have_is_declined_unpaid(made, tmp_path, more):
-    parties = made(more=more)
-    with opened(parties, tmp_path) as s:
+    parties = made(policy=more)
+    with open_session(parties, tmp_path / "s") as s:
         with pytest.raises(TooFewSurvivors):
             s.histogram("age", bins=10, epsilon=0.25)
         assert s.remaining == 1.0
@@ -168,20 +115,20 @@ def test_a_query_that_the_policy_does_not_have_is_declined_unpaid(made, tmp_path
 )
 def test_what_is_a_simulations_is_refused_with_real_parties(made, tmp_path, settings, said):
     with pytest.raises(QueryError, match=said):
-        opened(made(), tmp_path, **settings)
+        open_session(made(), tmp_path / "s", **settings)
 
 
 def test_parties_of_different_schemas_are_refused(made, tmp_path):
     other = SCHEMA.replace("[0, 100]", "[0, 120]")
     with pytest.raises(JobError, match="one schema at every party"):
-        opened(made(schemas={1: other}), tmp_path)
+        open_session(made(schemas={1: other}), tmp_path / "s")
     (tmp_path / "two").mkdir()
 
 
 def test_a_copy_of_another_schema_is_refused(made, tmp_path):
     other = SCHEMA.replace("[0, 100]", "[0, 120]")
     with pytest.raises(QueryError, match="give the session a copy"):
-        opened(made(schemas=dict.fromkeys(range(3), other)), tmp_path)
+        open_session(made(schemas=dict.fromkeys(range(3), other)), tmp_path / "s")
 
 
 def weaker(plan, change):
@@ -206,7 +153,7 @@ def test_a_plan_that_claims_less_than_the_query_moves_is_declined_by_every_party
     from parley.server.queries import party_queries
 
     parties = made()
-    with opened(parties, tmp_path) as s:
+    with open_session(parties, tmp_path / "s") as s:
         ask = party_queries.PartyQueries.ask
 
         def lying(self, planned, state, *, attempt):
@@ -227,7 +174,7 @@ def test_a_party_that_was_asked_another_query_than_the_others_takes_no_part(
     from parley.server.rounds import party_cohort
 
     parties = made(parties=4)
-    with opened(parties, tmp_path) as s:
+    with open_session(parties, tmp_path / "s") as s:
         frame_of = party_cohort.PartyCohort._frame
         told = []
 
@@ -294,7 +241,7 @@ def test_tasks_of_queries_are_read_strictly(made):
 
 
 def test_real_parties_cluster_step_by_step_and_no_server_chooses(made, tmp_path):
-    with opened(made(), tmp_path) as s:
+    with open_session(made(), tmp_path / "s") as s:
         steps = s.lloyd(["age"], centres=[[20.0], [80.0]], rounds=2, epsilon=0.88)
         low, high = sorted(steps[-1].table["age"])
         # A centre is 16 scales of the noise from the middle: it gets there once in 10^6 runs.
@@ -314,7 +261,7 @@ def test_real_parties_cluster_step_by_step_and_no_server_chooses(made, tmp_path)
 
 
 def test_real_parties_make_a_log_of_users_that_never_were(made, tmp_path):
-    with opened(made(), tmp_path) as s:
+    with open_session(made(), tmp_path / "s") as s:
         with pytest.raises(QueryError, match="simulation-only"):
             s.search_log(["sex"], method="as-printed", epsilon=0.5)
         assert s.remaining == 1.0
