@@ -74,7 +74,8 @@ def make(name: str, folder: Path, docs: Path = DOCS) -> None:
     before, _, rest = text.partition(begin)
     after = rest.partition(end)[2]
     lines = [f"Measured {written:%Y-%m-%d}, {rows[0]['runs']} seeds.", "", *_tables(rows, shown)]
-    made = "\n".join([begin, "", *lines, *_ratios(rows), "", end])
+    wide = ['<div class="numbers" markdown>', "", *lines, *_ratios(rows), "", "</div>"]
+    made = "\n".join([begin, "", *wide, "", end])
     page.write_text(before + made + after, encoding="utf-8")
     for figure in shown.figures:
         target = docs / f"methods-{name}-{figure.replace('_', '-')}.svg"

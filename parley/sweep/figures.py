@@ -201,7 +201,9 @@ def _chart(
         title=None,
         sort=series,
         scale=alt.Scale(domain=series, range=[_COLOURS[i % 8] for i in range(len(series))]),
-        legend=alt.Legend(orient="bottom", columns=2, labelLimit=400, symbolOpacity=1),
+        legend=alt.Legend(
+            orient="bottom", columns=2, columnPadding=28, labelLimit=400, symbolOpacity=1
+        ),
     )
     shape = alt.Shape("series:N", sort=series, scale=alt.Scale(domain=series), legend=None)
 
