@@ -134,7 +134,7 @@ def _ratios(rows: Sequence[Row]) -> Iterator[str]:
         for row in rows
     }
     epsilons = sorted({row["privacy.epsilon"] for row in rows})
-    yield f"| times the excess loss, least to most over ε | {_heads(sizes)} |"
+    yield f"| times the excess loss, over all ε | {_heads(sizes)} |"
     yield "|---" * (len(sizes) + 1) + "|"
     for one, other in COMPARED:
         if one not in names or other not in names:
@@ -159,12 +159,12 @@ def number(value: float) -> str:
     """Two digits that count; three before the point where they are there.
 
     >>> [number(each) for each in (0.00203, 0.1512, 58.2, 355.4, 131_000)]
-    ['2.0e-3', '0.15', '58', '355', '1.3e5']
+    ['2.0e−3', '0.15', '58', '355', '1.3e5']
     """
     if 0.01 <= abs(value) < 1000:
         return f"{value:.0f}" if abs(value) >= 10 else f"{value:.2g}"
     mantissa, _, exponent = f"{value:.1e}".partition("e")
-    return f"{mantissa}e{int(exponent)}"
+    return f"{mantissa}e{int(exponent)}".replace("-", "−")  # a hyphen ends lines
 
 
 def ratio(value: float) -> str:

@@ -140,7 +140,9 @@ def _unusable(folder: Path) -> list[str]:
         if (folder / "model.safetensors").exists():
             open_model(folder)
     except ModelFileError as error:
-        return [f"The model file can't be used, and nothing here is from it. {error}"]
+        # A report is passed around: what this machine calls its folders is nobody's business.
+        said = str(error).replace(f"{folder}/", "")
+        return [f"The model file can't be used, and nothing here is from it. {said}"]
     return []
 
 

@@ -139,6 +139,7 @@ def test_a_model_file_that_was_changed_is_said_and_nothing_taken_from_it(tmp_pat
     page = read(folder).text
     assert "nothing here is from it" in page
     assert "changed or damaged since" in page
+    assert str(tmp_path) not in page
     assert "Coefficients" not in page
 
 
