@@ -186,13 +186,14 @@ def million(file: Path, words: Sequence[str], seconds: float) -> None:
     A row of `file` is written when it is done; those that stand there are not asked again.
 
     Args:
-        words: only rows that have one of them; none: all.
+        words: only rows of these numbers, or with one of these words; none: all.
     """
     lines = file.read_text().splitlines() if file.exists() else []
     done = {json.loads(line)["row"] for line in lines}
     for row, (claim, _) in enumerate(matrix()):
         name = named(claim)
-        if row in done or (words and not any(word in name for word in words)):
+        wanted = not words or str(row) in words or any(word in name for word in words)
+        if row in done or not wanted:
             continue
         attack = next(each for each, how in ATTACKS.items() if how.fits(claim))
         trials, began = affordable(claim, attack, seconds), time.process_time()
