@@ -133,7 +133,10 @@ def _kept(
     summary = summary.adding(peak_mib=peak_mib(), data_mib=data_mib(world.block))
     summary = with_simulated_figures(summary, job=job, experiment=world, theta=theta, dp_sgd=dp_sgd)
     if hidden is not None:
-        found = hidden.bounds(world.model, theta, delta=summary.primary.delta)
+        # Rounds count alike in the last iterate, not in a mean of them. Either is covered: every
+        # round's noisy sum is what is charged.
+        last = finished.outcome.progress.state.get("theta", theta)
+        found = hidden.bounds(world.model, last, delta=summary.primary.delta)
         summary = summary.adding(self_audit=found)
     summary = keep(
         finished,
