@@ -174,6 +174,7 @@ def _worlds(
         claims_of_queries,
         is_of_queries,
     )
+    from parley.simulations.audit.chosen import CHOICES, audit_choice, trials_of_choices  # noqa: PLC0415 - start-up: for this command alone
     from parley.simulations.audit.measure import audit_guarantee  # noqa: PLC0415 - start-up: for this command alone
 
     if matrix:
@@ -186,6 +187,8 @@ def _worlds(
         claims = claims_of_job(job, sets, features=features, seed=seed)
     for claim, own in claims:
         yield audit_guarantee(claim, effort(own))
+    for law in CHOICES if matrix else ():
+        yield audit_choice(law, effort(trials_of_choices()))
 
 
 def _released(

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Adversary, Unit
 from parley.privacy.audit.claimed_curve import ClaimedCurve
 from parley.privacy.audit.counts import check_confidence
@@ -49,7 +50,9 @@ __all__ = [
     "claim_of",
     "claimed_rates",
     "environment_of",
+    "environment_without",
     "error_rates",
+    "rates_of",
     "views",
     "views_of",
 ]
@@ -309,7 +312,6 @@ def claim_of(given: Audited) -> Claim:
 
 def environment_of(given: Audited, effort: Effort) -> dict[str, Any]:
     """How the audited job differs, how much was asked for, versions."""
-    alpha = 1 - effort.confidence
     return {
         "changed": list(given.changed),
         "parties": given.shape.parties,
@@ -317,9 +319,17 @@ def environment_of(given: Audited, effort: Effort) -> dict[str, Any]:
         "features": given.shape.features,
         "dimension": given.plan.dimension,
         "algorithm": given.algorithm.kind,
+        **environment_without(effort, delta=given.delta),
+    }
+
+
+def environment_without(effort: Effort, *, delta: float) -> dict[str, Any]:
+    """The same but for the job: how much was asked for, versions."""
+    alpha = 1 - effort.confidence
+    return {
         "seed": effort.seed,
         "trials": effort.trials,
-        "ceiling_of_trials": pair_ceiling(effort.trials, alpha=alpha, delta=given.delta),
+        "ceiling_of_trials": pair_ceiling(effort.trials, alpha=alpha, delta=delta),
         "python": platform.python_version(),
         "numpy": np.__version__,
         "machine": platform.machine(),
@@ -340,8 +350,13 @@ def error_rates(
 
 
 def claimed_rates(given: Audited) -> tuple[tuple[float, float], ...]:
-    """(false positives, least false negatives) of the claim: max of its points' lines."""
-    epsilon, delta = np.array(ClaimedCurve.of(given.spent, delta=given.delta, points=40).points).T
+    """(false positives, least false negatives) of the claim."""
+    return rates_of(given.spent, given.delta)
+
+
+def rates_of(spent: Composition, delta_of_claim: float) -> tuple[tuple[float, float], ...]:
+    """The same of all that is charged: max of the lines of its points."""
+    epsilon, delta = np.array(ClaimedCurve.of(spent, delta=delta_of_claim, points=40).points).T
     # Denser at both ends, for axes of logarithms.
     positives = 1 / (1 + np.exp(-np.linspace(-12, 12, 80)))
     lines = np.maximum(

@@ -4,9 +4,9 @@ K coins decide over K canaries: which of two opposite records each one is (repla
 it is there at all (add-or-remove-one). They are of norm 1, in turn in every party, and as far as
 there are columns in the directions that the records use least, where the model answers nothing
 else. The job's ε covers canaries as it covers any record; the public least number of records counts
-none. A score is how the run's last iterate answers a canary; guesses are the canaries with the largest
-scores, of both signs. The bounds are those of one run (`parley.privacy.audit.one_run`), for two
-numbers of guesses, each at its share of α. A weak check, against large faults.
+none. A score is how the run's last iterate answers a canary; guesses are the canaries with the
+largest scores, of both signs. The bounds are those of one run (`parley.privacy.audit.one_run`),
+for two numbers of guesses, each at its share of α. A weak check, against large faults.
 """
 
 from __future__ import annotations

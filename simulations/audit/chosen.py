@@ -1,0 +1,227 @@
+"""What stands in the place of noise on a sum, audited: winners by exact scores, records that lie.
+
+Randomised response and the choices by exact scores add no noise to what records say, so no attack
+on a noisy sum fits. Each is repeated through the product's own planner, cohort and release, on two
+data sets that differ by one record, and one event is counted that is known beforehand: it costs
+most where the claim is tight.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from parley.client.data.schema import Schema
+from parley.client.data.table_block import TableBlock
+from parley.client.queries.base import Facts, Query
+from parley.client.queries.choose_best import ChooseBest
+from parley.client.queries.response import Response
+from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.guarantee import Adversary, Neighbouring, NoisePoint, Unit
+from parley.privacy.audit.counts import Hits
+from parley.privacy.audit.pair import pair_ceiling, pair_epsilon
+from parley.privacy.mechanisms.randomised_response import RandomisedResponse
+from parley.privacy.mechanisms.selection import SELECTIONS
+from parley.server.planning.queries import Terms, plan_batch
+from parley.simulations.audit.audited import AuditError
+from parley.simulations.audit.measure import CONFIRMED, Effort, environment_without, rates_of
+from parley.simulations.audit.results import AuditReport, AuditResult, Claim
+from parley.simulations.audit.worlds import Source
+from parley.simulations.engine.faults import parse_faults
+from parley.simulations.engine.query_cohort import BlockQueries
+
+__all__ = ["CHOICES", "Choice", "audit_choice", "trials_of_choices"]
+
+EPSILON = 1.0
+
+SCHEMA = Schema.from_toml("""
+[columns]
+one = { kind = "numeric", range = [0, 1] }
+other = { kind = "numeric", range = [0, 1] }
+sex = { kind = "categorical", categories = ["Female", "Male"], missing = "Male" }
+sick = { kind = "label", positive = "yes", negative = "no" }
+""")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """A query without noise on its sum, and the record that two worlds differ by.
+
+    Attributes:
+        query: what is asked.
+        inside, outside: the canary's columns.
+        others: columns of every other record.
+        event: which of the answers is counted.
+        together: every record answers for itself: one sum of canaries is as many worlds.
+    """
+
+    query: Query
+    inside: Mapping[str, float]
+    outside: Mapping[str, float]
+    others: tuple[Mapping[str, float], ...] = ()
+    event: int
+    together: bool = False
+
+
+CHOICES: dict[str, Choice] = {
+    # Three others are for the first: the second's win is rare, and tells most.
+    **{
+        law: Choice(
+            query=ChooseBest(of=("one", "other")),
+            inside={"one": 0.0, "other": 1.0},
+            outside={"one": 1.0, "other": 0.0},
+            others=({"one": 1.0},) * 3,
+            event=1,
+        )
+        for law in SELECTIONS
+    },
+    RandomisedResponse.law: Choice(
+        query=Response(column="sex"),
+        inside={"sex": 0},
+        outside={"sex": 1},
+        event=0,
+        together=True,
+    ),
+}
+"""By the law that is claimed."""
+
+
+def trials_of_choices(*, short: bool = False) -> int:
+    """Worlds that are cheap, many or few."""
+    return 1_000 if short else 50_000
+
+
+def audit_choice(law: str, effort: Effort) -> AuditReport:
+    """One of `CHOICES`, by the method `pair`.
+
+    Raises:
+        AuditError: other methods or attacks alone are asked for.
+    """
+    if "pair" not in (effort.methods or ("pair",)) or effort.attacks not in ((), ("corners",)):
+        raise AuditError(
+            f"Expected the method pair and the attack corners with {law}, which adds no noise to a "
+            f"sum, got {effort.methods or 'pair'}, {effort.attacks or 'corners'}."
+        )
+    began, alpha = time.perf_counter(), 1 - effort.confidence
+    source = Source(seed=effort.seed, names=("choice", law))
+    seen, claimed = _counted(law, effort.trials, source)
+    found = _result(seen, claimed, alpha, began)
+    if found.refuted:
+        again, _ = _counted(law, 4 * effort.trials, source.of("confirm"))
+        found = replace(found, confirmed=_result(again, claimed, CONFIRMED, began).refuted)
+    accountant, epsilon = claimed.epsilon(0.0)
+    claim = Claim(
+        epsilon=epsilon,
+        delta=0.0,
+        unit=str(Unit.RECORD),
+        neighbouring=str(Neighbouring.REPLACE_ONE),
+        against=str(Adversary.READERS),
+        law=law,
+        curve=accountant,
+        accountant=accountant,
+        release=CHOICES[law].query.kind,
+        rounds=1,
+        mu=None,
+    )
+    rate = (1 - seen[0].hits / seen[0].trials, seen[1].hits / seen[1].trials)
+    return AuditReport(
+        claim=claim,
+        results=(found,),
+        environment={
+            "changed": [],
+            "parties": 1,
+            "algorithm": "query",
+            **environment_without(effort, delta=0.0),
+        },
+        confidence=effort.confidence,
+        roc={"corners": ((1.0, 0.0), (rate[1], rate[0]), (0.0, 1.0))},
+        claimed_curve=rates_of(claimed, 0.0),
+    )
+
+
+def _result(
+    seen: tuple[Hits, Hits], claimed: Composition, alpha: float, began: float
+) -> AuditResult:
+    inside, outside = seen
+    epsilon = pair_epsilon(inside, outside, alpha=alpha, delta=0.0)
+    claim, seconds = claimed.epsilon(0.0)[1], time.perf_counter() - began
+    return AuditResult(
+        attack="corners",
+        way="",
+        method="pair",
+        assumption="none",
+        trials_in=inside.trials,
+        trials_out=outside.trials,
+        trials_threshold=0,
+        hits_in=inside.hits,
+        hits_out=outside.hits,
+        alpha=alpha,
+        comparisons=1,
+        epsilon_lower=epsilon,
+        ceiling=pair_ceiling(inside.trials, alpha=alpha, delta=0.0),
+        fraction_of_claim=epsilon / claim,
+        reach=None,
+        refuted=epsilon > claim,
+        seconds=seconds,
+        trials_per_second=(inside.trials + outside.trials) / max(seconds, 1e-9),
+        peak_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    )
+
+
+def _counted(law: str, trials: int, source: Source) -> tuple[tuple[Hits, Hits], Composition]:
+    """How often the event shows with the canary and without, and what each release claims."""
+    choice = CHOICES[law]
+    found, claimed = [], Composition.empty()
+    for name, canary in (("in", choice.inside), ("out", choice.outside)):
+        rows = [canary] * trials if choice.together else [*choice.others, canary]
+        worlds = _released(law, choice.query, rows, source.of(name))
+        claimed = next(worlds)
+        if choice.together:
+            hits = int(next(worlds)[choice.event])
+        else:
+            hits = sum(next(worlds)[0] == choice.event for _ in range(trials))
+        found.append(Hits(hits=hits, trials=trials))
+    return (found[0], found[1]), claimed
+
+
+def _released(
+    law: str, query: Query, rows: list[Mapping[str, float]], source: Source
+) -> Iterator[Any]:
+    """What is claimed, then what is shown of these records again and again."""
+    whole = [{"one": 0.0, "other": 0.0, "sex": 1, **row} for row in rows]
+    block = TableBlock(
+        schema=SCHEMA,
+        columns={name: np.array([row[name] for row in whole]) for name in whole[0]},
+        offsets=np.array([0, len(whole)]),
+    )
+    facts = Facts(schema=SCHEMA, neighbouring=Neighbouring.REPLACE_ONE, records=len(whole))
+    terms = Terms(
+        facts=facts,
+        parties=1,
+        min_records=1,
+        most_records=len(whole),
+        min_survivors=1,
+        corrupt=0,
+        noise_point=NoisePoint.SERVER,
+        delta=0.0,
+        seeded=source.seed is not None,
+    )
+    planned = plan_batch([query], terms, epsilon=EPSILON, run_id="audit", number=1, law=law)
+    yield Composition.empty().add(planned.event)
+    randomness = source.chunk(0)
+    cohort = BlockQueries(
+        block=block,
+        corrupt=0,
+        masked=False,
+        faults=parse_faults("", seed=0),
+        randomness=randomness,
+    )
+    total = planned.plan.encoding.decode(cohort.ask(planned, {}, attempt=0).total)
+    stream = randomness.server(1)
+    while True:
+        yield planned.released(total, facts, stream)
