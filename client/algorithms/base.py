@@ -32,6 +32,7 @@ from parley.client.data.block import PartyBlock
 from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint, Unit
 from parley.privacy.calibration.sensitivity import Weights
 from parley.privacy.mechanisms.dp_sgd import PartySteps
+from parley.privacy.mechanisms.randomised_response import Reports
 from parley.privacy.sampling.randomness import Randomness
 
 __all__ = [
@@ -105,7 +106,7 @@ class Asked:
     sensitivity: float
     noise_point: NoisePoint
     clip_norm: float | None
-    steps: PartySteps | None = None
+    steps: PartySteps | Reports | None = None
     sums: Sums | None = None
     objective: float | None = None
     releases: int | None = None
@@ -124,7 +125,7 @@ class Claim:
         unit, neighbouring: between which data sets.
         rounding: what double precision may add to Δ, as a fraction of it.
         noise_point: where the noise is added.
-        steps: with noise inside the party, the noise of its training.
+        steps: with noise inside the party, the noise of its training, or of its records' reports.
         party_norm: S, where v_j is clipped to it for a second guarantee, of unit party.
         weights: uniform or size.
         classes: K of the labels that it learns; None where labels play no part, 1 for −1/+1 and
@@ -155,7 +156,7 @@ class Claim:
     neighbouring: Neighbouring
     rounding: float = 0.0
     noise_point: NoisePoint = NoisePoint.SERVER
-    steps: PartySteps | None = None
+    steps: PartySteps | Reports | None = None
     party_norm: float | None = None
     weights: Weights = "uniform"
     classes: int | None = None

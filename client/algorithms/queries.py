@@ -24,12 +24,14 @@ from parley.client.data.schema import Schema, SchemaError
 from parley.client.queries.base import QueryError
 from parley.client.queries.batch import Batch, batch_from
 from parley.client.queries.counting import Counting, counting_from
+from parley.client.queries.response import Response
 from parley.client.where import WhereError
-from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint
 from parley.privacy.accounting.rounding import root_up
 from parley.privacy.sampling.randomness import Randomness
 
-__all__ = ["LARGEST_SUM", "QueryRelease", "RawColumns", "bound_to", "of_task", "size", "to_task"]
+__all__ = ["LARGEST_SUM", "QueryRelease", "RawColumns", "bound_to", "of_task", "reports_of"]
+__all__ += ["size", "to_task"]
 
 LARGEST_SUM = 2**53
 """Of a party's integers: sums of whole doubles are exact below."""
@@ -89,7 +91,11 @@ class QueryRelease(AsReleased):
         # Where sizes are private a contribution is cut to the plan's bound, whatever that is; of
         # unit party `largest` is that of a party.
         records = 1 if self.counting.private(self.neighbouring) else facts.max_records
+        reports = reports_of(self.batch)
+        steps = None if reports is None else reports.mechanism(self._schema)
         return Claim(
+            noise_point=NoisePoint.SERVER if steps is None else NoisePoint.PARTY,
+            steps=steps,
             dimension=self.dimension,
             features=1,
             bound=float(records * norms.largest),
@@ -108,9 +114,17 @@ class QueryRelease(AsReleased):
         most = int(plan.encoding.bound)
         # By party: in the cells of the one that draws for itself, or of each of a block.
         places = range(block.parties) if randomness.party is None else [randomness.party]
+        if (reports := reports_of(self.batch)) is not None:
+            block = reports.said(block, lambda at: randomness.share(plan.round_number, at))
         vectors = self.counting.vectors(self.batch, block, state, places)
         rows = [np.clip(vector, -most, most) for vector in vectors]
         return Contribution(values=np.array(rows, dtype=np.float64), failed=())
+
+
+def reports_of(batch: Batch) -> Response | None:
+    """The query whose records answer for themselves, if it is one."""
+    found = batch.reports
+    return found if isinstance(found, Response) else None
 
 
 def to_task(algorithm: QueryRelease) -> dict[str, Any]:
@@ -160,6 +174,8 @@ def bound_to(algorithm: QueryRelease, schema: Schema | None) -> QueryRelease:
         raise Declined(Reason.MODEL, "Expected raw columns for queries, got prepared rows.")
     try:
         counting, relation = algorithm.counting, algorithm.neighbouring
+        if algorithm.batch.reports is not None and counting != Counting():
+            raise QueryError("Expected unit record, all parties together, with records' reports.")
         algorithm.batch.check(schema, counting.relation(relation))
         bound = replace(algorithm, schema=schema)
         counting.norms(algorithm.batch, schema, relation)

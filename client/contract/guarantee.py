@@ -18,6 +18,7 @@ from parley.privacy.accounting.guarantee import Adversary, Neighbouring, NoisePo
 from parley.privacy.mechanisms.dp_sgd import PartySteps
 from parley.privacy.mechanisms.laplace import Laplace
 from parley.privacy.mechanisms.objective import ObjectivePerturbation
+from parley.privacy.mechanisms.randomised_response import Reports
 from parley.privacy.mechanisms.sampled import SampledGaussian
 from parley.privacy.mechanisms.shares import Shares
 from parley.privacy.mechanisms.table import MECHANISMS, Mechanism
@@ -33,7 +34,10 @@ _AGAINST = {
 
 _LAWS: dict[str, type[Mechanism]] = {
     **MECHANISMS,
-    **{law.law: law for law in (Laplace, PartySteps, SampledGaussian, ObjectivePerturbation)},
+    **{
+        law.law: law
+        for law in (Laplace, PartySteps, SampledGaussian, ObjectivePerturbation, Reports)
+    },
 }
 
 
@@ -93,7 +97,7 @@ class Guarantee:
                 f"Expected noise at {self.noise_point} to hold against "
                 f"{_AGAINST[self.noise_point]}, got {self.against}."
             )
-        trained = self.noise_point is NoisePoint.PARTY and self.mechanism.training is not None
+        trained = self.noise_point is NoisePoint.PARTY and self.mechanism.inside
         if (self.shares is None) != (trained or self.noise_point is NoisePoint.SERVER):
             raise ValueError(
                 "Expected shares where the parties add the noise of a sum, and only there, got "

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from parley.client.contract.agreement import Agreement
 from parley.client.contract.protocol import Declined, Reason
 from parley.client.contract.roster import Deployment
 from parley.client.party import charging
+from parley.client.party.acceptance import Accepted
 from parley.client.party.data_set import DataSet
-from parley.client.party.dataset import Holding
 from parley.client.party.session import Joined
 from parley.client.party.storage import Keeper
 from parley.privacy.ledger.ledger import Ledger
@@ -18,27 +17,25 @@ from parley.secure_agg.beacon import MOST_SETUPS, next_nonce, roster_digest
 __all__ = ["check_budget", "make_room", "nonce"]
 
 
-def check_budget(
-    ledger: Ledger, dataset: DataSet, agreed: Agreement, holding: Holding, *, party: str
-) -> None:
+def check_budget(ledger: Ledger, dataset: DataSet, accepted: Accepted, *, party: str) -> None:
     """Whether the owner's limits and what is left of the budget hold the whole run.
 
     Args:
         ledger: the party's own; the data set is registered in it.
         dataset: that the run names.
-        agreed: the run.
-        holding: its records.
+        accepted: the run.
         party: the party's name in its ledger.
 
     Raises:
         Declined: the job, or what is left, is too small for it.
         LedgerError: a ledger that cannot be used.
     """
-    plan, name = agreed.plan, agreed.dataset
+    agreed, plan = accepted.agreement, accepted.charged
+    name = agreed.dataset
     spent = charging.spent_before(ledger, plan, name=name)
     charging.check_job(dataset, plan, releases=agreed.rounds, spent=spent)
     ledger.check()
-    charging.register(ledger, dataset, name=name, holding=holding)
+    charging.register(ledger, dataset, name=name, holding=accepted.holding)
     charging.check_room(ledger, plan, name=name, party=party, rounds=agreed.rounds)
 
 

@@ -35,6 +35,7 @@ from parley.privacy.accounting.guarantee import NoisePoint
 from parley.privacy.mechanisms.dp_sgd import PartySteps
 from parley.privacy.mechanisms.laplace import Laplace
 from parley.privacy.mechanisms.objective import ObjectivePerturbation
+from parley.privacy.mechanisms.randomised_response import Reports
 from parley.privacy.mechanisms.sampled import SampledGaussian
 from parley.privacy.mechanisms.table import MECHANISMS
 
@@ -50,6 +51,7 @@ else:
             PartySteps.law,
             SampledGaussian.law,
             ObjectivePerturbation.law,
+            Reports.law,
         )
     ]
 
@@ -116,8 +118,10 @@ class Consent(Part):
             "dp-sgd",
             "sampled-gaussian",
             "objective-perturbation",
+            "randomised-response",
         ),
-        description="Accepted noise laws (laplace: of queries; dp-sgd: noise inside this party's "
+        description="Accepted noise laws (laplace: of queries; randomised-response: every record "
+        "answers a query for itself; dp-sgd: noise inside this party's "
         "own training; sampled-gaussian: on the sums of batches that parties draw).",
     )
     calibrations: tuple[Literal["exact", "zcdp", "cks20", "as-printed", "pld"], ...] = Field(

@@ -73,9 +73,12 @@ def contribution(
     plan, name, release = agreement.plan, agreement.dataset, agreement.content()
     # A block of sums is charged once, for all of them: its release is named without a model.
     charged = release if plan.steps == 1 else replace(agreement, state=b"").content()
+    charged = accepted.kept or charged
     dataset = consent.dataset(name)
     charging.register(ledger, dataset, name=name, holding=accepted.holding)
-    charge = charging.reserve(ledger, dataset, plan, name=name, party=party, release=charged)
+    charge = charging.paid(ledger, accepted, name=name) or charging.reserve(
+        ledger, dataset, accepted.charged, name=name, party=party, release=charged
+    )
     if charge.answered is False:
         raise ComputationFailed("this release was tried before, and gave nothing")
     kept = keeper.contribution(agreement.run_id, name)
@@ -85,7 +88,7 @@ def contribution(
             encoded=np.frombuffer(kept.blobs[0], plan.encoding.dtype),
             keys=tuple(bytes.fromhex(key) for key in kept.head["keys"]),
         )
-    elif charge.answered and not _before(kept, plan):
+    elif charge.answered and not accepted.kept and not _before(kept, plan):
         raise Declined(Reason.PROTOCOL, f"Round {plan.round_number} was answered and is over.")
     else:
         answer = _computed(ledger, consent, accepted, charge, index=index, release=release)

@@ -196,7 +196,7 @@ class PartyService:
         accepted = self._accepted(agreed)
         ledger = self._ledger.opened()
         dataset = self._consent.dataset(agreed.dataset)
-        admission.check_budget(ledger, dataset, agreed, accepted.holding, party=self.name)
+        admission.check_budget(ledger, dataset, accepted, party=self.name)
         admission.make_room(
             self._keeper, joined, most=self._consent.max_sessions, read=self._joined
         )

@@ -151,7 +151,7 @@ def _check_covers(plan: ReleasePlan, claim: Claim) -> None:
             "noise at",
             claim.noise_point,
             plan.primary.noise_point,
-            (plan.primary.mechanism.training is None) == (claim.steps is None)
+            plan.primary.mechanism.inside == (claim.steps is not None)
             and (
                 claim.noise_point is not NoisePoint.PARTY
                 or plan.primary.noise_point is NoisePoint.PARTY
@@ -186,7 +186,9 @@ def _check_covers(plan: ReleasePlan, claim: Claim) -> None:
     _check_objective(plan, claim)
     if claim.steps is not None:
         if plan.primary.mechanism != claim.steps:
-            raise Declined(Reason.MECHANISM, "Expected the noise of the task's own training.")
+            raise Declined(
+                Reason.MECHANISM, "Expected the noise of the task's own, inside the party."
+            )
     else:
         grid = _on_grid(
             plan,
@@ -271,7 +273,7 @@ def _check_second(plan: ReleasePlan, second: Guarantee, bound: float) -> None:
             "Expected unit party and replace-one neighbours of the second guarantee, got "
             f"{second.unit} and {second.neighbouring}.",
         )
-    if second not in plan.on_sum or second.mechanism.training is not None:
+    if second not in plan.on_sum or second.mechanism.inside:
         raise Declined(Reason.MECHANISM, "Expected noise on a sum of clipped updates.")
     sufficient("the update's norm", bound, second.clip_norm or 0.0)
     sufficient("the party's sensitivity", 2 * bound, second.sensitivity)

@@ -165,6 +165,16 @@ class Query(ABC):
         return frozenset(self.by) | (frozenset() if self.where is None else self.where.columns)
 
     @property
+    def reports(self) -> float:
+        """ε at which each record answers for itself before anything is summed; 0: none does."""
+        return 0.0
+
+    @property
+    def kept(self) -> bool:
+        """Whether asked again the same answer comes, and costs nothing."""
+        return False
+
+    @property
     def selects(self) -> bool:
         """Whether a record may count for nothing, so that how many do is not public."""
         return self.where is not None

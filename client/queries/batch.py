@@ -54,6 +54,8 @@ class Batch:
             )
         if not all(1 <= weight <= LARGEST_WEIGHT for weight in self.weights):
             raise QueryError(f"Expected weights from 1 to 2^40, got {self.weights}.")
+        if self.reports is not None and (len(self.queries) > 1 or self.weights != (1,)):
+            raise QueryError("Expected records' own reports alone, of weight 1, got a batch.")
         if self.rounds > 1 and len(self.queries) > 1:
             raise QueryError("Expected a query of several rounds alone, got it in a batch.")
 
@@ -61,6 +63,11 @@ class Batch:
     def rounds(self) -> int:
         """How many secure sums it takes."""
         return max(query.rounds for query in self.queries)
+
+    @property
+    def reports(self) -> Query | None:
+        """The query whose records answer for themselves: it is alone."""
+        return next((query for query in self.queries if query.reports), None)
 
     @property
     def columns(self) -> frozenset[str]:

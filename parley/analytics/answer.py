@@ -36,6 +36,7 @@ __all__ = [
 AGAINST = {
     Adversary.READERS: "whoever sees the answers",
     Adversary.COLLUDERS: "the server and those who collude with it",
+    Adversary.OTHERS: "everybody, the server and all other parties among them",
 }
 BEYOND = {
     Unit.PERSON: "a person is hidden in one party alone: who is known to several is a group of as "

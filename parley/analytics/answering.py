@@ -8,7 +8,7 @@ from dataclasses import replace
 from parley.analytics.answer import Answer, Charge
 from parley.analytics.intervals import ByParty, Intervals, Made
 from parley.client.queries.base import Facts, Query
-from parley.client.queries.batch import batch_from
+from parley.client.queries.batch import Batch, batch_from
 from parley.client.queries.choosing import Choosable
 from parley.client.queries.response import Response
 from parley.privacy.accounting.events import Event
@@ -53,7 +53,7 @@ def answers_of(
         spent=released.spent,
         left=released.left,
         budget=budget,
-        against=Adversary.COLLUDERS if shared else Adversary.READERS,
+        against=_against(batch, shared=shared),
         seeded=terms.seeded,
     )
     vector = released.vector()
@@ -99,6 +99,12 @@ def answers_of(
             )
         )
     return answers
+
+
+def _against(batch: Batch, *, shared: bool) -> Adversary:
+    if batch.reports is not None:
+        return Adversary.OTHERS
+    return Adversary.COLLUDERS if shared else Adversary.READERS
 
 
 def _parties(released: Released, terms: Terms, cells: int) -> list[tuple[str, slice, Facts]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +37,10 @@ _COME_S = 120.0
 """So long a session waits for parties before it goes on with enough of them."""
 
 
+def _nothing(_: bytes) -> None:
+    """Real parties have keys of their own."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Asked:
     """The parties of a session.
@@ -46,12 +50,14 @@ class Asked:
         terms: what is public of them, and settled.
         data: names the records in a ledger.
         contents: digest of the records, where they are here.
+        keep_answers: gives the records of a simulation a key to keep answers by.
     """
 
     cohort: QueryCohort
     terms: Terms
     data: str
     contents: str = ""
+    keep_answers: Callable[[bytes], None] = _nothing
 
 
 def simulated_parties(settings: Settings, block: TableBlock) -> Asked:
@@ -76,7 +82,13 @@ def simulated_parties(settings: Settings, block: TableBlock) -> Asked:
         randomness=Randomness(seed=settings.seed, party=None),
     )
     contents = str(block.contents)
-    return Asked(cohort=cohort, terms=terms, data=contents, contents=contents)
+    return Asked(
+        cohort=cohort,
+        terms=terms,
+        data=contents,
+        contents=contents,
+        keep_answers=cohort.keep_answers,
+    )
 
 
 def real_parties(

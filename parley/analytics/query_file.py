@@ -36,7 +36,7 @@ from parley.client.where import parse_where
 __all__ = ["AskedQuery", "QueryFile", "example_file", "load_queries", "load_session"]
 
 _PRICE = {"name": str, "epsilon": float, "batch": str, "share": float, "law": str}
-_DERIVED = {"balance", "counted"}
+_DERIVED = {"balance", "counted", "local"}
 """Fields that a law decides."""
 
 

@@ -215,7 +215,9 @@ class Session(Composed):
         answers.
         """
         planned = self.plan(queries, epsilon=epsilon, law=law, shares=shares, by_party=by_party)
-        known = self._session.asked_before(planned, epsilon=epsilon)
+        known = self._session.kept(planned, epsilon=epsilon) or self._session.asked_before(
+            planned, epsilon=epsilon
+        )
         released = known or self._session.release(planned, epsilon=epsilon, budget=budget)
         return answers_of(
             released,
@@ -382,7 +384,7 @@ def plan_text(
         f"{error:.4g}, noise scale {scale / weight:.6g}"
         for query, error, weight in zip(queries, errors, planned.batch.weights, strict=True)
     ]
-    if planned.instead is not None:
+    if planned.instead is not None and planned.instead.trusted:
         lines.append(f"of a simulation alone: with real parties {planned.instead.refusal}")
     lines.append(
         f"together: one secure sum of {plan.dimension:,} integers in a ring of "

@@ -70,6 +70,11 @@ class Mechanism(ABC):
         return None
 
     @property
+    def inside(self) -> bool:
+        """Whether its noise is in what each party sends, and none of it on the sum."""
+        return self.training is not None
+
+    @property
     def sampled(self) -> SampledNoise | None:
         """Itself, where it is the noise on each of several sums of sampled batches."""
         return None

@@ -24,12 +24,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from parley.privacy.accounting.events import Pure
-from parley.privacy.accounting.rounding import as_written, check_positive, exact
+from parley.privacy.accounting.rounding import as_written, check_positive, exact, root_up
+from parley.privacy.mechanisms.base import Mechanism, check_probability
 from parley.privacy.sampling.integers import integers_below
 from parley.privacy.sampling.inversion import Enclosure, accept, uniform_floats, widen
 from parley.privacy.sampling.stream import NoiseStream
 
-__all__ = ["RandomisedResponse"]
+__all__ = ["RandomisedResponse", "Reports"]
 
 _LARGEST = 700.0
 """Of ε: beyond it e^ε is no double any more, and the answer no lie."""
@@ -118,3 +119,76 @@ class RandomisedResponse:
         p, q, having = self.truth, self.lie, np.asarray(count, dtype=np.float64)
         variance = having * p * (1 - p) + (records - having) * q * (1 - q)
         return np.sqrt(np.maximum(variance, 0)) / (p - q)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reports(Mechanism):
+    """A release of the sum of all records' reports: the noise is in every record's own.
+
+    Δ is √2: a record that answers otherwise leaves one cell for another. The event is that of one
+    report, ε under replace-one, whoever sees it: the server, and everybody but the record's party.
+
+    Attributes:
+        epsilon: local ε of one report.
+        dimension: k answers.
+
+    Raises:
+        ValueError: as of `RandomisedResponse`.
+    """
+
+    law: ClassVar[str] = RandomisedResponse.law
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self.response
+
+    @classmethod
+    def of(cls, epsilon: float, answers: int) -> Reports:
+        """With k answers, at the local ε."""
+        return cls(sensitivity=root_up(Fraction(2)), dimension=answers, epsilon=epsilon)
+
+    @property
+    def response(self) -> RandomisedResponse:
+        """What one record does."""
+        return RandomisedResponse(epsilon=self.epsilon, answers=self.dimension)
+
+    @property
+    def inside(self) -> bool:
+        """Always."""
+        return True
+
+    @property
+    def scale(self) -> float:
+        """√(p(1 − p)), of a report about a record's own answer."""
+        return math.sqrt(self.response.truth * (1 - self.response.truth))
+
+    def facts(self) -> dict[str, Any]:
+        """The norm is that of one report, whose parameter is the probability of the truth."""
+        return {"norm": "of one record's report", "noise_parameter": self.response.truth}
+
+    def event(self) -> Pure:
+        """The local ε."""
+        return self.response.event()
+
+    def expected_norm(self) -> float:
+        """√k times `scale` at most, of one report."""
+        return math.sqrt(self.dimension) * self.scale
+
+    def noise_tail(self, probability: float) -> float:
+        """0: a report is a whole number between 0 and 1, and nothing is added to their sum."""
+        check_probability(probability)
+        return 0.0
+
+    def draw(self, stream: NoiseStream) -> NDArray[np.int64]:
+        """`[k]` zeros: the noise is in the reports already."""
+        del stream
+        return np.zeros(self.dimension, dtype=np.int64)
+
+    def describe(self) -> str:
+        """One plain sentence."""
+        return (
+            f"Randomised response of every record among {self.dimension} answers, the truth with "
+            f"probability {self.response.truth:.6g}."
+        )

@@ -62,21 +62,16 @@ class Choice:
         kept = {key: value for key, value in entry.facts.items() if key not in _OF_NOISE}
         return replace(entry, event=self.event(), facts={**kept, **told})
 
+    trusted: ClassVar[bool] = True
+    """The server sees the bare sum."""
     refusal: ClassVar[str] = (
         "a server that chooses would see the exact scores. With noise on the scores nobody does: "
         "choose, choose-best and quantiles have it"
     )
-    column: ClassVar[str] = ""
-    """In which records answer for themselves: none."""
 
     def shown(self, total: Integers, facts: Facts, stream: NoiseStream) -> list[int]:
         """The winner's place alone."""
         return [self.place(total, facts, stream)]
-
-    def reports(self, codes: Integers, stream: NoiseStream) -> Integers:
-        """Records say what they have."""
-        del stream
-        return codes
 
     def place(self, total: Integers, facts: Facts, stream: NoiseStream) -> int:
         """The winner's, from 0."""

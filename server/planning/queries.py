@@ -312,7 +312,7 @@ def plan_batch(
         whole = _planned(queries, parts, "laplace", alone, epsilon, run_id, number)
         shared = terms.noise_point is NoisePoint.SHARE
         made = INSTEAD[law](whole.batch, terms.facts, law, epsilon, terms.counting, shared)
-        return replace(whole, instead=made)
+        return _inside(whole, made) if isinstance(made, Responses) else replace(whole, instead=made)
     names = [law] if law != "auto" else list(QUERY_LAWS)  # one that cannot be had is refused
     planned, refused = list[PlannedBatch](), list[CalibrationError]()
     for name in names:
@@ -323,6 +323,22 @@ def plan_batch(
     if not planned:
         raise refused[0]
     return min(planned, key=lambda each: math.fsum(map(_log, each.errors(terms.facts))))
+
+
+def _inside(whole: PlannedBatch, made: Responses) -> PlannedBatch:
+    """The same release with all of its noise in what the records say."""
+    mechanism = made.mechanism
+    guarantee = replace(
+        whole.plan.primary,
+        sensitivity=mechanism.sensitivity,
+        mechanism=mechanism,
+        noise_point=NoisePoint.PARTY,
+        against=Adversary.OTHERS,
+    )
+    batch = Batch(queries=(made.query,), weights=(1,))
+    return replace(
+        whole, batch=batch, plan=replace(whole.plan, guarantees=(guarantee,)), instead=made
+    )
 
 
 def _log(error: float) -> float:

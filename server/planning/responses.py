@@ -9,13 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from parley.client.data.schema import Schema
 from parley.client.queries.base import Facts, Integers, QueryError
 from parley.client.queries.batch import Batch
 from parley.client.queries.counting import Counting
 from parley.client.queries.response import Response
 from parley.privacy.accounting.events import Event
 from parley.privacy.ledger.entry import Entry
-from parley.privacy.mechanisms.randomised_response import RandomisedResponse
+from parley.privacy.mechanisms.randomised_response import Reports
 from parley.privacy.sampling.stream import NoiseStream
 
 __all__ = ["Responses", "responses_of"]
@@ -26,54 +27,41 @@ class Responses:
     """How records answer one question.
 
     Attributes:
-        query: which.
-        response: the mechanism.
+        query: which, at its ε.
+        schema: of the records.
         records: N.
     """
 
     query: Response
-    response: RandomisedResponse
+    schema: Schema
     records: int
 
-    refusal: ClassVar[str] = (
-        "records of real parties cannot answer by randomised response yet: histogram "
-        "has noise in shares, with less error, and nobody sees its bare sum"
-    )
+    trusted: ClassVar[bool] = False
+    """Whoever sees the sum of the reports sees what they tell."""
+    refusal: ClassVar[str] = ""
 
     @property
     def law(self) -> str:
         """Its name."""
-        return self.response.law
+        return self.mechanism.law
 
     @property
     def scale(self) -> float:
         """Standard deviation of a category that half of the records have."""
-        return float(self.response.deviation(self.records / 2, records=self.records))
+        return float(self.mechanism.response.deviation(self.records / 2, records=self.records))
 
     def event(self) -> Event:
         """The local ε."""
-        return self.response.event()
+        return self.mechanism.event()
 
     def charged(self, entry: Entry) -> Entry:
-        """A ledger's entry of the reports, from that of a release of the sum."""
-        told = {
-            "norm": "of one record's report",
-            "sensitivity": 1.0,
-            "noise_law": self.law,
-            "noise_parameter": self.response.truth,
-            "noise_point": "party",
-        }
-        kept = {k: v for k, v in entry.facts.items() if k not in {"sensitivity_l1", "accounts"}}
-        return replace(entry, event=self.event(), facts={**kept, **told})
+        """The plan's own entry: it is of the reports."""
+        return entry
 
     @property
-    def column(self) -> str:
-        """In which records answer for themselves."""
-        return self.query.column
-
-    def reports(self, codes: Integers, stream: NoiseStream) -> Integers:
-        """What one party's records say, whose own categories are `codes`."""
-        return self.response.reports(codes, stream)
+    def mechanism(self) -> Reports:
+        """What the reports are to a plan."""
+        return self.query.mechanism(self.schema)
 
     def shown(self, total: Integers, facts: Facts, stream: NoiseStream) -> list[int]:
         """The sum of the reports as it is."""
@@ -108,6 +96,6 @@ def responses_of(
             f"Expected one query of randomised response with {law}, got "
             f"{', '.join(each.kind for each in batch.queries[:8])}."
         )
-    answers = query.cells(facts.schema)
-    response = RandomisedResponse(epsilon=epsilon, answers=answers)
-    return Responses(query=query, response=response, records=facts.records)
+    own = replace(query, local=epsilon)
+    own.mechanism(facts.schema)
+    return Responses(query=own, schema=facts.schema, records=facts.records)

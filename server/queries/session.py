@@ -152,6 +152,19 @@ class QuerySession:
                 "with other keys: begin another session with the same ledger."
             ) from error
 
+    def kept(self, planned: PlannedBatch, *, epsilon: float) -> Released | None:
+        """The answer that this session has of a question whose records keep theirs.
+
+        The parties would give the same reports again; what was released is free.
+        """
+        asked = (planned.batch.to_json(), epsilon, planned.law)
+        if not any(query.kept for query in planned.batch.queries):
+            return None
+        next_one = self.again[0] if self.again else None
+        found = (each for each in self.released if (each.batch, each.epsilon, each.law) == asked)
+        known = next(found, None)
+        return None if known is next_one else known
+
     def charged(self) -> tuple[RecordedEntry, ...]:
         """What the ledger has of every release, in order."""
         entries = self.ledger.entries(self.folder.run_id)
@@ -249,10 +262,11 @@ class QuerySession:
                 f"Expected a query of {self.cohort.most_rounds} sum with real parties, got one of "
                 f"{planned.batch.rounds}: k-means on a grid takes one."
             )
-        if planned.instead is not None and not self.cohort.trusting:
+        instead = planned.instead
+        if instead is not None and instead.trusted and not self.cohort.trusting:
             raise QueryError(
                 f"Expected noise of laplace or gaussian with real parties, got {planned.law}: "
-                f"{planned.instead.refusal}."
+                f"{instead.refusal}."
             )
         held = self.ledger.reserve(planned.entries(budget.name))
         noisy, total = list[list[int]](), None

@@ -7,11 +7,13 @@ all records, never as `[B, d]`; the masked sum and shares of the noise need ever
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.client.algorithms.queries import reports_of
 from parley.client.data.table_block import TableBlock
 from parley.privacy.sampling.randomness import Randomness
 from parley.secure_agg.ideal import IdealSum, simulated_parameters
@@ -76,21 +78,23 @@ class BlockQueries:
             )
         return self._outcome(result, private)
 
+    def keep_answers(self, secret: bytes) -> None:
+        """Gives each party a key by which its records keep the answers that they give."""
+        keys = [
+            blake2b(party.to_bytes(8, "big"), key=secret, person=b"parley/coins").digest()
+            for party in range(self.block.parties)
+        ]
+        self.block = replace(self.block, coins=tuple(keys))
+
     def close(self) -> None:
         """Nothing is open."""
 
     def _said(self, planned: PlannedBatch, step: int) -> TableBlock:
         """The records, or what they say of themselves."""
-        block, instead = self.block, planned.instead
-        if instead is None or not instead.column:
-            return block
-        codes, number = block.columns[instead.column], planned.plan.round_number
-        said = [
-            instead.reports(codes[block.rows(party)], self.randomness.share(number, party, step))
-            for party in range(block.parties)
-        ]
-        own = {instead.column: np.concatenate(said).astype(np.intp)}
-        return replace(block, columns={**block.columns, **own})
+        asked, number = reports_of(planned.batch), planned.plan.round_number
+        if asked is None:
+            return self.block
+        return asked.said(self.block, lambda at: self.randomness.share(number, at, step))
 
     def _whole(
         self, planned: PlannedBatch, block: TableBlock, state: dict[str, NDArray[np.float64]]

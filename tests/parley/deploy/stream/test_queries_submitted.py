@@ -176,6 +176,7 @@ GOOD = json.dumps(
                     "epsilon": 0.1,
                     "share": 1.0,
                     "law": "",
+                    "by_party": False,
                 }
             ]
         ],
@@ -244,6 +245,7 @@ SECOND = {
     "epsilon": 0.25,
     "share": 1.0,
     "law": "laplace",
+    "by_party": False,
 }
 
 
