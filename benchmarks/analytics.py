@@ -39,7 +39,8 @@ from parley.client.queries.quantiles import Quantiles
 from parley.client.where import col
 from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint
 from parley.privacy.sampling.stream import NoiseStream
-from parley.server.planning.queries import Terms, plan_batch
+from parley.server.planning.queries import plan_batch
+from parley.server.planning.query_terms import Terms
 
 EPSILONS = (0.1, 0.5, 1.0)
 DECILES = tuple(k / 10 for k in range(1, 10))

@@ -14,7 +14,8 @@ from parley.client.queries.response import Response
 from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.guarantee import Adversary, NoisePoint
 from parley.privacy.ledger.budget import DatasetBudget
-from parley.server.planning.queries import INSTEAD, Terms
+from parley.server.planning.queries import INSTEAD
+from parley.server.planning.query_terms import Terms
 from parley.server.queries.session import Released
 
 __all__ = ["answers_of"]

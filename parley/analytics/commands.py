@@ -159,8 +159,8 @@ def _select(
     as_json: bool,
 ) -> None:
     """One statement, all of it for one price."""
+    from parley.analytics.batch import plan_text  # noqa: PLC0415 - start-up: for this command alone
     from parley.analytics.query_file import QueryFile  # noqa: PLC0415 - start-up: for this command alone
-    from parley.analytics.session import plan_text  # noqa: PLC0415 - start-up: for this command alone
     from parley.analytics.sql import parse_sql  # noqa: PLC0415 - start-up: for this command alone
     from parley.client.data.schema import load_schema  # noqa: PLC0415 - start-up: for this command alone
     from parley.client.queries.base import QueryError  # noqa: PLC0415 - start-up: for this command alone
@@ -207,7 +207,7 @@ def _session(
 
 
 def _show_plans(session: Session, asked: QueryFile) -> None:
-    from parley.analytics.session import plan_text  # noqa: PLC0415 - start-up: for this command alone
+    from parley.analytics.batch import plan_text  # noqa: PLC0415 - start-up: for this command alone
 
     for batch in asked.batches:
         price, queries = batch[0].price(batch), [each.query for each in batch]

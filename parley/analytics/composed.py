@@ -17,7 +17,7 @@ from parley.client.data.schema import Schema
 from parley.client.queries.base import Query, texts_of
 from parley.client.where import Expression
 from parley.privacy.ledger.ledger import DatasetBudget
-from parley.server.planning.queries import Terms
+from parley.server.planning.query_terms import Terms
 from parley.server.queries.session import QuerySession
 
 __all__ = ["Composed"]

@@ -21,7 +21,7 @@ from parley.client.data.table_block import TableBlock, of_persons, read_table_bl
 from parley.client.queries.base import QueryError
 from parley.privacy.ledger.ledger import DatasetBudget, Ledger
 from parley.privacy.sampling.randomness import Randomness
-from parley.server.planning.queries import Terms
+from parley.server.planning.query_terms import Terms
 from parley.server.queries.folder import SessionFolder
 from parley.server.queries.session import QuerySession
 from parley.server.rounds.transport import Transport

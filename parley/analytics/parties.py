@@ -18,7 +18,7 @@ from parley.client.queries.base import Facts, QueryError
 from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint
 from parley.privacy.sampling.randomness import Randomness
 from parley.secure_agg.parameters import assumed_corrupt
-from parley.server.planning.queries import Terms
+from parley.server.planning.query_terms import Terms
 from parley.server.queries.cohort import QueryCohort
 from parley.server.queries.folder import SessionFolder
 from parley.server.queries.party_queries import PartyQueries

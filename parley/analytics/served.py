@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from parley.analytics.asked import Submission, submission_from
-from parley.analytics.session import Session, plan_text
+from parley.analytics.batch import plan_text
+from parley.analytics.session import Session
 from parley.deploy.stream.questions import ANSWERS, ASKED, PAGE
 from parley.server.records.plain_json import json_text
 from parley.server.rounds.transport import Transport

@@ -13,28 +13,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from parley.analytics.answer import Answer, title
+from parley.analytics.answer import Answer
 from parley.analytics.answering import answers_of
-from parley.analytics.asking import Asking, by_party
+from parley.analytics.asking import by_party
+from parley.analytics.batch import Batch, Part
 from parley.analytics.composed import Composed
 from parley.analytics.intervals import Intervals
 from parley.analytics.sql import frame_of_answers, parse_sql
 from parley.client.data.schema import Schema
 from parley.client.queries.base import Query, QueryError
 from parley.client.where import Expression
-from parley.privacy.accounting.rounding import as_written
 from parley.privacy.ledger.budget import DatasetBudget, DatasetTotals
-from parley.server.planning.queries import PlannedBatch, Terms, plan_batch
+from parley.server.planning.queries import PlannedBatch, plan_batch
+from parley.server.planning.query_terms import Terms
 
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["Session", "plan_text"]
+__all__ = ["Session"]
 
 
 class Session(Composed):
@@ -87,6 +87,7 @@ class Session(Composed):
             self._stack.close()
             raise
         self._law: str = own.law
+        self._batches = list[Batch]()
         self._intervals = Intervals(simultaneous=own.simultaneous, sampling=own.sampling)
         self._open = True
 
@@ -99,12 +100,25 @@ class Session(Composed):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if kind is not None:
+            self._batches = []
         self.close()
 
     def close(self) -> None:
-        """Ends the session; what it released stays in its folder."""
+        """Ends the session; what it released stays in its folder.
+
+        Raises:
+            QueryError: a batch was never left: nothing of it was asked, nothing was charged.
+        """
         self._open = False
         self._stack.close()
+        never, self._batches = [each for each in self._batches if each.waiting], []
+        if never:
+            raise QueryError(
+                f"Expected every batch to be left, got one of {never[0].waiting} queries that "
+                "never was: ask them within `with session.batch(…) as b`. Nothing of it was asked "
+                "or charged."
+            )
 
     @property
     def folder(self) -> Path:
@@ -167,10 +181,11 @@ class Session(Composed):
         )
         return answer
 
-    def batch(self, epsilon: float, *, law: str | None = None) -> _Batch:
+    def batch(self, epsilon: float, *, law: str | None = None) -> Batch:
         """Several queries in one sum, for one price."""
         self._check_open()
-        return _Batch(self, epsilon=epsilon, law=law)
+        self._batches.append(Batch(self, epsilon=epsilon, law=law))
+        return self._batches[-1]
 
     def sql(self, text: str, *, epsilon: float, law: str | None = None) -> pl.DataFrame:
         """One SELECT, all of it for `epsilon`: see `parley.analytics.sql` (extra parley[sql])."""
@@ -193,7 +208,7 @@ class Session(Composed):
 
     def _part(self, where: Expression | None, by: tuple[str, ...]) -> Any:
         self._check_open()
-        return _Part(self, where, by)
+        return Part(self, where, by)
 
     def _check_open(self) -> None:
         if not self._open:
@@ -256,140 +271,3 @@ class Session(Composed):
 
         self._check_open()
         return write_session_page(self, Path(path) if path else self.folder / "report.html")
-
-
-class _Part(Asking):
-    """Some records of a session or batch, or in groups."""
-
-    def __init__(self, whole: Asking, where: Expression | None, by: tuple[str, ...]) -> None:
-        self._whole, self._where, self._by = whole, where, by
-
-    def ask(self, query: Query, **price: Any) -> Any:
-        """See `Session.ask`."""
-        return self._whole.ask(query, **price)
-
-    def _part(self, where: Expression | None, by: tuple[str, ...]) -> Any:
-        return _Part(self._whole, where, by)
-
-
-@dataclass(kw_only=True)
-class _Later:
-    """A query of a batch that is still open."""
-
-    query: Query
-    share: float
-    by_party: bool
-    answer: Answer | None = field(default=None)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or self.answer is None:
-            if name.startswith("__"):
-                raise AttributeError(name)
-            raise QueryError(
-                f"Expected the batch to be over before {title(self.query)} is answered: its "
-                "queries are released together at the end of `with`."
-            )
-        return getattr(self.answer, name)
-
-    def __str__(self) -> str:
-        return f"{title(self.query)}: not asked yet" if self.answer is None else str(self.answer)
-
-
-class _Batch(Asking):
-    """Queries that are released together where `with` ends; nothing if that is by an error."""
-
-    def __init__(self, session: Session, *, epsilon: float, law: str | None) -> None:
-        self._session, self._epsilon, self._law = session, epsilon, law
-        self._asked: list[_Later] = []
-        self._over = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._over = True
-        if kind is None:
-            answers = self._session.release(
-                [each.query for each in self._asked],
-                epsilon=self._epsilon,
-                law=self._law,
-                shares=[each.share for each in self._asked] or None,
-                by_party=self._by_party,
-            )
-            for each, answer in zip(self._asked, answers, strict=True):
-                each.answer = answer
-
-    @property
-    def _by_party(self) -> bool:
-        """Whether its answers are each party's own: all of them, or none."""
-        told = {each.by_party for each in self._asked}
-        if len(told) > 1:
-            raise QueryError(
-                "Expected all queries of a batch by party, or none, got some: they share a sum."
-            )
-        return told == {True}
-
-    def ask(self, query: Query, *, share: float = 1.0, by: str | None = None, **price: Any) -> Any:
-        """Adds a query; `share` is its part of the budget, beside the others'."""
-        if self._over:
-            raise QueryError("Expected an open batch, this one is over.")
-        if price:
-            raise QueryError(
-                f"Expected a share with a query of a batch, whose price is the batch's, got "
-                f"{', '.join(price)}."
-            )
-        if isinstance(share, bool) or not isinstance(share, int | float) or not share > 0:
-            raise QueryError(f"Expected a share > 0, got {share!r}.")
-        later = _Later(query=query, share=float(share), by_party=by_party(by))
-        self._asked.append(later)
-        return later
-
-    def _part(self, where: Expression | None, by: tuple[str, ...]) -> Any:
-        return _Part(self, where, by)
-
-    def planned(self) -> PlannedBatch:
-        """What would be released by what was asked so far."""
-        return self._session.plan(
-            [each.query for each in self._asked],
-            epsilon=self._epsilon,
-            law=self._law,
-            shares=[each.share for each in self._asked] or None,
-            by_party=self._by_party,
-        )
-
-    def plan(self) -> str:
-        """The expected error of each query, before anything is spent."""
-        planned = self.planned()
-        return plan_text(
-            planned,
-            [each.query for each in self._asked],
-            terms=self._session.terms,
-            epsilon=self._epsilon,
-        )
-
-
-def plan_text(
-    planned: PlannedBatch, queries: Sequence[Query], *, terms: Terms, epsilon: float
-) -> str:
-    """A planned release in words."""
-    plan, scale = planned.plan, planned.scale()
-    errors = planned.errors(terms.facts)
-    lines = [
-        f"{title(query)}: {query.cells(terms.facts.schema):,} cells, expected error "
-        f"{error:.4g}, noise scale {scale / weight:.6g}"
-        for query, error, weight in zip(queries, errors, planned.batch.weights, strict=True)
-    ]
-    if planned.instead is not None and planned.instead.trusted:
-        lines.append(f"of a simulation alone: with real parties {planned.instead.refusal}")
-    lines.append(
-        f"together: one secure sum of {plan.dimension:,} integers in a ring of "
-        f"{plan.encoding.ring_bits} bits; {planned.law}; costs ε = {as_written(epsilon)} at δ = "
-        f"{as_written(terms.delta)} ({plan.primary.unit}, {plan.primary.neighbouring}); nothing "
-        "was charged"
-    )
-    return "\n".join(lines)

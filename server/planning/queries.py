@@ -11,41 +11,36 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from types import MappingProxyType
-from typing import ClassVar, Protocol, TypeAlias
+from typing import TypeAlias
 
 from parley.client.contract.grid import TAIL_PROBABILITY
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
-from parley.client.queries.base import Facts, Integers, Norms, Query, QueryError
+from parley.client.queries.base import Facts, Integers, Query, QueryError
 from parley.client.queries.batch import Batch, check_cells
-from parley.client.queries.counting import Clip, Counting
+from parley.client.queries.counting import Counting
 from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.guarantee import Adversary, Neighbouring, NoisePoint
-from parley.privacy.accounting.rounding import root_up
-from parley.privacy.calibration.calibration import calibrate
 from parley.privacy.calibration.gaussian import CalibrationError
 from parley.privacy.estimation.reach import Reach
 from parley.privacy.ledger.entry import Entry
-from parley.privacy.mechanisms.base import Mechanism
-from parley.privacy.mechanisms.laplace import Laplace
 from parley.privacy.mechanisms.randomised_response import RandomisedResponse
 from parley.privacy.mechanisms.selection import SELECTIONS
 from parley.privacy.mechanisms.share_laws import SHARED_LAWS
-from parley.privacy.mechanisms.shares import Shares, event_of_shares
+from parley.privacy.mechanisms.shares import Shares
 from parley.privacy.sampling.stream import NoiseStream
 from parley.secure_agg.encoding import FixedPoint, RingTooSmall
 from parley.server.planning.choices import Choice, choice_of
+from parley.server.planning.query_laws import QUERY_LAWS
+from parley.server.planning.query_terms import Terms
 from parley.server.planning.responses import Responses, responses_of
 
 __all__ = [
     "ALGORITHM",
     "INSTEAD",
     "LARGEST_SUM",
-    "QUERY_LAWS",
     "PlannedBatch",
-    "Terms",
     "plan_batch",
 ]
 
@@ -55,60 +50,6 @@ LARGEST_SUM = 2**53
 
 _LEAST_WEIGHT = 4096
 _RINGS = (16, 32, 64)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Terms:
-    """What is public, and settled for all queries of a session.
-
-    Attributes:
-        facts: schema, relation of records, and N where sizes are public.
-        parties: m.
-        min_records: n₍₁₎; a party with fewer refuses under replace-one.
-        most_records: no party's contribution is of more; under add-or-remove-one it is clipped.
-        min_survivors: least number of parties in a sum that is opened.
-        corrupt: c, parties that may collude with the server.
-        noise_point: server, or share.
-        delta: at which every ε is counted.
-        seeded: the noise is a simulation's.
-        counting: the unit, and how much of a sum one may be.
-        relation: that is charged, where it is not that of records.
-        sizes: of every party, where they are public.
-        names: of the parties.
-    """
-
-    facts: Facts
-    parties: int
-    min_records: int
-    most_records: int
-    min_survivors: int
-    corrupt: int
-    noise_point: NoisePoint
-    delta: float
-    seeded: bool
-    counting: Counting = field(default_factory=Counting)
-    relation: Neighbouring | None = None
-    sizes: tuple[int, ...] = ()
-    names: tuple[str, ...] = ()
-
-    @property
-    def neighbouring(self) -> Neighbouring:
-        """What one neighbour of the unit differs by."""
-        return self.facts.neighbouring if self.relation is None else self.relation
-
-    def norms(self, batch: Batch) -> Norms:
-        """Of a batch's integer sum."""
-        return self.counting.norms(batch, self.facts.schema, self.neighbouring)
-
-    def by_party(self) -> Terms:
-        """The same where every party has cells of its own."""
-        return replace(self, counting=replace(self.counting, parties=self.parties))
-
-    def clipped(self, clip: Clip) -> Terms:
-        """The same with parties clipped in this norm, where they are."""
-        if not self.counting.clip:
-            return self
-        return replace(self, counting=replace(self.counting, clip=clip))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,76 +124,6 @@ class PlannedBatch:
             for query, weight in zip(self.batch.queries, self.batch.weights, strict=True)
         )
 
-
-class _Law(Protocol):
-    clip: ClassVar[Clip]
-
-    def shares_of(self, shares: Sequence[float]) -> tuple[float, ...]:
-        """How the norm is shared out."""
-
-    def norm(self, query: Query, terms: Terms, weight: int) -> float:
-        """Of one query, in the law's own norm."""
-
-    def mechanism(self, batch: Batch, terms: Terms, epsilon: float) -> Mechanism:
-        """The noise on the batch."""
-
-
-class _LaplaceLaw:
-    """ε is shared out as Δ₁ is."""
-
-    clip: ClassVar[Clip] = "l1"
-
-    def shares_of(self, shares: Sequence[float]) -> tuple[float, ...]:
-        return tuple(shares)
-
-    def norm(self, query: Query, terms: Terms, weight: int) -> float:
-        return terms.norms(Batch(queries=(query,), weights=(weight,))).l1
-
-    def mechanism(self, batch: Batch, terms: Terms, epsilon: float) -> Mechanism:
-        norms = terms.norms(batch)
-        return Laplace(
-            sensitivity=root_up(Fraction(norms.l2_squared)),
-            sensitivity_l1=float(norms.l1),
-            epsilon=epsilon,
-            dimension=terms.counting.cells(batch, terms.facts.schema),
-        )
-
-
-class _GaussianLaw:
-    """μ² is shared out as Δ₂² is."""
-
-    clip: ClassVar[Clip] = "l2"
-
-    def shares_of(self, shares: Sequence[float]) -> tuple[float, ...]:
-        return tuple(math.sqrt(share) for share in shares)
-
-    def norm(self, query: Query, terms: Terms, weight: int) -> float:
-        alone = Batch(queries=(query,), weights=(weight,))
-        return math.sqrt(terms.norms(alone).l2_squared)
-
-    def mechanism(self, batch: Batch, terms: Terms, epsilon: float) -> Mechanism:
-        if not terms.delta > 0:
-            raise CalibrationError(
-                "Expected delta > 0 with Gaussian noise, got 0: law = 'laplace' needs none."
-            )
-        norms = terms.norms(batch)
-        split = terms.noise_point is NoisePoint.SHARE
-        return calibrate(
-            law="gaussian",
-            epsilon=epsilon,
-            delta=terms.delta,
-            rounds=1,
-            sensitivity=root_up(Fraction(norms.l2_squared)),
-            dimension=terms.counting.cells(batch, terms.facts.schema),
-            accepted=("gaussian",),
-            cost=lambda m: event_of_shares(m, terms.parties) if split else m.event(),
-        )
-
-
-QUERY_LAWS: Mapping[str, _Law] = MappingProxyType(
-    {"laplace": _LaplaceLaw(), "gaussian": _GaussianLaw()}
-)
-"""The noise laws of queries, by name."""
 
 Instead: TypeAlias = Choice | Responses
 

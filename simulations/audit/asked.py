@@ -8,7 +8,8 @@ from parley.client.algorithms.queries import QueryRelease
 from parley.client.data.schema import Schema
 from parley.client.queries.base import Facts, Query
 from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint
-from parley.server.planning.queries import Terms, plan_batch
+from parley.server.planning.queries import plan_batch
+from parley.server.planning.query_terms import Terms
 from parley.simulations.audit.audited import Audited
 from parley.simulations.audit.shapes import LEARNERS
 from parley.simulations.audit.smaller import Shape

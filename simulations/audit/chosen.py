@@ -27,7 +27,8 @@ from parley.privacy.audit.counts import Hits
 from parley.privacy.audit.pair import pair_ceiling, pair_epsilon
 from parley.privacy.mechanisms.randomised_response import RandomisedResponse
 from parley.privacy.mechanisms.selection import SELECTIONS
-from parley.server.planning.queries import Terms, plan_batch
+from parley.server.planning.queries import plan_batch
+from parley.server.planning.query_terms import Terms
 from parley.simulations.audit.audited import AuditError
 from parley.simulations.audit.measure import CONFIRMED, Effort, environment_without, rates_of
 from parley.simulations.audit.results import AuditReport, AuditResult, Claim

@@ -9,13 +9,16 @@ from blocks import block_of_columns
 import parley
 from parley.client.data.schema import Schema
 from parley.client.queries.base import Facts
+from parley.client.queries.batch import Batch
 from parley.client.queries.count import Count
+from parley.client.queries.counting import Counting
 from parley.client.where import parse_where
-from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint
+from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint, Unit
 from parley.privacy.accounting.tradeoff import power
 from parley.privacy.ledger.ledger import BudgetExceeded
 from parley.privacy.sampling.stream import NoiseStream
-from parley.server.planning.queries import Terms, plan_batch
+from parley.server.planning.queries import plan_batch
+from parley.server.planning.query_terms import Terms
 
 SCHEMA = Schema.from_toml(
     """
@@ -28,17 +31,27 @@ TARGET = 37.125
 PAIR = [Count(where=parse_where(text)) for text in ("age >= 37", "age >= 37 and age != 37.125")]
 
 
-def world(age):
+RECORD = Counting()
+
+
+def world(age, records=1):
     rng = np.random.default_rng(1)
-    ages = [age, *rng.integers(0, 100, 199).tolist()]
+    ages = [*[age] * records, *rng.integers(0, 100, 200 - records).tolist()]
     return {"age": ages, "sick": ["no"] * 200}
 
 
-def differences(age, worlds):
-    """Of the two noisy counts, which differ in the target alone, each asked at ε = ½."""
-    block = block_of_columns([world(age)], SCHEMA)
+def differences(age, worlds, *, records=1, counting=RECORD, planned_for=None):
+    """Of the two noisy counts, which differ in the target alone, each asked at ε = ½.
+
+    Of `records` of one unit, which is counted as `counting` says and planned for as `planned_for`.
+    """
+    block, own = block_of_columns([world(age, records)], SCHEMA), planned_for or counting
     terms = Terms(
-        facts=Facts(schema=SCHEMA, neighbouring=Neighbouring.REPLACE_ONE, records=200),
+        facts=Facts(
+            schema=SCHEMA, neighbouring=own.relation(Neighbouring.REPLACE_ONE), records=200
+        ),
+        counting=own,
+        relation=Neighbouring.REPLACE_ONE,
         parties=1,
         min_records=200,
         most_records=200,
@@ -51,7 +64,8 @@ def differences(age, worlds):
     noisy = []
     for number, query in enumerate(PAIR, start=1):
         planned = plan_batch([query], terms, epsilon=0.5, run_id="attack", number=number)
-        (exact,) = query.vectors(block, 1, {})
+        batch = Batch(queries=(query,), weights=(1,))
+        (exact,) = counting.vectors(batch, block, {}, [0])
         stream = NoiseStream.from_seed(7, "differencing", str(age), number)
         mechanism = planned.plan.primary.mechanism
         noisy.append(int(exact[0]) + mechanism.draw_many(worlds, stream)[:, 0])
@@ -68,6 +82,31 @@ def test_two_counts_that_differ_in_one_record_tell_no_more_than_their_epsilons_t
         assert found <= power(alarms, epsilon=1.0) + slack
     # And no less than ε = .1 would have to be charged: the two are not free.
     assert (there >= 1).mean() > power((gone >= 1).mean(), epsilon=0.1) + slack
+
+
+@pytest.mark.parametrize(
+    ("counting", "records"),
+    [
+        (Counting(unit=Unit.PERSON, most=4), 4),
+        (Counting(unit=Unit.PARTY, most=6, clip="l1"), 200),
+    ],
+)
+def test_two_counts_that_differ_in_one_person_or_party_tell_no_more_either(counting, records):
+    worlds = 20_000
+    told = {"records": records, "counting": counting}
+    there, gone = (differences(age, worlds, **told) for age in (TARGET, 90.0))
+    most = counting.most
+    assert there.mean() - gone.mean() == pytest.approx(most, abs=1)  # the attack is not idle
+    slack, places = 4 * np.sqrt(0.25 / worlds), range(-8 * most, 10 * most, most)
+    for threshold in places:
+        found, alarms = (there >= threshold).mean(), (gone >= threshold).mean()
+        assert found <= power(alarms, epsilon=1.0) + slack
+    # Under the noise that covers one record they would tell more than both ε: it is not enough.
+    there, gone = (differences(age, worlds, **told, planned_for=RECORD) for age in (TARGET, 90.0))
+    assert any(
+        (there >= threshold).mean() > power((gone >= threshold).mean(), epsilon=1.0) + slack
+        for threshold in places
+    )
 
 
 def test_the_third_question_about_one_record_is_refused(tmp_path):

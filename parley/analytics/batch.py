@@ -1,0 +1,186 @@
+"""A batch: queries that are released together; and part of the records, to ask about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from parley.analytics.answer import Answer, title
+from parley.analytics.asking import Asking, by_party
+from parley.client.queries.base import Query, QueryError
+from parley.client.where import Expression
+from parley.privacy.accounting.rounding import as_written
+from parley.server.planning.queries import PlannedBatch
+from parley.server.planning.query_terms import Terms
+
+if TYPE_CHECKING:
+    pass
+
+
+__all__ = ["Batch", "Part", "plan_text"]
+
+
+class _Whole(Protocol):
+    """What a batch needs of its session."""
+
+    @property
+    def terms(self) -> Terms:
+        """What is public."""
+
+    def plan(self, queries: Sequence[Query], *, epsilon: float, **how: Any) -> PlannedBatch:
+        """What would be released."""
+
+    def release(
+        self,
+        queries: Sequence[Query],
+        *,
+        epsilon: float,
+        law: str | None = None,
+        shares: Sequence[float] | None = None,
+        by_party: bool = False,
+    ) -> list[Answer]:
+        """Asks them together."""
+
+
+class Part(Asking):
+    """Some records of a session or batch, or in groups."""
+
+    def __init__(self, whole: Asking, where: Expression | None, by: tuple[str, ...]) -> None:
+        self._whole, self._where, self._by = whole, where, by
+
+    def ask(self, query: Query, **price: Any) -> Any:
+        """See `Session.ask`."""
+        return self._whole.ask(query, **price)
+
+    def _part(self, where: Expression | None, by: tuple[str, ...]) -> Any:
+        return Part(self._whole, where, by)
+
+
+@dataclass(kw_only=True)
+class _Later:
+    """A query of a batch that is still open."""
+
+    query: Query
+    share: float
+    by_party: bool
+    answer: Answer | None = field(default=None)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or self.answer is None:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            raise QueryError(
+                f"Expected the batch to be over before {title(self.query)} is answered: its "
+                "queries are released together at the end of `with`."
+            )
+        return getattr(self.answer, name)
+
+    def __str__(self) -> str:
+        return f"{title(self.query)}: not asked yet" if self.answer is None else str(self.answer)
+
+
+class Batch(Asking):
+    """Queries that are released together where `with` ends; nothing if that is by an error."""
+
+    def __init__(self, session: _Whole, *, epsilon: float, law: str | None) -> None:
+        self._session, self._epsilon, self._law = session, epsilon, law
+        self._asked: list[_Later] = []
+        self._over = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._over = True
+        if kind is None:
+            answers = self._session.release(
+                [each.query for each in self._asked],
+                epsilon=self._epsilon,
+                law=self._law,
+                shares=[each.share for each in self._asked] or None,
+                by_party=self._by_party,
+            )
+            for each, answer in zip(self._asked, answers, strict=True):
+                each.answer = answer
+
+    @property
+    def waiting(self) -> int:
+        """Queries that will not be asked unless it is left."""
+        return 0 if self._over else len(self._asked)
+
+    @property
+    def _by_party(self) -> bool:
+        """Whether its answers are each party's own: all of them, or none."""
+        told = {each.by_party for each in self._asked}
+        if len(told) > 1:
+            raise QueryError(
+                "Expected all queries of a batch by party, or none, got some: they share a sum."
+            )
+        return told == {True}
+
+    def ask(self, query: Query, *, share: float = 1.0, by: str | None = None, **price: Any) -> Any:
+        """Adds a query; `share` is its part of the budget, beside the others'."""
+        if self._over:
+            raise QueryError("Expected an open batch, this one is over.")
+        if price:
+            raise QueryError(
+                f"Expected a share with a query of a batch, whose price is the batch's, got "
+                f"{', '.join(price)}."
+            )
+        if isinstance(share, bool) or not isinstance(share, int | float) or not share > 0:
+            raise QueryError(f"Expected a share > 0, got {share!r}.")
+        later = _Later(query=query, share=float(share), by_party=by_party(by))
+        self._asked.append(later)
+        return later
+
+    def _part(self, where: Expression | None, by: tuple[str, ...]) -> Any:
+        return Part(self, where, by)
+
+    def planned(self) -> PlannedBatch:
+        """What would be released by what was asked so far."""
+        return self._session.plan(
+            [each.query for each in self._asked],
+            epsilon=self._epsilon,
+            law=self._law,
+            shares=[each.share for each in self._asked] or None,
+            by_party=self._by_party,
+        )
+
+    def plan(self) -> str:
+        """The expected error of each query, before anything is spent."""
+        planned = self.planned()
+        return plan_text(
+            planned,
+            [each.query for each in self._asked],
+            terms=self._session.terms,
+            epsilon=self._epsilon,
+        )
+
+
+def plan_text(
+    planned: PlannedBatch, queries: Sequence[Query], *, terms: Terms, epsilon: float
+) -> str:
+    """A planned release in words."""
+    plan, scale = planned.plan, planned.scale()
+    errors = planned.errors(terms.facts)
+    lines = [
+        f"{title(query)}: {query.cells(terms.facts.schema):,} cells, expected error "
+        f"{error:.4g}, noise scale {scale / weight:.6g}"
+        for query, error, weight in zip(queries, errors, planned.batch.weights, strict=True)
+    ]
+    if planned.instead is not None and planned.instead.trusted:
+        lines.append(f"of a simulation alone: with real parties {planned.instead.refusal}")
+    lines.append(
+        f"together: one secure sum of {plan.dimension:,} integers in a ring of "
+        f"{plan.encoding.ring_bits} bits; {planned.law}; costs ε = {as_written(epsilon)} at δ = "
+        f"{as_written(terms.delta)} ({plan.primary.unit}, {plan.primary.neighbouring}); nothing "
+        "was charged"
+    )
+    return "\n".join(lines)
