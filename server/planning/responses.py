@@ -1,7 +1,7 @@
 """Reports that the records randomised themselves, in the place of noise on their sum.
 
 What is charged is the local ε of one report; that the server sees many of them together makes
-nothing cheaper here. Asked again it has fresh coins, and is paid for again.
+nothing cheaper here. Asked again it has fresh coins, and is paid for again, unless they are kept.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from parley.client.data.schema import Schema
 from parley.client.queries.base import Facts, Integers, QueryError
 from parley.client.queries.batch import Batch
 from parley.client.queries.counting import Counting
@@ -28,13 +27,11 @@ class Responses:
 
     Attributes:
         query: which, at its ε.
-        schema: of the records.
-        records: N.
+        facts: of the records.
     """
 
     query: Response
-    schema: Schema
-    records: int
+    facts: Facts
 
     trusted: ClassVar[bool] = False
     """Whoever sees the sum of the reports sees what they tell."""
@@ -48,7 +45,7 @@ class Responses:
     @property
     def scale(self) -> float:
         """Standard deviation of a category that half of the records have."""
-        return float(self.mechanism.response.deviation(self.records / 2, records=self.records))
+        return float(self.mechanism.response.deviation(self._records / 2, records=self._records))
 
     def event(self) -> Event:
         """The local ε."""
@@ -59,9 +56,13 @@ class Responses:
         return entry
 
     @property
+    def _records(self) -> int:
+        return self.facts.records or 1
+
+    @property
     def mechanism(self) -> Reports:
         """What the reports are to a plan."""
-        return self.query.mechanism(self.schema)
+        return self.query.mechanism(self.facts.schema)
 
     def shown(self, total: Integers, facts: Facts, stream: NoiseStream) -> list[int]:
         """The sum of the reports as it is."""
@@ -98,4 +99,4 @@ def responses_of(
         )
     own = replace(query, local=epsilon)
     own.mechanism(facts.schema)
-    return Responses(query=own, schema=facts.schema, records=facts.records)
+    return Responses(query=own, facts=facts)
