@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from parley.client.algorithms.queries import QueryRelease
 from parley.client.data.schema import Schema
 from parley.client.queries.base import Facts, Query
+from parley.client.queries.counting import Counting
 from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint
 from parley.server.planning.queries import plan_batch
 from parley.server.planning.query_terms import Terms
@@ -28,6 +29,7 @@ def asked(
     law: str = "auto",
     shares: Sequence[float] | None = None,
     records: int = 2,
+    counting: Counting | None = None,
     seed: int | None = None,
 ) -> Audited:
     """One batch of queries, by the planner of sessions.
@@ -36,6 +38,7 @@ def asked(
         queries, epsilon, law, shares: as a session is asked for them.
         schema, delta, neighbouring, noise_point: of the session.
         records: of each party of a world.
+        counting: how they count: the unit; None: records.
         seed: of the worlds; None for entropy.
 
     Raises:
@@ -43,10 +46,13 @@ def asked(
     """
     split = noise_point is NoisePoint.SHARE
     parties = 5 if split else 2
-    private = neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
+    how = counting or Counting()
+    private = how.private(neighbouring)
     terms = Terms(
         facts=Facts(
-            schema=schema, neighbouring=neighbouring, records=None if private else parties * records
+            schema=schema,
+            neighbouring=how.relation(neighbouring),
+            records=None if private else parties * records,
         ),
         parties=parties,
         min_records=1 if private else records,
@@ -56,6 +62,8 @@ def asked(
         noise_point=noise_point,
         delta=delta,
         seeded=seed is not None,
+        counting=how,
+        relation=neighbouring,
     )
     planned = plan_batch(
         queries, terms, epsilon=epsilon, run_id="audit", number=1, law=law, shares=shares
@@ -64,7 +72,12 @@ def asked(
     return Audited(
         job=None,
         shape=Shape(parties=parties, records=records, features=1),
-        algorithm=QueryRelease(batch=planned.batch, neighbouring=neighbouring, schema=schema),
+        algorithm=QueryRelease(
+            batch=planned.batch,
+            neighbouring=neighbouring,
+            counting=planned.counting,
+            schema=schema,
+        ),
         plan=planned.plan,
         guarantee=guarantee,
         charged=guarantee,

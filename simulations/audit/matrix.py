@@ -11,6 +11,7 @@ from parley.client.queries.base import Query
 from parley.client.queries.choose import Choose
 from parley.client.queries.choose_best import ChooseBest
 from parley.client.queries.count import Count
+from parley.client.queries.counting import Counting
 from parley.client.queries.histogram import Histogram
 from parley.client.queries.kmeans_grid import KMeansGrid
 from parley.client.queries.kmeans_step import KMeansStep
@@ -20,7 +21,7 @@ from parley.client.queries.quantiles import Quantiles
 from parley.client.queries.total import Total
 from parley.client.queries.variance import Variance
 from parley.client.where import col
-from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint
+from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint, Unit
 from parley.privacy.mechanisms.share_laws import SHARED_LAWS
 from parley.server.jobs.file import load_job
 from parley.server.jobs.job import Job
@@ -177,6 +178,18 @@ _NOISES = (
 )
 
 
+UNITS: tuple[tuple[tuple[Query, ...], Counting, Neighbouring, int], ...] = tuple(
+    (BATCHES[place], counting, relation, records)
+    for place in (0, 1, 6, 15)
+    for counting, relation, records in (
+        (Counting(unit=Unit.PERSON, most=3), Neighbouring.REPLACE_ONE, 3),
+        (Counting(unit=Unit.PERSON, most=3), Neighbouring.ADD_OR_REMOVE_ONE, 4),
+        (Counting(unit=Unit.PARTY, most=2, clip="l1"), Neighbouring.REPLACE_ONE, 6),
+    )
+)
+"""Persons and parties: queries, how records count, the relation, and records of a party."""
+
+
 def matrix(
     *, overrides: Sequence[str] = (), short: bool = False, seed: int | None = None, **shape: Any
 ) -> Iterator[tuple[Audited, int]]:
@@ -201,6 +214,19 @@ def matrix(
             neighbouring=relation,
             noise_point=point,
             law=law,
+            seed=seed,
+        )
+        for each in views(batch):
+            yield each, trials_of_queries(each, short=short)
+    for (queries, counting, relation, records), law in product(UNITS, ("laplace", "gaussian")):
+        batch = asked(
+            queries,
+            SCHEMA,
+            epsilon=1.0,
+            neighbouring=relation,
+            law=law,
+            records=records,
+            counting=counting,
             seed=seed,
         )
         for each in views(batch):

@@ -129,19 +129,21 @@ def _corners(audited: Audited) -> Neighbours:
     """Of many records the two that move the release most, or the one that adds most to it.
 
     Beside others of several kinds: a release whose records move each other is further apart there.
+    Of a person or a party all records are that one.
     """
     pool = (audited.answer.pool or rows_pool)(audited.algorithm)
     start, (m, n) = audited.algorithm.init(), (audited.shape.parties, audited.shape.records)
     among = np.unique(np.linspace(0, len(pool.sizes) - 1, _OTHERS).astype(np.intp)).tolist()
     tried = [(*_furthest(audited, pool, start, other), other) for other in among]
     _, first, second, other = max(tried, key=lambda each: each[0])
-    others = np.full(m * n - 1, other, dtype=np.intp)
+    own = _of_unit(audited)
+    others = np.full(m * n - own, other, dtype=np.intp)
     offsets = np.arange(m + 1) * n
 
     def world(canary: int | None) -> Block:
         if canary is None:
-            return laid_out(pool, others, np.maximum(offsets - 1, 0))
-        return laid_out(pool, np.append(canary, others), offsets)
+            return laid_out(pool, others, np.maximum(offsets - own, 0))
+        return laid_out(pool, np.append([canary] * own, others), offsets)
 
     return Neighbours(
         inside=world(first),
@@ -152,21 +154,34 @@ def _corners(audited: Audited) -> Neighbours:
     )
 
 
+def _of_unit(audited: Audited) -> int:
+    """Records that the unit has in a world."""
+    if audited.unit is Unit.RECORD:
+        return 1
+    if audited.unit is Unit.PARTY:
+        return audited.shape.records
+    counting: Any = getattr(audited.algorithm, "counting", None)
+    return min(audited.shape.records, counting.most)
+
+
 def _furthest(
     audited: Audited, pool: Block, start: State, other: int
 ) -> tuple[float, int, int | None]:
     """How far two of the pool are apart beside others like `other`, and which; None: nobody."""
-    count, n = len(pool.sizes), audited.shape.records
+    count, n, own = len(pool.sizes), audited.shape.records, _of_unit(audited)
     # Each beside the same others, then nobody beside those.
     rows = np.full((count + 1, n), other, dtype=np.intp)
-    rows[:count, 0] = np.arange(count)
-    sizes = [*[n] * count, n - 1][: count + (n > 1)]
+    rows[:count, :own] = np.arange(count)[:, None]
+    sizes = [*[n] * count, n - own][: count + (n > own)]
     tried: Any = laid_out(pool, rows.ravel()[: sum(sizes)], np.cumsum([0, *sizes]))
     local = audited.algorithm.local(start, tried, audited.plan, Randomness.from_entropy())
     values, without = local.values[:count], local.values[count:]
     if audited.guarantee.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE:
         if not len(without):
-            raise AuditError("Expected 2 records of a party or more, of which one is removed.")
+            raise AuditError(
+                f"Expected more than {own} records of a party, of which those of one "
+                f"{audited.unit} are removed."
+            )
         lengths = _lengths(audited, values - without)
         return float(lengths.max()), int(lengths.argmax()), None
     lengths = np.stack([_lengths(audited, values - each) for each in values])
@@ -200,7 +215,10 @@ ATTACKS: dict[str, _Attack] = {
         ),
         build=_on_off,
     ),
-    "party": _Attack(fits=lambda audited: audited.unit is Unit.PARTY, build=_party),
+    "party": _Attack(
+        fits=lambda audited: audited.unit is Unit.PARTY and audited.answer.pool is None,
+        build=_party,
+    ),
     "corners": _Attack(fits=lambda audited: audited.answer.pool is not None, build=_corners),
 }
 
