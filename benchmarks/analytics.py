@@ -214,7 +214,7 @@ class Counted:
 
 
 def by_counts(block: TableBlock, relation: Neighbouring, epsilon: float, seeds: int) -> list[Found]:
-    """The median of fnlwgt, found by seven counts."""
+    """The median of fnlwgt, found by some six counts."""
     whole = replace(block, offsets=block.offsets[[0, -1]])
     return [
         find_quantile(

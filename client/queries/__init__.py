@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from parley.client.contract.decoding import DecodingError, as_came, facts_from
+from parley.client.queries.balance import Balance
 from parley.client.queries.base import Query
 from parley.client.queries.choose import Choose
 from parley.client.queries.choose_best import ChooseBest
@@ -31,7 +32,7 @@ QUERIES: dict[str, type[Query]] = {
     each.kind: each
     for each in (
         *(Count, Histogram, Total, Mean, Variance, Quantiles),
-        *(Marginals, Choose, ChooseBest, Response, KMeansGrid, KMeansStep),
+        *(Marginals, Choose, ChooseBest, Response, KMeansGrid, KMeansStep, Balance),
     )
 }
 """Name → the query."""

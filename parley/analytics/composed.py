@@ -200,7 +200,8 @@ class Composed(Asking):
             column: of numbers.
             quantile: share of the records below it, between 0 and 1.
             step: as of `quantiles`.
-            counts: how many; default about half the binary digits of the number of values.
+            counts: how many, and up to 16 more of a skewed column; default one less than half the
+                binary digits of the number of values.
             where: which records.
             epsilon: of all counts together.
 

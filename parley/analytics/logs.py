@@ -99,11 +99,10 @@ def _drawn(
     """Every user's clicks, each by the noisy counts' shares."""
     total = int(weights.sum())
     users = -(-total // clicks)
-    places = rng.choice(len(weights), size=total, p=weights / total) if total else []
+    shares = weights / total if total else None
+    places = rng.choice(len(weights), size=total, p=shares)
     owners = np.arange(total) // clicks
-    pairs, counts = np.unique(
-        np.stack([owners, np.asarray(places, dtype=np.int64)]), axis=1, return_counts=True
-    )
+    pairs, counts = np.unique(np.stack([owners, places]), axis=1, return_counts=True)
     named = {name: np.asarray(part)[pairs[1]] for name, part in keys.items()}
     names = np.array([f"synthetic-{k + 1}" for k in range(users)], dtype=str)
     return users, pl.DataFrame({"user": names[pairs[0]], **named, "clicks": counts})

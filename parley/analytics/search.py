@@ -1,37 +1,38 @@
 """One quantile by a few noisy counts, each where the last ones point: nobody sees a bare sum.
 
 A tree of noisy counts answers for every value of the grid at once, and pays for all of them. Who
-wants one quantile asks how many records lie below a place, moves to where the answers so far say
-that q of all is reached, and asks again. T counts of Δ₁ = 1 cost Σ εₜ = ε, pure, though each place
-is chosen by the answers before (Rogers, Roth, Ullman & Vadhan 2016). εₜ doubles from count to
-count: early ones find the neighbourhood, where records go by the thousand; the last has half of ε.
+wants one quantile asks on which side of a place it lies, moves to where the answers so far say that
+q of all is reached, and asks again. Each question is one signed sum, (1 − q)·below − q·above
+(`parley.client.queries.balance`), of Δ₁ = max(q, 1 − q) under add-or-remove-one and 1 under
+replace-one. They cost Σ εₜ = ε, pure, though each place and price is chosen by the answers before
+(Rogers, Roth, Ullman & Vadhan 2016). Where N is private the first of them counts both sides.
 
-Where N is public (replace-one, all records) a count of those below suffices. Else records are
-counted on both sides, in one query: Δ₁ = 1 add-or-remove-one, 2 replace-one.
-
-The first half of the counts halve what the noise leaves possible, whatever the records' shape; the
-others aim. Between counts the share of records below a place is taken to run like a Brownian bridge
-from 0 to 1: its mean, given the noisy counts, is a line that all of them bend (Rasmussen & Williams
-2006, eq. 2.25). That decides where to look, never what is claimed: the interval follows from the
-counts' own noise, and holds for any records.
+The first half of the counts halve what the noise leaves possible, at prices that double; so do
+others after them while more than half of the records lie in what is left, which is so where the
+column is skewed: each has ε/32, until one does not tell. The last counts share the rest, each with
+half as much again as the one before, and aim. Between counts the share of records below a place is
+taken to run like a Brownian bridge: its mean, given the noisy counts, is a line that all of them
+bend (Rasmussen & Williams 2006, eq. 2.25), and its slack is that of the interval where the halving
+ended. That decides where to look, never what is claimed: the interval follows from the counts' own
+noise, and holds for any records.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
 from parley.analytics.answer import AGAINST, Answer, Asked, shown_number
+from parley.client.queries.balance import FINEST, Balance
 from parley.client.queries.base import Query, QueryError
-from parley.client.queries.count import Count
 from parley.client.queries.histogram import Histogram
 from parley.client.queries.quantiles import grid_values
-from parley.client.where import Expression, col
+from parley.client.where import Expression
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.accounting.rounding import as_written, exact, shown_down
 from parley.privacy.estimation.reach import Reach
@@ -41,6 +42,12 @@ __all__ = ["MOST_COUNTS", "Found", "find_quantile"]
 MOST_COUNTS = 30
 _FREEDOM = 11.0
 """By which the variance of a bridge, u(1 − u), is divided: ±15 % of the records halfway."""
+_MORE, _EXTRA, _KEPT = 16, 32, Fraction(2, 5)
+"""Counts that a skewed column may take more, each ε/32, and how much of ε the last ones keep."""
+_NARROW, _MOST_MASS, _LEAST_MASS = 4, 0.5, 0.05
+"""Cells, and parts of the records, from which on halving no longer helps."""
+_GROWTH = Fraction(3, 2)
+"""Of the prices of the counts that aim."""
 
 Numbers = NDArray[np.float64]
 
@@ -76,16 +83,17 @@ class Found:
 
 @dataclass(frozen=True, kw_only=True)
 class _Seen:
-    """What a count says of a place: `share` of the records lie below it, to ± `deviation`.
+    """What a count says of a place.
 
     Attributes:
         place: k; between the grid's values k − 1 and k.
-        share, deviation: of all records.
+        over: (1 − q)·below − q·above, in records.
+        deviation: of its noise, in records.
         side: −1 or 1 where less or more than q must lie below, whatever the noise; 0 unknown.
     """
 
     place: int
-    share: float
+    over: float
     deviation: float
     side: int
 
@@ -109,7 +117,9 @@ def find_quantile(
     values = grid_values(session.schema, column, float(step))
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
         raise QueryError(f"Expected a quantile between 0 and 1, got {share!r}.")
-    rounds = max(3, math.ceil(math.log2(len(values)) / 2)) if counts is None else counts
+    if exact(share).denominator > FINEST:
+        raise QueryError(f"Expected a quantile of at most six digits, got {share!r}.")
+    rounds = max(3, math.ceil(math.log2(len(values)) / 2) - 1) if counts is None else counts
     if isinstance(rounds, bool) or not isinstance(rounds, int) or not 1 <= rounds <= MOST_COUNTS:
         raise QueryError(f"Expected 1 to {MOST_COUNTS} counts, got {rounds!r}.")
     numeric = isinstance(epsilon, int | float) and not isinstance(epsilon, bool)
@@ -120,64 +130,132 @@ def find_quantile(
             f"Expected at most {as_written(session.remaining)}, what is left of the budget, got "
             f"ε = {as_written(epsilon)} for {rounds} counts."
         )
-    public = where is None and neighbouring is Neighbouring.REPLACE_ONE
-    seen, answers = list[_Seen](), list[Answer]()
-    for number, each in enumerate(_prices(epsilon, rounds)):
-        bounds = _surely(seen, len(values))
-        if 2 * number < rounds and bounds[0] < bounds[1]:
-            aim = float(_between(bounds, {s.place for s in seen}, number))
-        else:
-            aim = _crossing(seen, share, len(values))
-        place = min(max(round(aim), 1), len(values) - 1)
-        border = float((values[place - 1] + values[place]) / 2)
-        query: Query = (
-            Count(where=col[column] < border)
-            if public
-            else Histogram(column=column, edges=_edges(values, border), where=where)
-        )
-        answers.append(session.ask(query, epsilon=each, law="laplace"))
-        seen.append(_read(answers[-1], share, place, rounds))
-    low, high = _surely(seen, len(values))
-    # Sides that contradict each other, less than once in twenty, leave no interval: the whole grid.
-    low, high = (low, high - 1) if low < high else (0, len(values) - 1)
-    at = min(max(math.floor(_crossing(seen, share, len(values))), low), high)
-    interval = float(values[low]), float(values[high])
-    return Found(value=float(values[at]), interval=interval, answers=tuple(answers))
+    hunt = _Hunt(
+        session=session,
+        column=column,
+        share=float(share),
+        values=values,
+        where=where,
+        rounds=rounds,
+        left=exact(epsilon),
+        public=where is None and neighbouring is Neighbouring.REPLACE_ONE,
+    )
+    hunt.halve(exact(epsilon))
+    hunt.aim()
+    return hunt.found()
 
 
-def _prices(epsilon: float, rounds: int) -> list[float]:
-    """εₜ, each twice the one before; together no more than ε.
+@dataclass(kw_only=True)
+class _Hunt:
+    """A search that goes on.
 
-    >>> _prices(1.0, 3) == [1 / 7, 2 / 7, 4 / 7]
-    True
+    Attributes:
+        session, column, share, values, where: as they were asked.
+        rounds: T, without those that a skewed column takes.
+        left: of ε, exactly.
+        public: whether N is.
+        seen: what every count said, in order.
+        answers: of every count.
     """
-    whole = exact(epsilon)
-    each = [float(whole * 2**t / (2**rounds - 1)) for t in range(rounds)]
-    while sum(map(exact, each), Fraction(0)) > whole:
-        each[-1] = math.nextafter(each[-1], 0)
-    return each
+
+    session: Asked
+    column: str
+    share: float
+    values: Numbers
+    where: Expression | None
+    rounds: int
+    left: Fraction
+    public: bool
+    seen: list[_Seen] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
+    freedom: float = _FREEDOM
+
+    def halve(self, whole: Fraction) -> None:
+        """The first half of the counts, and what a skewed column takes beside them."""
+        cells, half = len(self.values), -(-self.rounds // 2)
+        for number in range(half if self.rounds > 1 else 0):
+            bounds = _surely(self.seen, cells)
+            asked = {each.place for each in self.seen}
+            place = _between(bounds, asked, number) if bounds[0] < bounds[1] else self._crossing()
+            self._ask(round(place), whole * 2**number / (2**self.rounds - 1))
+        while self.seen and self.seen[-1].side and len(self.seen) < half + _MORE:
+            low, high = _surely(self.seen, cells)
+            dear = self.left - whole / _EXTRA < whole * _KEPT
+            if high - low < _NARROW or self._mass(low, high) < _MOST_MASS or dear:
+                break
+            self._ask((low + high) // 2, whole / _EXTRA)
+        low, high = _surely(self.seen, cells)
+        if low < high:
+            mass = max(self._mass(low, high), _LEAST_MASS)
+            self.freedom = min(_FREEDOM, _FREEDOM * (high - low) / cells / mass**2)
+
+    def aim(self) -> None:
+        """The other counts, where all before them point; together they have what is left."""
+        rest = max(self.rounds // 2, 1)
+        parts = [_GROWTH**number for number in range(rest)]
+        for number, part in enumerate(parts):
+            place = round(self._crossing()) if self.seen else len(self.values) // 2
+            self._ask(place, self.left * part / sum(parts[number:]))
+
+    def found(self) -> Found:
+        """Value and interval, from all counts."""
+        low, high = _surely(self.seen, len(self.values))
+        # Sides that contradict each other, less than once in twenty, leave no interval: all of it.
+        low, high = (low, high - 1) if low < high else (0, len(self.values) - 1)
+        at = min(max(math.floor(self._crossing()), low), high)
+        interval = float(self.values[low]), float(self.values[high])
+        return Found(value=float(self.values[at]), interval=interval, answers=tuple(self.answers))
+
+    def _ask(self, place: int, price: Fraction) -> None:
+        """One count, at a price of at most so much."""
+        epsilon = float(price)
+        while exact(epsilon) > self.left:
+            epsilon = math.nextafter(epsilon, 0)
+        place = min(max(place, 1), len(self.values) - 1)
+        border = float((self.values[place - 1] + self.values[place]) / 2)
+        query: Query = Balance(
+            column=self.column, border=border, share=self.share, where=self.where
+        )
+        if not self.public and not self.seen:
+            edges = (float(self.values[0]), border, float(self.values[-1]))
+            query = Histogram(column=self.column, edges=edges, where=self.where)
+        answer = self.session.ask(query, epsilon=epsilon, law="laplace")
+        self.left -= exact(epsilon)
+        self.answers.append(answer)
+        self.seen.append(_read(answer, query, self.share, place, self.rounds + _MORE))
+
+    def _records(self) -> float:
+        """N, or about as many: it scales the line, and moves no place where q is reached."""
+        if self.public:
+            return float(self.answers[-1].records or 1)
+        counted = float(np.asarray(self.answers[0].table["value"]).sum())
+        most = max(self.share, 1 - self.share)
+        return max(counted, *(abs(each.over) / most for each in self.seen), 1.0)
+
+    def _mass(self, low: int, high: int) -> float:
+        """About which part of the records lies between two places that were asked."""
+        known = {each.place: each.over / self._records() + self.share for each in self.seen}
+        return known.get(high, 1.0) - known.get(low, 0.0)
+
+    def _crossing(self) -> float:
+        return _crossing(self.seen, self.share, len(self.values), self._records(), self.freedom)
 
 
-def _edges(values: Numbers, border: float) -> tuple[float, ...]:
-    return float(values[0]), border, float(values[-1])
-
-
-def _read(answer: Answer, share: float, place: int, rounds: int) -> _Seen:
+def _read(answer: Answer, query: Query, share: float, place: int, most: int) -> _Seen:
     """Of one count: how far q·N is from it, in records, and the reach of its noise."""
     counted = np.asarray(answer.table["value"], dtype=np.float64)
     noise = Reach.of(answer.law, scale=answer.scale)
-    if len(counted) == 1:
-        records = float(answer.records or 1)
-        over, spread = counted[0] - share * records, 1.0
+    if isinstance(query, Balance):
+        over, spread = float(counted[0]), 1.0 / query.fraction.denominator
+        reach = spread * noise.half_width(cells=most)
     else:
         # (1 − q)·below − q·above: of both cells' noise, no more than that of one in all.
-        over, spread = (1 - share) * counted[0] - share * counted[1], math.hypot(1 - share, share)
-        records = max(float(counted.sum()), 1.0)
-    reach = noise.half_width(cells=rounds * len(counted))
+        over = float((1 - share) * counted[0] - share * counted[1])
+        spread, reach = math.hypot(1 - share, share), noise.half_width(cells=2 * most)
     return _Seen(
         place=place,
-        share=min(max(share + over / records, 0.0), 1.0),
-        deviation=spread * noise.deviation / records,
+        over=over,
+        deviation=spread * noise.deviation,
         side=int(np.sign(over)) if abs(over) > reach else 0,
     )
 
@@ -194,14 +272,16 @@ def _between(bounds: tuple[int, int], asked: set[int], number: int) -> int:
     return halfway if halfway not in asked else (halfway + bounds[number % 2]) // 2
 
 
-def _crossing(seen: Sequence[_Seen], share: float, cells: int) -> float:
+def _crossing(
+    seen: Sequence[_Seen], share: float, cells: int, records: float, freedom: float
+) -> float:
     """Where the line through all counts reaches `share`, from 0 to `cells`."""
     known = sorted(seen, key=lambda each: each.place)
     u = np.array([each.place for each in known]) / cells
-    prior = (np.minimum.outer(u, u) - np.outer(u, u)) / _FREEDOM
-    noise = np.diag([max(each.deviation, 1e-12) ** 2 for each in known])
-    apart = np.array([each.share for each in known]) - u
-    line = u + prior @ np.linalg.solve(prior + noise, apart) if known else u
+    prior = (np.minimum.outer(u, u) - np.outer(u, u)) / freedom
+    noise = np.diag([max(each.deviation / records, 1e-12) ** 2 for each in known])
+    apart = np.array([min(max(share + each.over / records, 0.0), 1.0) for each in known]) - u
+    line = u + prior @ np.linalg.solve(prior + noise, apart)
     # Shares rise: a count that says otherwise is as wrong as its noise.
     rising = np.maximum.accumulate(np.clip(np.concatenate([[0.0], line, [1.0]]), 0, 1))
     rising += np.arange(len(rising)) * 1e-12

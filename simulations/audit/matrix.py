@@ -7,6 +7,7 @@ from itertools import product
 from typing import Any
 
 from parley.client.data.schema import Schema
+from parley.client.queries.balance import Balance
 from parley.client.queries.base import Query
 from parley.client.queries.choose import Choose
 from parley.client.queries.choose_best import ChooseBest
@@ -166,6 +167,7 @@ BATCHES: tuple[tuple[Query, ...], ...] = (
     (Choose(column="ward", by=("sex",)),),
     (ChooseBest(of=("ridge", "forest")),),
     (KMeansGrid(of=("age", "stay"), clusters=2, grid=4),),
+    (Balance(column="age", border=4.5, share=0.25),),
     (KMeansStep(of=("age", "stay"), centres=(-0.5, -0.5, 0.5, 0.5)),),
     (Count(by=("sex",)), Mean(column="age"), Histogram(column="ward")),
 )

@@ -12,6 +12,7 @@ import pytest
 from parley.client.data.schema import Schema
 from parley.client.data.table_block import TableBlock
 from parley.client.queries import QUERIES, query_from
+from parley.client.queries.balance import Balance
 from parley.client.queries.base import Facts, Query
 from parley.client.queries.choose import Choose
 from parley.client.queries.choose_best import ChooseBest
@@ -254,6 +255,14 @@ class TestChooseBest(QueryConformance):
 
 class TestResponse(QueryConformance):
     examples = (Response(column="ward"), Response(column="sick"))
+
+
+class TestBalance(QueryConformance):
+    examples = (
+        Balance(column="age", border=60.5),
+        Balance(column="age", border=33.3, share=0.9),
+        Balance(column="change", border=0.0, share=0.125, where=OLD),
+    )
 
 
 class TestKMeansGrid(QueryConformance):

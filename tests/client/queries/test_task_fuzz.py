@@ -15,6 +15,7 @@ from parley.client.contract.decoding import DecodingError
 from parley.client.contract.protocol import Declined
 from parley.client.data.schema import Schema
 from parley.client.queries import QUERIES
+from parley.client.queries.balance import Balance
 from parley.client.queries.batch import Batch
 from parley.client.queries.choose import Choose
 from parley.client.queries.choose_best import ChooseBest
@@ -65,6 +66,7 @@ QUERIES_ASKED = (
     Choose(column="ward", by=("sex",)),
     Response(column="ward"),
     ChooseBest(of=("share", "part")),
+    Balance(column="age", border=30.0, where=OLD),
     KMeansGrid(of=("age", "share"), clusters=2, grid=8),
     KMeansStep(of=("age", "share"), centres=(0.5, 0.5, -0.5, 0.1)),
 )

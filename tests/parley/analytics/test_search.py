@@ -11,8 +11,8 @@ import parley
 from parley.analytics.search import find_quantile
 from parley.client.data.schema import Schema
 from parley.client.data.table_block import TableBlock
+from parley.client.queries.balance import Balance
 from parley.client.queries.base import Facts, QueryError
-from parley.client.queries.count import Count
 from parley.client.queries.histogram import Histogram
 from parley.client.where import parse_where
 from parley.privacy.accounting.guarantee import Neighbouring
@@ -93,11 +93,30 @@ def test_it_comes_near_and_its_interval_holds_whatever_the_shape(relation):
     assert sum(held) >= 34  # of 36; the seeds are fixed
 
 
+@pytest.mark.parametrize("relation", [REPLACE, REMOVE])
+def test_a_median_in_a_thousandth_of_the_range_is_found_too(relation):
+    values = np.clip(np.random.default_rng(8).lognormal(0, 1.5, COUNT), 0, 1000)
+    for seed in range(4):
+        parties = Parties(values, relation, NoiseStream.from_seed(seed, "skew"))
+        one = find_quantile(
+            parties, "x", 0.5, step=0.0625, counts=None, epsilon=0.5, neighbouring=relation,
+            where=None,
+        )  # fmt: skip
+        below, upto = (np.sum(values < one.value + off) for off in (-0.03125, 0.03125))
+        # By counts that halve alone, or aim at once, it is thousands of records away.
+        assert max(0, below - COUNT / 2, COUNT / 2 - upto) < 150
+        assert sum(epsilon for _, epsilon in parties.spent) <= 0.5
+        assert len(parties.spent) <= 7 + 16
+
+
 def test_it_spends_no_more_than_it_was_given_and_asks_what_moves_by_one():
-    for relation, kind in ((REPLACE, Count), (REMOVE, Histogram)):
+    for relation, moved in ((REPLACE, 2), (REMOVE, 1)):
         _, parties = found(COLUMNS["even"], 1, relation=relation, epsilon=0.3)
-        assert {type(query) for query, _ in parties.spent} == {kind}
-        assert {query.norms(SCHEMA, relation, 1).l1 for query, _ in parties.spent} == {1}
+        first, *others = [query for query, _ in parties.spent]
+        assert isinstance(first, Balance if relation is REPLACE else Histogram)  # which says N, too
+        assert {type(query) for query in others} == {Balance}
+        # In half records.
+        assert {query.norms(SCHEMA, relation, 1).l1 for query in others} == {moved}
         assert 0.3 * (1 - 1e-12) < sum(epsilon for _, epsilon in parties.spent) <= 0.3
     _, parties = found(COLUMNS["even"], 1, where=parse_where("sex == 'Female'"))
     assert all(query.where is not None for query, _ in parties.spent)
