@@ -1,0 +1,95 @@
+"""Plans of synthetic data's one release: a party takes the honest one and declines what is less."""
+
+from dataclasses import replace
+
+import pytest
+from plans import with_primary
+
+from parley.client.algorithms.registry import ALGORITHMS
+from parley.client.contract.protocol import Declined
+from parley.client.party.consent import Consent
+from parley.client.party.verification import check_computation
+from parley.server.jobs.file import load_job
+from parley.server.planning.release import Federation, algorithm_for, model_for, plan_release
+
+SCHEMA = """
+[columns]
+sex = { kind = "categorical", categories = ["F", "M"] }
+age = { kind = "numeric", range = [0, 90], bins = 4 }
+ward = { kind = "label", classes = ["A", "B", "C"] }
+"""
+FEDERATION = Federation(parties=5, min_records=90, total_records=460, max_records=95, schema=SCHEMA)
+CONSENT = Consent.model_validate(
+    {"data": {"ward": {"prepared": "rows.npz", "epsilon": 9, "delta": 1e-3}}}
+)
+
+
+def proposed(kind, relation):
+    job = load_job(
+        overrides=[
+            *(f"algorithm.kind={kind}", "model.kind=table", f"privacy.neighbouring={relation}"),
+            *("privacy.delta=1e-6", "privacy.noise-point=server", "parties.min-records=90"),
+        ]
+    )
+    algorithm = algorithm_for(job, model_for(job, features=6, classes=3), FEDERATION)
+    return algorithm, plan_release(job, algorithm=algorithm, federation=FEDERATION)
+
+
+def asked(algorithm, plan):
+    row = ALGORITHMS[algorithm.kind]
+    check_computation(CONSENT, plan, algorithm, row, features=6, classes=3, records=92)
+
+
+LESS = {
+    "half of Δ": (
+        lambda plan: with_primary(plan, sensitivity=plan.primary.sensitivity / 2),
+        "sensitivity",
+    ),
+    "half of Δ in the noise": (
+        lambda plan: with_primary(
+            plan,
+            mechanism=replace(
+                plan.primary.mechanism, sensitivity=plan.primary.mechanism.sensitivity / 2
+            ),
+        ),
+        "sensitivity",
+    ),
+    "nothing for the grid": (
+        lambda plan: with_primary(
+            plan,
+            mechanism=replace(
+                plan.primary.mechanism,
+                sensitivity=plan.encoding.scale * plan.primary.sensitivity * (1 - 1e-9),
+            ),
+        ),
+        "sensitivity",
+    ),
+    "a coarser grid": (
+        lambda plan: replace(
+            plan, encoding=replace(plan.encoding, scale_bits=plan.encoding.scale_bits - 1)
+        ),
+        "grid",
+    ),
+    "too little room": (
+        lambda plan: replace(plan, encoding=replace(plan.encoding, bound=plan.encoding.bound / 2)),
+        "sensitivity",
+    ),
+}
+
+
+@pytest.mark.parametrize("relation", ["replace-one", "add-or-remove-one"])
+@pytest.mark.parametrize("kind", ["marginals", "random-features"])
+def test_a_plan_that_claims_less_than_one_record_moves_is_declined(kind, relation):
+    algorithm, plan = proposed(kind, relation)
+    asked(algorithm, plan)
+    for what, (change, reason) in LESS.items():
+        with pytest.raises(Declined) as declined:
+            asked(algorithm, change(plan))
+        assert declined.value.reason == reason, what
+
+
+def test_waves_of_another_seed_than_is_named_are_declined():
+    algorithm, plan = proposed("random-features", "replace-one")
+    for other in (replace(algorithm, seed=1), replace(algorithm, length_scale=3.0)):
+        with pytest.raises(Declined, match="Expected the waves of seed"):
+            asked(other, plan)
