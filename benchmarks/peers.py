@@ -1,6 +1,7 @@
 """Seconds a round of the same federated job: ours, Flower's simulation engine, Apple pfl.
 
     python benchmarks/peers.py --parties 1000 --rounds 5
+    python benchmarks/peers.py --parties 100000 --records 10 --features 31 --cohort 1000
 
 m parties of n records of d features learn a logistic model by full-batch gradient averaging;
 float64, no noise, no secure aggregation, no evaluation. Each peer runs in its own process,
@@ -11,6 +12,9 @@ model. A round is timed from update to update; the first, which starts the engin
 All must arrive at the same model: ‖θ‖ after the last round is printed. `ours` is the same
 arithmetic as the peers', `engine` the fast engine's whole round, which also encodes, adds noise
 (so that its θ differs), keeps the ledger and writes the log.
+
+With --cohort that many parties, drawn anew, are in a round. `engine` is then DP-FedAvg of a softmax
+model of two classes, whose parties each toss a coin; accounts of the sampled rounds included.
 """
 
 from __future__ import annotations
@@ -57,11 +61,13 @@ def round_times(marks: list[float]) -> list[float]:
     return [later - earlier for earlier, later in pairwise(marks[1:])]
 
 
-def run_ours(parties: int, records: int, features: int, rounds: int) -> dict[str, Any]:
+def run_ours(parties: int, records: int, features: int, rounds: int, cohort: int) -> dict[str, Any]:
     """The gradients of all parties, their mean and the step; no noise and no encoding either."""
     from parley.client.data.block import PartyBlock
     from parley.client.models.linear import LinearModel, Logistic
 
+    if cohort:
+        raise SystemExit("Expected everyone in a round of the arithmetic alone, got a cohort.")
     x, y = make_data(parties, records, features)
     block = PartyBlock(
         features=x.reshape(-1, features),
@@ -76,6 +82,9 @@ def run_ours(parties: int, records: int, features: int, rounds: int) -> dict[str
         marks.append(time.perf_counter())
         norm = float(np.linalg.norm(theta)) if step == rounds else norm
     return {"seconds": round_times(marks), "theta_norm": norm}
+
+
+_BINARY = "positive = [1], negative = [-1]"
 
 
 class Clock:
@@ -93,7 +102,9 @@ class Clock:
         self.marks.append(time.perf_counter())
 
 
-def run_engine(parties: int, records: int, features: int, rounds: int) -> dict[str, Any]:
+def run_engine(
+    parties: int, records: int, features: int, rounds: int, cohort: int
+) -> dict[str, Any]:
     """The fast engine's whole round: what the peers do, and encoding, noise, ledger, log line."""
     from parley.server.jobs.file import load_job
     from parley.simulations.engine.fast import simulate
@@ -102,12 +113,23 @@ def run_engine(parties: int, records: int, features: int, rounds: int) -> dict[s
     np.savez("data.npz", x=x.reshape(-1, features), y=y.ravel())
     Path("schema.toml").write_text(
         f'[columns]\nx = {{ kind = "array", shape = [{features}], range = [-1, 1] }}\n'
-        'y = { kind = "label", positive = [1], negative = [-1] }\n'
+        + ('y = { kind = "label", %s }\n' % ("classes = [-1, 1]" if cohort else _BINARY))
     )
+    sampled = (
+        *("algorithm.kind=fedavg", "model.kind=mlp", "model.hidden=[]", "dp-sgd.local-steps=1"),
+        *(
+            "dp-sgd.sampling-rate=1.0",
+            "privacy.unit=party",
+            f"parties.per-round={cohort / parties}",
+        ),
+        *("privacy.neighbouring=add-or-remove-one", "parties.min-records=1"),
+        *("run.evaluate-every=0", "dp-sgd.precision=float64"),
+    )
+    everyone = ("model.intercept=false", "algorithm.learning-rate=4")
     job = load_job(
         overrides=[
             *(f"parties.count={parties}", "data.source=data.npz", "data.schema=schema.toml"),
-            *("data.test-fraction=0", "model.intercept=false", "algorithm.learning-rate=4"),
+            *("data.test-fraction=0", *(sampled if cohort else everyone), "privacy.delta=1e-6"),
             *(f"algorithm.rounds={rounds + 60}", "secure-aggregation.masked-check=false"),
         ]
     )
@@ -116,7 +138,9 @@ def run_engine(parties: int, records: int, features: int, rounds: int) -> dict[s
     return {"seconds": round_times(clock.marks), "theta_norm": float(np.linalg.norm(result.theta))}
 
 
-def run_flower(parties: int, records: int, features: int, rounds: int) -> dict[str, Any]:
+def run_flower(
+    parties: int, records: int, features: int, rounds: int, cohort: int
+) -> dict[str, Any]:
     """Flower's Ray backend, one CPU an actor."""
     from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
     from flwr.clientapp import ClientApp
@@ -143,14 +167,16 @@ def run_flower(parties: int, records: int, features: int, rounds: int) -> dict[s
         theta = np.zeros(features)
         while len(nodes := list(grid.get_node_ids())) < parties:
             time.sleep(0.1)
-        marks = [time.perf_counter()]
+        marks, rng = [time.perf_counter()], np.random.default_rng(0)
         for step in range(rounds + 1):
+            drawn = rng.choice(len(nodes), cohort, replace=False) if cohort else range(len(nodes))
+            chosen = [nodes[at] for at in drawn]
             content = RecordDict({"model": ArrayRecord({"theta": Array(theta)})})
-            asked = [Message(content, node, "train", group_id=str(step)) for node in nodes]
+            asked = [Message(content, node, "train", group_id=str(step)) for node in chosen]
             replies = list(grid.send_and_receive(asked))
             gradients = [reply.content["update"]["gradient"].numpy() for reply in replies]
-            if len(gradients) != parties:
-                raise RuntimeError(f"Expected {parties} replies, got {len(gradients)}.")
+            if len(gradients) != len(chosen):
+                raise RuntimeError(f"Expected {len(chosen)} replies, got {len(gradients)}.")
             theta = theta - 4 * np.mean(gradients, axis=0)
             marks.append(time.perf_counter())
         result.update(seconds=round_times(marks), theta_norm=float(np.linalg.norm(theta)))
@@ -164,7 +190,7 @@ def run_flower(parties: int, records: int, features: int, rounds: int) -> dict[s
     return result
 
 
-def run_pfl(parties: int, records: int, features: int, rounds: int) -> dict[str, Any]:
+def run_pfl(parties: int, records: int, features: int, rounds: int, cohort: int) -> dict[str, Any]:
     """Apple's pfl: federated averaging of one local step, in process, evaluation off."""
     import torch
     from pfl.aggregate.simulate import SimulatedBackend
@@ -218,7 +244,7 @@ def run_pfl(parties: int, records: int, features: int, rounds: int) -> dict[str,
         algorithm_params=NNAlgorithmParams(
             central_num_iterations=rounds + 1,
             evaluation_frequency=10**9,
-            train_cohort_size=parties,
+            train_cohort_size=cohort or parties,
             val_cohort_size=None,
         ),
         backend=SimulatedBackend(training_data=data, val_data=data),
@@ -250,7 +276,7 @@ def in_own_process(
             return {"skipped": done.stderr.strip().splitlines()[-1]}
     # -P: benchmarks/secure_agg.py must not stand in for the package.
     command = [python or sys.executable, "-P", str(Path(__file__).resolve()), "--engine", name]
-    for key in ("parties", "records", "features", "rounds"):
+    for key in ("parties", "records", "features", "rounds", "cohort"):
         command += [f"--{key}", str(getattr(options, key))]
     root = str(Path(__file__).resolve().parent.parent)
     # Ray's workers import from the working directory: an empty one, never this source tree.
@@ -287,6 +313,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=50)
     parser.add_argument("--features", type=int, default=120)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--cohort", type=int, default=0, help="parties in a round; 0: all")
     parser.add_argument("--timeout-s", type=float, default=900)
     parser.add_argument("--only", choices=list(RUNNERS), nargs="+", default=list(RUNNERS))
     parser.add_argument("--flower-python", help="an interpreter that has flwr[simulation]")
@@ -296,7 +323,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.engine:
         shape = (options.parties, options.records, options.features, options.rounds)
-        print(json.dumps(RUNNERS[options.engine](*shape)), flush=True)
+        print(json.dumps(RUNNERS[options.engine](*shape, options.cohort)), flush=True)
         return
     pythons = {"flower": options.flower_python, "pfl": options.pfl_python}
     results: dict[str, dict[str, Any]] = {}

@@ -63,8 +63,10 @@ def added_rdp(rate: float, sigma: float, orders: Orders) -> NDArray[np.float64]:
 class _Tail:
     """One direction's privacy loss from the largest down, as `pld_pmf._get_epsilon_for_delta`.
 
+    Down to 0: an ε that is no loss above 0 is 0, whatever the losses below are.
+
     Attributes:
-        losses: `[n]` descending.
+        losses: `[n]` descending, none below 0.
         upper, lower: `[n + 1]` mass of all losses before each, under either distribution.
     """
 
@@ -81,8 +83,9 @@ class _Tail:
         steps = np.full(len(masses), -dense._discretization)
         steps[:1] = highest
         losses = np.cumsum(steps)
-        with np.errstate(over="ignore"):
-            below = np.exp(-losses) * masses
+        losses = losses[losses >= 0]
+        masses = masses[: len(losses)]
+        below = np.exp(-losses) * masses
         return cls(
             losses=losses,
             upper=np.cumsum(np.concatenate([[dense._infinity_mass], masses])),
@@ -94,7 +97,7 @@ class _Tail:
         upper, lower = self.upper, self.lower
         if upper[0] > delta:
             return math.inf
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(all="ignore"):
             solved = np.log((upper[:-1] - delta) / lower[:-1])
             ends = (upper[:-1] > delta) & (lower[:-1] > 0) & (solved >= self.losses)
         last = int(ends.argmax()) if ends.any() else len(self.losses)
