@@ -116,8 +116,11 @@ def _drawn(parties: Parties, rows: NDArray[np.int64], config: LocalTraining) -> 
         places[:, : order.shape[1]] += order
         of_width.setdefault(width, []).append((row, places, np.arange(width) < sizes[:, None]))
     for own in of_width.values():
-        numbers, places, there = zip(*own, strict=True)
-        yield _Rows(parties=np.array(numbers), places=np.stack(places, 1), there=np.stack(there, 1))
+        yield _Rows(
+            parties=np.array([row for row, _, _ in own]),
+            places=np.stack([each for _, each, _ in own], 1),
+            there=np.stack([each for _, _, each in own], 1),
+        )
 
 
 def train_plainly(
