@@ -257,7 +257,7 @@ class Network:
 
     def rows(self, features: NDArray[Any]) -> torch.Tensor:
         """Features as a tensor of the network's precision on its device."""
-        own = np.require(features, requirements="CW")  # torch takes none that is read-only
+        own = np.require(features, requirements=["C", "W"])  # torch takes none that is read-only
         return torch.as_tensor(own, dtype=self.dtype, device=self.device)
 
     def start(self) -> NDArray[np.float64]:

@@ -139,6 +139,7 @@ class Query(ABC):
         law: the only one that it is released under; empty: any that adds noise to the sum.
         rounds: how many secure sums it takes.
         whole: its integers need no finer grid than 1: it may have weight 1.
+        counts: its integers are at least 0, which halves what a party may move.
         shared: its rows look at the same noise.
         simultaneous: its rows' intervals can be made to hold all at once.
         where: which records count; None: all of them.
@@ -149,6 +150,7 @@ class Query(ABC):
     law: ClassVar[str] = ""
     rounds: ClassVar[int] = 1
     whole: ClassVar[bool] = True
+    counts: ClassVar[bool] = False
     shared: ClassVar[bool] = False
     simultaneous: ClassVar[bool] = True
 

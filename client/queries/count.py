@@ -38,6 +38,7 @@ class Count(Query):
     """How many records."""
 
     kind: ClassVar[str] = "count"
+    counts: ClassVar[bool] = True
 
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
         """See `Query.check`."""

@@ -32,7 +32,7 @@ import numpy as np
 from parley.client.contract.decoding import DecodingError, as_came, facts_from
 from parley.client.data.schema import Schema
 from parley.client.data.table_block import TableBlock
-from parley.client.queries.base import Integers, Norms, QueryError, State
+from parley.client.queries.base import Integers, Norms, Query, QueryError, State
 from parley.client.queries.batch import Batch
 from parley.client.queries.histogram import MOST_CELLS
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
@@ -119,7 +119,7 @@ class Counting:
             )
         replaced = neighbouring is Neighbouring.REPLACE_ONE
         parts = [
-            _moved(bound, self.clip, cells=cells, counts=query.whole, replaced=replaced)
+            _moved(bound, self.clip, cells=cells, counts=query.counts, replaced=replaced)
             for query, bound, cells in self._bounds(batch, schema)
         ]
         return Norms(
@@ -128,7 +128,7 @@ class Counting:
             largest=max(one.largest for one in parts),
         )
 
-    def _bounds(self, batch: Batch, schema: Schema) -> Iterator[tuple[Any, int, int]]:
+    def _bounds(self, batch: Batch, schema: Schema) -> Iterator[tuple[Query, int, int]]:
         """Each query with its C (in L2 C²), and how many cells it has."""
         for query, weight in zip(batch.queries, batch.weights, strict=True):
             one = query.norms(schema, Neighbouring.ADD_OR_REMOVE_ONE, weight)
@@ -153,7 +153,7 @@ class Counting:
             given = vector
             if own:
                 parts = zip(own, slices, strict=True)
-                given = np.concatenate([self.clipped(vector[at], c) for (_, c, _), at in parts])
+                given = np.concatenate([self._bounded(vector[at], *one) for one, at in parts])
             if self.parties:
                 if not 0 <= place < self.parties:
                     raise ValueError(f"Expected a party below {self.parties}, got {place}.")
@@ -161,6 +161,11 @@ class Counting:
                 wide[place * len(given) : (place + 1) * len(given)] = given
                 given = wide
             yield given
+
+    def _bounded(self, vector: Integers, query: Query, bound: int, cells: int) -> Integers:
+        """Clipped; of counts nothing is below 0, so that the module's table holds for them."""
+        del cells
+        return self.clipped(np.maximum(vector, 0) if query.counts else vector, bound)
 
     def clipped(self, vector: Integers, bound: int) -> Integers:
         """A party's integers of one query, scaled towards 0 until Σ|v| ≤ C, or Σv² ≤ C².

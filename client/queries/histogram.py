@@ -49,6 +49,7 @@ class Histogram(ColumnQuery):
     """
 
     kind: ClassVar[str] = "histogram"
+    counts: ClassVar[bool] = True
 
     bins: int = 0
     edges: tuple[float, ...] = ()

@@ -54,6 +54,7 @@ class KMeansGrid(Query):
     """
 
     kind: ClassVar[str] = "kmeans-grid"
+    counts: ClassVar[bool] = True
     simultaneous: ClassVar[bool] = False
 
     of: tuple[str, ...]

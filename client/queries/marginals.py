@@ -53,6 +53,7 @@ class Marginals(Query):
     """
 
     kind: ClassVar[str] = "marginals"
+    counts: ClassVar[bool] = True
     shared: ClassVar[bool] = True
 
     of: tuple[str, ...]

@@ -68,6 +68,7 @@ class Quantiles(ColumnQuery, Choosable):
     """
 
     kind: ClassVar[str] = "quantiles"
+    counts: ClassVar[bool] = True
     shared: ClassVar[bool] = True
 
     quantiles: tuple[float, ...] = (0.5,)

@@ -55,6 +55,7 @@ class Response(ColumnQuery):
     """
 
     kind: ClassVar[str] = "response"
+    counts: ClassVar[bool] = True
     law: ClassVar[str] = RandomisedResponse.law
 
     memo: bool = False

@@ -161,7 +161,7 @@ def _of_unit(audited: Audited) -> int:
     if audited.unit is Unit.PARTY:
         return audited.shape.records
     counting: Any = getattr(audited.algorithm, "counting", None)
-    return min(audited.shape.records, counting.most)
+    return min(audited.shape.records, int(counting.most))
 
 
 def _furthest(

@@ -127,6 +127,12 @@ class QueryConformance:
         # And the bound is not a guess: some neighbours come near it.
         assert min(seen.values()) > 0.3, min(seen, key=seen.get)
 
+    def test_what_counts_is_never_below_zero(self):
+        rng = np.random.default_rng(6)
+        for query, _ in self.asked():
+            for vector in query.vectors(block_of(records(40, rng)), 64, self.state):
+                assert not query.counts or vector.min() >= 0, query
+
     def test_no_neighbour_moves_a_score_further_than_its_sensitivity(self):
         rng = np.random.default_rng(15)
         for query, relation in self.asked():
