@@ -67,12 +67,12 @@ def twin(job: Job, *, method: str, out: Path) -> Twin:
         DataError, SchemaError, PartitionError: the data.
         OSError: the file can't be written.
     """
-    from parley import __version__  # noqa: PLC0415 - the package imports this module
     from parley.client.models.described import described  # noqa: PLC0415 - start-up: for this command alone
     from parley.server.jobs.job import JobError  # noqa: PLC0415 - start-up: for this command alone
     from parley.server.model_file import ModelFileError, model_bytes  # noqa: PLC0415 - start-up: for this command alone
     from parley.server.records.statement import model_description  # noqa: PLC0415 - start-up: for this command alone
     from parley.simulations.data.experiment import load_experiment  # noqa: PLC0415 - start-up: for this command alone
+    from parley.version import __version__  # noqa: PLC0415 - start-up: for this command alone
 
     if method not in TWINS:
         raise JobError(f"Expected a twin of {', '.join(TWINS)}, got {method!r}.")

@@ -127,7 +127,8 @@ def _digest(tensors: Tensors, metadata: Mapping[str, str]) -> str:
 
 def _line(value: Any) -> bytes:
     # JSON has no line break inside: where a part ends is never in doubt.
-    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode("ascii") + b"\n"
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return text.encode("ascii") + b"\n"
 
 
 def _description(file: Path, metadata: Mapping[str, str]) -> dict[str, Any]:

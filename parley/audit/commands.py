@@ -174,8 +174,8 @@ def _worlds(
         claims_of_queries,
         is_of_queries,
     )
-    from parley.simulations.audit.chosen import CHOICES, audit_choice, trials_of_choices  # noqa: PLC0415 - start-up: for this command alone
     from parley.simulations.audit.measure import audit_guarantee  # noqa: PLC0415 - start-up: for this command alone
+    from parley.simulations.audited_choices import CHOICES, audit_choice, trials_of_choices  # noqa: PLC0415 - start-up: for this command alone
 
     if matrix:
         claims = claims_of_everything(sets, features=features, seed=seed)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from parley.server.planning.queries import INSTEAD
-from parley.simulations.audit import chosen
+from parley.simulations import audited_choices
 from parley.simulations.audit.audited import AuditError
-from parley.simulations.audit.chosen import CHOICES, audit_choice
 from parley.simulations.audit.measure import Effort
+from parley.simulations.audited_choices import CHOICES, audit_choice
 
 
 @pytest.mark.parametrize("law", CHOICES)
@@ -23,14 +23,14 @@ def test_what_is_claimed_is_neither_refuted_nor_far_from_what_is_seen(law):
 
 @pytest.mark.parametrize("law", CHOICES)
 def test_a_way_that_costs_twice_its_claim_is_refuted_and_confirmed(law, monkeypatch):
-    plan_batch = chosen.plan_batch
+    plan_batch = audited_choices.plan_batch
 
     def cheaper(queries, terms, *, epsilon, **rest):
         honest = plan_batch(queries, terms, epsilon=epsilon, **rest)
         twice = plan_batch(queries, terms, epsilon=2 * epsilon, **rest)
         return _Charged(twice, honest.event)
 
-    monkeypatch.setattr(chosen, "plan_batch", cheaper)
+    monkeypatch.setattr(audited_choices, "plan_batch", cheaper)
     report = audit_choice(law, Effort(trials=1000, seed=1))
     assert report.claim.epsilon == 1.0
     assert report.verdict == "refuted"

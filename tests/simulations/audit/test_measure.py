@@ -62,7 +62,7 @@ def run_matrix(*, short):
         laws.add(report.claim.law)
     # A row that is added to a table fails here until the matrix audits it.
     assert kinds == set(ALGORITHMS)
-    # Randomised response adds nothing to a sum: its row is of `parley.simulations.audit.chosen`.
+    # Randomised response adds nothing to a sum: its row is of `parley.simulations.audited_choices`.
     noised = {name for name, query in QUERIES.items() if not query.law}
     assert {query.kind for batch in BATCHES for query in batch} == noised
     assert laws == {*MECHANISMS, "laplace", "dp-sgd", "sampled-gaussian", "objective-perturbation"}
