@@ -98,7 +98,7 @@ def _tables(rows: Sequence[Row], shown: Shown) -> Iterator[str]:
         for method in dict.fromkeys(row["method"] for row in own):
             cells = {row["privacy.epsilon"]: row for row in own if row["method"] == method}
             told = [interval(cells[each], "excess_loss", number) for each in epsilons]
-            told += [interval(cells[each], shown.measure, "{:.4f}".format) for each in shown.at]
+            told += [interval(cells[each], shown.measure, share) for each in shown.at]
             charged = _charged([cells[each] for each in epsilons], parties)
             yield f"| {method} | {' | '.join(told)} | {charged} |"
         yield ""
@@ -165,6 +165,15 @@ def number(value: float) -> str:
         return f"{value:.0f}" if abs(value) >= 10 else f"{value:.2g}"
     mantissa, _, exponent = f"{value:.1e}".partition("e")
     return f"{mantissa}e{int(exponent)}".replace("-", "−")  # a hyphen ends lines
+
+
+def share(value: float) -> str:
+    """Four digits behind the point.
+
+    >>> share(0.83471), share(-0.2)
+    ('0.8347', '−0.2000')
+    """
+    return f"{value:.4f}".replace("-", "−")
 
 
 def ratio(value: float) -> str:
