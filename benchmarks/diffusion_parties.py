@@ -1,13 +1,13 @@
 """Whether a diffusion model keeps its quality as parties grow: `examples/mnist-diffusion.toml`.
 
     python -P benchmarks/diffusion_parties.py PATH/mnist.npz --kept benchmarks/diffusion.jsonl
-        [--parties 1 10] [--seeds 3] [--steps 200]
+        [--parties 0 1 10] [--seeds 3] [--steps 200]
 
 6,000 images, a network of 64 units a layer, the same ε, δ, sampling rate and steps, owned by one
 party or by many in equal parts. A line a run in the file of `--kept`, none measured twice: the mean
 loss of the records under the released model, and what logistic regression that was fitted to 3,000
 drawn images, of 14×14 pixels, knows of MNIST's test images. Seeds are those of a run's noise, coins
-and draws.
+and draws; 0 parties is the start, untrained.
 """
 
 import argparse
@@ -23,6 +23,7 @@ from sklearn.linear_model import LogisticRegression
 
 from parley.sampling import sample_table
 from parley.server.jobs.file import load_job
+from parley.simulations.data.experiment import load_experiment
 from parley.simulations.engine.fast import simulate
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,25 +31,40 @@ EXAMPLE = ROOT / "examples" / "diffusion.py"
 ROWS, EACH, RECORDS = 3000, 20, 6000
 
 
+def job_of(folder, source, parties, seed, steps):
+    """Of the example, with its smaller network in `folder`."""
+    code = EXAMPLE.read_text(encoding="utf-8").replace(" 14, 1, 256, ", " 14, 1, 64, ")
+    (folder / "diffusion.py").write_text(code)
+    overrides = [
+        *(f"data.source={source}", f"data.records={RECORDS}", f"run.seed={seed}"),
+        f"data.schema={ROOT / 'examples' / 'mnist.schema.toml'}",
+        f"model.kind={folder / 'diffusion.py'}:net",
+        *(f"parties.count={parties}", f"parties.min-records={RECORDS // parties}"),
+        *(f"algorithm.rounds={steps // EACH}", f"dp-sgd.local-steps={EACH}"),
+        f"secure-aggregation.min-survivors={parties - parties // 10}",
+        "dp-sgd.sampling-rate=0.1",
+    ]
+    return load_job(ROOT / "examples" / "mnist-diffusion.toml", overrides=overrides)
+
+
+def untrained(source, seed, steps):
+    """The loss of the records under the public start, as if of no party."""
+    with tempfile.TemporaryDirectory() as name:
+        world = load_experiment(job_of(Path(name), source, 1, seed, steps))
+        network, records = world.model, world.block
+        return {"loss": network.loss(network.start(), records.features, records.labels)}
+
+
 def one(source, parties, seed, steps):
     """Figures of one run."""
+    if not parties:
+        return untrained(source, seed, steps)
     began = time.process_time()
     with tempfile.TemporaryDirectory() as name:
-        folder, code = Path(name), EXAMPLE.read_text(encoding="utf-8")
-        (folder / "diffusion.py").write_text(code.replace(" 14, 1, 256, ", " 14, 1, 64, "))
-        model = f"{folder / 'diffusion.py'}:net"
-        overrides = [
-            *(f"data.source={source}", f"data.records={RECORDS}", f"run.seed={seed}"),
-            *(f"data.schema={ROOT / 'examples' / 'mnist.schema.toml'}", f"model.kind={model}"),
-            *(f"parties.count={parties}", f"parties.min-records={RECORDS // parties}"),
-            *(f"algorithm.rounds={steps // EACH}", f"dp-sgd.local-steps={EACH}"),
-            f"secure-aggregation.min-survivors={parties - parties // 10}",
-            "dp-sgd.sampling-rate=0.1",
-        ]
-        job = load_job(ROOT / "examples" / "mnist-diffusion.toml", overrides=overrides)
-        done = simulate(job, out=folder / "run")
+        folder = Path(name)
+        done = simulate(job_of(folder, source, parties, seed, steps), out=folder / "run")
         taken, noise = time.process_time() - began, done.summary.primary.noise
-        out = folder / "drawn.npz"
+        model, out = f"{folder / 'diffusion.py'}:net", folder / "drawn.npz"
         sample_table(done.folder, rows=ROWS, seed=seed, out=out, own_models=(model,))
         with np.load(out) as made, np.load(source) as real:
             rows, asked = small(made["x_train"]), small(real["x_test"])
@@ -70,7 +86,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("source")
     parser.add_argument("--kept", type=Path, required=True)
-    parser.add_argument("--parties", type=int, nargs="+", default=[1, 10])
+    parser.add_argument("--parties", type=int, nargs="+", default=[0, 1, 10])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=200)
     told = parser.parse_args()
