@@ -3,6 +3,7 @@
     OMP_NUM_THREADS=1 python benchmarks/audit.py
     OMP_NUM_THREADS=1 python benchmarks/audit.py --million FILE 600 [WORD...]  # the matrix at
         # length: hours; every row goes to FILE when it is done, and a later call goes on
+    python benchmarks/audit.py --docs FILE docs/audit.md  # those rows as its table
 
 Prints one JSON object a line, in under five minutes on one quiet core. `loop` figures ask for one
 world at a time; rates are worlds per second of CPU, both worlds counted.
@@ -216,6 +217,31 @@ def million(file: Path, words: Sequence[str], seconds: float) -> None:
         print(json.dumps(found, allow_nan=False), flush=True)
 
 
+MARKS = "<!-- rows: benchmarks/audit.py --docs -->\n", "<!-- end of rows -->\n"
+
+
+def documented(file: Path, page: Path) -> None:
+    """The rows of `file` as the table of a page of the documentation, between its two marks."""
+    rows = sorted(map(json.loads, file.read_text().splitlines()), key=lambda each: each["row"])
+    lines = [
+        "| row | claim | ε | attack | trials a world | pair | curve | factor | worlds a second |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for each in rows:
+        found = each["of_claim"]
+        curve = next((f"{name} {found[name]:.3f}" for name in ("mu", "profile") if found.get(name)),
+                     "–")  # fmt: skip
+        factor = f"{found['factor']:.4f}" if found.get("factor") else "–"
+        rate = 2 * each["trials"] / each["cpu_seconds"]
+        lines.append(
+            f"| {each['row']} | {each['claim']} | {each['epsilon']:.4g} | {each['attack']} | "
+            f"{each['trials']:,} | {found['pair']:.3f} | {curve} | {factor} | {rate:,.0f} |"
+        )
+    before, rest = page.read_text().split(MARKS[0])
+    after = rest.split(MARKS[1])[1]
+    page.write_text(before + MARKS[0] + "\n" + "\n".join(lines) + "\n\n" + MARKS[1] + after)
+
+
 def affordable(claim: Audited, attack: str, seconds: float) -> int:
     """Trials a world that take so many seconds of CPU, 10⁶ at most: by the worlds alone.
 
@@ -247,6 +273,9 @@ def main() -> None:
     if "--million" in sys.argv:
         file, seconds, *words = sys.argv[sys.argv.index("--million") + 1 :]
         million(Path(file), words, float(seconds))
+        return
+    if "--docs" in sys.argv:
+        documented(*map(Path, sys.argv[sys.argv.index("--docs") + 1 :]))
         return
     # First: what the others import takes more.
     tightness("gaussian, 10⁶ trials", ONE, "mu", 1_000_000, 0.97)

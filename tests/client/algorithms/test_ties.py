@@ -8,6 +8,7 @@ import pytest
 from parley.client.algorithms.base import PublicFacts
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation
 from parley.client.data.block import PartyBlock
+from parley.client.models.class_weights import weighted
 from parley.client.models.linear import (
     HuberSVM,
     LinearModel,
@@ -26,6 +27,8 @@ LOSSES = {
     "softmax": Softmax(classes=3),
     "ridge": SquaredLoss(radius=RADIUS, label_bound=1.0),
     "own": tabled(OwnLoss, lambda z, y: max(0.0, 1 - y * z) ** 2, lipschitz=4.0, steeper="clip"),
+    "weighted": weighted(HuberSVM(width=1e-9), (0.2, 3.0)),
+    "weighted-softmax": weighted(Softmax(classes=3), (3.0, 0.2, 1.0)),
     "own-residual": tabled(OwnResidualLoss, lambda z, y: abs(z - y), lipschitz=1.0),
 }
 
@@ -91,3 +94,42 @@ def test_no_record_moves_a_sum_by_more_than_is_charged_where_theta_ties(name, dt
         for own, said in neighbours(rng, rows, labels, relation, loss):
             largest = max(largest, float(np.linalg.norm(whole - given(own, said))) / charged)
     assert 0.3 < largest <= 1
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_no_record_moves_others_where_classes_tie_by_rounding_alone(dtype):
+    """θ of 10¹⁵ and more whose scores of equal rows cancel: a product of one row less rounds
+    them otherwise, and every other record would be of another class."""
+    rng, largest = np.random.default_rng(7), 0.0
+    for case in range(150):
+        classes, p = (2, 3, 10)[case % 3], (5, 8, 17, 31, 64)[case % 5]
+        count = int(rng.choice([2, 3, 5, 8, 9, 13, 17, 33]))
+        loss, row = Softmax(classes=classes), rng.normal(size=p)
+        rows = np.repeat((row / np.linalg.norm(row) / 1.0001)[None].astype(dtype), count, axis=0)
+        first = rows[0].astype(np.float64)
+        theta = rng.normal(size=(classes, p)) * 10.0 ** rng.choice([15, 16, 17, 18])
+        most = np.argmax(np.abs(first))
+        theta[:, most] -= (theta - theta[0]) @ first / first[most]
+        facts = PublicFacts(
+            parties=1, min_records=count, total_records=count, max_records=count, weights="uniform"
+        )
+        algorithm = GradientPerturbation(
+            model=LinearModel(loss=loss, features=p), lambda_=0.01, lipschitz=loss.lipschitz,
+            weights="uniform", rounds=1, learning_rate=0.1, momentum=0.0, average=True,
+            neighbouring=Neighbouring.ADD_OR_REMOVE_ONE,
+        )  # fmt: skip
+        whole, rest = (
+            algorithm.local(
+                {**algorithm.init(), "theta": theta.ravel()},
+                PartyBlock(
+                    features=rows[gone:],
+                    labels=np.zeros(count - gone, dtype=np.int64),
+                    offsets=np.array([0, count - gone]),
+                ),
+                SimpleNamespace(min_records=count),
+                None,
+            ).values
+            for gone in (0, 1)
+        )
+        largest = max(largest, float(np.linalg.norm(whole - rest)) / algorithm.claim(facts).covered)
+    assert 0.5 < largest <= 1
