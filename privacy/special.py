@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["erfcx", "gammainc", "ndtri"]
+__all__ = ["erfcx", "gammainc", "ndtr", "ndtri"]
 
 
 def erfcx(x: Any) -> Any:
@@ -25,6 +25,13 @@ def gammainc(a: Any, x: Any) -> Any:
     from scipy import special  # noqa: PLC0415 - start-up: `predict` needs none (scipy.special takes .17 s)
 
     return special.gammainc(a, x)
+
+
+def ndtr(x: Any) -> Any:
+    """Φ(x)."""
+    from scipy import special  # noqa: PLC0415 - start-up: scipy.special takes .3 s
+
+    return special.ndtr(x)
 
 
 def ndtri(p: Any) -> Any:

@@ -15,8 +15,8 @@ from parley.client.queries.base import Query, QueryError, Table
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.guarantee import Adversary, Unit
-from parley.privacy.accounting.rounding import as_written, shown_down
-from parley.privacy.accounting.tradeoff import Curve, curve_of, curve_power
+from parley.privacy.accounting.rounding import as_written, shown_down, shown_up
+from parley.privacy.accounting.tradeoff import Curve, curve_of, spent_power
 from parley.privacy.ledger.budget import DatasetBudget
 
 __all__ = [
@@ -181,15 +181,23 @@ class Answer:
     def tradeoff(self, alpha: float = 0.05, *, members: int = 1) -> float:
         """How often an attacker with a rate α of false alarms finds out, at most.
 
-        Whether one record is there, or is another, from the release that this answer is of: the
-        power of any test. `members`: of so many records together.
+        Whether one record (person, party: the unit) is there, or is another, from the release that
+        this answer is of: the power of any test. `members`: of so many together.
         """
-        return curve_power(alpha, self._curve, members=members)
+        return spent_power(alpha, self._spent, self._curve, members=members)
 
     @cached_property
     def _curve(self) -> Curve:
-        spent = Composition.of([self.ledger.event])
-        return curve_of(lambda delta: spent.epsilon(delta)[1])
+        return curve_of(lambda delta: self._spent.epsilon(delta)[1])
+
+    @property
+    def _spent(self) -> Composition:
+        return Composition.of([self.ledger.event])
+
+    @property
+    def mu(self) -> float | None:
+        """μ of its release, where its noise is Gaussian: no easier than N(0, 1) from N(μ, 1)."""
+        return self._spent.mu
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -238,10 +246,11 @@ class Answer:
             f"{AGAINST[charge.against]})"
         )
         group = self.tradeoff(members=GROUP)
+        gaussian = "" if self.mu is None else f" (μ = {shown_up(self.mu)})"
         lines.append(
             f"an attacker with 5 % false alarms finds at most {self.tradeoff():.1%} of what it "
-            f"looks for in this release; of {GROUP} {several(charge.budget.unit)} together "
-            f"{group:.1%}"
+            f"looks for in this release{gaussian}; of {GROUP} {several(charge.budget.unit)} "
+            f"together {group:.1%}"
         )
         if charge.budget.unit in BEYOND:
             lines.append(BEYOND[charge.budget.unit])

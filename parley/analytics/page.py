@@ -16,7 +16,7 @@ from parley.analytics.answer import AGAINST, Answer, several
 from parley.analytics.answer_figures import answer_figure, budget_figure, numbers_table
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import as_written, shown_down, shown_up
-from parley.privacy.accounting.tradeoff import curve_of, curve_power, group_epsilon
+from parley.privacy.accounting.tradeoff import curve_of, group_epsilon, spent_power
 from parley.privacy.ledger.budget import DatasetBudget, DatasetTotals
 from parley.report.parts import Card, Table, write_page
 from parley.server.records.numerals import number
@@ -191,7 +191,7 @@ def _attacker(totals: DatasetTotals) -> Table:
         epsilon = group_epsilon(spent, budget.delta, members)
         many = f"{members} {several(budget.unit)} together"
         who = f"one {budget.unit}" if members == 1 else many
-        found = [f"{curve_power(alpha, curve, members=members):.1%}" for alpha in _ALARMS]
+        found = [f"{spent_power(alpha, spent, curve, members=members):.1%}" for alpha in _ALARMS]
         rows.append([who, shown_up(epsilon, 4), *found])
     alarms = [f"found at {alpha:.0%} false alarms" for alpha in _ALARMS]
     return Table(

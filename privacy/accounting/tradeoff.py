@@ -21,14 +21,17 @@ from parley.privacy.accounting.rounding import (
     exact,
     round_up,
 )
+from parley.privacy.special import ndtr, ndtri
 
 __all__ = [
     "Curve",
     "curve_of",
     "curve_power",
+    "gaussian_power",
     "group_approximate",
     "group_epsilon",
     "power",
+    "spent_power",
 ]
 
 
@@ -76,6 +79,38 @@ def curve_power(alpha: float, curve: Curve, *, members: int = 1) -> float:
     for _ in range(members):
         alpha = min((power(alpha, epsilon=e, delta=d) for e, d in curve), default=1.0)
     return alpha
+
+
+def gaussian_power(alpha: float, *, mu: float, slack: float = 0.0) -> float:
+    """The most that is found after a release that is μ-GDP: Φ(Φ⁻¹(α) + μ) (Dong, Roth & Su 2022).
+
+    Args:
+        alpha: rate of false alarms.
+        mu: of the ideal release.
+        slack: statistical distance of what is released from it: the attacker has that much more of
+            both rates.
+
+    >>> round(gaussian_power(0.05, mu=0.5), 6), round(gaussian_power(0.05, mu=2.0), 5)
+    (0.126135, 0.63876)
+    """
+    _check_rate(alpha)
+    if min(mu, slack) < 0:
+        raise ValueError(f"Expected μ and slack >= 0, got {mu}, {slack}.")
+    more = min(1.0, alpha + slack)
+    found = float(ndtr(ndtri(more) + mu)) * (1 + 1e-12)
+    return min(1.0, found + slack)
+
+
+def spent_power(alpha: float, spent: Composition, curve: Curve, *, members: int = 1) -> float:
+    """The least that is proved of releases: by points of their curve, and by μ where all have one.
+
+    Of a group of k, kμ: each step to the next neighbour moves a Gaussian by μ.
+    """
+    bound = curve_power(alpha, curve, members=members)
+    if spent.mu is None:
+        return bound
+    mu, slack = round_up(exact(spent.mu) * members), round_up(spent.slack)
+    return min(bound, gaussian_power(alpha, mu=mu, slack=slack))
 
 
 def group_approximate(epsilon: float, delta: float, members: int) -> tuple[float, float]:

@@ -7,14 +7,21 @@ import pytest
 from query_parties import SCHEMA, charged, make_parties, open_session, rows_of
 
 import parley
+from parley.client.contract.protocol import Declined
 from parley.client.data.schema import Schema
+from parley.client.party.consent_file import ConsentError, load_consent
+from parley.client.party.dataset import load_holding
 from parley.client.queries.base import QueryError
 from parley.client.queries.count import Count
 from parley.client.queries.counting import Counting
 from parley.client.where import parse_where
+from parley.deploy.party_check import check_items
+from parley.privacy.accounting.gaussian_curve import gaussian_mu
 from parley.privacy.accounting.guarantee import Unit
+from parley.privacy.accounting.tradeoff import gaussian_power, power
 from parley.secure_agg.interface import TooFewSurvivors
 from parley.server.queries import party_queries
+from parley.simulations.engine.local_parties import party_folders
 
 PERSONS = 'unit = "person"\nid = "patient"\nrecords-per-id = 2'
 PARTY = 'unit = "party"'
@@ -127,6 +134,16 @@ def test_a_server_that_asks_for_more_of_one_than_it_plans_noise_for_is_declined(
     assert charged(made, Unit.RECORD) == [None] * 3
 
 
+def test_data_of_persons_is_for_queries_alone_and_its_owner_can_check_it(tmp_path):
+    (home, *_) = party_folders(make_parties(tmp_path / "d", data=PERSONS)[1], 3)
+    said = {each.what: each for each in check_items(home)}["data set ward"]
+    assert said.status == 0
+    assert said.said.startswith(f"{kept_of(rows_of(0), 2)} records")
+    dataset = load_consent(home / "party.toml").data["ward"]
+    with pytest.raises(Declined, match="Expected queries of a data set with unit = person"):
+        load_holding(dataset, home, label="logistic", intercept=True)
+
+
 def test_no_server_can_ask_about_whose_a_record_is(tmp_path):
     made = make_parties(tmp_path / "d", data=PERSONS)
     with open_session(made, tmp_path / "s", unit="person", records_per_id=2) as s:
@@ -185,6 +202,28 @@ def test_a_partition_costs_as_many_cells_as_one_of_the_unit_may_be_in(tmp_path):
         assert [cell.remaining for cell in s.partition("sex", epsilon=0.5)] == [0.25] * 2
 
 
+def test_every_answer_says_what_is_found_of_one_of_the_unit_and_of_five(tmp_path):
+    settings = {"unit": "person", "id": "patient", "records_per_id": 2, "delta": 1e-6}
+    with simulated(tmp_path, **settings) as s:
+        pure = s.histogram("sex", epsilon=0.25, law="laplace")
+        assert pure.mu is None
+        assert pure.tradeoff() == pytest.approx(power(0.05, epsilon=0.25))
+        assert pure.tradeoff(members=2) == pytest.approx(power(0.05, epsilon=0.5))
+        assert "of 5 persons together" in str(pure)
+        smooth = s.histogram("sex", epsilon=0.5, law="gaussian")
+        assert smooth.mu == pytest.approx(gaussian_mu(0.5, 1e-6), rel=1e-3)
+        assert f"(μ = {smooth.mu:.3f}" in str(smooth)[: str(smooth).index("together")]
+        for members in (1, 5):
+            wanted = gaussian_power(0.05, mu=members * smooth.mu)
+            assert smooth.tradeoff(members=members) == pytest.approx(wanted, rel=1e-6)
+        page = s.report().read_text(encoding="utf-8")
+        assert "5 persons together" in page
+        assert "hidden together in one party" in page
+    (tmp_path / "t").mkdir()
+    with simulated(tmp_path / "t", unit="party", records_per_party=200) as s:
+        assert "of 5 parties together" in str(s.count(epsilon=0.5))
+
+
 def test_a_session_of_persons_goes_on_without_another_charge(tmp_path):
     settings = {"unit": "person", "id": "patient", "records_per_id": 2}
     with simulated(tmp_path, **settings) as s:
@@ -192,3 +231,20 @@ def test_a_session_of_persons_goes_on_without_another_charge(tmp_path):
     with parley.Session([rows_of(k) for k in range(3)], resume=tmp_path / "s") as s:
         assert s.where("age > 50").count(epsilon=0.25).value == first.value
         assert s.remaining == 0.75
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ('unit = "person"\nid = "patient"', "records-per-id with unit = person"),
+        ('unit = "person"\nrecords-per-id = 2', "records-per-id with unit = person"),
+        ('id = "patient"\nrecords-per-id = 2', "records-per-id with unit = person"),
+        ('unit = "person"\nid = "patient"\nrecords-per-id = 0', "records-per-id"),
+        (f"{PERSONS}\nparty-epsilon = 1.0\nparty-delta = 1e-6", "unit = record with party-eps"),
+    ],
+)
+def test_a_policy_of_persons_says_whose_records_and_how_many(tmp_path, lines, said):
+    data = '[data.ward]\npath = "r.csv"\nschema = "s.toml"\nepsilon = 1.0\ndelta = 1e-6\n'
+    (tmp_path / "party.toml").write_text(f"version = 1\n{data}{lines}\n")
+    with pytest.raises(ConsentError, match=said):
+        load_consent(tmp_path / "party.toml")

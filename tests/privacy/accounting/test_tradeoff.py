@@ -18,7 +18,9 @@ from parley.privacy.accounting.tradeoff import (
     curve_power,
     group_approximate,
     power,
+    spent_power,
 )
+from parley.privacy.accounting.tradeoff import gaussian_power as proved_power
 
 
 def gaussian_power(alpha, *, mu):
@@ -50,6 +52,18 @@ def test_a_composition_is_bounded_by_what_each_of_its_curves_says():
     assert gaussian_power(0.05, mu=0.5) <= bound < gaussian_power(0.05, mu=0.5) + 0.01
     together = gaussian_power(0.05, mu=1.5)
     assert together <= curve_power(0.05, curve, members=3) < together + 0.05
+
+
+@given(st.floats(0, 1), st.floats(0, 3), st.integers(1, 5))
+def test_the_view_of_gaussians_is_that_of_their_law_and_never_below_it(alpha, mu, members):
+    spent = Composition.of([Gaussian(mu=mu)])
+    curve = []  # nothing else is known
+    found, exact = (
+        spent_power(alpha, spent, curve, members=members),
+        gaussian_power(alpha, mu=members * mu),
+    )
+    assert exact - 1e-12 <= found <= min(1.0, exact + 1e-9)
+    assert proved_power(alpha, mu=mu, slack=0.01) >= min(1.0, proved_power(alpha, mu=mu) + 0.01)
 
 
 @pytest.mark.parametrize("members", [2, 5])
