@@ -200,6 +200,11 @@ def _check_covers(plan: ReleasePlan, claim: Claim) -> None:
         _check_l1(plan, claim)
     if second is not None and claim.party_norm is not None:
         _check_second(plan, second, claim.party_norm)
+    _check_room(plan)
+
+
+def _check_room(plan: ReleasePlan) -> None:
+    """The ring holds all parties' contributions, with their shares of the noise."""
     try:
         # A sum that wraps around would move by 2^b where the noise covers Δ. Shares are within the
         # ring, all m of them; the server's noise is added outside.
