@@ -1,21 +1,24 @@
-"""Seconds a query: a session of Parley beside OpenDP, on the same records, taken in turns.
+"""Seconds a query: a session of Parley beside OpenDP and Tumult, on the same records, in turns.
 
-    python benchmarks/query_peers.py adult.csv.gz --opendp PYTHON [--turns 5]
+    python benchmarks/query_peers.py adult.csv.gz [--opendp PYTHON] [--tumult PYTHON] [--turns 5]
 
-PYTHON has an environment with opendp[polars] (0.16.0 was measured). Both are asked of records in
-memory, at ε = .5: a histogram of education and the mean age (OpenDP: of a polars frame), the median
-of fnlwgt over 1024 candidates (OpenDP: of a list). Ours has 30 parties, one secure sum, and a
-ledger on disk that is charged first; OpenDP has one table, a compositor a query, and no ledger.
-Told are medians and ratios, which other work on the machine moves less than the seconds.
+One PYTHON has an environment with opendp[polars] and numpy (0.16.0 was measured), the other with
+tmlt.analytics (0.21.0), which needs Java 11 or 17. All are asked of records in memory, at ε = .5: a
+histogram of education, the mean age, the median of fnlwgt (OpenDP: of a list, over 1024 candidates;
+else of a frame). Ours has 30 parties, one secure sum, and a ledger on disk that is charged first;
+the others have one table and no ledger; OpenDP has a compositor a query. Everything is asked once
+before it is timed. Told are medians and ratios, which other work on the machine moves less than the
+seconds.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import platform
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -25,7 +28,7 @@ from analytics import schema_of
 
 import parley
 
-PEER = """
+OPENDP = """
 import json, sys, time, warnings
 warnings.filterwarnings("ignore")
 import polars as pl
@@ -63,6 +66,47 @@ for ask in (histogram, mean, median):
 json.dump(taken, sys.stdout)
 """
 
+TUMULT = """
+import json, sys, time, warnings
+warnings.filterwarnings("ignore")
+import pandas as pd
+from pyspark.sql import SparkSession
+from tmlt.analytics import (
+    AddOneRow, KeySet, PureDPBudget, QueryBuilder, Session)
+spark = (SparkSession.builder.config("spark.ui.enabled", "false")
+    .config("spark.ui.showConsoleProgress", "false")
+    .config("spark.sql.shuffle.partitions", "2").getOrCreate())
+table = pd.read_csv(sys.argv[1])[["education", "age", "fnlwgt"]].dropna()
+table = table.astype({"age": float, "fnlwgt": float})
+session = Session.from_dataframe(privacy_budget=PureDPBudget(float("inf")), source_id="adult",
+    dataframe=spark.createDataFrame(table), protected_change=AddOneRow())
+keys = KeySet.from_dict({"education": sorted(table.education.unique())})
+asks = {
+    "histogram": QueryBuilder("adult").groupby(keys).count(),
+    "mean": QueryBuilder("adult").average("age", 17, 90),
+    "median": QueryBuilder("adult").median("fnlwgt", 0, 1500000),
+}
+taken = {}
+for name, query in asks.items():
+    for _ in range(2):
+        begun = time.perf_counter()
+        session.evaluate(query, privacy_budget=PureDPBudget(.5)).toPandas()
+        taken[name] = time.perf_counter() - begun
+json.dump(taken, sys.stdout)
+"""
+PEERS = {"OpenDP": OPENDP, "Tumult": TUMULT}
+
+
+def theirs(name: str, python: str, data: str) -> dict[str, float]:
+    """Seconds of each query of a peer, the second time it is asked."""
+    own = {**os.environ, "PYSPARK_PYTHON": python}
+    command = [python, "-c", PEERS[name], str(Path(data).resolve())]
+    with tempfile.TemporaryDirectory() as folder:  # Spark leaves tables where it runs
+        told = subprocess.run(
+            command, capture_output=True, text=True, check=True, env=own, cwd=folder
+        ).stdout
+    return json.loads(told)
+
 
 def ours(frame: pl.DataFrame) -> dict[str, float]:
     """Seconds of each query, the second time it is asked."""
@@ -92,26 +136,32 @@ def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data")
-    parser.add_argument("--opendp", required=True)
+    for name in PEERS:
+        parser.add_argument(f"--{name.lower()}", metavar="PYTHON")
     parser.add_argument("--turns", type=int, default=5)
     options = parser.parse_args()
     frame = pl.read_csv(options.data)
+    peers = {name: getattr(options, name.lower()) for name in PEERS}
+    peers = {name: python for name, python in peers.items() if python}
     turns = []
     for _ in range(options.turns):
-        own = ours(frame)
-        told = subprocess.run(
-            [options.opendp, "-c", PEER, options.data], capture_output=True, text=True, check=True
-        ).stdout
-        turns.append((own, json.loads(told)))
-    print("| query | Parley | OpenDP | ratio (least to most) |\n|---|---|---|---|")
-    for name in turns[0][0]:
-        a, b = ([turn[k][name] for turn in turns] for k in (0, 1))
-        ratios = [y / x for x, y in zip(a, b, strict=True)]
-        print(
-            f"| {name} | {statistics.median(a):.4f} s | {statistics.median(b):.4f} s | "
-            f"{statistics.median(ratios):.1f} ({min(ratios):.1f} to {max(ratios):.1f}) |",
-            file=sys.stdout,
-        )
+        turns.append({"Parley": ours(frame)})
+        turns[-1] |= {each: theirs(each, python, options.data) for each, python in peers.items()}
+    where = f"{os.cpu_count()} cores, {platform.machine()}"
+    print(f"{time.strftime('%Y-%m-%d')}, {where}, {options.turns} turns")
+    print(f"| query | Parley | {' | '.join(f'{each} | ratio (least to most)' for each in peers)} |")
+    print("|---|---|" + "---|---|" * len(peers))
+    for name in turns[0]["Parley"]:
+        a = [turn["Parley"][name] for turn in turns]
+        cells = [f"{statistics.median(a):.4f} s"]
+        for each in peers:
+            b = [turn[each][name] for turn in turns]
+            ratios = [y / x for x, y in zip(a, b, strict=True)]
+            cells += [
+                f"{statistics.median(b):.4f} s",
+                f"{statistics.median(ratios):.1f} ({min(ratios):.1f} to {max(ratios):.1f})",
+            ]
+        print(f"| {name} | {' | '.join(cells)} |")
 
 
 if __name__ == "__main__":

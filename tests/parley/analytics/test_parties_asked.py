@@ -267,3 +267,22 @@ def test_real_parties_make_a_log_of_users_that_never_were(made, tmp_path):
         assert abs(log.frame["clicks"].sum() - 603) < 200
         assert "the server and those who collude" in str(log)
     assert [spent(home) for home in party_folders(tmp_path / "d", 3)] == [0.5] * 3
+
+
+def test_a_cell_that_cannot_be_read_is_its_partys_own_error_and_no_word_of_it_leaves(
+    made, tmp_path
+):
+    transport, folder = made(parties=6)
+    bad = party_folders(folder, 6)[5]
+    rows = pl.read_csv(bad / "records.csv").with_columns(pl.col("age").cast(pl.String))
+    rows[7, "age"] = "s3cret-17"
+    rows.write_csv(bad / "records.csv")
+    with open_session((transport, folder), tmp_path / "s") as s:
+        answer = s.where("age > 50").count(epsilon=0.25)
+        assert (answer.survivors, answer.parties, answer.records) == (5, 6, 1010)
+        s.report()
+    told = [each for each in (tmp_path / "s").rglob("*") if each.is_file()]
+    assert not any(b"s3cret" in each.read_bytes() for each in told)
+    assert "data-unreadable" in (tmp_path / "s" / "parties.json").read_text()
+    for home in party_folders(folder, 5):
+        assert spent(home) == 0.25
