@@ -81,5 +81,9 @@ def test_a_log_of_no_click_is_empty(tmp_path):
 def test_the_example_asks_real_processes():
     example = Path(__file__).resolve().parents[3] / "examples/search_log_parties.py"
     text = runpy.run_path(str(example))["main"](users=200)
-    for said in ("As printed: Expected method counts", "3 of 3 parties", "ε = 1 for a user"):
+    for said in (
+        "As printed: Expected method counts",
+        "3 of 3 parties",
+        "(person, add-or-remove-one",
+    ):
         assert said in text, said
