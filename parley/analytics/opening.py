@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from parley.server.planning.query_terms import Terms
 from parley.server.queries.folder import SessionFolder
 from parley.server.queries.session import QuerySession
 from parley.server.rounds.transport import Transport
+from parley.simulations.engine.query_dealing import table_shards
 
 __all__ = ["open_session", "persons_of", "read_parties"]
 
@@ -65,7 +67,8 @@ def open_session(
     if not settings.deployment:
         persons = persons_of(settings)
         block = read_parties(data, known, parties=settings.parties, persons=persons)
-        simulated = simulated_parties(settings, block)
+        dealt = partial(table_shards, _sources(data, known), known, block.parties, persons)
+        simulated = simulated_parties(stack, settings, block, dealt)
     if folder is None:
         plain = settings.model_dump(mode="json", exclude_defaults=True)
         folder = SessionFolder.create(

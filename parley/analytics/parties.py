@@ -27,6 +27,8 @@ from parley.server.rounds.party_status import PartyBoard
 from parley.server.rounds.transport import Transport
 from parley.simulations.engine.faults import parse_faults
 from parley.simulations.engine.query_cohort import BlockQueries
+from parley.simulations.engine.query_dealing import DealtQueries, TableShard
+from parley.simulations.engine.query_sums import QueryAdding, queries_summed
 
 if TYPE_CHECKING:
     from parley.analytics.settings import Settings
@@ -60,11 +62,23 @@ class Asked:
     keep_answers: Callable[[bytes], None] = _nothing
 
 
-def simulated_parties(settings: Settings, block: TableBlock) -> Asked:
-    """All parties in this process.
+def simulated_parties(
+    stack: ExitStack,
+    settings: Settings,
+    block: TableBlock,
+    dealt: Callable[[int], list[TableShard]],
+) -> Asked:
+    """All parties in this process, or dealt to workers.
+
+    Args:
+        stack: ends the workers.
+        settings: of the session.
+        block: the parties' records.
+        dealt: how many workers there are → their shards.
 
     Raises:
         QueryError: settings that do not go with so many parties.
+        JobError: no such cluster, or a node without the records.
     """
     terms = _terms(
         settings,
@@ -80,6 +94,7 @@ def simulated_parties(settings: Settings, block: TableBlock) -> Asked:
         masked=settings.masked,
         faults=parse_faults(settings.faults, seed=settings.seed or 0),
         randomness=Randomness(seed=settings.seed, party=None),
+        adding=ADDING[settings.engine](stack, settings, dealt),
     )
     contents = str(block.contents)
     return Asked(
@@ -89,6 +104,24 @@ def simulated_parties(settings: Settings, block: TableBlock) -> Asked:
         contents=contents,
         keep_answers=cohort.keep_answers,
     )
+
+
+def _over_ray(
+    stack: ExitStack, settings: Settings, dealt: Callable[[int], list[TableShard]]
+) -> QueryAdding:
+    from parley.deploy.ray_engine import ray_workers  # noqa: PLC0415 - start-up: an extra
+
+    if settings.masked:
+        raise QueryError("Expected masked = false with engine = 'ray', which adds in the open.")
+    workers = ray_workers(settings.ray_address, lambda cores: dealt(settings.workers or cores))
+    return DealtQueries(workers=stack.enter_context(workers))
+
+
+ADDING: dict[str, Callable[..., QueryAdding]] = {
+    "fast": lambda *_: queries_summed,
+    "ray": _over_ray,
+}
+"""How a simulation's parties are added up, by the name that `engine` takes."""
 
 
 def real_parties(
@@ -116,7 +149,7 @@ def real_parties(
         DeployError, ProcessError: a folder that cannot be used, or somebody else has the port.
     """
     given = settings.model_dump(exclude_defaults=True)
-    if simulated := sorted({"seed", "faults", "masked", "parties", "id"} & set(given)):
+    if simulated := sorted({"seed", "faults", "masked", "parties", "id", "engine"} & set(given)):
         raise QueryError(
             f"Expected no {simulated[0]} with real parties, whose noise is drawn from entropy, "
             "whose sums are always masked, and who say themselves whose their records are, got "

@@ -100,6 +100,15 @@ class Settings(BaseModel):
     deployment: str = Field(
         "", description="Instead of data: the folder of a server whose parties are asked."
     )
+    engine: Literal["fast", "ray"] = Field(
+        "fast", description="Of a simulation: here, or dealt to workers of Ray (parley[ray])."
+    )
+    ray_address: str = Field(
+        "", description="Engine ray: the cluster, 'auto' for this machine's. Empty: here alone."
+    )
+    workers: int = Field(
+        0, ge=0, strict=True, description="Engine ray: how many; 0: one for every core."
+    )
     seed: int | None = Field(
         None, ge=0, strict=True, description="Of the noise: repeatable, and protects nobody."
     )

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.queries import reports_of
 from parley.client.data.table_block import TableBlock
 from parley.privacy.sampling.randomness import Randomness
 from parley.secure_agg.ideal import IdealSum, simulated_parameters
@@ -23,6 +22,12 @@ from parley.server.planning.queries import PlannedBatch
 from parley.server.queries.cohort import QuerySum
 from parley.server.queries.session import ATTEMPTS
 from parley.simulations.engine.faults import FaultScript
+from parley.simulations.engine.query_sums import (
+    AskedQueries,
+    QueryAdding,
+    queries_encoded,
+    queries_summed,
+)
 
 __all__ = ["BlockQueries"]
 
@@ -37,6 +42,7 @@ class BlockQueries:
         masked: whether the masked protocol runs in full.
         faults: who drops out or declines, when.
         randomness: of the parties' shares.
+        adding: how contributions are added up, where the sum is the ideal one.
     """
 
     block: TableBlock
@@ -44,6 +50,7 @@ class BlockQueries:
     masked: bool
     faults: FaultScript
     randomness: Randomness
+    adding: QueryAdding = queries_summed
     most_rounds: int = 1000
     trusting: bool = True
     _sums: dict[tuple[int, int], SecureSum] = field(default_factory=dict, init=False)
@@ -53,7 +60,7 @@ class BlockQueries:
         self, planned: PlannedBatch, state: dict[str, NDArray[np.float64]], *, attempt: int
     ) -> QuerySum:
         """One batch's sum; see `parley.server.queries.cohort.QueryCohort`."""
-        plan, block = planned.plan, self._said(planned, attempt // ATTEMPTS + 1)
+        plan, block = planned.plan, self.block
         faults = self.faults.at(
             round_number=plan.round_number, attempt=attempt, parties=block.parties
         )
@@ -65,13 +72,16 @@ class BlockQueries:
             lost |= dict.fromkeys(small, DropStage.BEFORE_VECTOR)
         secure = self._secure(plan.encoding.ring_bits, plan.min_survivors)
         self._serial += 1
-        if isinstance(secure, IdealSum) and not lost and plan.shared is None:
-            total = self._whole(planned, block, state)
-            whole = plan.encoding.wrapped(np.ascontiguousarray(total))
-            result = secure.of_all(whole, round_number=self._serial)
-            return self._outcome(result, private)
-        vectors = self._encoded(planned, block, state, attempt // ATTEMPTS + 1)
-        result = secure.sum(vectors, round_number=self._serial, dropped=lost)
+        asked = AskedQueries(planned=planned, state=state, step=attempt // ATTEMPTS + 1)
+        if isinstance(secure, IdealSum):
+            result = secure.settled(plan.dimension, round_number=self._serial, dropped=lost)
+            # Who is lost later than that has given a vector, which is in the sum.
+            gone = [party for party, at in lost.items() if at is DropStage.BEFORE_VECTOR]
+            total = self.adding(block, replace(asked, lost=gone), self.randomness)
+            result = replace(result, total=total)
+        else:
+            vectors = queries_encoded(block, asked, self.randomness)
+            result = secure.sum(vectors, round_number=self._serial, dropped=lost)
         if len(result.survivors) < plan.min_survivors:
             raise TooFewSurvivors(
                 f"Expected >= {plan.min_survivors} survivors, got {len(result.survivors)}."
@@ -89,49 +99,6 @@ class BlockQueries:
     def close(self) -> None:
         """Nothing is open."""
 
-    def _said(self, planned: PlannedBatch, step: int) -> TableBlock:
-        """The records, or what they say of themselves."""
-        asked, number = reports_of(planned.batch), planned.plan.round_number
-        if asked is None:
-            return self.block
-        return asked.said(self.block, lambda at: self.randomness.share(number, at, step))
-
-    def _whole(
-        self, planned: PlannedBatch, block: TableBlock, state: dict[str, NDArray[np.float64]]
-    ) -> NDArray[np.int64]:
-        """`[d]` the sum of all parties' vectors; as of one, where none is cut or by itself."""
-        counting, most = planned.counting, int(planned.plan.encoding.bound)
-        alike = not counting.clip and not counting.parties
-        if alike and block.sizes.max() <= self._most(planned):
-            one = replace(block, offsets=block.offsets[[0, -1]])
-            (total,) = planned.batch.vectors(one, state)
-            return total
-        total = np.zeros(planned.plan.dimension, dtype=np.int64)
-        for vector in counting.vectors(planned.batch, block, state, range(block.parties)):
-            total += np.clip(vector, -most, most)
-        return total
-
-    def _encoded(
-        self,
-        planned: PlannedBatch,
-        block: TableBlock,
-        state: dict[str, NDArray[np.float64]],
-        step: int,
-    ) -> NDArray[Any]:
-        """`[B, d]` ring elements, made a party at a time, each with its share of the noise."""
-        plan = planned.plan
-        encoded = np.empty((self.block.parties, plan.dimension), dtype=plan.encoding.dtype)
-        split, most = plan.shared, int(plan.encoding.bound)
-        places = range(block.parties)
-        vectors = planned.counting.vectors(planned.batch, block, state, places)
-        for party, vector in enumerate(vectors):
-            row = np.clip(vector, -most, most)[None]
-            if split is not None and split.shares is not None:
-                stream = self.randomness.share(plan.round_number, party, step)
-                split.shares.add(split.mechanism, row, [stream])
-            encoded[party] = plan.encoding.wrapped(row[0])
-        return encoded
-
     def _outcome(self, result: Any, private: bool) -> QuerySum:
         survivors = np.asarray(result.survivors, dtype=np.int64)
         return QuerySum(
@@ -142,12 +109,6 @@ class BlockQueries:
             bytes_up=result.bytes_up,
             bytes_down=result.bytes_down,
         )
-
-    def _most(self, planned: PlannedBatch) -> int:
-        """Records of a party that can't reach the bound."""
-        relation = planned.counting.relation(planned.plan.primary.neighbouring)
-        norms = planned.batch.norms(self.block.schema, relation)
-        return int(planned.plan.encoding.bound) // norms.largest
 
     def _secure(self, ring_bits: int, least: int) -> SecureSum:
         key = (ring_bits, least)
