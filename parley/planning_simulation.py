@@ -30,7 +30,7 @@ _PROCESS = {"linear": 150, "nothing": 150, "network": 350}
 """MiB of the interpreter and libraries, by what is learned: torch is a large one."""
 _A_PARTY = 1100
 """Bytes of a party that a run takes beside its records: between 20,000 and 100,000 of them."""
-_MOST_WORK = 10**9
+_MOST_WORK = 10**8
 """Of the parties that are timed: records times parameters times steps, a second or so."""
 
 

@@ -4,11 +4,13 @@ import socket
 
 import numpy as np
 import pytest
+from dealt_here import workers_here
 
 import parley
 from parley.deploy import ray_engine
 from parley.server.jobs.file import load_job
 from parley.server.jobs.job import JobError
+from parley.simulations.engine.query_dealing import TableShard
 
 
 def job_of(folder, *overrides):
@@ -63,6 +65,94 @@ def test_a_cluster_that_is_not_there_is_said_at_once(tmp_path, monkeypatch) -> N
                 job_of(tmp_path, "run.engine=ray", f"run.ray-address={address}"),
                 out=tmp_path / "run",
             )
+
+
+@pytest.fixture
+def here(monkeypatch):
+    monkeypatch.setattr(ray_engine, "_check_there", lambda _: None)
+    monkeypatch.setattr(ray_engine, "ray_workers", workers_here)
+
+
+OWN_SPLIT = """
+import numpy as np
+
+def by_turns(values, parties, rng):
+    return [np.arange(len(values))[turn::parties] for turn in range(parties)]
+"""
+
+
+@pytest.mark.parametrize("kind", ["optima", "fourier", "own split"])
+def test_workers_have_the_bits_of_one_process(kind, here, tmp_path) -> None:
+    (tmp_path / "splits.py").write_text(OWN_SPLIT)
+    own = {
+        "optima": ("algorithm.kind=output-perturbation",),
+        "fourier": ("model.features=random-fourier", "parties.count=7"),
+        "own split": (f"data.partition={tmp_path / 'splits.py'}:by_turns",),
+    }[kind]
+    one = parley.run(job_of(tmp_path, *own), out=tmp_path / "fast")
+    many = parley.run(job_of(tmp_path, *own, "run.engine=ray"), out=tmp_path / "ray")
+    assert np.array_equal(one.theta, many.theta)
+    # Code may change under its name: what it split is not kept for others.
+    assert any((tmp_path / "prepared").iterdir()) == (kind != "own split")
+
+
+def test_data_in_memory_are_dealt_too(here, tmp_path) -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.uniform(-1, 1, (300, 4)), rng.integers(0, 2, 300)
+    job = job_of(tmp_path, "parties.count=5", "data.records=0")
+    one = parley.run(job, data=rows, out=tmp_path / "fast")
+    over = job_of(tmp_path, "parties.count=5", "data.records=0", "run.engine=ray")
+    many = parley.run(over, data=rows, out=tmp_path / "ray")
+    assert np.array_equal(one.theta, many.theta)
+
+
+SCHEMA = """
+[columns]
+age = { kind = "numeric", range = [0, 100] }
+ward = { kind = "categorical", categories = ["A", "B", "C"] }
+sick = { kind = "label", positive = "yes", negative = "no" }
+"""
+
+
+@pytest.fixture
+def tables(tmp_path):
+    (tmp_path / "people.toml").write_text(SCHEMA)
+    for party in range(5):
+        rows = "".join(f"{(party * 7 + k) % 90},{'ABC'[k % 3]},no\n" for k in range(20 + party))
+        (tmp_path / f"ward-{party}.csv").write_text("age,ward,sick\n" + rows)
+    return tmp_path
+
+
+def answers_of(tables, engine, **settings):
+    with parley.Session(
+        str(tables / "ward-*.csv"), schema=tables / "people.toml", epsilon=10, seed=2,
+        out=tables / f"{engine} {len(settings)}", engine=engine, **settings,
+    ) as session:  # fmt: skip
+        count = session.where("age > 30").count(epsilon=1)
+        mean = session.group_by("ward").mean("age", epsilon=2)
+        told = session.response("ward", epsilon=1)
+    told = [each.to_json() for each in (count, mean, told)]
+    return [[each[key] for key in ("table", "survivors", "records", "spent")] for each in told]
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"noise_point": "share"}, {"faults": "drop:0.2@before-vector"}]
+)
+def test_a_sessions_parties_are_dealt_to_the_same_answers(settings, here, tables) -> None:
+    assert answers_of(tables, "ray", **settings) == answers_of(tables, "fast", **settings)
+
+
+def test_a_file_that_is_missing_for_a_worker_is_named(here, tables, monkeypatch) -> None:
+    """A worker reads for itself: another machine may lack what is here."""
+    opened = TableShard.opened
+
+    def elsewhere(shard):
+        (tables / "ward-3.csv").unlink(missing_ok=True)
+        return opened(shard)
+
+    monkeypatch.setattr(TableShard, "opened", elsewhere)
+    with pytest.raises(JobError, match=r"ward-3\.csv"):
+        answers_of(tables, "ray")
 
 
 @pytest.mark.heavy
