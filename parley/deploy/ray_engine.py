@@ -17,10 +17,11 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from parley.deploy.last_words import last_words
 from parley.deploy.processes import ProcessError
 from parley.deploy.shard_worker import ShardWorker, packed
 from parley.server.jobs.job import Job, JobError
@@ -35,6 +36,12 @@ _REACH_S = 5.0
 _TRIES = 6
 _WAIT_S = 2.0
 """How often, and how far apart, a lost worker is asked again while Ray starts it anew."""
+
+
+_GONE = (
+    "This process was ended while it was part of a Ray cluster: by Ray, if the cluster went away. "
+    "Nothing of the round under way was opened. Start the cluster again, then: parley run --resume."
+)
 
 
 def _ray() -> Any:
@@ -98,6 +105,8 @@ def ray_workers(address: str, dealt: Callable[[int], Sequence[Shard]]) -> Iterat
                 f"Expected a Ray cluster at run.ray-address = {address!r}: {error}"
             ) from error
     workers = list[Any]()
+    stack = ExitStack()
+    stack.enter_context(last_words(_GONE))
     try:
         shards = dealt(max(1, int(ray.cluster_resources().get("CPU", 1))))
         # By default an actor needs a core to be placed and none to stay: one that is started
@@ -113,6 +122,7 @@ def ray_workers(address: str, dealt: Callable[[int], Sequence[Shard]]) -> Iterat
                 ray.kill(worker)
         else:
             ray.shutdown()
+        stack.close()
 
 
 def _check_there(address: str) -> None:

@@ -1,6 +1,9 @@
 """Parties dealt to workers of Ray: a node that is killed in mid-round, and what is refused."""
 
 import socket
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -8,7 +11,8 @@ from dealt_here import workers_here
 
 import parley
 from parley.deploy import ray_engine
-from parley.server.jobs.file import load_job
+from parley.deploy.shard_worker import ShardWorker
+from parley.server.jobs.file import load_job, render_job
 from parley.server.jobs.job import JobError
 from parley.simulations.engine.query_dealing import TableShard
 
@@ -132,7 +136,8 @@ def answers_of(tables, engine, **settings):
         mean = session.group_by("ward").mean("age", epsilon=2)
         told = session.response("ward", epsilon=1)
     told = [each.to_json() for each in (count, mean, told)]
-    return [[each[key] for key in ("table", "survivors", "records", "spent")] for each in told]
+    keys = ("table", "survivors", "records", "spent")
+    return str([[each[key] for key in keys] for each in told])  # NaN is NaN
 
 
 @pytest.mark.parametrize(
@@ -155,8 +160,65 @@ def test_a_file_that_is_missing_for_a_worker_is_named(here, tables, monkeypatch)
         answers_of(tables, "ray")
 
 
+def test_a_worker_of_another_version_says_so_before_it_reads_anything() -> None:
+    worker = ShardWorker("0.0.9", b"what only 0.0.9 can read")
+    assert "Expected Parley 0.0.9" in worker.ready()
+    with pytest.raises(RuntimeError, match=r"Expected Parley 0\.0\.9"):
+        worker.give()
+
+
+def test_a_process_that_is_ended_at_once_has_last_words() -> None:
+    told = "import os, sys; from parley.deploy.last_words import last_words\n"
+    ended, lasts = (
+        subprocess.run(
+            [sys.executable, "-c", f"{told}with last_words('go on'):\n    {end}"],
+            capture_output=True, text=True, check=False,
+        )
+        for end in ("os._exit(1)", "pass")
+    )  # fmt: skip
+    assert (ended.returncode, ended.stderr.strip()) == (1, "go on")
+    assert (lasts.returncode, lasts.stderr) == (0, "")
+
+
 @pytest.mark.heavy
-def test_a_node_that_is_killed_in_mid_round_changes_nothing(tmp_path, monkeypatch) -> None:
+def test_a_cluster_that_goes_away_ends_the_run_which_goes_on_with_another(tmp_path) -> None:
+    pytest.importorskip("ray", reason="needs parley[ray]")
+    from ray.cluster_utils import Cluster
+
+    rounds = ("algorithm.rounds=400", "run.evaluate-every=0", "run.engine=ray", "run.workers=2")
+    job = job_of(tmp_path, *rounds)
+    reference = parley.run(job_of(tmp_path, *rounds[:2]), out=tmp_path / "fast")
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
+    try:
+        port = cluster.address.rpartition(":")[2]
+        (tmp_path / "job.toml").write_text(render_job(job))
+        sets = ("--set", f"run.ray-address={cluster.address}")
+        run = subprocess.Popen(
+            [sys.executable, "-m", "parley", "run", str(tmp_path / "job.toml"), *sets,
+             "--out", str(tmp_path / "run")], stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        lines = tmp_path / "run" / "rounds.jsonl"
+        deadline = time.monotonic() + 120
+        while not (lines.exists() and len(lines.read_text().splitlines()) > 3):
+            assert run.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    finally:
+        cluster.shutdown()
+    told = run.communicate(timeout=120)[1]
+    assert run.returncode
+    assert "parley run --resume" in told
+    assert len(lines.read_text().splitlines()) < 400
+    again = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "port": int(port)})
+    try:
+        resumed = parley.run(resume=tmp_path / "run")
+    finally:
+        again.shutdown()
+    assert np.array_equal(resumed.theta, reference.theta)
+
+
+@pytest.mark.heavy
+def test_a_node_that_is_killed_in_mid_round_changes_nothing(tmp_path, tables, monkeypatch) -> None:
     pytest.importorskip("ray", reason="needs parley[ray]")
     from ray.cluster_utils import Cluster
 
@@ -183,9 +245,18 @@ def test_a_node_that_is_killed_in_mid_round_changes_nothing(tmp_path, monkeypatc
         run = parley.run(job_of(tmp_path, *own), out=tmp_path / "ray")
         assert killed
         assert np.array_equal(run.theta, reference.theta)
-        # Rows that are not on a node are said with the node.
-        monkeypatch.setattr(ray_engine, "keep_data", lambda *_: tmp_path / "elsewhere")
-        with pytest.raises(JobError, match=r"Expected .*elsewhere.* on node [\d.]+, got none"):
+        over = {"ray_address": cluster.address, "workers": 2}
+        assert answers_of(tables, "ray", **over) == answers_of(tables, "fast")
+        # Workers of another version, and rows that are not on a node, are said with the node.
+        with monkeypatch.context() as other:
+            other.setattr(ray_engine, "packed", lambda shard: ("0.0.9", b""))
+            with pytest.raises(JobError, match=r"Expected Parley 0.0.9, .* got .* on node [\d.]+"):
+                parley.run(job_of(tmp_path, *own), out=tmp_path / "none")
+        dealt = ray_engine.row_shards
+        monkeypatch.setattr(
+            ray_engine, "row_shards", lambda job, _, n: dealt(job, tmp_path / "elsewhere", n)
+        )
+        with pytest.raises(JobError, match=r"elsewhere/facts.json, got: No such .* node [\d.]+"):
             parley.run(job_of(tmp_path, *own), out=tmp_path / "none")
     finally:
         cluster.shutdown()
