@@ -67,6 +67,8 @@ class Session(Composed):
         records_per_party: with unit party: as many records a party counts for at most.
         seed: of a simulation's noise, which then protects nobody.
         faults: of a simulation: who drops out, as `run.faults` has it.
+        engine: of a simulation: fast, or ray, which deals its parties to workers; `ray_address` and
+            `workers` say where and how many.
 
     Raises:
         QueryError, SchemaError, DataError: settings or data that cannot be used.

@@ -209,7 +209,9 @@ def test_a_cluster_that_goes_away_ends_the_run_which_goes_on_with_another(tmp_pa
     assert run.returncode
     assert "parley run --resume" in told
     assert len(lines.read_text().splitlines()) < 400
-    again = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "port": int(port)})
+    again = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 2, "gcs_server_port": int(port)}
+    )
     try:
         resumed = parley.run(resume=tmp_path / "run")
     finally:
