@@ -76,8 +76,8 @@ class Run(Section):
     prepared: str = Field(
         "",
         description="Folder in which prepared rows are kept, named by their content, for other "
-        "runs and sweeps of the same data; as closed as the data are. Empty: rows are kept where they exceed "
-        "run.memory alone, in the folder 'prepared' of run.out.",
+        "runs and sweeps of the same data; as closed as the data are. Empty: rows are kept where "
+        "they exceed run.memory alone, in the folder 'prepared' of run.out.",
     )
     ray_address: str = Field(
         "",
