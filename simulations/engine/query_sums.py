@@ -46,7 +46,7 @@ def queries_encoded(
         randomness: of their shares.
         first: place of the block's first party among all.
     """
-    planned, plan = asked.planned, asked.planned.plan
+    plan = asked.planned.plan
     encoded = np.empty((block.parties, plan.dimension), dtype=plan.encoding.dtype)
     split, most = plan.shared, int(plan.encoding.bound)
     said = _said(block, asked, randomness, first)
@@ -66,7 +66,7 @@ def queries_summed(
 
     Args: as `queries_encoded`; `lost` are places in the block.
     """
-    planned, plan = asked.planned, asked.planned.plan
+    plan = asked.planned.plan
     if not asked.lost and plan.shared is None:
         said = _said(block, asked, randomness, first)
         whole: Ring = plan.encoding.wrapped(np.ascontiguousarray(_whole(said, asked, first)))
