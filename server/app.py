@@ -4,7 +4,7 @@ All that the server does is `parley.server.rounds.coordinator`; this file reads 
 Flower's run config, finds the run's folder, carries frames, and writes what ended the run where the
 launcher finds it.
 
-Which folders are whose is the environment's word, never the submitter's: `PARLEY_SERVER` is the
+Folders come from environment variables, never from the submitter: `PARLEY_SERVER` is the
 server's folder (`deployment.toml`, `runs/`), `PARLEY_RUN` a run folder that the launcher made for
 this one run. With neither, it is `flwr run` on a simulation that nobody prepared, and the run
 config's `prepare` makes the parties.

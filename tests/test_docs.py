@@ -136,3 +136,29 @@ def test_a_sweep_s_folder_becomes_its_part_of_the_page_and_no_other(
         maker.make("adult", tmp_path, docs=tmp_path)
     with pytest.raises(SystemExit, match="a name of kdd"):
         maker.make("mnist", tmp_path, docs=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "phrase",
+    [
+        "of its own",
+        "that it failed was seen",
+        "who steals",
+        "will not have that",
+        "the environment's word",
+    ],
+)
+def test_no_text_has_a_phrase_that_one_reads_twice(phrase: str) -> None:
+    files = [*_ROOT.glob("*.md"), *(_ROOT / "docs").glob("*.md")]
+    for package in (*_PACKAGES[:-1], "examples"):
+        files += [path for kind in ("py", "j2", "toml") for path in _texts(package, kind)]
+    found = [
+        str(path.relative_to(_ROOT))
+        for path in files
+        if re.search(rf"\b{phrase}\b(?! `)", " ".join(path.read_text(encoding="utf-8").split()))
+    ]
+    assert not found
+
+
+def _texts(package: str, kind: str) -> list[Path]:
+    return list((_ROOT / package).rglob(f"*.{kind}"))

@@ -25,13 +25,6 @@ from parley.privacy.mechanisms.table import MECHANISMS, Mechanism
 
 __all__ = ["Guarantee", "mechanism_from_json", "mechanism_to_json"]
 
-_AGAINST = {
-    NoisePoint.SERVER: Adversary.READERS,
-    NoisePoint.SHARE: Adversary.COLLUDERS,
-    NoisePoint.PARTY: Adversary.OTHERS,
-}
-"""Whom noise holds against, by where it is added."""
-
 _LAWS: dict[str, type[Mechanism]] = {
     **MECHANISMS,
     **{
@@ -92,10 +85,10 @@ class Guarantee:
             raise ValueError(
                 f"Expected δ in [0, 1) and sensitivity > 0, got {self.delta}, {self.sensitivity}."
             )
-        if self.against is not _AGAINST[self.noise_point]:
+        if self.against is not self.noise_point.adversary:
             raise ValueError(
                 f"Expected noise at {self.noise_point} to hold against "
-                f"{_AGAINST[self.noise_point]}, got {self.against}."
+                f"{self.noise_point.adversary}, got {self.against}."
             )
         trained = self.noise_point is NoisePoint.PARTY and self.mechanism.inside
         if (self.shares is None) != (trained or self.noise_point is NoisePoint.SERVER):

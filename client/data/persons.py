@@ -103,7 +103,7 @@ def kept(persons: Persons, owners: NDArray[np.bytes_]) -> NDArray[np.bool_]:
 
 
 def _places(sorted_codes: NDArray[np.intp]) -> NDArray[np.intp]:
-    """`[n]` of each among those of its own code, from 0."""
+    """`[n]` of each among those of the same code, from 0."""
     begins = np.concatenate([[True], sorted_codes[1:] != sorted_codes[:-1]])
     at = np.arange(len(sorted_codes))
     places: NDArray[np.intp] = at - np.maximum.accumulate(np.where(begins, at, 0))

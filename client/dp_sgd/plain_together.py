@@ -1,6 +1,6 @@
 """Plain local steps of many small parties at once, for noise that is added to their clipped sum.
 
-Every party has a copy of θ of its own. Parties whose batches fill as many rows stand in one block
+Every party has its own copy of θ. Parties whose batches fill as many rows stand in one block
 `[B, b, p]`, so that a layer is one call for all of them and one product for each:
 
     z_l = a_{l−1} W_l + c_l,   ∂W_l = a_{l−1}ᵀ b_l,   b_{l−1} = φ′_{l−1} ⊙ b_l W_lᵀ

@@ -55,7 +55,7 @@ class Counting:
         unit: what the noise hides.
         most: k: records that a person may have, or that a party counts for; 1 of unit record.
         clip: the norm that a party's vectors are clipped in.
-        parties: m, where every party has cells of its own; 0: all have the same.
+        parties: m, where every party has its own cells; 0: all have the same.
 
     Raises:
         QueryError: values that do not go together.

@@ -191,7 +191,7 @@ class Composed(Asking):
         where: Expression | str | None = None,
         epsilon: float,
     ) -> Found:
-        """One quantile by a few counts, each a release of its own, placed by those before.
+        """One quantile by a few counts, each its own release, placed by those before.
 
         Several times nearer than `quantiles`, which answers in one release, and for several at
         once. Of values that many records share it finds the neighbourhood, slowly.

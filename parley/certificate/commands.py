@@ -80,10 +80,10 @@ def certificate_verify(
     from parley.certificate.verifying import verified  # noqa: PLC0415 - start-up: for this command alone
 
     verdict = verified(file, signer=signer, run=run)
-    told = verdict.certificate.statement
+    facts = verdict.certificate.statement
     about = (
-        f"{told.run_id}: {told.algorithm}, {told.parties} parties, {told.rounds_done} of "
-        f"{told.rounds} rounds, {told.status}, engine {told.engine}; issued {told.issued}"
+        f"{facts.run_id}: {facts.algorithm}, {facts.parties} parties, {facts.rounds_done} of "
+        f"{facts.rounds} rounds, {facts.status}, engine {facts.engine}; issued {facts.issued}"
     )
     typer.echo(printable(about))
     for line in verdict.held:

@@ -57,20 +57,20 @@ def verified(file: Path, *, signer: str | None = None, run: Path | None = None) 
         CertificateError: something in it does not hold.
     """
     certificate = parse_certificate(file.read_bytes(), file)
-    told = certificate.statement
+    facts = certificate.statement
     held, open_ = [f"signed by key {certificate.signer}"], []
     if signer is None:
         open_.append("whose key that is: compare it with the signer's, or name it (--signer)")
     elif signer.lower() != certificate.signer:
         raise CertificateError(f"{file}: Expected the signer {signer}, got {certificate.signer}.")
-    for of in told.guarantees:
+    for of in facts.guarantees:
         proved, unproved = _recomputed(file, of)
         held += proved
         open_ += unproved
     if run is None:
         open_.append(
-            f"that a model is the one certified (SHA-256 {told.model_sha256}), its job "
-            f"({told.job_sha256}), and its ledger: name the run's folder (--run)"
+            f"that a model is the one certified (SHA-256 {facts.model_sha256}), its job "
+            f"({facts.job_sha256}), and its ledger: name the run's folder (--run)"
         )
     else:
         held += _held_against(file, certificate, run)
@@ -110,22 +110,22 @@ def _recomputed(file: Path, of: CertifiedGuarantee) -> tuple[list[str], list[str
 
 def _held_against(file: Path, certificate: Certificate, run: Path) -> list[str]:
     """Model, job and ledger of a run's folder against the certificate."""
-    told, (folder, job) = certificate.statement, RunFolder.open(run)
+    facts, (folder, job) = certificate.statement, RunFolder.open(run)
     for name, expected in (
-        ("model.safetensors", told.model_sha256),
-        ("job.toml", told.job_sha256),
+        ("model.safetensors", facts.model_sha256),
+        ("job.toml", facts.job_sha256),
     ):
         if (came := digest_of(run / name)) != expected:
             raise CertificateError(
                 f"{file}: Expected {name} with SHA-256 {expected}, got {came} in {run}."
             )
     place = job.privacy.ledger or folder.ledger_path
-    head = Head(records=told.ledger_head.records, hash=told.ledger_head.hash)
+    head = Head(records=facts.ledger_head.records, hash=facts.ledger_head.hash)
     with Ledger.open(place, create=False, read_only=True) as ledger:
         if problems := ledger.verify(anchor=head):
             raise CertificateError(f"{file}: Expected the certified ledger, got: {problems[0]}")
-        spent = composed(ledger, told.run_id)
-    stated = {Unit(of.unit): of.spent for of in told.guarantees}
+        spent = composed(ledger, facts.run_id)
+    stated = {Unit(of.unit): of.spent for of in facts.guarantees}
     if {unit: own.to_json() for unit, own in spent.items()} != stated:
         raise CertificateError(f"{file}: Expected the certified entries in the ledger, got others.")
     return ["model and job are those certified", "the ledger contains the head and these entries"]

@@ -144,7 +144,7 @@ def print_ledger(content: LedgerContent) -> None:
 
 def _print_accounts(console: Console, entries: Sequence[RecordedEntry]) -> None:
     """What one release with noise in shares comes to against each adversary; equal ones once."""
-    told: dict[str, None] = {}
+    texts: dict[str, None] = {}
     for entry in (recorded.entry for recorded in entries):
         rows = entry.facts.get("accounts", ())
         lines = [
@@ -155,8 +155,8 @@ def _print_accounts(console: Console, entries: Sequence[RecordedEntry]) -> None:
         if lines:
             split = f"{entry.facts['honest_shares']} shares of {entry.facts['summed_shares']}"
             head = f"one release of {entry.run_id}, per {entry.facts['unit']}, charged for {split}:"
-            told["\n".join([head, *lines])] = None
-    for text in told:
+            texts["\n".join([head, *lines])] = None
+    for text in texts:
         console.print(text)
 
 

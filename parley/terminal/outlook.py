@@ -136,14 +136,14 @@ def _print_training(console: Console, outlook: Outlook, steps: DpSgdOutlook) -> 
             f"and of {steps.gradient_multiplier:.5g}·C on sums"
         )
     if outlook.distributed is not None:
-        told = outlook.distributed
+        run = outlook.distributed
         console.print(
-            f"  {told.steps:,} steps in all, each a secure sum ({told.vector_bytes:,} bytes a "
-            f"party and step); {told.optimiser} at the server"
+            f"  {run.steps:,} steps in all, each a secure sum ({run.vector_bytes:,} bytes a "
+            f"party and step); {run.optimiser} at the server"
         )
-        advice = "; T <= 150 is advised there" if told.hours > 0.5 else ""
+        advice = "; T <= 150 is advised there" if run.hours > 0.5 else ""
         console.print(
-            f"  among real processes about {told.hours:.2g} h, at {told.seconds_a_step:g} s a step"
+            f"  among real processes about {run.hours:.2g} h, at {run.seconds_a_step:g} s a step"
             f"{advice}"
         )
     if steps.components_mu is not None:

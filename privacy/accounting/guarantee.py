@@ -37,6 +37,19 @@ class Neighbouring(StrEnum):
     """One unit is present or absent. A replacement is two such steps."""
 
 
+class Adversary(StrEnum):
+    """Whom a guarantee holds against; each is stronger than the one before."""
+
+    READERS = "readers"
+    """Whoever sees what is released, everyone else honest: the server, if it adds the noise."""
+
+    COLLUDERS = "server-and-colluders"
+    """The server, and as many parties as are assumed to collude with it: their shares are known."""
+
+    OTHERS = "all-others"
+    """The server and all other parties: what is left is a party's own noise."""
+
+
 class NoisePoint(StrEnum):
     """Where the noise is added, that is, who sees the sum without it."""
 
@@ -49,15 +62,14 @@ class NoisePoint(StrEnum):
     PARTY = "party"
     """Each party adds all of it: its contribution is private by itself (local DP)."""
 
+    @property
+    def adversary(self) -> Adversary:
+        """Whom noise that is added there holds against."""
+        return _AGAINST[self]
 
-class Adversary(StrEnum):
-    """Whom a guarantee holds against; each is stronger than the one before."""
 
-    READERS = "readers"
-    """Whoever sees what is released, everyone else honest: the server, if it adds the noise."""
-
-    COLLUDERS = "server-and-colluders"
-    """The server, and as many parties as are assumed to collude with it: their shares are known."""
-
-    OTHERS = "all-others"
-    """The server and all other parties: what is left is a party's own noise."""
+_AGAINST = {
+    NoisePoint.SERVER: Adversary.READERS,
+    NoisePoint.SHARE: Adversary.COLLUDERS,
+    NoisePoint.PARTY: Adversary.OTHERS,
+}

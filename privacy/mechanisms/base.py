@@ -96,8 +96,8 @@ class Mechanism(ABC):
 
     def in_unit(self, unit: float) -> Self:
         """The same noise, values in another unit: for tables, not for drawing."""
-        told: dict[str, Any] = {name: getattr(self, name) / unit for name in self.lengths}
-        return replace(self, **told)
+        lengths: dict[str, Any] = {name: getattr(self, name) / unit for name in self.lengths}
+        return replace(self, **lengths)
 
     @property
     def parameters(self) -> int:

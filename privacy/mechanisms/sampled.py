@@ -89,7 +89,7 @@ class SampledGaussian(SampledNoise):
 
     Amplification needs each record's own coin to be hidden: it holds for records, against everyone
     but the record's party. A party's coins for its records do not hide the party: for unit party
-    q = 1, unless a whole party is in a sum by one coin of its own (p, `attendance`), which hides
+    q = 1, unless a whole party is in a sum by its own single coin (p, `attendance`), which hides
     it in the same way from whoever does not know how it fell. q is then p, or 1 where that is
     charged as known.
 

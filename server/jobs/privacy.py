@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from parley.privacy.accounting.guarantee import Unit
+from parley.privacy.accounting.guarantee import NoisePoint, Unit
 from parley.privacy.mechanisms.table import MECHANISMS
 from parley.server.jobs.section import Auto, Positive, Section, unless_auto
 
@@ -16,8 +16,10 @@ __all__ = ["Privacy", "UnitBudget"]
 
 if TYPE_CHECKING:
     NoiseName = str
+    PointName = str
 else:
     NoiseName = Literal[("default", *MECHANISMS, "auto")]
+    PointName = Literal[tuple(map(str, NoisePoint))]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +69,7 @@ class Privacy(Section):
         "proved law has the lower expected norm. laplace-as-printed reproduces the paper and is "
         "charged what it costs, √d·ε.",
     )
-    noise_point: Literal["share", "server", "party"] = Field(
+    noise_point: PointName = Field(
         "share",
         description="Who adds the noise on a sum. share: every party a share of it, before it "
         "masks, so that nobody ever holds the bare sum; server: a trusted server, which sees that "

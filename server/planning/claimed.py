@@ -24,7 +24,7 @@ from parley.privacy.sampling.samplers import LARGEST_SCALE, SMALLEST_SCALE
 from parley.secure_agg.encoding import FixedPoint, RingTooSmall
 from parley.server.jobs.job import Job, JobError
 from parley.server.planning.federation import Federation
-from parley.server.planning.noise_points import Noise, adversary_of, noise_of, one_noise
+from parley.server.planning.noise_points import Noise, noise_of, one_noise
 from parley.server.planning.shared import Drawn, drawn_in_shares, point_of
 
 __all__ = ["check_asked", "plan_claim"]
@@ -238,7 +238,7 @@ class _Release:
             sensitivity=asked.sensitivity,
             mechanism=drawn.mechanism,
             noise_point=asked.noise_point,
-            against=adversary_of(asked.noise_point),
+            against=asked.noise_point.adversary,
             delta=stated_delta(drawn.mechanism.law, noise.delta),
             calibration=noise.calibration,
             clip_norm=asked.clip_norm,

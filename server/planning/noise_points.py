@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from parley.client.algorithms.base import Asked, Sums
-from parley.privacy.accounting.guarantee import Adversary, Neighbouring, NoisePoint
+from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint
 from parley.privacy.accounting.subsampled import calibrate_steps
 from parley.privacy.calibration.calibration import calibrate
 from parley.privacy.calibration.gaussian import CalibrationError
@@ -23,8 +23,8 @@ from parley.server.jobs.job import Job, JobError, UnitBudget
 from parley.server.planning.shared import cost_of, samplers
 
 __all__ = [
+    "NOISE_POINTS",
     "Noise",
-    "adversary_of",
     "mechanism_for",
     "noise_of",
     "one_noise",
@@ -45,19 +45,6 @@ class Noise:
     calibration: str
     of: Callable[[float], Mechanism]
     delta: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Point:
-    """What a noise point means for a plan.
-
-    Attributes:
-        against: whom the guarantee holds against.
-        noise: job, what is asked, its budget, d → how it is scaled.
-    """
-
-    against: Adversary
-    noise: Callable[[Job, Asked, UnitBudget, int], Noise]
 
 
 def mechanism_for(
@@ -222,11 +209,12 @@ def _beside_objective(asked: Asked, objective: float, budget: UnitBudget, dimens
     return Noise(calibration="exact", of=of, delta=budget.delta)
 
 
-_POINTS: dict[NoisePoint, _Point] = {
-    NoisePoint.SERVER: _Point(against=Adversary.READERS, noise=_calibrated),
-    NoisePoint.SHARE: _Point(against=Adversary.COLLUDERS, noise=_calibrated),
-    NoisePoint.PARTY: _Point(against=Adversary.OTHERS, noise=_in_party),
+NOISE_POINTS: dict[NoisePoint, Callable[[Job, Asked, UnitBudget, int], Noise]] = {
+    NoisePoint.SERVER: _calibrated,
+    NoisePoint.SHARE: _calibrated,
+    NoisePoint.PARTY: _in_party,
 }
+"""Noise point → how its noise is scaled: job, what is asked, its budget, d."""
 
 
 def noise_of(job: Job, asked: Asked, dimension: int) -> Noise:
@@ -238,9 +226,4 @@ def noise_of(job: Job, asked: Asked, dimension: int) -> Noise:
     budget = job.budget(asked.unit)
     if budget is None:
         raise JobError(f"Expected a budget for unit {asked.unit} (privacy.unit), got none.")
-    return _POINTS[asked.noise_point].noise(job, asked, budget, dimension)
-
-
-def adversary_of(point: NoisePoint) -> Adversary:
-    """Against whom a guarantee holds whose noise is added there."""
-    return _POINTS[point].against
+    return NOISE_POINTS[asked.noise_point](job, asked, budget, dimension)

@@ -70,7 +70,7 @@ class PlannedBatch:
 
     @property
     def by_party(self) -> bool:
-        """Whether every party has cells of its own."""
+        """Whether every party has its own cells."""
         return self.counting.parties > 0
 
     @property
@@ -153,7 +153,7 @@ def plan_batch(
         run_id, number: the session, and which of its releases this is.
         law: a row of `QUERY_LAWS`, or auto.
         shares: of the budget, one a query, any positive numbers; None: the same for all.
-        by_party: every party's own answer, in cells of its own.
+        by_party: every party's own answer, in its own cells.
 
     Raises:
         QueryError, SchemaError: a query that cannot be asked.

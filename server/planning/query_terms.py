@@ -56,7 +56,7 @@ class Terms:
         return self.counting.norms(batch, self.facts.schema, self.neighbouring)
 
     def by_party(self) -> Terms:
-        """The same where every party has cells of its own."""
+        """The same where every party has its own cells."""
         return replace(self, counting=replace(self.counting, parties=self.parties))
 
     def clipped(self, clip: Clip) -> Terms:

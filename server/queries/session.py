@@ -56,7 +56,7 @@ class Released:
         epsilon: that was charged.
         law, scale: of the noise on the sum of these survivors.
         spent, left: of the budget that was charged, after it.
-        by_party: every party has cells of its own.
+        by_party: every party has its own cells.
         present: with it: the parties that are in the sum.
     """
 

@@ -35,18 +35,18 @@ def clipped_facts(plan: ReleasePlan, progress: Progress) -> ClippedFraction | No
 
     Batches' own spread comes on top: at most ½√((1 − q)/(q·n·T)) a party and round.
     """
-    told = [
+    measured = [
         (line.clipped_fraction, deviation)
         for line in progress.lines
         if line.clipped_fraction is not None
         and (deviation := fraction_deviation(plan, parties=line.parties.summed)) is not None
     ]
-    if not told:
+    if not measured:
         return None
-    fractions, deviations = zip(*told, strict=True)
+    fractions, deviations = zip(*measured, strict=True)
     return ClippedFraction(
         last=fractions[-1],
         deviation=deviations[-1],
-        mean=math.fsum(fractions) / len(told),
-        mean_deviation=math.hypot(*deviations) / len(told),
+        mean=math.fsum(fractions) / len(measured),
+        mean_deviation=math.hypot(*deviations) / len(measured),
     )

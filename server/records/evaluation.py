@@ -39,8 +39,8 @@ def evaluation_facts(
     if stage is None:
         return None
     plan, within = stage.plan, noise_on_counts(stage.plan)
-    told = outcome.progress.ahead.get(EVALUATION, {})
-    counts = outcome.progress.state["counts"] if told else None
+    released = outcome.progress.ahead.get(EVALUATION, {})
+    counts = outcome.progress.state["counts"] if released else None
     spent = Composition.empty().add(plan.event(plan.primary.unit))
     return Evaluation(
         epsilon=spent.epsilon(plan.primary.delta)[1],
@@ -49,10 +49,10 @@ def evaluation_facts(
         scale=plan.primary.mechanism.scale / plan.primary.units(plan.encoding.scale),
         within=within,
         confidence=CONFIDENCE,
-        summed=told.get("survivors", 0),
+        summed=released.get("survivors", 0),
         asked=plan.parties,
         counted=() if counts is None else _counted(counts.reshape(-1, 2), within),
-        reason="" if told else unmeasured or "the rounds did not all run",
+        reason="" if released else unmeasured or "the rounds did not all run",
     )
 
 

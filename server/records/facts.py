@@ -44,20 +44,20 @@ class Facts(BaseModel):
 
     @model_serializer(mode="wrap")
     def _without_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        told: dict[str, Any] = handler(self)
+        payload: dict[str, Any] = handler(self)
         for name, field in type(self).model_fields.items():
             if not field.is_required() and getattr(self, name) is None:
-                told.pop(field.alias or name, None)
-        return told
+                payload.pop(field.alias or name, None)
+        return payload
 
     def to_json(self) -> dict[str, Any]:
         """As plain values for `json_text`."""
         return self.model_dump(mode="json", by_alias=True)
 
     @classmethod
-    def upgraded(cls, told: dict[str, Any]) -> dict[str, Any]:
+    def upgraded(cls, payload: dict[str, Any]) -> dict[str, Any]:
         """The same facts in the format of today; a class that had another says how."""
-        return told
+        return payload
 
     @classmethod
     def parse(cls, text: str, where: object) -> Self:
@@ -67,9 +67,9 @@ class Facts(BaseModel):
             FactsError: it is something else; the message names `where` and the first wrong key.
         """
         with suppress(json.JSONDecodeError, RecursionError):  # what is wrong is said below
-            told = json.loads(text)
-            if isinstance(told, dict):
-                text = json_text(cls.upgraded(told))
+            payload = json.loads(text)
+            if isinstance(payload, dict):
+                text = json_text(cls.upgraded(payload))
         try:
             return cls.model_validate_json(text, strict=True)
         except ValidationError as error:
@@ -84,9 +84,9 @@ class Facts(BaseModel):
             ) from None
 
     @classmethod
-    def of(cls, told: dict[str, Any]) -> Self:
+    def of(cls, payload: dict[str, Any]) -> Self:
         """From the plain values that `to_json` gave, of whichever format."""
-        return cls.model_validate(cls.upgraded(told))
+        return cls.model_validate(cls.upgraded(payload))
 
     def adding(self, **facts: Any) -> Self:
         """The same facts and more, checked as all of them are."""

@@ -76,5 +76,5 @@ LAWS: dict[str, LawWords] = {
 
 def law_words(law: str) -> LawWords:
     """The row of a law; of one without a row its name alone is told."""
-    told = f"Noise law: {law or 'not known before the run ends'}."
-    return LAWS.get(law, LawWords(sentence=told))
+    unknown = f"Noise law: {law or 'not known before the run ends'}."
+    return LAWS.get(law, LawWords(sentence=unknown))

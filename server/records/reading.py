@@ -98,9 +98,9 @@ def read_summary(folder: Path) -> RunSummary | None:
         return None
     text = _text(path)
     try:
-        told = json.loads(text)
-        if isinstance(told, dict) and "format" not in told:
-            text = json_text(_upgraded(told, folder / "job.toml"))
+        payload = json.loads(text)
+        if isinstance(payload, dict) and "format" not in payload:
+            text = json_text(_upgraded(payload, folder / "job.toml"))
     except (json.JSONDecodeError, RecursionError):
         pass  # what is wrong is said below
     try:
@@ -109,9 +109,9 @@ def read_summary(folder: Path) -> RunSummary | None:
         raise RunFolderError(str(error)) from error
 
 
-def _upgraded(told: Mapping[str, Any], job: Path) -> dict[str, Any]:
+def _upgraded(payload: Mapping[str, Any], job: Path) -> dict[str, Any]:
     """A summary of Parley 0.1.0 with the keys of today; what doesn't fit is left as it is."""
-    new = dict(told)
+    new = dict(payload)
     parties = parse_toml(_text(job)).get("parties", {}) if job.exists() else {}
     new["weights"] = parties.get("weights", "uniform")
     sums = new.get("secure_aggregation")
@@ -127,9 +127,9 @@ def _upgraded(told: Mapping[str, Any], job: Path) -> dict[str, Any]:
     return new
 
 
-def _charged(told: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _charged(payload: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The charged account, against the weakest adversary: 0.1.0 didn't say against whom."""
-    figures = {key: told.get(key) for key in ("epsilon", "delta")}
+    figures = {key: payload.get(key) for key in ("epsilon", "delta")}
     return [{"adversary": str(Adversary.READERS), "charged": True, **figures}]
 
 

@@ -76,11 +76,11 @@ class RoundLine(Facts):
         return self.guarantees[0]
 
     @classmethod
-    def upgraded(cls, told: dict[str, Any]) -> dict[str, Any]:
+    def upgraded(cls, payload: dict[str, Any]) -> dict[str, Any]:
         """Format 1 had the primary account's keys beside the round's, and a key for another."""
-        if told.get("format", 1) != 1 or "guarantees" in told:
-            return told
-        own = {key: told[key] for key in told.keys() & Account.model_fields.keys()}
-        others = [told["party_level"]] if told.get("party_level") is not None else []
-        rest = {key: told[key] for key in told.keys() - own.keys() - {"party_level"}}
+        if payload.get("format", 1) != 1 or "guarantees" in payload:
+            return payload
+        own = {key: payload[key] for key in payload.keys() & Account.model_fields.keys()}
+        others = [payload["party_level"]] if payload.get("party_level") is not None else []
+        rest = {key: payload[key] for key in payload.keys() - own.keys() - {"party_level"}}
         return {**rest, "format": 2, "guarantees": [own, *others]}

@@ -302,11 +302,11 @@ class RunSummary(Facts):
         return self.guarantees[0]
 
     @classmethod
-    def upgraded(cls, told: dict[str, Any]) -> dict[str, Any]:
+    def upgraded(cls, payload: dict[str, Any]) -> dict[str, Any]:
         """Format 1 had the primary guarantee's keys beside the run's, and a key for another."""
-        if told.get("format") != 1:
-            return told
-        own = {key: value for key, value in told.items() if key in GuaranteeSummary.model_fields}
-        others = [told["party_level"]] if told.get("party_level") is not None else []
-        rest = {key: told[key] for key in told.keys() - own.keys() - {"party_level"}}
+        if payload.get("format") != 1:
+            return payload
+        own = {key: value for key, value in payload.items() if key in GuaranteeSummary.model_fields}
+        others = [payload["party_level"]] if payload.get("party_level") is not None else []
+        rest = {key: payload[key] for key in payload.keys() - own.keys() - {"party_level"}}
         return {**rest, "format": 2, "guarantees": [own, *others]}
