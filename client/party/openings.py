@@ -4,8 +4,8 @@ Two sums of the same contribution over two lists of survivors differ by the vect
 parties, or of one, and their noise is the server's, which knows it. So a party keeps, in a file
 for that alone, 32 bytes that name what it contributed and 32 that name the parties it was summed
 with, before it lets the sum be opened; another list for the same contribution is refused, in
-whatever round, run or session it comes. Both are digests: the file says nothing about a record to whoever
-cannot guess it.
+whatever round, run or session it comes. Both are digests: the file says nothing about a record to
+whoever cannot guess it.
 
 Records are appended whole and fsynced. One that a crash cut short was not answered for yet, and is
 cut off.
