@@ -1,15 +1,8 @@
 """A sweep runs a grid of simulations once each, goes on after a kill, and tells means honestly."""
 
 import json
-import multiprocessing
-import os
 import re
-import signal
 import stat
-import subprocess
-import sys
-import time
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -27,10 +20,12 @@ from parley.sweep.comparison import compared
 from parley.sweep.figures import draw
 from parley.sweep.page import write_comparison, write_page
 from parley.sweep.results import charged_together, summarised, write_results
-from parley.sweep.running import SweepStopped, run_cells
+from parley.sweep.running import run_cells
 from parley.sweep.whole import SweepResult
 
 ROOT = Path(__file__).resolve().parents[3]
+
+
 BASE = {
     "parties": {"count": 3},
     "data": {"source": "synthetic", "records": 120},
@@ -271,90 +266,6 @@ def test_the_example_has_the_cells_that_it_says():
         {**BASE, "run": {"noise-shares": "full"}, "sweep": {"seeds": 1}}, source="s.toml"
     )
     assert said.cells[0].job.run.noise_shares == "full"
-
-
-class _Killed:
-    """A task that ends the process which is given it."""
-
-    name = "killed"
-
-    def __reduce__(self):
-        return os._exit, (9,)
-
-
-def test_a_process_that_is_killed_is_said_with_what_to_do():
-    with pytest.raises(SweepStopped, match="goes on where it stopped"):
-        list(running._ran(iter([_Killed()]), 1))
-
-
-class _Long:
-    """A task that takes half a minute to be read."""
-
-    name = "long"
-
-    def __reduce__(self):
-        return time.sleep, (30,)
-
-
-def test_a_sweep_that_is_stopped_ends_its_processes_and_not_those_of_others():
-    spawn = multiprocessing.get_context("spawn")
-    other = spawn.Process(target=time.sleep, args=(30,))
-    other.start()
-    began = []
-
-    def tasks():
-        yield _Long()
-        while not set(multiprocessing.active_children()) - {other}:
-            time.sleep(0.05)
-        began.append(time.monotonic())
-        raise KeyboardInterrupt
-
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            list(running._ran(tasks(), 1))
-        assert time.monotonic() - began[0] < 20
-        assert multiprocessing.active_children() == [other]
-    finally:
-        other.kill()
-        other.join()
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_stop_that_comes_twice_and_to_every_process_ends_a_sweep_cleanly(tmp_path, number):
-    """As `timeout`, a service manager and a terminal send it; the same command goes on."""
-    (tmp_path / "sweep.toml").write_text("""
-        data = { source = "synthetic", records = 2000 }
-        algorithm = { rounds = 60 }
-        sweep = { seeds = 20 }
-    """)
-    command = ["parley", "sweep", "sweep.toml", "--out", "out", "--workers", "2"]
-    # Whoever starts tests in the background has Ctrl-C ignored; a terminal doesn't.
-    heard = (
-        "import os, signal as s, sys; s.signal(2, s.SIG_DFL); os.execvp(sys.argv[1], sys.argv[1:])"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", heard, *command],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    rows = partial((tmp_path / "out" / "cells").glob, "*/row.json")
-    while process.poll() is None and len(list(rows())) < 3:
-        time.sleep(0.1)
-    process.send_signal(number)
-    if number == signal.SIGTERM:
-        os.killpg(process.pid, number)
-    said, _ = process.communicate(timeout=60)
-    kept = len(list(rows()))
-    assert process.returncode == 130
-    assert 3 <= kept < 20
-    assert "Traceback" not in said
-    assert "of 20 runs. The same command goes on" in said
-    again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert f"20 of 20 runs ({kept} from before)" in again.stderr
 
 
 def test_changed_data_are_prepared_and_learned_from_anew(tmp_path):
