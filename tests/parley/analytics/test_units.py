@@ -81,12 +81,12 @@ def test_a_party_counts_for_so_many_records_whatever_it_holds(tmp_path):
     ("data", "settings"),
     [
         (PERSONS, {"unit": "person", "records_per_id": 3}),
-        (PERSONS, {"unit": "person", "records_per_id": 1}),
+        pytest.param(PERSONS, {"unit": "person", "records_per_id": 1}, marks=pytest.mark.heavy),
         (PERSONS, {}),
         (PERSONS, {"unit": "party", "records_per_party": 300}),
         (PARTY, {}),
-        (PARTY, {"unit": "person", "records_per_id": 2}),
-        ("", {"unit": "person", "records_per_id": 2}),
+        pytest.param(PARTY, {"unit": "person", "records_per_id": 2}, marks=pytest.mark.heavy),
+        pytest.param("", {"unit": "person", "records_per_id": 2}, marks=pytest.mark.heavy),
         ("", {"unit": "party", "records_per_party": 300}),
     ],
 )
@@ -104,7 +104,12 @@ def test_a_party_answers_for_its_own_unit_alone_and_pays_for_no_other(tmp_path, 
     [
         # Of one record, to parties that keep two of a person: half the noise.
         (PERSONS, {"unit": "person", "records_per_id": 2}, Counting(unit=Unit.PERSON, most=1)),
-        (PERSONS, {"unit": "person", "records_per_id": 2}, Counting()),
+        pytest.param(
+            PERSONS,
+            {"unit": "person", "records_per_id": 2},
+            Counting(),
+            marks=pytest.mark.heavy,
+        ),
         # Clipped wider than the noise is made for.
         (
             PARTY,
