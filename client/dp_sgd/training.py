@@ -241,7 +241,8 @@ def train_parties(
             clipped[rows] = own.clipped
 
     dense = plain_together.together(network, config)
-    if _together(network, among.parties, config):
+    # More parties than the round has are worlds of an audit.
+    if _together(network, max(among.parties, len(parties)), config):
         _train_chunks(network, theta, parties, config, keep, among)
         alone: list[int] = []
     elif dense is not None:

@@ -296,8 +296,13 @@ def test_a_full_disk_is_said_and_the_run_resumes_when_there_is_room(tmp_path):
 
 def test_ctrl_c_keeps_what_was_committed_and_says_how_to_go_on(tmp_path):
     command = ["run", "--out", "r", "--set", "algorithm.rounds=5000"]
+    # Whoever starts the tests in the background of a shell has SIGINT ignored.
+    heard = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "from parley.cli import main; main()"
+    )
     process = subprocess.Popen(
-        [sys.executable, "-m", "parley", *command],
+        [sys.executable, "-c", heard, *command],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -247,7 +247,10 @@ def test_own_models_run_by_file_and_a_missing_one_is_refused(tmp_path) -> None:
             ["privacy.unit=both", "dp-sgd.clipped-fraction-share=0.01"],
             r"needs privacy.unit = 'record'\), got 0.01",
         ),
-        (["privacy.unit=party", "privacy.neighbouring=add-or-remove-one"], "replace-one"),
+        (
+            ["privacy.unit=party", "privacy.neighbouring=add-or-remove-one"],
+            "parties.min-records, a public number",
+        ),
         (
             [*ADD_OR_REMOVE, "parties.min-records=100", "parties.weights=size"],
             "weights",
