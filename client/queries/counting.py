@@ -110,6 +110,12 @@ class Counting:
         Raises:
             QueryError: entries that are too large for a sum.
         """
+        norms = self._summed(batch, schema, neighbouring)
+        # ‖v‖₁ ≤ √d·‖v‖₂, which is less where no record reaches both bounds.
+        least = math.isqrt(self.cells(batch, schema) * norms.l2_squared)
+        return replace(norms, l1=min(norms.l1, least))
+
+    def _summed(self, batch: Batch, schema: Schema, neighbouring: Neighbouring) -> Norms:
         of_records = batch.norms(schema, self.relation(neighbouring))
         if self.unit is not Unit.PARTY:
             return replace(

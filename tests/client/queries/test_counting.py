@@ -153,6 +153,14 @@ def test_a_party_within_its_clip_is_counted_as_it_is_and_a_larger_one_keeps_its_
     assert summed(narrow, batch, block_of(rows)).tolist() == [24, 74]
 
 
+def test_the_sum_of_moves_is_never_charged_beyond_what_the_root_of_their_squares_allows():
+    step = KMeansStep(of=("age", "change"), centres=(0.25, 1.0), balance=4096, where=OLD)
+    batch = Batch(queries=(step,), weights=(4096,))
+    for relation in Neighbouring:
+        norms = Counting().norms(batch, SCHEMA, relation)
+        assert norms.l1**2 <= batch.cells(SCHEMA) * norms.l2_squared
+
+
 def test_by_party_each_fills_cells_of_its_own():
     batch = batch_of((Count(where=OLD), Histogram(column="sex")), 1)
     block = block_of(records(30, np.random.default_rng(7)))
