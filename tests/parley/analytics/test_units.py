@@ -119,7 +119,7 @@ def test_a_party_answers_for_its_own_unit_alone_and_pays_for_no_other(tmp_path, 
         (
             PARTY,
             {"unit": "party", "records_per_party": 300},
-            Counting(unit=Unit.PARTY, most=300, clip="l2"),
+            Counting(unit=Unit.PARTY, most=400, clip="l2"),
         ),
     ],
 )
