@@ -8,7 +8,9 @@ way, ends every group, politely and then not.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -36,6 +38,13 @@ _POLITE_S = 4.0
 _LINES_SHOWN = 6
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 
+# Python code between fork and exec would run gRPC's handlers of forks, which abort now and then.
+_MORTAL = (
+    "import ctypes, os, sys; "
+    f"ctypes.CDLL(None).prctl({_PR_SET_PDEATHSIG}, {int(signal.SIGTERM)}); "
+    "os.getppid() == int(sys.argv[1]) and os.execvp(sys.argv[2], sys.argv[2:])"
+)
+
 # Loaded here: after a fork nothing may be.
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
@@ -48,6 +57,15 @@ def end_with_parent() -> None:
     """Has the kernel end this process when its parent ends, however that ends (Linux)."""
     if _libc is not None:
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _mortal(arguments: Sequence[str], environment: Mapping[str, str]) -> list[str]:
+    """The command that becomes this one, and ends with the process that starts it (Linux)."""
+    if shutil.which(arguments[0], path=environment.get("PATH")) is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    if _libc is None:
+        return list(arguments)
+    return [sys.executable, "-I", "-S", "-c", _MORTAL, str(os.getpid()), *arguments]
 
 
 def name_process(name: str) -> None:
@@ -124,7 +142,7 @@ class Supervisor:
         try:
             with log.open("ab") as output:
                 popen = subprocess.Popen(  # noqa: S603 - our own commands, no shell
-                    list(arguments),
+                    _mortal(arguments, environment),
                     env=dict(environment),
                     cwd="/",
                     stdin=subprocess.DEVNULL,
@@ -132,7 +150,6 @@ class Supervisor:
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
                     pass_fds=tuple(keeping),
-                    preexec_fn=end_with_parent,  # noqa: PLW1509 - one prctl, nothing else
                 )
         except OSError as error:
             raise ProcessError(

@@ -113,6 +113,23 @@ def test_processes_end_even_when_their_launcher_is_killed(tmp_path):
     wait_until(lambda: not alive(child), what="the end", timeout_s=10)
 
 
+def test_no_library_hears_of_a_fork_when_a_process_starts(tmp_path):
+    # gRPC's handlers of forks abort now and then in the process that is to become another.
+    marker = tmp_path / "heard"
+    code = (
+        "import os, sys\nfrom pathlib import Path\n"
+        "from parley.deploy.processes import Supervisor\n"
+        f"os.register_at_fork(after_in_child=Path({str(marker)!r}).touch)\n"
+        "with Supervisor() as s:\n"
+        "    p = s.start('x', [sys.executable, '-c', 'pass'], environment=os.environ,\n"
+        f"        log=Path({str(tmp_path)!r}) / 'x.log')\n"
+        "    sys.exit(p.popen.wait())\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    assert subprocess.run(python(code), env=environment, check=False).returncode == 0
+    assert not marker.exists()
+
+
 def test_free_ports_are_different_and_free():
     ports = free_ports(20)
     assert len(set(ports)) == 20
