@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.audit.noise_scale import FactorLaw, Residuals
 from parley.simulations.audit.audited import Audited
+from parley.simulations.audit.hypotheses import unit_scale
 from parley.simulations.audit.neighbours import Neighbours
 from parley.simulations.audit.network_states import hidden_layers
 from parley.simulations.audit.scores import Hypotheses, Scores, score
@@ -104,7 +106,16 @@ def bare_noise(audited: Audited) -> bool:
     # the sum's is charged, there is the party's own.
     mechanism = audited.charged.mechanism
     alone = mechanism.training is not None and audited.plan.shared is None
-    return alone or mechanism.sampled is not None
+    return (alone and not _clipped_afterwards(audited)) or mechanism.sampled is not None
+
+
+def _clipped_afterwards(audited: Audited) -> bool:
+    """Whether noise inside a party may be cut by a clip of the whole update, of unit both."""
+    algorithm: Any = audited.algorithm
+    training = algorithm.training
+    steps = training.steps * audited.plan.parameters
+    spread = unit_scale(audited) * audited.charged.mechanism.scale / training.sampling_rate
+    return bool(algorithm.both and 2 * spread * steps**0.5 > algorithm.update_bound)
 
 
 def _residuals(

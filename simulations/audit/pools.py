@@ -54,7 +54,9 @@ def columns_pool(algorithm: Any) -> TableBlock:
     """Raw columns: every combination of categories and of ends, middle and quarter of a range."""
     schema: Schema = algorithm.schema
     fields = fields_of(schema)
-    wanted = {name: fields[name] for name in sorted(algorithm.batch.columns)}
+    # Where none is read one column says how many records there are.
+    names = sorted(algorithm.batch.columns) or [next(iter(fields))]
+    wanted = {name: fields[name] for name in names}
     choices = [
         range(len(field.texts))
         if isinstance(field, Texts)
