@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import Any, Protocol, Self
 
 from parley.analytics.answer import Answer, title
 from parley.analytics.asking import Asking, by_party
@@ -14,10 +14,6 @@ from parley.client.where import Expression
 from parley.privacy.accounting.rounding import as_written
 from parley.server.planning.queries import PlannedBatch
 from parley.server.planning.query_terms import Terms
-
-if TYPE_CHECKING:
-    pass
-
 
 __all__ = ["Batch", "Part", "plan_text"]
 
