@@ -180,9 +180,11 @@ def _by_sigma(kind: type[GaussianLaw], calibration: str, need: _Need) -> Gaussia
     probe = kind(sensitivity=1.0, sigma=1.0, dimension=need.dimension)
     taken = Composition.empty().add(need.cost(probe), need.rounds).slack_delta(need.epsilon)
     if 0 < need.delta <= taken:
+        expected = f"delta > {shown_up(taken, 3)}" if taken < 1 else "a smaller epsilon"
         raise CalibrationError(
-            f"Expected delta > {shown_up(min(taken, 1.0), 3)}, got {as_written(need.delta)}: at "
-            f"epsilon = {as_written(need.epsilon)} the sampler of {kind.law} takes that much "
+            f"Expected {expected}, got epsilon = {as_written(need.epsilon)} and delta = "
+            f"{as_written(need.delta)}: the sampler of {kind.law} takes "
+            f"{'that much' if taken < 1 else 'more than any delta at this epsilon'} "
             f"in {need.rounds} rounds of {need.dimension} coordinates. "
             f"{_without_slack(need.accepted)}"
         )

@@ -196,7 +196,7 @@ def test_auto_passes_over_a_gaussian_that_is_refused():
         ({"dimension": 0}, "Expected an integer dimension ≥ 1, got 0"),
         ({"calibration": "as-printed", "epsilon": 9.0}, "it would truly cost 9.23933"),
         ({"delta": 1e-25}, "sampler of gaussian takes that much .* Use discrete"),
-        ({"epsilon": 60.0}, "sampler of gaussian takes that much .* Use discrete"),
+        ({"epsilon": 60.0}, "sampler of gaussian takes more than any delta .* Use discrete"),
         ({"law": "l2-laplace", "epsilon": 40.0}, "sampler of l2-laplace .* Use laplace-l1"),
         ({"epsilon": 5e-324, "delta": 1e-300}, "Expected"),
         ({"law": "laplace-l1", "epsilon": 5e-324}, "Expected epsilon/rounds > 0"),
