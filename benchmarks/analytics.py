@@ -37,7 +37,8 @@ from parley.client.queries.marginals import Marginals
 from parley.client.queries.mean import Mean
 from parley.client.queries.quantiles import Quantiles
 from parley.client.where import col
-from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint
+from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.accounting.noise_points import NOISE_POINTS
 from parley.privacy.sampling.stream import NoiseStream
 from parley.server.planning.queries import plan_batch
 from parley.server.planning.query_terms import Terms
@@ -156,7 +157,7 @@ def terms_of(block: TableBlock, relation: Neighbouring, delta: float) -> Terms:
         most_records=1006,
         min_survivors=20,
         corrupt=3,
-        noise_point=NoisePoint.SERVER,
+        noise_point=NOISE_POINTS["server"],
         delta=delta,
         seeded=True,
     )

@@ -22,7 +22,8 @@ from parley.client.queries.base import Facts, Query
 from parley.client.queries.choose_best import ChooseBest
 from parley.client.queries.response import Response
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.guarantee import Adversary, Neighbouring, NoisePoint, Unit
+from parley.privacy.accounting.guarantee import Adversary, Neighbouring, Unit
+from parley.privacy.accounting.noise_points import NOISE_POINTS
 from parley.privacy.audit.counts import Hits
 from parley.privacy.audit.pair import pair_ceiling, pair_epsilon
 from parley.privacy.mechanisms.randomised_response import RandomisedResponse
@@ -208,7 +209,7 @@ def _released(
         most_records=len(whole),
         min_survivors=1,
         corrupt=0,
-        noise_point=NoisePoint.SERVER,
+        noise_point=NOISE_POINTS["server"],
         delta=0.0,
         seeded=source.seed is not None,
     )

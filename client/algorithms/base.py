@@ -7,13 +7,13 @@ not cover the answer.
 
 A sum of ones, which is all that a federated count is:
 
-    >>> from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint, Unit
+    >>> from parley.privacy.accounting.guarantee import Neighbouring, Unit
     >>> claim = Claim(
     ...     dimension=1, features=3, bound=500.0, sensitivity=1.0, unit=Unit.RECORD,
     ...     neighbouring=Neighbouring.ADD_OR_REMOVE_ONE,
     ... )
-    >>> claim.weights, str(claim.noise_point), claim.covered
-    ('uniform', 'server', 1.0)
+    >>> claim.weights, claim.inside, claim.covered
+    ('uniform', False, 1.0)
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import State
 from parley.client.data.block import PartyBlock
-from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint, Unit
+from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.calibration.sensitivity import Weights
 from parley.privacy.mechanisms.dp_sgd import PartySteps
 from parley.privacy.mechanisms.randomised_response import Reports
@@ -87,12 +87,11 @@ class Sums:
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """One guarantee that a claim asks for: what the noise has to cover, and where it is added.
+    """One guarantee that a claim asks for: what the noise has to cover, and whether it is inside.
 
     Attributes:
         unit, neighbouring: between which data sets.
         sensitivity: Δ, in L2, before the grid; what double precision may add to it included.
-        noise_point: where the noise is added.
         clip_norm: to which the unit's share is clipped, if it is.
         steps: with noise inside the party, the noise of its training.
         sums: on sampled sums, how many and at which rate; None: on one sum.
@@ -104,13 +103,17 @@ class Asked:
     unit: Unit
     neighbouring: Neighbouring
     sensitivity: float
-    noise_point: NoisePoint
     clip_norm: float | None
     steps: PartySteps | Reports | None = None
     sums: Sums | None = None
     objective: float | None = None
     releases: int | None = None
     epsilon_share: float = 1.0
+
+    @property
+    def inside(self) -> bool:
+        """Whether the parties have noise before there is a sum, wherever a job wants a sum's."""
+        return self.steps is not None or self.objective is not None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +127,6 @@ class Claim:
         sensitivity: Δ, in L2, of the sum of weight_j·v_j in exact arithmetic, before the grid.
         unit, neighbouring: between which data sets.
         rounding: what double precision may add to Δ, as a fraction of it.
-        noise_point: where the noise is added.
         steps: with noise inside the party, the noise of its training, or of its records' reports.
         party_norm: S, where v_j is clipped to it for a second guarantee, of unit party.
         weights: uniform or size.
@@ -155,7 +157,6 @@ class Claim:
     unit: Unit
     neighbouring: Neighbouring
     rounding: float = 0.0
-    noise_point: NoisePoint = NoisePoint.SERVER
     steps: PartySteps | Reports | None = None
     party_norm: float | None = None
     weights: Weights = "uniform"
@@ -180,11 +181,13 @@ class Claim:
         for name in ("bound", "sensitivity", "lipschitz"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"Expected a finite {name} > 0, got {getattr(self, name)}.")
-        inside = self.steps is not None or self.objective is not None
-        if (self.noise_point is NoisePoint.PARTY) != inside:
-            raise ValueError("Expected the training's noise with noise inside the party alone.")
         if not 0 < self.epsilon_share <= 1 or (self.releases or 1) < 1:
             raise ValueError("Expected a share of ε in (0, 1] and releases >= 1, got others.")
+
+    @property
+    def inside(self) -> bool:
+        """Whether the primary guarantee's noise is inside the parties."""
+        return self.guarantees[0].inside
 
     @property
     def covered(self) -> float:
@@ -202,7 +205,6 @@ class Claim:
             unit=self.unit,
             neighbouring=self.neighbouring,
             sensitivity=self.covered,
-            noise_point=self.noise_point,
             clip_norm=self.clip_norm,
             steps=self.steps,
             sums=self.sums,
@@ -216,7 +218,6 @@ class Claim:
             unit=Unit.PARTY,
             neighbouring=Neighbouring.REPLACE_ONE,
             sensitivity=2 * self.party_norm,
-            noise_point=NoisePoint.SERVER,
             clip_norm=self.party_norm,
             # Records' coins do not hide their party.
             sums=self.sums and replace(self.sums, sampling_rate=1.0, noise_multiplier=0.0),

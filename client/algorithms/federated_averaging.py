@@ -40,7 +40,7 @@ from parley.client.dp_sgd.settings import LocalTraining
 from parley.client.dp_sgd.training import Among, party_chunks, train_parties
 from parley.client.models.bounded import clamp, clip_rows
 from parley.client.models.networks import Network
-from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint, Unit
+from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.mechanisms.dp_sgd import PartySteps
 from parley.privacy.sampling.randomness import Randomness
 from parley.privacy.sampling.stream import NoiseStream
@@ -318,7 +318,6 @@ class FederatedAveraging:
             sensitivity=sensitivity,
             unit=self.unit,
             neighbouring=self.neighbouring,
-            noise_point=NoisePoint.PARTY if record else NoisePoint.SERVER,
             steps=steps,
             party_norm=self.update_bound if self.both else None,
             weights="uniform" if clipped else facts.weights,

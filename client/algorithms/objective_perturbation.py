@@ -21,7 +21,6 @@ from parley.client.contract.plan import ReleasePlan
 from parley.client.data.block import PartyBlock
 from parley.client.models.bounded import clamp
 from parley.client.solvers.certified import local_optima
-from parley.privacy.accounting.guarantee import NoisePoint
 from parley.privacy.mechanisms.laplace import L2Laplace
 from parley.privacy.mechanisms.objective import ObjectiveNoise, objective_noise
 from parley.privacy.sampling.randomness import Randomness
@@ -92,7 +91,6 @@ class ObjectivePerturbationOfParties(OutputPerturbation):
             super().claim(facts),
             sensitivity=2 * missed / (facts.min_records * convexity) * _UP,
             bound=self._bound(noise, facts.min_records),
-            noise_point=NoisePoint.PARTY,
             objective=self.objective_epsilon,
         )
 

@@ -26,7 +26,7 @@ from parley.client.queries.batch import Batch, batch_from
 from parley.client.queries.counting import Counting, counting_from
 from parley.client.queries.response import Response
 from parley.client.where import WhereError
-from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint
+from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.accounting.rounding import root_up
 from parley.privacy.sampling.randomness import Randomness
 
@@ -94,7 +94,6 @@ class QueryRelease(AsReleased):
         reports = reports_of(self.batch)
         steps = None if reports is None else reports.mechanism(self._schema)
         return Claim(
-            noise_point=NoisePoint.SERVER if steps is None else NoisePoint.PARTY,
             steps=steps,
             dimension=self.dimension,
             features=1,

@@ -14,7 +14,8 @@ from typing import Any
 from parley.client.contract.decoding import DecodingError, as_came, facts_from
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event
-from parley.privacy.accounting.guarantee import Adversary, Neighbouring, NoisePoint, Unit
+from parley.privacy.accounting.guarantee import Adversary, Neighbouring, Unit
+from parley.privacy.accounting.noise_points import NoisePoint, noise_point
 from parley.privacy.mechanisms.dp_sgd import PartySteps
 from parley.privacy.mechanisms.laplace import Laplace
 from parley.privacy.mechanisms.objective import ObjectivePerturbation
@@ -61,8 +62,8 @@ class Guarantee:
             where the bound needs no clipping.
         charges: the units that this mechanism's event is charged to.
         shares: how the parties add the noise of a sum: the mechanism is that of the k honest ones,
-            in fine units. With noise point share they add a part each, with noise point party all
-            of it (k = 1); None where the server adds it, or the training inside a party.
+            in fine units. They add a part each, or all of it (k = 1), as the noise point says; None
+            where whoever opens the sum adds it, or the training inside a party.
 
     Raises:
         ValueError: values outside their ranges, or that contradict each other.
@@ -90,18 +91,19 @@ class Guarantee:
                 f"Expected noise at {self.noise_point} to hold against "
                 f"{self.noise_point.adversary}, got {self.against}."
             )
-        trained = self.noise_point is NoisePoint.PARTY and self.mechanism.inside
-        if (self.shares is None) != (trained or self.noise_point is NoisePoint.SERVER):
+        trained = self.noise_point.private_alone and self.mechanism.inside
+        if (self.shares is None) != (trained or not self.noise_point.in_contributions):
             raise ValueError(
                 "Expected shares where the parties add the noise of a sum, and only there, got "
                 f"noise point {self.noise_point}."
             )
         if self.shares is not None:
             self.shares.check(self.mechanism)
-            if self.noise_point is NoisePoint.PARTY and self.shares.least != 1:
+            if self.noise_point.private_alone and self.shares.least != 1:
                 raise ValueError(
                     "Expected every share to be all of the noise (k = 1, c = 0) with noise point "
-                    f"party, got k = {self.shares.honest}, c = {self.shares.colluders}."
+                    f"{self.noise_point}, got k = {self.shares.honest}, c = "
+                    f"{self.shares.colluders}."
                 )
         sampled = self.mechanism.sampled
         if (
@@ -125,7 +127,7 @@ class Guarantee:
     @property
     def in_training(self) -> bool:
         """Whether its noise is inside a party's training, and none of it on the sum."""
-        return self.noise_point is NoisePoint.PARTY and self.shares is None
+        return self.noise_point.private_alone and self.shares is None
 
     @cached_property
     def event(self) -> Event:
@@ -241,10 +243,15 @@ class Guarantee:
         if not isinstance(value, Mapping):
             raise DecodingError(f"Expected a guarantee as an object, got {type(value).__name__}.")
         decoded: dict[str, Any] = {"mechanism": mechanism_from_json(value.get("mechanism"))}
+        if "noise_point" in value:
+            try:
+                decoded["noise_point"] = noise_point(value["noise_point"])
+            except ValueError as error:
+                raise DecodingError(f"{error} Got {as_came(value['noise_point'])}.") from None
         if "shares" in value:
             split = value["shares"]
             decoded["shares"] = None if split is None else facts_from(Shares, split)
-        rest = {key: part for key, part in value.items() if key not in {"mechanism", "shares"}}
+        rest = {key: part for key, part in value.items() if key not in decoded}
         return facts_from(cls, rest, **decoded)
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from parley.client.contract.decoding import DecodingError, facts_from
 from parley.client.contract.guarantee import Guarantee
 from parley.privacy.accounting.events import Event
-from parley.privacy.accounting.guarantee import NoisePoint, Unit
+from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.entry import Entry
 from parley.privacy.mechanisms.base import SampledNoise
 from parley.privacy.mechanisms.table import Mechanism
@@ -36,8 +36,9 @@ class ReleasePlan:
     """What round `round_number` of a run would release.
 
     The contribution of party j is `weight_j · v_j`, rounded to the grid of `encoding`; the release
-    is the ring sum over the survivors plus the integer noise of every guarantee whose noise point
-    is the server. With noise in shares every contribution has its own: nobody sees the bare sum.
+    is the ring sum over the survivors plus the integer noise of every guarantee whose noise is not
+    in the contributions already. With noise in shares every contribution has its own: nobody sees
+    the bare sum.
 
     Attributes:
         dimension: d of a contribution.
@@ -164,9 +165,10 @@ class ReleasePlan:
 
     @property
     def noises(self) -> tuple[Mechanism, ...]:
-        """The server's noises on the sum; one that two guarantees are accounts of is there once."""
-        server = (each for each in self.guarantees if each.noise_point is NoisePoint.SERVER)
-        noises = tuple(each.mechanism for each in server)
+        """Of the opened sum; one that two guarantees are accounts of is there once."""
+        noises = tuple(
+            each.mechanism for each in self.guarantees if not each.noise_point.in_contributions
+        )
         return noises[:1] if self.sampled else noises
 
     def draw(self, stream: NoiseStream) -> NDArray[np.int64]:

@@ -31,7 +31,7 @@ from parley.client.contract.protocol import Declined, Reason
 from parley.client.features.table import FEATURES
 from parley.client.party.data_set import DataSet, Name, Part
 from parley.client.queries import QUERIES
-from parley.privacy.accounting.guarantee import NoisePoint
+from parley.privacy.accounting.noise_points import NOISE_POINTS
 from parley.privacy.mechanisms.dp_sgd import PartySteps
 from parley.privacy.mechanisms.laplace import Laplace
 from parley.privacy.mechanisms.objective import ObjectivePerturbation
@@ -43,7 +43,9 @@ __all__ = ["Consent"]
 
 if TYPE_CHECKING:
     LawName = str
+    PointName = str
 else:
+    PointName = Literal[tuple(NOISE_POINTS)]
     LawName = Literal[
         (
             *MECHANISMS,
@@ -103,8 +105,8 @@ class Consent(Part):
         "to the sensitivity: on a coarser one small contributions vanish and leave large ones "
         "alone. A job that sets secure-aggregation.scale-bits itself needs false.",
     )
-    noise_points: tuple[NoisePoint, ...] = Field(
-        tuple(NoisePoint),
+    noise_points: tuple[PointName, ...] = Field(
+        ("server", "share", "party"),
         description="Where noise may be added: share, a share by every party before it masks; "
         "party, all of it inside; server, which trusts the server with the sum before its noise.",
     )

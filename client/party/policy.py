@@ -24,7 +24,7 @@ from parley.client.features.base import FeatureError, FeatureMap
 from parley.client.features.table import build_map
 from parley.client.party.consent import Consent
 from parley.client.party.data_set import DataSet
-from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint
+from parley.privacy.accounting.guarantee import Neighbouring
 from parley.secure_agg.interface import KeyExchange, RemoteProtocolError
 from parley.secure_agg.parameters import Policy, RunParameters
 
@@ -127,9 +127,10 @@ def _check_guarantees(consent: Consent, agreement: Agreement) -> None:
         not consent.insist_on_inner or charged is own,
     )
     _hold(Reason.NEIGHBOURING, "neighbours", dataset.neighbouring, own.neighbouring)
+    points = [str(each.noise_point) for each in all_of]
     for reason, what, accepted, came in (
         (Reason.MECHANISM, "noise law", consent.laws, [g.mechanism.law for g in all_of]),
-        (Reason.MECHANISM, "noise points", consent.noise_points, [g.noise_point for g in all_of]),
+        (Reason.MECHANISM, "noise points", consent.noise_points, points),
         (Reason.CALIBRATION, "calibration", consent.calibrations, [g.calibration for g in all_of]),
     ):
         _hold(reason, what, ", ".join(accepted), ", ".join(came), set(came) <= set(accepted))
@@ -149,9 +150,9 @@ def _check_shares(agreement: Agreement) -> None:
         if shares is None:
             continue
         _hold(Reason.MECHANISM, "parties of the shares", run.parties, shares.parties)
-        if each.noise_point is NoisePoint.SHARE:  # else one share is all of the noise
-            _hold(Reason.MECHANISM, "colluders of the shares", run.corrupt, shares.colluders)
-            _hold(Reason.MECHANISM, "k + c of the shares", plan.min_survivors, shares.least)
+        least, colluders = each.noise_point.split(least=plan.min_survivors, colluders=run.corrupt)
+        _hold(Reason.MECHANISM, "colluders of the shares", colluders, shares.colluders)
+        _hold(Reason.MECHANISM, "k + c of the shares", least, shares.least)
 
 
 def task_of(consent: Consent, task: Mapping[str, Any]) -> FederatedAlgorithm:

@@ -34,7 +34,7 @@ from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Reason
 from parley.client.party.consent import Consent
-from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint, Unit
+from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.mechanisms.laplace import Laplace
 from parley.secure_agg.encoding import RingTooSmall
 
@@ -148,14 +148,11 @@ def _check_covers(plan: ReleasePlan, claim: Claim) -> None:
         ),
         (
             Reason.MECHANISM,
-            "noise at",
-            claim.noise_point,
-            plan.primary.noise_point,
+            "noise inside the parties",
+            claim.inside,
+            f"{plan.primary.mechanism.law} at {plan.primary.noise_point}",
             plan.primary.mechanism.inside == (claim.steps is not None)
-            and (
-                claim.noise_point is not NoisePoint.PARTY
-                or plan.primary.noise_point is NoisePoint.PARTY
-            ),
+            and (plan.primary.noise_point.private_alone or not claim.inside),
         ),
         (Reason.ALGORITHM, "λ", claim.lambda_, plan.lambda_, plan.lambda_ == claim.lambda_),
         (Reason.SENSITIVITY, "weights", claim.weights, plan.weights, plan.weights == claim.weights),

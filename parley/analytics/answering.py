@@ -8,11 +8,11 @@ from dataclasses import replace
 from parley.analytics.answer import Answer, Charge
 from parley.analytics.intervals import ByParty, Intervals, Made
 from parley.client.queries.base import Facts, Query
-from parley.client.queries.batch import Batch, batch_from
+from parley.client.queries.batch import batch_from
 from parley.client.queries.choosing import Choosable
 from parley.client.queries.response import Response
 from parley.privacy.accounting.events import Event
-from parley.privacy.accounting.guarantee import Adversary, NoisePoint
+from parley.privacy.accounting.noise_points import INSIDE
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.server.planning.queries import INSTEAD
 from parley.server.planning.query_terms import Terms
@@ -44,7 +44,7 @@ def answers_of(
     """
     batch = batch_from(released.batch)
     facts = replace(terms.facts, records=released.records)
-    shared = terms.noise_point is NoisePoint.SHARE
+    point = terms.noise_point if batch.reports is None else INSIDE
     charge = Charge(
         run=run,
         index=released.number,
@@ -54,7 +54,7 @@ def answers_of(
         spent=released.spent,
         left=released.left,
         budget=budget,
-        against=_against(batch, shared=shared),
+        against=point.adversary,
         seeded=terms.seeded,
     )
     vector = released.vector()
@@ -100,12 +100,6 @@ def answers_of(
             )
         )
     return answers
-
-
-def _against(batch: Batch, *, shared: bool) -> Adversary:
-    if batch.reports is not None:
-        return Adversary.OTHERS
-    return Adversary.COLLUDERS if shared else Adversary.READERS
 
 
 def _parties(released: Released, terms: Terms, cells: int) -> list[tuple[str, slice, Facts]]:

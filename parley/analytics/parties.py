@@ -15,7 +15,8 @@ from parley.client.contract.roster import Deployment, load_deployment
 from parley.client.data.schema import Schema
 from parley.client.data.table_block import TableBlock
 from parley.client.queries.base import Facts, QueryError
-from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint
+from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.accounting.noise_points import NOISE_POINTS
 from parley.privacy.sampling.randomness import Randomness
 from parley.secure_agg.parameters import assumed_corrupt
 from parley.server.planning.query_terms import Terms
@@ -250,7 +251,7 @@ def _terms(
         most_records=settings.most_records if private else max(sizes),
         min_survivors=survivors,
         corrupt=corrupt,
-        noise_point=NoisePoint(noise_point),
+        noise_point=NOISE_POINTS[noise_point],
         delta=settings.delta,
         seeded=settings.seed is not None,
         counting=counting,

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from parley.client.queries.base import QueryError
 from parley.client.queries.counting import Clip, Counting
 from parley.privacy.accounting.guarantee import Unit
+from parley.privacy.accounting.noise_points import NOISE_POINTS
 
 __all__ = ["Settings", "counting_of", "settings_from"]
+
+if TYPE_CHECKING:
+    PointName = str
+else:  # a noise on the sum, whole or in parts
+    PointName = Literal[tuple(n for n, point in NOISE_POINTS.items() if not point.private_alone)]
 
 _CLIPS: dict[str, Clip] = {"party": "l1"}
 """Before a law has been chosen."""
@@ -68,7 +74,7 @@ class Settings(BaseModel):
     corrupt: int | None = Field(
         None, ge=0, strict=True, description="Parties that may collude with the server."
     )
-    noise_point: Literal["server", "share"] | None = Field(
+    noise_point: PointName | None = Field(
         None,
         description="Who adds the noise: the server, or every party a share of it. Left out: share "
         "with real parties, server in a simulation.",

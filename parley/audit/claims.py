@@ -14,7 +14,8 @@ import click
 from parley.analytics.query_file import load_queries
 from parley.analytics.settings import settings_from
 from parley.client.data.schema import load_schema
-from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint
+from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.accounting.noise_points import NOISE_POINTS
 from parley.server.jobs.file import load_job
 from parley.simulations.audit.asked import asked
 from parley.simulations.audit.audited import Audited
@@ -77,7 +78,7 @@ def claims_of_queries(path: Path, *, seed: int | None) -> Claims:
             epsilon=float(batch[0].epsilon or 0.0),
             delta=settings.delta,
             neighbouring=Neighbouring(settings.neighbouring),
-            noise_point=NoisePoint(point),
+            noise_point=NOISE_POINTS[point],
             law=law,
             shares=[each.share for each in batch],
             seed=seed,

@@ -31,7 +31,7 @@ from parley.server.model_file import ModelFileError
 from parley.server.records import words
 from parley.server.records.guarantee_summary import GuaranteeSummary
 from parley.server.records.numerals import number
-from parley.server.records.points import point_words
+from parley.server.records.points import account_of_server, point_words
 from parley.server.records.summary import RunSummary
 from parley.server.rounds.party_status import PartyStatus
 
@@ -56,7 +56,7 @@ def who_learns_what(run: RunSummary, of: GuaranteeSummary) -> Table:
         [
             "the server",
             f"{point.server_sees}; who took part",
-            _bound(run, of, point.server_account),
+            _bound(run, of, account_of_server(of.noise.point)),
         ],
         *_colluders(run, of),
         [

@@ -34,6 +34,7 @@ from parley.server.model_file import ModelFileError, open_model
 from parley.server.records import result_words, words
 from parley.server.records.guarantee_summary import GuaranteeSummary
 from parley.server.records.numerals import byte_text, duration, epsilon_text, number
+from parley.server.records.points import private_alone
 from parley.server.records.reading import RunContent, read_run
 from parley.server.records.run_folder import RunFolderError
 from parley.server.records.summary import DpSgd, RunSummary
@@ -229,7 +230,7 @@ def _parties_card(run: RunSummary) -> Card:
 def _guarantee(run: RunSummary, of: GuaranteeSummary) -> dict[str, Any]:
     """One guarantee's promise, against whom it holds, and its noise."""
     several = len(of.accounts) > 1
-    where = "in the parties" if of.noise.point == "party" else "on the sum"
+    where = "in the parties" if private_alone(of.noise.point) else "on the sum"
     return {
         "promise": f"{promise(run, of)}{'' if several else f' It holds {words.against(of)}.'}",
         "accounts": Table(

@@ -13,7 +13,7 @@ from parley.server.records import words
 from parley.server.records.guarantee_summary import GuaranteeSummary
 from parley.server.records.laws import law_words
 from parley.server.records.numerals import cost, number
-from parley.server.records.points import point_words
+from parley.server.records.points import point_words, private_alone
 from parley.server.records.summary import RunSummary
 
 __all__ = [
@@ -77,11 +77,8 @@ def noise_words(run: RunSummary, of: GuaranteeSummary) -> str:
             f"Changing one {of.unit} moves a sum by at most {number(noise.sensitivity)}; the "
             f"noise's standard deviation is {number(noise.scale)}."
         )
-    if noise.point == "server" and run.parties > 1:
-        said.append(
-            "The noise on the sum doesn't depend on who dropped out: with fewer parties in the "
-            "sum the average is noisier, never less private."
-        )
+    if run.parties > 1:
+        said.append(point_words(noise.point).dropouts)
     return " ".join(filter(None, said))
 
 
@@ -189,11 +186,11 @@ def _against(run: RunSummary, of: GuaranteeSummary) -> list[str]:
     """Whom the noise protects from, by where it is added."""
     own = of is run.primary
     outside = own and run.record_bounds is not None and run.record_bounds.charged == "outer"
-    holds = point_words("server" if outside else of.noise.point).holds
+    holds = point_words((run.guarantees[-1] if outside else of).noise.point).holds
     items = [f"{_which(run, of)}{holds}"] if holds else []
     # With noise in shares the release ahead holds against the server too.
     trusting = any(each.charged and each.adversary == "readers" for each in of.accounts)
-    if own and run.components and of.noise.point == "party" and trusting:
+    if own and run.components and private_alone(of.noise.point) and trusting:
         items.append(
             "The principal components, released once before round 1, are the exception: their "
             "noise is added where the sum is, and for a moment the server holds the parties' sum "

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from parley.privacy.accounting.noise_points import NOISE_POINTS
 from parley.privacy.accounting.rounding import shown_up
 from parley.server.records import result_words, words
 from parley.server.records.numerals import epsilon_text
@@ -94,7 +95,7 @@ def _print_beside(console: Console, outlook: Outlook) -> None:
 
 def _print_accounts(console: Console, of: GuaranteeOutlook) -> None:
     """Who adds the noise, how it is split, and ε against each adversary."""
-    if of.noise_point == "party" and of.shares is None:
+    if NOISE_POINTS[of.noise_point].in_contributions and of.shares is None:
         return
     console.print(f"  noise added by {point_words(of.noise_point).added_by}")
     if of.shares is not None:

@@ -1,4 +1,4 @@
-"""What an ε stands for: its unit, its neighbouring relation, where noise is added, against whom.
+"""What an ε stands for: its unit, its neighbouring relation, against whom it holds.
 
 An ε without these words says nothing, so every event, plan, ledger entry and report carries
 them (Dwork & Roth 2014, Definition 2.4 and section 2.3).
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-__all__ = ["Adversary", "Neighbouring", "NoisePoint", "Unit"]
+__all__ = ["Adversary", "Neighbouring", "Unit"]
 
 
 class Unit(StrEnum):
@@ -48,28 +48,3 @@ class Adversary(StrEnum):
 
     OTHERS = "all-others"
     """The server and all other parties: what is left is a party's own noise."""
-
-
-class NoisePoint(StrEnum):
-    """Where the noise is added, that is, who sees the sum without it."""
-
-    SERVER = "server"
-    """The server adds it to the sum that secure aggregation gives it."""
-
-    SHARE = "share"
-    """Each party adds a share before masking: nobody ever holds the bare sum."""
-
-    PARTY = "party"
-    """Each party adds all of it: its contribution is private by itself (local DP)."""
-
-    @property
-    def adversary(self) -> Adversary:
-        """Whom noise that is added there holds against."""
-        return _AGAINST[self]
-
-
-_AGAINST = {
-    NoisePoint.SERVER: Adversary.READERS,
-    NoisePoint.SHARE: Adversary.COLLUDERS,
-    NoisePoint.PARTY: Adversary.OTHERS,
-}

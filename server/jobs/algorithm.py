@@ -162,7 +162,7 @@ class ObjectivePerturbation(OutputPerturbation):
     def check(self, job: WholeJob) -> None:
         """And noise that is inside the parties."""
         super().check(job)
-        if job.privacy.noise_point != "party":
+        if not job.privacy.point.private_alone:
             raise ValueError(
                 "Expected privacy.noise-point = 'party' with objective-perturbation (every party's "
                 f"objective has all of its noise), got {job.privacy.noise_point!r}."
@@ -201,9 +201,10 @@ class _OfNetwork(AlgorithmSection):
     def check(self, job: WholeJob) -> None:
         """And what each unit needs."""
         super().check(job)
-        if job.privacy.noise_point == "party":
+        if job.privacy.point.private_alone:
             raise ValueError(
-                "Expected privacy.noise-point = 'share' or 'server' with a network, got 'party': "
+                "Expected privacy.noise-point = 'share' or 'server' with a network, got "
+                f"{job.privacy.noise_point!r}: "
                 "fedavg with unit record adds its noise inside the parties by itself ([dp-sgd])."
             )
         _check_sampled_parties(job)

@@ -55,10 +55,11 @@ class Evaluation(Section):
                 "Expected run.partial = false with evaluation.kind = 'federated', which is the "
                 "last of all that a run makes, got true."
             )
-        if job.privacy.noise_point == "party":
+        if job.privacy.point.private_alone:
             raise ValueError(
                 "Expected privacy.noise-point = 'share' or 'server' with evaluation.kind = "
-                "'federated' (a whole noise of every party would drown the counts), got 'party'."
+                "'federated' (a whole noise of every party would drown the counts), got "
+                f"{job.privacy.noise_point!r}."
             )
         if job.privacy.unit != "record":
             raise ValueError(

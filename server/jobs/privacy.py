@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from parley.privacy.accounting.guarantee import NoisePoint, Unit
+from parley.privacy.accounting.guarantee import Unit
+from parley.privacy.accounting.noise_points import NOISE_POINTS, NoisePoint
 from parley.privacy.mechanisms.table import MECHANISMS
 from parley.server.jobs.section import Auto, Positive, Section, unless_auto
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     PointName = str
 else:
     NoiseName = Literal[("default", *MECHANISMS, "auto")]
-    PointName = Literal[tuple(map(str, NoisePoint))]
+    PointName = Literal[tuple(NOISE_POINTS)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,6 +134,11 @@ class Privacy(Section):
         if isinstance(delta, float) and not 0 <= delta < 1:
             raise ValueError(f"Expected privacy.dataset-delta in [0, 1), got {delta}.")
         return self
+
+    @property
+    def point(self) -> NoisePoint:
+        """Where the noise on a sum is added."""
+        return NOISE_POINTS[self.noise_point]
 
     @property
     def units(self) -> tuple[Unit, ...]:

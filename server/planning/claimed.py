@@ -17,15 +17,16 @@ from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.plan import ReleasePlan
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event
-from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint, Unit
+from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.accounting.noise_points import INSIDE, NoisePoint
 from parley.privacy.calibration.calibration import CalibrationError, stated_delta
 from parley.privacy.mechanisms.table import Mechanism
 from parley.privacy.sampling.samplers import LARGEST_SCALE, SMALLEST_SCALE
 from parley.secure_agg.encoding import FixedPoint, RingTooSmall
 from parley.server.jobs.job import Job, JobError
 from parley.server.planning.federation import Federation
-from parley.server.planning.noise_points import Noise, noise_of, one_noise
-from parley.server.planning.shared import Drawn, drawn_in_shares, point_of
+from parley.server.planning.scaled_noise import Noise, noise_of, one_noise
+from parley.server.planning.shared import Drawn, drawn_in_shares
 
 __all__ = ["check_asked", "plan_claim"]
 
@@ -77,10 +78,7 @@ def plan_claim(
         CalibrationError: the noise asked for cannot give the budget.
         RingTooSmall: no grid fits the ring, with the numbers.
     """
-    guaranteed = tuple(
-        replace(each, noise_point=point_of(job, each.noise_point)) for each in claim.guarantees
-    )
-    noises = {each.unit: noise_of(job, each, claim.dimension) for each in guaranteed}
+    noises = {each.unit: noise_of(job, each, claim.dimension) for each in claim.guarantees}
     if noise is not None:
         noises[claim.unit] = noise
     # Where records may be added or removed, sizes are private: the plan knows one public number.
@@ -94,7 +92,6 @@ def plan_claim(
         claim=claim,
         parties=federation.parties,
         bound=claim.bound * weight,
-        guaranteed=guaranteed,
         noises=noises,
     )
     encoding, guarantees = release.fitted()
@@ -125,7 +122,6 @@ class _Release:
         job, claim: what is wanted.
         parties: m.
         bound: largest |entry| of a weighted contribution.
-        guaranteed: what the claim asks for, with the job's noise point.
         noises: how the noise of each unit's guarantee is scaled.
     """
 
@@ -133,18 +129,21 @@ class _Release:
     claim: Claim
     parties: int
     bound: float
-    guaranteed: tuple[Asked, ...]
     noises: Mapping[Unit, Noise]
 
     @property
     def in_ring(self) -> tuple[Asked, ...]:
         """Those whose noise is on the sum, or on contributions: the ring keeps room for it."""
-        return tuple(each for each in self.guaranteed if each.steps is None)
+        return tuple(each for each in self.claim.guarantees if each.steps is None)
 
     @property
     def after(self) -> bool:
         """Whether rounding to the ring follows the noise."""
         return any(self.drawn(each, _LIKELY_BITS).rounds_after for each in self.in_ring)
+
+    def point(self, asked: Asked) -> NoisePoint:
+        """Where a guarantee's noise is added: inside the parties, or where the job says."""
+        return INSIDE if asked.inside else self.job.privacy.point
 
     def mechanism(self, asked: Asked, scale_bits: int) -> Mechanism:
         """The noise of a guarantee on a grid of 2^-scale_bits."""
@@ -156,11 +155,11 @@ class _Release:
 
         if claim.sums is None:
             return own(asked)
-        return one_noise(own(asked), [own(each) for each in self.guaranteed])
+        return one_noise(own(asked), [own(each) for each in self.claim.guarantees])
 
     def drawn(self, asked: Asked, scale_bits: int) -> Drawn:
         """The same as it is drawn: at once, or in shares."""
-        if asked.noise_point is NoisePoint.SERVER or asked.steps is not None:
+        if asked.steps is not None or not self.point(asked).in_contributions:
             return Drawn(mechanism=self.mechanism(asked, scale_bits))
         own_grid = self.claim.scale_bits is not None
         return drawn_in_shares(
@@ -186,7 +185,7 @@ class _Release:
         for ring_bits in self._rings(after=after):
             try:
                 encoding = self._encoding(ring_bits, after=after)
-                return encoding, [self._guarantee(each, encoding) for each in self.guaranteed]
+                return encoding, [self._guarantee(each, encoding) for each in self.claim.guarantees]
             except ValueError as error:
                 # A share below its floor, or no room: the next ring may have it.
                 if ring_bits == 32:
@@ -226,6 +225,7 @@ class _Release:
 
     def _guarantee(self, asked: Asked, encoding: FixedPoint) -> Guarantee:
         drawn, noise = self.drawn(asked, encoding.scale_bits), self.noises[asked.unit]
+        point = self.point(asked)
         drawable = SMALLEST_SCALE <= drawn.drawn_scale <= LARGEST_SCALE
         if asked.steps is None and not drawable:
             raise RingTooSmall(
@@ -237,8 +237,8 @@ class _Release:
             neighbouring=asked.neighbouring,
             sensitivity=asked.sensitivity,
             mechanism=drawn.mechanism,
-            noise_point=asked.noise_point,
-            against=asked.noise_point.adversary,
+            noise_point=point,
+            against=point.adversary,
             delta=stated_delta(drawn.mechanism.law, noise.delta),
             calibration=noise.calibration,
             clip_norm=asked.clip_norm,

@@ -3,7 +3,7 @@
 A round is a release of L steps, each a secure sum. All T = L·rounds steps of a run share ε, by PLD
 for a record; for a party they are T Gaussians of sensitivity 2S. With both units there is one
 noise, the larger of the two that they need, and an account for each
-(`parley.server.planning.noise_points`).
+(`parley.server.planning.scaled_noise`).
 """
 
 from __future__ import annotations

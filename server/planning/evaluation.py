@@ -15,7 +15,7 @@ from parley.privacy.mechanisms.table import Mechanism
 from parley.server.jobs.job import Job
 from parley.server.planning.claimed import plan_claim
 from parley.server.planning.federation import Federation
-from parley.server.planning.noise_points import Noise
+from parley.server.planning.scaled_noise import Noise
 from parley.server.planning.shared import cost_of
 
 __all__ = ["counts_of", "evaluation_plan"]

@@ -19,7 +19,7 @@ from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.sampling.samplers import LARGEST_SCALE
 from parley.server.jobs.algorithm import FederatedAveraging as FederatedAveragingSection
 from parley.server.jobs.job import Job, JobError
-from parley.server.planning.noise_points import sampled_multiplier
+from parley.server.planning.scaled_noise import sampled_multiplier
 from parley.server.planning.second_moments import components_mu
 
 if TYPE_CHECKING:

@@ -21,7 +21,8 @@ from parley.client.queries.base import Facts, Integers, Query, QueryError
 from parley.client.queries.batch import Batch, check_cells
 from parley.client.queries.counting import Counting
 from parley.privacy.accounting.events import Event
-from parley.privacy.accounting.guarantee import Adversary, Neighbouring, NoisePoint
+from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.accounting.noise_points import INSIDE, NOISE_POINTS
 from parley.privacy.calibration.gaussian import CalibrationError
 from parley.privacy.estimation.reach import Reach
 from parley.privacy.ledger.entry import Entry
@@ -179,9 +180,9 @@ def plan_batch(
     law = _law_of(queries, law)
     if law in INSTEAD:
         # The plan is that of the sum; what is drawn and charged is what is done instead.
-        alone = replace(terms, noise_point=NoisePoint.SERVER)
+        alone = replace(terms, noise_point=NOISE_POINTS["server"])
         whole = _planned(queries, parts, "laplace", alone, epsilon, run_id, number)
-        shared = terms.noise_point is NoisePoint.SHARE
+        shared = terms.noise_point.in_contributions
         made = INSTEAD[law](whole.batch, terms.facts, law, epsilon, terms.counting, shared)
         return _inside(whole, made) if isinstance(made, Responses) else replace(whole, instead=made)
     names = [law] if law != "auto" else list(QUERY_LAWS)  # one that cannot be had is refused
@@ -203,8 +204,8 @@ def _inside(whole: PlannedBatch, made: Responses) -> PlannedBatch:
         whole.plan.primary,
         sensitivity=mechanism.sensitivity,
         mechanism=mechanism,
-        noise_point=NoisePoint.PARTY,
-        against=Adversary.OTHERS,
+        noise_point=INSIDE,
+        against=INSIDE.adversary,
     )
     batch = Batch(queries=(made.query,), weights=(1,))
     return replace(
@@ -242,14 +243,12 @@ def _planned(
     batch = Batch(queries=tuned, weights=weights)
     mechanism = row.mechanism(batch, terms, epsilon)
     split = None
-    if terms.noise_point is NoisePoint.SHARE:
+    if terms.noise_point.in_contributions:
+        least, colluders = terms.noise_point.split(
+            least=terms.min_survivors, colluders=terms.corrupt
+        )
         try:
-            split = Shares.of(
-                mechanism,
-                parties=terms.parties,
-                least=terms.min_survivors,
-                colluders=terms.corrupt,
-            )
+            split = Shares.of(mechanism, parties=terms.parties, least=least, colluders=colluders)
         except ValueError as error:
             raise CalibrationError(str(error)) from error
     guarantee = Guarantee(
@@ -258,7 +257,7 @@ def _planned(
         sensitivity=mechanism.sensitivity,
         mechanism=mechanism,
         noise_point=terms.noise_point,
-        against=Adversary.READERS if split is None else Adversary.COLLUDERS,
+        against=terms.noise_point.adversary,
         delta=terms.delta,
         calibration="exact",
         clip_norm=None,
@@ -295,7 +294,7 @@ def _weights(
 
     A query of counts alone has 1, unless shares of the noise need a finer grid.
     """
-    floor = terms.noise_point is NoisePoint.SHARE and SHARED_LAWS[law].floor > 0
+    floor = terms.noise_point.in_contributions and SHARED_LAWS[law].floor > 0
     if len(queries) == 1:
         return (1 if queries[0].whole and not floor else _LEAST_WEIGHT,)
     norm = QUERY_LAWS[law].norm

@@ -11,7 +11,6 @@ from typing import ClassVar, Protocol
 from parley.client.queries.base import Query
 from parley.client.queries.batch import Batch
 from parley.client.queries.counting import Clip
-from parley.privacy.accounting.guarantee import NoisePoint
 from parley.privacy.accounting.rounding import root_up
 from parley.privacy.calibration.calibration import calibrate
 from parley.privacy.calibration.gaussian import CalibrationError
@@ -75,7 +74,7 @@ class _GaussianLaw:
                 "Expected delta > 0 with Gaussian noise, got 0: law = 'laplace' needs none."
             )
         norms = terms.norms(batch)
-        split = terms.noise_point is NoisePoint.SHARE
+        split = terms.noise_point.in_contributions
         return calibrate(
             law="gaussian",
             epsilon=epsilon,

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from parley.client.queries.base import Facts, Norms
 from parley.client.queries.batch import Batch
 from parley.client.queries.counting import Clip, Counting
-from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint
+from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.accounting.noise_points import NoisePoint
 
 __all__ = ["Terms"]
 
@@ -23,7 +24,7 @@ class Terms:
         most_records: no party's contribution is of more; under add-or-remove-one it is clipped.
         min_survivors: least number of parties in a sum that is opened.
         corrupt: c, parties that may collude with the server.
-        noise_point: server, or share.
+        noise_point: where the noise is added: on the sum, or in parts.
         delta: at which every ε is counted.
         seeded: the noise is a simulation's.
         counting: the unit, and how much of a sum one may be.

@@ -13,7 +13,7 @@ from parley.server.jobs.job import Job, JobError
 from parley.server.planning.claimed import check_asked, plan_claim
 from parley.server.planning.federation import Federation
 from parley.server.planning.kinds import planner_of
-from parley.server.planning.noise_points import mechanism_for
+from parley.server.planning.scaled_noise import mechanism_for
 
 __all__ = [
     "Federation",

@@ -19,7 +19,7 @@ from parley.privacy.mechanisms.table import Gaussian
 from parley.server.jobs.job import Job
 from parley.server.planning.claimed import plan_claim
 from parley.server.planning.federation import Federation
-from parley.server.planning.noise_points import Noise
+from parley.server.planning.scaled_noise import Noise
 
 __all__ = ["ReleaseAhead", "components_mu", "release_ahead"]
 

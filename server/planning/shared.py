@@ -15,13 +15,12 @@ from dataclasses import dataclass
 
 from parley.client.contract.grid import TAIL_PROBABILITY, noise_tail
 from parley.privacy.accounting.events import Event
-from parley.privacy.accounting.guarantee import NoisePoint
 from parley.privacy.mechanisms.share_laws import SHARED_LAWS
 from parley.privacy.mechanisms.shares import Shares, event_of_shares
 from parley.privacy.mechanisms.table import Mechanism
 from parley.server.jobs.job import Job, JobError
 
-__all__ = ["Drawn", "cost_of", "drawn_in_shares", "point_of", "samplers"]
+__all__ = ["Drawn", "cost_of", "drawn_in_shares", "samplers"]
 
 _FINE_BITS = 12
 _MOST_FINE_BITS = 60
@@ -59,16 +58,11 @@ class Drawn:
         return self.mechanism.drawn_scale * self.shares.inflation
 
 
-def point_of(job: Job, asked: NoisePoint) -> NoisePoint:
-    """Where noise is added that an algorithm asks for: on the sum, by whom the job says."""
-    return NoisePoint(job.privacy.noise_point) if asked is NoisePoint.SERVER else asked
-
-
 def cost_of(job: Job) -> Callable[[Mechanism], Event]:
     """What a release with a mechanism's noise on the sum costs, by the job's noise point."""
 
     def cost(mechanism: Mechanism) -> Event:
-        if job.privacy.noise_point == "server":
+        if not job.privacy.point.in_contributions:
             return mechanism.event()
         # Parts of a noise, or all of it from every party: as many samplers.
         try:
@@ -81,7 +75,7 @@ def cost_of(job: Job) -> Callable[[Mechanism], Event]:
 
 def samplers(job: Job) -> int:
     """How many samplers one release's noise on the sum comes from."""
-    return 1 if job.privacy.noise_point == "server" else job.parties.count
+    return job.parties.count if job.privacy.point.in_contributions else 1
 
 
 def drawn_in_shares(
@@ -110,13 +104,12 @@ def drawn_in_shares(
         more = min(max(0, finer), _MOST_FINE_BITS)  # a grid so coarse will not be kept
         mechanism = mechanism_at(scale_bits + more)
     try:
-        # A share that is all of the noise needs nobody else's.
-        alone = job.privacy.noise_point == "party"
+        least, colluders = job.privacy.point.split(least=job.min_survivors, colluders=job.corrupt)
         shares = Shares.split(
             mechanism,
             parties=parties,
-            least=1 if alone else job.min_survivors,
-            colluders=0 if alone else job.corrupt,
+            least=least,
+            colluders=colluders,
             fine_bits=more,
         )
     except ValueError as error:

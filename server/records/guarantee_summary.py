@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from parley.privacy.accounting.guarantee import NoisePoint
 from parley.server.records.facts import Facts, Figure
 
 __all__ = ["AdversaryAccount", "Bound", "GuaranteeSummary", "Noise", "NoiseShares", "RecordBounds"]
-
-if TYPE_CHECKING:
-    PointName = str
-else:
-    PointName = Literal[("", *map(str, NoisePoint))]
 
 
 class NoiseShares(Facts):
@@ -51,7 +45,7 @@ class Noise(Facts):
     scale_of_sum: Figure
     expected_norm: Figure
     sensitivity: Figure
-    point: PointName
+    point: str
     seeded: bool | None = None
     shares: NoiseShares | None = None
 

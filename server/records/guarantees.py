@@ -82,7 +82,7 @@ def noise_of(job: Job, plan: ReleasePlan, own: Guarantee, *, engine: str) -> Noi
         scale_of_sum=noise.scale * (plan.parties if summed else 1),
         expected_norm=noise.expected_norm() * own.noise_growth,
         sensitivity=noise.sensitivity,
-        point=own.noise_point.value,
+        point=str(own.noise_point),
         seeded=job.seed is not None,
         shares=shares_of(job, plan, own, engine=engine),
     )

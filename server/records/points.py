@@ -1,11 +1,17 @@
-"""How a noise point is explained: one row a point, for terminal, report and model metadata."""
+"""How a noise point is explained: one row a point, for terminal, report and model metadata.
+
+A point without a row goes by its name, and by what its noise point says. A summary may name a
+point that is not registered here: of that nothing is claimed.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["POINTS", "PointWords", "point_words"]
+from parley.privacy.accounting.noise_points import NOISE_POINTS
+
+__all__ = ["POINTS", "PointWords", "account_of_server", "point_words", "private_alone"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,14 +23,14 @@ class PointWords:
         server_sees: what the server holds of a round.
         sentence: where it is added, as a sentence.
         holds: whom the guarantee holds against, as a sentence; empty: nothing is said.
-        server_account: the account that bounds what a curious server learns; empty: none does.
+        dropouts: what parties that drop out change, as a sentence.
     """
 
     added_by: str
     server_sees: str
     sentence: str = ""
     holds: str = ""
-    server_account: str = ""
+    dropouts: str = ""
 
 
 POINTS: Final[dict[str, PointWords]] = {
@@ -35,6 +41,8 @@ POINTS: Final[dict[str, PointWords]] = {
         holds="The noise is added where the sum is: for a moment the server holds the sum "
         "without noise. The guarantee is against everyone who sees the models, not against a "
         "server that looks at, keeps or passes on that sum, or adds less noise than agreed.",
+        dropouts="The noise on the sum doesn't depend on who dropped out: with fewer parties in "
+        "the sum the average is noisier, never less private.",
     ),
     "share": PointWords(
         added_by="the parties, each a share of it before it masks",
@@ -43,19 +51,34 @@ POINTS: Final[dict[str, PointWords]] = {
         sentence="Each party adds a share of it, so that nobody ever holds the bare sum.",
         holds="Enough parties are honest: each adds its share of the noise, and the shares of "
         "the least number of honest survivors make up the whole.",
-        server_account="server-and-colluders",
     ),
     "party": PointWords(
         added_by="each party",
         server_sees="masked integers of each party; sums of contributions that carry noise already",
         sentence="Each party adds it to its own contribution, before that leaves.",
         holds="Each party adds its own noise, so the guarantee holds against the server too.",
-        server_account="all-others",
     ),
 }
 """Noise point → its words."""
 
 
-def point_words(point: str) -> PointWords:
+def point_words(name: str) -> PointWords:
     """The words of a noise point; of one without a row, its name."""
-    return POINTS.get(point, PointWords(added_by=point, server_sees="what the run released"))
+    if name in POINTS:
+        return POINTS[name]
+    point, seen = NOISE_POINTS.get(name), "what the run released"
+    if point is not None:
+        like = "share" if point.in_contributions else "server"
+        seen = POINTS[like].server_sees
+    return PointWords(added_by=name, server_sees=seen)
+
+
+def private_alone(name: str) -> bool:
+    """Whether noise that is added there makes what one party sends private by itself."""
+    return name in NOISE_POINTS and NOISE_POINTS[name].private_alone
+
+
+def account_of_server(name: str) -> str:
+    """The account that bounds what a curious server learns; empty: none does."""
+    point = NOISE_POINTS.get(name)
+    return str(point.adversary) if point is not None and point.in_contributions else ""

@@ -17,6 +17,7 @@ from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.job import Job
 from parley.server.jobs.privacy import UnitBudget
 from parley.server.records.guarantee_summary import AdversaryAccount
+from parley.server.records.points import private_alone
 from parley.server.records.round_line import Account, RoundLine
 from parley.server.records.summarising import facts_of_job, facts_of_rounds
 from parley.server.records.summary import RunSummary
@@ -119,7 +120,7 @@ def _guarantee(
         "clip_norm": drawn.get("clip_norm"),
         "noise": {
             "law": drawn.get("noise_law", ""),
-            "scale": scale / job.parties.count if scale and point != "party" else scale,
+            "scale": scale / job.parties.count if scale and not private_alone(point) else scale,
             "scale_of_sum": scale,
             "expected_norm": None,
             "sensitivity": None,

@@ -8,7 +8,8 @@ from parley.client.algorithms.queries import QueryRelease
 from parley.client.data.schema import Schema
 from parley.client.queries.base import Facts, Query
 from parley.client.queries.counting import Counting
-from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint
+from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.accounting.noise_points import NOISE_POINTS, NoisePoint
 from parley.server.planning.queries import plan_batch
 from parley.server.planning.query_terms import Terms
 from parley.simulations.audit.audited import Audited
@@ -25,7 +26,7 @@ def asked(
     epsilon: float,
     delta: float = 1e-5,
     neighbouring: Neighbouring = Neighbouring.REPLACE_ONE,
-    noise_point: NoisePoint = NoisePoint.SERVER,
+    noise_point: NoisePoint = NOISE_POINTS["server"],
     law: str = "auto",
     shares: Sequence[float] | None = None,
     records: int = 2,
@@ -44,7 +45,7 @@ def asked(
     Raises:
         QueryError, SchemaError, CalibrationError, RingTooSmall: as asking would.
     """
-    split = noise_point is NoisePoint.SHARE
+    split = noise_point.in_contributions
     parties = 5 if split else 2
     how = counting or Counting()
     private = how.private(neighbouring)

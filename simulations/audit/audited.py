@@ -190,7 +190,7 @@ def audited(
     learner = MOMENTS if stage == COMPONENTS else LEARNERS[job.model.learns]
     own = answer_of(job.algorithm.kind)
     alone = stage == ROUNDS and own.noisy and job.privacy.unit == "record"
-    usual = 5 if job.privacy.noise_point != "server" else 2
+    usual = 5 if job.privacy.point.in_contributions else 2
     shape = Shape(
         parties=1 if alone else min(parties or max(usual, least_parties(job)), job.parties.count),
         records=records or least_records(job),

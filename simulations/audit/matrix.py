@@ -22,7 +22,8 @@ from parley.client.queries.quantiles import Quantiles
 from parley.client.queries.total import Total
 from parley.client.queries.variance import Variance
 from parley.client.where import col
-from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint, Unit
+from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.accounting.noise_points import NOISE_POINTS
 from parley.privacy.mechanisms.share_laws import SHARED_LAWS
 from parley.server.jobs.file import load_job
 from parley.server.jobs.job import Job
@@ -174,9 +175,9 @@ BATCHES: tuple[tuple[Query, ...], ...] = (
 """Queries of every kind that noise is added to, by themselves and together."""
 
 _NOISES = (
-    *product(("laplace", "gaussian"), (NoisePoint.SERVER,), Neighbouring),
-    ("gaussian", NoisePoint.SHARE, Neighbouring.REPLACE_ONE),
-    ("laplace", NoisePoint.SHARE, Neighbouring.ADD_OR_REMOVE_ONE),
+    *product(("laplace", "gaussian"), ("server",), Neighbouring),
+    ("gaussian", "share", Neighbouring.REPLACE_ONE),
+    ("laplace", "share", Neighbouring.ADD_OR_REMOVE_ONE),
 )
 
 
@@ -214,7 +215,7 @@ def matrix(
             SCHEMA,
             epsilon=1.0,
             neighbouring=relation,
-            noise_point=point,
+            noise_point=NOISE_POINTS[point],
             law=law,
             seed=seed,
         )
@@ -240,7 +241,7 @@ def trials_of(job: Job, *, short: bool = False) -> int:
 
     A share of l2-laplace is settled in many digits, one after the other.
     """
-    shared = job.privacy.noise_point != "server"
+    shared = job.privacy.point.in_contributions
     slow = answer_of(job.algorithm.kind).slow
     if LEARNERS[job.model.learns].cheap and not slow:
         return _trials(job.noise, shared=shared, short=short)

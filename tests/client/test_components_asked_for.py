@@ -10,7 +10,8 @@ from plans import with_primary
 from safetensors.numpy import save
 
 from parley.client.algorithms.registry import describe_task, task_from
-from parley.privacy.accounting.guarantee import Adversary, NoisePoint, Unit
+from parley.privacy.accounting.guarantee import Adversary, Unit
+from parley.privacy.accounting.noise_points import NOISE_POINTS
 from parley.secure_agg.encoding import FixedPoint
 from parley.server.jobs.file import load_job
 from parley.server.planning.second_moments import release_ahead
@@ -104,7 +105,7 @@ CLAIMS = {
 def test_noise_inside_a_party_that_trains_nothing_is_no_plan(ahead) -> None:
     with pytest.raises(ValueError, match="Expected shares where the parties add the noise"):
         with_primary(
-            ahead.plan, noise_point=NoisePoint.PARTY, against=Adversary.OTHERS, shares=None
+            ahead.plan, noise_point=NOISE_POINTS["party"], against=Adversary.OTHERS, shares=None
         )
 
 

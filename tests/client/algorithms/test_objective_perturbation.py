@@ -11,7 +11,8 @@ from parley.client.contract.protocol import Declined, Reason
 from parley.client.data.block import PartyBlock
 from parley.client.party.verification import _check_covers
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.guarantee import Adversary, NoisePoint
+from parley.privacy.accounting.guarantee import Adversary
+from parley.privacy.accounting.noise_points import NOISE_POINTS
 from parley.privacy.mechanisms.objective import ObjectivePerturbation, objective_noise
 from parley.privacy.sampling.randomness import Randomness
 from parley.server.jobs.file import load_job
@@ -112,7 +113,7 @@ def test_what_it_costs_is_both_noises_and_within_the_budget():
     spent = Composition.of([own.event]).epsilons(own.delta)["pure"]
     assert 2 * (1 - 1e-9) < spent <= 2
     assert own.mechanism.epsilon + algorithm.objective_epsilon <= 2
-    assert own.noise_point is NoisePoint.PARTY
+    assert own.noise_point is NOISE_POINTS["party"]
     assert own.against is Adversary.OTHERS
     assert own.shares.honest == 1
     assert Guarantee.from_json(own.to_json()) == own

@@ -8,7 +8,7 @@ from proposals import refused
 
 from parley.client.algorithms.registry import describe_task
 from parley.client.contract.protocol import WIRE_VERSION
-from parley.privacy.accounting.guarantee import NoisePoint
+from parley.privacy.accounting.noise_points import NOISE_POINTS
 from parley.privacy.sampling.randomness import Randomness
 from parley.secure_agg.interface import DropoutPolicy
 
@@ -113,7 +113,7 @@ def test_a_partys_seed_is_for_seeded_plans_alone(tmp_path, wired, monkeypatch, s
 
 def test_a_party_that_takes_no_servers_noise_declines_it(tmp_path, wired):
     world = wired.World(tmp_path, policy={"noise-points": ["share", "party"]}, reopen=False)
-    assert world.plan.primary.noise_point is NoisePoint.SERVER
+    assert world.plan.primary.noise_point is NOISE_POINTS["server"]
     assert wired.reason(world.ask(0, "join", **world.join_head())) == "mechanism"
     world.propose("privacy.noise-point=share")
     wired.ok(world.ask(0, "join", **world.join_head("0b" * 16)))

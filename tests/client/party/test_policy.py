@@ -8,7 +8,8 @@ from plans import with_primary
 from proposals import mechanism, refused
 
 from parley.client.algorithms.registry import describe_task
-from parley.privacy.accounting.guarantee import Adversary, Neighbouring, NoisePoint, Unit
+from parley.privacy.accounting.guarantee import Adversary, Neighbouring, Unit
+from parley.privacy.accounting.noise_points import NOISE_POINTS
 from parley.privacy.mechanisms.dp_sgd import PartySteps
 from parley.privacy.mechanisms.shares import Shares
 from parley.privacy.mechanisms.table import Gaussian, LaplaceAsPrinted
@@ -40,7 +41,7 @@ def in_shares(plan, **split):
     own = plan.primary.mechanism
     return with_primary(
         plan,
-        noise_point=NoisePoint.SHARE,
+        noise_point=NOISE_POINTS["share"],
         against=Adversary.COLLUDERS,
         shares=Shares.of(own, **split),
     )
@@ -101,7 +102,7 @@ CLAIMS = {
     "noise inside the party": (
         lambda p: with_primary(
             p,
-            noise_point=NoisePoint.PARTY,
+            noise_point=NOISE_POINTS["party"],
             against=Adversary.OTHERS,
             mechanism=PartySteps(
                 sensitivity=2.0,

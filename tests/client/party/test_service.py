@@ -112,7 +112,7 @@ def test_noise_inside_the_party_is_drawn_once_for_a_round(tmp_path, wired):
             "privacy.noise=gaussian",
         ),
     )
-    assert world.plan.primary.noise_point == "party"
+    assert str(world.plan.primary.noise_point) == "party"
     world.join()
 
     def kept(party=0):

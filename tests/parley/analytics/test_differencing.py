@@ -13,7 +13,8 @@ from parley.client.queries.batch import Batch
 from parley.client.queries.count import Count
 from parley.client.queries.counting import Counting
 from parley.client.where import parse_where
-from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint, Unit
+from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.accounting.noise_points import NOISE_POINTS
 from parley.privacy.accounting.tradeoff import power
 from parley.privacy.ledger.ledger import BudgetExceeded
 from parley.privacy.sampling.stream import NoiseStream
@@ -57,7 +58,7 @@ def differences(age, worlds, *, records=1, counting=RECORD, planned_for=None):
         most_records=200,
         min_survivors=1,
         corrupt=0,
-        noise_point=NoisePoint.SERVER,
+        noise_point=NOISE_POINTS["server"],
         delta=0.0,
         seeded=True,
     )

@@ -16,7 +16,8 @@ from parley.client.queries.mean import Mean
 from parley.client.queries.total import Total
 from parley.client.queries.variance import Variance
 from parley.client.where import col
-from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint
+from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.accounting.noise_points import NOISE_POINTS
 from parley.privacy.mechanisms.shares import Shares
 from parley.server.jobs.file import load_job
 from parley.server.planning.queries import PlannedBatch
@@ -199,7 +200,7 @@ def test_one_s_own_claim_is_audited_and_refuted_where_it_is_wrong(tmp_path):
 
 def test_a_share_too_small_is_refuted_in_queries_too(monkeypatch):
     batch = (Count(by=("ward",)), Mean(column="age"))
-    given = asked(batch, SCHEMA, epsilon=4.0, law="gaussian", noise_point=NoisePoint.SHARE,
+    given = asked(batch, SCHEMA, epsilon=4.0, law="gaussian", noise_point=NOISE_POINTS["share"],
                   delta=1e-5)  # fmt: skip
     effort = Effort(trials=3_000, methods=("mu",))
     assert audit_guarantee(given, effort).verdict == "not-refuted"

@@ -21,7 +21,8 @@ from parley.client.queries.quantiles import Quantiles
 from parley.client.queries.total import Total
 from parley.client.queries.variance import Variance
 from parley.client.where import col
-from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint
+from parley.privacy.accounting.guarantee import Neighbouring
+from parley.privacy.accounting.noise_points import NOISE_POINTS
 from parley.privacy.calibration.gaussian import CalibrationError
 from parley.secure_agg.encoding import RingTooSmall
 from parley.server.jobs.file import load_job
@@ -239,7 +240,9 @@ ASKED = {
     "epsilon": st.sampled_from([0.05, 0.5, 1.0, 4.0, 12.0]),
     "delta": st.sampled_from([0.0, 1e-9, 1e-5, 1e-3]),
     "neighbouring": st.sampled_from(Neighbouring),
-    "noise_point": st.sampled_from([NoisePoint.SERVER, NoisePoint.SERVER, NoisePoint.SHARE]),
+    "noise_point": st.sampled_from(
+        [NOISE_POINTS["server"], NOISE_POINTS["server"], NOISE_POINTS["share"]]
+    ),
     "law": st.sampled_from(["auto", "laplace", "gaussian"]),
     "records": st.sampled_from([1, 2, 5]),
     "shares": st.sampled_from([None, (1.0, 3.0), (1.0, 0.1, 7.0)]),
@@ -370,5 +373,8 @@ def test_noise_that_a_later_clip_cuts_is_not_taken_for_too_little_of_it():
 
 def test_a_count_of_all_records_has_a_canary():
     terms = {"delta": 1e-5, "epsilon": 1.0, "law": "auto", "shares": None, "records": 2}
-    relation = {"neighbouring": Neighbouring.ADD_OR_REMOVE_ONE, "noise_point": NoisePoint.SERVER}
+    relation = {
+        "neighbouring": Neighbouring.ADD_OR_REMOVE_ONE,
+        "noise_point": NOISE_POINTS["server"],
+    }
     assert check_queries(queries=(Count(),), trials=200, **terms, **relation) == "audited"

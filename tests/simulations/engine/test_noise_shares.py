@@ -11,7 +11,8 @@ from safetensors.numpy import load_file
 from scipy import stats
 
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.guarantee import Adversary, NoisePoint
+from parley.privacy.accounting.guarantee import Adversary
+from parley.privacy.accounting.noise_points import NOISE_POINTS
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.sampling.stream import NoiseStream
 from parley.secure_agg.encoding import RingTooSmall
@@ -198,10 +199,10 @@ def test_a_plan_travels_with_its_shares_and_refuses_what_contradicts_them() -> N
     plan = made_of(4)
     assert type(plan).from_json(json.loads(json.dumps(plan.to_json(), allow_nan=False))) == plan
     own = plan.primary
-    assert (own.noise_point, own.against) == (NoisePoint.SHARE, Adversary.COLLUDERS)
+    assert (own.noise_point, own.against) == (NOISE_POINTS["share"], Adversary.COLLUDERS)
     for change, said in (
         ({"shares": None}, "shares where the parties add"),
-        ({"noise_point": NoisePoint.SERVER}, "to hold against readers"),
+        ({"noise_point": NOISE_POINTS["server"]}, "to hold against readers"),
         ({"against": Adversary.OTHERS}, "to hold against server-and-colluders"),
         ({"shares": replace(own.shares, scale=own.shares.scale * 2 / 3)}, "at least"),
         ({"shares": replace(own.shares, honest=own.shares.honest - 1)}, "at least"),

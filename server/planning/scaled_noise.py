@@ -1,7 +1,6 @@
-"""How the noise of a guarantee is scaled: by where it is added, and what the claim asks for.
+"""How the noise of a guarantee is scaled: by what the claim asks for.
 
-A noise point says how noise is scaled and against whom the guarantee holds: a row of `_POINTS`.
-Each gives a function from Δ of the sum, in grid units, to the mechanism: the grid is chosen later
+It is a function from Δ of the sum, in grid units, to the mechanism: the grid is chosen later
 (`parley.server.planning.claimed`).
 """
 
@@ -11,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from parley.client.algorithms.base import Asked, Sums
-from parley.privacy.accounting.guarantee import Neighbouring, NoisePoint
+from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.accounting.subsampled import calibrate_steps
 from parley.privacy.calibration.calibration import calibrate
 from parley.privacy.calibration.gaussian import CalibrationError
@@ -23,7 +22,6 @@ from parley.server.jobs.job import Job, JobError, UnitBudget
 from parley.server.planning.shared import cost_of, samplers
 
 __all__ = [
-    "NOISE_POINTS",
     "Noise",
     "mechanism_for",
     "noise_of",
@@ -182,17 +180,7 @@ def one_noise(wanted: Mechanism, all_of_them: Sequence[Mechanism]) -> Mechanism:
     return replace(wanted.sampled, sigma=max(each.scale for each in all_of_them))
 
 
-def _in_party(job: Job, asked: Asked, budget: UnitBudget, dimension: int) -> Noise:
-    """The noise of the steps, which was calibrated with them; without any, as on a sum."""
-    if asked.objective is not None:
-        return _beside_objective(asked, asked.objective, budget, dimension)
-    steps = asked.steps
-    if steps is None:
-        return _calibrated(job, asked, budget, dimension)
-    return Noise(calibration="pld", of=lambda _: steps, delta=budget.delta)
-
-
-def _beside_objective(asked: Asked, objective: float, budget: UnitBudget, dimension: int) -> Noise:
+def _beside_objective(objective: float, budget: UnitBudget, dimension: int) -> Noise:
     """Noise on certified optima, for what the noise in their objectives leaves of the budget."""
     left = (budget.epsilon - objective) * (1 - 1e-12)
     if not left > 0:
@@ -209,14 +197,6 @@ def _beside_objective(asked: Asked, objective: float, budget: UnitBudget, dimens
     return Noise(calibration="exact", of=of, delta=budget.delta)
 
 
-NOISE_POINTS: dict[NoisePoint, Callable[[Job, Asked, UnitBudget, int], Noise]] = {
-    NoisePoint.SERVER: _calibrated,
-    NoisePoint.SHARE: _calibrated,
-    NoisePoint.PARTY: _in_party,
-}
-"""Noise point → how its noise is scaled: job, what is asked, its budget, d."""
-
-
 def noise_of(job: Job, asked: Asked, dimension: int) -> Noise:
     """How the noise of a guarantee is scaled, for the job's budget of its unit.
 
@@ -226,4 +206,9 @@ def noise_of(job: Job, asked: Asked, dimension: int) -> Noise:
     budget = job.budget(asked.unit)
     if budget is None:
         raise JobError(f"Expected a budget for unit {asked.unit} (privacy.unit), got none.")
-    return NOISE_POINTS[asked.noise_point](job, asked, budget, dimension)
+    steps = asked.steps
+    if steps is not None:  # calibrated with them
+        return Noise(calibration="pld", of=lambda _: steps, delta=budget.delta)
+    if asked.objective is not None:
+        return _beside_objective(asked.objective, budget, dimension)
+    return _calibrated(job, asked, budget, dimension)
