@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from parley.secure_agg.encoding import Ring
-from parley.secure_agg.masks import add_masks
+from parley.secure_agg.masks import add_masks, aligned
 from parley.secure_agg.outcome import HEADER_BYTES
 
 __all__ = ["MaskJob", "VectorBuffer"]
@@ -15,14 +15,13 @@ class VectorBuffer:
     """A Vector message whose payload is filled in place: one copy of a vector, not three."""
 
     def __init__(self, head: bytes, vector: Ring, tail: bytes = b"") -> None:
-        start = -(-HEADER_BYTES // 16) * 16  # the payload is aligned for its words
-        raw = np.empty(start + vector.nbytes + len(tail), dtype=np.uint8)
-        end = start + vector.nbytes
-        raw[start - HEADER_BYTES : start] = np.frombuffer(head, dtype=np.uint8)
-        self.words: Ring = raw[start:end].view(vector.dtype.newbyteorder("<"))
+        end = HEADER_BYTES + vector.nbytes
+        raw = aligned(end + len(tail), start=HEADER_BYTES)
+        raw[:HEADER_BYTES] = np.frombuffer(head, dtype=np.uint8)
+        self.words: Ring = raw[HEADER_BYTES:end].view(vector.dtype.newbyteorder("<"))
         self.words[:] = vector
         raw[end:] = np.frombuffer(tail, dtype=np.uint8)
-        self.message = raw.data[start - HEADER_BYTES :]
+        self.message = raw.data
 
 
 class MaskJob:

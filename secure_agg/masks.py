@@ -8,42 +8,46 @@ the vector passes through memory once, not once per neighbour.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from parley.secure_agg.encoding import Ring
-from parley.secure_agg.primitives import keystream_cipher
+from parley.secure_agg.primitives import keystream
 
-__all__ = ["PIECE_BYTES", "add_masks", "add_shared_masks"]
+__all__ = ["PIECE_BYTES", "add_masks", "add_shared_masks", "aligned"]
 
 PIECE_BYTES = 1 << 18
 _ZEROS = memoryview(bytes(PIECE_BYTES))
 _TAG = 16
+_LINE = 64
+
+
+def aligned(size: int, start: int = 0) -> NDArray[np.uint8]:
+    """`[size]` bytes of which number `start` begins a cache line: words added there take half."""
+    raw = np.empty(size + _LINE - 1, dtype=np.uint8)
+    first = -(raw.ctypes.data + start) % _LINE
+    return raw[first : first + size]
 
 
 class _Stream:
     """One buffer that every mask of a call is expanded into, piece by piece."""
 
     def __init__(self, dtype: np.dtype[Any], size: int) -> None:
-        self._bytes = bytearray(min(size, PIECE_BYTES) + _TAG)
+        self._bytes = aligned(min(size, PIECE_BYTES) + _TAG)
         self._dtype = dtype.newbyteorder("<")
-        self.piece(0, size)
 
     def piece(self, number: int, size: int) -> NDArray[Any]:
         """Words of a piece of `size` bytes; `fill` writes them."""
         self._nonce = number.to_bytes(12, "big")
-        self._zeros = _ZEROS[:size]
-        self._target = memoryview(self._bytes)[: min(size, PIECE_BYTES) + _TAG]
-        return np.frombuffer(
-            self._bytes, self._dtype, count=min(size, PIECE_BYTES) // self._dtype.itemsize
-        )
+        self._zeros, self._target = _ZEROS[:size], self._bytes.data[: size + _TAG]
+        return self._bytes[:size].view(self._dtype)
 
-    def fill(self, cipher: Any) -> None:
+    def fill(self, expand: Callable[[bytes, memoryview, memoryview], object]) -> None:
         """The keystream of this piece. Each key meets each piece number once."""
-        cipher.encrypt_into(self._nonce, self._zeros, None, self._target)
+        expand(self._nonce, self._zeros, self._target)
 
 
 def _pieces(dimension: int, itemsize: int) -> Iterable[tuple[int, int, int]]:
@@ -60,15 +64,8 @@ def add_masks(vector: Ring, plus: Sequence[bytes], minus: Sequence[bytes]) -> No
         plus: keys of 32 bytes whose masks are added.
         minus: keys of 32 bytes whose masks are subtracted.
     """
-    signed: list[tuple[np.ufunc, Any]] = [(np.add, keystream_cipher(key)) for key in plus]
-    signed += [(np.subtract, keystream_cipher(key)) for key in minus]
-    stream = _Stream(vector.dtype, vector.nbytes)
-    for number, start, stop in _pieces(vector.size, vector.itemsize):
-        target = vector[start:stop]
-        words = stream.piece(number, target.nbytes)
-        for operation, cipher in signed:
-            stream.fill(cipher)
-            operation(target, words, out=target)
+    signs = [(0, 1, key) for key in plus] + [(0, -1, key) for key in minus]
+    add_shared_masks([vector], signs, [])
 
 
 def add_shared_masks(
@@ -86,17 +83,19 @@ def add_shared_masks(
     if not vectors:
         return
     first = vectors[0]
-    single = [(row, sign, keystream_cipher(key)) for row, sign, key in alone]
-    paired = [(row, other, keystream_cipher(key)) for row, other, key in sorted(edges)]
-    stream = _Stream(first.dtype, first.nbytes)
+    size = first.nbytes
+    single = [
+        (row, np.add if sign > 0 else np.subtract, keystream(key, size)) for row, sign, key in alone
+    ]
+    paired = [(row, other, keystream(key, size)) for row, other, key in sorted(edges)]
+    stream = _Stream(first.dtype, size)
     for number, start, stop in _pieces(first.size, first.itemsize):
         targets = [vector[start:stop] for vector in vectors]
         words = stream.piece(number, targets[0].nbytes)
-        for row, sign, cipher in single:
-            stream.fill(cipher)
-            operation = np.add if sign > 0 else np.subtract
+        for row, operation, expand in single:
+            stream.fill(expand)
             operation(targets[row], words, out=targets[row])
-        for row, other, cipher in paired:
-            stream.fill(cipher)
+        for row, other, expand in paired:
+            stream.fill(expand)
             np.add(targets[row], words, out=targets[row])
             np.subtract(targets[other], words, out=targets[other])

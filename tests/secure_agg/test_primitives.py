@@ -12,7 +12,7 @@ from parley.secure_agg.primitives import (
     digest,
     expand_seed,
     is_weak,
-    keystream_cipher,
+    keystream,
     public_key,
     seal,
     sign,
@@ -68,12 +68,17 @@ def test_signatures_are_ed25519_of_rfc_8032_section_7_1():
     assert not verifies(b"short", bytes.fromhex(signature), b"")
 
 
-def test_the_keystream_over_zeros_is_aes_256_ctr_from_nonce_and_two():
-    key, nonce = bytes(range(32)), (7).to_bytes(12, "big")
-    out = bytearray(1000 + 16)
-    keystream_cipher(key).encrypt_into(nonce, bytes(1000), None, out)
-    counter = Cipher(algorithms.AES(key), modes.CTR(nonce + b"\x00\x00\x00\x02")).encryptor()
-    assert bytes(out[:1000]) == counter.update(bytes(1000))
+@pytest.mark.parametrize("gcm", [True, False])
+@pytest.mark.parametrize("size", [1000, 1 << 18])
+def test_the_keystream_is_aes_256_ctr_from_nonce_and_two_by_either_call(size, gcm, monkeypatch):
+    monkeypatch.setattr("parley.secure_agg.primitives._gcm_is_faster", lambda: gcm)
+    key = bytes(range(32))
+    expand, out = keystream(key, size), bytearray(size + 16)
+    for piece in (7, 0):  # in any order
+        nonce = piece.to_bytes(12, "big")
+        expand(nonce, memoryview(bytes(size)), memoryview(out))
+        counter = Cipher(algorithms.AES(key), modes.CTR(nonce + b"\x00\x00\x00\x02"))
+        assert out[:size] == counter.encryptor().update(bytes(size))
 
 
 def test_what_is_sealed_opens_only_for_its_sender_key_and_place():
