@@ -1,25 +1,25 @@
 """Values that came over the network, made into frozen facts: length, type, range, then meaning.
 
 `facts_from(Class, mapping)` builds a dataclass from plain JSON values. Its keys must be exactly the
-class's fields and every value of the field's type; ranges and meaning are then the class's own
-checks. Nothing is coerced but an integer where a float is expected.
+class's fields and every value of the field's type, as pydantic's engine checks it, strictly and by
+the class's type hints; ranges and meaning are then the class's own checks. Nothing is coerced but
+an integer where a float is expected.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
     ... class Step:
     ...     rate: float
-    ...     count: int
-    >>> facts_from(Step, {"rate": 1, "count": 2})
-    Step(rate=1.0, count=2)
-    >>> facts_from(Step, {"rate": 1.0, "count": True})
+    ...     m: int
+    >>> facts_from(Step, {"rate": 1, "m": 2})
+    Step(rate=1.0, m=2)
+    >>> facts_from(Step, {"rate": 1.0, "m": True})
     Traceback (most recent call last):
         ...
-    parley.client.contract.decoding.DecodingError: Expected Step.count to be int, got bool.
+    parley.client.contract.decoding.DecodingError: Expected Step.m to be a valid integer, got True.
 """
 
 from __future__ import annotations
 
-import math
 import types
 import typing
 from collections.abc import Mapping
@@ -28,24 +28,27 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
+from pydantic_core import SchemaValidator, ValidationError
+from pydantic_core import core_schema as schemas
+
 __all__ = ["LONGEST_TEXT", "DecodingError", "as_came", "facts_from", "value_from"]
 
 LONGEST_TEXT = 512
 """Most characters of any text value."""
 _LONGEST_LIST = 64
 _LONGEST_SHOWN = 40
+_PLAIN: dict[Any, schemas.CoreSchema] = {
+    bool: schemas.bool_schema(strict=True),
+    int: schemas.int_schema(strict=True, gt=-(2**63), lt=2**63),
+    float: schemas.float_schema(strict=True, allow_inf_nan=False, gt=-(2.0**1000), lt=2.0**1000),
+    str: schemas.str_schema(strict=True, max_length=LONGEST_TEXT),
+}
 
 Facts = TypeVar("Facts")
 
 
 class DecodingError(ValueError):
     """A value from the network that is not what was expected; it names the field and the types."""
-
-
-@lru_cache(maxsize=64)
-def _hints(kind: Any) -> dict[str, Any]:
-    hints = get_type_hints(kind)
-    return {field.name: hints[field.name] for field in fields(kind) if field.init}
 
 
 def facts_from(kind: type[Facts], value: Any, **given: Any) -> Facts:
@@ -61,14 +64,8 @@ def facts_from(kind: type[Facts], value: Any, **given: Any) -> Facts:
             that the class itself refuses.
     """
     name = kind.__name__
-    if not isinstance(value, Mapping):
-        raise DecodingError(f"Expected {name} as an object, got {type(value).__name__}.")
     known: Any = kind
-    hints = {key: hint for key, hint in _hints(known).items() if key not in given}
-    if set(value) != set(hints):
-        unknown = sorted(str(key)[:40] for key in set(value) ^ set(hints))
-        raise DecodingError(f"Expected the {len(hints)} keys of {name}, got others: {unknown[:5]}.")
-    decoded = {key: value_from(hint, value[key], f"{name}.{key}") for key, hint in hints.items()}
+    decoded = _checked(_fields(known, frozenset(given)), value, name)
     try:
         return kind(**decoded, **given)
     except DecodingError:
@@ -90,59 +87,60 @@ def as_came(value: object) -> str:
     return type(value).__name__
 
 
-def value_from(hint: Any, value: Any, name: str) -> Any:  # noqa: PLR0911, PLR0912 - one a kind of hint
+def value_from(hint: Any, value: Any, name: str) -> Any:
     """A value of the type that `hint` says.
 
     Raises:
         DecodingError: it is of another type, not finite, or too long.
     """
-    origin = get_origin(hint)
+    return _checked(_value(hint), value, name)
+
+
+def _checked(expected: SchemaValidator, value: Any, name: str) -> Any:
+    try:
+        return expected.validate_python(value)
+    except ValidationError as error:
+        wrong = error.errors(include_url=False, include_context=False)[0]
+    *inside, last = name, *(ascii(str(part)[:_LONGEST_SHOWN])[1:-1] for part in wrong["loc"])
+    if wrong["type"] in ("missing", "extra_forbidden"):
+        got = f"no {last}" if wrong["type"] == "missing" else f"{last} too"
+        raise DecodingError(f"Expected exactly the keys of {'.'.join(inside)}, got {got}.")
+    place = ".".join([*inside, last])
+    _, _, what = wrong["msg"].partition(" should ")  # Input should be …, String should have …
+    raise DecodingError(f"Expected {place} to {what}, got {as_came(wrong['input'])}.")
+
+
+@lru_cache(maxsize=256)
+def _fields(kind: Any, given: frozenset[str]) -> SchemaValidator:
+    hints = get_type_hints(kind)
+    names = {field.name for field in fields(kind) if field.init} - given
+    asked = {
+        name: schemas.typed_dict_field(_schema(hints[name])) for name in hints if name in names
+    }
+    return SchemaValidator(schemas.typed_dict_schema(asked, extra_behavior="forbid"))
+
+
+@lru_cache(maxsize=256)
+def _value(hint: Any) -> SchemaValidator:
+    return SchemaValidator(_schema(hint))
+
+
+def _schema(hint: Any) -> schemas.CoreSchema:
+    """What pydantic's engine checks of a value with this type hint."""
+    origin, args = get_origin(hint), get_args(hint)
     if origin in (types.UnionType, typing.Union):
-        if value is None and type(None) in get_args(hint):
-            return None
-        (hint,) = [kind for kind in get_args(hint) if kind is not type(None)]
-        return value_from(hint, value, name)
+        (hint,) = [kind for kind in args if kind is not type(None)]
+        return schemas.nullable_schema(_schema(hint))
     if origin is Literal:
-        if value not in get_args(hint) or not isinstance(value, str):
-            raise DecodingError(
-                f"Expected {name} to be one of {get_args(hint)}, got {as_came(value)}."
-            )
-        return value
-    if origin is tuple:
-        item = get_args(hint)[0]
-        if not isinstance(value, list) or len(value) > _LONGEST_LIST:
-            raise DecodingError(f"Expected {name} to be a list of at most {_LONGEST_LIST} items.")
-        return tuple(value_from(item, part, name) for part in value)
+        return schemas.literal_schema(list(args))
+    if origin is tuple:  # JSON has lists alone
+        return schemas.tuple_schema(
+            [_schema(args[0])], variadic_item_index=0, max_length=_LONGEST_LIST
+        )
     if origin is Mapping:
-        item = get_args(hint)[1]
-        if not isinstance(value, dict) or len(value) > _LONGEST_LIST:
-            raise DecodingError(f"Expected {name} to be an object of at most {_LONGEST_LIST} keys.")
-        keys = {value_from(str, key, f"a key of {name}"): part for key, part in value.items()}
-        return {key: value_from(item, part, f"{name}.{key}") for key, part in keys.items()}
+        return schemas.dict_schema(*map(_schema, args), max_length=_LONGEST_LIST, strict=True)
     if isinstance(hint, type) and issubclass(hint, Enum):
-        try:
-            return hint(value)
-        except ValueError:
-            expected = ", ".join(str(member.value) for member in hint)
-            raise DecodingError(
-                f"Expected {name} to be one of {expected}, got {as_came(value)}."
-            ) from None
-    if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
-        number = float(value) if abs(value) < 2**1000 else math.inf
-        if not math.isfinite(number):
-            raise DecodingError(f"Expected {name} to be a finite number, got {as_came(value)}.")
-        return number
-    if hint is int and isinstance(value, int) and not isinstance(value, bool):
-        if abs(value) >= 2**63:
-            raise DecodingError(f"Expected |{name}| below 2^63, got a larger one.")
-        return value
-    if hint is bool and isinstance(value, bool):
-        return value
-    if hint is str and isinstance(value, str):
-        if len(value) > LONGEST_TEXT:
-            raise DecodingError(
-                f"Expected {name} of at most {LONGEST_TEXT} characters, got {len(value)}."
-            )
-        return value
-    expected = getattr(hint, "__name__", str(hint))
-    raise DecodingError(f"Expected {name} to be {expected}, got {type(value).__name__}.")
+        return schemas.enum_schema(hint, list(hint))
+    if hint not in _PLAIN:
+        raise DecodingError(f"Expected a type that messages have values of, got {hint!s:.200}.")
+    return _PLAIN[hint]
