@@ -1,7 +1,8 @@
 """Poisson batches: every record by itself at the rate q, of one party or of many, padded.
 
 >>> layout, alike = Layout(width=2, period=1), np.zeros(5, dtype=np.int64)
->>> batches = padded_batches([3, 2], 1.0, [NoiseStream.from_seed(1)] * 2, layout, alike)
+>>> sizes, stream = np.array([3, 2]), NoiseStream.from_seed(1)
+>>> batches = padded_batches(sizes, 1.0, [stream] * 2, layout, alike)
 >>> batches.rows.tolist(), batches.there.tolist()
 ([[0, 1, 2, 0], [3, 4, 3, 3]], [[True, True, True, False], [True, True, False, False]])
 """
@@ -66,7 +67,7 @@ class PaddedBatches:
 
 
 def padded_batches(
-    sizes: Sequence[int],
+    sizes: NDArray[np.int64],
     rate: float,
     streams: Sequence[NoiseStream],
     layout: Layout,
@@ -84,11 +85,11 @@ def padded_batches(
         classes: `[N]` of all records (`Layout.places`).
     """
     owner = np.repeat(np.arange(len(sizes)), sizes)
-    if all(stream is streams[0] for stream in streams):
+    if streams.count(streams[0]) == len(streams):
         drawn = _drawn(len(owner), rate, streams[0])
     else:
         drawn = np.concatenate(
-            [_drawn(size, rate, own) for size, own in zip(sizes, streams, strict=True)]
+            [_drawn(size, rate, own) for size, own in zip(sizes.tolist(), streams, strict=True)]
         )
     chosen = np.flatnonzero(drawn)
     # A party's records of one class: the r-th has the r-th place of that class.
@@ -99,8 +100,7 @@ def padded_batches(
     rank[order] = np.arange(len(chosen)) - np.repeat(np.cumsum(counts) - counts, counts)
     places = rank * layout.period + classes[chosen]
     chunks = max(1, layout.chunks(places))
-    first = np.cumsum(sizes, dtype=np.int64) - np.asarray(sizes, dtype=np.int64)
-    rows = np.repeat(first[:, None], chunks * layout.width, axis=1)
+    rows = np.repeat((np.cumsum(sizes) - sizes)[:, None], chunks * layout.width, axis=1)
     there = np.zeros(rows.shape, dtype=np.bool_)
     rows[owner[chosen], places] = chosen
     there[owner[chosen], places] = True

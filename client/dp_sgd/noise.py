@@ -33,11 +33,9 @@ def add_noise(
 
     Parties that share one stream draw from it in one call, row after row.
     """
-    # Imported here: sampling needs scipy, planning does not.
-
     values *= scale
     np.rint(values, out=values)
-    if all(stream is noise[0] for stream in noise):
+    if noise.count(noise[0]) == len(noise):
         add_rounded_gaussian(values.reshape(-1), deviation * scale, noise[0])
     else:
         for row, stream in zip(values, noise, strict=True):

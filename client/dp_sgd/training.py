@@ -186,14 +186,16 @@ def train_party(
     )
 
 
-def _together(network: Network, parties: int, config: LocalTraining) -> bool:
-    return (
-        parties > 1
-        and config.clip_norm is not None
-        and config.per_example_method == "ghost"
-        and network.dimension <= _PARTIES_TOGETHER
-        and Dense.of(network.module, network.losses) is not None
-    )
+def _together(network: Network, parties: int, config: LocalTraining) -> Dense | None:
+    """The network as a chain of layers, where so many parties are trained together."""
+    if (
+        parties < 2
+        or config.clip_norm is None
+        or config.per_example_method != "ghost"
+        or network.dimension > _PARTIES_TOGETHER
+    ):
+        return None
+    return Dense.of(network.module, network.losses)
 
 
 def party_chunks(network: Network, parties: int, config: LocalTraining) -> list[tuple[int, int]]:
@@ -202,8 +204,12 @@ def party_chunks(network: Network, parties: int, config: LocalTraining) -> list[
     A function of public sizes and never of the machine: streams keyed by a chunk's number give the
     same result on any number of cores. Parties that each train alone are one range.
     """
-    if not _together(network, parties, config):
+    if _together(network, parties, config) is None:
         return [(0, parties)]
+    return _ranges(network, parties)
+
+
+def _ranges(network: Network, parties: int) -> list[tuple[int, int]]:
     count = _chunk_count(network, parties)
     return [(parties * at // count, parties * (at + 1) // count) for at in range(count)]
 
@@ -240,15 +246,16 @@ def train_parties(
         if own.clipped is not None:
             clipped[rows] = own.clipped
 
-    dense = plain_together.together(network, config)
     # More parties than the round has are worlds of an audit.
-    if _together(network, max(among.parties, len(parties)), config):
-        _train_chunks(network, theta, parties, config, keep, among)
+    dense = _together(network, max(among.parties, len(parties)), config)
+    plain = plain_together.together(network, config)
+    if dense is not None:
+        _train_chunks(network, theta, parties, config, keep, dense, among)
         alone: list[int] = []
-    elif dense is not None:
+    elif plain is not None:
         few = plain_together.small(np.diff(parties.offsets), config)
         rows = np.flatnonzero(few)
-        plain_together.train_plainly(network, dense, theta, parties, rows, config, result)
+        plain_together.train_plainly(network, plain, theta, parties, rows, config, result)
         alone = np.flatnonzero(~few).tolist()
     else:
         alone = list(range(len(parties)))
@@ -263,13 +270,11 @@ def _train_chunks(
     parties: Parties,
     config: LocalTraining,
     keep: Callable[[int, Trained], None],
+    dense: Dense,
     among: Among,
 ) -> None:
     """Trains chunk after chunk, on several cores where that is safe, and has each kept."""
-    dense = Dense.of(network.module, network.losses)
-    if dense is None:
-        raise ValueError("Expected a chain of linear layers to train parties together.")
-    ranges = party_chunks(network, len(parties), config)
+    ranges = _ranges(network, len(parties))
 
     def train(first: int, last: int) -> None:
         own = parties.part(first, last)
@@ -309,14 +314,14 @@ def _train_together(
 ) -> Trained:
     """All steps of a few parties, whose parameters and records stay in the cache meanwhile."""
     clip = float(config.clip_norm or 0)
-    flat = network.rows(theta).repeat(len(parties), 1)
+    flat = torch.from_numpy(np.repeat(network.rows(theta).numpy()[None], len(parties), axis=0))
     optimiser = Optimiser.begin(config, flat)
     features, labels = dense.prepared(parties.features), parties.labels.numpy()
-    sizes = np.diff(parties.offsets).tolist()
+    sizes = np.diff(parties.offsets)
     # Of the round and not of who is here: a party's bits follow from a pass's shape.
     usual = -(-among.parties // _chunk_count(network, among.parties))
     rate, most = config.sampling_rate, max(1, config.micro_batch // usual)
-    check_records(max(sizes), rate)
+    check_records(int(sizes.max()), rate)
     widths = widths_for(among.records, rate, pad=False, most=most)
     layout = dense_layout(network, dense, usual, widths)
     classes = record_classes(features, labels, layout.period)
@@ -328,10 +333,10 @@ def _train_together(
         for at in range(0, batches.rows.shape[1], layout.width):
             rows = batches.rows[:, at : at + layout.width]
             mask = batches.there[:, at : at + layout.width].astype(features.dtype)
-            yield features[rows], labels[rows], mask
+            yield features.take(rows, axis=0), labels.take(rows), mask
 
     # At q = 1 every step takes all records: they are laid out once, unless that is too many.
-    same = list(pieces()) if rate >= 1 and max(sizes) <= most else None
+    same = list(pieces()) if rate >= 1 and sizes.max() <= most else None
     signs = torch.zeros(len(parties), dtype=torch.float64)
 
     def sums() -> Iterator[Array]:

@@ -34,7 +34,6 @@ class Learner:
         angle: between a canary and the direction that is its own.
         diagonal: that direction is the diagonal, the worst of a coordinatewise law.
         classes: labels are class numbers, 0 and 1.
-        copies: of a world's arrays in memory.
         cheap: a world is a row of an array: many are computed at a time.
         model: a job's `[model]`, p → the keys that ε does not depend on, at the least work.
         algorithm: keys of `[algorithm]`, of those that a job has, likewise.
@@ -47,7 +46,6 @@ class Learner:
     angle: float
     diagonal: bool
     classes: bool
-    copies: int
     cheap: bool
     model: Callable[[Any, int], dict[str, object]]
     algorithm: Mapping[str, object] = field(default_factory=dict)
@@ -73,7 +71,6 @@ LEARNERS: dict[str, Learner] = {
         angle=ANGLE,
         diagonal=True,
         classes=False,
-        copies=1,
         cheap=True,
         model=_linear,
         # Keeps θ where the canary's gradient is full: the step is post-processing of what is
@@ -86,7 +83,6 @@ LEARNERS: dict[str, Learner] = {
         angle=0.05,
         diagonal=False,
         classes=True,
-        copies=2,
         cheap=False,
         model=_network,
     ),
@@ -96,7 +92,6 @@ LEARNERS: dict[str, Learner] = {
         angle=0.0,
         diagonal=False,
         classes=True,
-        copies=1,
         cheap=True,
         model=lambda own, features: {},
         algorithm={"pairs": "all"},
@@ -111,7 +106,6 @@ MOMENTS = Learner(
     angle=math.pi / 4,
     diagonal=False,
     classes=True,
-    copies=1,
     cheap=True,
     model=_network,
 )

@@ -142,7 +142,7 @@ def _joined(worlds: list[PartyBlock]) -> PartyBlock:
 def _chunk_size(audited: Audited, world: Block) -> int:
     own = bytes_of(world) + 64 * audited.plan.dimension * world.parties
     own += 8 * audited.plan.dimension * (audited.sums + 8)
-    return max(1, min(CHUNK_BYTES // (own * audited.learner.copies), _LARGEST_CHUNK))
+    return max(1, min(CHUNK_BYTES // own, _LARGEST_CHUNK))
 
 
 def _chunk(

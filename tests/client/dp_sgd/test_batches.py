@@ -16,7 +16,7 @@ CLASSES = np.random.default_rng(0).integers(0, 2, sum(SIZES))
 
 def padded_batches(sizes, rate, streams, period: int = 1) -> PaddedBatches:
     layout = Layout(width=4, period=period)
-    return dp_batches.padded_batches(sizes, rate, streams, layout, CLASSES % period)
+    return dp_batches.padded_batches(np.array(sizes), rate, streams, layout, CLASSES % period)
 
 
 def of_party(batches, party: int) -> list[int]:
