@@ -183,7 +183,7 @@ class Reader:
 
     def stored_accounts(self) -> dict[BudgetKey, Account]:
         """All accounts as their rows say it. Nothing vouches for them."""
-        return self._parsed(self._rows())
+        return self._parsed(self.rows())
 
     def accounts(self) -> dict[BudgetKey, Account]:
         """All accounts as the end of the chain vouches for them, by data, then by unit.
@@ -191,12 +191,13 @@ class Reader:
         Raises:
             LedgerCorrupt: it doesn't: a row was edited. (Of version 1 it can't be told.)
         """
-        rows = self._rows()
+        rows = self.rows()
         self._vouched(rows)
         parsed, units = self._parsed(rows), list(Unit)
         return dict(sorted(parsed.items(), key=lambda it: (it[0].dataset, units.index(it[0].unit))))
 
-    def _rows(self) -> list[dict[str, str]]:
+    def rows(self) -> list[dict[str, str]]:
+        """The accounts as stored; before version 3, the data sets as version 2 stored them."""
         if self.version == VERSION:
             return [dict(row._mapping) for row in self._connection.execute(_ACCOUNTS)]
         if self.version > 1:

@@ -14,7 +14,7 @@ from parley.privacy.ledger.budget import BudgetKey
 from parley.privacy.ledger.chain import Head, Record, RecordKind, chained
 from parley.privacy.ledger.errors import LedgerConflict
 from parley.privacy.ledger.store import Reader, account_of_row, key_of_row, record_of_row
-from parley.privacy.ledger.tables import ACCOUNTS, CHECKPOINTS, HEAD, RECORDS, VERSION, upgrade
+from parley.privacy.ledger.tables import ACCOUNTS, CHECKPOINTS, HEAD, RECORDS, VERSION
 
 __all__ = ["Writer"]
 
@@ -65,7 +65,7 @@ class Writer(Reader):
     def __init__(self, connection: sa.Connection, vouched: tuple[Head, str] | None = None) -> None:
         super().__init__(connection, lock=True)
         self._before = self.head
-        rows = self._rows()
+        rows = self.rows()
         if vouched != (self.head, self._digest(rows)):
             self._vouched(rows)
         self._stored = {key_of_row(row): row for row in rows} if self.version == VERSION else {}
@@ -157,19 +157,14 @@ class Writer(Reader):
         self.head = Head(records=record.position, hash=record.hash)
         return record
 
-    def upgrade(self) -> dict[BudgetKey, Account]:
-        """Makes the tables of an older ledger, whose log was found sound, those of version 3.
-
-        Returns:
-            Its accounts, under the names of today.
-        """
-        self._read = self.stored_accounts()
-        self._stored = {key: account.row() for key, account in self._read.items()}
-        upgrade(self._connection)
+    def seal(self, body: Mapping[str, Any]) -> None:
+        """Appends the record that vouches for the accounts as a migration, just now, left them."""
         self.version = VERSION
-        if self._stored:
-            self._connection.execute(_ADD_ACCOUNT, list(self._stored.values()))
-        return self._read
+        self._stored = {key_of_row(row): row for row in self.rows()}
+        account = next(map(self.account, self._stored), None)
+        if account is not None:  # Without a budget the chain is empty.
+            self.append(RecordKind.SEAL, account=account, body=body)
+            self.finish()
 
     def set_checkpoint(self, row: Mapping[str, Any]) -> None:
         """Replaces the run's checkpoint: run_id, index, digest, data."""

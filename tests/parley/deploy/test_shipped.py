@@ -126,6 +126,13 @@ def test_what_the_image_is_built_from_is_a_parley_that_runs(tmp_path):
     subprocess.run([sys.executable, "-m", "pip", *build], check=True, capture_output=True)
     (wheel,) = wheels.iterdir()
     shutil.unpack_archive(wheel, tmp_path / "installed", format="zip")
+    revisions = Path("parley", "privacy", "ledger", "versions")
+    there, here = (
+        {path.name for path in (root / revisions).glob("*.py")}
+        for root in (tmp_path / "installed", ROOT)
+    )
+    assert "schema_1.py" in there
+    assert there == here
     job = ["--set", "parties.count=3", "--set", "algorithm.rounds=1", "--set", "data.records=90"]
     ran = subprocess.run(
         [sys.executable, "-P", "-m", "parley", "run", *job, "--out", str(tmp_path / "run")],

@@ -10,15 +10,14 @@ way, a release given back, and data with a budget of unit party alone.
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 from ledger_children import CHILDREN, in_child, open_and_verify
+from ledgers import everything, tamper
 
 from parley.privacy.accounting.events import Pure
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
@@ -34,7 +33,6 @@ from parley.privacy.ledger.ledger import (
 )
 from parley.privacy.ledger.version_2 import renamed
 
-LEDGERS = Path(__file__).parents[2] / "vectors" / "ledgers"
 RECORDS = BudgetKey("breast-cancer", Unit.RECORD)
 PARTIES = BudgetKey("breast-cancer", Unit.PARTY)
 OPENED = Callable[[str], str]
@@ -58,60 +56,6 @@ SPENT: dict[str, dict[BudgetKey, tuple[str, int, float]]] = {
     },
 }
 TWO_UNITS = [name for name, spent in SPENT.items() if PARTIES in spent]
-
-
-@pytest.fixture
-def placed(ledger_url: str) -> OPENED:
-    """Puts one of the files where a test may change it: a path, or a PostgreSQL schema."""
-
-    def place(name: str) -> str:
-        source = LEDGERS / f"{name}.sqlite"
-        if "://" not in ledger_url:
-            shutil.copy(source, ledger_url)
-            return ledger_url
-        _copied(source, ledger_url)
-        return ledger_url
-
-    return place
-
-
-def _copied(source: Path, url: str) -> None:
-    """The tables of a SQLite ledger, row by row, in PostgreSQL."""
-    metadata = sa.MetaData()
-    old, new = sa.create_engine(f"sqlite:///{source}"), sa.create_engine(url)
-    metadata.reflect(old)
-    for table in metadata.tables.values():
-        for column in table.columns:
-            column.type = column.type.as_generic()
-    metadata.create_all(new)
-    with old.connect() as reading, new.begin() as writing:
-        for table in metadata.sorted_tables:
-            rows = [dict(row._mapping) for row in reading.execute(sa.select(table))]
-            if rows:
-                writing.execute(sa.insert(table), rows)
-    old.dispose()
-    new.dispose()
-
-
-def edited(url: str, *edits: str) -> None:
-    engine = sa.create_engine(url if "://" in url else f"sqlite:///{url}")
-    with engine.begin() as connection:
-        for edit in edits:
-            connection.exec_driver_sql(edit)
-    engine.dispose()
-
-
-def everything(url: str) -> dict[str, list[Any]]:
-    engine = sa.create_engine(url if "://" in url else f"sqlite:///{url}")
-    metadata = sa.MetaData()
-    metadata.reflect(engine)
-    with engine.connect() as connection:
-        found = {
-            name: [tuple(row) for row in connection.execute(sa.select(table))]
-            for name, table in metadata.tables.items()
-        }
-    engine.dispose()
-    return found
 
 
 def spent(ledger: Ledger) -> dict[BudgetKey, tuple[str, int, Any]]:
@@ -220,7 +164,7 @@ def test_version_2_is_no_more_what_a_record_may_say(placed: OPENED) -> None:
         entry = ledger.entries()[0].entry
         both = [replace(e.entry, run_id="x") for e in ledger.entries(entry.run_id)[:2]]
         ledger.reserve(both)
-    edited(url, "UPDATE parley_ledger_records SET unit = NULL WHERE run_id = 'x'")
+    tamper(url, "UPDATE parley_ledger_records SET unit = NULL WHERE run_id = 'x'")
     with Ledger.open(url, read_only=True) as ledger:
         messages = [str(problem) for problem in ledger.verify()]
         assert any("doesn't match its hash" in each for each in messages)
@@ -245,7 +189,7 @@ def test_an_older_ledger_that_was_edited_is_refused_and_left_alone(
     placed: OPENED, name: str, edit: str
 ) -> None:
     url = placed(name)
-    edited(url, edit)
+    tamper(url, edit)
     before = everything(url)
     with pytest.raises(LedgerCorrupt):
         Ledger.open(url)
@@ -257,7 +201,7 @@ def test_an_older_ledger_that_was_edited_is_refused_and_left_alone(
 def test_a_total_of_0_1_0_that_was_edited_is_named(placed: OPENED) -> None:
     url = placed("linear-0.1.0")
     fewer = "replace(spent, '\"releases\":7', '\"releases\":6')"
-    edited(url, f"UPDATE parley_ledger_datasets SET spent = {fewer}")
+    tamper(url, f"UPDATE parley_ledger_datasets SET spent = {fewer}")
     with pytest.raises(LedgerCorrupt, match="to bring it to version 3, got: Expected the running"):
         Ledger.open(url)
 
@@ -266,7 +210,7 @@ def test_a_total_of_0_1_0_that_was_edited_is_named(placed: OPENED) -> None:
 def test_a_version_that_nobody_knows_is_refused_by_its_number(tmp_path: Path, version: int) -> None:
     path = tmp_path / "ledger.sqlite"
     Ledger.open(path).close()
-    edited(str(path), f"UPDATE parley_ledger_head SET version = {version}")
+    tamper(str(path), f"UPDATE parley_ledger_head SET version = {version}")
     with pytest.raises(NotALedger, match=f"Expected parley-ledger version 3 .* {version}"):
         Ledger.open(path)
 

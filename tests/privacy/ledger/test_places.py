@@ -153,7 +153,8 @@ def test_a_damaged_file_is_reported(tmp_path: Path) -> None:
         for index in range(1, 11):
             ledger.reserve((an_entry(index),))
     content = bytearray(path.read_bytes())
-    content[4096 * 4 :] = b"\xff" * (len(content) - 4096 * 4)
+    beyond = 4096 * 11  # the pages that each table and index began with
+    content[beyond:] = b"\xff" * (len(content) - beyond)
     path.write_bytes(content)
     with Ledger.open(path) as ledger:
         assert messages(ledger)
