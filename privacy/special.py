@@ -8,6 +8,7 @@ Importing it takes a third of the time in which `parley predict` starts, and pre
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 __all__ = ["erfcx", "gammainc", "ndtr", "ndtri"]
@@ -15,27 +16,26 @@ __all__ = ["erfcx", "gammainc", "ndtr", "ndtri"]
 
 def erfcx(x: Any) -> Any:
     """e^(x²)·erfc(x)."""
-    from scipy import special  # noqa: PLC0415 - start-up: `predict` needs none (scipy.special takes .17 s)
-
-    return special.erfcx(x)
+    return _special().erfcx(x)
 
 
 def gammainc(a: Any, x: Any) -> Any:
     """The regularised lower incomplete gamma function P(a, x)."""
-    from scipy import special  # noqa: PLC0415 - start-up: `predict` needs none (scipy.special takes .17 s)
-
-    return special.gammainc(a, x)
+    return _special().gammainc(a, x)
 
 
 def ndtr(x: Any) -> Any:
     """Φ(x)."""
-    from scipy import special  # noqa: PLC0415 - start-up: scipy.special takes .3 s
-
-    return special.ndtr(x)
+    return _special().ndtr(x)
 
 
 def ndtri(p: Any) -> Any:
     """Φ⁻¹(p)."""
+    return _special().ndtri(p)
+
+
+@cache
+def _special() -> Any:
     from scipy import special  # noqa: PLC0415 - start-up: `predict` needs none (scipy.special takes .17 s)
 
-    return special.ndtri(p)
+    return special

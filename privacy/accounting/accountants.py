@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 from parley.privacy.accounting import subsampled
 from parley.privacy.accounting.events import Event, Gaussian, PoissonSampledGaussian, Pure
@@ -61,9 +62,14 @@ def _pure_epsilon(counts: Counts) -> float:
     )
 
 
-def _rho(counts: Counts, *without: type[Event]) -> float:
-    kept = (e.exact_rho * n for e, n in counts.items() if not isinstance(e, without))
-    return round_up(sum(kept, _ZERO))
+def total_rho(counts: Counts, *without: type[Event]) -> float:
+    """Σρ of the events that are none of `without`, rounded up."""
+    return _summed_rho(frozenset((e, n) for e, n in counts.items() if not isinstance(e, without)))
+
+
+@lru_cache(maxsize=64)  # several accountants ask for the same sum
+def _summed_rho(counts: frozenset[tuple[Event, int]]) -> float:
+    return round_up(sum((event.exact_rho * n for event, n in counts), _ZERO))
 
 
 def _steps(counts: Counts) -> subsampled.CountedSteps:
@@ -85,12 +91,12 @@ def _exact(counts: Counts) -> Curve:
 
 
 def _cks20(counts: Counts) -> Curve:
-    rho = _rho(counts)
+    rho = total_rho(counts)
     return lambda delta: cks20_epsilon(rho, delta)
 
 
 def _zcdp(counts: Counts) -> Curve:
-    rho = _rho(counts)
+    rho = total_rho(counts)
     return lambda delta: zcdp_epsilon(rho, delta)
 
 
@@ -101,14 +107,14 @@ def _pure(counts: Counts) -> Curve:
 
 def _mixed(counts: Counts) -> Curve:
     # Basic composition of (Σε, 0) and (ε′, δ): Dwork & Roth 2014, Theorem 3.16.
-    pure, mu, rest = _pure_epsilon(counts), total_mu(counts), _rho(counts, Pure)
+    pure, mu, rest = _pure_epsilon(counts), total_mu(counts), total_rho(counts, Pure)
     if _only(Gaussian, Pure)(counts):
         return lambda delta: sum_up(pure, gaussian_epsilon(mu, delta))
     return lambda delta: sum_up(pure, cks20_epsilon(rest, delta))
 
 
 def _rdp(counts: Counts) -> Curve:
-    steps, rest = _steps(counts), _rho(counts, PoissonSampledGaussian)
+    steps, rest = _steps(counts), total_rho(counts, PoissonSampledGaussian)
     return lambda delta: subsampled.rdp_epsilon(steps, delta=delta, rho=rest)
 
 

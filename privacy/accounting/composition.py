@@ -18,10 +18,11 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-from parley.privacy.accounting.accountants import ACCOUNTANTS, total_mu
+from parley.privacy.accounting.accountants import ACCOUNTANTS, total_mu, total_rho
 from parley.privacy.accounting.events import Event, PoissonSampledGaussian, parse_event
 from parley.privacy.accounting.rounding import check_delta, read_fraction, round_up
 
@@ -128,7 +129,7 @@ class Composition:
     @property
     def rho(self) -> float:
         """Σ ρ, rounded up. Where `slack` > 0 it is ρ of the ideal laws (approximate zCDP)."""
-        return round_up(sum((event.exact_rho * n for event, n in self.counts.items()), _ZERO))
+        return total_rho(self.counts)
 
     def epsilons(self, delta: float) -> dict[str, float]:
         """ε at `delta` by every accountant that is proved for what was composed, where finite.
@@ -168,7 +169,11 @@ class Composition:
             return 0.0
         if epsilon > 700:  # e^ε is near the largest float
             return math.inf
-        return round_up(self.slack) * (1 + math.exp(epsilon)) * (1 + 1e-15)
+        return self._slack_up * (1 + math.exp(epsilon)) * (1 + 1e-15)
+
+    @cached_property
+    def _slack_up(self) -> float:
+        return round_up(self.slack)
 
     def _with_slack(self, name: str, delta: float) -> float:
         """The least ε found with curve(δ − slack_delta(ε)) ≤ ε; ∞ where there is none."""
@@ -176,10 +181,14 @@ class Composition:
         guess = curve(delta)
         if not self.slack or math.isinf(guess):
             return guess
+        before = math.nan
         for _ in range(100):
             left = delta - self.slack_delta(guess)
             if left < 0:
                 return math.inf
+            if left == before:  # what is needed there is known, and less than the guess
+                return guess
+            before = left
             needed = curve(math.nextafter(left, 0.0))
             if needed <= guess:  # (needed, δ′) implies (guess, δ′)
                 return guess

@@ -142,7 +142,7 @@ def checked_json(value: object, where: str) -> None:
     Raises:
         ValueError: a number is not finite, a key is not text, or a type is none of JSON's.
     """
-    if value is None or isinstance(value, bool | str | int):
+    if value is None or isinstance(value, (bool, str, int)):
         return
     if isinstance(value, float):
         if not math.isfinite(value):

@@ -16,12 +16,12 @@ __all__ = ["translated"]
 _UNCHANGED = "Nothing was recorded and nothing is spent."
 
 
-def translated(error: sa.exc.SQLAlchemyError, place: str, lock_timeout_s: float) -> LedgerError:
-    """The `LedgerError` for a database's failure at `place`."""
-    cause = error.orig if isinstance(error, sa.exc.DBAPIError) else None
+def translated(error: Exception, place: str, lock_timeout_s: float) -> LedgerError:
+    """The `LedgerError` for a failure at `place`, SQLAlchemy's or the driver's."""
+    cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
     if isinstance(cause, sqlite3.Error):
         return _sqlite(cause, place, lock_timeout_s)
-    if cause is not None:
+    if cause is not None and not isinstance(cause, sa.exc.SQLAlchemyError):
         return _postgresql(cause, place, lock_timeout_s)
     return LedgerError(f"Expected the ledger at {place} to answer, got {type(error).__name__}.")
 

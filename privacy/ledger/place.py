@@ -17,7 +17,6 @@ from urllib.parse import quote
 
 import sqlalchemy as sa
 
-from parley.privacy.ledger.chain import Head
 from parley.privacy.ledger.errors import LedgerError, LedgerUnavailable, NotALedger
 from parley.privacy.ledger.failures import translated
 from parley.privacy.ledger.migration import migrate
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["Place"]
 
 _LOCK_TIMEOUT_S = 30.0
+_LEFT = "left"  # in the notes that SQLAlchemy keeps with a connection: what its last writer left
 _SCHEMA_LOCK = 0x7061726C6579  # "parley": serialises the creation of tables on PostgreSQL
 
 
@@ -45,7 +45,6 @@ class Place:
 
     def __init__(self, target: str | os.PathLike[str], *, create: bool, read_only: bool) -> None:
         self.read_only = read_only
-        self._vouched: tuple[Head, str] | None = None
         url = _postgresql_url(target)
         if url is not None:
             self.name = _shown(url)
@@ -83,7 +82,7 @@ class Place:
         with self._connected() as connection:
             if connection.dialect.name == "sqlite":
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
-            writer = Writer(connection, self._vouched)
+            writer = Writer(connection, connection.info.get(_LEFT))
             if writer.version != VERSION:
                 raise NotALedger(
                     f"Expected a ledger of version {VERSION} at {self.name}, got {writer.version}: "
@@ -92,7 +91,7 @@ class Place:
             yield writer
             if writer.finish():
                 connection.commit()
-                self._vouched = writer.vouched
+                connection.info[_LEFT] = writer.left
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[sa.Connection]:
@@ -100,7 +99,7 @@ class Place:
         try:
             with self._engine.connect() as connection:
                 yield connection
-        except sa.exc.SQLAlchemyError as error:
+        except (sa.exc.SQLAlchemyError, self._engine.dialect.loaded_dbapi.Error) as error:
             raise translated(error, self.name, _LOCK_TIMEOUT_S) from None
 
     def _sqlite(self, path: Path, *, create: bool) -> sa.Engine:

@@ -247,10 +247,10 @@ def _examined(writer: Writer, entry: Entry) -> tuple[Account, Record | None]:
         return account, latest
     # What is drawn from the run's hold was found to fit when that was made: the sum of what is
     # spent and held stays the same. Another release has only what nobody holds.
-    held = account.draws(entry.run_id, entry.event)
-    after = account.reserving(entry.run_id, entry.event)
-    if not held and not account.budget.admits(after.taken):
-        raise BudgetExceeded(requested=entry.event, account=account)
+    if not account.draws(entry.run_id, entry.event):
+        after = account.reserving(entry.run_id, entry.event)
+        if not account.budget.admits(after.taken):
+            raise BudgetExceeded(requested=entry.event, account=account)
     return account, None
 
 

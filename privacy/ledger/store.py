@@ -93,17 +93,26 @@ class RunLog:
 class Reader:
     """One consistent view of a ledger, inside a transaction.
 
+    Args:
+        lock: keep writers out.
+        known: the head, where it is known to be the stored one.
+
     Raises:
         LedgerCorrupt: what is stored can't be read back.
     """
 
-    def __init__(self, connection: sa.Connection, *, lock: bool = False) -> None:
+    def __init__(
+        self, connection: sa.Connection, *, lock: bool = False, known: Head | None = None
+    ) -> None:
         self._connection = connection
+        if known is not None:
+            self.head, self.version = known, VERSION
+            return
         row = connection.execute(_LOCKED_HEAD if lock else _HEAD).one_or_none()
         if row is None or not (isinstance(row.records, int) and isinstance(row.hash, str)):
             raise LedgerCorrupt("Expected a head record in the ledger, it is gone or damaged.")
         self.head = Head(records=row.records, hash=row.hash)
-        self.version: int = row.version
+        self.version = int(row.version)
 
     def since(self, position: int) -> list[Record]:
         """All records from `position` to the head, each of which leads to it hash by hash.

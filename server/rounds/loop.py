@@ -33,7 +33,6 @@ from parley.secure_agg.interface import TooFewSurvivors
 from parley.server.jobs.job import JobError
 from parley.server.planning.release import account
 from parley.server.planning.stages import Stage, spent_before
-from parley.server.records.plain_json import json_text
 from parley.server.records.progress import Outcome, Progress
 from parley.server.records.round_line import RoundLine
 from parley.server.records.run_folder import RunFolder
@@ -83,7 +82,8 @@ def run_stage(
     progress, numbers = replace(start, lines=list(start.lines)), stage.numbers[start.done :]
     if not numbers:
         return Outcome(status="complete", reason="", progress=progress)
-    held = ledger.reserve(_entries(stage.plan, dataset, numbers[0]))
+    entries = _entries(stage.plan, dataset)
+    held = ledger.reserve([each.at(numbers[0]) for each in entries])
     _check_unreleased(held)
     for number in numbers:
         began, plan = time.perf_counter(), stage.plan.at_round(number)
@@ -109,11 +109,11 @@ def run_stage(
         progress = _spending(progress, plan)
         line = None if stage.name else _line(cohort, algorithm, plan, progress, state, total, began)
         # What only a simulation may know stays out of the ledger.
-        told = line and {"line": line.adding(simulation_only={}).to_json()}
+        told = line and {"line": {**line.to_json(), "simulation_only": {}}}
         outcome = {"survivors": total.summed, **(told or _traffic(total))}
         if stage.name:
             progress = replace(progress, ahead={**progress.ahead, stage.name: outcome})
-        following = _entries(stage.plan, dataset, number + 1) if number != numbers[-1] else ()
+        following = [each.at(number + 1) for each in entries] if number != numbers[-1] else []
         state = state if following else hand_on(state)
         held, exhausted = _committed(ledger, held, following, outcome, state)
         if exhausted and stage.name:
@@ -262,12 +262,14 @@ def resume_point(ledger: Ledger, *, stages: Sequence[Stage], dataset: str) -> Pr
     def stage_of(number: int) -> int:
         return next((at for at, each in enumerate(stages) if number < each.numbers.stop), -1)
 
+    planned = [_entries(each.plan, dataset) for each in stages]
     lines, ahead = [], {}
     for recorded in ledger.entries(run_id):
         if recorded.outcome is None:
             continue
-        stage = stages[stage_of(recorded.entry.index)]
-        if recorded.entry not in _entries(stage.plan, dataset, recorded.entry.index):
+        at = stage_of(recorded.entry.index)
+        stage = stages[at]
+        if recorded.entry not in [each.at(recorded.entry.index) for each in planned[at]]:
             raise JobError(
                 f"Expected the plan that round {recorded.entry.index} of run {run_id} was "
                 "released under, got one that differs: its job.toml or its data were changed."
@@ -297,8 +299,9 @@ def resume_point(ledger: Ledger, *, stages: Sequence[Stage], dataset: str) -> Pr
     )
 
 
-def _entries(plan: ReleasePlan, dataset: str, number: int) -> tuple[Entry, ...]:
-    return plan.at_round(number).entries(dataset, party="server")
+def _entries(plan: ReleasePlan, dataset: str) -> tuple[Entry, ...]:
+    """Of any release of the plan: their index alone says which."""
+    return plan.entries(dataset, party="server")
 
 
 def _spending(progress: Progress, plan: ReleasePlan) -> Progress:
@@ -328,7 +331,7 @@ def _line(
 ) -> RoundLine:
     """What a round came to, each guarantee's account so far included."""
     figures = cohort.evaluate(algorithm.model_of(state), round_number=plan.round_number)
-    line = RoundLine(
+    return RoundLine(
         round=plan.round_number,
         **_traffic(total),
         absent=total.absent,
@@ -338,5 +341,3 @@ def _line(
         **algorithm.released(state),
         simulation_only=figures,
     )
-    json_text(line.to_json())  # A line that cannot be written must fail before the commit.
-    return line

@@ -23,6 +23,8 @@ from parley.privacy.ledger.ledger import (
     LedgerCorrupt,
     LedgerError,
 )
+from parley.privacy.ledger.prepared import Prepared
+from parley.privacy.ledger.store import Reader
 
 FACTS: dict[str, Any] = {
     "mechanism": "output-perturbation",
@@ -200,36 +202,57 @@ def test_what_is_shown_is_vouched_for_too(exhausted: Ledger, ledger_url: str) ->
 def test_a_release_costs_the_same_however_long_the_log_is(
     ledger_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The chain vouches for a row without a walk: as many statements at round 200 as at 2."""
-    statements: list[int] = []
+    """The chain vouches for a row without a walk: as many statements at round 200 as at 2.
+
+    Before every other round another process changes the ledger, so that what is there is read.
+    """
+    statements: dict[int, list[int]] = {0: [], 1: []}
     event = Pure(epsilon=0.001)
-    with Ledger.open(ledger_url) as ledger:
+    with Ledger.open(ledger_url) as ledger, Ledger.open(ledger_url) as other:
         ledger.register(ADULT)
         ledger.hold("run-1", {ADULT.key: ((event, 200),)})
         held = ledger.reserve((replace(an_entry(1), event=event),))[0]
         counted = [0]
-        sa.event.listen(
-            ledger._place._engine,
-            "before_cursor_execute",
-            lambda *_: counted.__setitem__(0, counted[0] + 1),
-        )
-        read: list[int] = []
-        from parley.privacy.ledger.store import Reader
 
+        def count(*_: object) -> None:
+            counted[0] += 1
+
+        sa.event.listen(ledger._place._engine, "before_cursor_execute", count)
+        run = Prepared.run
+        monkeypatch.setattr(Prepared, "run", lambda *given: count() or run(*given))
+        read: list[int] = []
         since = Reader.since
         monkeypatch.setattr(
             Reader, "since", lambda self, at: read.append(self.head.records - at) or since(self, at)
         )
         for index in range(2, 201):
+            if index % 2:
+                other.hold("run-2", {ADULT.key: ((event, index),)})
             counted[0] = 0
             held = commit_and_reserve(
                 ledger, held.id, outcome={}, entry=replace(an_entry(index), event=event)
             )
-            statements.append(counted[0])
-        assert len(set(statements[1:])) == 1
-        assert max(read) <= 1
+            statements[index % 2].append(counted[0])
+        assert all(len(set(each[1:])) == 1 for each in statements.values())
+        assert 1 <= max(read) <= 2
+        other.give_back("run-2")
         assert ledger.totals()[0].holders == {}
         assert ledger.spent("adult", Unit.RECORD) == Composition.empty().add(event, 200)
+        assert ledger.verify() == []
+
+
+def test_what_another_process_changed_between_two_steps_is_seen(ledger_url: str) -> None:
+    """A step goes on from what this process wrote last only if nobody wrote since."""
+    with Ledger.open(ledger_url) as ledger, Ledger.open(ledger_url) as other:
+        ledger.register(ADULT)
+        held = ledger.reserve((an_entry(1),))[0]
+        for index in range(1, 10):
+            other.reserve((an_entry(index, "run-2"),))
+        with pytest.raises(BudgetExceeded):
+            commit_and_reserve(ledger, held.id, outcome={}, entry=an_entry(2))
+        with pytest.raises(BudgetExceeded):
+            other.reserve((an_entry(10, "run-2"),))
+        assert ledger.verify() == []
 
 
 # --- the same records, saved in another way -------------------------------------------------------
