@@ -10,8 +10,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
-SECTIONS = dict(re.findall(r"^## An? (\w+)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
-WORKED = ("mechanism", "accountant", "transport", "query", "loss")
+SECTIONS = dict(re.findall(r"^## An? ([a-z ]+)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
+WORKED = ("mechanism", "noise point", "accountant", "transport", "query", "loss")
 
 
 @pytest.mark.parametrize("kind", WORKED)
@@ -39,7 +39,7 @@ def test_the_table_names_classes_and_tables_that_are_there():
         assert f"class {name}:" in text, (file, name)
         assert "def test_every_" in text, file
     rows = re.findall(r"^\| [^|]* \| `([\w/]+)/` \| `(\w+)` in `(\w+\.py)`", PAGE, re.MULTILINE)
-    tables = {"MECHANISMS", "ACCOUNTANTS", "ALGORITHMS", "ENGINES", "QUERIES"}
+    tables = {"MECHANISMS", "NOISE_POINTS", "ACCOUNTANTS", "ALGORITHMS", "ENGINES", "QUERIES"}
     assert {name for _, name, _ in rows} == tables
     for folder, name, file in rows:
         assert f"\n{name}: dict[" in (ROOT / folder / file).read_text(encoding="utf-8")

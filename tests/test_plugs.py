@@ -16,19 +16,25 @@ from parley.client.algorithms.network_task import NETWORKS
 from parley.client.algorithms.registry import ALGORITHMS
 from parley.client.data.schema import COLUMN_KINDS
 from parley.client.models.losses import LOSSES
+from parley.client.queries import QUERIES
 from parley.deploy.engines import ENGINES
+from parley.privacy.accounting.accountants import ACCOUNTANTS
 from parley.privacy.accounting.events import EVENTS
+from parley.privacy.accounting.noise_points import NOISE_POINTS
 from parley.privacy.calibration.calibration import GAUSSIAN_CALIBRATIONS
 from parley.privacy.mechanisms.share_laws import SHARED_LAWS
 from parley.privacy.mechanisms.table import MECHANISMS
 from parley.server.jobs.algorithm import ALGORITHM_SECTIONS
 from parley.server.jobs.model import MODELS
+from parley.server.planning.queries import INSTEAD
+from parley.server.planning.query_laws import QUERY_LAWS
 
 ROOT = Path(__file__).parent.parent
 
 NAMES = {
     *MECHANISMS, *SHARED_LAWS, "dp-sgd", *ALGORITHMS, *LOSSES, *NETWORKS, *ENGINES, "fast",
     *(set(GAUSSIAN_CALIBRATIONS) - {"exact", "as-printed"}), *(set(COLUMN_KINDS) - {"label"}),
+    *ACCOUNTANTS, *QUERIES, *QUERY_LAWS, *INSTEAD,
 }  # fmt: skip
 """Keys of the tables, but for three that are words of other things."""
 
@@ -38,10 +44,12 @@ CLASSES = {
     *(section.__name__ for section in (*ALGORITHM_SECTIONS.values(), *MODELS.values())), "Linear",
     "SecondMoments", *(event.__name__ for event in EVENTS.values()),
     *(column.__name__ for column in COLUMN_KINDS.values()),
+    *(query.__name__ for query in QUERIES.values()), "Laplace", "ObjectivePerturbation", "Reports",
 }  # fmt: skip
 """What stands in the tables, and what it derives from."""
 
 EXCEPTIONS = {
+    "client/algorithms/queries.py": "records that answer for themselves: one query can ask them",
     "client/data/": "columns are read where they are described: one room, its own union",
     "client/features/": "a map says which columns it takes",
     "client/party/dataset.py": "a linear model's loss knows labels, everything else takes classes",
@@ -50,14 +58,37 @@ EXCEPTIONS = {
     "privacy/accounting/": "an accountant is proved for some events: its row says for which",
     "privacy/ledger/version_1.py": "the events that version 1 had, as it wrote them",
     "privacy/mechanisms/": "a share of a law costs what the law's event says, without its slack",
+    "server/planning/responses.py": "its law plans the one query that it is for",
+    "server/records/points.py": "a noise point's words for a reader, which it may go without",
     "server/jobs/running.py": "the one line that says which engine is one process",
 }
 """A file or folder → why its lines may."""
 
 
+def names_a_point(node: ast.Compare | ast.Match) -> bool:
+    """Whether a line compares a noise point, or its name, with a row of the table."""
+    sides: list[ast.AST] = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
+    if isinstance(node, ast.Match):
+        sides = [node.subject, *(case.pattern for case in node.cases)]
+    parts = [part for side in sides for part in ast.walk(side)]
+    words = {part.id for part in parts if isinstance(part, ast.Name)}
+    if "INSIDE" in words:
+        return True
+    texts = {part.value for part in parts if isinstance(part, ast.Constant)}
+    words |= {part.attr for part in parts if isinstance(part, ast.Attribute)}
+    named = {text for text in texts if isinstance(text, str)} & {*NOISE_POINTS}
+    return bool(named) and any("point" in word.lower() for word in words)
+
+
 def asked(tree: ast.AST) -> Iterator[int]:
     """Lines that branch on a name or a class of the tables."""
     for node in ast.walk(tree):
+        if isinstance(node, ast.Compare | ast.Match) and names_a_point(node):
+            yield node.lineno
+        if isinstance(node, ast.Dict):  # another table of the same rows
+            keys = {key.value for key in node.keys if isinstance(key, ast.Constant)}
+            if keys >= {*NOISE_POINTS}:
+                yield node.lineno
         if isinstance(node, ast.Compare):
             sides = [node.left, *node.comparators]
             parts = [part for side in sides for part in ast.walk(side)]
@@ -115,6 +146,12 @@ def test_every_exception_is_needed() -> None:
         "if type(loss) is SquaredLoss: pass",
         "match law:\n    case 'gaussian': pass",
         "match loss:\n    case Softmax(): pass",
+        "if job.privacy.noise_point == 'server': pass",
+        "if str(own.noise_point) in ('share', 'party'): pass",
+        "if point is NOISE_POINTS['share']: pass",
+        "if point != INSIDE: pass",
+        "match noise_point:\n    case 'party': pass",
+        "scaled = {'server': 1, 'share': 2, 'party': 3}",
     ],
 )
 def test_a_line_that_asks_is_seen(line: str) -> None:

@@ -35,7 +35,6 @@ from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Reason
 from parley.client.party.consent import Consent
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.mechanisms.laplace import Laplace
 from parley.secure_agg.encoding import RingTooSmall
 
 __all__ = ["check_computation"]
@@ -222,13 +221,13 @@ def _on_grid(
 
 def _check_l1(plan: ReleasePlan, claim: Claim) -> None:
     """Noise that is scaled to Δ₁ covers the claim's, which has to state one."""
-    mechanism = plan.primary.mechanism
-    if not isinstance(mechanism, Laplace):
+    bound = plan.primary.mechanism.bound_l1
+    if bound is None:
         return
     if claim.sensitivity_l1 is None:
         raise Declined(Reason.MECHANISM, "Expected noise by Δ₂: the task states no Δ₁.")
     own = plan.primary.units(plan.encoding.scale) * claim.sensitivity_l1
-    sufficient("the mechanism's Δ₁", own, mechanism.sensitivity_l1)
+    sufficient("the mechanism's Δ₁", own, bound)
 
 
 def _check_sampling(plan: ReleasePlan, claim: Claim) -> None:

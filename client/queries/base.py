@@ -38,6 +38,7 @@ __all__ = [
     "QueryError",
     "State",
     "Table",
+    "Told",
     "groups_of",
     "numeric",
     "selected",
@@ -229,6 +230,14 @@ class Query(ABC):
         plain = {name: list(v) if isinstance(v, tuple) else v for name, v in own.items()}
         where = None if self.where is None else self.where.to_json()
         return {"query": self.kind, **plain, "where": where}
+
+
+class Told(ABC):
+    """Of a query: what is shown where something else is done in the place of noise on its sum."""
+
+    @abstractmethod
+    def told(self, shown: Integers, epsilon: float, facts: Facts) -> Table:
+        """The answer, from all that leaves the server."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,16 +6,16 @@ trusted with the bare sum. The same query with noise on its vector needs no such
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 
 from parley.client.data.schema import Schema
-from parley.client.queries.base import Facts, Integers, Table
+from parley.client.queries.base import Facts, Integers, Table, Told
 from parley.privacy.accounting.guarantee import Neighbouring
 
 __all__ = ["Choosable"]
 
 
-class Choosable(ABC):
+class Choosable(Told):
     """Of a query: its candidates' scores, and what the winner says."""
 
     @abstractmethod

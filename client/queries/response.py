@@ -33,6 +33,7 @@ from parley.client.queries.base import (
     QueryError,
     State,
     Table,
+    Told,
     texts_of,
 )
 from parley.client.queries.count import cell_norms, cell_table
@@ -46,7 +47,7 @@ __all__ = ["Response"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Response(ColumnQuery):
+class Response(ColumnQuery, Told):
     """How many records have each category, by what the records say.
 
     Attributes:
@@ -152,12 +153,12 @@ class Response(ColumnQuery):
         keys: Table = {self.column: list(texts_of(facts.schema, self.column))}
         return cell_table(keys, noisy, weight, noise, records=facts.records)
 
-    def told(self, reports: Integers, epsilon: float, facts: Facts) -> Table:
+    def told(self, shown: Integers, epsilon: float, facts: Facts) -> Table:
         """Unbiased counts from the reports; the interval is normal, of the coins alone."""
         texts = texts_of(facts.schema, self.column)
         response = RandomisedResponse(epsilon=epsilon, answers=len(texts))
-        records = int(reports.sum())
-        value = response.counts(reports, records=records)
+        records = int(shown.sum())
+        value = response.counts(shown, records=records)
         spread = response.deviation(np.clip(value, 0, records), records=records)
         half = normal_quantile(0.05) * spread
         return {self.column: list(texts), "value": value, "low": value - half, "high": value + half}

@@ -7,10 +7,8 @@ from dataclasses import replace
 
 from parley.analytics.answer import Answer, Charge
 from parley.analytics.intervals import ByParty, Intervals, Made
-from parley.client.queries.base import Facts, Query
+from parley.client.queries.base import Facts, Query, Told
 from parley.client.queries.batch import batch_from
-from parley.client.queries.choosing import Choosable
-from parley.client.queries.response import Response
 from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.noise_points import INSIDE
 from parley.privacy.ledger.budget import DatasetBudget
@@ -66,7 +64,7 @@ def answers_of(
     for own, query, weight, place in zip(put, batch.queries, batch.weights, places, strict=True):
         made: Made | ByParty | None = None
         applied = Intervals()
-        if instead and isinstance(query, Choosable | Response):
+        if instead and isinstance(query, Told):
             table = query.told(vector[place], released.epsilon, facts)
         else:
             whole = Made(

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from parley.analytics.answer import AGAINST, Answer, Asked, shown_number
 from parley.client.queries.balance import FINEST, Balance
-from parley.client.queries.base import Query, QueryError
+from parley.client.queries.base import QueryError
 from parley.client.queries.histogram import Histogram
 from parley.client.queries.quantiles import grid_values
 from parley.client.where import Expression
@@ -213,16 +213,15 @@ class _Hunt:
             epsilon = math.nextafter(epsilon, 0)
         place = min(max(place, 1), len(self.values) - 1)
         border = float((self.values[place - 1] + self.values[place]) / 2)
-        query: Query = Balance(
-            column=self.column, border=border, share=self.share, where=self.where
-        )
-        if not self.public and not self.seen:
-            edges = (float(self.values[0]), border, float(self.values[-1]))
-            query = Histogram(column=self.column, edges=edges, where=self.where)
+        balance = None
+        if self.public or self.seen:
+            balance = Balance(column=self.column, border=border, share=self.share, where=self.where)
+        edges = (float(self.values[0]), border, float(self.values[-1]))
+        query = balance or Histogram(column=self.column, edges=edges, where=self.where)
         answer = self.session.ask(query, epsilon=epsilon, law="laplace")
         self.left -= exact(epsilon)
         self.answers.append(answer)
-        self.seen.append(_read(answer, query, self.share, place, self.rounds + _MORE))
+        self.seen.append(_read(answer, balance, self.share, place, self.rounds + _MORE))
 
     def _records(self) -> float:
         """N, or about as many: it scales the line, and moves no place where q is reached."""
@@ -241,12 +240,12 @@ class _Hunt:
         return _crossing(self.seen, self.share, len(self.values), self._records(), self.freedom)
 
 
-def _read(answer: Answer, query: Query, share: float, place: int, most: int) -> _Seen:
+def _read(answer: Answer, balance: Balance | None, share: float, place: int, most: int) -> _Seen:
     """Of one count: how far q·N is from it, in records, and the reach of its noise."""
     counted = np.asarray(answer.table["value"], dtype=np.float64)
     noise = Reach.of(answer.law, scale=answer.scale)
-    if isinstance(query, Balance):
-        over, spread = float(counted[0]), 1.0 / query.fraction.denominator
+    if balance is not None:
+        over, spread = float(counted[0]), 1.0 / balance.fraction.denominator
         reach = spread * noise.half_width(cells=most)
     else:
         # (1 − q)·below − q·above: of both cells' noise, no more than that of one in all.

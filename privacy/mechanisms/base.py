@@ -80,6 +80,11 @@ class Mechanism(ABC):
         return None
 
     @property
+    def bound_l1(self) -> float | None:
+        """Δ₁, where the noise is scaled to it; None: to Δ₂, its `sensitivity`."""
+        return None
+
+    @property
     def objective(self) -> float | None:
         """ε₁ of noise inside the parties' objectives, beside it; None where there is none."""
         return None

@@ -207,6 +207,11 @@ class Laplace(_CoordinatewiseLaplace):
 
     sensitivity_l1: float
 
+    @property
+    def bound_l1(self) -> float:
+        """Δ₁."""
+        return self.sensitivity_l1
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive("sensitivity_l1", self.sensitivity_l1)

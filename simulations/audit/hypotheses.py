@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.privacy.accounting.guarantee import Neighbouring
-from parley.privacy.mechanisms.laplace import Laplace
 from parley.privacy.sampling.randomness import Randomness
 from parley.simulations.audit.audited import Audited
 from parley.simulations.audit.blocks import Block
@@ -51,8 +50,8 @@ def reach(audited: Audited, given: Hypotheses) -> float | None:
     # Of a training: all records were taken, in each of the steps; a contribution is divided by q.
     taken = 1.0 if steps is None else steps.sampling_rate * steps.steps
     moved, sensitivity = given.distance, mechanism.sensitivity
-    if isinstance(mechanism, Laplace):  # its scale is made for Δ₁
-        moved, sensitivity = given.distance_l1, mechanism.sensitivity_l1
+    if mechanism.bound_l1 is not None:
+        moved, sensitivity = given.distance_l1, mechanism.bound_l1
     return moved / (sensitivity * unit_scale(audited) * taken)
 
 

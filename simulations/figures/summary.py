@@ -11,6 +11,7 @@ from parley.privacy.accounting.rounding import as_written, shown_up
 from parley.server.jobs.job import Job
 from parley.server.records import words
 from parley.server.records.judgement import Judgement
+from parley.server.records.points import private_alone
 from parley.server.records.summary import DpSgd, RunSummary
 from parley.simulations.data.spread import partition_of
 from parley.simulations.data.world import Experiment
@@ -56,16 +57,16 @@ _ON_SUM = (
     "The noise is proportional to 1/(parties × records × ε): twice the records a party (now at "
     "least {records}), twice the parties (now {parties}) or twice ε (now {epsilon}) each halve it."
 )
-_HALVED = {
-    "server": _ON_SUM,
-    "share": _ON_SUM,
-    "party": "The noise is proportional to 1/(√parties × records × ε): twice the records a party "
+_IN_EACH = (
+    "The noise is proportional to 1/(√parties × records × ε): twice the records a party "
     "(now at least {records}), four times the parties (now {parties}) or twice ε (now {epsilon}) "
-    "each halve it.",
+    "each halve it."
+)
+_HALVED = {
     "pathak": "The noise is proportional to 1/(records × ε), whatever the number of parties: twice "
     "the records a party (now at least {records}) or twice ε (now {epsilon}) halve it.",
 }
-"""By noise point, or by an algorithm that is another matter: what would halve the noise."""
+"""By an algorithm to which where the noise is added does not matter: what would halve it."""
 
 _RANKS, _CLEAR = 0.6, 0.1
 """An AUC from which a model ranks at all, and how much better another one is beyond doubt."""
@@ -134,7 +135,8 @@ def _advice(summary: RunSummary, *, diverged: bool) -> list[str]:
                 "usually help DP-SGD, and so does a smaller network."
             )
     elif summary.status == "complete" and ((summary.excess_loss or 0) > 0.01 or lost > 0.01):
-        halved = _HALVED.get(summary.algorithm) or _HALVED[summary.primary.noise.point]
+        by_point = _IN_EACH if private_alone(summary.primary.noise.point) else _ON_SUM
+        halved = _HALVED.get(summary.algorithm, by_point)
         advice.append(
             halved.format(
                 records=summary.min_records,
