@@ -221,9 +221,10 @@ def test_a_map_of_labels_and_quantiles_are_drawn_as_they_are_told(tmp_path):
 
 
 def test_two_guarantees_are_told_with_unit_and_relation_each(tmp_path):
-    for charged in ("inner", "outer"):
+    where = {"server": "The noise is added where the sum is", "share": "Enough parties are honest"}
+    for charged, point in (("inner", "server"), ("outer", "server"), ("outer", "share")):
         folder = make_run(
-            tmp_path / charged,
+            tmp_path / charged / point,
             unit="record",
             party_level={
                 "unit": "party",
@@ -243,7 +244,7 @@ def test_two_guarantees_are_told_with_unit_and_relation_each(tmp_path):
                     "scale_of_sum": 3.0,
                     "expected_norm": None,
                     "sensitivity": 0.3,
-                    "point": "server",
+                    "point": point,
                 },
             },
             record_bounds={
@@ -259,5 +260,5 @@ def test_two_guarantees_are_told_with_unit_and_relation_each(tmp_path):
         assert "ε = 4 at δ = 10⁻⁴" in text
         assert ("the bound by the noise on the sum" in text) == (charged == "outer")
         if charged == "outer":
-            assert "Per record: The noise is added where the sum is" in text
+            assert f"Per record: {where[point]}" in text
             assert "a record's ε is 7;" in text
