@@ -6,7 +6,7 @@ What shares are, and why their sum is the law, is in `parley.privacy.mechanisms.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Final, Protocol
@@ -22,7 +22,7 @@ from parley.privacy.sampling.negative_binomial import negative_binomial
 from parley.privacy.sampling.samplers import (
     LARGEST_SCALE,
     add_rounded_gaussian,
-    add_rounded_mixture,
+    add_rounded_mixtures,
 )
 from parley.privacy.sampling.stream import NoiseStream
 
@@ -66,7 +66,6 @@ class SharedLaw:
 
     Attributes:
         rounded_after: whether a party may round to a coarser grid after it added its share.
-        quick: whether the shares that one stream gives are drawn together.
         floor: least scale of a share, in ring units; 0 for none.
         coarsest: most fine units to a ring unit that its sampler takes.
         scale: mechanism, k → least scale of one share, in fine units, rounded up.
@@ -77,7 +76,6 @@ class SharedLaw:
     """
 
     rounded_after: bool
-    quick: bool = False
     floor: float
     coarsest: float = math.inf
     scale: Callable[[Any, int], float]
@@ -103,6 +101,16 @@ def law_of(mechanism: Mechanism) -> SharedLaw:
     return law
 
 
+def _together(
+    vectors: Integers, streams: Sequence[NoiseStream]
+) -> Iterator[tuple[Integers, NoiseStream]]:
+    """Rows that one stream gives the shares of, some at a time; else every row by itself."""
+    same = len(set(map(id, streams))) == 1
+    most = max(1, _DRAWN_TOGETHER // vectors.shape[1]) if same else 1
+    for at in range(0, len(vectors), most):
+        yield vectors[at : at + most], streams[at]
+
+
 # Gaussian: N(0, σ²/k) each.
 
 
@@ -117,7 +125,7 @@ def _gaussian_scale(mechanism: Any, honest: int) -> float:
 
 
 def _gaussian_add(shares: Split, _: Any, vectors: Integers, streams: Sequence[NoiseStream]) -> None:
-    if streams and all(stream is streams[0] for stream in streams):
+    if len(set(map(id, streams))) == 1:
         add_rounded_gaussian(vectors.reshape(-1), shares.scale, streams[0])
         return
     for row, stream in zip(vectors, streams, strict=True):
@@ -156,8 +164,8 @@ def _l2_add(
 ) -> None:
     shape = Fraction(mechanism.dimension + 1, 2 * shares.honest)
     jitter = JITTER * shares.ring_unit**2
-    for row, stream in zip(vectors, streams, strict=True):
-        add_rounded_mixture(row, shares.scale, shape, jitter, stream)
+    for rows, stream in _together(vectors, streams):
+        add_rounded_mixtures(rows, shares.scale, shape, jitter, stream)
 
 
 def _l2_dealt(
@@ -169,7 +177,7 @@ def _l2_dealt(
     for begin in range(0, count, most):
         together = min(most, count - begin)
         shape = Fraction((mechanism.dimension + 1) * together, 2 * shares.honest)
-        add_rounded_mixture(total, shares.scale, shape, own * together, stream)
+        add_rounded_mixtures(total[None, :], shares.scale, shape, own * together, stream)
 
 
 def _chernoff(exponent: float, log_odds: float, jitter: float = 0.0) -> float:
@@ -199,12 +207,9 @@ def _discrete_add(
     shares: Split, mechanism: Any, vectors: Integers, streams: Sequence[NoiseStream]
 ) -> None:
     del mechanism
-    same = all(stream is streams[0] for stream in streams)
-    most = max(1, _DRAWN_TOGETHER // vectors.shape[1]) if same else 1
-    for at in range(0, len(vectors), most):
-        rows = vectors[at : at + most]
-        draws = negative_binomial(shares.scale, shares.honest, 2 * rows.size, streams[at])
-        rows += (draws[: rows.size] - draws[rows.size :]).reshape(rows.shape)
+    for rows, stream in _together(vectors, streams):
+        draws = negative_binomial(shares.scale, shares.honest, 2 * rows.size, stream)
+        np.add(rows, (draws[: rows.size] - draws[rows.size :]).reshape(rows.shape), out=rows)
 
 
 def _discrete_dealt(
@@ -235,7 +240,6 @@ def _own_scale(mechanism: Any, honest: int) -> float:
 
 _DISCRETE = SharedLaw(
     rounded_after=False,
-    quick=True,
     floor=0.0,
     scale=_own_scale,
     add=_discrete_add,
@@ -246,7 +250,6 @@ _DISCRETE = SharedLaw(
 
 _GAUSSIAN = SharedLaw(
     rounded_after=True,
-    quick=True,
     floor=LEAST_SHARE,
     scale=_gaussian_scale,
     add=_gaussian_add,

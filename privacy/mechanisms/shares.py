@@ -217,8 +217,7 @@ class Shares:
         Args:
             mechanism: whose shares.
             vectors: contiguous.
-            streams: a stream a row. Rows that share one draw from it in turn, in one call where
-                the law allows it.
+            streams: a stream a row. Rows that share one draw from it together.
         """
         if len(streams) != len(vectors):
             raise ValueError(f"Expected {len(vectors)} streams, one a row, got {len(streams)}.")

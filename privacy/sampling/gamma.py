@@ -1,48 +1,73 @@
-"""A Gamma variable of any rational shape, known to as many bits as are asked for.
+"""Gamma variables: floats of many, and of one as many bits as are asked for.
 
 V ~ Gamma(a, 1), a = i + α with i an integer and 0 ≤ α < 1, is −ln(U₁⋯U_i) + B·E: E ~ Exp(1), and
-B ~ Beta(α, 1 − α) by Jöhnk's rejection (1964; Devroye 1986, chapter IX, theorem 3.4): X = U^(1/α),
-Y = W^(1/(1−α)), kept where X + Y ≤ 1, then B = X/(X + Y). A trial is kept with probability
-Γ(1+α)Γ(2−α) ≥ π/4. Every uniform is an endless expansion (`parley.privacy.sampling.inversion`), so
-that what is kept is decided exactly and V is enclosed by elementary functions, of 200 bits and
-more: float64 `gammaincinv` has no proved distance.
+B ~ Beta(α, 1 − α). `HalfGammas`, of α = ½, take B = cos²(πU). `Gammas`, of any rational shape, take
+it by Jöhnk's rejection (1964; Devroye 1986, chapter IX, theorem 3.4): X = U^(1/α), Y = W^(1/(1−α)),
+kept where X + Y ≤ 1, then B = X/(X + Y). A trial is kept with probability Γ(1+α)Γ(2−α) ≥ π/4.
+
+Every uniform is an endless expansion (`parley.privacy.sampling.inversion`), so that what is kept is
+decided exactly and V is enclosed by elementary functions, of 200 bits and more: float64
+`gammaincinv` has no proved distance. Floats have a bound on their error; whoever cannot decide by
+them asks for the enclosure.
 
 >>> from fractions import Fraction
 >>> from parley.privacy.sampling.stream import NoiseStream
->>> low, high = Gamma(Fraction(11, 18), NoiseStream.from_seed(1)).bounds(200)
->>> 0 < low <= high, high / low - 1 < 2**-150
-(True, True)
+>>> drawn = Gammas(Fraction(11, 18), 3, NoiseStream.from_seed(1))
+>>> low, high = drawn.of(2).bounds(200)
+>>> abs(drawn.values[2] - low) <= drawn.errors[2], 0 < low <= high, high / low - 1 < 2**-150
+(True, True, True)
 """
 
 from __future__ import annotations
 
 import functools
 import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeAlias
 
-from parley.privacy.sampling.inversion import Uniform, context, widen
+import numpy as np
+import numpy.typing as npt
+
+from parley.privacy.sampling.inversion import (
+    FLOAT_ERROR,
+    Uniform,
+    context,
+    uniform_floats,
+    widen,
+)
 from parley.privacy.sampling.stream import NoiseStream
 
-__all__ = ["Gamma", "product"]
+__all__ = ["Gamma", "Gammas", "HalfGammas"]
 
 _GUARD_BITS = 160
 
+_UNDERFLOW = 2.0**-1000
+"""More than what is lost where a float is so small that it is 0."""
+
+FloatArray: TypeAlias = npt.NDArray[np.float64]
+WordArray: TypeAlias = npt.NDArray[np.uint64]
+
+_Factor: TypeAlias = Callable[..., tuple[Any, Any]]
+"""(mpmath context, uniforms, of some of which B is a function) → its bounds."""
+
 
 class Gamma:
-    """One draw of Gamma(`shape`, 1).
+    """One V = −ln(U₁⋯U_i) + B·E, as enclosures ever closer.
 
-    Raises:
-        ValueError: not shape > 0.
+    Args:
+        logarithms: U₁ … U_i.
+        rest: what B is a function of, and E's uniform, as they were drawn; nothing: no B·E.
+        factor: of B.
+        place: of E's uniform in `rest`.
     """
 
-    def __init__(self, shape: Fraction, stream: NoiseStream) -> None:
-        if not shape > 0:
-            raise ValueError(f"Expected shape > 0, got {shape}.")
-        whole = math.floor(shape)
-        self._fraction = shape - whole
-        self._logarithms = [Uniform(word, stream) for word in stream.words(whole).tolist()]
-        self._rest = self._kept(stream) if self._fraction else ()
+    def __init__(
+        self, logarithms: list[Uniform], rest: list[Uniform], factor: _Factor, place: int
+    ) -> None:
+        self._logarithms, self._rest = logarithms, rest
+        self._factor, self._place = factor, place
         self._bits = 0
         self._known: tuple[Any, Any] = (None, None)
 
@@ -58,49 +83,182 @@ class Gamma:
             self._known, self._bits = self._enclosed(mp, bits), bits
         return self._known
 
-    def _kept(self, stream: NoiseStream) -> tuple[Uniform, Uniform, Uniform]:
-        """The first trial with X + Y ≤ 1, and E's uniform."""
-        while True:
-            one, other = (Uniform(word, stream) for word in stream.words(2).tolist())
-
-            def threshold(mp: Any, bits: int, one: Uniform = one) -> tuple[Any, Any]:
-                # W ≤ (1 − X)^(1−α), decreasing in U.
-                _known(one, bits)
-                low, high = (self._power(mp, end, self._fraction) for end in one.bounds(mp))
-                rest = 1 - self._fraction
-                most, least = 1 - low, max(1 - high, mp.zero)
-                return widen(mp, _raised(mp, least, rest), _raised(mp, most, rest))
-
-            if other.at_most(threshold):
-                return one, other, Uniform(int(stream.words(1)[0]), stream)
-
-    @staticmethod
-    def _power(mp: Any, value: Any, root: Fraction) -> Any:
-        """value^(1/root) for 0 ≤ value ≤ 1."""
-        if not value:
-            return mp.zero
-        return mp.exp(mp.log(value) * root.denominator / root.numerator)
-
     def _enclosed(self, mp: Any, bits: int) -> tuple[Any, Any]:
         for uniform in (*self._logarithms, *self._rest):
             _known(uniform, bits)
         shift = -sum(uniform.bits for uniform in self._logarithms)
-        left = mp.ldexp(product(mp, [u.numerator for u in self._logarithms]), shift)
-        right = mp.ldexp(product(mp, [u.numerator + 1 for u in self._logarithms]), shift)
+        left = mp.ldexp(_product(mp, [u.numerator for u in self._logarithms]), shift)
+        right = mp.ldexp(_product(mp, [u.numerator + 1 for u in self._logarithms]), shift)
         low, high = -mp.log(right), -mp.log(left)  # −ln is decreasing
         if self._rest:
-            one, other, exponential = self._rest
-            alpha = self._fraction
-            x_low, x_high = (self._power(mp, end, alpha) for end in one.bounds(mp))
-            y_low, y_high = (self._power(mp, end, 1 - alpha) for end in other.bounds(mp))
-            # X/(X + Y) grows with X and falls with Y.
-            near, far = exponential.bounds(mp)
-            low -= mp.log(far) * x_low / (x_low + y_high)
-            high -= mp.log(near) * x_high / (x_high + y_low)
+            near, far = self._rest[self._place].bounds(mp)
+            least, most = self._factor(mp, *self._rest)
+            low -= mp.log(far) * least
+            high -= mp.log(near) * most
         return widen(mp, max(low, mp.zero), high)
 
 
-def product(mp: Any, factors: list[int]) -> Any:
+class _Draws(ABC):
+    """Attributes:
+    values, errors: `[count]` floats, and a bound on the error of each.
+    """
+
+    values: FloatArray
+    errors: FloatArray
+
+    def __init__(self, stream: NoiseStream) -> None:
+        self._stream = stream
+        self._opened: dict[int, Gamma] = {}
+
+    def of(self, row: int) -> Gamma:
+        """One of them, whose uniforms are extended by bits of the stream where needed."""
+        if row not in self._opened:
+            self._opened[row] = self._open(row)
+        return self._opened[row]
+
+    @abstractmethod
+    def _open(self, row: int) -> Gamma: ...
+
+    def _uniforms(self, words: WordArray) -> list[Uniform]:
+        return [Uniform(word, self._stream) for word in words.tolist()]
+
+
+class HalfGammas(_Draws):
+    """`count` draws of Gamma(`halves`/2, 1)."""
+
+    def __init__(self, halves: int, count: int, stream: NoiseStream) -> None:
+        super().__init__(stream)
+        self._odd = halves % 2 == 1
+        width = halves // 2 + 2 * self._odd
+        self._words = stream.words(count * width).reshape(count, width)
+        terms, errors = _exponentials(self._words)
+        if self._odd:  # the last two are E and the angle of E·cos²(πU)
+            angles, _ = uniform_floats(self._words[:, -1])
+            # |d cos²(πu)/du| ≤ π, and u is right to 2⁻⁵²: 2⁻⁴⁹ covers it.
+            errors[:, -2] += 2.0**-49 * terms[:, -2]
+            terms[:, -2] *= np.cos(np.pi * angles) ** 2
+            terms, errors = terms[:, :-1], errors[:, :-1]
+        self.values, self.errors = _totals(terms, errors)
+
+    def _open(self, row: int) -> Gamma:
+        uniforms = self._uniforms(self._words[row])
+        whole = len(uniforms) - 2 * self._odd
+        return Gamma(uniforms[:whole], uniforms[whole:], _squared_cosine, 0)
+
+
+class Gammas(_Draws):
+    """`count` draws of Gamma(`shape`, 1).
+
+    Raises:
+        ValueError: not shape > 0.
+    """
+
+    def __init__(self, shape: Fraction, count: int, stream: NoiseStream) -> None:
+        if not shape > 0:
+            raise ValueError(f"Expected shape > 0, got {shape}.")
+        super().__init__(stream)
+        whole = math.floor(shape)
+        self._fraction = shape - whole
+        self._words = stream.words(count * whole).reshape(count, whole)
+        self.values, self.errors = _totals(*_exponentials(self._words))
+        self._decided: dict[int, list[Uniform]] = {}
+        self._rest: WordArray = np.empty((count, 0), dtype=np.uint64)
+        if self._fraction:
+            kept = self._kept(count)
+            self._rest = np.column_stack([kept, stream.words(count)])
+            self._add_rest()
+
+    def _open(self, row: int) -> Gamma:
+        rest = self._uniforms(self._rest[row])
+        rest[:2] = self._decided.get(row, rest[:2])
+        return Gamma(self._uniforms(self._words[row]), rest, self._quotient, 2)
+
+    def _kept(self, count: int) -> WordArray:
+        """`[count, 2]` the words of U and W of every row's first trial with X + Y ≤ 1."""
+        kept = np.empty((count, 2), dtype=np.uint64)
+        left = np.arange(count)
+        while left.size:
+            words = self._stream.words(2 * left.size).reshape(-1, 2)
+            accepted = self._accepted(words, left)
+            kept[left[accepted]] = words[accepted]
+            left = left[~accepted]
+        return kept
+
+    def _accepted(self, words: WordArray, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
+        """Whether W ≤ (1 − X)^(1−α) for every pair of words `[n, 2]`, n trials of these rows."""
+        (minus_ln_x, error), rest = self._minus_ln_x(words), float(1 - self._fraction)
+        exponential, own = _exponentials(words[:, 1])
+        # −ln W ≥ −(1 − α)·ln(1 − X). ln(1 − e^(−a)) is concave with the slope 1/(e^a − 1).
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            bound = rest * -np.log(-np.expm1(-minus_ln_x))
+            slope = 1 / np.expm1(np.maximum(minus_ln_x - error, 0))
+            margin = exponential - bound
+            own += FLOAT_ERROR * (1 + bound) + rest * error * slope
+            left = ~(np.abs(margin) > own)  # so written that NaN is left
+        accepted = margin > 0
+        for lane in np.flatnonzero(left).tolist():
+            one, other = self._uniforms(words[lane])
+            accepted[lane] = other.at_most(functools.partial(self._threshold, one))
+            if accepted[lane]:  # with the bits that deciding it drew
+                self._decided[int(rows[lane])] = [one, other]
+        return accepted
+
+    def _threshold(self, one: Uniform, mp: Any, bits: int) -> tuple[Any, Any]:
+        """(1 − X)^(1−α), decreasing in U."""
+        _known(one, bits)
+        low, high = (_power(mp, end, 1 / self._fraction) for end in one.bounds(mp))
+        rest = 1 - self._fraction
+        return widen(mp, _power(mp, max(1 - high, mp.zero), rest), _power(mp, 1 - low, rest))
+
+    def _minus_ln_x(self, words: WordArray) -> tuple[FloatArray, FloatArray]:
+        terms, errors = _exponentials(words[:, 0])
+        inverse = float(1 / self._fraction)
+        return terms * inverse, errors * inverse + FLOAT_ERROR * terms * inverse
+
+    def _add_rest(self) -> None:
+        """Adds B·E = E/(1 + Y/X)."""
+        minus_ln_x, error = self._minus_ln_x(self._rest)
+        exponential, own = _exponentials(self._rest[:, 1])
+        inverse = float(1 / (1 - self._fraction))
+        difference = minus_ln_x - exponential * inverse
+        # |d ln B| ≤ |d ln(Y/X)|.
+        moved = np.expm1(error + (own + FLOAT_ERROR * exponential) * inverse)
+        with np.errstate(over="ignore"):
+            factor = 1 / (1 + np.exp(difference))
+        exponential, own = _exponentials(self._rest[:, 2])
+        self.values += factor * exponential
+        self.errors += factor * (moved * (exponential + own) + own)
+        self.errors += FLOAT_ERROR * factor * exponential + _UNDERFLOW
+
+    def _quotient(self, mp: Any, one: Uniform, other: Uniform, _: Uniform) -> tuple[Any, Any]:
+        """X/(X + Y) grows with X and falls with Y."""
+        alpha = self._fraction
+        x_low, x_high = (_power(mp, end, 1 / alpha) for end in one.bounds(mp))
+        y_low, y_high = (_power(mp, end, 1 / (1 - alpha)) for end in other.bounds(mp))
+        return x_low / (x_low + y_high), x_high / (x_high + y_low)
+
+
+def _exponentials(words: WordArray) -> tuple[FloatArray, FloatArray]:
+    """−ln U of every word, and a bound on the error of each."""
+    uniforms, slack = uniform_floats(words)
+    terms = -np.log(uniforms)
+    return terms, slack + FLOAT_ERROR * terms
+
+
+def _totals(terms: FloatArray, errors: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Sums of rows `[n, i]`; FLOAT_ERROR covers the pairwise sum's."""
+    total = terms.sum(axis=1)
+    return total, errors.sum(axis=1) + FLOAT_ERROR * total
+
+
+def _squared_cosine(mp: Any, _: Uniform, angle: Uniform) -> tuple[Any, Any]:
+    left, right = angle.bounds(mp)
+    middle = mp.cos(mp.pi * left) ** 2
+    reach = mp.pi * (right - left) + mp.ldexp(1, 64 - mp.prec)
+    return max(middle - reach, mp.zero), min(middle + reach, mp.one)
+
+
+def _product(mp: Any, factors: list[int]) -> Any:
     """The product of integers, rounded to the working precision after every 32 of them."""
     groups = (math.prod(factors[i : i + 32]) for i in range(0, len(factors), 32))
     return functools.reduce(lambda total, group: total * group, groups, mp.one)
@@ -111,7 +269,8 @@ def _known(uniform: Uniform, bits: int) -> None:
         uniform.extend()
 
 
-def _raised(mp: Any, value: Any, power: Fraction) -> Any:
+def _power(mp: Any, value: Any, power: Fraction) -> Any:
+    """value^power for 0 ≤ value ≤ 1."""
     if not value:
         return mp.zero
     return mp.exp(mp.log(value) * power.numerator / power.denominator)

@@ -12,7 +12,6 @@ of the mass, and E|X| < 2⁴¹: `DISTANCE_PER_COORDINATE` = 2⁻⁸⁷.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any, Final, TypeAlias
@@ -20,23 +19,19 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from parley.privacy.sampling.gamma import Gamma, product
+from parley.privacy.sampling.gamma import Gammas, HalfGammas
 from parley.privacy.sampling.inversion import (
     FLOAT_ERROR,
     LARGEST_SCALE,
-    MAGNITUDE_BITS,
     Enclosure,
     Survival,
-    Uniform,
     check_scale,
     check_size,
     chunks,
-    context,
     invert,
     nearest,
     uniform_floats,
     widen,
-    with_signs,
 )
 from parley.privacy.sampling.quick_normal import LARGEST_QUICK, QUICK_ERROR, quick_half_normal
 from parley.privacy.sampling.stream import NoiseStream
@@ -45,7 +40,7 @@ from parley.privacy.special import ndtri
 __all__ = [
     "DISTANCE_PER_COORDINATE",
     "add_rounded_gaussian",
-    "add_rounded_mixture",
+    "add_rounded_mixtures",
     "rounded_gaussian",
     "rounded_gaussian_distance",
     "rounded_l2_laplace",
@@ -59,7 +54,10 @@ DISTANCE_PER_COORDINATE: Final = 2.0**-87
 IntArray: TypeAlias = npt.NDArray[np.int64]
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 
-_Parts: TypeAlias = Iterator[tuple[slice, IntArray | FloatArray]]
+_LEAST: Final = 2.0**-400
+"""Of a V that stands for one that underflows, with an error as large."""
+
+_Parts: TypeAlias = Iterator[tuple[slice, FloatArray]]
 
 
 def rounded_gaussian(sigma: float, size: int, stream: NoiseStream) -> IntArray:
@@ -92,41 +90,26 @@ def add_rounded_gaussian(values: FloatArray | IntArray, sigma: float, stream: No
     _add_parts(values, _gaussian_parts(sigma, len(values), stream))
 
 
-def add_rounded_mixture(
-    values: FloatArray | IntArray,
-    scale: float,
-    shape: Fraction,
-    jitter: float,
-    stream: NoiseStream,
+def add_rounded_mixtures(
+    values: IntArray, scale: float, shape: Fraction, jitter: float, stream: NoiseStream
 ) -> None:
-    """Add round(√(2Vb² + w)·N(0, I)) to integers `values` [n] in place, V ~ Gamma(`shape`, 1).
+    """Add round(√(2Vb² + w)·N(0, I)) to every row of `values` [n, d] in place, V ~ Gamma(`shape`).
 
-    One V for all of them: with `shape` (n + 1)/(2k) and without `jitter` w it is one of k shares
-    of the law ∝ exp(−‖z‖₂/b). `scale` is b, `jitter` a variance. V is enclosed by at least 200
-    bits. Raises ValueError unless b ≥ 2⁻²⁰, b·√n ≤ 2⁴⁰ and w ≥ 0.
+    One V for a row: with `shape` (d + 1)/(2k) and without `jitter` w it is one of k shares of the
+    law ∝ exp(−‖z‖₂/b). `scale` is b, `jitter` a variance. V is known to as many bits as decide.
+    Raises ValueError unless b ≥ 2⁻²⁰, b·√d ≤ 2⁴⁰ and 0 ≤ w ≤ 2⁴⁰.
     """
-    scale = _check_l2_scale(scale, max(len(values), 1))
+    rows, dimension = values.shape
+    scale = _check_l2_scale(scale, max(dimension, 1))
     if not 0 <= jitter <= LARGEST_SCALE:
         raise ValueError(f"Expected a jitter from 0 to 2⁴⁰, got {jitter:g}.")
-    mixing = Gamma(shape, stream)
-
-    def enclosure(mp: Any, bits: int) -> tuple[Any, Any]:
-        low, high = mixing.enclosure(mp, bits)
-        squared = 2 * mp.mpf(scale) ** 2
-        return widen(mp, mp.sqrt(squared * low + jitter), mp.sqrt(squared * high + jitter))
-
-    mp = context()
-    mp.prec = MAGNITUDE_BITS + 160
-    low, high = enclosure(mp, MAGNITUDE_BITS)
-    # Where V underflows without a jitter, a least σ stands for it, with an error without bound.
-    sigma = max(float(low), 2.0**-200)
-    error = float(high / low) - 1 + FLOAT_ERROR if low > sigma / 2 else math.inf
-    _add_parts(values, _parts(sigma, error, enclosure, len(values), stream))
+    mixing = _MixingScales(scale, Gammas(shape, rows, stream), jitter)
+    values += _mixed(mixing, rows, dimension, stream)
 
 
 def _add_parts(values: FloatArray | IntArray, parts: _Parts) -> None:
     for part, noise in parts:
-        values[part] += noise if noise.dtype == values.dtype else noise.astype(values.dtype)
+        values[part] += noise.astype(values.dtype, copy=False)
 
 
 def rounded_gaussian_distance(coordinates: int) -> float:
@@ -167,17 +150,8 @@ def rounded_l2_laplace_vectors(
     if dimension < 1:
         raise ValueError(f"Expected dimension ≥ 1, got {dimension}.")
     scale = _check_l2_scale(scale, dimension)
-    mixing = _MixingScales(scale, dimension, count, stream)
-    noise = np.empty(count * dimension, dtype=np.int64)
-    for part in chunks(noise.size):
-        words = stream.words(part.stop - part.start)
-        rows = np.arange(part.start, part.stop) // dimension
-        if rows[0] == rows[-1]:  # one σ for all: no array of them
-            sigma, error = mixing.values[rows[0]], mixing.errors[rows[0]]
-        else:
-            sigma, error = mixing.values[rows], mixing.errors[rows]
-        noise[part] = _mixed(words, sigma, error, rows, mixing, stream)
-    return noise.reshape(count, dimension)
+    mixing = _MixingScales(scale, HalfGammas(dimension + 1, count, stream))
+    return _mixed(mixing, count, dimension, stream)
 
 
 def rounded_l2_laplace_distance(coordinates: int) -> float:
@@ -199,40 +173,55 @@ def _check_l2_scale(scale: float, dimension: int) -> float:
 
 
 def _gaussian_parts(sigma: float, size: int, stream: NoiseStream) -> _Parts:
-    sigma = check_scale("sigma", sigma)
-
-    def exactly(mp: Any, bits: int) -> tuple[Any, Any]:
-        del bits
-        return mp.mpf(sigma), mp.mpf(sigma)
-
-    return _parts(sigma, 0.0, exactly, size, stream)
-
-
-def _parts(
-    sigma: float, sigma_error: float, enclosure: Enclosure, size: int, stream: NoiseStream
-) -> _Parts:
-    """Yield `size` values round(σZ) by parts; σ is `sigma` up to a relative error or an enclosure.
+    """Yield `size` values round(σZ) by parts.
 
     A part is an array of integers, int64 or float64: adding it while it is in the cache is cheap.
     """
-    survival = _half_normal_survival(enclosure)
-    # The last term is the rounding of the product.
-    quick_error = sigma * (QUICK_ERROR + (sigma_error + FLOAT_ERROR) * LARGEST_QUICK)
+    sigma = check_scale("sigma", sigma)
+    survival = _half_normal_survival(lambda mp, _: (mp.mpf(sigma), mp.mpf(sigma)))
     for part in chunks(size):
         words = stream.words(part.stop - part.start)
-        if quick_error > 0.125:
-            yield (
-                part,
-                with_signs(_careful(words, sigma, sigma_error, lambda _: survival, stream), words),
-            )
-            continue
-        position = quick_half_normal(words)
-        position *= sigma
-        counts, left = nearest(position, quick_error)
-        if left.size:
-            counts[left] = _careful(words[left], sigma, sigma_error, lambda _: survival, stream)
-        # The sign is a word's top bit, as it is a float's.
-        yield part, np.copysign(counts, words.view(np.float64), out=counts)
+        yield part, _rounded(words, sigma, 0.0, lambda _: survival, stream)
+
+
+def _mixed(mixing: _MixingScales, count: int, dimension: int, stream: NoiseStream) -> IntArray:
+    """Return round(σZ) of so many coordinates for each of `count` σ: int64 [count, dimension]."""
+    noise = np.empty(count * dimension, dtype=np.int64)
+    for part in chunks(noise.size):
+        words = stream.words(part.stop - part.start)
+        rows = np.arange(part.start, part.stop) // dimension
+
+        def survival(lane: int, rows: npt.NDArray[np.intp] = rows) -> Survival:
+            return _half_normal_survival(mixing.of(int(rows[lane])))
+
+        if rows[0] == rows[-1]:  # one σ for all: no array of them
+            sigma, error = mixing.values[rows[0]], mixing.errors[rows[0]]
+        else:
+            sigma, error = mixing.values[rows], mixing.errors[rows]
+        noise[part] = _rounded(words, sigma, error, survival, stream)
+    return noise.reshape(count, dimension)
+
+
+def _rounded(
+    words: npt.NDArray[np.uint64],
+    sigma: Any,
+    sigma_error: Any,
+    survival: Callable[[int], Survival],
+    stream: NoiseStream,
+) -> FloatArray:
+    """Return round(σZ) of every word; σ is a number or [n], each up to a relative error."""
+    position = quick_half_normal(words)
+    position *= sigma
+    # The last term is the rounding of the product.
+    error = sigma * (QUICK_ERROR + (sigma_error + FLOAT_ERROR) * LARGEST_QUICK)
+    counts, left = nearest(position, error)
+    if left.size:
+        own, own_error = (np.broadcast_to(each, words.shape)[left] for each in (sigma, sigma_error))
+        counts[left] = _careful(
+            words[left], own, own_error, lambda lane: survival(int(left[lane])), stream
+        )
+    # The sign is a word's top bit, as it is a float's.
+    return np.copysign(counts, words.view(np.float64), out=counts)
 
 
 def _careful(
@@ -263,99 +252,28 @@ def _half_normal_survival(enclosure: Enclosure) -> Survival:
     return survival
 
 
-def _mixed(
-    words: npt.NDArray[np.uint64],
-    sigma: Any,
-    sigma_error: Any,
-    rows: npt.NDArray[np.intp],
-    mixing: _MixingScales,
-    stream: NoiseStream,
-) -> IntArray | FloatArray:
-    """Return round(σZ) of every word; σ is a number or [n], each up to a relative error."""
-    position = quick_half_normal(words)
-    position *= sigma
-    # The last term is the rounding of the product.
-    error = sigma * (QUICK_ERROR + (sigma_error + FLOAT_ERROR) * LARGEST_QUICK)
-    counts, left = nearest(position, error)
-    if left.size:
-        own, own_error = (np.broadcast_to(each, words.shape)[left] for each in (sigma, sigma_error))
-
-        def survival(lane: int) -> Survival:
-            return _half_normal_survival(mixing.of(int(rows[left[lane]])).enclosure)
-
-        counts[left] = _careful(words[left], own, own_error, survival, stream)
-    # The sign is a word's top bit, as it is a float's.
-    return np.copysign(counts, words.view(np.float64), out=counts)
-
-
 class _MixingScales:
-    """σ = b·√(2V), V ~ Gamma((d+1)/2), of `count` vectors: floats `values` with relative `errors`.
+    """σ = √(2Vb² + w) of many V: floats `values` with relative `errors`.
 
     `of(row)` encloses one of them ever closer, which is rarely needed.
     """
 
-    def __init__(self, scale: float, dimension: int, count: int, stream: NoiseStream) -> None:
-        self._scale, self._even, self._stream = scale, dimension % 2 == 0, stream
-        width = (dimension + 1) // 2 + 2 * self._even
-        self._words = stream.words(count * width).reshape(count, width)
-        uniforms, slack = uniform_floats(self._words)
-        terms = -np.log(uniforms)
-        errors = slack + FLOAT_ERROR * terms
-        if self._even:  # the last two are E and the angle of E·cos²(πU)
-            # |d cos²(πu)/du| ≤ π, and u is right to 2⁻⁵²: 2⁻⁴⁹ covers it.
-            errors[:, -2] += 2.0**-49 * terms[:, -2]
-            terms[:, -2] *= np.cos(np.pi * uniforms[:, -1]) ** 2
-            terms, errors = terms[:, :-1], errors[:, :-1]
-        total = np.maximum(terms.sum(axis=1), 2.0**-64)  # far below the least error, 2⁻⁵⁰
-        self.values: FloatArray = scale * np.sqrt(2 * total)
-        # That of V is no less than that of √V; FLOAT_ERROR covers the pairwise sum's.
-        self.errors: FloatArray = errors.sum(axis=1) / total + FLOAT_ERROR
-        self._opened: dict[int, _MixingScale] = {}
+    def __init__(self, scale: float, drawn: HalfGammas | Gammas, jitter: float = 0.0) -> None:
+        self._scale, self._jitter, self._drawn = scale, jitter, drawn
+        twice = 2 * scale**2
+        variance = twice * np.maximum(drawn.values, _LEAST) + jitter
+        self.values: FloatArray = np.sqrt(variance)
+        # That of σ² is no less than that of σ.
+        self.errors: FloatArray = twice * (drawn.errors + _LEAST) / variance + FLOAT_ERROR
 
-    def of(self, row: int) -> _MixingScale:
-        """That of one vector, whose uniforms are extended by bits of the stream where needed."""
-        if row not in self._opened:
-            self._opened[row] = _MixingScale(
-                self._scale, self._words[row], even=self._even, stream=self._stream
+    def of(self, row: int) -> Enclosure:
+        """That of one vector."""
+
+        def enclosure(mp: Any, bits: int) -> tuple[Any, Any]:
+            low, high = self._drawn.of(row).enclosure(mp, bits)
+            twice = 2 * mp.mpf(self._scale) ** 2
+            return widen(
+                mp, mp.sqrt(twice * low + self._jitter), mp.sqrt(twice * high + self._jitter)
             )
-        return self._opened[row]
 
-
-class _MixingScale:
-    """One vector's σ, as enclosures ever closer."""
-
-    def __init__(
-        self, scale: float, words: npt.NDArray[np.uint64], *, even: bool, stream: NoiseStream
-    ) -> None:
-        self._scale, self._even = scale, even
-        self._uniforms = [Uniform(word, stream) for word in words.tolist()]
-        self._bits = 0
-        self._bounds: tuple[Any, Any] = (None, None)
-
-    def enclosure(self, mp: Any, bits: int) -> tuple[Any, Any]:
-        """Return bounds of σ from at least `bits` bits of every uniform, drawn where missing."""
-        if bits > self._bits:
-            self._bounds, self._bits = self._enclose(mp, bits), bits
-        return self._bounds
-
-    def _enclose(self, mp: Any, bits: int) -> tuple[Any, Any]:
-        for uniform in self._uniforms:
-            while uniform.bits < bits or not uniform.numerator:
-                uniform.extend()
-        squared_low = squared_high = tail_left = tail_right = mp.one
-        logarithms = self._uniforms
-        if self._even:
-            *logarithms, exponential, angle = self._uniforms
-            tail_left, tail_right = exponential.bounds(mp)
-            left, right = angle.bounds(mp)
-            middle = mp.cos(mp.pi * left) ** 2
-            reach = mp.pi * (right - left) + mp.ldexp(1, 64 - mp.prec)
-            squared_low, squared_high = max(middle - reach, mp.zero), min(middle + reach, mp.one)
-        shift = -sum(uniform.bits for uniform in logarithms)
-        product_left = mp.ldexp(product(mp, [u.numerator for u in logarithms]), shift)
-        product_right = mp.ldexp(product(mp, [u.numerator + 1 for u in logarithms]), shift)
-        # −ln is decreasing: the right ends give the lower bound.
-        low = -mp.log(product_right) - squared_low * mp.log(tail_right)
-        high = -mp.log(product_left) - squared_high * mp.log(tail_left)
-        scale = mp.mpf(self._scale)
-        return widen(mp, scale * mp.sqrt(2 * max(low, mp.zero)), scale * mp.sqrt(2 * high))
+        return enclosure

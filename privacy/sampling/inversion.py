@@ -62,7 +62,8 @@ Survival: TypeAlias = Callable[[Any, int, int], tuple[Any, Any]]
 
 FLOAT_ERROR: Final = 2.0**-47
 """Relative error allowed to scipy's ndtri (Cephes states a peak of 4.6e-16; 8.3e-16 < 2⁻⁵⁰ was
-found by comparison with mpmath), to numpy's log, and to the few roundings that follow them."""
+found by comparison with mpmath), to numpy's log, exp and expm1, and to the few roundings that
+follow them."""
 
 SMALLEST_SCALE: Final = 2.0**-20
 LARGEST_SCALE: Final = 2.0**40

@@ -21,7 +21,7 @@ from parley.privacy.sampling.discrete import discrete_gaussian, discrete_laplace
 from parley.privacy.sampling.gaussian import (
     DISTANCE_PER_COORDINATE,
     add_rounded_gaussian,
-    add_rounded_mixture,
+    add_rounded_mixtures,
     rounded_gaussian,
     rounded_gaussian_distance,
     rounded_l2_laplace,
@@ -35,7 +35,7 @@ __all__ = [
     "LARGEST_SCALE",
     "SMALLEST_SCALE",
     "add_rounded_gaussian",
-    "add_rounded_mixture",
+    "add_rounded_mixtures",
     "discrete_gaussian",
     "discrete_laplace",
     "rounded_gaussian",
