@@ -1,14 +1,13 @@
-"""How far private statistics of the Adult census are off, beside diffprivlib.
+"""How far private statistics of the Adult census are off, beside three peers, in one run.
 
-    python benchmarks/analytics.py adult.csv.gz [--seeds 40] [--counts-only]
-        [--peer PYTHON] [--opendp PYTHON]
+    python benchmarks/analytics.py adult.csv.gz [--seeds 40] [--only WORDS]
+        [--peer PYTHON] [--opendp PYTHON] [--tumult PYTHON] [--docs docs/analytics-methods.md]
 
-30,162 records, 30 parties, ε = .1, .5 and 1; means over seeds (25 times as many where cells are
-few) with the half-width of a 95 % interval of the mean. Noise is the server's. PYTHON has an
-environment with diffprivlib and "scikit-learn<1.6", where its figures are measured on the same
-records: its ε is replace-one for means and quantiles, add-or-remove-one for histograms. The other
-PYTHON has opendp 0.16.0: replace-one for the mean, else add-or-remove-one. Ours are
-seeded, hence repeatable. Truths are of the records: simulation-only. At the end: seconds a query.
+30,162 records, 30 parties, ε = .1, .5 and 1; means over seeds (a multiple of what is given, as the
+last column says) with the half-width of a 95 % interval of the mean. Noise is the server's. A
+PYTHON has an environment with diffprivlib and "scikit-learn<1.6", with opendp, or with
+tmlt.analytics and Java 17: see `benchmarks/analytics_peers.py`. Ours are seeded, hence repeatable.
+Truths are of the records: simulation-only. --docs writes the table into the page.
 """
 
 from __future__ import annotations
@@ -17,16 +16,19 @@ import argparse
 import itertools
 import json
 import math
-import subprocess
-import sys
+import os
+import platform
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
+from analytics_peers import PEERS, errors_of
 
+import parley
 from parley.analytics.search import Found, find_quantile
 from parley.client.data.frames import frame_of
 from parley.client.data.schema import Schema
@@ -51,74 +53,20 @@ CATEGORIES = [
 ]  # fmt: skip
 REPLACE, REMOVE = Neighbouring.REPLACE_ONE, Neighbouring.ADD_OR_REMOVE_ONE
 
-PEER = """
-import json, sys, warnings
-import numpy as np
-warnings.filterwarnings("ignore")
-from diffprivlib import tools
-given = json.load(sys.stdin)
-ages, weights = np.array(given["age"], float), np.array(given["fnlwgt"], float)
-hours, codes = np.array(given["old_hours"], float), np.array(given["education"])
-ordered, n = np.sort(weights), len(weights)
-rank = lambda v, q: abs(np.searchsorted(ordered, v) - q * n)
-out = {}
-for eps in given["epsilons"]:
-    found = {name: [] for name in ("median fnlwgt", "median age", "histogram", "mean age",
-        "mean hours", "deciles")}
-    for seed in range(5 * given["seeds"]):
-        r = seed
-        v = tools.median(weights, epsilon=eps, bounds=(0, 1500000), random_state=r)
-        found["median fnlwgt"].append(rank(v, .5))
-        v = tools.median(ages, epsilon=eps, bounds=(17, 90), random_state=r)
-        found["median age"].append(abs(v - np.median(ages)))
-        h, _ = tools.histogram(codes, epsilon=eps, bins=16, range=(-.5, 15.5), random_state=r)
-        found["histogram"].append(np.sqrt(np.mean((h - np.bincount(codes, minlength=16))**2)))
-        v = tools.mean(ages, epsilon=eps, bounds=(17, 90), random_state=r)
-        found["mean age"].append((v - ages.mean())**2)
-        v = tools.mean(hours, epsilon=eps, bounds=(1, 99), random_state=r)
-        found["mean hours"].append((v - hours.mean())**2)
-        vs = tools.quantile(weights, [k / 10 for k in range(1, 10)], epsilon=eps,
-            bounds=(0, 1500000), random_state=r)
-        found["deciles"].append(np.mean([rank(v, (k + 1) / 10) for k, v in enumerate(vs)]))
-    out[str(eps)] = found
-json.dump(out, sys.stdout)
-"""
-
-OPENDP = """
-import json, sys
-import numpy as np
-import opendp.prelude as dp
-dp.enable_features("contrib", "honest-but-curious")
-given = json.load(sys.stdin)
-weights, ages, codes = [float(x) for x in given["fnlwgt"]], given["age"], given["education"]
-n, step, near = len(weights), given["step"], dp.symmetric_distance()
-# A record counts at the nearest value of the grid, as with us.
-snapped = [np.floor(x / step + .5) * step for x in weights]
-ordered, truth = np.sort(snapped), np.bincount(codes, minlength=16)
-grid = [k * step for k in range(16384)]
-def rank(v):
-    first, last = (np.searchsorted(ordered, v + off * step) for off in (-.5, .5))
-    return max(0.0, first - n / 2, n / 2 - last)
-floats = dp.vector_domain(dp.atom_domain(T=float, nan=False)), near
-sized = dp.vector_domain(dp.atom_domain(T=float, nan=False, bounds=(17.0, 90.0)), size=n), near
-whole = dp.vector_domain(dp.atom_domain(T=int)), near
-counts = dp.t.then_count_by_categories(categories=list(range(16)), null_category=False)
-out = {}
-for eps in given["epsilons"]:
-    found = lambda make, moved: dp.binary_search_chain(make, moved, eps)
-    median = found(lambda s: floats >> dp.m.then_private_quantile(dp.max_divergence(),
-        candidates=grid, alpha=.5, scale=s), 1)
-    mean = found(lambda s: sized >> dp.t.then_mean() >> dp.m.then_laplace(s), 2)
-    table = found(lambda s: whole >> counts >> dp.m.then_laplace(s), 1)
-    turns = range(5 * given["seeds"])
-    out[str(eps)] = {
-        "median fnlwgt, add-or-remove-one": [rank(median(snapped)) for _ in turns],
-        "education histogram, RMS a cell": [
-            float(np.sqrt(np.mean((np.array(table(codes)) - truth) ** 2))) for _ in turns],
-        "mean age, RMSE": [(mean(ages) - float(np.mean(ages))) ** 2 for _ in turns],
-    }
-json.dump(out, sys.stdout)
-"""
+BARS = {
+    "median fnlwgt, rank error, replace-one, by counts": (18, 2, 0.6),
+    "median fnlwgt, rank error, add-or-remove-one, by counts": (7, 0.5, 0.1),
+    "median fnlwgt, rank error, replace-one, permute-and-flip": (18, 2, 0.6),
+    "median fnlwgt, rank error, add-or-remove-one, permute-and-flip": (7, 0.5, 0.1),
+    "median age, value error": (0, 0, 0),
+    "education histogram, RMS a cell, add-or-remove-one": (14.84, 2.94, 1.43),
+    "mean age, RMSE": (0.0373, 0.0077, 0.00374),
+    "mean hours where age > 60, RMSE": (0.842, 0.169, 0.0847),
+    "nine deciles of fnlwgt, rank error, δ = 1e-6": (240, 40, 20),
+    "28 two-way marginals, mean TVD, δ = 1e-6": (0.11, 0.03, 0.017),
+}
+"""What a figure may come to, at each ε: of noise whose error is known beforehand 5 or 10 % more."""
+MARKS = "<!-- rows: benchmarks/analytics.py --docs -->\n", "<!-- end of rows -->\n"
 
 
 def schema_of(frame: pl.DataFrame) -> Schema:
@@ -226,26 +174,38 @@ def by_counts(block: TableBlock, relation: Neighbouring, epsilon: float, seeds: 
     ]  # fmt: skip
 
 
-def show(name: str, law: str, found: dict[float, list[float]], *, root: bool = False) -> None:
+def row_of(name: str, law: str, found: dict[float, list[float]]) -> str:
     """One row: the mean (or root of the mean) over seeds at every ε."""
     cells = []
     for epsilon in EPSILONS:
         values = np.array(found[epsilon], dtype=float)
         mean, half = values.mean(), 1.96 * values.std(ddof=1) / math.sqrt(len(values))
-        if root:
+        if "RMS" in name:
             mean, half = math.sqrt(mean), half / (2 * math.sqrt(mean)) if mean else 0.0
         cells.append(f"{mean:.4g} ± {half:.2g}")
-    print(f"| {name} | {law} | " + " | ".join(cells) + " |", flush=True)
+    bar = " / ".join(f"{each:g}" for each in BARS.get(name, ())) or "–"
+    seeds = len(found[EPSILONS[0]])
+    line = f"| {name} | {law} | {' | '.join(cells)} | {bar} | {seeds:,} |"
+    print(line, flush=True)
+    return line
+
+
+def documented(page: Path, lines: list[str]) -> None:
+    """The lines as a part of a page of the documentation, between its two marks."""
+    before, rest = page.read_text().split(MARKS[0])
+    after = rest.split(MARKS[1])[1]
+    page.write_text(before + MARKS[0] + "\n" + "\n".join(lines) + "\n\n" + MARKS[1] + after)
 
 
 def main() -> None:
-    """Prints the table."""
+    """Prints the table; with --docs writes it into a page, too."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data")
     parser.add_argument("--seeds", type=int, default=40)
-    parser.add_argument("--peer")
-    parser.add_argument("--opendp")
-    parser.add_argument("--counts-only", action="store_true")
+    for name, (_, option, _) in PEERS.items():
+        parser.add_argument(f"--{option}", metavar="PYTHON", help=f"an environment with {name}")
+    parser.add_argument("--only", help="rows whose name has this")
+    parser.add_argument("--docs", type=Path, metavar="PAGE")
     options = parser.parse_args()
     frame = pl.read_csv(options.data)
     schema = schema_of(frame)
@@ -281,76 +241,69 @@ def main() -> None:
     education = np.array(sorted(frame["education"].unique().to_list()))
     truth = np.array([int((frame["education"] == text).sum()) for text in education])
     middle = Quantiles(column="fnlwgt", step=STEP)
-    rows: list[tuple[str, Query, Neighbouring, float, Callable[[dict], float], bool]] = [
+    rows: list[tuple[str, Query, Neighbouring, float, int, Callable[[dict], float]]] = [
         *(
-            (f"median fnlwgt, rank error, {relation}, {law}", middle, relation, 0.0,
-             lambda t: rank(t["value"][0], 0.5), False)
-            for relation in (REPLACE, REMOVE) for law in ("auto", "permute-and-flip")
+            (f"median fnlwgt, rank error, {relation}, {law}", middle, relation, 0.0, times,
+             lambda t: rank(t["value"][0], 0.5))
+            for relation in (REPLACE, REMOVE)
+            for law, times in (("tree", 3), ("permute-and-flip", 25))
         ),
-        ("median age, value error", Quantiles(column="age", step=1.0), REPLACE, 0.0,
-         lambda t: abs(t["value"][0] - np.median(ages)), False),
+        ("median age, value error", Quantiles(column="age", step=1.0), REPLACE, 0.0, 25,
+         lambda t: abs(t["value"][0] - np.median(ages))),
         ("education histogram, RMS a cell, add-or-remove-one", Histogram(column="education"),
-         REMOVE, 0.0,
-         lambda t: float(np.mean((np.asarray(t["value"])[: len(truth)] - truth) ** 2)), True),
-        ("mean age, RMSE", Mean(column="age"), REPLACE, 0.0, squares(ages.mean()), True),
+         REMOVE, 0.0, 25,
+         lambda t: float(np.mean((np.asarray(t["value"])[: len(truth)] - truth) ** 2))),
+        ("mean age, RMSE", Mean(column="age"), REPLACE, 0.0, 500, squares(ages.mean())),
         ("mean hours where age > 60, RMSE", Mean(column="hr_per_week", where=col.age > 60), REPLACE,
-         0.0, squares(old.mean()), True),
+         0.0, 500, squares(old.mean())),
         ("nine deciles of fnlwgt, rank error, δ = 1e-6",
-         Quantiles(column="fnlwgt", step=STEP, quantiles=DECILES), REPLACE, 1e-6,
-         lambda t: float(np.mean([rank(v, q) for v, q in zip(t["value"], DECILES, strict=True)])),
-         False),
+         Quantiles(column="fnlwgt", step=STEP, quantiles=DECILES), REPLACE, 1e-6, 3,
+         lambda t: float(np.mean([rank(v, q) for v, q in zip(t["value"], DECILES, strict=True)]))),
         ("28 two-way marginals, mean TVD, δ = 1e-6", Marginals(of=tuple(CATEGORIES)), REPLACE, 1e-6,
-         distance, False),
+         1, distance),
     ]  # fmt: skip
-    print("| figure | noise | ε = .1 | ε = .5 | ε = 1 |\n|---|---|---|---|---|")
+    lines = ["| figure | noise | ε = .1 | ε = .5 | ε = 1 | at most | seeds |",
+             "|---|---|---|---|---|---|---|"]  # fmt: skip
+    print("\n".join(lines))
+    wanted = options.only or ""
     for relation in (REPLACE, REMOVE):
-        values = {
-            epsilon: [rank(one.value, 0.5) for one in by_counts(block, relation, epsilon, seeds)]
-            for seeds in (5 * options.seeds,)
-            for epsilon in EPSILONS
-        }
-        show(f"median fnlwgt, rank error, {relation}, by counts", "laplace", values)
-    for name, query, relation, delta, error, root in () if options.counts_only else rows:
+        name, seeds = f"median fnlwgt, rank error, {relation}, by counts", 10 * options.seeds
+        if wanted in name:
+            values = {
+                epsilon: [
+                    rank(each.value, 0.5) for each in by_counts(block, relation, epsilon, seeds)
+                ]
+                for epsilon in EPSILONS
+            }
+            lines.append(row_of(name, "laplace", values))
+    for name, query, relation, delta, times, error in rows:
+        if wanted not in name:
+            continue
         found, law = {}, ""
         for epsilon in EPSILONS:
             law, answers = asked(
-                query, block, relation, epsilon, delta=delta,
+                query, block, relation, epsilon, delta=delta, seeds=options.seeds * times,
                 law="permute-and-flip" if name.endswith("flip") else "auto",
-                seeds=options.seeds * (25 if query.cells(schema) < 100 else 1),
             )  # fmt: skip
             found[epsilon] = [error(table) for table in answers]
-        show(name, law, found, root=root)
+        lines.append(row_of(name, law, found))
     given = {
         "age": ages.tolist(),
         "fnlwgt": frame["fnlwgt"].to_list(),
-        "old_hours": old.tolist(),
+        "hours": hours.tolist(),
         "education": np.searchsorted(education, frame["education"].to_numpy()).tolist(),
         "epsilons": EPSILONS,
-        "seeds": options.seeds,
         "step": STEP,
     }
-    for label, python, script in (
-        ("diffprivlib", options.peer, PEER),
-        ("OpenDP", options.opendp, OPENDP),
-    ):
-        if not python:
-            continue
-        told = subprocess.run(
-            [python, "-c", script],
-            input=json.dumps(given, allow_nan=False),
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        peer = {float(epsilon): found for epsilon, found in json.loads(told).items()}
-        for name in peer[EPSILONS[0]]:
-            one = {epsilon: peer[epsilon][name] for epsilon in EPSILONS}
-            show(f"{label}: {name}", "", one, root=name.startswith("mean"))
-    for query in (Histogram(column="education"), Marginals(of=tuple(CATEGORIES)),
-                  Quantiles(column="fnlwgt", step=STEP, quantiles=DECILES)):  # fmt: skip
-        begun = time.perf_counter()
-        asked(query, block, REPLACE, 0.5, seeds=1, delta=1e-6)
-        print(f"{query.kind}: {time.perf_counter() - begun:.3f} s", file=sys.stderr)
+    versions = [f"Parley {parley.__version__}, Python {platform.python_version()}"]
+    for peer, (_, option, _) in PEERS.items():
+        if python := getattr(options, option):
+            version, figures = errors_of(peer, python, given, options.seeds)
+            versions.append(f"{peer} {version}")
+            lines += [row_of(f"{peer}: {name}", "", found) for name, found in figures.items()]
+    if options.docs:
+        when = f"Measured on {time.strftime('%Y-%m-%d')} in one run, {os.cpu_count()} cores:"
+        documented(options.docs, [*lines, "", f"{when} {', '.join(versions)}."])
 
 
 if __name__ == "__main__":
