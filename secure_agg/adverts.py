@@ -6,7 +6,7 @@ themselves, against identities that they know from outside.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -104,26 +104,38 @@ class Adverts:
         )
         return encode(self.run, message)
 
-    def rosters(self, near: list[list[int]]) -> dict[int, bytes]:
+    def rosters(self, near: list[list[int]]) -> Mapping[int, bytes]:
         """The Roster for each party that advertised.
 
         Args:
             near: present neighbours by party.
         """
-        entries = {j: advert.body() for j, advert in self.of.items()}
-        return {
-            i: encode(
-                self.run,
-                Roster(
-                    sender=SERVER,
-                    round_number=0,
-                    present=self._present,
-                    entries=b"".join(entries[j] for j in near[i]),
-                ),
-            )
-            for i in self.of
-        }
+        bodies = {j: advert.body() for j, advert in self.of.items()}
+        return _Rosters(self.run, self._present, bodies, near)
 
     @property
     def _present(self) -> bytes:
         return pack_mask(np.isin(np.arange(self.run.parties), list(self.of)))
+
+
+@dataclass(frozen=True, eq=False)
+class _Rosters(Mapping[int, bytes]):
+    """Made one at a time: together they are k times as large as the adverts."""
+
+    run: RunParameters
+    present: bytes
+    bodies: dict[int, bytes]
+    near: list[list[int]]
+
+    def __getitem__(self, party: int) -> bytes:
+        if party not in self.bodies:
+            raise KeyError(party)
+        entries = b"".join(self.bodies[j] for j in self.near[party])
+        told = Roster(sender=SERVER, round_number=0, present=self.present, entries=entries)
+        return encode(self.run, told)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.bodies)
+
+    def __len__(self) -> int:
+        return len(self.bodies)

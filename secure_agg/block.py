@@ -71,11 +71,14 @@ class Block:
         """Every party's advert."""
         return [party.advertise() for party in self.parties.values()]
 
-    def on_rosters(self, rosters: Mapping[int, Bytes], nonces: Bytes = b"") -> list[bytes]:
-        """Every party joins; its ciphertexts, in a hybrid run."""
-        messages = [self.parties[i].on_roster(rosters[i], nonces) for i in self._mine(rosters)]
+    def on_rosters(
+        self, rosters: Iterable[tuple[int, Bytes]], nonces: Bytes = b""
+    ) -> Iterator[bytes]:
+        """Every party joins; its ciphertexts, in a hybrid run, one party's after the other."""
+        for i, roster in rosters:
+            if message := self.parties[i].on_roster(roster, nonces):
+                yield message
         self._forget()
-        return [message for message in messages if message]
 
     def on_ciphertexts(self, messages: Iterable[tuple[int, Bytes]]) -> list[bytes]:
         """Pair secrets are whole, party by party; complaints, if there are any."""
@@ -87,25 +90,25 @@ class Block:
             self._shared.forget_ciphertexts()
         return [answer for answer in answers if answer]
 
-    def prepare(self, number: int) -> list[bytes]:
-        """Every party's shares of a round."""
-        messages = [party.prepare(number) for party in self.parties.values()]
+    def prepare(self, number: int) -> Iterator[bytes]:
+        """Every party's shares of a round, one party's after the other."""
+        for party in self.parties.values():
+            yield party.prepare(number)
         self._forget()
-        return messages
 
     def on_plans(
-        self, plans: Mapping[int, Bytes], vectors: Mapping[int, Ring], *, context: bytes
+        self, plans: Mapping[int, Bytes], vectors: Mapping[int, Ring], *, size: int, context: bytes
     ) -> Iterator[Bytes]:
-        """Masked vectors of the parties of `vectors`, one after the other.
+        """Masked vectors of the parties of `plans`, one after the other.
 
         Args:
             plans: a RoundStart for each.
             vectors: `[d]` ring elements for each.
+            size: bytes of one.
             context: 32 bytes, what the parties agreed to release.
         """
         chosen = [i for i in self._mine(plans) if i in vectors]
-        size = sum(vectors[i].nbytes for i in chosen)
-        if self._shared is None or size > self._shared_bytes:
+        if self._shared is None or size * len(chosen) > self._shared_bytes:
             for i in chosen:
                 yield self.parties[i].on_plan(plans[i], vectors[i], context=context)
         else:

@@ -30,6 +30,7 @@ from parley.secure_agg.interface import (
 from parley.secure_agg.outcome import optimistic_outcome, robust_outcome
 from parley.secure_agg.parameters import RunParameters
 from parley.secure_agg.primitives import digest
+from parley.secure_agg.rows import MadeRows
 
 __all__ = ["IdealSum", "check_vectors", "simulated_nonces", "simulated_parameters"]
 __all__ += ["with_simulated_beacon"]
@@ -87,7 +88,9 @@ def with_simulated_beacon(run: RunParameters) -> RunParameters:
     return replace(run, commitments=given).with_beacon(nonces)
 
 
-def check_vectors(run: RunParameters, vectors: Ring, round_number: int, last_round: int) -> None:
+def check_vectors(
+    run: RunParameters, vectors: Ring | MadeRows, round_number: int, last_round: int
+) -> None:
     """Refuse vectors or a round number that must not be summed.
 
     Raises:

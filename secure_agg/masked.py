@@ -34,6 +34,7 @@ from parley.secure_agg.pairwise import Wire, join, run_secure_sum
 from parley.secure_agg.pairwise_server import Server
 from parley.secure_agg.parameters import Policy, RunParameters
 from parley.secure_agg.primitives import KEY_BYTES, digest, expand_seed, signing_public
+from parley.secure_agg.rows import MadeRows
 
 __all__ = ["MaskedSum"]
 
@@ -91,7 +92,7 @@ class MaskedSum:
         return "masked"
 
     def sum(
-        self, vectors: Ring, *, round_number: int, dropped: Mapping[int, DropStage]
+        self, vectors: Ring | MadeRows, *, round_number: int, dropped: Mapping[int, DropStage]
     ) -> SumResult:
         """See `interface.SecureSum.sum`. An optimistic round that is void is repeated once."""
         run = self.parameters
@@ -103,11 +104,11 @@ class MaskedSum:
             )
         self._last_round, self.last_wire = round_number, Wire()
         server = self._join()
-        rows = dict(enumerate(vectors))
+        rows = vectors if isinstance(vectors, MadeRows) else dict(enumerate(vectors))
         context = digest(b"parley/simulated round", round_number.to_bytes(4, "big"))
         if run.dropouts is DropoutPolicy.ROBUST:
-            return self._attempt(server, rows, context, dropped, None)
-        return self._optimistic(server, rows, context, dropped)
+            return self._attempt(server, rows, context, dropped, None, vectors.shape[1])
+        return self._optimistic(server, rows, context, dropped, vectors.shape[1])
 
     def _optimistic(
         self,
@@ -115,13 +116,14 @@ class MaskedSum:
         rows: Mapping[int, Ring],
         context: bytes,
         dropped: Mapping[int, DropStage],
+        dimension: int,
     ) -> SumResult:
         alive = [i for i in rows if dropped.get(i) is not DropStage.BEFORE_VECTOR]
         repeated = len(alive) < len(rows)
         if repeated:
             with suppress(TooFewSurvivors):  # void: its masks stay, and its vectors tell nothing
-                self._attempt(server, rows, context, dropped, None)
-        result = self._attempt(server, rows, context, dropped, alive)
+                self._attempt(server, rows, context, dropped, None, dimension)
+        result = self._attempt(server, rows, context, dropped, alive, dimension)
         return replace(result, stages=1 + repeated)
 
     def _attempt(
@@ -131,12 +133,14 @@ class MaskedSum:
         context: bytes,
         dropped: Mapping[int, DropStage],
         participants: list[int] | None,
+        dimension: int,
     ) -> SumResult:
         self._wire_round += 1  # every attempt has new keys
         return run_secure_sum(
             server,
             self._blocks,
             rows,
+            dimension=dimension,
             round_number=self._wire_round,
             context=context,
             dropped=dropped,

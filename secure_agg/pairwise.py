@@ -84,13 +84,14 @@ def join(server: Server, blocks: Sequence[Block], wire: Wire) -> None:
     for block in blocks:
         for message in block.advertise():
             server.on_advertise(wire.up(message))
-    rosters = {i: wire.down(message) for i, message in server.roster().items()}
+    rosters = server.roster()
     nonces = server.adverts.nonces()
     if nonces:
         for _ in rosters:
             wire.down(nonces)
     for block in blocks:
-        for message in block.on_rosters(rosters, nonces):
+        given = ((i, wire.down(rosters[i])) for i in block.parties if i in rosters)
+        for message in block.on_rosters(given, nonces):
             server.on_encapsulated(wire.up(message))
 
 
@@ -107,6 +108,7 @@ def run_secure_sum(  # noqa: PLR0912 - the protocol as one readable function
     blocks: Sequence[Block],
     vectors: Mapping[int, Ring],
     *,
+    dimension: int,
     round_number: int,
     context: bytes,
     dropped: Mapping[int, DropStage],
@@ -120,6 +122,7 @@ def run_secure_sum(  # noqa: PLR0912 - the protocol as one readable function
         server: joined.
         blocks: all parties, joined.
         vectors: `[d]` ring elements by party.
+        dimension: d.
         round_number: above the last one.
         context: 32 bytes, the caller's digest of what is released.
         dropped: party to the stage at which it falls silent.
@@ -131,7 +134,6 @@ def run_secure_sum(  # noqa: PLR0912 - the protocol as one readable function
         TooFewSurvivors: a threshold is not reached, or (optimistic) a vector is missing.
     """
     run, wire = server.run, wire or Wire()
-    dimension = next(iter(vectors.values())).size
     try:
         # Shares of the round: they travel with an earlier message, so they are no stage.
         if run.dropouts is DropoutPolicy.ROBUST:
@@ -148,9 +150,10 @@ def run_secure_sum(  # noqa: PLR0912 - the protocol as one readable function
         )
         for plan in plans.values():
             wire.down(plan)
-        sending = {i: x for i, x in vectors.items() if _speaks(i, dropped, 0)}
+        heard = {i: plan for i, plan in plans.items() if _speaks(i, dropped, 0)}
+        size = dimension * run.ring_bits // 8
         for block in blocks:
-            for masked in block.on_plans(plans, sending, context=context):
+            for masked in block.on_plans(heard, vectors, size=size, context=context):
                 server.on_vector(wire.up(masked))
         survivors = server.survivors
         if run.dropouts is DropoutPolicy.OPTIMISTIC:

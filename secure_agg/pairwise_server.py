@@ -109,8 +109,8 @@ class Server(CiphertextServer):
         self.adverts.take(message)
         return message.sender
 
-    def roster(self) -> dict[int, bytes]:
-        """JOINING → READY: the roster for each party that advertised.
+    def roster(self) -> Mapping[int, bytes]:
+        """JOINING → READY: the roster for each party that advertised, made when it is read.
 
         Raises:
             TooFewSurvivors: fewer parties than a sum needs.

@@ -183,6 +183,18 @@ class TableBlock:
         """Where a party's records lie."""
         return slice(int(self.offsets[party]), int(self.offsets[party + 1]))
 
+    def part(self, first: int, last: int) -> TableBlock:
+        """Parties `first` to `last` − 1."""
+        rows = slice(int(self.offsets[first]), int(self.offsets[last]))
+        return replace(
+            self,
+            columns={name: values[rows] for name, values in self.columns.items()},
+            offsets=self.offsets[first : last + 1] - rows.start,
+            owners=None if self.owners is None else self.owners[rows],
+            coins=self.coins[first:last],
+            contents=None,
+        )
+
 
 def read_table_block(
     parties: Sequence[str | Path | Frame],

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from parley.client.data.table_block import TableBlock
 from parley.privacy.sampling.randomness import Randomness
 from parley.secure_agg.ideal import IdealSum, simulated_parameters
-from parley.secure_agg.interface import DropStage, SecureSum, TooFewSurvivors
+from parley.secure_agg.interface import DropStage, TooFewSurvivors
 from parley.secure_agg.masked import MaskedSum
 from parley.server.planning.queries import PlannedBatch
 from parley.server.queries.cohort import QuerySum
@@ -25,7 +25,7 @@ from parley.simulations.engine.faults import FaultScript
 from parley.simulations.engine.query_sums import (
     AskedQueries,
     QueryAdding,
-    queries_encoded,
+    queries_made,
     queries_summed,
 )
 
@@ -53,7 +53,7 @@ class BlockQueries:
     adding: QueryAdding = queries_summed
     most_rounds: int = 1000
     trusting: bool = True
-    _sums: dict[tuple[int, int], SecureSum] = field(default_factory=dict, init=False)
+    _sums: dict[tuple[int, int], IdealSum | MaskedSum] = field(default_factory=dict, init=False)
     _serial: int = field(default=0, init=False)
 
     def ask(
@@ -80,7 +80,7 @@ class BlockQueries:
             total = self.adding(block, replace(asked, lost=gone), self.randomness)
             result = replace(result, total=total)
         else:
-            vectors = queries_encoded(block, asked, self.randomness)
+            vectors = queries_made(block, asked, self.randomness)
             result = secure.sum(vectors, round_number=self._serial, dropped=lost)
         if len(result.survivors) < plan.min_survivors:
             raise TooFewSurvivors(
@@ -110,7 +110,7 @@ class BlockQueries:
             bytes_down=result.bytes_down,
         )
 
-    def _secure(self, ring_bits: int, least: int) -> SecureSum:
+    def _secure(self, ring_bits: int, least: int) -> IdealSum | MaskedSum:
         key = (ring_bits, least)
         if key not in self._sums:
             parameters = simulated_parameters(

@@ -47,7 +47,7 @@ class TableShard:
         if self.persons is not None:
             block = of_persons(block, self.persons)
         if self.parties:
-            block = _part(block, self.first, self.last)
+            block = block.part(self.first, self.last)
 
         def answer(
             asked: AskedQueries, lost: Sequence[int], coins: tuple[bytes, ...], drawn: Randomness
@@ -56,18 +56,6 @@ class TableShard:
             return queries_summed(own, replace(asked, lost=lost), drawn, first=self.first)
 
         return answer
-
-
-def _part(block: TableBlock, first: int, last: int) -> TableBlock:
-    """Parties `first` to `last` − 1."""
-    rows = slice(int(block.offsets[first]), int(block.offsets[last]))
-    return replace(
-        block,
-        columns={name: values[rows] for name, values in block.columns.items()},
-        offsets=block.offsets[first : last + 1] - rows.start,
-        owners=None if block.owners is None else block.owners[rows],
-        contents=None,
-    )
 
 
 def table_shards(

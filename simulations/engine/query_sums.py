@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from parley.client.algorithms.queries import reports_of
 from parley.client.data.table_block import TableBlock
 from parley.privacy.sampling.randomness import Randomness
+from parley.secure_agg.rows import MadeRows
 from parley.server.planning.queries import PlannedBatch
 
-__all__ = ["AskedQueries", "QueryAdding", "queries_encoded", "queries_summed"]
+__all__ = ["AskedQueries", "QueryAdding", "queries_made", "queries_summed"]
 
 Ring = NDArray[np.unsignedinteger[Any]]
 
@@ -35,28 +36,35 @@ class AskedQueries:
     lost: Collection[int] = ()
 
 
-def queries_encoded(
-    block: TableBlock, asked: AskedQueries, randomness: Randomness, *, first: int = 0
-) -> Ring:
-    """`[B, d]` ring elements, made a party at a time, each with its share of the noise.
+def queries_made(block: TableBlock, asked: AskedQueries, randomness: Randomness) -> MadeRows:
+    """`[B, d]` ring elements of all parties, a row made when it is read: as its party makes it.
 
     Args:
         block: the parties' records.
         asked: what.
         randomness: of their shares.
-        first: place of the block's first party among all.
     """
     plan = asked.planned.plan
-    encoded = np.empty((block.parties, plan.dimension), dtype=plan.encoding.dtype)
-    split, most = plan.shared, int(plan.encoding.bound)
-    said = _said(block, asked, randomness, first)
-    for party, vector in enumerate(_vectors(said, asked, first)):
-        row = np.clip(vector, -most, most)[None]
-        if split is not None and split.shares is not None:
-            stream = randomness.share(plan.round_number, first + party, asked.step)
-            split.shares.add(split.mechanism, row, [stream])
-        encoded[party] = plan.encoding.wrapped(row[0])
-    return encoded
+    said = _said(block, asked, randomness, 0)
+
+    def make(party: int) -> Ring:
+        (vector,) = _vectors(said.part(party, party + 1), asked, party)
+        return _encoded(vector, asked, randomness, party)
+
+    return MadeRows(shape=(block.parties, plan.dimension), dtype=plan.encoding.dtype, make=make)
+
+
+def _encoded(
+    vector: NDArray[np.int64], asked: AskedQueries, randomness: Randomness, party: int
+) -> Ring:
+    """`[d]` what a party sends, with its share of the noise."""
+    plan, split = asked.planned.plan, asked.planned.plan.shared
+    most = int(plan.encoding.bound)
+    row = np.clip(vector, -most, most)[None]
+    if split is not None and split.shares is not None:
+        stream = randomness.share(plan.round_number, party, asked.step)
+        split.shares.add(split.mechanism, row, [stream])
+    return plan.encoding.wrapped(row[0])
 
 
 def queries_summed(
@@ -64,16 +72,20 @@ def queries_summed(
 ) -> Ring:
     """`[d]` the sum of the block's parties but for those that are lost: in one pass where it can.
 
-    Args: as `queries_encoded`; `lost` are places in the block.
+    Args:
+        block, asked, randomness: as `queries_made`; `lost` are places in the block.
+        first: place of the block's first party among all.
     """
     plan = asked.planned.plan
+    said = _said(block, asked, randomness, first)
     if not asked.lost and plan.shared is None:
-        said = _said(block, asked, randomness, first)
         whole: Ring = plan.encoding.wrapped(np.ascontiguousarray(_whole(said, asked, first)))
         return whole
-    encoded = queries_encoded(block, asked, randomness, first=first)
-    encoded[list(asked.lost)] = 0
-    return np.asarray(np.add.reduce(encoded, axis=0, dtype=encoded.dtype))
+    total: Ring = np.zeros(plan.dimension, dtype=plan.encoding.dtype)
+    for place, vector in enumerate(_vectors(said, asked, first)):
+        if place not in asked.lost:
+            total += _encoded(vector, asked, randomness, first + place)
+    return total
 
 
 QueryAdding = Callable[[TableBlock, AskedQueries, Randomness], Ring]
