@@ -75,6 +75,7 @@ def answers_of(
                 scale=released.scale,
                 facts=facts,
                 tables=max(len(asked_of), 1),
+                cut=terms.counting.clip != "",
             )
             parts = tuple(
                 (name, replace(whole, noisy=vector[own_cells][place], facts=own_facts))

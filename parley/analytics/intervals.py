@@ -12,10 +12,16 @@ import numpy as np
 from parley.client.queries.base import Facts, Integers, Query, QueryError, Table
 from parley.privacy.estimation.reach import Reach
 
-__all__ = ["ByParty", "Intervals", "Made"]
+__all__ = ["CUT", "ByParty", "Intervals", "Made"]
 
 PARTY_COLUMN = "party"
 """Of an answer by party: whose row it is."""
+CUT = (
+    "Expected no sampling with unit party, got it: each party's sum is cut to what "
+    "records_per_party reach, by how much nobody is told, so that no interval of another sample "
+    "follows from it. Intervals of the noise hold; with unit record or person sampling can be had."
+)
+"""Why a session by party has no sampling intervals."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +57,7 @@ class Made:
         law, scale: of the noise on them.
         facts: what is public of the records in the sum.
         tables: that hold at once with it, where all rows do: one a party.
+        cut: whether parties' vectors were clipped, by how much nobody is told.
     """
 
     query: Query
@@ -60,10 +67,11 @@ class Made:
     scale: float
     facts: Facts
     tables: int = 1
+    cut: bool = False
 
     def table(self, wanted: Intervals) -> tuple[Table, Intervals]:
         """The answer's table, and what its intervals hold for: as wanted, where the query can."""
-        sampling = wanted.sampling and self.query.samples(self.facts)
+        sampling = wanted.sampling and not self.cut and self.query.samples(self.facts)
         noise = Reach.of(self.law, scale=self.scale, sampling=sampling)
         table = self.query.answer(self.noisy, self.weight, noise, self.facts)
         rows = len(table["value"])
@@ -85,6 +93,8 @@ class Made:
                 f"Expected a query whose rows have intervals of their own for simultaneous, got "
                 f"{kind}, whose clusters are read off the same noise."
             )
+        if wanted.sampling and self.cut:
+            raise QueryError(CUT)
         if wanted.sampling and not self.query.samples(self.facts):
             raise QueryError(
                 f"Expected a count, histogram, sum, mean, variance, marginals or quantiles for "

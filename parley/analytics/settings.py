@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from parley.analytics.intervals import CUT
 from parley.client.queries.base import QueryError
 from parley.client.queries.counting import Clip, Counting
 from parley.privacy.accounting.guarantee import Unit
@@ -133,6 +134,8 @@ def counting_of(settings: Settings) -> Counting:
         if (most[unit] is not None) != (settings.unit == unit):
             got = "none" if most[unit] is None else f"one with unit {settings.unit}"
             raise QueryError(f"Expected {name} with unit {unit}, and with no other, got {got}.")
+    if settings.sampling and settings.unit == "party":
+        raise QueryError(CUT)
     if settings.id and settings.unit != "person":
         raise QueryError(f"Expected id with unit person alone, got it with unit {settings.unit}.")
     unit, clip = Unit(settings.unit), _CLIPS.get(settings.unit, "")
