@@ -23,7 +23,7 @@ from parley.server.planning.query_terms import Terms
 from parley.server.queries.cohort import QueryCohort
 from parley.server.queries.folder import SessionFolder
 from parley.server.queries.party_queries import PartyQueries
-from parley.server.rounds.inspection import PartyFacts
+from parley.server.rounds.inspection import PartyFacts, fewest_present
 from parley.server.rounds.party_status import PartyBoard
 from parley.server.rounds.transport import Transport
 from parley.simulations.engine.faults import parse_faults
@@ -174,7 +174,8 @@ def real_parties(
         timeout_s=_COME_S,
     )
     private = counting_of(settings).private(Neighbouring(settings.neighbouring))
-    cohort.inspect(sizes=not private, needed=least)
+    needed = fewest_present(count, survivors=least, corrupt=corrupt)
+    cohort.inspect(sizes=not private, needed=needed)
     theirs = next(iter(cohort.facts.values())).schema
     if theirs != schema.digest:
         raise QueryError(

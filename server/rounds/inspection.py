@@ -16,6 +16,7 @@ import numpy as np
 
 from parley.client.contract.protocol import WIRE_VERSION, Frame, Reason, Status
 from parley.client.contract.roster import Deployment
+from parley.secure_agg.parameters import derive
 from parley.server.jobs.job import Job, JobError
 from parley.server.planning.release import Federation
 from parley.server.rounds.asking import Traffic, ask
@@ -27,6 +28,7 @@ __all__ = [
     "data_head",
     "dataset_name",
     "federation_of",
+    "fewest_present",
     "inspect",
     "inspected",
     "served_name",
@@ -77,6 +79,25 @@ def data_head(job: Job, run_id: str) -> dict[str, Any]:
     }
 
 
+def fewest_present(parties: int, *, survivors: int, corrupt: int, confirmed: bool = True) -> int:
+    """With how many of m parties a round can begin: each needs t neighbours beside itself.
+
+    Args:
+        parties: m.
+        survivors: least number of parties in a sum.
+        corrupt: c.
+        confirmed: whether survivors' lists are confirmed.
+
+    Raises:
+        JobError: no parameters of the protocol are safe for so many.
+    """
+    try:
+        found = derive(parties, corrupt=corrupt, dropped=parties // 10, confirm_survivors=confirmed)
+    except ValueError as error:
+        raise JobError(f"Secure aggregation: {error}") from error
+    return min(parties, max(survivors, found.threshold + 1))
+
+
 def inspect(
     job: Job,
     transport: Transport,
@@ -93,14 +114,20 @@ def inspect(
         **data_head(job, run_id),
         "sizes": job.privacy.neighbouring == "replace-one",
     }
-    least = job.parties.min_records
+    least, settings = job.parties.min_records, job.secure_aggregation
+    needed = fewest_present(
+        len(deployment.parties),
+        survivors=job.min_survivors,
+        corrupt=job.corrupt,
+        confirmed=settings.confirm_survivors and settings.dropouts != "optimistic",
+    )
     return inspected(
         head,
         transport,
         deployment,
         board,
         traffic,
-        needed=job.min_survivors,
+        needed=needed,
         timeout_s=job.run.stage_timeout,
         least=1 if least == "auto" else least,
     )
@@ -229,8 +256,8 @@ def _too_few(
     if missing:
         said.append(f"offline: {', '.join(missing[:20])}{' …' if len(missing) > 20 else ''}")
     return (
-        f"Expected at least {needed} parties to take part "
-        f"(secure-aggregation.min-survivors), got {len(facts)}: {'; '.join(said)}."
+        f"Expected at least {needed} of {len(names)} parties to take part, got {len(facts)}: "
+        f"{'; '.join(said)}."
     )
 
 

@@ -87,6 +87,25 @@ def test_after_a_release_that_failed_the_same_query_is_paid_once_and_another_ane
     assert [spent(home) for home in party_folders(parties[1], 3)] == [0.75] * 3
 
 
+@pytest.mark.parametrize(("count", "fewest"), [(3, 3), (4, 4), (5, 4)])
+def test_a_session_says_at_once_who_is_missing_or_can_do_without(
+    made, tmp_path, monkeypatch, count, fewest
+):
+    from parley.analytics import parties as asked
+
+    monkeypatch.setattr(asked, "_COME_S", 1.0)
+    parties = made(parties=count)
+    parties[0].offline = {count - 1}
+    if fewest < count:
+        with open_session(parties, tmp_path / "s") as s:
+            assert s.where("age > 50").count(epsilon=0.25).survivors == count - 1
+        return
+    said = f"at least {fewest} of {count} parties .* got {count - 1}: offline: party-{count - 1}"
+    with pytest.raises(JobError, match=said):
+        open_session(parties, tmp_path / "s")
+    assert not any((h / "ledger.sqlite").exists() for h in party_folders(parties[1], count))
+
+
 @pytest.mark.parametrize(
     "more",
     [
