@@ -12,13 +12,11 @@ from typing import Any
 from parley.analytics.asked import Submission, submission_from
 from parley.analytics.batch import plan_text
 from parley.analytics.session import Session
-from parley.deploy.stream.questions import ANSWERS, ASKED, PAGE
+from parley.deploy.stream.questions import ANSWERS, ASKED, PAGE, SESSION
 from parley.server.records.plain_json import json_text
 from parley.server.rounds.transport import Transport
 
 __all__ = ["ServedQueries"]
-
-_SESSION = "session"
 
 
 class ServedQueries:
@@ -31,7 +29,7 @@ class ServedQueries:
     def answer(self, folder: Path, *, home: Path, transport: Transport) -> None:
         """See `Questions.answer`."""
         asked = submission_from((folder / ASKED).read_text(encoding="utf-8"))
-        with _session(asked, folder / _SESSION, home=home, transport=transport) as session:
+        with _session(asked, folder / SESSION, home=home, transport=transport) as session:
             told = _planned(session, asked) if asked.plan else _answered(session, asked)
             if not asked.plan:
                 session.report(folder / PAGE)

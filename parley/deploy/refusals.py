@@ -7,6 +7,7 @@ mean is public; which of it is true is in that party's own `party.log`, for its 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from parley.privacy.accounting.rounding import as_written
 from parley.server.jobs.job import Job
 from parley.server.rounds.inspection import served_name
 
-__all__ = ["MEANINGS", "asked", "board_of", "refusals"]
+__all__ = ["MEANINGS", "asked", "board_of", "counted", "refusals"]
 
 MEANINGS = {
     "unknown-dataset": "its party.toml serves no data set of that name",
@@ -92,6 +93,19 @@ def refusals(run: Path, job: Job) -> list[str]:
             f'party\'s own party.toml, and lists the model there: "{name}" in models.'
         )
     return lines
+
+
+def counted(refused: Mapping[str, int]) -> tuple[str, ...]:
+    """How many parties refused something in a run, by the class of their reason.
+
+    >>> counted({"clock-skew": 2})[0]
+    "2 parties: clock-skew (its clock and the server's differ by more than its policy allows)"
+    """
+    return tuple(
+        f"{count} {'party' if count == 1 else 'parties'}: {reason}"
+        + (f" ({MEANINGS[reason]})" if reason in MEANINGS else "")
+        for reason, count in sorted(refused.items())
+    )
 
 
 def board_of(run: Path) -> dict[str, Any]:

@@ -48,6 +48,7 @@ class PartyBoard:
             {"name": name, "state": str(PartyStatus.OFFLINE), "reason": ""} for name in names
         ]
         self._round, self._stage, self._written = 0, "starting", 0.0
+        self._refused = dict[str, set[int]]()  # over all rounds: a state is of the last one
 
     def names(self, indices: Iterable[int]) -> tuple[str, ...]:
         """Names of parties."""
@@ -70,7 +71,9 @@ class PartyBoard:
     def party(self, index: int, state: PartyStatus, reason: str = "") -> None:
         """A party is in another state."""
         self._parties[index] |= {"state": str(state), "reason": reason}
-        self._write(now=False)
+        if reason:
+            self._refused.setdefault(reason, set()).add(index)
+        self._write(now=bool(reason))
 
     def parties(self, indices: Iterable[int], state: PartyStatus) -> None:
         """Several parties are in another state."""
@@ -81,7 +84,9 @@ class PartyBoard:
     def _write(self, *, now: bool) -> None:
         if not now and time.monotonic() - self._written < _EVERY_S:
             return
+        refused = {reason: len(parties) for reason, parties in self._refused.items()}
         content = {"round": self._round, "stage": self._stage, "parties": self._parties}
+        content |= {"refused": refused}
         draft = self._path.with_name(f".{self._path.name}.part")
         draft.write_text(json_text(content), encoding="utf-8")
         os.replace(draft, self._path)  # a reader sees a whole board, old or new

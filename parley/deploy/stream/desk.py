@@ -23,8 +23,8 @@ from parley.deploy.refusals import board_of
 from parley.deploy.stream.asking import request_of
 from parley.deploy.stream.attendance import Attendance
 from parley.deploy.stream.envelope import CHUNK
-from parley.deploy.stream.questions import ANSWERS, ASKED, PAGE, Questions
-from parley.deploy.stream.queue import OPEN, Queue
+from parley.deploy.stream.questions import ANSWERS, ASKED, PAGE, SESSION, Questions
+from parley.deploy.stream.queue import OPEN, Queue, QueuedRun
 from parley.deploy.stream.settings import peer_certificate
 from parley.errors import exit_status
 from parley.server.records.plain_json import json_text
@@ -154,16 +154,19 @@ class Desk:
             "parties": [
                 {"name": name, "online": index in online} for index, name in self._names.items()
             ],
-            "runs": [
-                {
-                    "name": run.name,
-                    "state": run.state,
-                    "at": run.at,
-                    "by": run.by,
-                    "board": board_of(self._queue.folder(run.name)) if run.state in OPEN else {},
-                }
-                for run in runs[-_TRIES_NOT_SHOWN:]
-            ],
+            "runs": [self._standing(run) for run in runs[-_TRIES_NOT_SHOWN:]],
+        }
+
+    def _standing(self, run: QueuedRun) -> dict[str, Any]:
+        folder = self._queue.folder(run.name)
+        board = board_of(folder) or board_of(folder / SESSION)
+        return {
+            "name": run.name,
+            "state": run.state,
+            "at": run.at,
+            "by": run.by,
+            "board": board if run.state in OPEN else {},
+            "refused": board.get("refused", {}),
         }
 
     def _submit(self, asked: Mapping[str, Any], by: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from parley.client.data.schema import load_schema
 from parley.deploy.folders import DeployError
 from parley.deploy.follow import RunStopped, follow
 from parley.deploy.processes import ProcessError
-from parley.deploy.refusals import refusals
+from parley.deploy.refusals import counted, refusals
 from parley.deploy.stream.operator import Operator, operator_home
 from parley.server.jobs.file import load_job, render_job
 from parley.server.jobs.job import Job
@@ -96,7 +96,12 @@ def look(folder: Path) -> Standing:
         spoken=said["id"],
         parties={party["name"]: party["online"] for party in said["parties"]},
         runs=tuple(
-            RunStanding(name=run["name"], state=run["state"], board=run["board"])
+            RunStanding(
+                name=run["name"],
+                state=run["state"],
+                board=run["board"],
+                notes=counted(run["refused"]),
+            )
             for run in said["runs"]
         ),
     )
