@@ -26,6 +26,7 @@ from parley.client.queries.kmeans_grid import KMeansGrid
 from parley.client.queries.kmeans_step import KMeansStep
 from parley.client.queries.marginals import Marginals
 from parley.client.queries.mean import Mean
+from parley.client.queries.prefixes import Prefixes
 from parley.client.queries.quantiles import Quantiles
 from parley.client.queries.response import Response
 from parley.client.queries.total import Total
@@ -67,6 +68,7 @@ QUERIES_ASKED = (
     Response(column="ward"),
     ChooseBest(of=("share", "part")),
     Balance(column="age", border=30.0, where=OLD),
+    Prefixes(column="age", base=5, digits=3, taken=1, prefixes=(0, 3), where=OLD),
     KMeansGrid(of=("age", "share"), clusters=2, grid=8),
     KMeansStep(of=("age", "share"), centres=(0.5, 0.5, -0.5, 0.1)),
 )
@@ -170,7 +172,7 @@ def test_no_task_of_queries_breaks_a_party():
 
 @pytest.mark.heavy
 def test_no_task_of_a_hundred_thousand_queries_breaks_a_party():
-    assert fuzzed(60_000) > 500  # two queries in each
+    assert fuzzed(100_000) > 1000  # two queries in each, one of them changed at least
 
 
 def test_a_query_that_would_be_large_is_refused_before_anything_large_is_made():
