@@ -141,12 +141,19 @@ class Composition:
             ValueError: not 0 ≤ delta < 1.
         """
         check_delta(delta)
-        values = {
-            name: self._with_slack(name, delta)
-            for name, accountant in ACCOUNTANTS.items()
-            if accountant.supports(self.counts)
-        }
-        return {name: value for name, value in values.items() if math.isfinite(value)}
+        if delta not in self._found:
+            values = {
+                name: self._with_slack(name, delta)
+                for name, accountant in ACCOUNTANTS.items()
+                if accountant.supports(self.counts)
+            }
+            self._found[delta] = {name: v for name, v in values.items() if math.isfinite(v)}
+        return dict(self._found[delta])
+
+    @cached_property
+    def _found(self) -> dict[float, dict[str, float]]:
+        """`epsilons` at each δ that was asked for: a ledger and its reader ask for the same."""
+        return {}
 
     def epsilon(self, delta: float) -> tuple[str, float]:
         """The name and value of the lowest of `epsilons`; ("none", ∞) where none is finite."""

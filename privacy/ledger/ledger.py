@@ -121,18 +121,12 @@ class Ledger:
             NotALedger: nothing is there, something else, or another schema version.
             LedgerUnavailable: the place can't be reached, or psycopg is missing.
         """
-        from parley.privacy.ledger.place import (  # noqa: PLC0415 - start-up: `plan` opens no ledger (SQLAlchemy takes .28 s)
-            Place,  # SQLAlchemy costs .2 s: only who opens one pays
-        )
+        from parley.privacy.ledger.place import Place  # noqa: PLC0415 - start-up: `plan` opens no ledger (SQLAlchemy takes .28 s)
 
         return cls(Place(url_or_path, create=create, read_only=read_only))
 
     def close(self, *, forked: bool = False) -> None:
-        """Closes the file or connection. The ledger can't be used any more.
-
-        Args:
-            forked: it was opened by the process that this one was forked from, and is only let go.
-        """
+        """Closes the file or connection; `forked`: one of the parent process is only let go."""
         if self._open is not None:
             self._open.close(forked=forked)
             self._open = None
@@ -232,7 +226,7 @@ class Ledger:
             for each in found
         )
 
-    def reserve(self, entries: Sequence[Entry]) -> tuple[Reservation, ...]:
+    def reserve(self, entries: Sequence[Entry], *, durable: bool = True) -> tuple[Reservation, ...]:
         """Charges a release before it is made, to each of its budgets: to all, or to none.
 
         The same entry again gives its reservation back and charges nothing. A resumed reservation
@@ -240,6 +234,8 @@ class Ledger:
 
         Args:
             entries: of the release, one for each unit.
+            durable: against a power cut, too. Else it is with the next durable step, or `sync`:
+                for a release of which nothing gets out before.
 
         Raises:
             BudgetExceeded: a data set's total would exceed its budget; nothing was recorded.
@@ -247,8 +243,12 @@ class Ledger:
                 unknown, its unit or neighbouring relation is not the entry's, or it has budgets
                 of other units too.
         """
-        with self._place.writing() as writer:
+        with self._place.writing(durable=durable) as writer:
             return reserve(writer, *entries)
+
+    def sync(self) -> None:
+        """Makes what was recorded so far durable, where a step was not."""
+        self._place.sync()
 
     def commit(
         self,

@@ -46,12 +46,14 @@ class Place:
     def __init__(self, target: str | os.PathLike[str], *, create: bool, read_only: bool) -> None:
         self.read_only = read_only
         url = _postgresql_url(target)
+        self._log: Path | None = None
         if url is not None:
             self.name = _shown(url)
             self._engine = self._postgresql(url)
         else:
             path = _path(target)
             self.name = str(path)
+            self._log = path.absolute().with_name(path.name + "-wal")
             _check_path(path, create=create and not read_only)
             self._engine = self._sqlite(path, create=create and not read_only)
         try:
@@ -75,13 +77,21 @@ class Place:
             yield Reader(connection)
 
     @contextlib.contextmanager
-    def writing(self) -> Iterator[Writer]:
-        """A transaction that commits when the block ends, unless it raised."""
+    def writing(self, *, durable: bool = True) -> Iterator[Writer]:
+        """A transaction that commits when the block ends, unless it raised.
+
+        One that is not durable survives a kill, and a power cut only once a later one did: both
+        databases write their log in order.
+        """
         if self.read_only:
             raise LedgerError(f"Expected a ledger opened for writing, {self.name} is read-only.")
         with self._connected() as connection:
             if connection.dialect.name == "sqlite":
+                level = "FULL" if durable else "NORMAL"
+                connection.connection.execute(f"PRAGMA synchronous={level}")
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
+            elif not durable:
+                connection.exec_driver_sql("SET LOCAL synchronous_commit = off")
             writer = Writer(connection, connection.info.get(_LEFT))
             if writer.version != VERSION:
                 raise NotALedger(
@@ -92,6 +102,16 @@ class Place:
             if writer.finish():
                 connection.commit()
                 connection.info[_LEFT] = writer.left
+
+    def sync(self) -> None:
+        """Makes all that was committed durable."""
+        if self._log is not None:
+            with self._log.open("rb") as log:  # SQLite has no lock on it that closing would end
+                os.fsync(log.fileno())
+            return
+        with self._connected() as connection:  # empty, but with a number: its commit is written
+            connection.exec_driver_sql("SELECT pg_current_xact_id()")
+            connection.commit()
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[sa.Connection]:

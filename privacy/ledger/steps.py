@@ -43,14 +43,19 @@ class Reservation:
         entry: the release.
         state: RESERVED, or COMMITTED where this very release was made and recorded before.
         resumed: whether it was reserved before, so that nothing was charged now.
-        spent: the data set's composition, this release included.
+        account: of the budget, this release included.
     """
 
     id: int
     entry: Entry
     state: EntryState
     resumed: bool
-    spent: Composition
+    account: Account
+
+    @property
+    def spent(self) -> Composition:
+        """The budget's composition, this release included."""
+        return self.account.spent
 
 
 def register(writer: Writer, *budgets: DatasetBudget) -> tuple[DatasetBudget, ...]:
@@ -233,7 +238,7 @@ def reserve(writer: Writer, *entries: Entry) -> tuple[Reservation, ...]:
 
 
 def _examined(writer: Writer, entry: Entry) -> tuple[Account, Record | None]:
-    """The account, and the record of the same release where it is held; refuses else."""
+    """The account with the release, and its record where it was reserved before; refuses else."""
     account = account_of(writer, entry.key)
     expected = str(account.budget.neighbouring)
     if entry.facts["neighbouring"] != expected:
@@ -247,15 +252,14 @@ def _examined(writer: Writer, entry: Entry) -> tuple[Account, Record | None]:
         return account, latest
     # What is drawn from the run's hold was found to fit when that was made: the sum of what is
     # spent and held stays the same. Another release has only what nobody holds.
-    if not account.draws(entry.run_id, entry.event):
-        after = account.reserving(entry.run_id, entry.event)
-        if not account.budget.admits(after.taken):
-            raise BudgetExceeded(requested=entry.event, account=account)
-    return account, None
-
-
-def _charged(writer: Writer, account: Account, entry: Entry) -> Reservation:
     after = account.reserving(entry.run_id, entry.event)
+    held = account.draws(entry.run_id, entry.event)
+    if not held and not account.budget.admits(after.taken):
+        raise BudgetExceeded(requested=entry.event, account=account)
+    return after, None
+
+
+def _charged(writer: Writer, after: Account, entry: Entry) -> Reservation:
     record = writer.append(
         RecordKind.RESERVE,
         account=after,
@@ -268,7 +272,7 @@ def _charged(writer: Writer, account: Account, entry: Entry) -> Reservation:
         entry=entry,
         state=EntryState.RESERVED,
         resumed=False,
-        spent=after.spent,
+        account=after,
     )
 
 
@@ -304,7 +308,7 @@ def _resumed(writer: Writer, account: Account, latest: Record, entry: Entry) -> 
         entry=entry,
         state=STATES[RecordKind(first.kind if settled is None else settled.kind)],
         resumed=True,
-        spent=account.spent,
+        account=account,
     )
 
 

@@ -2,9 +2,11 @@
 
 Reserve, sum, add the server's noise if the plan has any, commit, and only then show: the order of
 every other release (`parley.server.rounds.loop`). A release's line, the noisy integers in it, is
-the ledger's checkpoint of it: a session that is killed at any point goes on without paying for
-anything twice. A session that goes on is asked its first questions again and gives the answers that
-it gave; a question that differs is a new release.
+in the ledger's checkpoint of it: a session that is killed at any point goes on without paying for
+anything twice. Parties of a simulation are asked in this process, which shows nobody anything
+before the commit: there the charge reaches the disk with the commit, in one. A session that goes on
+is asked its first questions again and gives the answers that it gave; a question that differs is a
+new release.
 """
 
 from __future__ import annotations
@@ -137,8 +139,10 @@ class QuerySession:
         committed = [each.entry.index for each in self.charged()]
         kept = self.ledger.checkpoint(self.folder.run_id)
         if kept is not None and len(lines) < kept.release:
-            lines.append(strict_json(kept.data))
-            self.folder.rewrite([json_text(line, compact=True) for line in lines])
+            last = [strict_json(line) for line in kept.data.decode().split("\n")]
+            if kept.release - len(lines) <= len(last):
+                lines += last[len(lines) - kept.release :]
+                self.folder.rewrite([json_text(line, compact=True) for line in lines])
         if committed != list(range(1, len(lines) + 1)):
             raise LedgerCorrupt(
                 f"Expected the answers of releases {committed} in {self.folder.path}, got "
@@ -268,7 +272,9 @@ class QuerySession:
                 f"Expected noise of laplace or gaussian with real parties, got {planned.law}: "
                 f"{instead.refusal}."
             )
-        held = self.ledger.reserve(planned.entries(budget.name))
+        # A simulation shows nobody anything before the commit, which makes the charge durable, too.
+        simulated = self.cohort.trusting
+        held = self.ledger.reserve(planned.entries(budget.name), durable=not simulated)
         noisy, total = list[list[int]](), None
         try:
             for step in range(planned.batch.rounds):
@@ -276,14 +282,16 @@ class QuerySession:
                 stream = self.randomness.server(plan.round_number, step + 1)
                 facts = replace(self.facts, records=total.records)
                 noisy.append(planned.released(plan.encoding.decode(total.total), facts, stream))
-        except TooFewSurvivors as error:
-            if not noisy:
+        except BaseException as error:
+            if isinstance(error, TooFewSurvivors) and not noisy:
                 self.ledger.void([each.id for each in held], str(error))
+            else:
+                self.ledger.sync()  # What failed can be seen: its charge stands, on the disk.
             raise
         if total is None:
             raise AssertionError("unreachable: a batch has a round")
-        (totals,) = [each for each in self.ledger.totals() if each.budget.key == budget.key]
-        spent = totals.spent.epsilon(budget.delta)[1]
+        (account,) = [each.account for each in held]
+        spent = account.spent.epsilon(budget.delta)[1]
         released = Released(
             number=plan.round_number,
             batch=planned.batch.to_json(),
@@ -295,7 +303,7 @@ class QuerySession:
             law=planned.law,
             scale=planned.scale(total.survivors),
             spent=spent,
-            left=budget.left(totals.taken).epsilon,
+            left=budget.left(account.taken).epsilon,
             by_party=planned.by_party,
             present=list(total.present) if planned.by_party else [],
         )
@@ -303,7 +311,7 @@ class QuerySession:
         self.ledger.commit(
             [each.id for each in held],
             outcome={"survivors": total.survivors, "epsilon": shown_up(spent)},
-            checkpoint=line.encode(),
+            checkpoint="\n".join([*self.folder.unsynced, line]).encode(),
         )
         self.folder.append(line)
         self.released.append(released)
