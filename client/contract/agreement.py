@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from parley.client.contract.canonical import canonical
-from parley.client.contract.decoding import LONGEST_TEXT, DecodingError, as_came
+from parley.client.contract.decoding import DecodingError, as_came
 from parley.client.contract.feature_map import features_from
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Reason
@@ -122,7 +122,7 @@ class Agreement:
         """The run that a join request proposes; the inverse of `head`.
 
         Args:
-            head: as it came.
+            head: as it came, its plain values of checked types (`parley.client.party.requests`).
             components: the request's blob.
             identities: from this party's own copy of the roster.
 
@@ -138,8 +138,8 @@ class Agreement:
         if parameters.run_id.hex() != session:
             raise Declined(Reason.WRONG_RUN, "Expected parameters of this session, got others.")
         task, rounds = head["task"], head["rounds"]
-        if not isinstance(task, Mapping) or type(rounds) is not int:
-            raise Declined(Reason.PROTOCOL, "Expected a task and a number of rounds.")
+        if not isinstance(task, Mapping):
+            raise Declined(Reason.PROTOCOL, f"Expected a task, got {as_came(task)}.")
         if not 1 <= rounds <= MOST_ROUNDS:
             raise Declined(Reason.PROTOCOL, f"Expected rounds from 1 to {MOST_ROUNDS}.")
         plan = plan_from(head["plan"])
@@ -147,11 +147,6 @@ class Agreement:
             raise Declined(
                 Reason.PROTOCOL, f"Expected at most {MOST_ATTEMPTS} attempts at each of the sums."
             )
-        texts = [head[key] for key in ("dataset", "label", "schema")]
-        if not all(isinstance(text, str) and len(text) <= LONGEST_TEXT for text in texts):
-            raise Declined(Reason.PROTOCOL, "Expected texts as data set, label and schema.")
-        if type(head["intercept"]) is not bool:
-            raise Declined(Reason.PROTOCOL, "Expected an intercept flag.")
         features = features_from(head["features"], agreed=True)
         return cls(
             run_id=run_id,

@@ -38,6 +38,7 @@ LONGEST_TEXT = 512
 _LONGEST_LIST = 64
 _LONGEST_SHOWN = 40
 _PLAIN: dict[Any, schemas.CoreSchema] = {
+    object: schemas.any_schema(),  # whoever computes with it decodes it
     bool: schemas.bool_schema(strict=True),
     int: schemas.int_schema(strict=True, gt=-(2**63), lt=2**63),
     float: schemas.float_schema(strict=True, allow_inf_nan=False, gt=-(2.0**1000), lt=2.0**1000),
@@ -135,10 +136,12 @@ def _schema(hint: Any) -> schemas.CoreSchema:
         return schemas.literal_schema(list(args))
     if origin is tuple:  # JSON has lists alone
         return schemas.tuple_schema(
-            [_schema(args[0])], variadic_item_index=0, max_length=_LONGEST_LIST
+            [_schema(args[0])], variadic_item_index=0, max_length=_LONGEST_LIST, fail_fast=True
         )
     if origin is Mapping:
-        return schemas.dict_schema(*map(_schema, args), max_length=_LONGEST_LIST, strict=True)
+        return schemas.dict_schema(
+            *map(_schema, args), max_length=_LONGEST_LIST, fail_fast=True, strict=True
+        )
     if isinstance(hint, type) and issubclass(hint, Enum):
         return schemas.enum_schema(hint, list(hint))
     if hint not in _PLAIN:

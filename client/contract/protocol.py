@@ -35,7 +35,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from parley.client.contract.decoding import as_came
+from parley.client.contract.decoding import as_came, facts_from
 
 __all__ = [
     "REQUESTS",
@@ -146,6 +146,21 @@ class Frame:
     blobs: tuple[bytes, ...] = field(default=(), repr=False)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Outer:
+    """What a frame says in JSON; the head's values are checked by whoever reads its kind."""
+
+    kind: str
+    head: Mapping[str, object]
+    blobs: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if self.kind not in REQUESTS | {"answer"}:
+            raise ValueError(f"Expected a known kind of frame, got {as_came(self.kind)}.")
+        if len(self.blobs) > _MOST_BLOBS or min(self.blobs, default=0) < 0:
+            raise ValueError(f"Expected the lengths of at most {_MOST_BLOBS} blobs, got others.")
+
+
 def answer(head: Mapping[str, Any] | None = None, blobs: tuple[bytes, ...] = ()) -> Frame:
     """An ok answer."""
     return Frame(
@@ -197,25 +212,17 @@ def decode_frame(data: bytes) -> Frame:
     if size > _LARGEST_HEAD or _START + size > len(data):
         raise WireError(f"Expected a head of at most {_LARGEST_HEAD} bytes, whole, got {size}.")
     try:
-        outer = strict_json(data[_START : _START + size])
-    except ValueError:
-        raise WireError("Expected a head of JSON, got something else.") from None
-    if not isinstance(outer, dict) or set(outer) != {"kind", "head", "blobs"}:
-        raise WireError("Expected kind, head and blobs in a frame, got other keys.")
-    kind, head, sizes = outer["kind"], outer["head"], outer["blobs"]
-    if not isinstance(kind, str) or kind not in REQUESTS | {"answer"}:
-        raise WireError(f"Expected a known kind of frame, got {as_came(kind)}.")
-    if not isinstance(head, dict) or not isinstance(sizes, list) or len(sizes) > _MOST_BLOBS:
-        raise WireError(f"Expected an object and at most {_MOST_BLOBS} blobs, got others.")
-    if any(not isinstance(n, int) or isinstance(n, bool) or n < 0 for n in sizes):
-        raise WireError("Expected lengths of blobs, got others.")
-    if _START + size + sum(sizes) != len(data):
-        raise WireError(f"Expected {_START + size + sum(sizes)} bytes in a frame, got {len(data)}.")
+        outer = facts_from(_Outer, strict_json(data[_START : _START + size]))
+    except ValueError as error:
+        raise WireError(str(error)) from None
+    whole = _START + size + sum(outer.blobs)
+    if whole != len(data):
+        raise WireError(f"Expected {whole} bytes in a frame, got {len(data)}.")
     blobs, at = [], _START + size
-    for length in sizes:
+    for length in outer.blobs:
         blobs.append(data[at : at + length])
         at += length
-    return Frame(kind=kind, head=head, blobs=tuple(blobs))
+    return Frame(kind=outer.kind, head=outer.head, blobs=tuple(blobs))
 
 
 def strict_json(data: bytes | str) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from parley.client.contract.decoding import DecodingError, value_from
 from parley.client.contract.feature_map import features_from
 from parley.client.contract.protocol import Declined, Reason
 from parley.client.party.consent import Consent
@@ -25,7 +24,7 @@ def public_facts(
     """Columns, classes and, where it is public, the number of records.
 
     Args:
-        asked: head of an `inspect` request.
+        asked: head of an `inspect` request, of checked types.
         consent: the policy.
         clock: this machine's, in seconds.
         holding_of: the data by name, reading of the label, intercept, and public map of features.
@@ -33,24 +32,17 @@ def public_facts(
     Raises:
         Declined: clocks too far apart, or a question about sizes that are not disclosed.
     """
-    try:
-        theirs: float = value_from(float, asked["clock"], "clock")
-    except DecodingError as error:
-        raise Declined(Reason.PROTOCOL, str(error)) from error
+    theirs = asked["clock"]
     if not abs(theirs - clock) <= consent.clock_skew_s:
         raise Declined(
             Reason.CLOCK_SKEW,
             f"Expected clocks within {consent.clock_skew_s:g} s, they are "
             f"{theirs - clock:+.0f} s apart.",
         )
-    if type(asked["sizes"]) is not bool or type(asked["intercept"]) is not bool:
-        raise Declined(Reason.PROTOCOL, "Expected sizes and intercept as true or false.")
     dataset = consent.dataset(asked["dataset"])
     private = dataset.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
     if asked["sizes"] and (private or not consent.disclose_size):
         raise Declined(Reason.SIZES_NOT_DISCLOSED, "Expected no question about sizes.")
-    if not isinstance(asked["label"], str):
-        raise Declined(Reason.PROTOCOL, f"Expected a label's reading, got {asked['label']!r:.40}.")
     features = features_from(asked["features"], agreed=False)
     holding = holding_of(asked["dataset"], asked["label"], asked["intercept"], features)
     return {

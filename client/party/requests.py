@@ -1,4 +1,4 @@
-"""Requests as they come: the frame, its version, and exactly the fields of its kind.
+"""Requests as they come: the frame, its version, and exactly the fields of its kind, typed.
 
 >>> request_from(b"").kind  # doctest: +ELLIPSIS
 Traceback (most recent call last):
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from parley.client.contract.decoding import DecodingError, value_from
 from parley.client.contract.protocol import (
     WIRE_VERSION,
     Declined,
@@ -19,37 +20,33 @@ from parley.client.contract.protocol import (
     decode_frame,
 )
 
-__all__ = ["LARGEST_REQUEST", "request_from", "round_or_none"]
+__all__ = ["LARGEST_REQUEST", "request_from"]
 
 LARGEST_REQUEST = 1 << 30
 """Bytes of a request: a larger one is refused unread."""
 
-_KEYS: dict[str, tuple[frozenset[str], int]] = {
-    "inspect": (
-        frozenset({"run", "dataset", "label", "intercept", "features", "sizes", "clock"}),
-        0,
-    ),
-    "commit": (frozenset({"session"}), 0),
-    "join": (
-        frozenset(
-            {"run", "session", "parameters", "dataset", "label", "intercept", "task", "plan"}
-            | {"rounds", "schema", "features"}
-        ),
-        1,
-    ),
-    "roster": (frozenset({"session", "prepare"}), 2),
-    "prepare": (frozenset({"session", "prepare"}), 1),
-    "round": (frozenset({"session", "plan", "prepare"}), 3),
-    "prove": (frozenset({"session"}), 3),
-    "survivors": (frozenset({"session"}), 1),
-    "confirmations": (frozenset({"session"}), 1),
-    "finish": (frozenset({"session"}), 0),
+_DATA: dict[str, Any] = {"dataset": str, "label": str, "intercept": bool, "features": object}
+_SESSION: dict[str, Any] = {"session": str}
+_PREPARE: dict[str, Any] = {**_SESSION, "prepare": int | None}
+_JOIN = {"parameters": str, "schema": str, "rounds": int, "task": object, "plan": object}
+_HEADS: dict[str, tuple[dict[str, Any], int]] = {
+    "inspect": ({"run": str, **_DATA, "sizes": bool, "clock": float}, 0),
+    "commit": (_SESSION, 0),
+    "join": ({"run": str, **_SESSION, **_DATA, **_JOIN}, 1),
+    "roster": (_PREPARE, 2),
+    "prepare": (_PREPARE, 1),
+    "round": ({**_PREPARE, "plan": object}, 3),
+    "prove": (_SESSION, 3),
+    "survivors": (_SESSION, 1),
+    "confirmations": (_SESSION, 1),
+    "finish": (_SESSION, 0),
 }
-"""By kind of request: the keys of its head beside `version`, and its number of blobs."""
+"""By kind of request: its number of blobs, and its head beside `version`, with types; an `object`
+is decoded by whoever computes with it."""
 
 
 def request_from(data: bytes) -> Frame:
-    """The request in `data`, its head without unknown or missing keys.
+    """The request in `data`, its head without unknown or missing keys, of values as `_HEADS` says.
 
     Raises:
         Declined: version or protocol.
@@ -62,27 +59,21 @@ def request_from(data: bytes) -> Frame:
         frame = decode_frame(data)
     except WireError as error:
         raise Declined(Reason.PROTOCOL, str(error)) from error
-    if frame.kind not in _KEYS:
+    if frame.kind not in _HEADS:
         raise Declined(Reason.PROTOCOL, f"Expected a request, got {frame.kind!r:.40}.")
     version = frame.head.get("version")
     if type(version) is not int or version != WIRE_VERSION:
         raise Declined(Reason.VERSION, f"Expected version {WIRE_VERSION}, got {version!r:.40}.")
-    keys, blobs = _KEYS[frame.kind]
-    if set(frame.head) != keys | {"version"} or len(frame.blobs) != blobs:
+    hints, blobs = _HEADS[frame.kind]
+    if set(frame.head) != {*hints, "version"} or len(frame.blobs) != blobs:
         raise Declined(
             Reason.PROTOCOL,
-            f"Expected {sorted(keys | {'version'})} and {blobs} blobs with {frame.kind}, got "
+            f"Expected {sorted([*hints, 'version'])} and {blobs} blobs with {frame.kind}, got "
             f"{sorted(frame.head)!s:.200} and {len(frame.blobs)}.",
         )
+    try:
+        for key, hint in hints.items():
+            value_from(hint, frame.head[key], key)
+    except DecodingError as error:
+        raise Declined(Reason.PROTOCOL, str(error)) from error
     return frame
-
-
-def round_or_none(value: Any) -> int | None:
-    """The round that a request wants prepared, or None.
-
-    Raises:
-        Declined: protocol.
-    """
-    if value is not None and type(value) is not int:
-        raise Declined(Reason.PROTOCOL, f"Expected a round to prepare or null, got {value!r:.40}.")
-    return value

@@ -47,7 +47,7 @@ from parley.client.party.kept_ledger import KeptLedger
 from parley.client.party.kept_records import KeptRecords
 from parley.client.party.openings import OpenedOtherwise, Openings, listed_parties
 from parley.client.party.policy import check_run
-from parley.client.party.requests import request_from, round_or_none
+from parley.client.party.requests import request_from
 from parley.client.party.session import Joined
 from parley.client.party.storage import Keeper, PartyFolderError
 from parley.privacy.ledger.ledger import LedgerError
@@ -267,7 +267,7 @@ class PartyService:
         return answer(blobs=blobs)
 
     def _roster(self, frame: Frame) -> Frame:
-        number, message = round_or_none(frame.head["prepare"]), frame.blobs[0]
+        number, message = frame.head["prepare"], frame.blobs[0]
 
         def step(_: Joined, party: Party) -> tuple[bytes, ...]:
             ciphertexts = party.on_roster(*frame.blobs)
@@ -277,7 +277,7 @@ class PartyService:
         return self._stepped(frame, step, learned=lambda joined: joined.with_roster(message))
 
     def _prepare(self, frame: Frame) -> Frame:
-        number = round_or_none(frame.head["prepare"])
+        number = frame.head["prepare"]
         if number is None:
             raise Declined(Reason.PROTOCOL, "Expected a round to prepare, got none.")
 
@@ -302,7 +302,7 @@ class PartyService:
 
     def _round(self, frame: Frame) -> Frame:
         joined, party = self._opened(frame)
-        number = round_or_none(frame.head["prepare"])
+        number = frame.head["prepare"]
         message, blob, ciphertexts = frame.blobs
         try:
             if ciphertexts:

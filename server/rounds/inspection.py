@@ -9,17 +9,18 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 
+from parley.client.contract.decoding import DecodingError, facts_from
 from parley.client.contract.protocol import WIRE_VERSION, Frame, Reason, Status
 from parley.client.contract.roster import Deployment
 from parley.secure_agg.parameters import derive
 from parley.server.jobs.job import Job, JobError
 from parley.server.planning.release import Federation
-from parley.server.rounds.asking import Traffic, ask
+from parley.server.rounds.asking import Reply, Traffic, ask
 from parley.server.rounds.party_status import PartyBoard, PartyStatus
 from parley.server.rounds.transport import Transport, reply_bound
 
@@ -55,6 +56,13 @@ class PartyFacts:
     schema: str
     map: str = ""
     records: int | None = None
+
+    def __post_init__(self) -> None:
+        counts = 1 <= self.features < 2**31 and 0 <= self.classes < 2**31
+        if not counts or not (self.records is None or 1 <= self.records < 2**40):
+            raise ValueError("Expected numbers of columns, classes and records, got others.")
+        if not all(map(_DIGEST.fullmatch, (self.schema, self.map or self.schema))):
+            raise ValueError("Expected digests of schema and features in 64 hex digits.")
 
 
 def dataset_name(job: Job) -> str:
@@ -175,10 +183,10 @@ def inspected(
             traffic=traffic,
             largest=reply_bound(parties=len(everyone), dimension=0),
         ):
-            if reply.status is Status.OK and _own_facts(reply.frame, reply.party):
-                facts[reply.party] = _facts(reply.frame)
+            try:
+                facts[reply.party] = _facts(reply)
                 board.party(reply.party, PartyStatus.ONLINE)
-            else:
+            except DecodingError:
                 declined[reply.party] = reply.reason or Reason.PROTOCOL
                 board.party(reply.party, PartyStatus.DECLINED, str(declined[reply.party]))
     for index, own in list(facts.items()):
@@ -214,34 +222,16 @@ def inspected(
     return facts, declined
 
 
-def _own_facts(frame: Frame, party: int) -> bool:
-    """Whether an answer has the facts of the party that it came from."""
-    head = frame.head
-    numbers = [head.get("features"), head.get("classes")]
-    if head.get("records") is not None:
-        numbers.append(head["records"])
-    plain = all(isinstance(n, int) and not isinstance(n, bool) for n in numbers)
-    return (
-        plain
-        and isinstance(head.get("schema"), str)
-        and _DIGEST.fullmatch(head["schema"]) is not None
-        and isinstance(head.get("map"), str)
-        and (not head["map"] or _DIGEST.fullmatch(head["map"]) is not None)
-        and head.get("party") == party
-        and 1 <= head["features"] < 2**31
-        and 0 <= head["classes"] < 2**31
-        and (head.get("records") is None or 1 <= head["records"] < 2**40)
-    )
+def _facts(reply: Reply) -> PartyFacts:
+    """The facts of the party that an answer came from.
 
-
-def _facts(frame: Frame) -> PartyFacts:
-    return PartyFacts(
-        features=frame.head["features"],
-        classes=frame.head["classes"],
-        schema=frame.head["schema"],
-        map=frame.head["map"],
-        records=frame.head.get("records"),
-    )
+    Raises:
+        DecodingError: it has none, or another party's.
+    """
+    head = reply.frame.head
+    if reply.status is not Status.OK or head.get("party") != reply.party:
+        raise DecodingError(f"Expected the facts of party {reply.party}, got none.")
+    return facts_from(PartyFacts, {each.name: head.get(each.name) for each in fields(PartyFacts)})
 
 
 def _too_few(

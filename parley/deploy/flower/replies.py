@@ -10,7 +10,6 @@ SuperLink checked.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -29,6 +28,8 @@ from flwr.superlink.grid.http_grid import HttpGrid
 
 from parley.client.app import frame_content
 from parley.client.contract.carrier import LARGEST_FRAME, CarrierError, check_names, join
+from parley.client.contract.decoding import value_from
+from parley.client.contract.protocol import strict_json
 
 __all__ = ["MOST_OBJECTS", "ReplyGrid", "object_ids", "read_reply"]
 
@@ -173,11 +174,9 @@ def _names(body: bytes, children: set[str]) -> dict[str, str]:
     if len(body) > _LONGEST_NAMES:
         raise CarrierError(f"Expected at most {_LONGEST_NAMES} bytes of names, got {len(body)}.")
     try:
-        names = json.loads(body)
-    except (ValueError, RecursionError):
-        raise CarrierError("Expected records' names as JSON, got something else.") from None
-    if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
-        raise CarrierError("Expected records' names, got something else.")
+        names: dict[str, str] = value_from(Mapping[str, str], strict_json(body), "names")
+    except ValueError as error:
+        raise CarrierError(str(error)) from None
     if not set(names.values()) <= children:
         raise CarrierError("Expected the records that belong to the reply, got others.")
     return names

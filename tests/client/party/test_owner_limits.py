@@ -39,7 +39,7 @@ def test_parameters_weaker_than_the_owner_allows_are_declined(world, wired):
 def test_what_a_run_may_ask_beforehand(world, wired):
     assert world.inspect(sizes=False).head["records"] is None
     assert wired.reason(world.inspect(dataset="wing")) == "unknown-dataset"
-    assert wired.reason(world.inspect(dataset=["ward"])) == "unknown-dataset"
+    assert wired.reason(world.inspect(dataset=["ward"])) == "protocol"
     assert wired.reason(world.inspect(label="elephant")) == "model"
     assert wired.reason(world.inspect(clock=wired.NOW + 301)) == "clock-skew"
     assert wired.reason(world.inspect(clock=True)) == "protocol"
