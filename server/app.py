@@ -26,6 +26,7 @@ import httpx
 from cryptography.hazmat.primitives import serialization
 from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_fixed
 
 from parley.client.app import frame_content, frame_of
 from parley.client.contract.carrier import CarrierError
@@ -200,19 +201,21 @@ class GridTransport:
     def _patiently(self, call: Callable[[], Answer]) -> Answer:
         """The SuperLink's answer; it is asked again while it is too busy, or restarts."""
         until = self._clock() + _PATIENCE_S
-        while True:
-            try:
-                return call()
-            except httpx.HTTPStatusError as error:
-                if error.response.status_code != httpx.codes.UNAUTHORIZED:
-                    raise
-                # Whoever stops a run takes its token away: like Ctrl-C, between two commits.
-                raise KeyboardInterrupt from error
-            except httpx.TransportError as error:
-                if self._clock() >= until:
-                    raise
-                _log.warning("The SuperLink did not answer (%s); asking again.", error)
-                self._sleep(_SLOWEST_POLL_S)
+        while_away = Retrying(
+            retry=retry_if_exception_type(httpx.TransportError),
+            wait=wait_fixed(_SLOWEST_POLL_S),
+            stop=lambda _: self._clock() >= until,
+            sleep=self._sleep,
+            before_sleep=_asks_again,
+            reraise=True,
+        )
+        try:
+            return while_away(call)
+        except httpx.HTTPStatusError as error:
+            if error.response.status_code != httpx.codes.UNAUTHORIZED:
+                raise
+            # Whoever stops a run takes its token away: like Ctrl-C, between two commits.
+            raise KeyboardInterrupt from error
 
     def _message(self, kind: str, node: int, timeout_s: float, request: bytes = b"") -> Message:
         call: dict[str, float | str] = {"timeout": float(timeout_s)}
@@ -220,6 +223,11 @@ class GridTransport:
             call["folder"] = str(self._folder)
         content = frame_content(request, **call)
         return Message(content, node, kind, ttl=timeout_s + _TTL_MARGIN_S, group_id="")
+
+
+def _asks_again(attempt: RetryCallState) -> None:
+    why = None if attempt.outcome is None else attempt.outcome.exception()
+    _log.warning("The SuperLink did not answer (%s); asking again.", why)
 
 
 def _public_bytes(line: str) -> bytes:

@@ -15,11 +15,18 @@ import importlib
 import importlib.util
 import os
 import socket
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
+
+from tenacity import (
+    Retrying,
+    retry_if_exception_type,
+    retry_if_not_exception_type,
+    stop_after_attempt,
+    wait_fixed,
+)
 
 from parley.deploy.last_words import last_words
 from parley.deploy.processes import ProcessError
@@ -184,21 +191,27 @@ class RayWorkers:
         ray = _ray()
         waiting = [call(actor) for call, actor in zip(calls, self.actors, strict=True)]
         answers = []
+        while_lost = Retrying(
+            retry=retry_if_exception_type(ray.exceptions.RayError)
+            & retry_if_not_exception_type(ray.exceptions.RayTaskError),
+            wait=wait_fixed(_WAIT_S),
+            stop=stop_after_attempt(_TRIES),
+            reraise=True,
+        )
         for at, call in enumerate(calls):
-            for left in reversed(range(_TRIES)):
-                try:
-                    answers.append(ray.get(waiting[at]))
-                    break
-                except ray.exceptions.RayTaskError as error:
-                    raise error.cause from error  # as if it had been raised here
-                except ray.exceptions.RayError as error:
-                    if not left:
-                        shard = self.shards[at]
-                        raise ProcessError(
-                            f"Expected the worker of parties {shard.first} to {shard.last - 1} to "
-                            f"come back, got {type(error).__name__}. Nothing of this round was "
-                            "opened: continue with parley run --resume."
-                        ) from error
-                    time.sleep(_WAIT_S)
-                    waiting[at] = call(self.actors[at])
+            try:
+                for attempt in while_lost:
+                    with attempt:
+                        if attempt.retry_state.attempt_number > 1:
+                            waiting[at] = call(self.actors[at])
+                        answers.append(ray.get(waiting[at]))
+            except ray.exceptions.RayTaskError as error:
+                raise error.cause from error  # as if it had been raised here
+            except ray.exceptions.RayError as error:
+                shard = self.shards[at]
+                raise ProcessError(
+                    f"Expected the worker of parties {shard.first} to {shard.last - 1} to come "
+                    f"back, got {type(error).__name__}. Nothing of this round was opened: continue "
+                    "with parley run --resume."
+                ) from error
         return answers

@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import sqlalchemy as sa
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from parley.privacy.ledger.errors import LedgerError, LedgerUnavailable, NotALedger
 from parley.privacy.ledger.failures import translated
@@ -211,17 +211,14 @@ class Place:
 
 def _set_wal(connection: sa.Connection) -> None:
     """WAL mode is kept in the file. SQLite doesn't wait for a lock here, so that we do."""
-    deadline = time.monotonic() + _LOCK_TIMEOUT_S
-    while True:
-        try:
-            connection.exec_driver_sql("PRAGMA journal_mode=WAL")
-        except sa.exc.OperationalError:
-            if time.monotonic() > deadline:
-                raise
-            connection.rollback()
-            time.sleep(0.01)
-        else:
-            return
+    while_locked = Retrying(
+        retry=retry_if_exception_type(sa.exc.OperationalError),
+        wait=wait_fixed(0.01),
+        stop=stop_after_delay(_LOCK_TIMEOUT_S),
+        before_sleep=lambda _: connection.rollback(),
+        reraise=True,
+    )
+    while_locked(connection.exec_driver_sql, "PRAGMA journal_mode=WAL")
 
 
 def _postgresql_url(target: str | os.PathLike[str]) -> sa.URL | None:

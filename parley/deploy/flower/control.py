@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +29,7 @@ from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.fab import Fab
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay
 
 from parley.deploy.flower.gate import CONTROL_HEADER
 from parley.deploy.private_files import check_private, write_private
@@ -133,20 +133,21 @@ class Control:
 
     def _ask(self, what: str, call: Callable[[], Answer], *, again: bool = True) -> Answer:
         """Its answer; asked `again` while it is too busy to give one, for a minute."""
-        until = time.monotonic() + _PATIENCE_S
-        while True:
-            try:
-                return call()
-            except httpx.HTTPStatusError as error:
-                raise ProcessError(
-                    f"The server at {self.address} refused to {what}: {error.response.text[:300]}"
-                ) from error
-            except httpx.HTTPError as error:
-                busy = isinstance(error, httpx.TimeoutException) and again
-                if not busy or time.monotonic() > until:
-                    raise ProcessError(
-                        f"Cannot reach the server at {self.address} to {what}: {error}."
-                    ) from error
+        while_busy = Retrying(
+            retry=retry_if_exception_type(httpx.TimeoutException),
+            stop=stop_after_delay(_PATIENCE_S if again else 0),
+            reraise=True,
+        )
+        try:
+            return while_busy(call)
+        except httpx.HTTPStatusError as error:
+            raise ProcessError(
+                f"The server at {self.address} refused to {what}: {error.response.text[:300]}"
+            ) from error
+        except httpx.HTTPError as error:
+            raise ProcessError(
+                f"Cannot reach the server at {self.address} to {what}: {error}."
+            ) from error
 
     def answers(self) -> bool:
         """Whether it answers yet."""

@@ -39,6 +39,7 @@ from flwr.supercore.interceptors import (
 from flwr.supercore.retry import make_simple_http_retry_invoker
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
+from tenacity import Retrying, before_sleep_log, retry_if_exception_type, wait_fixed
 
 from parley.client.app import app, failed, frame_content, frame_of, read_call
 from parley.deploy.flower.pace import Bell, quicken
@@ -54,6 +55,13 @@ _ACQUIRE = frozenset({"/flwr.proto.Runtime/AcquireTask"})
 _POLL_S, _HEARTBEAT_S, _LISTEN_S = 0.5, 10.0, 0.05
 # Beyond the request's own deadline: a party that hangs is answered for, and its process killed.
 _GRACE_S = 1.0
+
+# A Runtime API that is not up yet, or restarts; the launcher ends this process when it is over.
+_while_away = Retrying(
+    retry=retry_if_exception_type(httpx.HTTPError),
+    wait=wait_fixed(1),
+    before_sleep=before_sleep_log(_log, logging.WARNING),
+)
 
 _fork = multiprocessing.get_context("fork")
 
@@ -89,13 +97,7 @@ class _Runtime:
         client = self.client()
         try:
             while True:
-                try:
-                    answer = client.AcquireTask(request)
-                except httpx.HTTPError as error:
-                    # Not up yet, or restarting; the launcher ends this process when it is over.
-                    _log.warning("Runtime API %s: %s", self._address, type(error).__name__)
-                    time.sleep(1)
-                    continue
+                answer = _while_away(client.AcquireTask, request)
                 if answer.HasField("task") and answer.token:
                     return answer.token
                 self._wait(_POLL_S)
@@ -215,13 +217,9 @@ def run_executor(
 
 def _await(address: str) -> None:
     """Waits until the Runtime API listens: Flower's own retries would take seconds longer."""
-    while True:
-        try:
-            listens(address)
-        except ProcessError:
-            time.sleep(_LISTEN_S)
-        else:
-            return
+    Retrying(retry=retry_if_exception_type(ProcessError), wait=wait_fixed(_LISTEN_S))(
+        listens, address
+    )
 
 
 def main() -> None:

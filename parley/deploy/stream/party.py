@@ -14,7 +14,6 @@ import argparse
 import logging
 import os
 import queue
-import random
 import sys
 import threading
 import time
@@ -25,6 +24,15 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_unless_exception_type,
+    sleep_using_event,
+    stop_when_event_set,
+    wait_exponential,
+    wait_random_exponential,
+)
 
 from parley.client.contract.protocol import Reason, encode_frame, refusal
 from parley.client.contract.roster import load_deployment
@@ -42,7 +50,9 @@ __all__ = ["Answers", "Attending", "main", "party_answers"]
 
 _log = logging.getLogger("parley.party")
 
-_FIRST_S, _LONGEST_S = 0.1, 3.0
+# From 0.1 to 3 s, half of it by chance: a server that is back is not met by everybody at once.
+_HALF = {"multiplier": 0.05, "max": 1.5, "exp_base": 1.6}
+_WAIT = wait_exponential(**_HALF) + wait_random_exponential(**_HALF)
 _MOST_WAITING = 16
 _KEPT = 8
 # Beyond a request's own time, for a computation to end by itself.
@@ -201,7 +211,7 @@ class Attending:
         self._answers, self._say = answers, say
         self._late = _Late(late)
         self._requests = _Requests()
-        self._attended = False
+        self._attended, self._said = False, ""
         self._over = threading.Event()
         self._call: Any = None
 
@@ -234,33 +244,46 @@ class Attending:
         self._requests.give_up(why)
 
     def _keep_dialing(self) -> None:
+        again = Retrying(
+            retry=retry_unless_exception_type(BaseException),
+            wait=_WAIT,
+            after=self._wait_anew,
+            stop=stop_when_event_set(self._over),
+            sleep=sleep_using_event(self._over),
+            retry_error_callback=lambda _: None,  # it is over
+        )
         try:
-            self._dial()
-        except Exception as error:  # a bug of ours: `forever` raises it, rather than wait for ever
+            again(self._dial)
+        except Exception as error:  # a refusal that lasts, or a bug of ours: `forever` raises it
             self._requests.give_up(error)
 
+    def _wait_anew(self, attempt: RetryCallState) -> None:
+        """After a connection that held, the wait is the first one again."""
+        if self._attended:
+            attempt.attempt_number = 1
+
     def _dial(self) -> None:
-        wait, said = _FIRST_S, ""
-        while not self._over.is_set():
-            self._attended = False
-            try:
-                self._connect()
-                reason = "the server ended it"
-            except grpc.RpcError as error:
-                refusal = explained(error, address=self._address)
-                if refusal.lasting:
-                    return self._requests.give_up(refusal)
-                reason = str(refusal)
-            except (OSError, ValueError, PkiError) as error:
-                # A file that its owner is changing, or a server that sends what is no chunk.
-                reason = str(error)
-            if self._attended or reason != said:
-                line = f"Not connected to {self._address}: {reason}. Trying again."
-                self._say(Event("disconnected", line, server=self._address, reason=reason))
-            said = reason
-            wait = _FIRST_S if self._attended else min(1.6 * wait, _LONGEST_S)
-            # Jitter, so that a server that is back is not met by everybody at once.
-            self._over.wait(wait * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
+        """One connection, and what its owner is told of its end.
+
+        Raises:
+            CallError: the server refuses this party for good.
+        """
+        self._attended = False
+        try:
+            self._connect()
+            reason = "the server ended it"
+        except grpc.RpcError as error:
+            refusal = explained(error, address=self._address)
+            if refusal.lasting:
+                raise refusal from error
+            reason = str(refusal)
+        except (OSError, ValueError, PkiError) as error:
+            # A file that its owner is changing, or a server that sends what is no chunk.
+            reason = str(error)
+        if self._attended or reason != self._said:
+            line = f"Not connected to {self._address}: {reason}. Trying again."
+            self._say(Event("disconnected", line, server=self._address, reason=reason))
+        self._said = reason
 
     def _connect(self) -> None:
         """One connection, from its dial to its end.

@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,6 +48,20 @@ def test_another_schema_version_is_refused(ledger: Ledger, ledger_url: str) -> N
     tamper(ledger_url, "UPDATE parley_ledger_head SET version = 4")
     with pytest.raises(NotALedger, match=r"version 3 at .*, got parley-ledger version 4"):
         Ledger.open(ledger_url)
+
+
+def test_a_new_ledger_waits_for_whoever_reads_its_empty_file(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    reader = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT * FROM sqlite_master").fetchall()
+    with pytest.raises(sqlite3.OperationalError, match="locked"):  # no file in WAL mode, for now
+        sqlite3.connect(path).execute("PRAGMA journal_mode=WAL")
+    leaves = threading.Timer(0.1, reader.close)
+    leaves.start()
+    with Ledger.open(path) as ledger:
+        assert not leaves.is_alive() or leaves.finished.is_set()
+        assert ledger.verify() == []
 
 
 def test_a_closed_ledger_says_so(ledger: Ledger) -> None:
