@@ -91,7 +91,7 @@ def contribution(
     elif charge.answered and not accepted.kept and not _before(kept, plan):
         raise Declined(Reason.PROTOCOL, f"Round {plan.round_number} was answered and is over.")
     else:
-        answer = _computed(ledger, consent, accepted, charge, index=index, release=release)
+        answer = _computed(ledger, consent, accepted, charge, index=index)
         given = Contribution(encoded=answer.encoded[0], keys=_keys(plan, answer, release))
         content = Frame(
             kind="round",
@@ -136,7 +136,6 @@ def _computed(
     charge: charging.Charge,
     *,
     index: int,
-    release: bytes,
 ) -> Answer:
     agreement = accepted.agreement
     dataset = consent.dataset(agreement.dataset)

@@ -250,6 +250,11 @@ class ColumnQuery(Query):
 
     column: str
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.column in self.by:
+            raise QueryError(f"Expected a column that is not grouped by, got {self.column!r}.")
+
     @property
     def columns(self) -> frozenset[str]:
         """Those of every query, and the column."""

@@ -41,11 +41,6 @@ class Choose(ColumnQuery):
 
     kind: ClassVar[str] = "choose"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.column in self.by:
-            raise QueryError(f"Expected a column that is not grouped by, got {self.column!r}.")
-
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
         """See `Query.check`."""
         super().check(schema, neighbouring)

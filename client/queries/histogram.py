@@ -56,8 +56,6 @@ class Histogram(ColumnQuery):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.column in self.by:
-            raise QueryError(f"Expected a column that is not grouped by, got {self.column!r}.")
         if not 0 <= self.bins <= MOST_CELLS:
             raise QueryError(f"Expected 1 to {MOST_CELLS} bins, got {self.bins}.")
         if self.edges and self.bins:

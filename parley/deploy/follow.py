@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +25,7 @@ from parley.server.records.round_line import RoundLine
 from parley.server.records.summary import RunSummary
 from parley.server.rounds.observer import Observer
 
-__all__ = ["STALE", "Follower", "RunStopped", "follow", "raise_remote"]
+__all__ = ["STALE", "Follower", "RunStopped", "farewell", "follow", "raise_remote"]
 
 STALE = ("started.json", "error.json", "summary.json", "parties.json")
 """What an earlier attempt left in a run folder, to be removed before the next."""
@@ -35,6 +36,19 @@ _LAST_WORDS_S = 20.0
 
 class RunStopped(KeyboardInterrupt):
     """The run was stopped where it ran (`parley stop`), like Ctrl-C here."""
+
+
+def farewell(error: KeyboardInterrupt, *, folder: Path, to: Path) -> str:
+    """What to do next about a run in `folder`, after Ctrl-C here or a stop where it ran."""
+    server, name = shlex.quote(str(to)), folder.name
+    if not isinstance(error, RunStopped):
+        return (
+            f"No longer watching; the run goes on.\n  parley status {server}\n  parley "
+            f"stop {server} {name}"
+        )
+    if not (folder / "run-id").exists():
+        return "Stopped before its first round: submit the job again."
+    return f"Stopped. Continue with:\n  parley submit --to {server} --resume {name}"
 
 
 class Follower:

@@ -69,7 +69,7 @@ class Parties:
         """
         check_memory(job, experiment.block)
         algorithm = algorithm_for(job, experiment.model, experiment.federation)
-        _check_adding(job, algorithm, apart=adding is not summed)
+        _check_adding(job, apart=adding is not summed)
         stages = stages_of(
             job,
             algorithm=algorithm,
@@ -136,7 +136,7 @@ class Parties:
         return self._made[-1]
 
 
-def _check_adding(job: Job, algorithm: FederatedAlgorithm, *, apart: bool) -> None:
+def _check_adding(job: Job, *, apart: bool) -> None:
     """Refuses to add parties up apart from each other where their bits depend on all of them."""
     if apart and job.secure_aggregation.backend != "ideal":
         raise JobError(

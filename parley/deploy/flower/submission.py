@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from parley.deploy.flower.app_bundle import job_app
 from parley.deploy.flower.control import Control, find_desk
 from parley.deploy.flower.watching import follow_flower
 from parley.deploy.folders import DeployError, ServerHome, check_server
-from parley.deploy.follow import STALE, RunStopped
+from parley.deploy.follow import STALE, farewell
 from parley.deploy.reaching import check_reachable
 from parley.deploy.refusals import board_of, refusals
 from parley.server.jobs.file import load_job
@@ -59,20 +59,9 @@ def submit_job(
             (folder.path / name).unlink(missing_ok=True)
         number = control.start(job_app(loaded, run_folder=folder.path.name))
         (folder.path / "flower-run").write_text(f"{number}\n", encoding="utf-8")
-        path, server = folder.path, shlex.quote(str(to))
-
-        def farewell(error: KeyboardInterrupt) -> str:
-            if not isinstance(error, RunStopped):
-                return (
-                    f"No longer watching; the run goes on.\n  parley status {server}\n  parley "
-                    f"stop {server} {path.name}"
-                )
-            if not (path / "run-id").exists():
-                return "Stopped before its first round: submit the job again."
-            return f"Stopped. Continue with:\n  parley submit --to {server} --resume {path.name}"
-
+        path, leaving = folder.path, partial(farewell, folder=folder.path, to=to)
         try:
-            with RunDisplay(quiet=quiet, farewell=farewell) as display:
+            with RunDisplay(quiet=quiet, farewell=leaving) as display:
                 summary = follow_flower(path, loaded, control=control, run=number, observer=display)
         finally:
             for line in refusals(path, loaded):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from parley.client.data.schema import load_schema
 from parley.deploy.folders import DeployError
-from parley.deploy.follow import RunStopped, follow
+from parley.deploy.follow import farewell, follow
 from parley.deploy.processes import ProcessError
 from parley.deploy.refusals import counted, refusals
 from parley.deploy.stream.operator import Operator, operator_home
@@ -56,19 +56,9 @@ def submit_job(
             except ProcessError:
                 return None  # the server is started again, or the line is cut: it is asked again
 
-        def farewell(error: KeyboardInterrupt) -> str:
-            server = shlex.quote(str(to))
-            if not isinstance(error, RunStopped):
-                return (
-                    f"No longer watching; the run goes on.\n  parley status {server}\n  parley "
-                    f"stop {server} {name}"
-                )
-            if not (folder / "run-id").exists():
-                return "Stopped before its first round: submit the job again."
-            return f"Stopped. Continue with:\n  parley submit --to {server} --resume {name}"
-
+        leaving = partial(farewell, folder=folder, to=to)
         try:
-            with RunDisplay(quiet=quiet, farewell=farewell) as display:
+            with RunDisplay(quiet=quiet, farewell=leaving) as display:
                 summary = follow(folder, loaded, ended=ended, observer=display, every=3)
         finally:
             for line in refusals(folder, loaded):
