@@ -51,14 +51,14 @@ class NotebookDisplay:
 
     def round_done(self, line: RoundLine) -> None:
         """Moves it."""
-        told = [
+        parts = [
             f"{words.points(of.epsilon_charged, of.delta)} ({scope})"
             for of, scope in zip(line.guarantees, self._scopes, strict=True)
         ]
         figures = line.simulation_only
         if figures and figures.get("accuracy") is not None:
             self._figures = f"accuracy {figures['accuracy']:.3f} (simulation only)"
-        shown = " · ".join([*told, self._figures] if self._figures else told)
+        shown = " · ".join([*parts, self._figures] if self._figures else parts)
         if self._handle is not None:  # a kernel that shows nothing
             self._handle.update(self._html(line.round, shown))
 

@@ -145,12 +145,12 @@ def plan(job: Job, *, seconds_a_step: float = SECONDS_A_STEP) -> Outlook:
     }
     more = _MORE.get(job.algorithm.kind, _of_noise_on_the_sum)
     accounts, note = accounts_in_ledger(job, stages)
-    told = {
+    rest = {
         "simulation": simulation_ahead(job, algorithm, release, federation),
         "data_accounts": accounts or None,
         "data_note": note or None,
     }
-    return Outlook.model_validate(facts | told | more(planned))
+    return Outlook.model_validate(facts | rest | more(planned))
 
 
 def _evaluation(stages: Sequence[Stage]) -> EvaluationOutlook | None:

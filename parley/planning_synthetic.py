@@ -46,7 +46,7 @@ def sums_ahead(
     )
 
 
-def _ahead(job: Job, release: ReleasePlan, federation: Federation, **told: Any) -> SyntheticOutlook:
+def _ahead(job: Job, release: ReleasePlan, federation: Federation, **more: Any) -> SyntheticOutlook:
     noise = noise_of(job, release, release.primary, engine=job.run.engine)
     one = (noise.scale_of_sum or 0.0) * (noise.shares.inflation if noise.shares else 1.0)
     return SyntheticOutlook(
@@ -54,5 +54,5 @@ def _ahead(job: Job, release: ReleasePlan, federation: Federation, **told: Any) 
         noise=one,
         noise_norm=one * math.sqrt(release.dimension) / federation.total_records,
         vector_bytes=release.dimension * release.encoding.ring_bits // 8,
-        **told,
+        **more,
     )

@@ -138,11 +138,11 @@ class _Several:
         self._all = [*([] if observer is None else [observer]), *trackers]
 
     def started(self, job: Job, plan: ReleasePlan, folder: Path, done: int) -> None:
-        """Each is told."""
+        """Passes it to each."""
         for each in self._all:
             each.started(job, plan, folder, done)
 
     def round_done(self, line: RoundLine) -> None:
-        """Each is told."""
+        """Passes it to each."""
         for each in self._all:
             each.round_done(line)

@@ -90,7 +90,7 @@ def twin(job: Job, *, method: str, out: Path) -> Twin:
         raise ModelFileError(f"Expected a new file for --out, {out} exists.")
     experiment = load_experiment(job)
     theta = TWINS[method](experiment)
-    told = model_description(
+    description = model_description(
         {"kind": method, "model": described(experiment.model), "settings": {}},
         label=job.model.label,
         intercept=job.model.has_intercept,
@@ -99,7 +99,7 @@ def twin(job: Job, *, method: str, out: Path) -> Twin:
     )
     said = {"parley.version": __version__, "parley.epsilon": "none", "parley.statement": _WARNING}
     draft = out.with_name(f".{out.name}.part")
-    draft.write_bytes(model_bytes({"theta": theta}, {**told, **said}))
+    draft.write_bytes(model_bytes({"theta": theta}, {**description, **said}))
     os.replace(draft, out)
     measured = {
         "training loss": experiment.loss(theta),

@@ -107,10 +107,10 @@ def _parts(file: Path) -> tuple[Tensors, dict[str, str]]:
 def _checked(file: Path, tensors: Tensors, metadata: Mapping[str, str]) -> ModelFile:
     described = _description(file, metadata)
     said = {key: text for key, text in metadata.items() if key != _DIGEST}
-    if (told := metadata.get(_DIGEST)) != (came := _digest(tensors, said)):
+    if (kept := metadata.get(_DIGEST)) != (came := _digest(tensors, said)):
         raise ModelFileError(
             f"Expected {file} with the content that it was written with (SHA-256 "
-            f"{told or 'missing'}), got another ({came}): it was changed or damaged since. Copy it "
+            f"{kept or 'missing'}), got another ({came}): it was changed or damaged since. Copy it "
             "anew from where the run left it."
         )
     statement = {key: text for key, text in metadata.items() if key != "parley.model"}
@@ -118,11 +118,11 @@ def _checked(file: Path, tensors: Tensors, metadata: Mapping[str, str]) -> Model
 
 
 def _digest(tensors: Tensors, metadata: Mapping[str, str]) -> str:
-    told = hashlib.sha256(_LABEL + _line(dict(metadata)))
+    digest = hashlib.sha256(_LABEL + _line(dict(metadata)))
     for name, array in sorted(tensors.items()):
-        told.update(_line([name, array.dtype.name, list(array.shape)]))
-        told.update(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(-1).data)
-    return told.hexdigest()
+        digest.update(_line([name, array.dtype.name, list(array.shape)]))
+        digest.update(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(-1).data)
+    return digest.hexdigest()
 
 
 def _line(value: Any) -> bytes:

@@ -4,7 +4,7 @@ A party counts its own held-out records by what the model says of them: cell 0 i
 "wrong"; by class, cells 2k and 2k + 1 are those of the records whose label is class k. Every record
 is in one cell, so that replacing one moves the vector by at most √2 in L2, and adding or removing
 one by 1, whatever the model is (the histogram query of Dwork & Roth 2014, section 3.3). How many
-records a party holds out is not told: the wrong answers are counted beside the right ones.
+records a party holds out stays private: the wrong answers are counted beside the right ones.
 
     >>> import numpy as np
     >>> accuracy_interval(np.array([90.0, 10.0]), within=3.0)
@@ -39,7 +39,7 @@ _SCALE_BITS = 20
 """Of the grid that counts are summed on, in a ring of 64 bits: they are whole numbers."""
 
 _MOST = 2.0**24
-"""Records of a cell beyond which a party's count is clamped, since its number is not told."""
+"""Records of a cell beyond which a party's count is clamped, since its number is private."""
 
 
 @dataclass(frozen=True, kw_only=True)

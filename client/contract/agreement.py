@@ -1,9 +1,9 @@
 """The agreement: everything that decides what a party contributes to a round, in one frozen object.
 
 A party computes from an `Agreement` and its own records, and from nothing else that came over the
-network; the masks of the round are keyed by `binding()`, a digest of every field. Parties that were
-told different things, about whatever it is, have masks that do not cancel: the server gets noise,
-not the sum of the ones it told the truth. The digest is computed over the fields by
+network; the masks of the round are keyed by `binding()`, a digest of every field. Where
+a server sends parties different agreements, in whatever field, their masks do not cancel: it gets
+noise, not the sum of those that it sent the true one. The digest is computed over the fields by
 `parley.client.contract.canonical`, so that a field which is added here is bound by being added.
 
 `content()` leaves out what only names a round: run, session, number, attempt. Two rounds with one

@@ -102,11 +102,11 @@ class Joined:
         """
         agreed = self.agreement
         if plan != agreed.plan.at_round(plan.round_number).at_step(plan.step):
-            told, asked = agreed.plan.to_json(), plan.to_json()
+            joined, asked = agreed.plan.to_json(), plan.to_json()
             parts = [
                 name
                 for name, value in asked.items()
-                if name not in {"round_number", "step"} and told[name] != value
+                if name not in {"round_number", "step"} and joined[name] != value
             ]
             raise Declined(
                 Reason.PLAN_CHANGED,

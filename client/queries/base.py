@@ -36,9 +36,9 @@ __all__ = [
     "Norms",
     "Query",
     "QueryError",
+    "Shown",
     "State",
     "Table",
-    "Told",
     "groups_of",
     "numeric",
     "selected",
@@ -232,11 +232,11 @@ class Query(ABC):
         return {"query": self.kind, **plain, "where": where}
 
 
-class Told(ABC):
+class Shown(ABC):
     """Of a query: what is shown where something else is done in the place of noise on its sum."""
 
     @abstractmethod
-    def told(self, shown: Integers, epsilon: float, facts: Facts) -> Table:
+    def answer_shown(self, shown: Integers, epsilon: float, facts: Facts) -> Table:
         """The answer, from all that leaves the server."""
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from abc import abstractmethod
 
 from parley.client.data.schema import Schema
-from parley.client.queries.base import Facts, Integers, Table, Told
+from parley.client.queries.base import Facts, Integers, Shown, Table
 from parley.privacy.accounting.guarantee import Neighbouring
 
 __all__ = ["Choosable"]
 
 
-class Choosable(Told):
+class Choosable(Shown):
     """Of a query: its candidates' scores, and what the winner says."""
 
     @abstractmethod
@@ -38,7 +38,7 @@ class Choosable(Told):
     def score_sensitivity(self, neighbouring: Neighbouring, weight: int) -> int:
         """Δ: the most that one neighbour moves any score."""
 
-    def told(self, shown: Integers, epsilon: float, facts: Facts) -> Table:
+    def answer_shown(self, shown: Integers, epsilon: float, facts: Facts) -> Table:
         """The answer of a choice: of the winner's place, all that is shown."""
         del epsilon
         return self.chosen(int(shown[0]), facts)

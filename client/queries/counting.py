@@ -85,7 +85,7 @@ class Counting:
         return Neighbouring.ADD_OR_REMOVE_ONE if inside else neighbouring
 
     def private(self, neighbouring: Neighbouring) -> bool:
-        """Whether nobody is told how many records there are."""
+        """Whether the number of records is private."""
         return self.relation(neighbouring) is Neighbouring.ADD_OR_REMOVE_ONE
 
     def cells(self, batch: Batch, schema: Schema) -> int:

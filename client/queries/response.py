@@ -31,9 +31,9 @@ from parley.client.queries.base import (
     Noise,
     Norms,
     QueryError,
+    Shown,
     State,
     Table,
-    Told,
     texts_of,
 )
 from parley.client.queries.count import cell_norms, cell_table
@@ -47,7 +47,7 @@ __all__ = ["Response"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Response(ColumnQuery, Told):
+class Response(ColumnQuery, Shown):
     """How many records have each category, by what the records say.
 
     Attributes:
@@ -95,8 +95,8 @@ class Response(ColumnQuery, Told):
 
     def question(self, schema: Schema) -> bytes:
         """What the coins are kept for: column, answers and ε, which no two questions share."""
-        told = [self.kind, self.column, list(texts_of(schema, self.column)), self.local]
-        return canonical(told)
+        question = [self.kind, self.column, list(texts_of(schema, self.column)), self.local]
+        return canonical(question)
 
     def said(self, block: TableBlock, fresh: Callable[[int], NoiseStream]) -> TableBlock:
         """The same block, in whose column stands what the records say.
@@ -153,7 +153,7 @@ class Response(ColumnQuery, Told):
         keys: Table = {self.column: list(texts_of(facts.schema, self.column))}
         return cell_table(keys, noisy, weight, noise, records=facts.records)
 
-    def told(self, shown: Integers, epsilon: float, facts: Facts) -> Table:
+    def answer_shown(self, shown: Integers, epsilon: float, facts: Facts) -> Table:
         """Unbiased counts from the reports; the interval is normal, of the coins alone."""
         texts = texts_of(facts.schema, self.column)
         response = RandomisedResponse(epsilon=epsilon, answers=len(texts))

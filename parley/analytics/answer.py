@@ -201,13 +201,13 @@ class Answer:
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values."""
-        told = {name: np.asarray(part).tolist() for name, part in self.table.items()}
+        columns = {name: np.asarray(part).tolist() for name, part in self.table.items()}
         charge = self.ledger
         return {
             "query": self.query.to_json(),
             "title": self.title,
             "by_party": self.by_party,
-            "table": told,
+            "table": columns,
             "level": 0.95,
             "simultaneous": self.intervals.simultaneous,
             "sampling": self.intervals.sampling,
@@ -232,9 +232,9 @@ class Answer:
         if self.alone:
             low, high = self.interval
             shown = [shown_number(x, high - low) for x in (self.value, low, high)]
-            told = f"{shown[0]}   {self.intervals}: {shown[1]} … {shown[2]}"
-            told = told if np.isfinite(self.value) else "too few records for this ε"
-            lines.append(f"{self.title}: {told}")
+            value = f"{shown[0]}   {self.intervals}: {shown[1]} … {shown[2]}"
+            value = value if np.isfinite(self.value) else "too few records for this ε"
+            lines.append(f"{self.title}: {value}")
         else:
             lines += [f"{self.title}   ({self.intervals.several})", *_rows(table)]
         together = f" for {charge.queries} queries together" if charge.queries > 1 else ""

@@ -60,7 +60,7 @@ def answer_figure(answer: Answer) -> Figure:
         for k in range(len(cells))
     ]
     more = f"; the first {_MOST_CELLS} of {count:,} cells" if count > _MOST_CELLS else ""
-    name, told = answer.title, answer.intervals.several
+    name, intervals = answer.title, answer.intervals.several
     finding = _finding(answer, int((~known).sum()))
     drawn: dict[str, Any] = {"title": name, "description": finding}
     plot = NOTHING
@@ -88,7 +88,9 @@ def answer_figure(answer: Answer) -> Figure:
         title=name,
         finding=finding,
         plot=plot,
-        data=Table(caption=f"{told[:1].upper()}{told[1:]}{more}", head=[*keys, *_ENDS], rows=rows),
+        data=Table(
+            caption=f"{intervals[:1].upper()}{intervals[1:]}{more}", head=[*keys, *_ENDS], rows=rows
+        ),
         keys=key if plot else (),
     )
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from parley.analytics.answer import Answer, Charge
 from parley.analytics.intervals import ByParty, Intervals, Made
-from parley.client.queries.base import Facts, Query, Told
+from parley.client.queries.base import Facts, Query, Shown
 from parley.client.queries.batch import batch_from
 from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.noise_points import INSIDE
@@ -64,8 +64,8 @@ def answers_of(
     for own, query, weight, place in zip(put, batch.queries, batch.weights, places, strict=True):
         made: Made | ByParty | None = None
         applied = Intervals()
-        if instead and isinstance(query, Told):
-            table = query.told(vector[place], released.epsilon, facts)
+        if instead and isinstance(query, Shown):
+            table = query.answer_shown(vector[place], released.epsilon, facts)
         else:
             whole = Made(
                 query=query,

@@ -160,16 +160,16 @@ def by_party(by: str | None) -> bool:
     return by is not None
 
 
-def condition_of(told: Expression | str) -> Expression:
+def condition_of(given: Expression | str) -> Expression:
     """A condition as it is given, or from its text.
 
     Raises:
         QueryError, WhereError: neither.
     """
-    one = parse_where(told) if isinstance(told, str) else told
+    one = parse_where(given) if isinstance(given, str) else given
     if not isinstance(one, Expression):
         raise QueryError(
-            f"Expected a condition, such as col.age > 60 or 'age > 60', got {type(told).__name__}."
+            f"Expected a condition, such as col.age > 60 or 'age > 60', got {type(given).__name__}."
         )
     return one
 

@@ -114,12 +114,12 @@ class Batch(Asking):
     @property
     def _by_party(self) -> bool:
         """Whether its answers are each party's own: all of them, or none."""
-        told = {each.by_party for each in self._asked}
-        if len(told) > 1:
+        found = {each.by_party for each in self._asked}
+        if len(found) > 1:
             raise QueryError(
                 "Expected all queries of a batch by party, or none, got some: they share a sum."
             )
-        return told == {True}
+        return found == {True}
 
     def ask(self, query: Query, *, share: float = 1.0, by: str | None = None, **price: Any) -> Any:
         """Adds a query; `share` is its part of the budget, beside the others'."""

@@ -143,8 +143,8 @@ def _finish(session: Session, answers: list[dict[str, Any]], *, as_json: bool) -
     """Writes the session's page, and says where all is."""
     page = session.report()
     if as_json:
-        told = {"session": str(session.folder), "left": session.remaining, "answers": answers}
-        typer.echo(json_text({**told, "report": str(page)}))
+        answered = {"session": str(session.folder), "left": session.remaining, "answers": answers}
+        typer.echo(json_text({**answered, "report": str(page)}))
     else:
         typer.echo(f"answers and ledger in {session.folder}; all on one page: {page}")
 
@@ -212,8 +212,8 @@ def _show_plans(session: Session, asked: QueryFile) -> None:
     for batch in asked.batches:
         price, queries = batch[0].price(batch), [each.query for each in batch]
         planned = session.plan(queries, **price)
-        told = plan_text(planned, queries, terms=session.terms, epsilon=price["epsilon"])
-        typer.echo(told + "\n")
+        text = plan_text(planned, queries, terms=session.terms, epsilon=price["epsilon"])
+        typer.echo(text + "\n")
 
 
 def add_query_commands(app: typer.Typer) -> None:

@@ -80,16 +80,16 @@ class Composed(Asking):
         self._check_open()
         relation, counting = self._terms.neighbouring, self._terms.counting
         texts = texts_of(self.schema, column)
-        told = budgets_of(texts, relation, epsilon=epsilon, cells=cells, counting=counting)
+        prices = budgets_of(texts, relation, epsilon=epsilon, cells=cells, counting=counting)
         condition = _condition(where)
         if condition is not None:
             condition.check(self.schema)
         self._partitions += 1
         # A session that goes on has paid for this partition, and for no other.
-        facts = {"cells": told, "where": None if condition is None else condition.to_json()}
+        facts = {"cells": prices, "where": None if condition is None else condition.to_json()}
         digest = hashlib.sha256(canonical({"column": column, **facts})).hexdigest()
         label = f"partition-{self._partitions}-{digest[:12]}"
-        budgets = self._session.set_aside(label, price(told, relation, counting), told)
+        budgets = self._session.set_aside(label, price(prices, relation, counting), prices)
         return tuple(
             Cell.of(self, column, key, budget, condition) for key, budget in budgets.items()
         )

@@ -18,7 +18,7 @@ PARTY_COLUMN = "party"
 """Of an answer by party: whose row it is."""
 CUT = (
     "Expected no sampling with unit party, got it: each party's sum is cut to what "
-    "records_per_party reach, by how much nobody is told, so that no interval of another sample "
+    "records_per_party reach, by how much is private, so that no interval of another sample "
     "follows from it. Intervals of the noise hold; with unit record or person sampling can be had."
 )
 """Why a session by party has no sampling intervals."""
@@ -57,7 +57,7 @@ class Made:
         law, scale: of the noise on them.
         facts: what is public of the records in the sum.
         tables: that hold at once with it, where all rows do: one a party.
-        cut: whether parties' vectors were clipped, by how much nobody is told.
+        cut: whether parties' vectors were clipped, by how much is private.
     """
 
     query: Query

@@ -122,12 +122,12 @@ def _cards(answers: Sequence[Answer], totals: DatasetTotals) -> list[Card]:
             note=f"in {number(releases)} release{'s' if releases > 1 else ''}, a secure sum each",
         )
     )
-    told = "" if last.records is None else f"{number(last.records)} records in the last answer"
+    records = "" if last.records is None else f"{number(last.records)} records in the last answer"
     cards.append(
         Card(
             title="Parties",
             value=f"{number(min(each.survivors for each in answers))} of {number(last.parties)}",
-            note="; ".join(part for part in ("fewest in any answer", told) if part),
+            note="; ".join(part for part in ("fewest in any answer", records) if part),
         )
     )
     return cards

@@ -71,15 +71,15 @@ def budgets_of(
         raise QueryError(
             f"Expected either epsilon, of the whole, or cells with an ε each, got {got}."
         )
-    told = dict.fromkeys(texts, epsilon) if cells is None else dict(cells)
-    for text, each in told.items():
+    prices = dict.fromkeys(texts, epsilon) if cells is None else dict(cells)
+    for text, each in prices.items():
         if text not in texts:
             raise QueryError(f"Expected cells of {', '.join(texts[:12])}, got {text!r:.80}.")
         if isinstance(each, bool) or not isinstance(each, int | float) or not 0 < each < math.inf:
             raise QueryError(f"Expected epsilon, a number > 0, got {each!r}.")
-    if not told:
+    if not prices:
         raise QueryError("Expected at least one cell, got none.")
-    found = {text: float(each or 0) for text, each in told.items()}
+    found = {text: float(each or 0) for text, each in prices.items()}
     if cells is None:
         crossed = _crossed(len(found), neighbouring, counting)
         found = {text: each / crossed for text, each in found.items()}

@@ -159,7 +159,7 @@ def _asked(table: Any, number: int) -> AskedQuery:
         wanted = (int, float) if _PRICE[key] is float else str
         if not isinstance(value, wanted) or isinstance(value, bool):
             raise QueryError(f"{where}: Expected {key} as a {_PRICE[key].__name__}, got {value!r}.")
-    if told := isinstance(given.get("by"), str):
+    if each_party := isinstance(given.get("by"), str):
         by_party(given.pop("by"))
     condition = given.pop("where", None)
     if condition is not None and not isinstance(condition, str):
@@ -183,7 +183,9 @@ def _asked(table: Any, number: int) -> AskedQuery:
         )
     except DecodingError as error:
         raise QueryError(f"{where}: {error}") from error
-    return AskedQuery(query=query, by_party=told, **{"name": f"{kind.kind} {number}", **price})
+    return AskedQuery(
+        query=query, by_party=each_party, **{"name": f"{kind.kind} {number}", **price}
+    )
 
 
 def example_file() -> str:

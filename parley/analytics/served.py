@@ -30,11 +30,11 @@ class ServedQueries:
         """See `Questions.answer`."""
         asked = submission_from((folder / ASKED).read_text(encoding="utf-8"))
         with _session(asked, folder / SESSION, home=home, transport=transport) as session:
-            told = _planned(session, asked) if asked.plan else _answered(session, asked)
+            answer = _planned(session, asked) if asked.plan else _answered(session, asked)
             if not asked.plan:
                 session.report(folder / PAGE)
         draft = folder / f".{ANSWERS}.part"
-        draft.write_text(json_text(told) + "\n", encoding="utf-8")
+        draft.write_text(json_text(answer) + "\n", encoding="utf-8")
         draft.replace(folder / ANSWERS)
 
 

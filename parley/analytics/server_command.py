@@ -57,20 +57,20 @@ def ask_server(
         )
     if queries is not None:
         asked = _submission(queries, epsilon, session_file, covers, plan=plan)
-    told = submit_queries(
+    answered = submit_queries(
         asked,
         to=to,
         resume=None if resume is None else resume.name,
         say=lambda line: typer.echo(line, err=True),
     )
     if as_json:
-        answers = [{k: v for k, v in each.items() if k != "text"} for each in told["answers"]]
-        typer.echo(json_text({**told, "answers": answers}))
+        answers = [{k: v for k, v in each.items() if k != "text"} for each in answered["answers"]]
+        typer.echo(json_text({**answered, "answers": answers}))
         return
-    for text in [*told["plans"], *(each["text"] for each in told["answers"])]:
+    for text in [*answered["plans"], *(each["text"] for each in answered["answers"])]:
         typer.echo(f"{text}\n")
-    if told["report"]:
-        typer.echo(f"answers in {told['folder']}; all on one page: {told['report']}")
+    if answered["report"]:
+        typer.echo(f"answers in {answered['folder']}; all on one page: {answered['report']}")
 
 
 def _submission(

@@ -49,7 +49,7 @@ def submit_queries(
     if state == "stopped":
         raise RunStopped
     try:
-        told: dict[str, Any] = strict_json((folder / ANSWERS).read_text(encoding="utf-8"))
+        answered: dict[str, Any] = strict_json((folder / ANSWERS).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ProcessError(
             f"The queries ended ({state}) without answers; the server's log says why."
@@ -58,6 +58,6 @@ def submit_queries(
     return {
         "run": name,
         "folder": str(folder),
-        **told,
+        **answered,
         "report": str(page) if page.exists() else "",
     }

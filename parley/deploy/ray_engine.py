@@ -168,8 +168,10 @@ class RayWorkers:
         found = {at: problem for at, problem in enumerate(problems) if problem}
         if found:
             nodes = _ray().get([self.actors[at].node.remote() for at in found])
-            told = zip(found.values(), nodes, strict=True)
-            raise JobError("; ".join(f"{problem}, on node {node}" for problem, node in told) + ".")
+            placed = zip(found.values(), nodes, strict=True)
+            raise JobError(
+                "; ".join(f"{problem}, on node {node}" for problem, node in placed) + "."
+            )
 
     def shared(self, value: Any) -> Any:
         """Into Ray's store: it travels to a node once."""

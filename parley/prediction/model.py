@@ -162,8 +162,8 @@ class Model:
 
     def chances(self, scores: NDArray[np.float64]) -> NDArray[np.float64] | None:
         """`[N, K]` probabilities; None where the loss has none."""
-        told = self.learned.chances(scores)
-        return None if told is None else np.asarray(told, np.float64)
+        chances = self.learned.chances(scores)
+        return None if chances is None else np.asarray(chances, np.float64)
 
 
 def _table(frame: Any, schema: Schema) -> Table:

@@ -201,8 +201,8 @@ def coefficients(folder: Path, run: RunSummary) -> Table | None:
     spread = _spread(run, model, algorithm)
     chosen = sorted(range(len(names)), key=lambda at: -abs(model.theta[at]))[:_MOST]
     left = len(names) - len(chosen)
-    told = f"the {_MOST} largest of {number(len(names))}" if left > 0 else "of rows as scaled"
-    caption = f"Coefficients, {told}"
+    which = f"the {_MOST} largest of {number(len(names))}" if left > 0 else "of rows as scaled"
+    caption = f"Coefficients, {which}"
     if spread:
         caption += (
             "; ± is two standard deviations of the noise alone, by its law, at most: other records "

@@ -218,8 +218,8 @@ def _clipped(run: RunSummary, rounds: Sequence[RoundLine]) -> Figure | None:
         return None
     finding = "Released, and charged with the model within the same ε: one number for all parties, "
     finding += "because sums are all that leaves them. "
-    told = words.clipped(run)
-    finding += f"{told or f'{number(points[-1][1])} in the last round'}."
+    shown = words.clipped(run)
+    finding += f"{shown or f'{number(points[-1][1])} in the last round'}."
     title = "Fraction of clipped gradients"
     plot = NOTHING
     if len(points) > 1:
@@ -302,9 +302,9 @@ def _absences(rounds: Sequence[RoundLine]) -> Figure | None:
         for name, of, colour in kinds
         if counts[name]
     ]
-    told = " and ".join(f"{number(count)} {name}" for name, count in counts.items() if count)
+    outcomes = " and ".join(f"{number(count)} {name}" for name, count in counts.items() if count)
     asked = number(sum(line.parties.asked for line in rounds))
-    finding = f"Of {asked} requests to parties, {told}, in {number(len(lost))} of "
+    finding = f"Of {asked} requests to parties, {outcomes}, in {number(len(lost))} of "
     finding += f"{number(len(rounds))} rounds."
     title = "Parties lost by round"
     y_title = "parties" if span == 1 else f"parties in {span} rounds"

@@ -246,16 +246,16 @@ def _guarantee(run: RunSummary, of: GuaranteeSummary) -> dict[str, Any]:
     }
 
 
-def _dp_sgd(run: RunSummary, told: DpSgd) -> dict[str, Any]:
-    names = [name for name in ("rdp", "pld", "exact") if name in told.largest]
+def _dp_sgd(run: RunSummary, facts: DpSgd) -> dict[str, Any]:
+    names = [name for name in ("rdp", "pld", "exact") if name in facts.largest]
     # Few lines say it where many parties have the same account: those with most steps first.
-    order = sorted(told.parties, key=lambda party: (-party.steps, party.party))
+    order = sorted(facts.parties, key=lambda party: (-party.steps, party.party))
     caption = "Every party's account"
     if len(order) > _SHOWN:
         caption = f"The {_SHOWN} largest accounts of {number(len(order))} parties"
     return {
         "text": dp_sgd_words(run),
-        "facts": words.dp_sgd(told),
+        "facts": words.dp_sgd(facts),
         "accounts": Table(
             caption=f"{caption}, ε {words.scope(run.primary)}",
             head=["party", "records", "steps", *(f"ε by {words.conversion(n)}" for n in names)],
@@ -302,12 +302,12 @@ def _footer(run: RunContent) -> str:
         facts.append(f"made with Parley {summary.parley_version}")
     now = datetime.now(UTC)
     facts.append(f"report written {now:%Y-%m-%d %H:%M} UTC by Parley {_own_version()}")
-    told = f"{', '.join(facts)}. Beside it in the folder: {', '.join(run.files)}. "
-    told = told[:1].upper() + told[1:]
-    told += "A figure of privacy spent is rounded up, others to the nearest."
+    text = f"{', '.join(facts)}. Beside it in the folder: {', '.join(run.files)}. "
+    text = text[:1].upper() + text[1:]
+    text += "A figure of privacy spent is rounded up, others to the nearest."
     if summary.run_id and summary.run_id != run.name:
-        told += f" In the ledger this run is {summary.run_id}."
-    return told
+        text += f" In the ledger this run is {summary.run_id}."
+    return text
 
 
 def _own_version() -> str:

@@ -108,8 +108,8 @@ def dp_sgd_words(run: RunSummary) -> str:
 
 def secure_sum_words(run: RunSummary, *, simulated: bool) -> str:
     """Which secure sum ran, and what was checked."""
-    told = run.secure_aggregation
-    if told.backend == "masked":
+    aggregation = run.secure_aggregation
+    if aggregation.backend == "masked":
         said = (
             "The masking protocol ran: each contribution left its party under pairwise masks that "
             "cancel in the sum, and only the sum was unmasked."
@@ -118,12 +118,12 @@ def secure_sum_words(run: RunSummary, *, simulated: bool) -> str:
             f"{said} All parties and the server shared this one process, so the run shows the "
             "protocol's work and its result. It hides nothing: that takes separate machines."
         )  # fmt: skip
-    if told.backend != "ideal":
-        return f"Secure aggregation: {told.backend or 'not known before the run ends'}."
-    checked = "" if told.masked_check else " No masked round was run as a check."
+    if aggregation.backend != "ideal":
+        return f"Secure aggregation: {aggregation.backend or 'not known before the run ends'}."
+    checked = "" if aggregation.masked_check else " No masked round was run as a check."
     return (
         "The ideal functionality ran: it added the survivors' contributions directly, modulo "
-        f"2^{told.ring_bits or 'b'}, which gives the sum that masking gives. It hides no "
+        f"2^{aggregation.ring_bits or 'b'}, which gives the sum that masking gives. It hides no "
         f"contribution from the process that adds them.{checked}"
     )
 
@@ -228,8 +228,8 @@ def _ledger_reach(run: RunSummary) -> str:
     adds = "Every other release from the same records, earlier or later, adds to what was spent. "
     if run.ledger:
         known = run.data_accounts or ()
-        told = [f"When this run ended, data set {words.data_set(each)}." for each in known]
-        return " ".join([adds.strip(), *told]) + (
+        left = [f"When this run ended, data set {words.data_set(each)}." for each in known]
+        return " ".join([adds.strip(), *left]) + (
             " The ledger that this run shares keeps the total of the runs that use it; "
             "`parley ledger verify` checks it."
         )

@@ -268,8 +268,8 @@ def _cell(base: Mapping[str, Any], points: tuple[_Point, ...], repetition: int) 
         job = load_job(values=nested)
     except JobError as refused:
         error = str(refused)
-    told = render_job(job, comments=False) if job else canonical_json([str(nested)])
-    digest = hashlib.sha256(canonical_json([told, repetition]).encode("ascii")).hexdigest()
+    text = render_job(job, comments=False) if job else canonical_json([str(nested)])
+    digest = hashlib.sha256(canonical_json([text, repetition]).encode("ascii")).hexdigest()
     if job is not None:
         # The noise of a simulation: every cell's is its own, and the same whenever it is run.
         run = job.run.model_copy(update={"seed": int(digest[:15], 16)})

@@ -101,7 +101,7 @@ def draw(
     return figures
 
 
-def _told(cell: Summarised, axes: Sequence[str]) -> str:
+def _label(cell: Summarised, axes: Sequence[str]) -> str:
     said = {METHOD: "{}", "parties.count": "{} parties", _PREFERRED: "ε = {}"}
     return " · ".join(
         said.get(each, each.rpartition(".")[2] + " {}").format(cell.values[each]) for each in axes
@@ -115,7 +115,7 @@ def _placed(cells: Sequence[Summarised], axis: str) -> tuple[list[str], list[str
     """
     others = [each for each in cells[0].values if each != axis]
     apart = [each for each in others if each != METHOD]
-    panels = {_told(cell, apart) for cell in cells}
+    panels = {_label(cell, apart) for cell in cells}
     if METHOD not in others or len(panels) > _MOST_PANELS:
         return others, []
     return [METHOD], apart
@@ -137,8 +137,8 @@ def _points(cells: Sequence[Summarised], axis: str, name: str) -> list[dict[str,
                 "mean": found.mean,
                 "low": found.mean - half,
                 "high": found.mean + half,
-                "series": _told(cell, lines) or "this job",
-                "panel": _told(cell, panels),
+                "series": _label(cell, lines) or "this job",
+                "panel": _label(cell, panels),
             }
         )
     return points
@@ -160,7 +160,7 @@ def _lines(
         for model in wanted:
             figure = cell.figures.get(_NON_PRIVATE[model].get(name, ""))
             if figure is not None and not (alone and "excess_loss" in _NON_PRIVATE[model]):
-                found.setdefault((_told(cell, panels), model), []).append(figure.mean)
+                found.setdefault((_label(cell, panels), model), []).append(figure.mean)
     return [
         {"panel": panel, "series": f"{model}, not private", "mean": values[0]}
         for (panel, model), values in found.items()

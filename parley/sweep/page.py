@@ -111,7 +111,7 @@ def _written(page: str, target: Path) -> Path:
 
 
 def shown(mean: Mean | None) -> str:
-    """A mean with its interval, as short as it can be told."""
+    """A mean with its interval, in short."""
     if mean is None:
         return "–"
     return f"{mean.mean:.4g}" + ("" if mean.half is None else f" ± {mean.half:.2g}")

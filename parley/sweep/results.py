@@ -144,13 +144,13 @@ def write_results(rows: Sequence[Row], axes: Sequence[str], folder: Path) -> Non
     )
     cells = []
     for cell in summarised(rows, axes):
-        told: Row = {**cell.values, "epsilon": cell.epsilon, "delta": cell.delta}
+        row: Row = {**cell.values, "epsilon": cell.epsilon, "delta": cell.delta}
         for name in FIGURES:
             found = cell.figures.get(name)
-            told[name] = None if found is None else found.mean
-            told[f"{name} ±95 %"] = None if found is None else found.half
-        told |= {"runs": max((m.count for m in cell.figures.values()), default=0)}
-        cells.append(told | {"failed": cell.failed, "status": cell.status})
+            row[name] = None if found is None else found.mean
+            row[f"{name} ±95 %"] = None if found is None else found.half
+        row |= {"runs": max((m.count for m in cell.figures.values()), default=0)}
+        cells.append(row | {"failed": cell.failed, "status": cell.status})
     _frame(cells).write_csv(folder / "summary.csv")
 
 

@@ -40,8 +40,8 @@ class SweepResult:
     def _repr_html_(self) -> str:
         """What a notebook shows: how many runs, what they would cost, and the page."""
         failed = f", {len(self.errors)} kinds of error" if self.errors else ""
-        told = f"{len(self.rows)} runs{failed}, simulation only. {self.cost}"
-        return f"<p>{escape(told)}</p>{framed(self.page, 'Figures and table')}"
+        text = f"{len(self.rows)} runs{failed}, simulation only. {self.cost}"
+        return f"<p>{escape(text)}</p>{framed(self.page, 'Figures and table')}"
 
 
 def run_sweep(

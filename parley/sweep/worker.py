@@ -158,7 +158,7 @@ def _spent(run: Path, run_id: str) -> dict[str, Any]:
 def _figures(summary: RunSummary) -> dict[str, Any]:
     """What a row says of a run."""
     found, of = summary.judgement, summary.primary
-    told = {
+    figures = {
         "status": summary.status,
         "error": summary.reason,
         "epsilon": of.epsilon,
@@ -177,5 +177,5 @@ def _figures(summary: RunSummary) -> dict[str, Any]:
         "seconds": summary.seconds,
     }
     if isinstance(found, Judgement):
-        told |= {"auc": found.auc, "recall": found.recall, "precision": found.precision}
-    return told
+        figures |= {"auc": found.auc, "recall": found.recall, "precision": found.precision}
+    return figures

@@ -54,7 +54,7 @@ class RunDisplay:
         self._folder: Path | None = None
         self._figures = ""
         self._scopes: list[str] = []
-        self._told: set[tuple[str, int]] = set()
+        self._announced: set[tuple[str, int]] = set()
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -127,8 +127,8 @@ class RunDisplay:
             shown = ", ".join(f"{count} {state}" for state, count in counts.items())
         self._progress.update(self._task, description=board["stage"], figures=shown)
         for party in parties:
-            if party["state"] in _LOST and (party["name"], board["round"]) not in self._told:
-                self._told.add((party["name"], board["round"]))
+            if party["state"] in _LOST and (party["name"], board["round"]) not in self._announced:
+                self._announced.add((party["name"], board["round"]))
                 where = f"round {board['round']}" if board["round"] else "before the first round"
                 self._console.print(f"{_standing(party)}, {where}", style="yellow")
 
@@ -141,11 +141,11 @@ class RunDisplay:
             loss = "diverged" if figures["loss"] is None else f"{figures['loss']:.4f}"
             self._figures = f"loss {loss}{shown} (simulation only)"
         clipped = line.clipped_fraction
-        told = "" if clipped is None else f"clipped {clipped:.2f} · "
+        share = "" if clipped is None else f"clipped {clipped:.2f} · "
         self._progress.update(
             self._task,
             completed=line.round,
-            figures=f"{self._spent(line)} · {told}{self._figures}",
+            figures=f"{self._spent(line)} · {share}{self._figures}",
         )
 
     def _spent(self, line: RoundLine) -> str:

@@ -38,9 +38,9 @@ class MlflowTracker:
         known = self._client.get_experiment_by_name(_EXPERIMENT)
         experiment = known.experiment_id if known else self._client.create_experiment(_EXPERIMENT)
         self._run = self._client.create_run(experiment, run_name=name).info.run_id
-        told = [Param(key, value[:_LONGEST]) for key, value in parameters.items()]
-        for at in range(0, len(told), _MOST):
-            self._client.log_batch(self._run, params=told[at : at + _MOST])
+        params = [Param(key, value[:_LONGEST]) for key, value in parameters.items()]
+        for at in range(0, len(params), _MOST):
+            self._client.log_batch(self._run, params=params[at : at + _MOST])
 
     def figures(self, values: Mapping[str, float], *, step: int) -> None:
         """Metrics of a round."""

@@ -41,8 +41,8 @@ class TensorboardTracker:
         for name, png in pngs.items():
             wide, high = struct.unpack_from(">2I", png, 16)  # of the PNG's head
             image = Summary.Image(width=wide, height=high, colorspace=4, encoded_image_string=png)
-            told = Summary(value=[Summary.Value(tag=f"figures/{name}", image=image)])
-            self._writer.file_writer.add_summary(told)
+            summary = Summary(value=[Summary.Value(tag=f"figures/{name}", image=image)])
+            self._writer.file_writer.add_summary(summary)
 
     def end(self, status: str, artefacts: Sequence[Path]) -> None:
         """Says how it ended and where the artefacts are."""

@@ -90,11 +90,11 @@ def tracked(places: Sequence[str]) -> list[Tracked]:
 
 
 class Tracked:
-    """An observer that tells a tracker; where it fails, once that it did.
+    """An observer that passes a run to a tracker; a failure is reported once.
 
     Args:
         place: as it is shown, without a password.
-        tracker: what is told.
+        tracker: receives the run.
         say: called with a failure; default: stderr.
     """
 

@@ -81,7 +81,7 @@ class BudgetExceeded(LedgerError):
         what = "this release" if count == 1 else f"{count} releases"
         if ahead:
             what = f"what is released ahead of them and {what}"
-        told = (
+        message = (
             f"Expected the releases on data set {budget.name!r} to stay within {budget.guarantee}, "
             f"got ε = {shown_up(total.epsilon(budget.delta)[1], 9)} with {what}: "
             f"ε = {shown_up(account.spent.epsilon(budget.delta)[1])} is spent, "
@@ -90,14 +90,14 @@ class BudgetExceeded(LedgerError):
             f"{run!r} ({sum(n for _, n in own)} releases)" for run, own in others.held.items()
         )
         if holders:
-            told += (
+            message += (
                 f"more is held for the rounds to come of {holders} (what a run that is gone still "
                 "holds is freed by `parley ledger free`), "
             )
-        told += f"{shown_down(self.left.epsilon)} left."
+        message += f"{shown_down(self.left.epsilon)} left."
         if count > 1:
-            told += f" {self.fitting} of the {count} would fit. Nothing was released."
-        super().__init__(told)
+            message += f" {self.fitting} of the {count} would fit. Nothing was released."
+        super().__init__(message)
 
     @classmethod
     def of_run(cls, account: Account, claims: Claims, *, run_id: str) -> BudgetExceeded:

@@ -220,9 +220,9 @@ class Ledger:
         """Every time that a budget was raised: dataset, unit, at, epsilon, delta, reason."""
         with self._place.reading() as reader:
             found = [each for each in reader.records() if each.kind == RecordKind.RAISE]
-        told = ("at", "epsilon", "delta", "reason")
+        names = ("at", "epsilon", "delta", "reason")
         return tuple(
-            {"dataset": each.dataset, "unit": each.unit, **{n: each.content()[n] for n in told}}
+            {"dataset": each.dataset, "unit": each.unit, **{n: each.content()[n] for n in names}}
             for each in found
         )
 

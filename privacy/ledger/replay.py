@@ -48,9 +48,9 @@ class RecordedEntry:
         state: what became of it.
         reserved_at: UTC, ISO 8601.
         settled_at: when it was committed or voided.
-        outcome: what `commit` was told.
+        outcome: the argument of `commit`.
         checkpoint: SHA-256 of the model committed with it.
-        reason: what `void` was told.
+        reason: the argument of `void`.
     """
 
     reservation_id: int

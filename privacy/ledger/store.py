@@ -198,7 +198,7 @@ class Reader:
         """All accounts as the end of the chain vouches for them, by data, then by unit.
 
         Raises:
-            LedgerCorrupt: it doesn't: a row was edited. (Of version 1 it can't be told.)
+            LedgerCorrupt: it doesn't: a row was edited. (Nothing vouches for those of version 1.)
         """
         rows = self.rows()
         self._vouched(rows)

@@ -68,25 +68,25 @@ def _account_problems(reader: Reader, log: Replay) -> list[str]:
                 f"Expected the budget {logged.budget.description} as in the log, "
                 f"got {stored.budget.description}."
             )
-        for what, own, told in (
+        for what, own, due in (
             ("running total", stored.spent, logged.spent),
             ("total with what runs hold", stored.taken, logged.taken),
         ):
-            if own != told:
+            if own != due:
                 delta = logged.budget.delta
                 found.append(
                     f"Expected the {what} of data set {key} to be "
-                    f"ε = {shown_up(told.epsilon(delta)[1], 9)} as in the log, "
+                    f"ε = {shown_up(due.epsilon(delta)[1], 9)} as in the log, "
                     f"got ε = {shown_up(own.epsilon(delta)[1], 9)}."
                 )
                 break
         else:
             if stored != replace(logged, budget=stored.budget):
-                own_row, told_row = stored.row(), logged.row()
-                parts = [name for name, text in told_row.items() if own_row[name] != text]
+                own_row, due_row = stored.row(), logged.row()
+                parts = [name for name, text in due_row.items() if own_row[name] != text]
                 found.append(
                     f"Expected {' and '.join(parts)} of data set {key} as in the log: "
-                    f"{', '.join(told_row[name] for name in parts)}; got "
+                    f"{', '.join(due_row[name] for name in parts)}; got "
                     f"{', '.join(own_row[name] for name in parts)}."
                 )
     if log.vouched not in (None, log.digest):

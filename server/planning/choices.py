@@ -53,14 +53,14 @@ class Choice:
 
     def charged(self, entry: Entry) -> Entry:
         """A ledger's entry of the choice, from that of a release of the sum."""
-        told = {
+        facts = {
             "norm": "of one score",
             "sensitivity": float(self.selection.sensitivity),
             "noise_law": self.law,
             "noise_parameter": self.scale,
         }
         kept = {key: value for key, value in entry.facts.items() if key not in _OF_NOISE}
-        return replace(entry, event=self.event(), facts={**kept, **told})
+        return replace(entry, event=self.event(), facts={**kept, **facts})
 
     trusted: ClassVar[bool] = True
     """The server sees the bare sum."""

@@ -76,7 +76,7 @@ class PlannedBatch:
 
     @property
     def private(self) -> bool:
-        """Whether nobody is told how many records there are."""
+        """Whether the number of records is private."""
         return self.counting.private(self.plan.primary.neighbouring)
 
     @property
@@ -173,10 +173,10 @@ def plan_batch(
     for query in queries:
         query.check(terms.facts.schema, terms.facts.neighbouring)
     check_cells(queries, terms.facts.schema)
-    told = [1.0] * len(queries) if shares is None else list(shares)
-    if len(told) != len(queries) or not all(0 < each < math.inf for each in told):
-        raise QueryError(f"Expected a share > 0 for each of {len(queries)} queries, got {told}.")
-    parts = tuple(each / math.fsum(told) for each in told)
+    given = [1.0] * len(queries) if shares is None else list(shares)
+    if len(given) != len(queries) or not all(0 < each < math.inf for each in given):
+        raise QueryError(f"Expected a share > 0 for each of {len(queries)} queries, got {given}.")
+    parts = tuple(each / math.fsum(given) for each in given)
     law = _law_of(queries, law)
     if law in INSTEAD:
         # The plan is that of the sum; what is drawn and charged is what is done instead.

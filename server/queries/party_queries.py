@@ -103,8 +103,8 @@ class PartyQueries:
         del state
         # A batch that is asked for again is the same release to a party; another one, after a
         # release that failed, is another, and is paid for.
-        told = [planned.batch.to_json(), planned.counting.to_json()]
-        asked = hashlib.sha256(canonical(told)).hexdigest()[:16]
+        question = [planned.batch.to_json(), planned.counting.to_json()]
+        asked = hashlib.sha256(canonical(question)).hexdigest()[:16]
         own = f"{self.run_id}/{planned.plan.round_number}-{asked}"
         plan = replace(planned.plan.for_run(own), round_number=1)
         run = RunParameters.choose(

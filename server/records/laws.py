@@ -75,6 +75,6 @@ LAWS: dict[str, LawWords] = {
 
 
 def law_words(law: str) -> LawWords:
-    """The row of a law; of one without a row its name alone is told."""
+    """The row of a law; of one without a row, its name alone."""
     unknown = f"Noise law: {law or 'not known before the run ends'}."
     return LAWS.get(law, LawWords(sentence=unknown))

@@ -113,9 +113,9 @@ def _rows(
     """Those of which one is known at least."""
     rows = []
     for name, own, other in named:
-        told = [_shown(getattr(table, each)) if each else "" for each in (own, other)]
-        if any(told):
-            rows.append(Measured(name=name, private=told[0], non_private=told[1]))
+        shown = [_shown(getattr(table, each)) if each else "" for each in (own, other)]
+        if any(shown):
+            rows.append(Measured(name=name, private=shown[0], non_private=shown[1]))
     return tuple(rows)
 
 

@@ -241,7 +241,7 @@ def _components(state: State) -> bytes:
 
 @contextmanager
 def _joined(cohort: PartyCohort, facts: Mapping[int, PartyFacts]) -> Iterator[PartyCohort]:
-    """The cohort with those parties joined; they are told at its end, however that comes."""
+    """The cohort with those parties joined; `finish` is sent to them however the block ends."""
     try:
         if facts:
             cohort.join(sorted(facts))

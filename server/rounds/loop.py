@@ -109,8 +109,8 @@ def run_stage(
         progress = _spending(progress, plan)
         line = None if stage.name else _line(cohort, algorithm, plan, progress, state, total, began)
         # What only a simulation may know stays out of the ledger.
-        told = line and {"line": {**line.to_json(), "simulation_only": {}}}
-        outcome = {"survivors": total.summed, **(told or _traffic(total))}
+        logged = line and {"line": {**line.to_json(), "simulation_only": {}}}
+        outcome = {"survivors": total.summed, **(logged or _traffic(total))}
         if stage.name:
             progress = replace(progress, ahead={**progress.ahead, stage.name: outcome})
         following = [each.at(number + 1) for each in entries] if number != numbers[-1] else []

@@ -118,10 +118,10 @@ def shared_place(job: Job) -> Path | None:
 
     Nor do they share rows that their files and the job's text do not tell.
     """
-    return place_of(job) if job.run.prepared and _told(job) else None
+    return place_of(job) if job.run.prepared and _follows_from_files(job) else None
 
 
-def _told(job: Job) -> bool:
+def _follows_from_files(job: Job) -> bool:
     """Whether files and text tell the rows: not data in memory, nor code of your own."""
     code = (job.data.partition, str(job.model.feature_map.get("name", "")))
     return job.data.source not in MEMORY and not any(":" in each for each in code)
@@ -137,9 +137,9 @@ def _opened(place: Path) -> PreparedData:
         if place.lstat().st_mode & 0o022:  # then what lies in it is the owner's
             raise ValueError("others may write to it")
         for path in (place, *place.iterdir()):
-            told = path.lstat()
-            if told.st_uid != os.geteuid() or stat.S_ISLNK(told.st_mode):
-                raise ValueError(f"{path.name} is a link, or user {told.st_uid}'s")
+            found = path.lstat()
+            if found.st_uid != os.geteuid() or stat.S_ISLNK(found.st_mode):
+                raise ValueError(f"{path.name} is a link, or user {found.st_uid}'s")
         data = PreparedData.load(place)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise JobError(
@@ -161,7 +161,7 @@ def keep_data(job: Job, prepare: Callable[[], PreparedData]) -> Iterator[tuple[P
     """
     with ExitStack() as stack:
         place = place_of(job)
-        if not _told(job):
+        if not _follows_from_files(job):
             _folder(job).mkdir(parents=True, exist_ok=True)
             own = tempfile.TemporaryDirectory(prefix="own-", dir=_folder(job))
             place = Path(stack.enter_context(own)) / "rows"

@@ -114,7 +114,7 @@ def data_key(job: Job, *, contents: bool = False) -> str:
     paths = sorted(path for name in named if name for path in glob.glob(name, recursive=True))
     return json_text(
         [
-            [[path, *_told(path, contents=contents)] for path in paths],
+            [[path, *_identity(path, contents=contents)] for path in paths],
             job.data.model_dump(mode="json"),
             job.parties.model_dump(mode="json"),
             str(job.privacy.neighbouring),
@@ -126,9 +126,9 @@ def data_key(job: Job, *, contents: bool = False) -> str:
     )
 
 
-def _told(path: str, *, contents: bool) -> list[int | str]:
+def _identity(path: str, *, contents: bool) -> list[int | str]:
     if contents:
         with open(path, "rb") as file:
             return [hashlib.file_digest(file, "sha256").hexdigest()]
-    told = os.stat(path)
-    return [told.st_size, told.st_mtime_ns]
+    found = os.stat(path)
+    return [found.st_size, found.st_mtime_ns]

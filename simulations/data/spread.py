@@ -1,10 +1,10 @@
 """How labels and sizes are spread over the parties: what makes a federation non-IID.
 
 Known to a simulation alone: every figure here is computed from all parties' records, without
-noise. With up to 30 parties every one is told, with more the quantiles over the parties.
+noise. With up to 30 parties every one is shown, with more the quantiles over the parties.
 
-    >>> told = spread(np.array([0, 0, 0, 1, 1, 1]), np.array([0, 3, 6]))
-    >>> told.labels, told.counts, told.skew
+    >>> found = spread(np.array([0, 0, 0, 1, 1, 1]), np.array([0, 3, 6]))
+    >>> found.labels, found.counts, found.skew
     (('0', '1'), ((3, 0), (0, 3)), Skew(mean=0.5, largest=0.5))
 """
 
@@ -39,9 +39,9 @@ def partition_of(
     data = job.data
     files = any(mark in data.source for mark in "*?[")
     kind = "files" if files else public_name(data.partition)
-    told = spread(labels, offsets, numeric=job.model.metric == "r2", names=label_names)
-    return told.adding(
-        parties=tuple(party_names) if told.counts and party_names else None,
+    found = spread(labels, offsets, numeric=job.model.metric == "r2", names=label_names)
+    return found.adding(
+        parties=tuple(party_names) if found.counts and party_names else None,
         kind=kind,
         alpha=data.dirichlet_alpha if kind == "dirichlet" else None,
         column=data.partition_column if kind == "column" else None,

@@ -3,7 +3,7 @@
 Parties are disjoint, so a record's account is that of its party's steps alone; the run's is
 the largest of the parties', or that of the noise on the sum where it is lower
 (`parley.server.records.guarantees`). How many gradients were clipped is a separate release: it is
-told where a share of the steps' privacy is given to it (`parley.server.records.clipped_fraction`),
+made where a share of the steps' privacy pays for it (`parley.server.records.clipped_fraction`),
 and nowhere else.
 """
 

@@ -114,9 +114,9 @@ def _array_figures(
         name: _accuracy(rows[:_MOST_ARRAYS], test, truth)
         for name, rows in (("tstr", drawn), ("real", real), ("twin", twin))
     }
-    told: dict[str, float | None] = {f"{name}_accuracy": each for name, each in figures.items()}
-    told["majority_accuracy"] = _majority(np.asarray(world.block.labels, np.int64), truth)
-    return told | closest_figures(drawn[:, :-1], train, test, rng, codes=False)
+    found: dict[str, float | None] = {f"{name}_accuracy": each for name, each in figures.items()}
+    found["majority_accuracy"] = _majority(np.asarray(world.block.labels, np.int64), truth)
+    return found | closest_figures(drawn[:, :-1], train, test, rng, codes=False)
 
 
 def _shares(rows: NDArray[Any], schema: Schema) -> NDArray[np.float32]:
@@ -170,10 +170,10 @@ def learned(rows: Codes, test: Codes, sizes: tuple[int, ...]) -> dict[str, float
         return {"auc": None, "accuracy": None}
     model = LogisticRegression(max_iter=300).fit(_indicators(rows, sizes), rows[:, -1])
     chances = model.predict_proba(_indicators(test, sizes))
-    told = model.classes_[chances.argmax(axis=1)]
+    labels = model.classes_[chances.argmax(axis=1)]
     return {
         "auc": _auc(model.classes_, chances, test[:, -1]),
-        "accuracy": float((told == test[:, -1]).mean()),
+        "accuracy": float((labels == test[:, -1]).mean()),
     }
 
 
