@@ -1,6 +1,7 @@
 """What an extension is, its row and its own methods say: no other line asks for its name or class.
 
-A line that compares a value with the name of a law, an algorithm, a model or an engine, or asks
+A line that compares a value with the name of a law, a noise point, an algorithm, a query or an
+engine, or asks
 whether it is an instance of one's class, would have to be found and changed for the next one.
 """
 
@@ -57,7 +58,6 @@ EXCEPTIONS = {
     "parley/report/evidence.py": "what a column holds decides how it is counted for a page",
     "privacy/accounting/": "an accountant is proved for some events: its row says for which",
     "privacy/ledger/version_1.py": "the events that version 1 had, as it wrote them",
-    "privacy/mechanisms/": "a share of a law costs what the law's event says, without its slack",
     "server/planning/responses.py": "its law plans the one query that it is for",
     "server/records/points.py": "a noise point's words for a reader, which it may go without",
     "server/jobs/running.py": "the one line that says which engine is one process",

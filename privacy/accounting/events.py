@@ -69,6 +69,11 @@ class Event:
         """Statistical distance of the release from one that has the curves; exact."""
         return Fraction(0)
 
+    @property
+    def ideal(self) -> Event:
+        """The event of the law that it is near; itself, where it is that law's."""
+        return self
+
     def leaves(self) -> Iterator[tuple[Event, int]]:
         """The events with their own curve that it consists of, and how many of each."""
         yield self, 1
@@ -235,6 +240,11 @@ class Approximate(Event):
     def slack(self) -> Fraction:
         """Its own distance and the event's."""
         return exact(self.delta) + self.event.slack
+
+    @property
+    def ideal(self) -> Event:
+        """The event whose curves it has."""
+        return self.event
 
     def leaves(self) -> Iterator[tuple[Event, int]]:
         """The event's."""

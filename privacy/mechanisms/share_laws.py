@@ -229,8 +229,7 @@ def _discrete_tail(shares: Split, mechanism: Any, probability: float) -> float:
 def _while_whole(shares: Split, mechanism: Any, count: int) -> Event | None:
     """With k shares or more the law's own: more are post-processing. With fewer none is proved."""
     whole: Event = mechanism.event()
-    ideal = whole.event if isinstance(whole, Approximate) else whole
-    return ideal if count >= shares.honest else None
+    return whole.ideal if count >= shares.honest else None
 
 
 def _own_scale(mechanism: Any, honest: int) -> float:

@@ -253,9 +253,9 @@ def event_of_shares(mechanism: Mechanism, parties: int) -> Event:
     """
     law_of(mechanism)
     whole = mechanism.event()
-    if not isinstance(whole, Approximate):
+    if whole.ideal is whole:
         return whole  # sampled exactly, and summed exactly
-    return _near(mechanism, whole.event, parties)
+    return _near(mechanism, whole.ideal, parties)
 
 
 def _near(mechanism: Mechanism, ideal: Event, parties: int) -> Event:
