@@ -1,8 +1,8 @@
 """What an extension is, its row and its own methods say: no other line asks for its name or class.
 
 A line that compares a value with the name of a law, a noise point, an algorithm, a query or an
-engine, or asks
-whether it is an instance of one's class, would have to be found and changed for the next one.
+engine, or asks whether it is an instance of one's class, would have to be found and changed for the
+next one.
 """
 
 from __future__ import annotations
