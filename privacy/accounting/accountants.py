@@ -16,6 +16,7 @@ An accountant is one function and one row of `ACCOUNTANTS`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -44,10 +45,12 @@ class Accountant:
     Attributes:
         supports: whether it is proved for these events.
         curve: events that it supports → ε at a δ, an upper end; ∞ where there is none.
+        sampled: at what ε the samplers' distance is paid for, of ε in all (`by_parts`).
     """
 
     supports: Callable[[Counts], bool]
     curve: Callable[[Counts], Curve]
+    sampled: Callable[[Counts, float], float] = lambda _counts, epsilon: epsilon
 
 
 def total_mu(counts: Counts) -> float:
@@ -113,6 +116,23 @@ def _mixed(counts: Counts) -> Curve:
     return lambda delta: sum_up(pure, cks20_epsilon(rest, delta))
 
 
+def by_parts(counts: Counts, epsilon: float) -> float:
+    """The ε at which a distance γ of any of these events from its law costs (1 + e^ε)·γ at most.
+
+    Basic composition adds up the parts' δ, each paid at its own ε, and not at the sum's: a pure
+    event's at its own, all others' at what is left of the whole. Adaptively, in any order: the
+    parts are interactive mechanisms that run at once (Vadhan & Zhang 2023, arXiv:2207.08335, for
+    (ε, δ)). Which part a distance belongs to is not kept, so the largest is taken.
+    """
+    single = max((e.epsilon for e in counts if isinstance(e, Pure)), default=0.0)
+    rest = sum_up(epsilon, -_pure_epsilon_down(counts)) if not _only(Pure)(counts) else 0.0
+    return max(single, rest)
+
+
+def _pure_epsilon_down(counts: Counts) -> float:
+    return math.nextafter(_pure_epsilon(counts), 0.0)
+
+
 def _rdp(counts: Counts) -> Curve:
     steps, rest = _steps(counts), total_rho(counts, PoissonSampledGaussian)
     return lambda delta: subsampled.rdp_epsilon(steps, delta=delta, rho=rest)
@@ -127,9 +147,11 @@ ACCOUNTANTS: dict[str, Accountant] = {
     "exact": Accountant(supports=_only(Gaussian), curve=_exact),
     "cks20": Accountant(supports=_only(Event), curve=_cks20),
     "zcdp": Accountant(supports=_only(Event), curve=_zcdp),
-    "pure": Accountant(supports=_only(Pure), curve=_pure),
+    "pure": Accountant(supports=_only(Pure), curve=_pure, sampled=by_parts),
     "mixed": Accountant(
-        supports=lambda counts: _any(Pure)(counts) and not _only(Pure)(counts), curve=_mixed
+        supports=lambda counts: _any(Pure)(counts) and not _only(Pure)(counts),
+        curve=_mixed,
+        sampled=by_parts,
     ),
     "rdp": Accountant(supports=_any(PoissonSampledGaussian), curve=_rdp),
     "pld": Accountant(

@@ -171,7 +171,10 @@ class Composition:
         return self._with_slack(accountant, delta)
 
     def slack_delta(self, epsilon: float) -> float:
-        """The part of δ that the samplers take at ε: (1 + e^ε)·γ, rounded up; ∞ on overflow."""
+        """The part of δ that the samplers take at ε: (1 + e^ε)·γ, rounded up; ∞ on overflow.
+
+        Where pure events are composed one by one, ε is that of one of them or of the rest.
+        """
         if not self.slack:
             return 0.0
         if epsilon > 700:  # e^ε is near the largest float
@@ -184,13 +187,14 @@ class Composition:
 
     def _with_slack(self, name: str, delta: float) -> float:
         """The least ε found with curve(δ − slack_delta(ε)) ≤ ε; ∞ where there is none."""
-        curve = ACCOUNTANTS[name].curve(self.counts)
+        accountant = ACCOUNTANTS[name]
+        curve = accountant.curve(self.counts)
         guess = curve(delta)
         if not self.slack or math.isinf(guess):
             return guess
         before = math.nan
         for _ in range(100):
-            left = delta - self.slack_delta(guess)
+            left = delta - self.slack_delta(accountant.sampled(self.counts, guess))
             if left < 0:
                 return math.inf
             if left == before:  # what is needed there is known, and less than the guess

@@ -235,6 +235,9 @@ class Approximate(Event):
         _check_number("delta", self.delta)
         if self.delta >= 1:
             raise ValueError(f"Expected 0 ≤ delta < 1, got {self.delta}.")
+        if any(isinstance(leaf, Pure) and count > 1 for leaf, count in self.event.leaves()):
+            # Its distance would be one of several at once (`accountants.by_parts`).
+            raise ValueError("Expected one pure event within a distance, got it repeated.")
 
     @property
     def slack(self) -> Fraction:

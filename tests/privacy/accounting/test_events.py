@@ -224,6 +224,39 @@ def test_sampler_distance_beyond_delta_leaves_no_claim():
     assert pure.epsilon(2.0**-40) == ("pure", 0.5)
 
 
+def test_many_pure_events_do_not_raise_what_the_others_samplers_cost():
+    gaussian = Approximate(event=Gaussian(mu=0.02), delta=1e-23)
+    total = Composition.empty().add(Pure(epsilon=1.0), count=100).add(gaussian)
+    # (1 + e^100)·1e-23 is above any δ; (1 + e^1)·1e-23 is not.
+    assert total.epsilon(1e-6)[0] == "mixed"
+    rest = gaussian_epsilon(0.02, 1e-6 * (1 - 1e-9))
+    assert total.epsilon(1e-6)[1] == pytest.approx(100 + rest, rel=1e-9)
+    # Nothing says that the distance is not that of the one event of 90.
+    assert composed(Pure(epsilon=90.0), gaussian).epsilons(1e-6) == {}
+    own = Composition.empty().add(Approximate(event=Pure(epsilon=1.0), delta=1e-23), count=100)
+    assert own.epsilon(1e-12)[1] == 100.0
+    assert own.epsilon(1e-22) == ("none", math.inf)
+    with pytest.raises(ValueError, match="one pure event within a distance"):
+        Approximate(event=Repeated(event=Pure(epsilon=1.0), count=2), delta=1e-9)
+
+
+def test_a_distance_costs_its_own_part_s_epsilon_where_laws_are_worst():
+    """Two laws of two outcomes each, all of δ by enumeration: the bound is kept, and nearly met."""
+    pure, other, gap = 3.0, 1.0, 1e-3
+    said = 1 / (1 + math.exp(-pure))  # randomised response
+    first = ((said, 1 - said), (1 - said, said))
+    high = 1 / (1 + math.exp(-other))
+    low = 1 - high
+    # Both laws of the second moved by the distance, towards what tells them apart.
+    second = ((high + gap, low - gap), (low - gap, high + gap))
+    delta = sum(
+        max(0.0, a * b - math.exp(pure + other) * c * d)
+        for (a, c), (b, d) in itertools.product(zip(*first, strict=True), zip(*second, strict=True))
+    )
+    paid = (1 + math.exp(other)) * gap
+    assert 0.9 * paid < delta <= paid < (1 + math.exp(pure + other)) * gap / 10
+
+
 @pytest.mark.parametrize("count", [-1, 1.0, True, "1"])
 def test_bad_counts_are_refused(count):
     with pytest.raises(ValueError, match="Expected an integer count ≥ 0"):
