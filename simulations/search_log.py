@@ -131,13 +131,19 @@ class SearchLog:
 
 
 def synthetic_log(
-    log: SearchLog, *, pairs: Sequence[str], clicks: int, epsilon: float, stream: NoiseStream
+    log: SearchLog,
+    *,
+    pairs: Sequence[str],
+    clicks: int,
+    epsilon: float,
+    stream: NoiseStream,
+    most_pairs: int | None = None,
 ) -> tuple[SearchLog, dict[str, int]]:
     """A log of users that never were, and the noisy counts that it is drawn from: ε-DP.
 
     Unit: a user with all its clicks, who may come or go. Of each user the first `clicks` clicks on
-    `pairs` count, so that Δ₁ = `clicks`; discrete Laplace noise of scale Δ₁/ε. All else is
-    post-processing.
+    the first `most_pairs` of its `pairs` count, so that Δ₁ = `clicks`, on however few pairs they
+    are; discrete Laplace noise of scale Δ₁/ε. All else is post-processing.
 
     Args:
         log: the users' clicks.
@@ -145,20 +151,25 @@ def synthetic_log(
         clicks: K, public.
         epsilon: of the whole.
         stream: where the noise comes from; of the operating system's entropy for a real release.
+        most_pairs: ℓ, public; None: as many as a user has.
 
     Raises:
-        ValueError: no pair, one twice, or K or ε not positive.
+        ValueError: no pair, one twice, or K, ℓ or ε not positive.
     """
     check_positive("epsilon", epsilon)
     if not pairs or len(set(pairs)) < len(pairs):
         raise ValueError(f"Expected distinct public pairs, got {list(pairs)}.")
     if isinstance(clicks, bool) or clicks < 1:
         raise ValueError(f"Expected at least one click a user, got {clicks}.")
+    if most_pairs is not None and (isinstance(most_pairs, bool) or most_pairs < 1):
+        raise ValueError(f"Expected at least one pair a user, got {most_pairs}.")
     known = {name: k for k, name in enumerate(log.pairs)}
     table = np.zeros((len(log.users), len(pairs)), dtype=np.int64)
     for at, name in enumerate(pairs):
         if name in known:
             table[:, at] = log.clicks[:, known[name]]
+    if most_pairs is not None:
+        table[np.cumsum(table > 0, axis=1) > most_pairs] = 0
     # The first K in the order of the public list.
     before = np.cumsum(table, axis=1) - table
     kept = np.clip(clicks - before, 0, table)

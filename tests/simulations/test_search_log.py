@@ -58,6 +58,19 @@ def test_a_user_moves_the_counts_by_its_limit_at_most():
     assert moved == [3, 3, 0, 0]  # 18 clicks of which the first 6 count
 
 
+def test_of_a_user_so_many_pairs_count_as_is_said():
+    def counts(most):
+        given = {"pairs": PUBLIC, "clicks": 30, "epsilon": 1e4, "most_pairs": most}
+        found = synthetic_log(COURSE, **given, stream=NoiseStream.from_seed(4))[1]
+        return [found[name] for name in PUBLIC]
+
+    assert counts(None) == [4, 39, 7, 0]
+    assert counts(2) == [4, 39, 2, 0]  # user 083 has three of them
+    assert counts(1) == [4, 7, 0, 0]
+    with pytest.raises(ValueError, match="at least one pair a user, got 0"):
+        counts(0)
+
+
 def test_the_noise_on_the_counts_has_the_scale_and_no_other():
     empty = SearchLog(users=(), pairs=(), clicks=np.zeros((0, 0), dtype=np.int64))
     names = tuple(str(k) for k in range(4000))
