@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
-from query_parties import SCHEMA, make_parties, open_session
+from query_parties import SCHEMA, charged, make_parties, open_session, rows_of
 
 from parley.client.algorithms.queries import QueryRelease
 from parley.client.algorithms.registry import describe_task, task_from
@@ -15,6 +15,7 @@ from parley.client.contract.guarantee import Guarantee
 from parley.client.queries.base import QueryError
 from parley.client.queries.batch import Batch
 from parley.client.queries.count import Count
+from parley.client.queries.counting import Counting
 from parley.client.queries.histogram import Histogram
 from parley.client.where import parse_where
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
@@ -184,6 +185,26 @@ def test_a_plan_that_claims_less_than_the_query_moves_is_declined_by_every_party
         with pytest.raises(TooFewSurvivors):
             s.histogram("age", bins=10, epsilon=0.25)
     assert not any((home / "ledger.sqlite").exists() for home in party_folders(parties[1], 3))
+
+
+def test_a_party_that_answers_another_query_moves_the_sum_by_its_own_records_at_most(
+    made, tmp_path, monkeypatch
+):
+    """Nobody sees what it adds; it pays as all do, and no other party's records tell more."""
+    vectors, others = Counting.vectors, [rows_of(1), rows_of(2)]
+
+    def all_of_its_own(self, batch, block, state, places):
+        if block.records == 200:
+            batch = replace(batch, queries=(Count(where=parse_where("age >= 0")),))
+        yield from vectors(self, batch, block, state, places)
+
+    monkeypatch.setattr(Counting, "vectors", all_of_its_own)
+    parties = made(epsilon=1e4)
+    with open_session(parties, tmp_path / "s", epsilon=1e4) as s:
+        answer = s.where("age > 50").count(epsilon=5e3)
+    honest = sum(int((rows["age"] > 50).sum()) for rows in others)
+    assert answer.value == pytest.approx(honest + 200, abs=0.5)
+    assert charged(parties, Unit.RECORD) == [5e3] * 3
 
 
 def test_a_party_that_was_asked_another_query_than_the_others_takes_no_part(
