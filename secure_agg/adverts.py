@@ -134,6 +134,9 @@ class _Rosters(Mapping[int, bytes]):
         told = Roster(sender=SERVER, round_number=0, present=self.present, entries=entries)
         return encode(self.run, told)
 
+    def __contains__(self, party: object) -> bool:  # a mapping's own would encode it
+        return party in self.bodies
+
     def __iter__(self) -> Iterator[int]:
         return iter(self.bodies)
 

@@ -41,6 +41,9 @@ class MadeRows(Mapping[int, Ring]):
     def __getitem__(self, party: int) -> Ring:
         return self.make(party)
 
+    def __contains__(self, party: object) -> bool:  # a mapping's own would make the row
+        return party in range(self.shape[0])
+
     def __iter__(self) -> Iterator[int]:
         return iter(range(self.shape[0]))
 
