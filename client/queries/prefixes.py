@@ -111,7 +111,7 @@ class Prefixes(ColumnQuery):
     def cells(self, schema: Schema) -> int:
         """Those below every prefix."""
         del schema
-        return max(len(self.prefixes), 1) * self.base**self.more
+        return max(len(self.prefixes), 1) * int(self.base**self.more)
 
     def norms(self, schema: Schema, neighbouring: Neighbouring, weight: int) -> Norms:
         """As the module says."""

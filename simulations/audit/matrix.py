@@ -25,7 +25,6 @@ from parley.client.queries.variance import Variance
 from parley.client.where import col
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.accounting.noise_points import NOISE_POINTS
-from parley.privacy.mechanisms.share_laws import SHARED_LAWS
 from parley.server.jobs.file import load_job
 from parley.server.jobs.job import Job
 from parley.simulations.audit.asked import asked
@@ -239,14 +238,11 @@ def matrix(
 
 
 def trials_of(job: Job, *, short: bool = False) -> int:
-    """As many worlds as are cheap, many or few: networks cost more, and ways without a batch most.
-
-    A share of l2-laplace is settled in many digits, one after the other.
-    """
+    """As many worlds as are cheap, many or few: networks cost more, and ways without a batch most."""
     shared = job.privacy.point.in_contributions
     slow = answer_of(job.algorithm.kind).slow
     if LEARNERS[job.model.learns].cheap and not slow:
-        return _trials(job.noise, shared=shared, short=short)
+        return _trials(shared=shared, short=short)
     by_cost = (
         # Every party of every world trains by itself.
         (job.privacy.unit == "party" and (shared or job.parties.per_round != "all"), 2_000, 30),
@@ -262,13 +258,11 @@ def trials_of(job: Job, *, short: bool = False) -> int:
 def trials_of_queries(audited: Audited, *, short: bool = False) -> int:
     """The same of a batch of queries."""
     shared = audited.charged.shares is not None
-    return _trials(audited.charged.mechanism.law, shared=shared, short=short)
+    return _trials(shared=shared, short=short)
 
 
-def _trials(law: str, *, shared: bool, short: bool) -> int:
+def _trials(*, shared: bool, short: bool) -> int:
     """Of what is cheap but for its noise."""
-    if shared and not SHARED_LAWS[law].quick:
-        return 40 if short else 300
     if shared:
         return 500 if short else 100_000
     return 5_000 if short else 100_000
