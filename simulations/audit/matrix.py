@@ -238,7 +238,7 @@ def matrix(
 
 
 def trials_of(job: Job, *, short: bool = False) -> int:
-    """As many worlds as are cheap, many or few: networks cost more, and ways without a batch most."""
+    """As many worlds as are cheap: networks cost more, and ways without a batch most."""
     shared = job.privacy.point.in_contributions
     slow = answer_of(job.algorithm.kind).slow
     if LEARNERS[job.model.learns].cheap and not slow:

@@ -91,7 +91,7 @@ def test_the_example_is_a_file_that_can_be_read_and_names_every_query():
         (("[session]", "[sessions]"), "Expected [session]"),
         (('query = "count"', 'query = "sums"'), "Expected a query of count"),
         (("bins = 4", "bin = 4"), "got 'bin'"),
-        (("bins = 4", "bins = 4.5"), "to be int"),
+        (("bins = 4", "bins = 4.5"), "to be a valid integer"),
         (("bins = 4", "bins = -4"), "Expected 1 to"),
         (('name = "ages"', 'name = "mean 3"'), "every name once"),
         (("share = 2.0", "share = 2.0\nepsilon = 0.1"), "the first of its batch"),
