@@ -101,7 +101,7 @@ def _learner(task: Mapping[str, Any]) -> Mapping[str, Any]:
     learner = task.get("learner")
     known = [name for name, row in ALGORITHMS.items() if not (row.ahead or row.after)]
     if not isinstance(learner, Mapping) or learner.get("kind") not in known:
-        raise DecodingError(f"Expected a learner of {', '.join(known)}, got none of them.")
+        raise DecodingError(f"Expected a learner of {', '.join(known)}, got another.")
     return learner
 
 

@@ -48,7 +48,7 @@ def _described(loss: Loss) -> dict[str, Any]:
 def _loss(value: Any) -> Loss:
     known = isinstance(value, Mapping) and isinstance(value.get("kind"), str)
     if not known or value["kind"] not in LOSSES:
-        raise DecodingError(f"Expected a loss of {', '.join(LOSSES)}, got none of them.")
+        raise DecodingError(f"Expected a loss of {', '.join(LOSSES)}, got another.")
     settings = {key: setting for key, setting in value.items() if key != "kind"}
     weights = settings.pop("class_weights", None)
     loss = LOSSES[value["kind"]].of_settings(settings)

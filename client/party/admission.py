@@ -81,7 +81,8 @@ def nonce(keeper: Keeper, identity: bytes, deployment: Deployment) -> bytes:
     if count >= MOST_SETUPS:
         raise Declined(
             Reason.PROTOCOL,
-            f"Expected at most {MOST_SETUPS} set-ups with one roster, each of which is one "
-            "more graph to choose from: go on under a new deployment, with new identities.",
+            f"Expected at most {MOST_SETUPS} set-ups with one roster, got one more: each gives a "
+            "server another graph to choose from. Go on under a new deployment, with new "
+            "identities.",
         )
     return next_nonce(identity, roster=roster, count=count)

@@ -79,7 +79,7 @@ class Response(ColumnQuery, Shown):
         if self.by or self.where is not None:
             raise QueryError(
                 "Expected randomised response of all records, without groups, got a condition or "
-                "groups: who answers would tell what they look at."
+                "groups: which records answer would reveal what these read."
             )
 
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:

@@ -56,7 +56,7 @@ class Total(ColumnQuery):
         """See `Query.check`."""
         super().check(schema, neighbouring)
         if not _largest(schema, self.column) > 0:
-            raise QueryError(f"Expected a range beside 0 of {self.column!r}, got none.")
+            raise QueryError(f"Expected a range of {self.column!r} that is not 0 alone, got 0.")
 
     def cells(self, schema: Schema) -> int:
         """G."""

@@ -64,7 +64,7 @@ class _Parser:
             found = _TOKEN.match(text, at)
             if found is None:
                 raise WhereError(
-                    "Expected columns (in backticks where a name is no word: `capital-gain`), "
+                    "Expected columns (a name that is not a word in backticks: `capital-gain`), "
                     "constants, comparisons, and, or, not, in, is null, "
                     f"got {text[at:].strip()!r:.40} in {text!r:.200}."
                 )

@@ -90,8 +90,8 @@ class Made:
         kind = self.query.kind
         if wanted.simultaneous and not self.query.simultaneous:
             raise QueryError(
-                f"Expected a query whose rows have intervals of their own for simultaneous, got "
-                f"{kind}, whose clusters are read off the same noise."
+                f"Expected simultaneous with a query whose rows have an interval each, got {kind}: "
+                "all its clusters share one noise."
             )
         if wanted.sampling and self.cut:
             raise QueryError(CUT)

@@ -152,9 +152,9 @@ def real_parties(
     given = settings.model_dump(exclude_defaults=True)
     if simulated := sorted({"seed", "faults", "masked", "parties", "id", "engine"} & set(given)):
         raise QueryError(
-            f"Expected no {simulated[0]} with real parties, whose noise is drawn from entropy, "
-            "whose sums are always masked, and who say themselves whose their records are, got "
-            "one: it is a simulation's."
+            f"Expected no {simulated[0]} with real parties, got one: it is a simulation's. Real "
+            "parties draw noise from entropy, mask every sum, and say themselves whose their "
+            "records are."
         )
     if not settings.dataset:
         raise QueryError("Expected dataset, the name that parties serve the data under, got none.")

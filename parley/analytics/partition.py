@@ -121,7 +121,7 @@ class Cell(Asking):
         """
         if other or epsilon is None:
             raise QueryError(
-                "Expected epsilon with a query of a cell, whose noise is Laplace's, got "
+                "Expected epsilon alone with a query of a cell (its noise is Laplace's), got "
                 f"{', '.join(other) or 'none'}."
             )
         answer: Answer = self._session.ask_of(self._budget, query, epsilon=epsilon)

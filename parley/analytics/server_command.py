@@ -89,7 +89,8 @@ def _submission(
     settings = {**file.session, **covers}
     if wrong := sorted({"data", "deployment"} & set(settings)):
         raise QueryError(
-            f"Expected no {wrong[0]} in [session] with --server, whose parties are asked, got one."
+            f"Expected no {wrong[0]} in [session] with --server, got one: the server's parties "
+            "are asked."
         )
     schema = load_schema(str(settings.pop("schema", "")))
     batches = file.batches

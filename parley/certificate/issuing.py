@@ -89,8 +89,8 @@ def issued(run: Path, private: bytes) -> Certificate:
         raise CertificateError(f"Expected a run that ended, {run} has no summary.")
     if any(of.noise.seeded is not False for of in summary.guarantees):
         raise CertificateError(
-            "Expected noise from the operating system's entropy; seeded noise protects nobody, and "
-            "nothing is to be certified of it."
+            "Expected noise from the operating system's entropy, got seeded noise: it protects "
+            "nobody, so that there is nothing to certify."
         )
     head = Head(records=summary.ledger_head.records, hash=summary.ledger_head.hash)
     with Ledger.open(

@@ -132,7 +132,7 @@ def parse_certificate(content: bytes, where: object) -> Certificate:
     public, signature = bytes.fromhex(certificate.signer), bytes.fromhex(certificate.signature)
     if not verifies(public, signature, certificate.statement.message()):
         raise CertificateError(
-            f"{where}: Expected a signature by key {certificate.signer}, got one that is not: "
-            "the certificate was changed, or somebody else signed it."
+            f"{where}: Expected a signature by key {certificate.signer}, got another: "
+            "the certificate was changed, or another key signed it."
         )
     return certificate

@@ -92,8 +92,8 @@ def admit_party(deployment: Deployment, pem: bytes) -> int:
             if fingerprint(party.identity) == subject.serial:
                 return index
             raise NotAdmitted(
-                f"The certificate of {party.name} is for another identity than the roster's: of "
-                "before its keys were made anew, or of another party."
+                f"The certificate of {party.name} is for another identity than the roster's: it "
+                "is older than the party's keys, or another party's."
             )
     raise NotAdmitted(f"The roster of {deployment.id[:16]}… has no party {subject.name[:63]}.")
 

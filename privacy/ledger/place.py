@@ -234,7 +234,7 @@ def _postgresql_url(target: str | os.PathLike[str]) -> sa.URL | None:
     except (sa.exc.ArgumentError, ValueError):
         # The text may hold a password, so that neither it nor the cause is shown.
         raise LedgerError(
-            "Expected postgresql://user@host:port/database, got a text that does not read so."
+            "Expected postgresql://user@host:port/database, got another text."
         ) from None
 
 
@@ -259,6 +259,6 @@ def _check_path(path: Path, *, create: bool) -> None:
     if path.is_dir():
         raise NotALedger(f"Expected a file for the ledger, {path} is a directory.")
     if not path.parent.is_dir():
-        raise LedgerUnavailable(f"Expected a directory for the ledger, {path.parent} is none.")
+        raise LedgerUnavailable(f"Expected a directory for the ledger, {path.parent} is not one.")
     if not create and not path.exists():
         raise NotALedger(f"Expected a ledger at {path}, there is none.")

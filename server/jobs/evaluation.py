@@ -63,6 +63,6 @@ class Evaluation(Section):
             )
         if job.privacy.unit != "record":
             raise ValueError(
-                "Expected privacy.unit = 'record' with evaluation.kind = 'federated', whose noise "
-                f"hides one record, got {job.privacy.unit!r}."
+                "Expected privacy.unit = 'record' with evaluation.kind = 'federated', got "
+                f"{job.privacy.unit!r}: its noise hides one record."
             )

@@ -81,8 +81,8 @@ def public_components(job: Job, *, features: int) -> NDArray[np.float64] | None:
         return None
     if not path:
         raise JobError(
-            "Expected model.pca-file with model.pca = 'public' and real parties, whose server has "
-            "no records to take components from, got none."
+            "Expected model.pca-file with model.pca = 'public' and real parties, got none: the "
+            "server has no records to take components from."
         )
     try:
         components = tensors_of(path)["components"]

@@ -267,8 +267,8 @@ def _check(job: Job, deployment: Deployment) -> None:
         )
     if job.privacy.neighbouring == "add-or-remove-one" and job.parties.min_records == "auto":
         raise JobError(
-            "Expected parties.min-records with add-or-remove-one neighbours, whose sizes are "
-            "private, got 'auto'."
+            "Expected parties.min-records with add-or-remove-one neighbours, got 'auto': the "
+            "parties' sizes are private."
         )
 
 
