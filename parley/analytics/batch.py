@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 from parley.analytics.answer import Answer, title
@@ -88,12 +87,7 @@ class Batch(Asking):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         self._over = True
         if kind is None:
             answers = self._session.release(
@@ -127,8 +121,8 @@ class Batch(Asking):
             raise QueryError("Expected an open batch, this one is over.")
         if price:
             raise QueryError(
-                f"Expected a share with a query of a batch, whose price is the batch's, got "
-                f"{', '.join(price)}."
+                "Expected no price but a share with a query of a batch, got "
+                f"{', '.join(price)}: the batch has the price."
             )
         if isinstance(share, bool) or not isinstance(share, int | float) or not share > 0:
             raise QueryError(f"Expected a share > 0, got {share!r}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import click
@@ -43,15 +44,16 @@ def pair(
     from parley.privacy.audit.counts import Hits  # noqa: PLC0415 - start-up: scipy, for this command alone
     from parley.privacy.audit.pair import pair_bound  # noqa: PLC0415 - start-up: scipy, for this command alone
 
-    with _refusing():
-        bound = pair_bound(
+    _show(
+        lambda: pair_bound(
             Hits.parse(hits_in),
             Hits.parse(hits_out),
             confidence=confidence,
             delta=delta,
             copies=copies,
-        )
-    _print(bound, as_json=as_json)
+        ),
+        as_json=as_json,
+    )
 
 
 @bound_app.command()
@@ -66,14 +68,11 @@ def mu(
     from parley.privacy.audit.counts import Hits  # noqa: PLC0415 - start-up: scipy, for this command alone
     from parley.privacy.audit.pair import mu_bound  # noqa: PLC0415 - start-up: scipy, for this command alone
 
-    with _refusing():
-        bound = mu_bound(
-            Hits.parse(false_positives),
-            Hits.parse(false_negatives),
-            confidence=confidence,
-            delta=delta,
-        )
-    _print(bound, as_json=as_json)
+    errors = (false_positives, false_negatives)
+    _show(
+        lambda: mu_bound(*map(Hits.parse, errors), confidence=confidence, delta=delta),
+        as_json=as_json,
+    )
 
 
 Canaries = Annotated[int, typer.Option(min=1, help="m coins that decided over canaries.")]
@@ -93,11 +92,12 @@ def one_run(
     """One run with many canaries: assumes nothing of the noise."""
     from parley.privacy.audit.one_run import one_run_bound  # noqa: PLC0415 - start-up: scipy, for this command alone
 
-    with _refusing():
-        bound = one_run_bound(
+    _show(
+        lambda: one_run_bound(
             canaries=canaries, guesses=guesses, right=right, confidence=confidence, delta=delta
-        )
-    _print(bound, as_json=as_json)
+        ),
+        as_json=as_json,
+    )
 
 
 @bound_app.command("one-run-fdp")
@@ -112,11 +112,12 @@ def one_run_fdp(
     """One run with many canaries: Gaussian curve assumed."""
     from parley.privacy.audit.one_run import one_run_fdp_bound  # noqa: PLC0415 - start-up: scipy, for this command alone
 
-    with _refusing():
-        bound = one_run_fdp_bound(
+    _show(
+        lambda: one_run_fdp_bound(
             canaries=canaries, guesses=guesses, right=right, confidence=confidence, delta=delta
-        )
-    _print(bound, as_json=as_json)
+        ),
+        as_json=as_json,
+    )
 
 
 @bound_app.command()
@@ -140,14 +141,15 @@ def factor(
     """The noise's scale from its own size: presumes the shape of its law."""
     from parley.privacy.audit.noise_scale import Residuals, factor_bound  # noqa: PLC0415 - start-up: scipy, for this command alone
 
-    with _refusing():
+    def bound() -> LowerBound:
         seen = Residuals.from_mean_norm(
             law, vectors=vectors, dimension=dimension, mean_norm=mean_norm
         )
-        bound = factor_bound(
+        return factor_bound(
             seen, sensitivity=sensitivity, reach=reach, confidence=confidence, delta=delta
         )
-    _print(bound, as_json=as_json)
+
+    _show(bound, as_json=as_json)
 
 
 @bound_app.command()
@@ -162,26 +164,19 @@ def bayes(
     from parley.privacy.audit.counts import Hits  # noqa: PLC0415 - start-up: scipy, for this command alone
     from parley.privacy.audit.credible import credible_bound  # noqa: PLC0415 - start-up: scipy, for this command alone
 
-    with _refusing():
-        bound = credible_bound(
-            Hits.parse(false_positives),
-            Hits.parse(false_negatives),
-            confidence=confidence,
-            delta=delta,
-        )
-    _print(bound, as_json=as_json)
+    errors = (false_positives, false_negatives)
+    _show(
+        lambda: credible_bound(*map(Hits.parse, errors), confidence=confidence, delta=delta),
+        as_json=as_json,
+    )
 
 
-class _refusing:  # noqa: N801 - reads as what it does: a refused number is wrong input
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
-        if isinstance(error, ValueError):
-            raise click.UsageError(str(error)) from error
-
-
-def _print(bound: LowerBound, *, as_json: bool) -> None:
+def _show(compute: Callable[[], LowerBound], *, as_json: bool) -> None:
+    """Prints a bound; a number that it refuses is wrong input."""
+    try:
+        bound = compute()
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
     if as_json:
         typer.echo(json_text(bound.to_json()))
         return

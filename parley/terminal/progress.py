@@ -18,8 +18,6 @@ from parley.privacy.accounting.rounding import as_written, shown_up
 from parley.server.records import words
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from parley.client.contract.plan import ReleasePlan
     from parley.server.jobs.job import Job
     from parley.server.records.round_line import RoundLine
@@ -61,12 +59,7 @@ class RunDisplay:
         self._task = self._progress.add_task("preparing", total=None, figures="")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
         self._progress.stop()
         if not isinstance(error, KeyboardInterrupt):
             return
