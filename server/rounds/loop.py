@@ -75,8 +75,7 @@ def run_stage(
         LedgerCorrupt: the first release was made before.
         ValueError: a seed, for a plan without; nothing was spent.
         LedgerError, EncodingError: nothing of the release at hand was released.
-        TooFewSurvivors: of a release beside the rounds; it is not charged.
-        PartyFailed: of such a release; its charge stands.
+        TooFewSurvivors, PartyFailed: of a release beside the rounds; the second stays charged.
     """
     randomness.check(seeded=stage.plan.seeded)
     progress, numbers = replace(start, lines=list(start.lines)), stage.numbers[start.done :]
