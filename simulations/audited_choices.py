@@ -8,7 +8,6 @@ most where the claim is tight.
 
 from __future__ import annotations
 
-import resource
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -34,6 +33,7 @@ from parley.simulations.audit.audited import AuditError
 from parley.simulations.audit.measure import CONFIRMED, Effort, environment_without, rates_of
 from parley.simulations.audit.results import AuditReport, AuditResult, Claim
 from parley.simulations.audit.worlds import Source
+from parley.simulations.data.keeping import peak_mib
 from parley.simulations.engine.faults import parse_faults
 from parley.simulations.engine.query_cohort import BlockQueries
 
@@ -171,7 +171,7 @@ def _result(
         refuted=epsilon > claim,
         seconds=seconds,
         trials_per_second=(inside.trials + outside.trials) / max(seconds, 1e-9),
-        peak_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        peak_mib=peak_mib(),
     )
 
 

@@ -16,6 +16,7 @@ with it. It assumes the law's shape: `shape_p` is a Kolmogorov–Smirnov test th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, cast
@@ -23,7 +24,6 @@ from typing import Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtr, gammaincc, gammainccinv, gammaincinv, ndtr
-from scipy.stats import kstest
 
 from parley.privacy.accounting.rounding import check_delta, check_positive
 from parley.privacy.audit.counts import LowerBound, check_alpha, check_confidence
@@ -57,7 +57,15 @@ def _norms(z: Values) -> Values:
 
 
 def _tested(values: Values, below: Callable[[Values], Values]) -> float:
-    return float(kstest(values, below).pvalue)
+    """An upper end of P of a Kolmogorov–Smirnov test.
+
+    2·exp(−2·N·D²) whatever N, nearly exact where it is small (Massart 1990). scipy.stats, which has
+    such a test, alone takes 45 MiB.
+    """
+    rates = below(np.sort(values))
+    rates -= np.arange(values.size) / values.size
+    distance = max(float(rates.max()), 1 / values.size - float(rates.min()))
+    return min(1.0, 2 * math.exp(-2 * values.size * distance**2))
 
 
 _LAWS: dict[str, _Law] = {
@@ -195,7 +203,7 @@ def factor_bound(
 
 
 def shape_p(law: FactorLaw, residuals: NDArray[np.float64], scale: float) -> float:
-    """P of a Kolmogorov–Smirnov test that `[N, d]` residuals have the law at this scale.
+    """P of a Kolmogorov–Smirnov test, at most, that `[N, d]` residuals have the law at this scale.
 
     Coordinates of the Gaussian and of the coordinatewise Laplace; the norms of l2-laplace.
     """

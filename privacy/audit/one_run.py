@@ -17,8 +17,7 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import bdtr, ndtr, ndtri
-from scipy.stats import binom
+from scipy.special import bdtr, bdtrc, ndtr, ndtri
 
 from parley.privacy.accounting.rounding import check_delta
 from parley.privacy.audit.counts import LowerBound, check_alpha, check_confidence
@@ -48,7 +47,7 @@ def one_run_p(epsilon: float, *, canaries: int, guesses: int, right: int, delta:
     _check_guesses(canaries, guesses, right)
     q = 1 / (1 + math.exp(-epsilon))
     below = float(bdtr(right - 1, guesses, q)) if right else 0.0
-    tail = float(binom.sf(right - 1, guesses, q)) if right else 1.0
+    tail = float(bdtrc(right - 1, guesses, q)) if right else 1.0
     if not delta or not right:
         return tail
     i = np.arange(1, right + 1)

@@ -66,12 +66,13 @@ def observe(
     source: Source,
 ) -> Observed:
     """Runs `count` worlds and keeps what an attacker computes of them."""
-    scores: list[Scores] = []
+    scores, done = np.empty(count), 0
     kept: list[NDArray[np.float64]] = []
     total: Residuals | None = None
     values = 0
     for released in releases(audited, worlds, inside=inside, count=count, source=source):
-        scores.append(score(released, given))
+        scores[done : done + len(released)] = score(released, given)
+        done += len(released)
         bare = _residuals(audited, given, released, inside=inside)
         if bare is None:
             continue
@@ -81,7 +82,7 @@ def observe(
             kept.append(bare[: max(1, (_KEPT - values) // bare.shape[1])])
             values += kept[-1].size
     return Observed(
-        scores=np.concatenate(scores),
+        scores=scores,
         residuals=total,
         kept=np.concatenate(kept) if kept else np.empty((0, 1)),
     )

@@ -68,6 +68,8 @@ class AuditResult:
         refuted: at the asked confidence.
         confirmed: alone, at 1 − 10⁻⁶, on four times as many fresh trials; None: not tried.
         note: what was found, in words.
+        peak_mib: of the process; `worlds_mib` of that are above what it held before the first
+            world, which is Python, the libraries and the plan. None where no worlds are in blocks.
     """
 
     attack: str
@@ -94,6 +96,7 @@ class AuditResult:
     seconds: float
     trials_per_second: float
     peak_mib: float
+    worlds_mib: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""

@@ -35,6 +35,7 @@ from parley.privacy.audit.pair import gaussian_epsilon_lower, pair_ceiling, pair
 from parley.simulations.audit.audited import Audited, AuditError
 from parley.simulations.audit.results import AuditResult
 from parley.simulations.audit.worlds import Source, models
+from parley.simulations.data.keeping import peak_mib
 
 __all__ = ["TRAININGS", "Found", "halved", "train_and_attack"]
 
@@ -99,7 +100,7 @@ def train_and_attack(
             reach=None,
             seconds=seconds,
             trials_per_second=2 * trials / max(seconds, 1e-9),
-            peak_mib=0.0,
+            peak_mib=peak_mib(),
             **each,
         )
         for each in found.findings

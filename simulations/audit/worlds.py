@@ -32,8 +32,10 @@ from parley.simulations.audit.neighbours import Neighbours
 
 __all__ = ["Source", "models", "releases"]
 
-CHUNK_BYTES = 32 << 20
-_LARGEST_CHUNK = 20_000
+CHUNK_BYTES = 16 << 20
+"""Of a chunk's worlds; four times as many for up to `_ENOUGH` of them: a call costs many worlds."""
+
+_ENOUGH, _LARGEST_CHUNK = 1_000, 20_000
 _POLICY = PartyPolicy(
     budgets=dict.fromkeys(Unit, (math.inf, 0.5)), neighbouring=frozenset(Neighbouring)
 )
@@ -142,7 +144,8 @@ def _joined(worlds: list[PartyBlock]) -> PartyBlock:
 def _chunk_size(audited: Audited, world: Block) -> int:
     own = bytes_of(world) + 64 * audited.plan.dimension * world.parties
     own += 8 * audited.plan.dimension * (audited.sums + 8)
-    return max(1, min(CHUNK_BYTES // own, _LARGEST_CHUNK))
+    size = max(CHUNK_BYTES // own, min(4 * CHUNK_BYTES // own, _ENOUGH))
+    return max(1, min(size, _LARGEST_CHUNK))
 
 
 def _chunk(

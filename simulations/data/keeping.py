@@ -32,6 +32,7 @@ __all__ = [
     "keep_data",
     "kept_data",
     "memory_mib",
+    "held_mib",
     "peak_mib",
     "place_of",
     "save_whole",
@@ -61,10 +62,19 @@ def peak_mib() -> float:
 
     Linux counts into `ru_maxrss` what the process held that started this one; VmHWM is our own.
     """
+    return _status_mib("VmHWM:")
+
+
+def held_mib() -> float:
+    """MiB that this process holds now; at most, where the machine says no more."""
+    return _status_mib("VmRSS:")
+
+
+def _status_mib(key: str) -> float:
     status = Path("/proc/self/status")
     if status.exists():
         for line in status.read_text(encoding="ascii", errors="replace").splitlines():
-            if line.startswith("VmHWM:"):
+            if line.startswith(key):
                 return int(line.split()[1]) / 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
