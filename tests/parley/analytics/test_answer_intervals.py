@@ -52,6 +52,17 @@ def test_an_answer_is_given_other_intervals_at_no_cost(tmp_path):
             s.median("age", epsilon=0.1, law="exponential").with_intervals(sampling=True)
 
 
+def test_a_session_by_party_whose_sums_are_cut_has_none_of_sampling(tmp_path):
+    given = {**HOW, "unit": "party", "records_per_party": 10}
+    with pytest.raises(QueryError, match="Expected no sampling with unit party"):
+        parley.Session(ROWS, out=tmp_path / "s", sampling=True, **given)
+    with parley.Session(ROWS, out=tmp_path / "t", **given) as s:
+        answer = s.histogram("age", bins=5, epsilon=0.2)
+        with pytest.raises(QueryError, match="is cut to what records_per_party reach"):
+            answer.with_intervals(sampling=True)
+        assert answer.with_intervals(simultaneous=True).intervals.simultaneous
+
+
 def test_a_session_has_them_in_every_answer_that_can_and_on_its_page(tmp_path):
     with parley.Session(ROWS, out=tmp_path / "s", **HOW, **BOTH) as s:
         s.histogram("age", bins=5, epsilon=0.2)
