@@ -172,7 +172,7 @@ def test_no_task_of_queries_breaks_a_party():
 
 @pytest.mark.heavy
 def test_no_task_of_a_hundred_thousand_queries_breaks_a_party():
-    assert fuzzed(100_000) > 1000  # two queries in each, one of them changed at least
+    assert fuzzed(100_000) > 800  # two queries in each, one of them changed at least
 
 
 def test_a_query_that_would_be_large_is_refused_before_anything_large_is_made():
