@@ -3,36 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import product
 from typing import Any
 
-from parley.client.data.schema import Schema
-from parley.client.queries.balance import Balance
-from parley.client.queries.base import Query
-from parley.client.queries.choose import Choose
-from parley.client.queries.choose_best import ChooseBest
-from parley.client.queries.count import Count
-from parley.client.queries.counting import Counting
-from parley.client.queries.histogram import Histogram
-from parley.client.queries.kmeans_grid import KMeansGrid
-from parley.client.queries.kmeans_step import KMeansStep
-from parley.client.queries.marginals import Marginals
-from parley.client.queries.mean import Mean
-from parley.client.queries.prefixes import Prefixes
-from parley.client.queries.quantiles import Quantiles
-from parley.client.queries.total import Total
-from parley.client.queries.variance import Variance
-from parley.client.where import col
-from parley.privacy.accounting.guarantee import Neighbouring, Unit
-from parley.privacy.accounting.noise_points import NOISE_POINTS
 from parley.server.jobs.file import load_job
 from parley.server.jobs.job import Job
-from parley.simulations.audit.asked import asked
 from parley.simulations.audit.audited import Audited
-from parley.simulations.audit.measure import views, views_of
+from parley.simulations.audit.matrix_queries import ASKED, Asked
+from parley.simulations.audit.measure import views_of
 from parley.simulations.audit.shapes import LEARNERS, answer_of
 
-__all__ = ["BATCHES", "CASES", "matrix", "trials_of", "trials_of_queries"]
+__all__ = [
+    "CASES",
+    "ROWS",
+    "Row",
+    "claims_of",
+    "matrix",
+    "row_name",
+    "trials_of",
+    "trials_of_queries",
+    "written_out",
+]
 
 _GRADIENT = ("algorithm.rounds=4", "algorithm.clip-norm=0.4", "privacy.noise-point=server")
 _OUTPUT = (
@@ -142,56 +132,11 @@ CASES: tuple[tuple[str, ...], ...] = (
 )
 
 
-SCHEMA = Schema.from_toml("""
-[columns]
-age = { kind = "numeric", range = [0, 10] }
-stay = { kind = "numeric", range = [-1, 1] }
-sex = { kind = "categorical", categories = ["Female", "Male"], missing = "Male" }
-ward = { kind = "categorical", categories = ["a", "b", "c"], missing = "a" }
-ridge = { kind = "numeric", range = [0, 1] }
-forest = { kind = "numeric", range = [0, 1] }
-sick = { kind = "label", positive = "yes", negative = "no" }
-""")
+_WRITTEN_OUT = frozenset({"vmap", "opacus", "loop"})
+"""Ways of per-record gradients that take one party after another."""
 
-BATCHES: tuple[tuple[Query, ...], ...] = (
-    (Count(by=("ward",)),),
-    (Count(where=col.age > 4),),
-    (Histogram(column="age", bins=4),),
-    (Total(column="stay"),),
-    (Total(column="stay", by=("sex",)),),
-    (Mean(column="age"),),
-    (Mean(column="stay", where=col.sex == "Male"),),
-    (Mean(column="age", by=("ward",)),),
-    (Variance(column="stay", by=("sex",)),),
-    (Quantiles(column="age", step=0.05),),
-    (Marginals(of=("sex", "ward", "sick")),),
-    (Choose(column="ward", by=("sex",)),),
-    (ChooseBest(of=("ridge", "forest")),),
-    (KMeansGrid(of=("age", "stay"), clusters=2, grid=4),),
-    (Balance(column="age", border=4.5, share=0.25),),
-    (KMeansStep(of=("age", "stay"), centres=(-0.5, -0.5, 0.5, 0.5)),),
-    (Count(by=("sex",)), Mean(column="age"), Histogram(column="ward")),
-    (Prefixes(column="age", base=2, digits=4, taken=1, more=2, prefixes=(0, 1)),),
-)
-"""Queries of every kind that noise is added to, by themselves and together."""
-
-_NOISES = (
-    *product(("laplace", "gaussian"), ("server",), Neighbouring),
-    ("gaussian", "share", Neighbouring.REPLACE_ONE),
-    ("laplace", "share", Neighbouring.ADD_OR_REMOVE_ONE),
-)
-
-
-UNITS: tuple[tuple[tuple[Query, ...], Counting, Neighbouring, int], ...] = tuple(
-    (BATCHES[place], counting, relation, records)
-    for place in (0, 1, 6, 15)
-    for counting, relation, records in (
-        (Counting(unit=Unit.PERSON, most=3), Neighbouring.REPLACE_ONE, 3),
-        (Counting(unit=Unit.PERSON, most=3), Neighbouring.ADD_OR_REMOVE_ONE, 4),
-        (Counting(unit=Unit.PARTY, most=2, clip="l1"), Neighbouring.REPLACE_ONE, 6),
-    )
-)
-"""Persons and parties: queries, how records count, the relation, and records of a party."""
+Row = tuple[str, ...] | Asked
+ROWS: tuple[Row, ...] = (*CASES, *ASKED)
 
 
 def matrix(
@@ -205,40 +150,45 @@ def matrix(
         seed: of the worlds.
         shape: of the jobs' worlds.
     """
-    for case in CASES:
-        job = load_job(None, overrides=[*case, *overrides])
-        trials = trials_of(job, short=short)
-        for each in views_of(job, seed=seed, **shape):
-            yield each, trials
-    for queries, (law, point, relation) in product(BATCHES, _NOISES):
-        batch = asked(
-            queries,
-            SCHEMA,
-            epsilon=1.0,
-            neighbouring=relation,
-            noise_point=NOISE_POINTS[point],
-            law=law,
-            seed=seed,
-        )
-        for each in views(batch):
+    for row in ROWS:
+        yield from claims_of(row, overrides=overrides, short=short, seed=seed, **shape)
+
+
+def claims_of(
+    row: Row,
+    *,
+    overrides: Sequence[str] = (),
+    short: bool = False,
+    seed: int | None = None,
+    **shape: Any,
+) -> Iterator[tuple[Audited, int]]:
+    """The same of one row."""
+    if isinstance(row, Asked):
+        for each in row.claims(seed=seed):
             yield each, trials_of_queries(each, short=short)
-    for (queries, counting, relation, records), law in product(UNITS, ("laplace", "gaussian")):
-        batch = asked(
-            queries,
-            SCHEMA,
-            epsilon=1.0,
-            neighbouring=relation,
-            law=law,
-            records=records,
-            counting=counting,
-            seed=seed,
-        )
-        for each in views(batch):
-            yield each, trials_of_queries(each, short=short)
+        return
+    job = load_job(None, overrides=[*row, *overrides])
+    trials = trials_of(job, short=short)
+    for each in views_of(job, seed=seed, **shape):
+        yield each, trials
+
+
+def row_name(row: Row) -> str:
+    """What a row is, in few words."""
+    return str(row) if isinstance(row, Asked) else " ".join(each.split(".")[-1] for each in row)
+
+
+def written_out(claim: Audited) -> bool:
+    """Whether every party of every world is trained by itself: 80 worlds a second."""
+    return (
+        claim.job is not None
+        and claim.answer.noisy
+        and claim.job.dp_sgd.per_example_method in _WRITTEN_OUT
+    )
 
 
 def trials_of(job: Job, *, short: bool = False) -> int:
-    """As many worlds as are cheap: networks cost more, and ways without a batch most."""
+    """As many worlds as are cheap, many or few: networks cost more, ways without a batch most."""
     shared = job.privacy.point.in_contributions
     slow = answer_of(job.algorithm.kind).slow
     if LEARNERS[job.model.learns].cheap and not slow:
@@ -248,7 +198,7 @@ def trials_of(job: Job, *, short: bool = False) -> int:
         (job.privacy.unit == "party" and (shared or job.parties.per_round != "all"), 2_000, 30),
         (slow, 1_000, 40),
         (job.privacy.unit == "party", 20_000, 1_500),
-        (job.dp_sgd.per_example_method in {"vmap", "opacus", "loop"}, 200, 30),
+        (job.dp_sgd.per_example_method in _WRITTEN_OUT, 200, 30),
         (True, 5_000, 300),
     )
     many, few = next((many, few) for costs, many, few in by_cost if costs)
@@ -257,12 +207,11 @@ def trials_of(job: Job, *, short: bool = False) -> int:
 
 def trials_of_queries(audited: Audited, *, short: bool = False) -> int:
     """The same of a batch of queries."""
-    shared = audited.charged.shares is not None
-    return _trials(shared=shared, short=short)
+    return _trials(shared=audited.charged.shares is not None, short=short)
 
 
 def _trials(*, shared: bool, short: bool) -> int:
     """Of what is cheap but for its noise."""
-    if shared:
-        return 500 if short else 100_000
-    return 5_000 if short else 100_000
+    if not short:
+        return 100_000
+    return 500 if shared else 5_000

@@ -142,7 +142,9 @@ def _corners(audited: Audited) -> Neighbours:
 
     def world(canary: int | None) -> Block:
         if canary is None:
-            return laid_out(pool, others, np.maximum(offsets - own, 0))
+            without = np.maximum(offsets - own, 0)
+            # Nobody is there, or a party of fewer records.
+            return laid_out(pool, others, without[1:] if own == n else without)
         return laid_out(pool, np.append([canary] * own, others), offsets)
 
     return Neighbours(
@@ -177,16 +179,27 @@ def _furthest(
     local = audited.algorithm.local(start, tried, audited.plan, Randomness.from_entropy())
     values, without = local.values[:count], local.values[count:]
     if audited.guarantee.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE:
-        if not len(without):
-            raise AuditError(
-                f"Expected more than {own} records of a party, of which those of one "
-                f"{audited.unit} are removed."
-            )
-        lengths = _lengths(audited, values - without)
+        _check_removed(audited, own)
+        lengths = _lengths(audited, values - without if len(without) else values)
         return float(lengths.max()), int(lengths.argmax()), None
     lengths = np.stack([_lengths(audited, values - each) for each in values])
     first, second = divmod(int(lengths.argmax()), count)
     return float(lengths.max()), first, second
+
+
+def _check_removed(audited: Audited, own: int) -> None:
+    """Raises AuditError where no world without the unit is one that a session could have."""
+    if audited.unit is Unit.PARTY:
+        if audited.plan.shared is not None:
+            raise AuditError(
+                "Expected noise on the sum where a party is removed, got noise in shares: who is "
+                "absent adds no share, and how many are there is known."
+            )
+    elif own >= audited.shape.records:
+        raise AuditError(
+            f"Expected more than {own} records of a party, of which those of one {audited.unit} "
+            "are removed."
+        )
 
 
 def _lengths(audited: Audited, moved: NDArray[np.floating]) -> NDArray[np.floating]:

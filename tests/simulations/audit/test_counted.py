@@ -24,7 +24,7 @@ from parley.server.planning.queries import PlannedBatch
 from parley.simulations.audit.asked import asked
 from parley.simulations.audit.audited import audited
 from parley.simulations.audit.hypotheses import hypotheses, reach
-from parley.simulations.audit.matrix import BATCHES, SCHEMA
+from parley.simulations.audit.matrix_queries import BATCHES, SCHEMA
 from parley.simulations.audit.measure import Effort, audit, audit_guarantee
 from parley.simulations.audit.neighbours import neighbours
 from parley.simulations.audit.pools import columns_pool

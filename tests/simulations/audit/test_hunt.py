@@ -29,7 +29,8 @@ from parley.server.jobs.file import load_job
 from parley.server.jobs.job import JobError
 from parley.simulations.audit.asked import asked
 from parley.simulations.audit.audited import AuditError
-from parley.simulations.audit.matrix import SCHEMA, trials_of_queries
+from parley.simulations.audit.matrix import trials_of_queries
+from parley.simulations.audit.matrix_queries import SCHEMA
 from parley.simulations.audit.measure import Effort, audit, audit_guarantee, views
 
 
