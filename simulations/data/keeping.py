@@ -28,11 +28,11 @@ from parley.simulations.data.prepared import PreparedData, data_key
 __all__ = [
     "check_memory",
     "data_mib",
+    "held_mib",
     "keep_at",
     "keep_data",
     "kept_data",
     "memory_mib",
-    "held_mib",
     "peak_mib",
     "place_of",
     "save_whole",
