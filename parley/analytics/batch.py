@@ -121,8 +121,8 @@ class Batch(Asking):
             raise QueryError("Expected an open batch, this one is over.")
         if price:
             raise QueryError(
-                "Expected no price but a share with a query of a batch, got "
-                f"{', '.join(price)}: the batch has the price."
+                f"Expected a share with a query of a batch, got {', '.join(price)}: the batch has "
+                "the price."
             )
         if isinstance(share, bool) or not isinstance(share, int | float) or not share > 0:
             raise QueryError(f"Expected a share > 0, got {share!r}.")

@@ -108,7 +108,7 @@ def test_another_signer_model_job_or_ledger_is_refused(run, file, tmp_path):
 
 def test_nothing_is_certified_of_a_seeded_or_unfinished_run(run, tmp_path):
     seeded = simulate(load_job(overrides=[*QUICK, "run.seed=1"]), out=tmp_path / "seeded").folder
-    with pytest.raises(CertificateError, match="seeded noise protects nobody"):
+    with pytest.raises(CertificateError, match="got seeded noise: it protects nobody"):
         issued(seeded, KEY)
     copy = tmp_path / "begun"
     shutil.copytree(run[0].folder, copy)
