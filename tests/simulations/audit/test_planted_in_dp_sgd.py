@@ -1,0 +1,108 @@
+"""Faults planted in the way of DP-SGD inside a party are refuted; the code as it is never."""
+
+import numpy as np
+import pytest
+
+from parley.client.dp_sgd import batches, noise
+from parley.client.dp_sgd.clipping_dense import Dense
+from parley.privacy.sampling.randomness import Randomness
+from parley.server.jobs.file import load_job
+from parley.simulations.audit.measure import Effort, audit
+
+JOB = (
+    "algorithm.kind=fedavg",
+    "model.kind=mlp",
+    "model.hidden=[]",
+    "parties.min-records=100",
+    "privacy.epsilon=4",
+    "algorithm.rounds=2",
+    "dp-sgd.local-steps=1",
+)
+SAMPLED = (*JOB, "privacy.epsilon=2", "algorithm.rounds=1", "dp-sgd.sampling-rate=0.25")
+WHOLE = (*JOB, "dp-sgd.sampling-rate=1")
+
+
+def one_coin_for_all(sizes, rate, streams, layout, classes):
+    """A party's records are in its batch together or not at all."""
+    del layout, classes
+    coins = streams[0].words(len(sizes)) < rate * 2.0**64
+    rows = np.arange(sizes.sum()).reshape(len(sizes), -1)
+    return batches.PaddedBatches(rows=rows, there=np.repeat(coins[:, None], rows.shape[1], 1))
+
+
+def coins_at_twice_the_rate(sizes, rate, *rest):
+    return OWN_BATCHES(sizes, 2 * rate, *rest)
+
+
+def noise_of_one_party(values, deviation, scale, streams):
+    """Drawn once a step, and added to all parties' sums."""
+    own = np.zeros_like(values[:1])
+    noise.add_noise(own, deviation, scale, streams[:1])
+    values += own
+
+
+def noise_of_the_first_round(self, number, row=0):
+    del number
+    return OWN_NOISE(self, 1, row)
+
+
+def clip_of_the_mean(self, theta, x, y, mask, clip):
+    """The mean of a batch is clipped, and no record's gradient."""
+    sums, norms = OWN_SUMS(self, theta, x, y, mask, 1e9)
+    means = np.linalg.norm(sums, axis=1, keepdims=True) / mask.sum(axis=1)[:, None]
+    return sums * np.minimum(1, clip / np.maximum(means, 1e-300)), norms
+
+
+OWN_BATCHES, OWN_NOISE, OWN_SUMS = batches.padded_batches, Randomness.party_noise, Dense.sums
+
+
+@pytest.mark.parametrize(
+    ("where", "fault", "job", "attack", "method", "trials"),
+    [
+        pytest.param(
+            *(
+                "client.dp_sgd.training.padded_batches",
+                one_coin_for_all,
+                SAMPLED,
+                "crowd",
+                "profile",
+                2_000,
+            ),
+            marks=pytest.mark.heavy,  # the accounts of a profile take ten seconds
+        ),
+        pytest.param(
+            *("client.dp_sgd.training.padded_batches", coins_at_twice_the_rate, SAMPLED),
+            *("dirac", "profile", 20_000),
+            marks=pytest.mark.heavy,
+        ),
+        ("client.dp_sgd.training.add_noise", noise_of_one_party, WHOLE, "dirac", "white", 300),
+        (
+            "privacy.sampling.randomness.Randomness.party_noise",
+            noise_of_the_first_round,
+            WHOLE,
+            "on-off",
+            "mu",
+            100,
+        ),
+        (
+            "client.dp_sgd.training.Dense.sums",
+            clip_of_the_mean,
+            (*WHOLE, "dp-sgd.clip-norm=0.1"),
+            "dirac",
+            "mu",
+            100,
+        ),
+    ],
+)
+def test_a_fault_in_dp_sgd_inside_a_party_is_refuted(
+    monkeypatch, where, fault, job, attack, method, trials
+):
+    effort = Effort(trials=trials, seed=21, methods=(method,), attacks=(attack,))
+
+    def verdict() -> str:
+        (report,) = audit(load_job(None, overrides=job), effort)
+        return report.verdict
+
+    assert verdict() == "not-refuted"
+    monkeypatch.setattr(f"parley.{where}", fault)
+    assert verdict() == "refuted"
