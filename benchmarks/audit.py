@@ -221,24 +221,25 @@ MARKS = "<!-- rows: benchmarks/audit.py --docs -->\n", "<!-- end of rows -->\n"
 
 
 def documented(file: Path, page: Path) -> None:
-    """The rows of `file` as the table of a page of the documentation, between its two marks."""
-    rows = sorted(map(json.loads, file.read_text().splitlines()), key=lambda each: each["row"])
-    lines = [
-        "| row | claim | ε | attack | trials a world | pair | curve | factor | worlds a second |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    for each in rows:
+    """The rows of `file` in the table of a page of the documentation, between its two marks.
+
+    Rows that are there and not in `file` stay.
+    """
+    before, rest = page.read_text().split(MARKS[0])
+    table, after = rest.split(MARKS[1])
+    head, lines = table.strip().splitlines()[:2], table.strip().splitlines()[2:]
+    kept = {int(line.split("|")[1]): line for line in lines}
+    for each in map(json.loads, file.read_text().splitlines()):
         found = each["of_claim"]
         curve = next((f"{name} {found[name]:.3f}" for name in ("mu", "profile") if found.get(name)),
                      "–")  # fmt: skip
         factor = f"{found['factor']:.4f}" if found.get("factor") else "–"
         rate = 2 * each["trials"] / each["cpu_seconds"]
-        lines.append(
+        kept[each["row"]] = (
             f"| {each['row']} | {each['claim']} | {each['epsilon']:.4g} | {each['attack']} | "
             f"{each['trials']:,} | {found['pair']:.3f} | {curve} | {factor} | {rate:,.0f} |"
         )
-    before, rest = page.read_text().split(MARKS[0])
-    after = rest.split(MARKS[1])[1]
+    lines = [*head, *(kept[row] for row in sorted(kept))]
     page.write_text(before + MARKS[0] + "\n" + "\n".join(lines) + "\n\n" + MARKS[1] + after)
 
 

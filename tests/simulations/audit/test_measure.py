@@ -1,6 +1,7 @@
 """An honest job is not refuted, and its bounds are near its claim."""
 
 from itertools import product
+from pathlib import Path
 
 import pytest
 
@@ -88,6 +89,22 @@ def test_every_query_has_its_rows_by_every_law_relation_unit_and_noise_point(kin
 
 
 MILLION = 1_000_000
+
+NAMES = {
+    "second-moments": "principal components",
+    "held-out-counts": "evaluation",
+    "query": "count",
+}
+"""What the table of the documentation calls algorithms that are parts of a job, and queries."""
+
+
+def test_every_algorithm_and_every_law_has_a_row_of_a_million_worlds_in_the_documentation():
+    page = (Path(__file__).parents[3] / "docs/audit.md").read_text()
+    rows = [line.split(" | ") for line in page.splitlines() if f"| {MILLION:,} |" in line]
+    said = [row[1].split(", ") for row in rows if row[0].startswith("| ") and len(row) == 9]
+    assert {NAMES.get(kind, kind) for kind in ALGORITHMS} <= {first for first, *_ in said}
+    laws = {*MECHANISMS, "laplace", "dp-sgd", "sampled-gaussian", "objective-perturbation"}
+    assert laws <= {law for _, law, *_ in said}
 
 
 def first_attack(claim):
