@@ -234,8 +234,7 @@ class Ledger:
 
         Args:
             entries: of the release, one for each unit.
-            durable: against a power cut, too. Else it is with the next durable step, or `sync`:
-                for a release of which nothing gets out before.
+            durable: against a power cut, too; else with the next durable step, or `sync`.
 
         Raises:
             BudgetExceeded: a data set's total would exceed its budget; nothing was recorded.
@@ -247,7 +246,7 @@ class Ledger:
             return reserve(writer, *entries)
 
     def sync(self) -> None:
-        """Makes what was recorded so far durable, where a step was not."""
+        """Makes what was recorded so far durable; another thread may ask for it."""
         self._place.sync()
 
     def commit(
@@ -280,6 +279,7 @@ class Ledger:
         outcome: Mapping[str, Any],
         entries: Sequence[Entry],
         checkpoint: bytes | None = None,
+        durable: bool = True,
     ) -> tuple[Reservation, ...]:
         """`commit`, then `reserve` of the next release, in one transaction.
 
@@ -288,7 +288,7 @@ class Ledger:
         Raises:
             BudgetExceeded, LedgerConflict: as the two would.
         """
-        with self._place.writing() as writer:
+        with self._place.writing(durable=durable) as writer:
             commit(writer, reservation_ids, outcome, checkpoint)
             try:
                 return reserve(writer, *entries)

@@ -106,8 +106,13 @@ class Place:
     def sync(self) -> None:
         """Makes all that was committed durable."""
         if self._log is not None:
-            with self._log.open("rb") as log:  # SQLite has no lock on it that closing would end
-                os.fsync(log.fileno())
+            try:
+                with self._log.open("rb") as log:  # SQLite has no lock on it that closing would end
+                    os.fsync(log.fileno())
+            except OSError as error:
+                raise LedgerUnavailable(
+                    f"Expected room to write {self.name}, got: {error.strerror}."
+                ) from None
             return
         with self._connected() as connection:  # empty, but with a number: its commit is written
             connection.exec_driver_sql("SELECT pg_current_xact_id()")

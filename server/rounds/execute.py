@@ -30,6 +30,7 @@ from parley.server.records.run_folder import RunFolder
 from parley.server.rounds.cohort import Cohort, PartyFailed
 from parley.server.rounds.loop import resume_point, run_stage
 from parley.server.rounds.observer import Observer
+from parley.server.rounds.showing import Showing
 
 __all__ = ["CohortOf", "Finished", "execute"]
 
@@ -153,7 +154,10 @@ def _through(
         algorithm = stage.algorithm(progress.state)
         progress = replace(progress, state=progress.state or algorithm.init())
         try:
-            with cohort_of(stage, algorithm, progress) as cohort:
+            with (
+                cohort_of(stage, algorithm, progress) as cohort,
+                Showing(ledger, observe, alone=not steps_kept) as showing,
+            ):
                 if observer and stage is rounds:
                     observer.started(job, stage.plan, folder.path, progress.done)
                 outcome = run_stage(
@@ -166,7 +170,7 @@ def _through(
                     start=progress,
                     folder=folder if steps_kept else None,
                     hand_on=_start_of(stage, following),
-                    observe=observe,
+                    showing=showing,
                 )
         except (TooFewSurvivors, PartyFailed) as error:
             if progress.stage < after:

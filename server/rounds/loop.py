@@ -1,7 +1,8 @@
 """The rounds: reserve, aggregate, add noise, update, commit; again.
 
 The order is the promise. A release is reserved in the ledger before any party computes, committed
-in one transaction with the checkpoint that holds its result, and only then shown to anyone. Where
+in one transaction with the checkpoint that holds its result, and shown to anyone only when that is
+on the disk (`parley.server.rounds.showing`). Where
 it has two guarantees, of a record and of a party, both budgets are charged in that same
 transaction: no kill leaves one of them charged and the other not. A run
 killed at any point resumes from its last commit: the reservation it died under is taken up again
@@ -37,6 +38,7 @@ from parley.server.records.progress import Outcome, Progress
 from parley.server.records.round_line import RoundLine
 from parley.server.records.run_folder import RunFolder
 from parley.server.rounds.cohort import Cohort, PartyFailed, RoundSum
+from parley.server.rounds.showing import Showing
 
 __all__ = ["ATTEMPTS", "resume_point", "run_stage"]
 
@@ -55,7 +57,7 @@ def run_stage(
     start: Progress,
     folder: RunFolder | None = None,
     hand_on: Callable[[State], State],
-    observe: Callable[[RoundLine], None],
+    showing: Showing,
 ) -> Outcome:
     """Makes the releases of a stage that are not made yet.
 
@@ -68,7 +70,7 @@ def run_stage(
         folder: keeps the state between two sums of one release, for real parties, who answer each
             once; None in a simulation, which makes a release again from its first sum.
         hand_on: the state after the last release → the state that is kept.
-        observe: is given every committed round's line.
+        showing: is given every committed round's line.
 
     Raises:
         BudgetExceeded: the first release does not fit the ledger's budget; nothing was spent.
@@ -105,6 +107,7 @@ def run_stage(
             if stage.name:
                 raise
             return Outcome(status="party-failed", reason=str(error), progress=progress)
+        showing.settle()
         progress = _spending(progress, plan)
         line = None if stage.name else _line(cohort, algorithm, plan, progress, state, total, began)
         # What only a simulation may know stays out of the ledger.
@@ -114,13 +117,14 @@ def run_stage(
             progress = replace(progress, ahead={**progress.ahead, stage.name: outcome})
         following = [each.at(number + 1) for each in entries] if number != numbers[-1] else []
         state = state if following else hand_on(state)
-        held, exhausted = _committed(ledger, held, following, outcome, state)
+        durable = line is None or not following or showing.waits(time.perf_counter() - began)
+        held, exhausted = _committed(ledger, held, following, outcome, state, durable)
         if exhausted and stage.name:
             raise exhausted
         progress = replace(progress, done=progress.done + 1, state=state)
         if line:
             progress.lines.append(line)
-            observe(line)
+            showing.committed(line, durable=durable)
         if exhausted is not None:  # The run ends here with its model kept.
             return Outcome(status="budget-exhausted", reason=str(exhausted), progress=progress)
     return Outcome(status="complete", reason="", progress=progress)
@@ -136,8 +140,12 @@ def _committed(
     following: Sequence[Entry],
     outcome: Mapping[str, Any],
     state: State,
+    durable: bool,
 ) -> tuple[tuple[Reservation, ...], BudgetExceeded | None]:
     """Commits a release with its checkpoint, and reserves the next one in the same transaction.
+
+    Args:
+        durable: see `Ledger.reserve`; the last one's commit always is.
 
     Returns:
         What is reserved, and why the next release is not: the commit stands.
@@ -148,7 +156,7 @@ def _committed(
         return (), None
     try:
         reserved = ledger.commit_and_reserve(
-            ids, outcome=outcome, checkpoint=checkpoint, entries=following
+            ids, outcome=outcome, checkpoint=checkpoint, entries=following, durable=durable
         )
     except BudgetExceeded as error:
         return (), error
