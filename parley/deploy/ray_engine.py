@@ -14,19 +14,14 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import re
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from tenacity import (
-    Retrying,
-    retry_if_exception_type,
-    retry_if_not_exception_type,
-    stop_after_attempt,
-    wait_fixed,
-)
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_fixed
 
 from parley.deploy.last_words import last_words
 from parley.deploy.processes import ProcessError
@@ -36,6 +31,7 @@ from parley.simulations.data.keeping import keep_data
 from parley.simulations.data.prepared import PreparedData
 from parley.simulations.engine.dealing import Dealt, Shard, row_shards
 from parley.simulations.engine.summing import Adding
+from parley.version import __version__
 
 __all__ = ["RayWorkers", "ray_parties", "ray_workers"]
 
@@ -47,8 +43,10 @@ _WAIT_S = 2.0
 
 _GONE = (
     "This process was ended while it was part of a Ray cluster: by Ray, if the cluster went away. "
-    "Nothing of the round under way was opened. Start the cluster again, then: parley run --resume."
+    "Nothing of the round under way was opened. Start the cluster again, then: "
+    "parley run --resume RUN"
 )
+_LATER = " Nothing of this round was opened: continue with parley run --resume RUN."
 
 
 def _ray() -> Any:
@@ -105,12 +103,13 @@ def ray_workers(address: str, dealt: Callable[[int], Sequence[Shard]]) -> Iterat
                 address=address or "local",
                 include_dashboard=None if address else False,
                 log_to_driver=False,
+                logging_level="warning",
                 namespace="parley",
             )
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            raise JobError(
-                f"Expected a Ray cluster at run.ray-address = {address!r}: {error}"
-            ) from error
+        except ConnectionError as error:  # its advice is of Ray's own options
+            raise JobError(_no_cluster(address, "none is running here")) from error
+        except (RuntimeError, ValueError) as error:
+            raise JobError(_no_cluster(address, error)) from error
     workers = list[Any]()
     stack = ExitStack()
     stack.enter_context(last_words(_GONE))
@@ -145,10 +144,14 @@ def _check_there(address: str) -> None:
     try:
         socket.create_connection((host, int(port)), timeout=_REACH_S).close()
     except (OSError, OverflowError) as error:
-        raise JobError(
-            f"Expected a Ray cluster at run.ray-address = {address!r}: {error}. "
-            '`ray start --head` starts one; "auto" finds the one of this machine.'
-        ) from error
+        raise JobError(_no_cluster(address, error)) from error
+
+
+def _no_cluster(address: str, problem: object) -> str:
+    return (
+        f"Expected a Ray cluster at run.ray-address = {address!r}: {problem}. "
+        '`ray start --head` starts one; "auto" finds the one of this machine.'
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,9 +172,8 @@ class RayWorkers:
         if found:
             nodes = _ray().get([self.actors[at].node.remote() for at in found])
             placed = zip(found.values(), nodes, strict=True)
-            raise JobError(
-                "; ".join(f"{problem}, on node {node}" for problem, node in placed) + "."
-            )
+            once = dict.fromkeys(f"{problem}, on node {node}" for problem, node in placed)
+            raise JobError("; ".join(once) + ".")
 
     def shared(self, value: Any) -> Any:
         """Into Ray's store: it travels to a node once."""
@@ -183,19 +185,18 @@ class RayWorkers:
         Raises:
             ProcessError: a worker was lost and did not come back: what was begun can be resumed.
         """
-        return self._asked([self._call(own) for own in questions])
+        return self._asked([self._call(own) for own in questions], _LATER)
 
     def _call(self, question: tuple[Any, ...]) -> Callable[[Any], Any]:
         return lambda actor: actor.give.remote(*question)
 
-    def _asked(self, calls: Sequence[Callable[[Any], Any]]) -> list[Any]:
+    def _asked(self, calls: Sequence[Callable[[Any], Any]], later: str = "") -> list[Any]:
         """Every worker's answer; a lost one is asked again once it is back."""
         ray = _ray()
         waiting = [call(actor) for call, actor in zip(calls, self.actors, strict=True)]
         answers = []
         while_lost = Retrying(
-            retry=retry_if_exception_type(ray.exceptions.RayError)
-            & retry_if_not_exception_type(ray.exceptions.RayTaskError),
+            retry=retry_if_exception(lambda error: _lost(ray.exceptions, error)),
             wait=wait_fixed(_WAIT_S),
             stop=stop_after_attempt(_TRIES),
             reraise=True,
@@ -208,12 +209,32 @@ class RayWorkers:
                             waiting[at] = call(self.actors[at])
                         answers.append(ray.get(waiting[at]))
             except ray.exceptions.RayTaskError as error:
+                if isinstance(error.cause, ProcessError):
+                    raise ProcessError(
+                        f"{error.cause}, on node {_node_of(error)}.{later}"
+                    ) from error
                 raise error.cause from error  # as if it had been raised here
             except ray.exceptions.RayError as error:
+                if not _lost(ray.exceptions, error):
+                    cause = str(error).strip().splitlines()[-1]
+                    raise JobError(
+                        f"Expected Parley {__version__} on node {_node_of(error)}, got {cause}."
+                    ) from error
                 shard = self.shards[at]
                 raise ProcessError(
                     f"Expected the worker of parties {shard.first} to {shard.last - 1} to come "
-                    f"back, got {type(error).__name__}. Nothing of this round was opened: continue "
-                    "with parley run --resume."
+                    f"back, got {type(error).__name__}.{later}"
                 ) from error
         return answers
+
+
+def _lost(kinds: Any, error: BaseException) -> bool:
+    """Whether a worker went away: it did not fail itself, and could be started."""
+    failed = isinstance(error, kinds.RayTaskError) or getattr(error, "actor_init_failed", False)
+    return isinstance(error, kinds.RayError) and not failed
+
+
+def _node_of(error: Exception) -> str:
+    """Where it was raised: Ray says so in the text alone."""
+    found = re.search(r"\bip=([^,)\s]+)", str(error))
+    return found[1] if found else "unknown"

@@ -11,6 +11,7 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
+from parley.deploy.processes import ProcessError
 from parley.version import __version__
 
 __all__ = ["ShardWorker", "packed"]
@@ -29,11 +30,12 @@ class ShardWorker:
         self._answers: Callable[..., Any] | None = None
 
     def ready(self) -> str:
-        """Loads the records; what is wrong, in words, or nothing."""
+        """Loads the records, once; what is wrong, in words, or nothing."""
         if self._version != __version__:
             return f"Expected Parley {self._version}, as where the run was begun, got {__version__}"
         try:
-            self._opened()
+            if self._answers is None:
+                self._answers = pickle.loads(self._packed).opened()  # noqa: S301 - the driver's own
         except OSError as error:
             what = error.strerror or type(error).__name__
             return f"Expected the file {error.filename}, got: {what}"
@@ -42,17 +44,17 @@ class ShardWorker:
         return ""
 
     def give(self, *asked: Any) -> Any:
-        """The answer to one question: one sum, never a party's own."""
-        return self._opened()(*asked)
+        """The answer to one question: one sum, never a party's own.
+
+        Raises:
+            ProcessError: it was begun again where its records or this Parley are not.
+        """
+        problem = self.ready()
+        if problem or self._answers is None:
+            raise ProcessError(problem)
+        return self._answers(*asked)
 
     def node(self) -> str:
         """The address of the machine that it runs on."""
         ray = importlib.import_module("ray")
         return str(ray.util.get_node_ip_address())
-
-    def _opened(self) -> Callable[..., Any]:
-        if self._answers is None:  # begun again elsewhere, maybe
-            if problem := self._version != __version__ and self.ready():
-                raise RuntimeError(problem)
-            self._answers = pickle.loads(self._packed).opened()  # noqa: S301 - the driver's own
-        return self._answers

@@ -1,9 +1,11 @@
 """Parties dealt to workers of Ray: a node that is killed in mid-round, and what is refused."""
 
+import shutil
 import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from dealt_here import workers_here
 
 import parley
 from parley.deploy import ray_engine
+from parley.deploy.processes import ProcessError
 from parley.deploy.shard_worker import ShardWorker
 from parley.server.jobs.file import load_job, render_job
 from parley.server.jobs.job import JobError
@@ -163,7 +166,7 @@ def test_a_file_that_is_missing_for_a_worker_is_named(here, tables, monkeypatch)
 def test_a_worker_of_another_version_says_so_before_it_reads_anything() -> None:
     worker = ShardWorker("0.0.9", b"what only 0.0.9 can read")
     assert "Expected Parley 0.0.9" in worker.ready()
-    with pytest.raises(RuntimeError, match=r"Expected Parley 0\.0\.9"):
+    with pytest.raises(ProcessError, match=r"Expected Parley 0\.0\.9"):
         worker.give()
 
 
@@ -249,11 +252,7 @@ def test_a_node_that_is_killed_in_mid_round_changes_nothing(tmp_path, tables, mo
         assert np.array_equal(run.theta, reference.theta)
         over = {"ray_address": cluster.address, "workers": 2}
         assert answers_of(tables, "ray", **over) == answers_of(tables, "fast")
-        # Workers of another version, and rows that are not on a node, are said with the node.
-        with monkeypatch.context() as other:
-            other.setattr(ray_engine, "packed", lambda shard: ("0.0.9", b""))
-            with pytest.raises(JobError, match=r"Expected Parley 0.0.9, .* got .* on node [\d.]+"):
-                parley.run(job_of(tmp_path, *own), out=tmp_path / "none")
+        # Rows that are not on a node are said with the node.
         dealt = ray_engine.row_shards
         monkeypatch.setattr(
             ray_engine, "row_shards", lambda job, _, n: dealt(job, tmp_path / "elsewhere", n)
@@ -262,3 +261,23 @@ def test_a_node_that_is_killed_in_mid_round_changes_nothing(tmp_path, tables, mo
             parley.run(job_of(tmp_path, *own), out=tmp_path / "none")
     finally:
         cluster.shutdown()
+
+
+@pytest.mark.heavy
+def test_a_node_that_runs_another_version_is_refused_by_name(tmp_path, monkeypatch) -> None:
+    pytest.importorskip("ray", reason="needs parley[ray]")
+    from ray.cluster_utils import Cluster
+
+    older = tmp_path / "older" / "parley"
+    shutil.copytree(Path(parley.__file__).parent, older)
+    (older / "version.py").write_text('__version__ = "0.0.9"\n')
+    monkeypatch.chdir(tmp_path)  # Ray's workers import from the driver's folder first
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
+    try:
+        cluster.add_node(num_cpus=2, env_vars={"PYTHONPATH": str(older.parent)})
+        own = (f"run.ray-address={cluster.address}", "run.engine=ray", "run.workers=4")
+        with pytest.raises(JobError, match=r"got 0\.0\.9, on node [\d.]+\.$"):
+            parley.run(job_of(tmp_path, *own), out=tmp_path / "run")
+    finally:
+        cluster.shutdown()
+    assert not (tmp_path / "run").exists()
