@@ -2,14 +2,14 @@
 
 import json
 import os
-import threading
-from concurrent.futures import ThreadPoolExecutor
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 from parley.planning import plan
-from parley.server.jobs.file import load_job
+from parley.server.jobs.file import load_job, render_job
 from parley.server.jobs.job import JobError
 from parley.simulations.data import experiment
 from parley.simulations.data.experiment import load_experiment, prepared_data
@@ -71,21 +71,57 @@ def test_records_beyond_the_memory_they_may_take_are_read_from_a_file_to_the_sam
     assert not place_of(again).exists()
 
 
-def test_two_runs_at_once_keep_one_place_whole(job_of, tmp_path):
+PREPARING = """
+import os, sys, time
+from pathlib import Path
+import numpy as np
+from parley.server.jobs.file import load_job, render_job
+from parley.simulations.data.experiment import prepared_data
+from parley.simulations.data.keeping import keep_at, place_of
+
+job, own, other = load_job(Path(sys.argv[1])), *map(Path, sys.argv[2:])
+save = np.save
+
+def half(*given, **named):
+    save(*given, **named)
+    os.kill(os.getpid(), 9)
+
+def preparing():
+    data = prepared_data(job)
+    own.touch()
+    while not other.exists():  # so that neither sees the other's place
+        time.sleep(0.005)
+    return data
+
+if own == other:
+    np.save = half
+kept = keep_at(place_of(job), preparing)
+print(kept.rows.sum(), kept.labels.sum(), kept.rows.shape)
+"""
+
+
+def test_two_processes_at_once_keep_one_place_whole_and_a_killed_one_none(job_of, tmp_path):
     job = job_of(f"run.prepared={tmp_path / 'kept'}")
-    both = threading.Barrier(2)
+    (tmp_path / "job.toml").write_text(render_job(job))
 
-    def preparing():
-        data = prepared_data(job)
-        both.wait(timeout=60)  # neither saw the other's place
-        return data
+    def begun(own, other):
+        names = [str(tmp_path / name) for name in ("job.toml", own, other)]
+        command = [sys.executable, "-c", PREPARING, *names]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
-    with ThreadPoolExecutor() as pool:
-        begun = [pool.submit(kept_data, job, preparing) for _ in range(2)]
-        found = [each.result() for each in begun]
-    (place,) = (tmp_path / "kept").iterdir()
-    assert place == place_of(job)
-    assert np.array_equal(found[0].rows, found[1].rows)
+    killed = begun("dying", "dying")
+    assert killed.wait(timeout=120) == -9
+    (half,) = (tmp_path / "kept").iterdir()
+    assert [each.name for each in half.iterdir()] == ["rows.npy"]
+    assert not place_of(job).exists()
+    both = [begun("one", "two"), begun("two", "one")]
+    told = [each.communicate(timeout=120)[0] for each in both]
+    assert [each.returncode for each in both] == [0, 0]
+    assert told[0] == told[1] != ""
+    assert set((tmp_path / "kept").iterdir()) == {half, place_of(job)}
+    kept, fresh = kept_data(job, lambda: pytest.fail("prepared again")), prepared_data(job)
+    assert np.array_equal(kept.rows, fresh.rows)
+    assert np.array_equal(kept.labels, fresh.labels)
 
 
 def test_memory_that_holds_no_party_is_refused_with_what_would(job_of, tmp_path) -> None:
