@@ -36,7 +36,7 @@ __all__ = ["LONGEST_TEXT", "DecodingError", "as_came", "facts_from", "value_from
 LONGEST_TEXT = 512
 """Most characters of any text value."""
 _LONGEST_LIST = 64
-_LONGEST_SHOWN = 40
+_LONGEST_SHOWN, _MOST_WORDS = 40, 160
 _PLAIN: dict[Any, schemas.CoreSchema] = {
     object: schemas.any_schema(),  # whoever computes with it decodes it
     bool: schemas.bool_schema(strict=True),
@@ -108,7 +108,7 @@ def _checked(expected: SchemaValidator, value: Any, name: str) -> Any:
         raise DecodingError(f"Expected exactly the keys of {'.'.join(inside)}, got {got}.")
     place = ".".join([*inside, last])
     _, _, what = wrong["msg"].partition(" should ")  # Input should be …, String should have …
-    raise DecodingError(f"Expected {place} to {what}, got {as_came(wrong['input'])}.")
+    raise DecodingError(f"Expected {place} to {what[:_MOST_WORDS]}, got {as_came(wrong['input'])}.")
 
 
 @lru_cache(maxsize=256)
