@@ -2,9 +2,8 @@
 
 `errors_of` asks one of them on the records of `benchmarks/analytics.py`. diffprivlib's ε is
 replace-one for means and quantiles, add-or-remove-one for histograms; OpenDP's replace-one for the
-mean, else add-or-remove-one, as all of Tumult's. Tumult takes seconds a query: it is asked once of
-so many copies of the records as there are seeds, grouped by the copy, each of which has a noise of
-its own.
+mean, else add-or-remove-one, as all of Tumult's. Tumult takes seconds a query and minutes for many
+records: it is asked once of a few copies of them, grouped by the copy, each of which has other noise.
 """
 
 from __future__ import annotations
@@ -143,7 +142,7 @@ json.dump({"version": version, "errors": out}, sys.stdout)
 PEERS = {
     "diffprivlib": (DIFFPRIVLIB, "peer", 5),
     "OpenDP": (OPENDP, "opendp", 5),
-    "Tumult Analytics": (TUMULT, "tumult", 1),
+    "Tumult Analytics": (TUMULT, "tumult", 0.1),
 }
 """Name → what is run, the option that names its Python, how many seeds for each that is given."""
 
@@ -156,7 +155,7 @@ def errors_of(
     with tempfile.TemporaryDirectory() as folder:  # Spark leaves tables where it runs
         told = subprocess.run(
             [python, "-c", script],
-            input=json.dumps({**given, "seeds": seeds * times}, allow_nan=False),
+            input=json.dumps({**given, "seeds": max(2, round(seeds * times))}, allow_nan=False),
             stdout=subprocess.PIPE,
             text=True,
             check=True,
