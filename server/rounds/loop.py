@@ -110,9 +110,7 @@ def run_stage(
         showing.settle()
         progress = _spending(progress, plan)
         line = None if stage.name else _line(cohort, algorithm, plan, progress, state, total, began)
-        # What only a simulation may know stays out of the ledger.
-        logged = line and {"line": {**line.to_json(), "simulation_only": {}}}
-        outcome = {"survivors": total.summed, **(logged or _traffic(total))}
+        outcome = _logged(line, total)
         if stage.name:
             progress = replace(progress, ahead={**progress.ahead, stage.name: outcome})
         following = [each.at(number + 1) for each in entries] if number != numbers[-1] else []
@@ -315,6 +313,13 @@ def _spending(progress: Progress, plan: ReleasePlan) -> Progress:
     """With one more release."""
     spent = {unit: each.add(plan.event(unit)) for unit, each in progress.spent.items()}
     return replace(progress, spent=spent)
+
+
+def _logged(line: RoundLine | None, total: RoundSum) -> dict[str, Any]:
+    """What the ledger keeps of a release: nothing that only a simulation may know."""
+    if line is None:
+        return {"survivors": total.summed, **_traffic(total)}
+    return {"survivors": total.summed, "line": {**line.to_json(), "simulation_only": {}}}
 
 
 def _traffic(total: RoundSum) -> dict[str, Any]:
