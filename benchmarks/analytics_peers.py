@@ -3,7 +3,7 @@
 `errors_of` asks one of them on the records of `benchmarks/analytics.py`. diffprivlib's ε is
 replace-one for means and quantiles, add-or-remove-one for histograms; OpenDP's replace-one for the
 mean, else add-or-remove-one, as all of Tumult's. Tumult takes seconds a query and minutes for many
-records: it is asked once of a few copies of them, grouped by the copy, each of which has other noise.
+records: it is asked once of a few copies of them, grouped by the copy: noise is another for each.
 """
 
 from __future__ import annotations
