@@ -26,6 +26,7 @@ from parley.simulations.audit.shapes import LEARNERS, MOMENTS, Answer, Learner, 
 from parley.simulations.audit.smaller import (
     AuditError,
     Shape,
+    enough_features,
     least_parties,
     least_records,
     smaller,
@@ -194,7 +195,9 @@ def audited(
     shape = Shape(
         parties=1 if alone else min(parties or max(usual, least_parties(job)), job.parties.count),
         records=records or least_records(job),
-        features=features or (own.features if stage == ROUNDS else 0) or learner.features,
+        features=features
+        or (own.features or enough_features(job) if stage == ROUNDS else 0)
+        or learner.features,
     )
     changed, plain = smaller(job, wanted, shape, seed)
     federation = Federation(

@@ -56,7 +56,8 @@ def _plain(p: int, sign: float) -> NDArray[np.float64]:
 def _deep(audited: Audited, p: int, depth: int) -> NDArray[np.float64]:
     """Units 0 and 1 of every layer carry `s` and `u`; the scores are steep, for full gradients."""
     training: Any = getattr(audited.algorithm, "training")  # noqa: B009 - a network's alone
-    steep = 2.0 ** math.ceil(math.log2(max(8.0, 4 * (training.clip_norm or 1.0))))
+    least = min(audited.algorithm.model.losses.weights, default=1.0)
+    steep = 2.0 ** math.ceil(math.log2(max(8.0, 4 * (training.clip_norm or 1.0) / least)))
     first = np.zeros((HIDDEN, p))
     first[0, 1 % p] = first[1, 0] = 1.0
     between = np.zeros((HIDDEN, HIDDEN))

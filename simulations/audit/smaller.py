@@ -12,10 +12,13 @@ from parley.privacy.accounting.guarantee import Unit
 from parley.server.jobs.job import Job, JobError
 from parley.simulations.audit.shapes import LEARNERS, answer_of
 
-__all__ = ["AuditError", "Shape", "least_parties", "least_records", "smaller"]
+__all__ = ["AuditError", "Shape", "enough_features", "least_parties", "least_records", "smaller"]
 
 _LARGEST_PARTY = 1000
 """Records: more than this are not laid out for every world."""
+
+_MOST_FEATURES = 256
+"""Likewise of a record."""
 
 
 class AuditError(ValueError):
@@ -90,6 +93,19 @@ def smaller(job: Job, unit: Unit, shape: Shape, seed: int | None) -> tuple[tuple
         return tuple(words), Job.model_validate(plain)
     except ValueError as error:
         raise JobError(str(error)) from error
+
+
+def enough_features(job: Job) -> int:
+    """p at which a network without hidden layers has gradients as long as the clip; 0: any.
+
+    Its inputs are √p long, and w·(softmax − e_y) is up to w√2, w the least weight of a class.
+    """
+    learner = LEARNERS[job.model.learns]
+    if learner is not LEARNERS["network"] or getattr(job.model, "hidden", ()):
+        return 0
+    least = min(getattr(job.model, "class_weights", ()), default=1.0)
+    wanted = math.ceil(0.6 * (job.dp_sgd.clip_norm / least) ** 2)
+    return min(max(wanted, learner.features), _MOST_FEATURES)
 
 
 def _always_in(job: Job) -> dict[str, Any]:

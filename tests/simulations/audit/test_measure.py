@@ -10,11 +10,12 @@ from parley.client.queries import QUERIES
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.mechanisms.table import MECHANISMS
 from parley.server.jobs.file import load_job
-from parley.simulations.audit.audited import AuditError
+from parley.simulations.audit.audited import AuditError, audited
+from parley.simulations.audit.hypotheses import hypotheses, reach
 from parley.simulations.audit.matrix import ROWS, claims_of, matrix, row_name, written_out
 from parley.simulations.audit.matrix_queries import ASKED
 from parley.simulations.audit.measure import Effort, audit, audit_guarantee
-from parley.simulations.audit.neighbours import ATTACKS
+from parley.simulations.audit.neighbours import ATTACKS, neighbours
 from parley.simulations.audit.results import combined
 from parley.simulations.audited_choices import CHOICES, audit_choice
 
@@ -153,6 +154,14 @@ def test_the_same_seed_gives_the_same_audit():
         for clock in ("seconds", "trials_per_second", "peak_mib", "worlds_mib"):
             each.pop(clock)
     assert first == again
+
+
+@pytest.mark.parametrize(("weights", "clip"), [("[0.2,1]", 1), ("[0.05,0.05]", 1), ("[]", 10)])
+@pytest.mark.parametrize("hidden", ["[]", "[5]"])
+def test_a_networks_canaries_are_clipped_whatever_the_weights_of_classes(hidden, weights, clip):
+    own = [f"model.class-weights={weights}", f"dp-sgd.clip-norm={clip}", f"model.hidden={hidden}"]
+    given = audited(load_job(None, overrides=[*NETWORK, *own]))
+    assert reach(given, hypotheses(given, neighbours(given, "dirac"))) > 0.99
 
 
 @pytest.mark.parametrize(
