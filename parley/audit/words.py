@@ -55,6 +55,7 @@ def lines_of(report: AuditReport) -> Iterator[str]:
             share,
             "; ".join(word for word in words if word),
         ).rstrip()
+    yield from _stands_in(report)
     first = report.results[0]
     reach = ""
     if first.reach is not None:
@@ -70,3 +71,13 @@ def lines_of(report: AuditReport) -> Iterator[str]:
             "they cannot refute this claim. Ask for more --trials."
         )
     yield ""
+
+
+def _stands_in(report: AuditReport) -> Iterator[str]:
+    """A line where another model than the job's was run."""
+    for change in report.environment.get("changed", ()):
+        if change.startswith("model.kind = "):
+            yield (
+                f"Audited with {change}: the job's own layers, and its own loss if it has one, "
+                "were not run."
+            )

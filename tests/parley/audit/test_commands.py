@@ -135,3 +135,13 @@ def test_a_file_of_queries_is_audited_batch_by_batch_without_its_data(tmp_path):
     assert "no --set or --features with a file of queries" in refused.output
     (tmp_path / "q.toml").write_text(QUERIES.format(session="delta = 2.0"))
     assert "delta" in str(call(str(tmp_path / "q.toml")).exception)
+
+
+def test_an_audit_says_which_network_it_ran_in_the_place_of_the_jobs():
+    network = ["algorithm.kind=fedavg", "parties.min-records=100", "dp-sgd.local-steps=1"]
+    sets = [word for key in network for word in ("--set", key)]
+    asked = [*QUICK, *sets, "--trials", "20", "--attack", "dirac", "--method", "mu"]
+    asked += ["--set", "dp-sgd.sampling-rate=1"]
+    stood_in = call(*asked, "--set", "model.kind=cnn").output
+    assert "Audited with model.kind = 'mlp': the job's own layers" in stood_in
+    assert "Audited with" not in call(*asked, "--set", "model.kind=mlp").output
