@@ -223,7 +223,8 @@ def _set_wal(connection: sa.Connection) -> None:
         before_sleep=lambda _: connection.rollback(),
         reraise=True,
     )
-    while_locked(connection.exec_driver_sql, "PRAGMA journal_mode=WAL")
+    # Its answer is read: a statement that is not over holds a lock, with which no write can wait.
+    while_locked(lambda: connection.exec_driver_sql("PRAGMA journal_mode=WAL").scalar())
 
 
 def _postgresql_url(target: str | os.PathLike[str]) -> sa.URL | None:
