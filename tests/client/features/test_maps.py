@@ -218,7 +218,7 @@ def test_a_module_that_is_no_function_of_one_record_is_refused(tmp_path, functio
     ("name", "settings", "said"),
     [
         ("scattering", {"scale": 1}, "Unknown key model.feature-settings.scale"),
-        ("scattering", {"scales": True}, "to be int, got bool"),
+        ("scattering", {"scales": True}, "to be a valid integer, got True"),
         ("scattering", {"groups": 10}, "groups that divide 81"),
         ("scattering", {"scales": 3}, "more than 8 pixels"),
         ("bins", {"edges": {"digit": [1]}}, "no arrays"),

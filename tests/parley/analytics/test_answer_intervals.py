@@ -46,7 +46,7 @@ def test_an_answer_is_given_other_intervals_at_no_cost(tmp_path):
             plain.nonnegative().with_intervals(sampling=True)
         with pytest.raises(QueryError, match="got choose"):
             s.choose("sex", epsilon=0.1).with_intervals(sampling=True)
-        with pytest.raises(QueryError, match="read off the same noise"):
+        with pytest.raises(QueryError, match="share one noise"):
             s.kmeans(["age"], 2, grid=4, epsilon=0.1).with_intervals(simultaneous=True)
         with pytest.raises(QueryError, match="was chosen"):
             s.median("age", epsilon=0.1, law="exponential").with_intervals(sampling=True)
