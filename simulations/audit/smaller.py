@@ -101,9 +101,9 @@ def enough_features(job: Job) -> int:
     Its inputs are √p long, and w·(softmax − e_y) is up to w√2, w the least weight of a class.
     """
     learner = LEARNERS[job.model.learns]
-    if learner is not LEARNERS["network"] or getattr(job.model, "hidden", ()):
+    if learner is not LEARNERS["network"] or getattr(job.model, "hidden", None):
         return 0
-    least = min(getattr(job.model, "class_weights", ()), default=1.0)
+    least = min(job.model.weights_of_classes, default=1.0)
     wanted = math.ceil(0.6 * (job.dp_sgd.clip_norm / least) ** 2)
     return min(max(wanted, learner.features), _MOST_FEATURES)
 
