@@ -222,12 +222,12 @@ class Gammas(_Draws):
         inverse = float(1 / (1 - self._fraction))
         difference = minus_ln_x - exponential * inverse
         # |d ln B| ≤ |d ln(Y/X)|.
-        moved = np.expm1(error + (own + FLOAT_ERROR * exponential) * inverse)
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):  # a bound of ∞ or NaN decides nothing
+            moved = np.expm1(error + (own + FLOAT_ERROR * exponential) * inverse)
             factor = 1 / (1 + np.exp(difference))
-        exponential, own = _exponentials(self._rest[:, 2])
-        self.values += factor * exponential
-        self.errors += factor * (moved * (exponential + own) + own)
+            exponential, own = _exponentials(self._rest[:, 2])
+            self.values += factor * exponential
+            self.errors += factor * (moved * (exponential + own) + own)
         self.errors += FLOAT_ERROR * factor * exponential + _UNDERFLOW
 
     def _quotient(self, mp: Any, one: Uniform, other: Uniform, _: Uniform) -> tuple[Any, Any]:
