@@ -131,8 +131,8 @@ class _Rosters(Mapping[int, bytes]):
         if party not in self.bodies:
             raise KeyError(party)
         entries = b"".join(self.bodies[j] for j in self.near[party])
-        told = Roster(sender=SERVER, round_number=0, present=self.present, entries=entries)
-        return encode(self.run, told)
+        roster = Roster(sender=SERVER, round_number=0, present=self.present, entries=entries)
+        return encode(self.run, roster)
 
     def __contains__(self, party: object) -> bool:  # a mapping's own would encode it
         return party in self.bodies

@@ -109,6 +109,8 @@ class Place:
             try:
                 with self._log.open("rb") as log:  # SQLite has no lock on it that closing would end
                     os.fsync(log.fileno())
+            except FileNotFoundError:
+                pass  # Somebody switched the log off: a commit waits for the disk by itself.
             except OSError as error:
                 raise LedgerUnavailable(
                     f"Expected room to write {self.name}, got: {error.strerror}."

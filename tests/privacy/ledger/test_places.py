@@ -233,3 +233,18 @@ def test_a_read_only_file_system_can_be_read_and_is_said_to_be_one(small_disk: P
 def test_importing_the_ledger_does_not_import_the_database_library() -> None:
     code = "import sys, privacy.ledger; sys.exit('sqlalchemy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_ledger_whose_write_ahead_log_was_switched_off_is_still_made_durable(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "ledger.sqlite"
+    with Ledger.open(path) as ledger:
+        ledger.register(ADULT)
+    with contextlib.closing(sqlite3.connect(path)) as other:
+        assert other.execute("PRAGMA journal_mode=DELETE").fetchone() == ("delete",)
+    with Ledger.open(path) as ledger:
+        ledger.reserve((an_entry(),), durable=False)
+        ledger.sync()
+        assert not path.with_name("ledger.sqlite-wal").exists()
+        assert ledger.spent("adult", Unit.RECORD).releases == 1
