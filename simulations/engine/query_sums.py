@@ -81,9 +81,9 @@ def queries_summed(
     if not asked.lost and plan.shared is None:
         whole: Ring = plan.encoding.wrapped(np.ascontiguousarray(_whole(said, asked, first)))
         return whole
-    total: Ring = np.zeros(plan.dimension, dtype=plan.encoding.dtype)
+    lost, total = set(asked.lost), np.zeros(plan.dimension, dtype=plan.encoding.dtype)
     for place, vector in enumerate(_vectors(said, asked, first)):
-        if place not in asked.lost:
+        if place not in lost:
             total += _encoded(vector, asked, randomness, first + place)
     return total
 
