@@ -163,8 +163,8 @@ class FixedPoint:
             `[B, d]` of `dtype`.
 
         Raises:
-            EncodingError: wrong dtype or shape; NaN, infinite or out of range, with party,
-                coordinate and numbers. Nothing is encoded then.
+            EncodingError: wrong dtype or shape; NaN, infinite or out of range, with its row and
+                coordinate. Nothing is encoded then.
         """
         if values.dtype not in (np.float64, np.float32):
             raise EncodingError(f"Expected float64 or float32 values, got {values.dtype}.")
@@ -235,11 +235,12 @@ class FixedPoint:
 
     def _refuse(self, values: NDArray[np.floating], largest: float) -> None:
         bad = ~(np.abs(values) <= largest)
-        party, coordinate = (int(i) for i in np.argwhere(bad)[0])
+        row, coordinate = (int(i) for i in np.argwhere(bad)[0])
+        # What it is stays with the party.
+        what = "a larger one" if math.isfinite(values[row, coordinate]) else "one that is not"
         raise EncodingError(
-            f"Expected finite entries with |entry| <= {self.bound:g}, got "
-            f"{values[party, coordinate]:g} at party {party}, coordinate {coordinate} "
-            f"({int(bad.sum())} of {values.size} entries refused)."
+            f"Expected finite entries with |entry| <= {self.bound:g}, got {what} in row {row}, "
+            f"coordinate {coordinate} ({int(bad.sum())} of {values.size} entries refused)."
         )
 
     def decode(self, total: Ring) -> NDArray[np.int64]:

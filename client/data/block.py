@@ -82,6 +82,8 @@ class PartyBlock:
 
     def span(self, first: int, last: int) -> PartyBlock:
         """The block of parties `first` to `last − 1`: a view, of which nothing is copied."""
+        if (first, last) == (0, self.parties):
+            return self
         begin, end = int(self.offsets[first]), int(self.offsets[last])
         return PartyBlock(
             features=self.features[begin:end],

@@ -17,12 +17,13 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from contextvars import copy_context
 from functools import cache
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import LibController, ThreadpoolController
 
 from parley.client.data.block import PartyBlock
 
@@ -32,6 +33,7 @@ __all__ = [
     "block_ranges",
     "chunk_ranges",
     "for_each_chunk",
+    "row_ranges",
     "single_threaded_blas",
 ]
 
@@ -41,20 +43,28 @@ CHUNK_BYTES = 2 << 20
 PIECE_BYTES = 128 * CHUNK_BYTES
 """Of parties whose results are kept at once: enough chunks for every core."""
 
+_ROWS_BYTES = CHUNK_BYTES // 2
+
 _MOST_WORKERS = 8  # the work is bound by memory, more cores than this only wait for it
 
 
-def chunk_ranges(offsets: NDArray[np.int64], rows: int) -> list[tuple[int, int]]:
+def chunk_ranges(
+    offsets: NDArray[np.int64], rows: int, alike: int | None = None
+) -> list[tuple[int, int]]:
     """Cut parties into consecutive ranges of about `rows` records, at least one party each.
 
     Args:
         offsets: `[B + 1]` where each party's records (or bytes) begin.
         rows: most records (or bytes) of a chunk; a single larger party is its own chunk.
+        alike: records of each party, where all have as many.
 
     Returns:
         Pairs `(first, last + 1)` of parties that cover 0..B−1 in order.
     """
     parties = len(offsets) - 1
+    if alike:
+        step = max(rows // alike, 1)
+        return [(first, min(first + step, parties)) for first in range(0, parties, step)]
     ranges: list[tuple[int, int]] = []
     first = 0
     while first < parties:
@@ -71,6 +81,12 @@ def block_ranges(block: PartyBlock, dimension: int) -> list[tuple[int, int]]:
     contribution = 16 * dimension  # as doubles, and encoded
     ends = block.offsets * record + np.arange(block.parties + 1) * contribution
     return chunk_ranges(ends, PIECE_BYTES)
+
+
+def row_ranges(values: NDArray[np.floating]) -> list[tuple[int, int]]:
+    """Rows of an array that stay in a core's own cache while they are worked through."""
+    rows = max(_ROWS_BYTES // (values.nbytes // len(values) or 1), 1)
+    return [(at, min(at + rows, len(values))) for at in range(0, len(values), rows)]
 
 
 def for_each_chunk(work: Callable[[int, int], _T], ranges: Sequence[tuple[int, int]]) -> list[_T]:
@@ -91,7 +107,10 @@ def for_each_chunk(work: Callable[[int, int], _T], ranges: Sequence[tuple[int, i
             raise
 
     with single_threaded_blas():
-        others = [_pool().submit(share) for _ in range(1, min(_cores(), len(ranges)))]
+        # Each in the caller's context: what floating point is not to warn of is a part of it.
+        others = [
+            _pool().submit(copy_context().run, share) for _ in range(1, min(_cores(), len(ranges)))
+        ]
         try:
             share()
             # One that has not begun is not needed any more.
@@ -118,8 +137,15 @@ def _taken(left: deque[_T]) -> Iterator[_T]:
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
     """Hold the BLAS libraries to one thread inside the `with` block."""
-    with _blas().limit(limits=1, user_api="blas"):
+    # Each is asked by itself: `limit` first asks all of them for all they have to say.
+    before = [(library, library.num_threads) for library in _blas()]
+    for library, _ in before:
+        library.set_num_threads(1)
+    try:
         yield
+    finally:
+        for library, threads in before:
+            library.set_num_threads(threads)
 
 
 @cache
@@ -132,8 +158,9 @@ if hasattr(os, "register_at_fork"):
 
 
 @cache
-def _blas() -> ThreadpoolController:
-    return ThreadpoolController()  # looks through every loaded library: once is enough
+def _blas() -> tuple[LibController, ...]:
+    # Looks through every loaded library: once is enough.
+    return tuple(ThreadpoolController().select(user_api="blas").lib_controllers)
 
 
 @cache

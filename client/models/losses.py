@@ -73,24 +73,22 @@ class Logistic(Loss):
 
     def slope(self, margins: Array, labels: NDArray[Any]) -> Array:
         """−y / (1 + e^(yz))."""
-        return self._slope(np.multiply(margins, labels), labels)[0]
+        slope: Array = np.multiply(margins, labels)
+        with np.errstate(over="ignore"):  # e^(yz) = inf gives the slope 0, as it should
+            np.exp(slope, out=slope)
+        np.subtract(-1, slope, out=slope)
+        np.divide(labels, slope, out=slope)
+        return slope
 
     def value_and_slope(self, margins: Array, labels: NDArray[Any]) -> tuple[Array, Array]:
         """Values as max(−yz, 0) + ln(1 + e^(−|yz|)), which neither overflows nor cancels."""
         agreement = np.multiply(margins, labels)
-        slope, grown = self._slope(agreement, labels)
         with np.errstate(divide="ignore", over="ignore"):
-            value = np.log1p(np.minimum(grown, 1 / grown))  # grown = e^(yz)
-        value -= np.minimum(agreement, 0)
-        return value, slope
-
-    @staticmethod
-    def _slope(agreement: Array, labels: NDArray[Any]) -> tuple[Array, Array]:
-        with np.errstate(over="ignore"):  # e^(yz) = inf gives the slope 0, as it should
             grown = np.exp(agreement)
+            value = np.log1p(np.minimum(grown, 1 / grown))
+        value -= np.minimum(agreement, 0)
         slope = -1 - grown
-        np.divide(labels, slope, out=slope)
-        return slope, grown
+        return value, np.divide(labels, slope, out=slope)
 
     def curvature(self, margins: Array, labels: NDArray[Any]) -> Array:
         """s(1 − s) with s = 1/(1 + e^|z|): free of overflow, and of y."""

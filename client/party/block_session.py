@@ -107,7 +107,8 @@ class PartySession:
     def __post_init__(self) -> None:
         self.algorithm.model.check_labels(self.block.labels)
         self.answered = np.zeros(self.block.parties, dtype=np.int64)
-        self._affordable: tuple[str, int] = ("", 0)
+        self._smallest = int(self.block.sizes.min())
+        self._affordable: tuple[dict[Unit, Event], int] = ({}, 0)
         self._given: _Given | None = None
         self._charged_for = np.full(self.block.parties, -1, dtype=np.int64)
 
@@ -259,27 +260,29 @@ class PartySession:
         if whole is not None:
             return dict.fromkeys(range(self.block.parties), whole)
         refused: dict[int, str] = {}
-        sizes = self.block.sizes
         # Where a record may be added or removed the size is private, and whether it suffices with
         # it: the plan's number is then what sums are divided by, and bounds nothing.
-        if plan.primary.neighbouring is not Neighbouring.ADD_OR_REMOVE_ONE:
-            for party in np.flatnonzero(sizes < plan.min_records):
+        private = plan.primary.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
+        if not private and self._smallest < plan.min_records:
+            for party in np.flatnonzero(self.block.sizes < plan.min_records):
                 refused[int(party)] = f"fewer than {plan.min_records} records"
-        # What this very release is charged already is not charged again.
-        before = self.answered - (self._charged_for == plan.round_number)
-        for party in np.flatnonzero(before >= self._rounds_within_budget(plan)):
-            refused.setdefault(int(party), "budget exhausted")
+        affordable = self._rounds_within_budget(plan)
+        if self.answered.max() >= affordable:
+            # What this very release is charged already is not charged again.
+            before = self.answered - (self._charged_for == plan.round_number)
+            for party in np.flatnonzero(before >= affordable):
+                refused.setdefault(int(party), "budget exhausted")
         return refused
 
     def _rounds_within_budget(self, plan: ReleasePlan) -> int:
         """How many releases like this one the policy's budgets pay for."""
         events = {unit: plan.event(unit) for unit in plan.units}
-        if self._affordable[0] != str(events):
+        if self._affordable[0] != events:
             count = _MOST
             for unit, event in events.items():
                 before = self.before if unit is plan.primary.unit else Composition.empty()
                 count = min(count, _affordable(before, event, *self.policy.budgets[unit]))
-            self._affordable = (str(events), count)
+            self._affordable = (events, count)
         return self._affordable[1]
 
 

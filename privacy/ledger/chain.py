@@ -142,7 +142,7 @@ def checked_json(value: object, where: str) -> None:
     Raises:
         ValueError: a number is not finite, a key is not text, or a type is none of JSON's.
     """
-    if value is None or isinstance(value, (bool, str, int)):
+    if value is None or isinstance(value, str | int):
         return
     if isinstance(value, float):
         if not math.isfinite(value):
@@ -150,7 +150,7 @@ def checked_json(value: object, where: str) -> None:
     elif isinstance(value, list):
         for position, item in enumerate(value):
             checked_json(item, f"{where}[{position}]")
-    elif isinstance(value, Mapping):
+    elif isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str):
                 raise ValueError(f"Expected text as a key in {where}, got {key!r}.")

@@ -107,7 +107,7 @@ def run_stage(
             if stage.name:
                 raise
             return Outcome(status="party-failed", reason=str(error), progress=progress)
-        showing.settle()
+        showing.settle(wait=False)
         progress = _spending(progress, plan)
         line = None if stage.name else _line(cohort, algorithm, plan, progress, state, total, began)
         outcome = _logged(line, total)

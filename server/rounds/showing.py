@@ -1,16 +1,19 @@
 """Showing what was released: the line of a round, once its commit is on the disk.
 
 Of a simulation nobody sees anything but these lines. Where its rounds are short, the disk writes a
-commit while the next round computes, and the line is shown as soon as both are done, before that
-round is committed. A power cut in between leaves a round that nobody saw: it is made again. A kill
-undoes no commit.
+commit while the next round computes, and the line is shown as soon as both are done. Where the
+disk takes longer than a round, the next rounds are committed behind it, and one write makes all of
+them durable. A power cut leaves rounds that nobody saw: they are made again. A kill undoes no
+commit.
 """
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Self
+from typing import NamedTuple, Self
 
 from parley.privacy.ledger.ledger import Ledger
 from parley.server.records.round_line import RoundLine
@@ -18,7 +21,14 @@ from parley.server.records.round_line import RoundLine
 __all__ = ["SHORT_S", "Showing"]
 
 SHORT_S = 0.05
-"""A round that takes longer is shown at once: its commit waits for the disk."""
+"""A round that takes longer is shown at once: its commit waits for the disk. So does the round
+that comes after lines that have waited so long."""
+
+
+class _Waiting(NamedTuple):
+    line: RoundLine
+    written: Future[None]
+    since: float
 
 
 class Showing:
@@ -35,7 +45,7 @@ class Showing:
     ) -> None:
         self._ledger, self._observe, self._alone = ledger, observe, alone
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="ledger")
-        self._waiting: tuple[RoundLine, Future[None]] | None = None
+        self._waiting = deque[_Waiting]()
 
     def __enter__(self) -> Self:
         return self
@@ -52,20 +62,29 @@ class Showing:
 
     def committed(self, line: RoundLine, *, durable: bool) -> None:
         """Shows a line, at once or when its commit is durable."""
-        self.settle()
         if durable:
+            self.settle()
             self._observe(line)
-        else:
-            self._waiting = line, self._disk.submit(self._ledger.sync)
+            return
+        last = self._waiting[-1].written if self._waiting else None
+        # A write that has not begun will have this commit in it.
+        begun = last is None or last.running() or last.done()
+        written = self._disk.submit(self._ledger.sync) if begun or last is None else last
+        self._waiting.append(_Waiting(line, written, time.monotonic()))
 
-    def settle(self) -> None:
-        """Shows the line that is on its way, if there is one.
+    def settle(self, *, wait: bool = True) -> None:
+        """Shows the lines that are on their way.
+
+        Args:
+            wait: for the disk; else only where a line has waited for long.
 
         Raises:
-            LedgerUnavailable: the disk didn't take its commit.
+            LedgerUnavailable: the disk didn't take a commit.
         """
-        if self._waiting is not None:
-            line, written = self._waiting
+        while self._waiting:
+            line, written, since = self._waiting[0]
+            if not (wait or written.done() or time.monotonic() - since > SHORT_S):
+                return
             written.result()
-            self._waiting = None
+            self._waiting.popleft()
             self._observe(line)

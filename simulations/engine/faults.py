@@ -52,6 +52,9 @@ class Faults:
     dropped: dict[int, DropStage]
 
 
+_NOBODY = np.empty(0, dtype=np.int64)
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Rule:
     kind: str
@@ -75,6 +78,8 @@ class FaultScript:
 
     def at(self, *, round_number: int, attempt: int, parties: int) -> Faults:
         """The faults of one attempt at one round among `parties` parties."""
+        if not self.rules:
+            return Faults(declined=_NOBODY, dropped={})
         rng = np.random.default_rng([self.seed, round_number, attempt])
         order = rng.permutation(parties)
         declined: list[int] = []

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from parley.client.algorithms.base import FederatedAlgorithm, State
 from parley.client.contract.plan import ReleasePlan
 from parley.client.data.block import PartyBlock
-from parley.client.data.chunks import block_ranges
+from parley.client.data.chunks import block_ranges, for_each_chunk, row_ranges
 from parley.client.party.block_session import PartySession
 
 __all__ = ["Adding", "Asked", "Summed", "charge", "pieces_of", "summed"]
@@ -125,16 +125,22 @@ def _piece(
     contribution = session.algorithm.local(asked.state, block, plan, session.randomness)
     if contribution.failed:
         return nothing, tuple(int(rows[at]) for at in contribution.failed)
-    values = contribution.values
-    if plan.weights == "size":
-        values = values * (block.sizes / plan.mean_records)[:, None]
-    encoded = session.encoded(plan, values, rows, asked.dealt)
-    places = np.searchsorted(asked.kept, [first, last])
-    for at in range(*places):
-        kept[at] = encoded[rows == asked.kept[at]].sum(axis=0, dtype=kept.dtype)
-    if counted is not None:
-        encoded = encoded[counted[rows]]
-    return np.add.reduce(encoded, axis=0, dtype=encoded.dtype), ()
+    weights = block.sizes / plan.mean_records if plan.weights == "size" else None
+
+    def some(begin: int, end: int) -> Ring:
+        own, values = rows[begin:end], contribution.values[begin:end]
+        if weights is not None:
+            values = values * weights[begin:end, None]
+        encoded = session.encoded(plan, values, own, asked.dealt)
+        for at in range(*np.searchsorted(asked.kept, [own[0], own[-1] + 1])):
+            kept[at] = encoded[own == asked.kept[at]].sum(axis=0, dtype=kept.dtype)
+        if counted is not None:
+            encoded = encoded[counted[own]]
+        own_sum: Ring = np.add.reduce(encoded, axis=0, dtype=encoded.dtype)
+        return own_sum
+
+    sums = for_each_chunk(some, row_ranges(contribution.values))
+    return np.add.reduce(sums, axis=0, dtype=nothing.dtype), ()
 
 
 def _without(parties: int, others: Collection[int]) -> NDArray[np.bool_] | None:

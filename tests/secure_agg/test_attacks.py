@@ -274,7 +274,7 @@ def test_6_an_envelope_of_an_earlier_round_does_not_open(drill):
 def test_7_values_that_do_not_fit_are_refused_before_anything_is_sent(drill):
     grid = FixedPoint(scale_bits=20, ring_bits=32, bound=1.0)
     for bad in (float("nan"), float("inf"), 1.5, -2.0):
-        with pytest.raises(EncodingError, match="at party 0, coordinate 1"):
+        with pytest.raises(EncodingError, match="in row 0, coordinate 1"):
             grid.encode(np.array([[0.0, bad]]))
     with pytest.raises(RingTooSmall, match="got 5000 × 1048577"):
         grid.check_capacity(5000, 0.0)

@@ -49,11 +49,12 @@ def test_a_vector_longer_than_the_working_buffer_is_encoded_like_its_pieces():
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1.001, -1.001, 1e300])
-def test_what_must_not_be_encoded_is_refused_with_party_coordinate_and_numbers(bad):
+def test_what_must_not_be_encoded_is_refused_with_its_place_and_without_its_value(bad):
     grid = FixedPoint(scale_bits=20, ring_bits=32, bound=1.0)
     values = np.zeros((3, 5))
     values[2, 4] = bad
-    expected = f"|entry| <= 1, got {bad:g} at party 2, coordinate 4 (1 of 15 entries refused)"
+    what = "a larger one" if math.isfinite(bad) else "one that is not"
+    expected = f"|entry| <= 1, got {what} in row 2, coordinate 4 (1 of 15 entries refused)"
     with pytest.raises(EncodingError, match=re.escape(expected)):
         grid.encode(values)
 
@@ -170,7 +171,7 @@ def test_fine_integers_without_further_bits_are_those_that_are_encoded(ring_bits
 def test_fine_integers_refuse_what_encoding_refuses():
     grid = FixedPoint(scale_bits=9, ring_bits=16, bound=2.0)
     for bad in (math.nan, math.inf, 2.1):
-        with pytest.raises(EncodingError, match="party 1, coordinate 2"):
+        with pytest.raises(EncodingError, match="row 1, coordinate 2"):
             grid.fine(np.array([[0.0] * 4, [0.0, 0.0, bad, 0.0]]), 3)
     with pytest.raises(EncodingError, match="below 2\\^62"):
         grid.fine(np.zeros((1, 1)), 53)

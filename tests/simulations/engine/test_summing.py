@@ -67,6 +67,14 @@ def asked(request):
     return session, plan, state
 
 
+@pytest.fixture(scope="module", autouse=True)
+def rows_of_one_party():
+    """Contributions are encoded and added up a party at a time, on every core."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("parley.client.data.chunks._ROWS_BYTES", 1)
+        yield
+
+
 @settings(max_examples=15, deadline=None)
 @given(
     cuts=st.sets(st.integers(1, 4)),
