@@ -7,8 +7,8 @@
 | zcdp | everything | from Σρ (Bun & Steinke 2016, Proposition 1.3), δ > 0 |
 | pure | pure events | Σε (Dwork & Roth 2014, Theorem 3.16) |
 | mixed | pure and other events | Σε of the pure ones, plus the rest's: exact or cks20 |
-| rdp | DP-SGD steps and anything | RDP of the steps plus αρ of the rest, δ > 0 |
-| pld | DP-SGD steps, Gaussians, pure | privacy loss distributions convolved, δ > 0 |
+| rdp | DP-SGD steps (behind coins too) and anything | RDP of the steps plus αρ of the rest, δ > 0 |
+| pld | the same steps, Gaussians, pure | privacy loss distributions convolved, δ > 0 |
 
 ρ adds (Bun & Steinke 2016, Lemma 1.7), μ² adds (Dong, Roth & Su 2022, Corollary 3.3), adaptively.
 An accountant is one function and one row of `ACCOUNTANTS`.
@@ -21,9 +21,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from types import UnionType
+from typing import get_args
 
 from parley.privacy.accounting import subsampled
-from parley.privacy.accounting.events import Event, Gaussian, PoissonSampledGaussian, Pure
+from parley.privacy.accounting.events import Event, Gaussian, Pure, Step
 from parley.privacy.accounting.rounding import exact, root_up, round_up, sum_up
 from parley.privacy.accounting.zcdp import cks20_epsilon, gaussian_epsilon, zcdp_epsilon
 
@@ -76,15 +78,14 @@ def _summed_rho(counts: frozenset[tuple[Event, int]]) -> float:
 
 
 def _steps(counts: Counts) -> subsampled.CountedSteps:
-    steps = [(e, n) for e, n in counts.items() if isinstance(e, PoissonSampledGaussian)]
-    return tuple(sorted(steps))
+    return subsampled.in_order({e: n for e, n in counts.items() if isinstance(e, Step)})
 
 
-def _only(*kinds: type[Event]) -> Callable[[Counts], bool]:
+def _only(*kinds: type[Event] | UnionType) -> Callable[[Counts], bool]:
     return lambda counts: all(isinstance(event, kinds) for event in counts)
 
 
-def _any(kind: type[Event]) -> Callable[[Counts], bool]:
+def _any(kind: type[Event] | UnionType) -> Callable[[Counts], bool]:
     return lambda counts: any(isinstance(event, kind) for event in counts)
 
 
@@ -134,7 +135,7 @@ def _pure_epsilon_down(counts: Counts) -> float:
 
 
 def _rdp(counts: Counts) -> Curve:
-    steps, rest = _steps(counts), total_rho(counts, PoissonSampledGaussian)
+    steps, rest = _steps(counts), total_rho(counts, *get_args(Step))
     return lambda delta: subsampled.rdp_epsilon(steps, delta=delta, rho=rest)
 
 
@@ -153,12 +154,9 @@ ACCOUNTANTS: dict[str, Accountant] = {
         curve=_mixed,
         sampled=by_parts,
     ),
-    "rdp": Accountant(supports=_any(PoissonSampledGaussian), curve=_rdp),
+    "rdp": Accountant(supports=_any(Step), curve=_rdp),
     "pld": Accountant(
-        supports=lambda counts: (
-            _any(PoissonSampledGaussian)(counts)
-            and _only(PoissonSampledGaussian, Gaussian, Pure)(counts)
-        ),
+        supports=lambda counts: _any(Step)(counts) and _only(Step, Gaussian, Pure)(counts),
         curve=_pld,
     ),
 }

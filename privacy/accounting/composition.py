@@ -23,7 +23,7 @@ from types import MappingProxyType
 from typing import Any
 
 from parley.privacy.accounting.accountants import ACCOUNTANTS, total_mu, total_rho
-from parley.privacy.accounting.events import Event, PoissonSampledGaussian, parse_event
+from parley.privacy.accounting.events import Event, Step, parse_event
 from parley.privacy.accounting.rounding import check_delta, read_fraction, round_up
 
 __all__ = ["Composition", "lowest"]
@@ -65,9 +65,7 @@ class Composition:
         _check_count(self.releases, 1 if self.counts else 0)
         if type(self.slack) is not Fraction or self.slack < 0:
             raise ValueError(f"Expected slack: Fraction ≥ 0, got {self.slack!r}.")
-        relations = {
-            event.neighbouring for event in self.counts if isinstance(event, PoissonSampledGaussian)
-        }
+        relations = {event.neighbouring for event in self.counts if isinstance(event, Step)}
         if len(relations) > 1:
             raise ValueError(f"Expected one neighbouring relation, got {sorted(relations)}.")
 

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from scipy import fft
 from scipy.special import logsumexp
 
-from parley.privacy.accounting.events import PoissonSampledGaussian
+from parley.privacy.accounting.events import BehindCoin, PoissonSampledGaussian, Step
 from parley.privacy.accounting.guarantee import Neighbouring
 
 __all__ = ["added_rdp", "composed_loss", "epsilon_of_rdp"]
@@ -133,7 +133,7 @@ class ComposedLoss:
 
 @functools.lru_cache(maxsize=2)  # up to 4 MiB each, and a run asks for the present one
 def composed_loss(
-    steps: tuple[tuple[PoissonSampledGaussian, int], ...], mu: float, pure: float, interval: float
+    steps: tuple[tuple[Step, int], ...], mu: float, pure: float, interval: float
 ) -> ComposedLoss:
     """The privacy loss of so many steps of each kind, a Gaussian of μ, and a release of pure ε."""
     loss = None
@@ -158,7 +158,7 @@ _TRUNCATED = 1e-15
 """Mass that a composition may move to an infinite loss: the library's own default."""
 
 
-def _self_composed(kind: PoissonSampledGaussian, interval: float, count: int) -> Any:
+def _self_composed(kind: Step, interval: float, count: int) -> Any:
     """`PrivacyLossDistribution.self_compose`, by moments that are kept."""
     loss, moments = _step_loss(kind, interval), _log_moments(kind, interval)
     if not moments:
@@ -192,7 +192,7 @@ def _convolved(pmf: Any, moments: NDArray[np.float64], count: int) -> DensePLDPm
 
 
 @functools.lru_cache(maxsize=64)
-def _log_moments(kind: PoissonSampledGaussian, interval: float) -> tuple[NDArray[np.float64], ...]:
+def _log_moments(kind: Step, interval: float) -> tuple[NDArray[np.float64], ...]:
     """Of each direction, log moments of one step's loss at `_ORDERS`; () where it is not dense."""
     loss = _step_loss(kind, interval)
     parts = (loss._pmf_remove,) if loss._symmetric else (loss._pmf_remove, loss._pmf_add)
@@ -209,8 +209,41 @@ def _log_moments(kind: PoissonSampledGaussian, interval: float) -> tuple[NDArray
     )
 
 
+def _step_loss(kind: Step, interval: float) -> Any:
+    of = _behind_coin if isinstance(kind, BehindCoin) else _sampled_loss
+    return of(kind, interval)
+
+
+@functools.lru_cache(maxsize=4)  # up to some MiB each
+def _behind_coin(kind: BehindCoin, interval: float) -> Any:
+    """The loss of steps that a coin lets in: 0 with 1 − p, where they are not."""
+    inner = _self_composed(kind.event, interval, kind.count)
+    parts = (inner._pmf_remove,) if inner._symmetric else (inner._pmf_remove, inner._pmf_add)
+    return pld.PrivacyLossDistribution(*(_or_nothing(each, kind.probability) for each in parts))
+
+
+def _or_nothing(pmf: Any, probability: float) -> DensePLDPmf:
+    """p·`pmf` and an atom of 1 − p at loss 0, both rounded up: more mass is never a lower ε."""
+    dense = pmf.to_dense_pmf()
+    above = math.nextafter(probability, 1.0)
+    low = min(dense._lower_loss, 0)
+    high = max(dense._lower_loss + len(dense._probs), 1)
+    masses = np.zeros(high - low)
+    at = dense._lower_loss - low
+    # What a transform leaves below 0 is rounding.
+    masses[at : at + len(dense._probs)] = above * np.maximum(dense._probs, 0.0)
+    masses[-low] += math.nextafter(1 - probability, 1.0)
+    return DensePLDPmf(
+        dense._discretization,
+        low,
+        masses,
+        above * dense._infinity_mass,
+        dense._pessimistic_estimate,
+    )
+
+
 @functools.lru_cache(maxsize=64)
-def _step_loss(kind: PoissonSampledGaussian, interval: float) -> Any:
+def _sampled_loss(kind: PoissonSampledGaussian, interval: float) -> Any:
     relation = (
         NeighboringRelation.REPLACE_ONE
         if kind.neighbouring == Neighbouring.REPLACE_ONE

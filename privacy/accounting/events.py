@@ -1,6 +1,6 @@
 """Events: what one release costs, by the curves that are proved for it.
 
-An event is a frozen fact without data. Four kinds have their own curve, two wrap another
+An event is a frozen fact without data. Five kinds have their own curve, two wrap another
 event, as in `dp_accounting.dp_event`:
 
 | event | what is proved |
@@ -9,6 +9,7 @@ event, as in `dp_accounting.dp_event`:
 | Zcdp(rho) | ρ-zCDP (Bun & Steinke 2016) |
 | Pure(epsilon, rho) | ε-DP, and ρ-zCDP with ρ ≤ ε²/2 |
 | PoissonSampledGaussian(…) | one step of DP-SGD: an RDP curve and a PLD (`subsampled`) |
+| BehindCoin(probability, event, count) | so many such steps, or none, by one coin: the same |
 | Repeated(event, count) | `count` releases of `event` |
 | Approximate(event, delta) | a release within statistical distance `delta` of `event` |
 
@@ -36,11 +37,13 @@ from parley.privacy.accounting.rounding import check_positive, exact, round_up
 __all__ = [
     "EVENTS",
     "Approximate",
+    "BehindCoin",
     "Event",
     "Gaussian",
     "PoissonSampledGaussian",
     "Pure",
     "Repeated",
+    "Step",
     "Zcdp",
     "parse_event",
 ]
@@ -51,6 +54,11 @@ def _check_number(name: str, value: object) -> None:
         raise ValueError(f"Expected {name} to be a number, got {value!r}.")
     if not (math.isfinite(value) and value >= 0):
         raise ValueError(f"Expected {name} finite and ≥ 0, got {value}.")
+
+
+def _check_count(count: object) -> None:
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise ValueError(f"Expected an integer count ≥ 1, got {count!r}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,6 +196,52 @@ class PoissonSampledGaussian(Event):
         return (Fraction(self.sensitivity) / exact(self.noise_multiplier)) ** 2 / 2
 
 
+@dataclass(frozen=True, kw_only=True, order=True)
+class BehindCoin(Event):
+    """`count` steps of `event`, adaptively, with probability p, by one coin; else nothing.
+
+    The coin is fresh, tossed by itself, and may be seen: p is the same for both neighbours, and
+    with (P, Q) the dominating pair of the steps that of the release is (1−p)·⊥ + p·P and
+    (1−p)·⊥ + p·Q. All of the steps are in or none is: that is one mixture, not `count` of them.
+
+    Attributes:
+        probability: p in (0, 1).
+        event: one step.
+        count: how many the one coin decides on.
+
+    Raises:
+        ValueError: a value outside these ranges, or another kind of event.
+    """
+
+    kind: ClassVar[str] = "behind-coin"
+
+    probability: float
+    event: PoissonSampledGaussian
+    count: int
+
+    def __post_init__(self) -> None:
+        _check_number("probability", self.probability)
+        if not 0 < self.probability < 1:
+            raise ValueError(f"Expected a probability in (0, 1), got {self.probability}.")
+        if not isinstance(self.event, PoissonSampledGaussian):
+            raise ValueError(f"Expected a step of DP-SGD behind a coin, got {self.event!r}.")
+        _check_count(self.count)
+
+    @property
+    def neighbouring(self) -> str:
+        """The steps' relation."""
+        return self.event.neighbouring
+
+    @property
+    def exact_rho(self) -> Fraction:
+        """ρ of the steps: (1−p) + p·e^((α−1)D) ≤ e^((α−1)D), as D ≥ 0: a coin raises no D_α."""
+        return self.event.exact_rho * self.count
+
+
+Step = PoissonSampledGaussian | BehindCoin
+"""What is accounted by the privacy loss of steps of DP-SGD (`subsampled`)."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Repeated(Event):
     """`count` releases of `event`, adaptively.
@@ -202,8 +256,7 @@ class Repeated(Event):
     count: int
 
     def __post_init__(self) -> None:
-        if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 1:
-            raise ValueError(f"Expected an integer count ≥ 1, got {self.count!r}.")
+        _check_count(self.count)
 
     @property
     def slack(self) -> Fraction:
@@ -256,7 +309,7 @@ class Approximate(Event):
 
 EVENTS: dict[str, type[Event]] = {
     kind.kind: kind
-    for kind in (Gaussian, Zcdp, Pure, PoissonSampledGaussian, Repeated, Approximate)
+    for kind in (Gaussian, Zcdp, Pure, PoissonSampledGaussian, BehindCoin, Repeated, Approximate)
 }
 """The kinds of event, by the name that a ledger holds."""
 

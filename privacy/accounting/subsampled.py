@@ -14,6 +14,13 @@ has the largest hockey-stick divergence at every ε. The overlap of q·N(g) − 
 that is positive, with e^ε·q·N(g′) falls as g′ turns away from g, and as either grows. Dominating
 pairs compose (Zhu, Dong & Wang 2022, arXiv:2106.08567, Theorem 10).
 
+K steps that one coin of probability p puts into a release, or leaves out, have the pair
+(1−p)·⊥ + p·P^K and (1−p)·⊥ + p·Q^K where the coin is seen, and are no worse where it is not
+(post-processing). Its loss is 0 with 1−p, else that of K steps; a hockey-stick divergence at
+ε ≥ 0 is p times theirs, and D_α = ln((1−p) + p·e^((α−1)·K·D_α))/(α−1). T releases, each by a coin
+tossed anew, compose as any: that a coin falls the same in both worlds makes T of them
+Σ_j Bin(T, p)(j)·δ_j, δ_j of j·K steps.
+
 PLD, and RDP under add-or-remove-one, are dp-accounting's (`parley.privacy.accounting.dp_accounts`);
 the Rényi divergence of the replace-one pair is integrated here.
 
@@ -21,6 +28,9 @@ the Rényi divergence of the replace-one pair is integrated here.
     >>> abadi = PoissonSampledGaussian(**step, neighbouring="add-or-remove-one")
     >>> {name: round(value, 3) for name, value in epsilons({abadi: 10_000}, delta=1e-5).items()}
     {'rdp': 1.035, 'pld': 0.947}
+    >>> rare = BehindCoin(probability=0.05, event=abadi, count=100)
+    >>> {name: round(value, 3) for name, value in epsilons({rare: 100}, delta=1e-5).items()}
+    {'rdp': 0.256, 'pld': 0.219}
 """
 
 from __future__ import annotations
@@ -32,7 +42,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.privacy.accounting.events import PoissonSampledGaussian
+from parley.privacy.accounting.events import BehindCoin, PoissonSampledGaussian, Step
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.accounting.rounding import as_written, check_positive, shown_down, shown_up
 
@@ -42,6 +52,7 @@ __all__ = [
     "CountedSteps",
     "calibrate_steps",
     "epsilons",
+    "in_order",
     "pld_epsilon",
     "rdp_epsilon",
 ]
@@ -59,13 +70,18 @@ PLD_INTERVAL = 1e-4
 _LARGEST_PLD_STEPS = 10_000_000
 
 
-CountedSteps = tuple[tuple[PoissonSampledGaussian, int], ...]
+CountedSteps = tuple[tuple[Step, int], ...]
 """Kinds of steps, and how many there were of each, in a fixed order."""
 
 
-def epsilons(steps: Mapping[PoissonSampledGaussian, int], *, delta: float) -> dict[str, float]:
+def in_order(steps: Mapping[Step, int]) -> CountedSteps:
+    """Steps in an order that does not depend on when there were which."""
+    return tuple(sorted(steps.items(), key=lambda item: (item[0].kind, item)))
+
+
+def epsilons(steps: Mapping[Step, int], *, delta: float) -> dict[str, float]:
     """ε at `delta` of steps composed, by RDP and by PLD; both are upper bounds."""
-    items = tuple(sorted(steps.items()))
+    items = in_order(steps)
     return {"rdp": rdp_epsilon(items, delta=delta), "pld": pld_epsilon(items, delta=delta)}
 
 
@@ -94,10 +110,11 @@ def pld_epsilon(
     Any ε-DP release is dominated by randomized response of that ε (Kairouz, Oh & Viswanath 2015).
     ∞ where the composition is beyond what the library computes.
     """
-    if delta <= 0 or sum(count for _, count in steps) > _LARGEST_PLD_STEPS:
+    if delta <= 0 or sum(_taken(kind) * count for kind, count in steps) > _LARGEST_PLD_STEPS:
         return math.inf
     # The composed privacy loss spreads with the steps' total μ; a wide one gets a coarser grid.
-    spread = math.sqrt(sum(float(2 * kind.exact_rho * count) for kind, count in steps)) + mu
+    squares = sum(float(2 * kind.exact_rho) * _let_in(kind, count) for kind, count in steps)
+    spread = math.sqrt(squares) + mu
     if spread > 200:
         return math.inf
     if interval is None:
@@ -107,15 +124,35 @@ def pld_epsilon(
     return composed_loss(steps, mu, pure, interval).epsilon(delta)
 
 
-def _interval(kind: PoissonSampledGaussian) -> float:
+def _taken(kind: Step) -> int:
+    return kind.count if isinstance(kind, BehindCoin) else 1
+
+
+def _let_in(kind: Step, count: int) -> float:
+    """About the most of `count` releases that coins let in: eight deviations above the mean."""
+    if not isinstance(kind, BehindCoin):
+        return count
+    mean = kind.probability * count
+    return min(count, mean + 8 * math.sqrt(mean) + 20)
+
+
+def _interval(kind: Step) -> float:
     """A 25th of one step's own loss, on a ladder of powers of two so that steps share grids."""
+    if isinstance(kind, BehindCoin):
+        return _interval(kind.event)
     own = kind.sampling_rate * kind.sensitivity / kind.noise_multiplier / 25
     return PLD_INTERVAL * 2.0 ** max(0, min(6, math.floor(math.log2(own / PLD_INTERVAL))))
 
 
 @functools.lru_cache(maxsize=256)
-def _step_rdp(kind: PoissonSampledGaussian) -> NDArray[np.float64]:
-    """`[orders]` Rényi divergences of one step's dominating pair."""
+def _step_rdp(kind: Step) -> NDArray[np.float64]:
+    """`[orders]` Rényi divergences of the dominating pair of one step, or of one coin's."""
+    if isinstance(kind, BehindCoin):
+        rest = np.asarray(ORDERS) - 1
+        inner = math.log(kind.probability) + rest * kind.count * _step_rdp(kind.event)
+        # Rounded up by what a logarithm and a sum of this size may lose.
+        mixed = np.logaddexp(math.log1p(-kind.probability), inner)
+        return np.maximum(mixed + 1e-15 * (1 + np.abs(inner)), 0.0) / rest
     if kind.neighbouring == Neighbouring.REPLACE_ONE:
         return _replace_one_rdp(kind.sampling_rate, kind.noise_multiplier)
     from parley.privacy.accounting.dp_accounts import added_rdp  # noqa: PLC0415 - start-up: `plan` without sampling (dp_accounting takes .7 s)
@@ -164,6 +201,8 @@ def calibrate_steps(
     neighbouring: str = "replace-one",
     slack: float = 0.0,
     mu: float = 0.0,
+    probability: float = 1.0,
+    together: int = 1,
 ) -> float:
     """The least σ found, to a few 10⁻⁴, such that `steps` steps are (ε, δ)-DP by PLD.
 
@@ -171,9 +210,12 @@ def calibrate_steps(
         slack: total statistical distance of the steps' noise from its law; (1 + e^ε)·slack of δ
             is kept for it.
         mu: μ of the Gaussian releases that share the budget.
+        probability: p, with which a coin that may be seen lets steps in (`BehindCoin`); 1: always.
+        together: how many of the steps each coin decides on.
 
     Raises:
-        ValueError: a value out of its range, or no σ up to 10⁶ gives the budget.
+        ValueError: a value out of its range, no σ up to 10⁶ gives the budget, or δ alone covers all
+            that the coins let in.
     """
     check_positive("epsilon", epsilon)
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
@@ -194,18 +236,32 @@ def calibrate_steps(
             "larger delta, or fewer steps or parameters."
         )
 
-    def kind(sigma: float) -> PoissonSampledGaussian:
-        return PoissonSampledGaussian(
-            sampling_rate=sampling_rate, noise_multiplier=sigma, neighbouring=neighbouring
+    coins, incomplete = divmod(steps, together)
+    if incomplete:
+        raise ValueError(f"Expected whole blocks of {together} steps, got {steps}.")
+    if probability < 1 and -math.expm1(coins * math.log1p(-probability)) <= left:
+        raise ValueError(
+            f"Expected delta below {shown_down(-math.expm1(coins * math.log1p(-probability)), 3)}, "
+            f"the chance of being in any of {coins} sums, got {as_written(delta)}: no noise would "
+            "be needed. Choose a smaller delta."
         )
 
+    def kinds(sigma: float) -> CountedSteps:
+        step = PoissonSampledGaussian(
+            sampling_rate=sampling_rate, noise_multiplier=sigma, neighbouring=neighbouring
+        )
+        if probability == 1:
+            return ((step, steps),)
+        return ((BehindCoin(probability=probability, event=step, count=together), coins),)
+
     def account(log_sigma: float) -> float:
-        value = pld_epsilon(((kind(math.exp(log_sigma)), steps),), delta=left, mu=mu)
-        return math.log(value / epsilon) if value > 0 else -math.inf
+        value = pld_epsilon(kinds(math.exp(log_sigma)), delta=left, mu=mu)
+        # Below an eighth it is as good as an eighth: at 0 there is no slope to follow.
+        return math.log(max(value / epsilon, 0.125))
 
     # One Gaussian that the sampled steps never exceed, then RDP, bring σ near; PLD decides.
     def above(sigma: float) -> bool:
-        return rdp_epsilon(((kind(sigma), steps),), delta=left, rho=mu**2 / 2) > epsilon
+        return rdp_epsilon(kinds(sigma), delta=left, rho=mu**2 / 2) > epsilon
 
     low, high = 0.25, 0.5
     while above(high):
@@ -233,6 +289,8 @@ def _root(f: Callable[[float], float], start: float) -> float:
     while high - low > 2e-4 and at_high < -2e-4:
         if math.isinf(low):
             guess = high - step
+        elif math.isinf(at_low):  # beyond what is computed
+            guess = (low + high) / 2
         else:
             slope = (at_high - at_low) / (high - low)
             # A little above the secant's root, so that the next end is a safe one.

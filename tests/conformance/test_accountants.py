@@ -8,7 +8,14 @@ import pytest
 
 from parley.privacy.accounting.accountants import ACCOUNTANTS
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.events import Event, Gaussian, PoissonSampledGaussian, Pure, Zcdp
+from parley.privacy.accounting.events import (
+    BehindCoin,
+    Event,
+    Gaussian,
+    PoissonSampledGaussian,
+    Pure,
+    Zcdp,
+)
 from parley.privacy.accounting.gaussian_curve import gaussian_epsilon
 
 STEP = PoissonSampledGaussian(
@@ -17,6 +24,7 @@ STEP = PoissonSampledGaussian(
 FULL_BATCH = PoissonSampledGaussian(
     sampling_rate=1.0, noise_multiplier=2.0, neighbouring="add-or-remove-one"
 )
+COIN = BehindCoin(probability=0.2, event=STEP, count=3)
 DELTAS = (1e-9, 1e-5, 1e-2)
 
 
@@ -90,6 +98,7 @@ class TestCks20(AccountantConformance):
         {Gaussian(mu=0.5): 1, Zcdp(rho=0.1): 2},
         {Pure(epsilon=1.0): 2},
         {STEP: 5, Pure(epsilon=0.1): 1},
+        {COIN: 5, STEP: 5},
     )
 
 
@@ -117,15 +126,15 @@ class TestMixed(AccountantConformance):
 
 class TestRdp(AccountantConformance):
     name = "rdp"
-    supported = ({STEP: 50}, {STEP: 50, Gaussian(mu=0.2): 1, Zcdp(rho=0.01): 1})
+    supported = ({COIN: 9}, {STEP: 50, COIN: 9, Gaussian(mu=0.2): 1, Zcdp(rho=0.01): 1})
     unsupported = ({Gaussian(mu=0.5): 1},)
     gaussian: ClassVar = {FULL_BATCH: 1}
 
 
 class TestPld(AccountantConformance):
     name = "pld"
-    supported = ({STEP: 50}, {STEP: 50, Gaussian(mu=0.2): 1, Pure(epsilon=0.1): 1})
-    unsupported = ({Gaussian(mu=0.5): 1}, {STEP: 1, Zcdp(rho=0.01): 1})
+    supported = ({COIN: 9}, {STEP: 50, COIN: 9, Gaussian(mu=0.2): 1, Pure(epsilon=0.1): 1})
+    unsupported = ({Gaussian(mu=0.5): 1}, {COIN: 1, Zcdp(rho=0.01): 1})
     gaussian: ClassVar = {FULL_BATCH: 1}
 
 
