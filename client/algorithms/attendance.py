@@ -5,10 +5,12 @@ answers zero. So the noise never depends on who is in, and no server chooses who
 
 - **by its own coin** (p): nobody else learns how it fell, since masks hide a zero as they hide an
   update. The sum is that of a Poisson sample of the parties, and for unit party a
-  Poisson-subsampled Gaussian (`parley.privacy.mechanisms.sampled`). A party by itself computes
+  Poisson-subsampled Gaussian (`parley.privacy.mechanisms.sampled`). Where it may be known how coins
+  fell, and for a record, whose party may be seen in a sum, a party costs nothing in the sums that
+  it is not in (`parley.privacy.accounting.events.BehindCoin`). A party by itself computes
   whatever its coin says, so that the time it takes says nothing; a simulation computes what counts.
 - **a number k of m**, without replacement, by a stream that follows from the run's name: everybody
-  knows who it is, and nothing is amplified.
+  knows who it is, whoever chose the name could choose them, and nothing is amplified.
 
 What is averaged is divided by p·m or k, public numbers, for as many of the m as answered.
 
@@ -72,8 +74,13 @@ class Attendance:
         return self.rate == 1 and not self.number
 
     @property
+    def secret(self) -> bool:
+        """Whether unit party is amplified by coins that nobody else knows."""
+        return self.hidden and self.rate < 1
+
+    @property
     def charged_rate(self) -> float:
-        """What unit party is amplified by: p where it is hidden, else nothing."""
+        """q of a party in a sum: p where its coin is secret, else 1, behind the coin."""
         return self.rate if self.hidden else 1.0
 
     @property

@@ -77,12 +77,19 @@ class Sums:
         noise_multiplier: σ of the noise wanted on a sum, in clip norms of a record; 0: what the
             budget of the unit needs.
         attendance: p, with which a whole party is in a sum by its own coin; 1: always.
+        hidden: nobody knows how that coin fell, and `sampling_rate` is p.
     """
 
     steps: int
     sampling_rate: float
     noise_multiplier: float
     attendance: float = 1.0
+    hidden: bool = False
+
+    @property
+    def coin(self) -> float:
+        """p of a coin that may be seen; 1: there is none."""
+        return 1.0 if self.hidden else self.attendance
 
 
 @dataclass(frozen=True, kw_only=True)

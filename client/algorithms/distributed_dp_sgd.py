@@ -19,10 +19,12 @@ noise together, where DP-SGD inside each party (`fedavg`) pays for m.
 A round is a block of steps: they are reserved, charged and committed together.
 
 - unit record: as above. Amplification holds against everyone but the record's own party, whose
-  coins they are.
+  coins they are. Where parties are sampled, a party's coin for a step may be seen, and a step that
+  it is not in costs its records nothing.
 - unit party: g_j is clipped to S in L2; replacing what a party holds moves the sum by at most 2S.
   Batches amplify nothing: no party hides behind its records' coins.
-  A party's own coin (p, `parley.client.algorithms.attendance`) amplifies that, by one for a step.
+  A party's own coin (p, `parley.client.algorithms.attendance`) amplifies that, by one for a step,
+  hidden or seen.
 - both: records clipped to C, then g_j to S. The projection on a ball brings no two vectors further
   apart, so C still bounds a record: one noise, two accounts.
 """
@@ -275,12 +277,13 @@ class DistributedDPSGD:
             clip_norm=self.lipschitz,
             sums=Sums(
                 steps=self.training.steps,
-                # Whether its party is in a sum may be seen in it: a record has its own coin alone.
                 sampling_rate=self.training.sampling_rate
                 if self.unit is Unit.RECORD
                 else self.attendance.charged_rate,
                 noise_multiplier=self.training.noise_multiplier,
-                attendance=1.0 if self.unit is Unit.RECORD else self.attendance.rate,
+                attendance=self.attendance.rate,
+                # Whether its party is in a sum may be seen in it: that hides no record.
+                hidden=self.unit is Unit.PARTY and self.attendance.secret,
             ),
             work=self.training.steps,
         )

@@ -16,6 +16,7 @@ v_j = θ_j − θ.
 
 Where parties are sampled (`parley.client.algorithms.attendance`, McMahan et al. 2018, Algorithm 1)
 one that is not in a round contributes zero, and the average is divided by the public fraction.
+All of a party's steps of a round are behind one coin of its own.
 
 The server's step is averaging, averaging with momentum, or Adam (Reddi et al. 2021,
 arXiv:2003.00295) on the average update: post-processing.
@@ -298,6 +299,7 @@ class FederatedAveraging:
                 steps=training.steps,
                 neighbouring=str(self.neighbouring),
                 clipped_share=training.clipped_share,
+                attendance=self.attendance.rate,
             )
         sums = None
         if not record and self.attendance.rate < 1:
@@ -306,6 +308,7 @@ class FederatedAveraging:
                 sampling_rate=self.attendance.charged_rate,
                 noise_multiplier=0.0,
                 attendance=self.attendance.rate,
+                hidden=self.attendance.secret,
             )
         divisor = facts.min_records if private else facts.max_records
         # Unit record: rounding to the grid is free, but should be lost in one step's noise.

@@ -106,15 +106,17 @@ class Guarantee:
                     f"{self.shares.colluders}."
                 )
         sampled = self.mechanism.sampled
-        if (
-            sampled is not None
-            and self.unit is Unit.PARTY
-            and sampled.sampling_rate not in (1.0, sampled.attendance)
-        ):
+        if sampled is not None and self.unit is Unit.PARTY and not sampled.hidden:
+            if sampled.sampling_rate != 1:
+                raise ValueError(
+                    "Expected unit party to be charged at rate 1, or at that of a hidden coin "
+                    f"which puts the whole party into a sum, got {sampled.sampling_rate:g}: coins "
+                    "for its records don't hide a party."
+                )
+        elif sampled is not None and sampled.hidden and self.unit is not Unit.PARTY:
             raise ValueError(
-                "Expected unit party to be charged at rate 1, or at that of the coin which puts "
-                f"the whole party into a sum, {sampled.attendance:g}; got "
-                f"{sampled.sampling_rate:g}: coins for its records don't hide a party."
+                f"Expected unit party with a party's hidden coin, got {self.unit}: whether its "
+                "party is in a sum may be seen in it."
             )
         # What hides all of a party hides each record in it, and never the other way round.
         smaller = {Unit.RECORD} if self.unit is Unit.PARTY else set()

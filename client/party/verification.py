@@ -13,8 +13,8 @@ party's number of records, d the dimension of a contribution, s the grid's scale
 | Δ of the noise on the sum | ≥ 2^s·Δ + √d grid units (shares: 2^(s+h)·Δ + √d fine ones) |
 | the same, of whole numbers | ≥ 2^s·Δ; Δ₁ likewise, where the noise is scaled to it |
 | shares of the noise | enough for the law, above their floor (`Shares.check`), and they fit |
-| noise inside the party | it is that of the task's own training |
-| noise on sampled sums | rate and steps are the task's, and the rate is 1 for unit party |
+| noise inside the party | it is that of the task's own training, a party's coin included |
+| noise on sampled sums | rate, steps and a party's coin are the task's (`Guarantee`: by unit) |
 | encoding | holds the party's largest contribution, and m of them do not wrap around |
 | grid | the finest that the ring holds, and fine enough (`parley.client.contract.grid`) |
 
@@ -239,18 +239,20 @@ def _check_sampling(plan: ReleasePlan, claim: Claim) -> None:
             sums.steps,
             str(asked.neighbouring),
             sums.attendance,
+            sums.hidden,
         )
         got = noise and (
             noise.sampling_rate,
             noise.steps,
             noise.neighbouring,
             noise.attendance,
+            noise.hidden,
         )
         if got != wanted:
             raise Declined(
                 Reason.MECHANISM,
-                f"Expected sampled sums (rate, steps, relation, attendance) of the task: {wanted}, "
-                f"got {got}.",
+                "Expected sampled sums (rate, steps, relation, attendance, hidden) of the task: "
+                f"{wanted}, got {got}.",
             )
 
 

@@ -95,7 +95,8 @@ def _print_beside(console: Console, outlook: Outlook) -> None:
 
 def _print_accounts(console: Console, of: GuaranteeOutlook) -> None:
     """Who adds the noise, how it is split, and ε against each adversary."""
-    if NOISE_POINTS[of.noise_point].in_contributions and of.shares is None:
+    alone = NOISE_POINTS[of.noise_point].in_contributions and of.shares is None
+    if alone and len(of.accounts) == 1:
         return
     console.print(f"  noise added by {point_words(of.noise_point).added_by}")
     if of.shares is not None:

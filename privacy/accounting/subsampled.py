@@ -152,7 +152,7 @@ def _step_rdp(kind: Step) -> NDArray[np.float64]:
         inner = math.log(kind.probability) + rest * kind.count * _step_rdp(kind.event)
         # Rounded up by what a logarithm and a sum of this size may lose.
         mixed = np.logaddexp(math.log1p(-kind.probability), inner)
-        return np.maximum(mixed + 1e-15 * (1 + np.abs(inner)), 0.0) / rest
+        return np.asarray(np.maximum(mixed + 1e-15 * (1 + np.abs(inner)), 0.0) / rest)
     if kind.neighbouring == Neighbouring.REPLACE_ONE:
         return _replace_one_rdp(kind.sampling_rate, kind.noise_multiplier)
     from parley.privacy.accounting.dp_accounts import added_rdp  # noqa: PLC0415 - start-up: `plan` without sampling (dp_accounting takes .7 s)

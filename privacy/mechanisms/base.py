@@ -156,6 +156,7 @@ class TrainingNoise(Mechanism):
     steps: int
     neighbouring: str
     clipped_share: float = 0.0
+    attendance: float = 1.0
 
     @property
     @abstractmethod
@@ -177,6 +178,7 @@ class SampledNoise(Mechanism):
     steps: int
     neighbouring: str
     attendance: float = 1.0
+    hidden: bool = False
 
     @property
     @abstractmethod

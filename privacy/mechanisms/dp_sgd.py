@@ -50,6 +50,8 @@ class PartySteps(TrainingNoise):
         steps: number of steps in one release.
         neighbouring: the relation that `sensitivity` is for.
         clipped_share: of 1/σ², given to the count; 0 releases none.
+        attendance: p, with which one coin of the party, that may be seen, puts all of a release's
+            steps into the sum; else it sends zero (`parley.privacy.accounting.events.BehindCoin`).
 
     Raises:
         ValueError: a value out of its range, or a sensitivity that is not C's.
@@ -62,6 +64,8 @@ class PartySteps(TrainingNoise):
         super().__post_init__()
         check_positive("clip_norm", self.clip_norm)
         check_steps(self.steps)
+        if not 0 < self.attendance <= 1:
+            raise ValueError(f"Expected attendance in (0, 1], got {self.attendance}.")
         if self.sensitivity != self.step.sensitivity * self.clip_norm:
             raise ValueError(
                 f"Expected a sensitivity of {self.step.sensitivity} × {self.clip_norm} with "
@@ -104,11 +108,20 @@ class PartySteps(TrainingNoise):
     def facts(self) -> dict[str, Any]:
         """Rate, steps and accountant; the scale as the party draws it, whatever the grid."""
         facts = steps_facts(self.sampling_rate, self.steps) | {"noise_parameter": self.scale}
+        if self.attendance < 1:
+            coin = f"parties, p = {self.attendance:g} (may be seen)"
+            facts["sampler"] = f"{coin}, {facts['sampler']}"
         return facts | ({"clipped_share": self.clipped_share} if self.clipped_share else {})
 
     def event(self) -> Event:
         """The steps, or the one Gaussian they are at q = 1; the samplers' distance as δ."""
-        return steps_event(self.step, steps=self.steps, dimension=self.dimension)
+        return steps_event(
+            self.step,
+            steps=self.steps,
+            dimension=self.dimension,
+            attendance=self.attendance,
+            together=self.steps,
+        )
 
     def expected_norm(self) -> float:
         """√d·σC, of one step's noise on its sum."""
@@ -137,6 +150,8 @@ class PartySteps(TrainingNoise):
             f"Gaussian noise of standard deviation {self.scale:.6g} on the sum of clipped "
             f"gradients of each of {self.steps} Poisson batches (rate {self.sampling_rate:g})"
         )
+        if self.attendance < 1:
+            return f"{sums}, in every party that is in the sum (p = {self.attendance:g})."
         if not self.clipped_share:
             return f"{sums}, in every party."
         deviation = count_deviation(self.noise_multiplier, self.clipped_share, self.steps) / 2

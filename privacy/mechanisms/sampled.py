@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from parley.privacy.accounting.events import (
     Approximate,
+    BehindCoin,
     Event,
     Gaussian,
     PoissonSampledGaussian,
@@ -59,15 +60,27 @@ def _dp_accounting_version() -> str:
     return version("dp-accounting")
 
 
-def steps_event(step: PoissonSampledGaussian, *, steps: int, dimension: int) -> Event:
+def steps_event(
+    step: PoissonSampledGaussian,
+    *,
+    steps: int,
+    dimension: int,
+    attendance: float = 1.0,
+    together: int = 1,
+) -> Event:
     """`steps` such steps, or the one Gaussian they are at q = 1; the samplers' distance as δ.
 
     Args:
         step: one of them.
         steps: how many.
-        dimension: d, coordinates that one step draws noise for.
+        dimension: d, coordinates that one step draws noise for, whether a party is in it or not.
+        attendance: p, with which a coin of the party, seen by anybody, puts it into a step.
+        together: steps that one coin decides on.
     """
     slack = rounded_gaussian_distance(dimension * steps)
+    if attendance < 1:
+        coin = BehindCoin(probability=attendance, event=step, count=together)
+        return Approximate(event=Repeated(event=coin, count=steps // together), delta=slack)
     if step.sampling_rate == 1:
         # T Gaussians are one of √T·Δ/σ (Dong, Roth & Su 2022, Corollary 3.3), rounded up.
         root = math.nextafter(math.sqrt(steps), math.inf)
@@ -90,18 +103,21 @@ class SampledGaussian(SampledNoise):
     Amplification needs each record's own coin to be hidden: it holds for records, against everyone
     but the record's party. A party's coins for its records do not hide the party: for unit party
     q = 1, unless a whole party is in a sum by its own single coin (p, `attendance`), which hides
-    it in the same way from whoever does not know how it fell. q is then p, or 1 where that is
-    charged as known.
+    it in the same way from whoever does not know how it fell (`hidden`): q is then p. Where that
+    may be known, and for a record always, a step is behind that coin
+    (`parley.privacy.accounting.events.BehindCoin`): it costs nothing in a sum that the party is
+    not in.
 
     Attributes:
         sigma: > 0, in grid units, of every coordinate of one sum.
         sampling_rate: q that is charged.
         steps: sums in one release.
         neighbouring: the relation that `sensitivity` is for.
-        attendance: p, with which the unit party is in a sum; 1: always.
+        attendance: p, with which a whole party is in a sum by its own coin; 1: always.
+        hidden: charged as though nobody knew how that coin fell: `sampling_rate` is p.
 
     Raises:
-        ValueError: a value out of its range.
+        ValueError: a value out of its range, or a hidden coin whose p is not what is charged.
     """
 
     law: ClassVar[str] = "sampled-gaussian"
@@ -113,6 +129,11 @@ class SampledGaussian(SampledNoise):
         check_positive("sigma", self.sigma)
         if not 0 < self.attendance <= 1:
             raise ValueError(f"Expected attendance in (0, 1], got {self.attendance}.")
+        if self.hidden and self.sampling_rate != self.attendance:
+            raise ValueError(
+                f"Expected a hidden coin to be charged at its own rate, {self.attendance:g}, got "
+                f"{self.sampling_rate:g}."
+            )
         check_steps(self.steps)
         _ = self.step
 
@@ -153,11 +174,18 @@ class SampledGaussian(SampledNoise):
         facts = steps_facts(self.sampling_rate, self.steps)
         if self.attendance == 1:
             return facts
-        return facts | {"sampler": f"parties, p = {self.attendance:g}, {self.steps} sums a release"}
+        coins = "" if self.hidden else " (may be seen), Poisson"
+        sampler = f"parties, p = {self.attendance:g}{coins}, {self.steps} sums a release"
+        return facts | {"sampler": sampler}
 
     def event(self) -> Event:
         """The steps of one release."""
-        return steps_event(self.step, steps=self.steps, dimension=self.dimension)
+        return steps_event(
+            self.step,
+            steps=self.steps,
+            dimension=self.dimension,
+            attendance=1.0 if self.hidden else self.attendance,
+        )
 
     def expected_norm(self) -> float:
         """√d·σ, of one sum's noise."""
@@ -181,12 +209,13 @@ class SampledGaussian(SampledNoise):
 
     def describe(self) -> str:
         """One plain sentence."""
-        batches = "the sum over all parties"
+        batches, who = "the sum over all parties", "all parties"
         if self.attendance < 1:
-            batches = f"the sum over parties that are in it with p = {self.attendance:g} each"
-        elif self.sampling_rate < 1:
+            who = f"parties that are in it with p = {self.attendance:g} each"
+            batches = f"the sum over {who}"
+        if self.sampling_rate < 1 and not self.hidden:
             batches = (
-                "the sum over a Poisson batch of all parties' records "
+                f"the sum over a Poisson batch of the records of {who} "
                 f"(rate {self.sampling_rate:g})"
             )
         return (

@@ -254,7 +254,8 @@ def _check_sampled_parties(job: WholeJob) -> None:
     if unit == "record" and parties.presence != "auto":
         raise ValueError(
             "Expected parties.presence = 'auto' with privacy.unit = 'record' (it says what a party "
-            f"is charged; a record is charged every round), got {parties.presence!r}."
+            "is charged; a record has one account, whether its party's rounds are known or not), "
+            f"got {parties.presence!r}."
         )
     check_unchanged(job, "dp_sgd", ("clipped_fraction_share",), "parties.per-round = 'all'")
 

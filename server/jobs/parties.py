@@ -35,9 +35,10 @@ class Parties(Section):
     )
     presence: Literal["hidden", "known"] | Auto = Field(
         "auto",
-        description="With per-round and unit party, what is charged. hidden: the amplified "
-        "account, against whoever does not know which rounds a party was in; known: the account "
-        "against whoever does. Both are printed. auto: hidden with coins, known with a number.",
+        description="With per-round and unit party, which account is charged. hidden: against "
+        "whoever does not know which rounds a party was in; known: against whoever does too, for "
+        "the rounds that its coins may put it in (all of them with a number). Both are printed. "
+        "auto: hidden with coins, known with a number. A record has one account, against both.",
     )
 
     @field_validator("per_round", mode="before")
@@ -61,7 +62,7 @@ class Parties(Section):
 
     @property
     def hidden(self) -> bool:
-        """Whether unit party is charged with amplification by the parties' coins."""
+        """Whether unit party is charged as though nobody else knew the parties' coins."""
         coins = isinstance(self.per_round, float)
         return coins if self.presence == "auto" else self.presence == "hidden"
 

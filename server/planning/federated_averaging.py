@@ -68,8 +68,13 @@ def local_steps(job: Job, rate: float) -> int:
     return max(1, round(job.dp_sgd.local_epochs / rate)) if given == "auto" else given
 
 
-def noise_multiplier(job: Job, rate: float, steps: int, dimension: int) -> float:
+def noise_multiplier(
+    job: Job, rate: float, steps: int, dimension: int, *, together: int = 1
+) -> float:
     """σ of a record's steps: given, or the least that all rounds' `steps` are within ε with.
+
+    Args:
+        together: steps that one coin of a party decides on, where parties are sampled.
 
     Raises:
         CalibrationError: no noise gives the budget.
@@ -87,6 +92,8 @@ def noise_multiplier(job: Job, rate: float, steps: int, dimension: int) -> float
         dimension=dimension,
         neighbouring=Neighbouring(job.privacy.neighbouring),
         mu=components_mu(job),
+        probability=attendance_of(job).rate,
+        together=together,
     )
 
 
@@ -144,7 +151,7 @@ def federated_algorithm(
     way = way_for(job, network)
     share = settings.clipped_fraction_share
     dimension = network.dimension + (share > 0)
-    sigma = noise_multiplier(job, rate, steps, dimension)
+    sigma = noise_multiplier(job, rate, steps, dimension, together=steps)
     training = LocalTraining(
         steps=steps,
         sampling_rate=rate,

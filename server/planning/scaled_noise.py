@@ -100,7 +100,7 @@ def _calibrated(job: Job, asked: Asked, budget: UnitBudget, dimension: int) -> N
 def _of_sums(job: Job, asked: Asked, sums: Sums, budget: UnitBudget, dimension: int) -> Noise:
     """Gaussian noise on every sampled sum: as the steps ask for, or as the unit's budget needs."""
     multiplier = sums.noise_multiplier
-    if not multiplier and sums.sampling_rate < 1:  # of whole parties
+    if not multiplier and min(sums.sampling_rate, sums.coin) < 1:  # of whole parties
         multiplier = sampled_multiplier(
             job,
             rate=sums.sampling_rate,
@@ -108,6 +108,7 @@ def _of_sums(job: Job, asked: Asked, sums: Sums, budget: UnitBudget, dimension: 
             budget=budget,
             dimension=dimension,
             neighbouring=asked.neighbouring,
+            probability=sums.coin,
         )
 
     def of(sensitivity: float) -> SampledGaussian:
@@ -134,6 +135,7 @@ def _of_sums(job: Job, asked: Asked, sums: Sums, budget: UnitBudget, dimension: 
             steps=sums.steps,
             neighbouring=str(asked.neighbouring),
             attendance=sums.attendance,
+            hidden=sums.hidden,
         )
 
     calibration = "pld" if multiplier else job.privacy.calibration
@@ -149,11 +151,15 @@ def sampled_multiplier(
     dimension: int,
     neighbouring: Neighbouring,
     mu: float = 0.0,
+    probability: float = 1.0,
+    together: int = 1,
 ) -> float:
     """The least σ, in clip norms, with which all sampled sums of a run cost a unit's budget.
 
     Args:
         mu: of the Gaussian releases that share the budget.
+        probability: p of a party's coin that may be seen; 1: every party is in every sum.
+        together: steps that one coin decides on.
 
     Raises:
         CalibrationError: no noise gives the budget.
@@ -168,6 +174,8 @@ def sampled_multiplier(
             # Twice: the components' own samplers have a distance too.
             slack=2 * rounded_gaussian_distance(dimension * steps * samplers(job)),
             mu=mu,
+            probability=probability,
+            together=together,
         )
     except ValueError as error:
         raise CalibrationError(str(error)) from error

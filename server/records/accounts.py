@@ -47,7 +47,7 @@ def accounts_of(
     known = [by.against, *(each.against for each in beside)]
     charged = min(known, key=_BY_STRENGTH.index)
     rows = [AdversaryAccount(adversary=str(charged), charged=True, epsilon=epsilon, delta=delta)]
-    rows += _of_attendance(by, delta=delta, rounds=len(summed), beside=beside)
+    rows += _of_attendance(by, epsilon=epsilon, delta=delta, rounds=len(summed), beside=beside)
     if by.shares is None:
         return tuple(rows)
     for adversary in (Adversary.READERS, Adversary.OTHERS):
@@ -75,26 +75,33 @@ def accounts_of(
 
 
 def _of_attendance(
-    by: Guarantee, *, delta: float, rounds: int, beside: Sequence[Guarantee]
+    by: Guarantee, *, epsilon: float, delta: float, rounds: int, beside: Sequence[Guarantee]
 ) -> list[AdversaryAccount]:
     """The account that is not charged, where parties are sampled by their own coins.
 
-    One who knows which rounds a party was in has no amplification; it is charged as though every
-    party was in every round.
+    One who knows which rounds a party was in is charged for the coins alone. What hides a party is
+    no secret of a record's: it has one account, against both.
     """
-    sampled = by.mechanism.sampled
-    if sampled is None or sampled.attendance == 1:
+    noise = by.mechanism.sampled or by.mechanism.training
+    if noise is None or noise.attendance == 1:
         return []
-    known = sampled.sampling_rate < 1  # then the other is
+    sampled = by.mechanism.sampled
+    if sampled is None or by.unit is not Unit.PARTY:
+        return [
+            AdversaryAccount(
+                adversary="attendance-either", charged=False, epsilon=epsilon, delta=delta
+            )
+        ]
+    known = sampled.hidden  # then the other is
     rate = 1.0 if known else sampled.attendance
-    other = replace(by, mechanism=replace(sampled, sampling_rate=rate))
+    other = replace(by, mechanism=replace(sampled, sampling_rate=rate, hidden=not known))
     spent = Composition.of(each.event for each in beside).add(other.event, count=rounds)
-    epsilon = spent.epsilon(delta)[1]
+    found = spent.epsilon(delta)[1]
     return [
         AdversaryAccount(
             adversary="attendance-known" if known else "attendance-hidden",
             charged=False,
-            epsilon=epsilon if math.isfinite(epsilon) else None,
+            epsilon=found if math.isfinite(found) else None,
             delta=delta,
         )
     ]

@@ -84,8 +84,9 @@ ADVERSARIES = {
     "readers": "whoever sees what the run released, if everyone else is honest",
     "server-and-colluders": "the server and the parties that may collude with it",
     "all-others": "the server and all other parties",
-    "attendance-known": "the same, who also know which rounds a party was in (no amplification)",
-    "attendance-hidden": "the same, if they don't know which rounds a party was in (amplified)",
+    "attendance-known": "the same, who also know which rounds a party was in",
+    "attendance-hidden": "the same, if they don't know which rounds a party was in",
+    "attendance-either": "the same, whether they know which rounds a party was in or not",
 }
 """Whom an account holds against (`AdversaryAccount.adversary`); others are called by their name."""
 

@@ -14,9 +14,9 @@ from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.protocol import Declined, Reason
 from parley.client.data.block import PartyBlock
 from parley.client.models.networks import Network
-from parley.client.party.verification import _check_sampling
+from parley.client.party.verification import _check_covers, _check_sampling
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.events import Gaussian, PoissonSampledGaussian
+from parley.privacy.accounting.events import BehindCoin, PoissonSampledGaussian
 from parley.privacy.sampling.randomness import Randomness
 from parley.server.jobs.file import load_job
 from parley.server.jobs.job import JobError
@@ -217,16 +217,62 @@ def test_both_accounts_are_there_and_the_job_says_which_is_charged():
         assert rows[0].charged
         assert rows[1].adversary == other
         assert not rows[1].charged
-        # What an amplified ε of 2 costs whoever knows; and what a plain ε of 2 costs who doesn't.
-        assert rows[1].epsilon > 2 if presence == "hidden" else rows[1].epsilon < 1
-    assert isinstance(leaf_of(plan.primary), Gaussian)
+        # Whoever knows is charged for the rounds that a party may be in, of two: by Gaussians.
+        known = rows[0] if presence == "known" else rows[1]
+        assert spent <= 2
+        mu = 2 / own.mechanism.multiplier
+        deltas = [gaussian_delta(known.epsilon, mu=mu * math.sqrt(j)) for j in (1, 2)]
+        assert np.dot([2 * 0.25 * 0.75, 0.25**2], deltas) == pytest.approx(own.delta, rel=2e-3)
+        assert rows[1].epsilon > 2 if presence == "hidden" else rows[1].epsilon < 1.8
+    step = PoissonSampledGaussian(
+        sampling_rate=1.0, noise_multiplier=own.mechanism.multiplier, neighbouring="replace-one"
+    )
+    assert leaf_of(own) == BehindCoin(probability=0.25, event=step, count=1)
+    assert own.mechanism.sigma < 0.9 * made()[2].primary.mechanism.sigma
 
 
-@pytest.mark.parametrize("kind", ["fedavg", "distributed-dp-sgd"])
-def test_a_record_is_charged_every_round_whoever_is_in_it(kind):
-    job = (f"algorithm.kind={kind}", "privacy.unit=record")
-    whole, sampled = (made(*job, *more)[2] for more in ((), ("parties.per-round=0.1",)))
-    assert sampled.primary.event == whole.primary.event
+def gaussian_delta(epsilon, *, mu):
+    return norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
+
+
+@pytest.mark.parametrize(("kind", "together"), [("fedavg", 4), ("distributed-dp-sgd", 1)])
+def test_a_record_is_charged_for_the_rounds_that_its_party_is_in_by_one_coin_each(kind, together):
+    """A block of local steps has one coin; of steps that are sums each has its own."""
+    from parley.server.records.accounts import accounts_of
+
+    steps = ("dp-sgd.local-steps=4", "privacy.unit=record")
+    job = (f"algorithm.kind={kind}", *steps)
+    (_, _, whole), (made_job, _, sampled) = (
+        made(*job, *more) for more in ((), ("parties.per-round=0.1",))
+    )
+    ((coin, times),) = sampled.primary.event.leaves()
+    mechanism = sampled.primary.mechanism
+    assert coin == BehindCoin(probability=0.1, event=mechanism.step, count=together)
+    assert times * together == 4
+    assert sampled.primary.event.slack == whole.primary.event.slack  # drawn in every round
+    ((step, _),) = whole.primary.event.leaves()
+    assert mechanism.step.sampling_rate == step.sampling_rate == 0.5
+    assert mechanism.step.noise_multiplier < 0.75 * step.noise_multiplier
+    own = sampled.primary
+    spent = Composition.empty().add(own.event, count=made_job.rounds).epsilon(own.delta)[1]
+    assert 1.99 < spent <= 2
+    rows = accounts_of(sampled, own.unit, epsilon=spent, delta=own.delta, summed=[40, 40])
+    assert [(row.adversary, row.epsilon, row.charged) for row in rows[:2]] == [
+        (str(own.against), spent, True),
+        ("attendance-either", spent, False),
+    ]
+    _, _, always = made(*job, "parties.per-round=1.0")
+    assert always.primary.event == whole.primary.event
+
+
+def test_a_coin_that_is_seen_is_charged_less_the_rarer_it_is_at_the_same_noise():
+    job = ("privacy.unit=record", "dp-sgd.local-steps=2", "dp-sgd.noise-multiplier=3")
+    epsilons = [
+        Composition.empty().add(plan.primary.event, count=2).epsilon(1e-5)[1]
+        for p in (0.05, 0.2, 1.0)
+        for plan in [made(*job, f"parties.per-round={p}")[2]]
+    ]
+    assert epsilons == sorted(set(epsilons))
 
 
 def test_a_party_declines_amplification_that_its_task_does_not_have():
@@ -239,7 +285,10 @@ def test_a_party_declines_amplification_that_its_task_does_not_have():
     for algorithm, offered in (
         (everyone, plan),
         (sampled, plain),
-        (sampled, with_primary(plan, mechanism=replace(mechanism, sampling_rate=1.0))),
+        (
+            sampled,
+            with_primary(plan, mechanism=replace(mechanism, sampling_rate=1.0, hidden=False)),
+        ),
         (
             sampled,
             with_primary(plan, mechanism=replace(mechanism, attendance=0.1, sampling_rate=0.1)),
@@ -252,5 +301,29 @@ def test_a_party_declines_amplification_that_its_task_does_not_have():
     with pytest.raises(ValueError, match="don't hide a party"):
         Guarantee.from_json(
             replace(plan.primary, mechanism=mechanism).to_json()
-            | {"mechanism": {**plan.primary.to_json()["mechanism"], "attendance": 1.0}}
+            | {"mechanism": {**plan.primary.to_json()["mechanism"], "hidden": False}}
         )
+
+
+@pytest.mark.parametrize("kind", ["fedavg", "distributed-dp-sgd"])
+@pytest.mark.parametrize("offered", ["parties.per-round=0.05", "parties.per-round=1.0"])
+def test_a_party_declines_another_coin_for_its_records_than_its_tasks(kind, offered):
+    """Drill: a server whose task has p = 0.1 and whose plan claims another p, and its noise."""
+    job = (f"algorithm.kind={kind}", "privacy.unit=record", "dp-sgd.noise-multiplier=3")
+    _, task, plan = made(*job, "parties.per-round=0.1")
+    claim = task.claim(FEDERATION.facts("uniform"))
+    _check_covers(plan, claim)
+    _, _, other = made(*job, offered)
+    with pytest.raises(Declined) as declined:
+        _check_covers(other, claim)
+    assert declined.value.reason is Reason.MECHANISM
+
+
+def test_no_record_is_charged_as_though_its_partys_coin_hid_it():
+    _, _, plan = made(
+        "algorithm.kind=distributed-dp-sgd", "privacy.unit=record", "parties.per-round=0.1"
+    )
+    hidden = replace(plan.primary.mechanism, hidden=True, sampling_rate=0.1)
+    with pytest.raises(ValueError, match="may be seen in it"):
+        with_primary(plan, mechanism=hidden)
+    assert Guarantee.from_json(plan.primary.to_json()) == plan.primary
