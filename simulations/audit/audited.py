@@ -93,6 +93,12 @@ class Audited:
         return sampling_rate(self.charged.mechanism)
 
     @property
+    def by_coins(self) -> bool:
+        """Whether a record, or its party, is in a release by a coin that lowers the charge."""
+        own = self.charged.mechanism.training or self.charged.mechanism.sampled
+        return own is not None and min(own.sampling_rate, own.attendance) < 1
+
+    @property
     def delta(self) -> float:
         """δ of the claim."""
         return self.guarantee.delta
@@ -193,7 +199,9 @@ def audited(
     alone = stage == ROUNDS and own.noisy and job.privacy.unit == "record"
     usual = 5 if job.privacy.point.in_contributions else 2
     shape = Shape(
-        parties=1 if alone else min(parties or max(usual, least_parties(job)), job.parties.count),
+        parties=least_parties(job)
+        if alone
+        else min(parties or max(usual, least_parties(job)), job.parties.count),
         records=records or least_records(job),
         features=features
         or (own.features or enough_features(job) if stage == ROUNDS else 0)

@@ -136,7 +136,13 @@ _WRITTEN_OUT = frozenset({"vmap", "opacus", "loop"})
 """Ways of per-record gradients that take one party after another."""
 
 Row = tuple[str, ...] | Asked
-ROWS: tuple[Row, ...] = (*CASES, *ASKED)
+_SEEN: tuple[tuple[str, ...], ...] = (
+    # A record is charged for the rounds that its party's coin puts it in, and the coin is seen.
+    (*_DP_SGD, _FULL, "parties.per-round=0.5"),
+    (*_DP_SGD, "dp-sgd.sampling-rate=0.25", "parties.per-round=0.5", _ADD),
+)
+ROWS: tuple[Row, ...] = (*CASES, *ASKED, *_SEEN)
+"""What came last stands last: figures go by the number of a row."""
 
 
 def matrix(

@@ -327,7 +327,7 @@ METHODS: dict[str, Method] = {
     ),
     "profile": Method(
         assumption="none; its number: Gaussian steps",
-        fits=lambda audited: audited.sampling_rate < 1,
+        fits=lambda audited: audited.by_coins,
         find=_profile,
         event=_profile_event,
     ),

@@ -91,8 +91,8 @@ def observe(
 def bare_noise(audited: Audited) -> bool:
     """Whether what is seen has coordinates of the charged noise alone, at its own scale."""
     steps = audited.charged.mechanism.training
-    if steps is not None and steps.clipped_share:
-        return False
+    if steps is not None and (steps.clipped_share or steps.attendance < 1):
+        return False  # an absent party has no noise
     # With shares of more parties than are charged for, there is more noise, of another shape.
     if audited.against is not audited.charged.against:
         return False

@@ -6,6 +6,7 @@
 | l2-laplace | (‖y − f₀‖₂ − ‖y − f₁‖₂)/b |
 | laplace, laplace-l1, laplace-as-printed | (‖y − f₀‖₁ − ‖y − f₁‖₁)/b |
 | DP-SGD, every step seen | ln(1 − q + q·e^{(2sc − c²)/2σ²}) along f₁ − f₀, less the same for f₀ |
+| the same of a party that is absent, which y = 0 shows | 0 |
 
 added up over the rounds, each with the round's weight of the attack.
 """
@@ -82,6 +83,8 @@ def score(released: NDArray[np.float64], hypotheses: Hypotheses) -> Scores:
         by_round = _sampled(released, hypotheses, rate)
     else:
         by_round = _RATIOS.get(mechanism.law, _gaussian)(released, hypotheses)
+    if steps is not None and steps.attendance < 1:
+        by_round = np.where(released.any(axis=-1), by_round, 0.0)
     return np.asarray(by_round @ hypotheses.weights)
 
 

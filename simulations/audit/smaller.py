@@ -55,11 +55,12 @@ def least_parties(job: Job) -> int:
 
 
 def _own_coin(job: Job) -> float:
-    """p that a party is charged for being in a sum with; 1 where being in each of them is."""
-    asked = job.parties.per_round
-    if isinstance(asked, float) and job.parties.hidden and job.privacy.unit == "party":
-        return asked
-    return 1.0
+    """p with which a party is in a sum of a world; 1 where it is in each of them."""
+    asked, unit = job.parties.per_round, job.privacy.unit
+    hidden = unit == "party" and job.parties.hidden
+    # With noise inside, an absent party's contribution is all zeros: its coin is seen.
+    seen = unit == "record" and answer_of(job.algorithm.kind).noisy
+    return asked if isinstance(asked, float) and (hidden or seen) else 1.0
 
 
 def smaller(job: Job, unit: Unit, shape: Shape, seed: int | None) -> tuple[tuple[str, ...], Job]:
@@ -109,7 +110,7 @@ def enough_features(job: Job) -> int:
 
 
 def _always_in(job: Job) -> dict[str, Any]:
-    """Every party in every sum, where ε is of that."""
+    """Every party in every sum, where no attack has a use for its coins."""
     return {} if _own_coin(job) < 1 else {"per-round": "all", "presence": "auto"}
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from parley.client.algorithms import attendance
 from parley.client.dp_sgd import batches, noise
 from parley.client.dp_sgd.clipping_dense import Dense
 from parley.privacy.sampling.randomness import Randomness
@@ -20,6 +21,7 @@ JOB = (
 )
 SAMPLED = (*JOB, "privacy.epsilon=2", "algorithm.rounds=1", "dp-sgd.sampling-rate=0.25")
 WHOLE = (*JOB, "dp-sgd.sampling-rate=1")
+SEEN = (*WHOLE, "privacy.epsilon=6", "algorithm.rounds=1", "parties.per-round=0.4")
 
 
 def one_coin_for_all(sizes, rate, streams, layout, classes):
@@ -32,6 +34,10 @@ def one_coin_for_all(sizes, rate, streams, layout, classes):
 
 def coins_at_twice_the_rate(sizes, rate, *rest):
     return OWN_BATCHES(sizes, 2 * rate, *rest)
+
+
+def parties_at_twice_the_rate(count, rate, stream):
+    return OWN_COINS(count, 2 * rate, stream)
 
 
 def noise_of_one_party(values, deviation, scale, streams):
@@ -54,6 +60,7 @@ def clip_of_the_mean(self, theta, x, y, mask, clip):
 
 
 OWN_BATCHES, OWN_NOISE, OWN_SUMS = batches.padded_batches, Randomness.party_noise, Dense.sums
+OWN_COINS = attendance._coins
 
 
 @pytest.mark.parametrize(
@@ -73,6 +80,11 @@ OWN_BATCHES, OWN_NOISE, OWN_SUMS = batches.padded_batches, Randomness.party_nois
         pytest.param(
             *("client.dp_sgd.training.padded_batches", coins_at_twice_the_rate, SAMPLED),
             *("dirac", "profile", 20_000),
+            marks=pytest.mark.heavy,
+        ),
+        pytest.param(
+            *("client.algorithms.attendance._coins", parties_at_twice_the_rate, SEEN),
+            *("dirac", "profile", 1_000),
             marks=pytest.mark.heavy,
         ),
         ("client.dp_sgd.training.add_noise", noise_of_one_party, WHOLE, "dirac", "white", 300),

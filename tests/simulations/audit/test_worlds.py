@@ -18,6 +18,7 @@ from parley.simulations.audit.blocks import repeated
 from parley.simulations.audit.hypotheses import hypotheses, reach
 from parley.simulations.audit.neighbours import ATTACKS, neighbours
 from parley.simulations.audit.observed import bare_noise
+from parley.simulations.audit.scores import score
 from parley.simulations.audit.worlds import Source, releases
 
 LINEAR = ("algorithm.rounds=3", "privacy.epsilon=4", "privacy.noise-point=server")
@@ -274,7 +275,29 @@ def test_parties_are_in_a_world_by_their_own_coins_where_these_amplify() -> None
     deviation = expected.scale / np.linalg.norm(apart[0]) * 2
     error = np.hypot(deviation, 0.46) / np.sqrt(along.size)
     assert along.mean() == pytest.approx(0.3, abs=5 * error)
-    # Where it is charged as though it were in every sum, it is.
+    # Where it is drawn in public, it is in every sum.
     known = audited(load_job(None, overrides=[*job, "parties.per-round=20"]))
     assert known.algorithm.attendance.whole
     assert known.epsilon == pytest.approx(4, rel=1e-3)
+
+
+def test_an_absent_party_is_seen_and_says_nothing_of_its_records() -> None:
+    job = (
+        *("algorithm.kind=fedavg", "model.kind=mlp", "model.hidden=[]", "parties.count=1000"),
+        *("parties.min-records=100", "algorithm.rounds=2", "privacy.epsilon=4"),
+        *("dp-sgd.sampling-rate=1", "dp-sgd.local-steps=1", "parties.per-round=0.3"),
+    )
+    given = audited(load_job(None, overrides=job), seed=3)
+    assert given.epsilon == pytest.approx(4, rel=1e-3)
+    assert given.by_coins
+    worlds = neighbours(given, "dirac")
+    expected = hypotheses(given, worlds)
+    # Of a step at 1 the noise covers 2C: everyone is in what is expected.
+    assert reach(given, expected) == pytest.approx(1, abs=0.01)
+    (seen,) = releases(given, worlds, inside=True, count=200, source=Source(seed=3))
+    there = seen.any(axis=2)
+    assert there.mean() == pytest.approx(0.3, abs=5 * 0.46 / there.size**0.5)
+    scores = score(seen, expected)
+    assert (scores[~there.any(axis=1)] == 0).all()
+    assert (scores[there.any(axis=1)] != 0).all()
+    assert not bare_noise(given)
