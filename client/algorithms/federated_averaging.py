@@ -16,7 +16,7 @@ v_j = θ_j − θ.
 
 Where parties are sampled (`parley.client.algorithms.attendance`, McMahan et al. 2018, Algorithm 1)
 one that is not in a round contributes zero, and the average is divided by the public fraction.
-All of a party's steps of a round are behind one coin of its own.
+One coin of a party decides on all its steps of a round.
 
 The server's step is averaging, averaging with momentum, or Adam (Reddi et al. 2021,
 arXiv:2003.00295) on the average update: post-processing.
