@@ -28,6 +28,7 @@ _STATUS = {
     "parley.privacy.ledger.errors.NotALedger": 2,
     "parley.privacy.ledger.errors.LedgerConflict": 2,
     "parley.privacy.ledger.errors.LedgerError": 1,
+    "parley.simulations.engine.dealing.WrongAnswer": 1,
     "parley.simulations.engine.masked_check.MaskedCheckFailed": 1,
     "parley.secure_agg.interface.TooFewSurvivors": 1,
     "parley.server.rounds.cohort.PartyFailed": 1,

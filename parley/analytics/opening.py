@@ -67,7 +67,7 @@ def open_session(
     if not settings.deployment:
         persons = persons_of(settings)
         block = read_parties(data, known, parties=settings.parties, persons=persons)
-        dealt = partial(table_shards, _sources(data, known), known, block.parties, persons)
+        dealt = partial(table_shards, _sources(data, known), block, persons)
         simulated = simulated_parties(stack, settings, block, dealt)
     if folder is None:
         plain = settings.model_dump(mode="json", exclude_defaults=True)

@@ -76,7 +76,7 @@ def ray_parties(
     with keep_data(job, prepare) as (place, data):
 
         def dealt(cores: int) -> list[Shard]:
-            return list(row_shards(job, place, job.run.workers or cores))
+            return list(row_shards(job, place, data, job.run.workers or cores))
 
         with ray_workers(job.run.ray_address, dealt) as workers:
             yield Dealt(workers=workers), data

@@ -1,38 +1,59 @@
 """What runs in a worker of Ray: one shard of the parties.
 
-A worker is told Parley's version before anything that only this version can read: what it holds
-comes pickled, and is unpickled here, after that check.
+A worker is told which Parley before anything that only this one can read: what it holds comes
+pickled, and is unpickled here, after that check. A version is not enough: Ray has a worker import
+from the folder where the run was begun first, if its machine has that folder, too.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import os
 import pickle
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from parley.deploy.processes import ProcessError
 from parley.version import __version__
 
-__all__ = ["ShardWorker", "packed"]
+__all__ = ["ShardWorker", "packed", "this_parley"]
+
+
+@cache
+def this_parley() -> str:
+    """The version, and a digest of the sources that are imported here, whatever it says."""
+    home = Path(__file__).parents[1]
+    # In a checkout the packages below parley are links.
+    walked = os.walk(home, followlinks=True)
+    paths = [Path(at) / name for at, _, names in walked for name in names if name.endswith(".py")]
+    digest = hashlib.sha256()
+    for path in sorted(paths):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(home)} {len(content)} ".encode() + content)
+    return f"{__version__} sources {digest.hexdigest()[:12]}"
 
 
 def packed(shard: Any) -> tuple[str, bytes]:
-    """A shard as a worker is given it: the version, and the rest."""
-    return __version__, pickle.dumps(shard)
+    """A shard as a worker is given it: which Parley, and the rest."""
+    return this_parley(), pickle.dumps(shard)
 
 
 class ShardWorker:
     """One shard (`parley.simulations.engine.dealing.Shard`), and the answers about it."""
 
-    def __init__(self, version: str, shard: bytes) -> None:
-        self._version, self._packed = version, shard
+    def __init__(self, wanted: str, shard: bytes) -> None:
+        self._wanted, self._packed = wanted, shard
         self._answers: Callable[..., Any] | None = None
 
     def ready(self) -> str:
         """Loads the records, once; what is wrong, in words, or nothing."""
-        if self._version != __version__:
-            return f"Expected Parley {self._version}, as where the run was begun, got {__version__}"
+        if self._wanted != this_parley():
+            return (
+                f"Expected Parley {self._wanted}, as where the run was begun, got {this_parley()}"
+            )
         try:
             if self._answers is None:
                 self._answers = pickle.loads(self._packed).opened()  # noqa: S301 - the driver's own

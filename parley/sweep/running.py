@@ -22,7 +22,7 @@ from parley.client.data.schema import SchemaError
 from parley.client.data.table import DataError
 from parley.server.jobs.job import Job, JobError
 from parley.simulations.data.experiment import prepared_data
-from parley.simulations.data.keeping import keep_at, shared_place
+from parley.simulations.data.keeping import check_same, keep_at, shared_place
 from parley.simulations.data.partitions import PartitionError
 from parley.simulations.data.prepared import data_key
 from parley.sweep.cells import Cell, Sweep
@@ -116,12 +116,16 @@ def _places(cells: Sequence[Cell], folder: Path) -> dict[str, Path]:
     for cell in cells:
         if (job := cell.job) is None:
             continue
-        key = data_key(job)
-        if (key, job.run.prepared) not in known:  # the shared place is a digest of whole files
-            own = folder / "data" / hashlib.sha256(key.encode()).hexdigest()[:24]
-            known[key, job.run.prepared] = shared_place(job) or own
-        places[cell.name] = known[key, job.run.prepared]
+        key = data_key(job), job.run.prepared
+        if key not in known:  # the shared place is a digest of whole files
+            known[key] = _place(job, folder)
+        places[cell.name] = known[key]
     return places
+
+
+def _place(job: Job, folder: Path) -> Path:
+    own = hashlib.sha256(data_key(job).encode()).hexdigest()[:24]
+    return shared_place(job) or folder / "data" / own
 
 
 def _refused(cell: Cell, error: str) -> Row:
@@ -153,7 +157,7 @@ def _tasks(
             continue
         place = places[cell.name]
         if place not in faults:
-            faults |= _prepare(cell.job, place)
+            faults |= _prepare(cell.job, place, folder)
         if place in faults:
             rows[cell.name] = _refused(cell, faults[place])
             continue
@@ -168,9 +172,9 @@ def _tasks(
         )
 
 
-def _prepare(job: Job, place: Path) -> dict[Path, str]:
+def _prepare(job: Job, place: Path, folder: Path) -> dict[Path, str]:
     try:
-        keep_at(place, lambda: prepared_data(job))
+        keep_at(place, lambda: prepared_data(job), lambda: check_same(_place(job, folder), place))
     except (JobError, DataError, SchemaError, PartitionError) as error:
         return {place: str(error)}
     return {}

@@ -283,6 +283,8 @@ def anchored(job: Job) -> Job:
             for name in ("kind", "features", "loss")
             if hasattr(part, name)
         }
+        if components := getattr(part, "components_file", ""):
+            own["pca_file"] = str(Path(components).resolve())
         job = job.model_copy(update={section: part.model_copy(update=own)})
     tested = {
         name: str(Path(given).resolve())

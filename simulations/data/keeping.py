@@ -4,19 +4,19 @@ A folder holds one place for each content: named by the SHA-256 of the files' by
 that decides the rows. Runs and sweeps that name the same folder share what lies there. It is as
 closed as the data are: whoever can write to it can put other records in their place, and have them
 charged to another budget. So a place that another user owns, or may write to, is refused, and so is
-one whose arrays do not belong together. Every byte is not read again: that takes as long as a run.
+one that has another name or other bytes than it was given: all of them are read once, at the start.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import resource
 import shutil
-import stat
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from parley.client.data.block import PartyBlock
@@ -27,6 +27,7 @@ from parley.simulations.data.prepared import PreparedData, data_key
 
 __all__ = [
     "check_memory",
+    "check_same",
     "data_mib",
     "held_mib",
     "keep_at",
@@ -41,8 +42,11 @@ __all__ = [
 
 MIB = 1 << 20
 
-_ROWS = 1
-"""To be raised when the same records become other rows."""
+_ROWS = 2
+"""To be raised when the same records become other rows, or are kept otherwise."""
+
+_BEGUN = ".parley-rows-"
+"""Begins the name of a folder that is not kept: no other folder's, for those are removed."""
 
 
 def memory_mib(job: Job) -> int:
@@ -99,23 +103,49 @@ def kept_data(job: Job, prepare: Callable[[], PreparedData]) -> PreparedData:
     Raises:
         JobError: there is no room to keep them.
     """
+    unchanged = _unchanged(job)
     place = place_of(job) if _folder(job).is_dir() else None
     if place is not None and (place / "facts.json").exists():
         return _opened(place)
     data = prepare()
     if not job.run.prepared and data.rows.nbytes <= memory_mib(job) * MIB:
         return data
-    return keep_at(place or place_of(job), lambda: data)
+    return keep_at(place or place_of(job), lambda: data, unchanged)
 
 
-def keep_at(place: Path, prepare: Callable[[], PreparedData]) -> PreparedData:
+def _unchanged(job: Job) -> Callable[[], None]:
+    """What refuses files of a job that are changed from now on: rows would have others' names."""
+    before = data_key(job)
+
+    return lambda: check_same(data_key(job), before)
+
+
+def check_same(now: object, before: object) -> None:
+    """Raises JobError if files of data are not what they were when their rows' place was named."""
+    if now != before:
+        raise JobError(
+            "Expected the files of the data to stay as they are while they are read, got others "
+            "at the end. Nothing was kept: run it again."
+        )
+
+
+def keep_at(
+    place: Path, prepare: Callable[[], PreparedData], unchanged: Callable[[], None] | None = None
+) -> PreparedData:
     """The rows that are kept in a place, prepared first where nobody did.
+
+    Args:
+        place: named by what decides the rows.
+        prepare: makes them.
+        unchanged: raises JobError if that changed since the place was named.
 
     Raises:
         JobError: no room, a place of somebody else's, or one that is damaged.
     """
     if not (place / "facts.json").exists():
         data = prepare()
+        if unchanged is not None:
+            unchanged()
         try:
             save_whole(data, place)
         except OSError as error:
@@ -138,25 +168,18 @@ def _follows_from_files(job: Job) -> bool:
 
 
 def _opened(place: Path) -> PreparedData:
-    """What an earlier run kept, checked as far as that takes no time.
+    """What an earlier run kept.
 
     Raises:
         JobError: a place of somebody else's, or one that is damaged.
     """
     try:
-        if place.lstat().st_mode & 0o022:  # then what lies in it is the owner's
-            raise ValueError("others may write to it")
-        for path in (place, *place.iterdir()):
-            found = path.lstat()
-            if found.st_uid != os.geteuid() or stat.S_ISLNK(found.st_mode):
-                raise ValueError(f"{path.name} is a link, or user {found.st_uid}'s")
-        data = PreparedData.load(place)
+        return PreparedData.load(place, whole=True)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise JobError(
             f"Expected the rows that an earlier run of yours kept in {place}: "
             f"{type(error).__name__}: {error}. Remove that folder, and they are prepared again."
         ) from error
-    return data
 
 
 @contextmanager
@@ -170,12 +193,10 @@ def keep_data(job: Job, prepare: Callable[[], PreparedData]) -> Iterator[tuple[P
         JobError: no room to keep them.
     """
     with ExitStack() as stack:
-        place = place_of(job)
+        unchanged, place = _unchanged(job), place_of(job)
         if not _follows_from_files(job):
-            _folder(job).mkdir(parents=True, exist_ok=True)
-            own = tempfile.TemporaryDirectory(prefix="own-", dir=_folder(job))
-            place = Path(stack.enter_context(own)) / "rows"
-        yield place, keep_at(place, prepare)
+            place = stack.enter_context(_begun(_folder(job))) / "rows"
+        yield place, keep_at(place, prepare, unchanged)
 
 
 def save_whole(data: PreparedData, place: Path) -> None:
@@ -184,16 +205,45 @@ def save_whole(data: PreparedData, place: Path) -> None:
     Raises:
         OSError: no room, or no right.
     """
-    place.parent.mkdir(parents=True, exist_ok=True)
-    begun = Path(tempfile.mkdtemp(prefix=".", dir=place.parent))
-    try:
-        data.save(begun)
-        begun.replace(place)
-    except OSError:
-        if not (place / "facts.json").exists():
-            raise
-    finally:
-        shutil.rmtree(begun, ignore_errors=True)
+    with _begun(place.parent) as begun:
+        data.save(begun, name=place.name)
+        try:
+            begun.replace(place)
+        except OSError:
+            if not (place / "facts.json").exists():
+                raise
+
+
+@contextmanager
+def _begun(parent: Path) -> Iterator[Path]:
+    """A folder that ends with the block; those of processes that were killed are removed."""
+    parent.mkdir(parents=True, exist_ok=True)
+    for left in parent.glob(f"{_BEGUN}*"):
+        with _held(left) as ours:
+            if ours:
+                shutil.rmtree(left, ignore_errors=True)
+    own = Path(tempfile.mkdtemp(prefix=_BEGUN, dir=parent))
+    with _held(own):
+        try:
+            yield own
+        finally:
+            shutil.rmtree(own, ignore_errors=True)
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[bool]:
+    """Whether no other process holds the folder; this one does within the block.
+
+    A lock ends with its process, however that ends. Where a file system has none, it is never ours.
+    """
+    with ExitStack() as stack:
+        ours = False
+        with suppress(OSError):  # held, or ended meanwhile
+            opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            stack.callback(os.close, opened)
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            ours = True
+        yield ours
 
 
 def check_memory(job: Job, block: PartyBlock) -> None:

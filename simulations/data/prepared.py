@@ -3,7 +3,8 @@
 What a job says of its data and parties decides the rows; its model decides what is learned from
 them. So runs that differ in noise, budget or algorithm share them, also across processes: an array
 lies in its own file, mapped into memory and never written to. Such a folder is this program's
-own, beside its runs, and as closed as the data are.
+own, beside its runs, and as closed as the data are. It says its own name and the digests of its
+arrays, and is refused where another user could have written to it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import glob
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -65,39 +68,100 @@ class PreparedData:
         offsets = np.concatenate([[0], np.cumsum(self.sizes)])
         return PartyBlock(features=self.rows, labels=labels, offsets=offsets)
 
-    def save(self, folder: Path) -> None:
-        """Writes it to a new folder, whole when `facts.json` is there."""
+    def save(self, folder: Path, *, name: str = "") -> None:
+        """Writes it to a new folder, whole when `facts.json` is there.
+
+        Args:
+            folder: where.
+            name: that the folder will have; default: that it has.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)  # records
-        for name in _ARRAYS:
-            np.save(folder / f"{name}.npy", getattr(self, name), allow_pickle=False)
         facts = {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in vars(self).items()
-            if name not in _ARRAYS
+            key: list(value) if isinstance(value, tuple) else value
+            for key, value in vars(self).items()
+            if key not in _ARRAYS
         }
+        for each in _ARRAYS:
+            np.save(folder / f"{each}.npy", getattr(self, each), allow_pickle=False)
+        facts |= {"place": name or folder.name, "digests": _digests(folder)}
         (folder / "facts.json").write_text(json_text(facts), encoding="utf-8")
 
     @classmethod
-    def load(cls, folder: Path) -> Self:
+    def load(cls, folder: Path, *, whole: bool = False) -> Self:
         """What `save` wrote, mapped into memory.
 
+        Args:
+            folder: of that name still.
+            whole: every byte is compared with the digests.
+
         Raises:
-            OSError, ValueError, KeyError, TypeError, AttributeError: not all of it is there, or its
-                arrays do not belong together.
+            OSError, ValueError, KeyError, TypeError, AttributeError: not all of it is there, or it
+                is not what was written there, or somebody else may write to it.
         """
+        # What is opened below is what was checked: an open folder is not exchanged for another.
+        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            _check_own(opened)
+            return cls._of(Path(f"/proc/self/fd/{opened}"), folder.name, whole=whole)
+        except OSError as error:
+            if error.filename:
+                error.filename = str(folder / Path(error.filename).name)
+            raise
+        finally:
+            os.close(opened)
+
+    @classmethod
+    def _of(cls, folder: Path, name: str, *, whole: bool) -> Self:
         facts = json.loads((folder / "facts.json").read_text(encoding="utf-8"))
+        if (place := facts.pop("place")) != name:
+            raise ValueError(f"they were kept as {place}, for other data")
+        digests = facts.pop("digests")
+        if whole and digests != (found := _digests(folder)):
+            changed = [f"{each}.npy" for each in _ARRAYS if digests.get(each) != found[each]]
+            raise ValueError(f"{', '.join(changed)} changed since")
         arrays: dict[str, Any] = {
             # A plain view: each slice of a memmap would be an object with a file's name.
-            name: np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False))
-            for name in _ARRAYS
+            each: np.asarray(np.load(folder / f"{each}.npy", mmap_mode="r", allow_pickle=False))
+            for each in _ARRAYS
         }
-        named = {name: tuple(facts[name]) for name in ("label_names", "party_names")}
+        named = {each: tuple(facts[each]) for each in ("label_names", "party_names")}
         data = cls(**arrays, **{**facts, **named})
         counts = {len(data.rows), len(data.labels), int(data.sizes.sum())}
         if data.rows.ndim != 2 or len(counts) > 1 or int(data.sizes.min(initial=0)) < 0:
             raise ValueError("expected as many rows as labels, and as parties hold; got others")
         return data
+
+    def digest(self, first: int, last: int) -> str:
+        """Names the records of parties `first` to `last` − 1."""
+        rows = slice(int(self.sizes[:first].sum()), int(self.sizes[:last].sum()))
+        digest = hashlib.sha256()
+        for each in (self.sizes[first:last], self.labels[rows], self.rows[rows]):
+            digest.update(f"{each.dtype} {each.shape} ".encode())
+            digest.update(np.ascontiguousarray(each).data)
+        return digest.hexdigest()
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    """SHA-256 of every array's file."""
+
+    def digest(name: str) -> str:
+        with (folder / f"{name}.npy").open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    with ThreadPoolExecutor(2) as pool:
+        return dict(zip(_ARRAYS, pool.map(digest, _ARRAYS), strict=True))
+
+
+def _check_own(folder: int) -> None:
+    """Refuses an open folder that another user owns or may write to, and one with links in it."""
+    found = {"the folder": os.stat(folder)}
+    found |= {name: os.lstat(f"/proc/self/fd/{folder}/{name}") for name in os.listdir(folder)}
+    for name, each in found.items():
+        if each.st_uid != os.geteuid() or stat.S_ISLNK(each.st_mode):
+            raise ValueError(f"{name} is a link, or user {each.st_uid}'s")
+        if each.st_mode & 0o022:
+            raise ValueError(f"others may write to {name}")
 
 
 def data_key(job: Job, *, contents: bool = False) -> str:

@@ -15,17 +15,33 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.held_out_counts import learner_of
 from parley.client.party.block_session import PartyPolicy, PartySession
 from parley.privacy.sampling.randomness import Randomness
 from parley.server.jobs.job import Job
+from parley.server.records.run_folder import anchored
 from parley.simulations.data.experiment import experiment_of
 from parley.simulations.data.prepared import PreparedData
-from parley.simulations.engine.summing import Asked, Summed, charge, summed
+from parley.simulations.engine.summing import Asked, Ring, Summed, charge, summed
 
-__all__ = ["Dealt", "RowShard", "Shard", "Workers", "row_shards", "spans"]
+__all__ = [
+    "Dealt",
+    "RowShard",
+    "Shard",
+    "Workers",
+    "WrongAnswer",
+    "check_array",
+    "check_digest",
+    "row_shards",
+    "spans",
+]
+
+
+class WrongAnswer(RuntimeError):
+    """A worker gave what is no sum of its parties'."""
 
 
 class Shard(Protocol):
@@ -72,18 +88,37 @@ def spans(parties: int, workers: int) -> list[tuple[int, int]]:
     return list(pairwise(parties * at // count for at in range(count + 1)))
 
 
+def check_digest(found: str, expected: str) -> None:
+    """Raises ValueError if records are not those that were dealt."""
+    if found != expected:
+        raise ValueError("others, of another digest")
+
+
+def check_array(given: Any, like: NDArray[Any], shard: Shard) -> None:
+    """Raises WrongAnswer unless a worker gave an array of this shape and ring."""
+    if type(given) is np.ndarray and (given.shape, given.dtype) == (like.shape, like.dtype):
+        return
+    got = f"{getattr(given, 'shape', type(given).__name__)} {getattr(given, 'dtype', '')}".strip()
+    raise WrongAnswer(
+        f"Expected {like.shape} {like.dtype} from the worker of parties {shard.first} to "
+        f"{shard.last - 1}, got {got}."
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class RowShard:
-    """Parties of a job, whose prepared rows are in the folder `place`."""
+    """Parties of a job, whose prepared rows are in the folder `place`, under this digest."""
 
     job: Job
     place: Path
     first: int
     last: int
+    digest: str
 
     def opened(self) -> Callable[..., Summed]:
         """Maps the rows; its answers are those of `_Rows`."""
         whole = PreparedData.load(self.place)
+        check_digest(whole.digest(self.first, self.last), self.digest)
         starts = np.concatenate([[0], np.cumsum(whole.sizes)])
         rows = slice(starts[self.first], starts[self.last])
         own = replace(
@@ -96,10 +131,15 @@ class RowShard:
         return _Rows(shard=self, data=own)
 
 
-def row_shards(job: Job, place: Path, workers: int) -> list[RowShard]:
-    """A job's parties, dealt evenly."""
-    ends = spans(job.parties.count, workers)
-    return [RowShard(job=job, place=place.resolve(), first=a, last=b) for a, b in ends]
+def row_shards(job: Job, place: Path, data: PreparedData, workers: int) -> list[RowShard]:
+    """A job's parties, dealt evenly; `data` are what lies in `place`."""
+    job, ends = anchored(job), spans(job.parties.count, workers)  # workers may be elsewhere
+
+    def shard(first: int, last: int) -> RowShard:
+        digest = data.digest(first, last)
+        return RowShard(job=job, place=place.resolve(), first=first, last=last, digest=digest)
+
+    return [shard(*each) for each in ends]
 
 
 @dataclass(kw_only=True)
@@ -147,9 +187,11 @@ class Dealt:
         nobody = asked.kept[:0]
         common = self.workers.shared(replace(asked, refused=(), absent=(), kept=nobody))
         shards = self.workers.shards
-        given = self.workers.ask([(algorithm, common, _own(asked, each)) for each in shards])
+        questions = [(algorithm, common, _own(asked, each)) for each in shards]
+        given = self.workers.ask(questions)
         total = np.zeros(asked.plan.dimension, dtype=asked.plan.encoding.dtype)
-        for each in given:
+        for shard, each, (_, _, own) in zip(shards, given, questions, strict=True):
+            _check(each, total, len(own["kept"]), shard)
             total += each.total
         failed = [
             shard.first + party
@@ -158,6 +200,16 @@ class Dealt:
         ]
         kept = np.concatenate([each.kept for each in given])
         return Summed(total=total, kept=kept, failed=tuple(failed))
+
+
+def _check(given: Any, total: Ring, kept: int, shard: Shard) -> None:
+    """Raises WrongAnswer for anything but a sum of the shard's parties."""
+    if type(given) is not Summed:
+        raise WrongAnswer(f"Expected a sum of {shard.first} to {shard.last - 1}, got {given!r:.80}")
+    check_array(given.total, total, shard)
+    check_array(given.kept, np.zeros((kept, len(total)), total.dtype), shard)
+    if not all(0 <= party < shard.last - shard.first for party in given.failed):
+        raise WrongAnswer(f"Expected failed parties of the worker's own, got {given.failed!r:.80}.")
 
 
 def _own(asked: Asked, shard: Shard) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from parley.client.data.persons import Persons
 from parley.client.data.schema import Schema
 from parley.client.data.table_block import TableBlock, of_persons, read_table_block
 from parley.privacy.sampling.randomness import Randomness
-from parley.simulations.engine.dealing import Workers, spans
+from parley.simulations.engine.dealing import Workers, check_array, check_digest, spans
 from parley.simulations.engine.query_sums import AskedQueries, Ring, queries_summed
 
 __all__ = ["DealtQueries", "TableShard", "table_shards"]
@@ -28,6 +29,7 @@ class TableShard:
         schema: its text.
         parties: m, among whom the one is split, in its order; 0: one source a party.
         persons: whose records are bounded, if any are.
+        digest: of their records, as the process that asks read them.
     """
 
     sources: tuple[str | Path | Frame, ...]
@@ -36,9 +38,14 @@ class TableShard:
     last: int
     parties: int
     persons: Persons | None
+    digest: str
 
     def opened(self) -> Callable[..., Ring]:
-        """Reads the columns; answers with a sum."""
+        """Reads the columns; answers with a sum.
+
+        Raises:
+            ValueError: other records than the process that asks read.
+        """
         schema = Schema.from_toml(self.schema)
         block = read_table_block(self.sources, schema, persons=self.persons)
         if self.parties:
@@ -48,6 +55,7 @@ class TableShard:
             block = of_persons(block, self.persons)
         if self.parties:
             block = block.part(self.first, self.last)
+        check_digest(_digest(block), self.digest)
 
         def answer(
             asked: AskedQueries, lost: Sequence[int], coins: tuple[bytes, ...], drawn: Randomness
@@ -59,34 +67,39 @@ class TableShard:
 
 
 def table_shards(
-    sources: Sequence[str | Path | Frame],
-    schema: Schema,
-    parties: int,
-    persons: Persons | None,
-    workers: int,
+    sources: Sequence[str | Path | Frame], block: TableBlock, persons: Persons | None, workers: int
 ) -> list[TableShard]:
     """A session's parties, dealt evenly.
 
     Args:
         sources: one a party, or one for all.
-        schema: what their columns are.
-        parties: m.
+        block: what was read from them.
         persons: whose records are bounded, if any are.
         workers: how many.
     """
+    parties = block.parties
     split = len(sources) != parties
     own = [Path(each).resolve() if isinstance(each, str | Path) else each for each in sources]
     return [
         TableShard(
             sources=tuple(own if split else own[first:last]),
-            schema=schema.to_toml(),
+            schema=block.schema.to_toml(),
             first=first,
             last=last,
             parties=parties if split else 0,
             persons=persons,
+            digest=_digest(block.part(first, last)),
         )
         for first, last in spans(parties, workers)
     ]
+
+
+def _digest(block: TableBlock) -> str:
+    digest = hashlib.sha256()
+    for name, values in (("", block.offsets), *sorted(block.columns.items())):
+        digest.update(f"{name!r} {values.dtype} {values.shape} ".encode())
+        digest.update(np.ascontiguousarray(values).data)
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +119,7 @@ class DealtQueries:
             questions.append((common, lost, coins, randomness))
         plan = asked.planned.plan
         total: Ring = np.zeros(plan.dimension, dtype=plan.encoding.dtype)
-        for own in self.workers.ask(questions):
+        for shard, own in zip(self.workers.shards, self.workers.ask(questions), strict=True):
+            check_array(own, total, shard)
             total += own
         return total

@@ -20,7 +20,7 @@ from parley.client.data.block import PartyBlock
 from parley.client.data.chunks import block_ranges, for_each_chunk, row_ranges
 from parley.client.party.block_session import PartySession
 
-__all__ = ["Adding", "Asked", "Summed", "charge", "pieces_of", "summed"]
+__all__ = ["Adding", "Asked", "Ring", "Summed", "charge", "pieces_of", "summed"]
 
 Ring = NDArray[np.unsignedinteger[Any]]
 

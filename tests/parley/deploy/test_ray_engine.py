@@ -5,18 +5,21 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from dealt_here import workers_here
+from dealt_here import WorkersHere, workers_here
 
 import parley
 from parley.deploy import ray_engine
 from parley.deploy.processes import ProcessError
-from parley.deploy.shard_worker import ShardWorker
+from parley.deploy.shard_worker import ShardWorker, this_parley
 from parley.server.jobs.file import load_job, render_job
 from parley.server.jobs.job import JobError
+from parley.simulations.data.prepared import PreparedData
+from parley.simulations.engine.dealing import RowShard, WrongAnswer
 from parley.simulations.engine.query_dealing import TableShard
 
 
@@ -163,7 +166,70 @@ def test_a_file_that_is_missing_for_a_worker_is_named(here, tables, monkeypatch)
         answers_of(tables, "ray")
 
 
+def test_records_that_are_others_where_a_worker_is_are_refused(here, tmp_path, tables, monkeypatch):
+    """Drill: another user of a worker's machine put rows there, and they were learned from."""
+    loaded = PreparedData.load
+
+    def planted(place, *, whole=False):
+        if not whole:  # a worker's
+            np.save(place / "labels.npy", -np.load(place / "labels.npy"))
+        return loaded(place, whole=whole)
+
+    monkeypatch.setattr(PreparedData, "load", planted)
+    with pytest.raises(JobError, match=r"as where the run was begun.*another digest"):
+        parley.run(job_of(tmp_path, "run.engine=ray"), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    opened = TableShard.opened
+
+    def elsewhere(shard):
+        (tables / "ward-3.csv").write_text("age,ward,sick\n1,A,no\n")
+        return opened(shard)
+
+    monkeypatch.setattr(TableShard, "opened", elsewhere)
+    with pytest.raises(JobError, match="another digest"):
+        answers_of(tables, "ray")
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda given: None,
+        lambda given: replace(given, total=given.total.astype(np.float64) * np.nan),
+        lambda given: replace(given, total=given.total.astype(np.uint16)),
+        lambda given: replace(given, total=given.total[:1]),
+        lambda given: replace(given, total=given.total[0]),
+        lambda given: replace(given, kept=given.kept[:0]),
+        lambda given: replace(given, failed=(-1,)),
+    ],
+)
+def test_an_answer_that_is_no_sum_of_its_parties_ends_the_run(harm, here, tmp_path, monkeypatch):
+    """Drill: an array of one element was added to all coordinates."""
+    asked = WorkersHere.ask
+    monkeypatch.setattr(
+        WorkersHere, "ask", lambda workers, own: [harm(each) for each in asked(workers, own)]
+    )
+    with pytest.raises(WrongAnswer, match="Expected"):
+        parley.run(job_of(tmp_path, "run.engine=ray"), out=tmp_path / "run")
+
+
+def test_a_worker_elsewhere_finds_files_that_the_job_names(here, tmp_path, monkeypatch) -> None:
+    (tmp_path / "splits.py").write_text(OWN_SPLIT)
+    monkeypatch.chdir(tmp_path)
+    opened, seen = RowShard.opened, []
+
+    def elsewhere(shard):
+        seen.append(shard.job.data.partition)
+        return opened(shard)
+
+    monkeypatch.setattr(RowShard, "opened", elsewhere)
+    job = job_of(tmp_path, "run.engine=ray", "data.partition=splits.py:by_turns")
+    parley.run(job, out=tmp_path / "ray")
+    assert set(seen) == {f"{tmp_path / 'splits.py'}:by_turns"}
+
+
 def test_a_worker_of_another_version_says_so_before_it_reads_anything() -> None:
+    other = f"{this_parley()[:-1]}x"  # of this version, and not of these sources
+    assert f"Expected Parley {other}" in ShardWorker(other, b"").ready()
     worker = ShardWorker("0.0.9", b"what only 0.0.9 can read")
     assert "Expected Parley 0.0.9" in worker.ready()
     with pytest.raises(ProcessError, match=r"Expected Parley 0\.0\.9"):
@@ -255,9 +321,9 @@ def test_a_node_that_is_killed_in_mid_round_changes_nothing(tmp_path, tables, mo
         # Rows that are not on a node are said with the node.
         dealt = ray_engine.row_shards
         monkeypatch.setattr(
-            ray_engine, "row_shards", lambda job, _, n: dealt(job, tmp_path / "elsewhere", n)
+            ray_engine, "row_shards", lambda job, _, *own: dealt(job, tmp_path / "elsewhere", *own)
         )
-        with pytest.raises(JobError, match=r"elsewhere/facts.json, got: No such .* node [\d.]+"):
+        with pytest.raises(JobError, match=r"elsewhere, got: No such .* node [\d.]+"):
             parley.run(job_of(tmp_path, *own), out=tmp_path / "none")
     finally:
         cluster.shutdown()
@@ -276,7 +342,7 @@ def test_a_node_that_runs_another_version_is_refused_by_name(tmp_path, monkeypat
     try:
         cluster.add_node(num_cpus=2, env_vars={"PYTHONPATH": str(older.parent)})
         own = (f"run.ray-address={cluster.address}", "run.engine=ray", "run.workers=4")
-        with pytest.raises(JobError, match=r"got 0\.0\.9, on node [\d.]+\.$"):
+        with pytest.raises(JobError, match=r"got 0\.0\.9 sources \w{12}, on node [\d.]+\.$"):
             parley.run(job_of(tmp_path, *own), out=tmp_path / "run")
     finally:
         cluster.shutdown()

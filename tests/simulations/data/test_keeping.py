@@ -112,13 +112,15 @@ def test_two_processes_at_once_keep_one_place_whole_and_a_killed_one_none(job_of
     killed = begun("dying", "dying")
     assert killed.wait(timeout=120) == -9
     (half,) = (tmp_path / "kept").iterdir()
+    (tmp_path / "kept" / ".parley").mkdir()  # somebody's
     assert [each.name for each in half.iterdir()] == ["rows.npy"]
     assert not place_of(job).exists()
     both = [begun("one", "two"), begun("two", "one")]
     told = [each.communicate(timeout=120)[0] for each in both]
     assert [each.returncode for each in both] == [0, 0]
     assert told[0] == told[1] != ""
-    assert set((tmp_path / "kept").iterdir()) == {half, place_of(job)}
+    # What the killed one left is gone.
+    assert set((tmp_path / "kept").iterdir()) == {tmp_path / "kept" / ".parley", place_of(job)}
     kept, fresh = kept_data(job, lambda: pytest.fail("prepared again")), prepared_data(job)
     assert np.array_equal(kept.rows, fresh.rows)
     assert np.array_equal(kept.labels, fresh.labels)
@@ -145,7 +147,9 @@ def test_a_plan_says_memory_and_seconds_before_anything_starts(job_of) -> None:
     assert plan(job_of("parties.min-records=48", "run.engine=processes")).simulation is None
 
 
-@pytest.mark.parametrize("harm", ["open", "link", "cut", "rows", "facts", "other"])
+@pytest.mark.parametrize(
+    "harm", ["open", "file", "link", "cut", "flip", "rows", "renamed", "facts", "other"]
+)
 def test_a_place_that_is_damaged_or_somebody_elses_is_refused_by_its_path(
     job_of, tmp_path, harm, monkeypatch
 ):
@@ -155,6 +159,18 @@ def test_a_place_that_is_damaged_or_somebody_elses_is_refused_by_its_path(
     (place,) = (tmp_path / "kept").iterdir()
     if harm == "open":
         place.chmod(0o777)
+    elif harm == "file":
+        (place / "rows.npy").chmod(0o666)
+    elif harm == "flip":
+        with (place / "rows.npy").open("r+b") as file:
+            file.seek(200_003)
+            file.write(bytes([file.read(1)[0] ^ 1]))
+    elif harm == "renamed":  # they are whole, and another job's
+        other = job_of(f"run.prepared={tmp_path / 'kept'}", "data.seed=1")
+        load_experiment(other)
+        place_of(other).rename(tmp_path / "theirs")
+        place.rename(place_of(other))
+        (tmp_path / "theirs").rename(place)
     elif harm == "link":
         place.rename(tmp_path / "elsewhere")
         place.symlink_to(tmp_path / "elsewhere")
@@ -168,3 +184,18 @@ def test_a_place_that_is_damaged_or_somebody_elses_is_refused_by_its_path(
         monkeypatch.setattr(os, "geteuid", lambda: 12345)
     with pytest.raises(JobError, match=f"{place.name}.*Remove that folder"):
         load_experiment(job)
+
+
+def test_files_that_change_while_they_are_read_are_not_kept_as_what_they_were(job_of, tmp_path):
+    """The rows would lie where other bytes' belong, for every later run."""
+    job = job_of(f"run.prepared={tmp_path / 'kept'}")
+    (tmp_path / "kept").mkdir()
+
+    def prepare():
+        data = prepared_data(job)
+        np.savez(tmp_path / "data.npz", x=np.zeros((6000, 80)), y=np.ones(6000))
+        return data
+
+    with pytest.raises(JobError, match="stay as they are"):
+        kept_data(job, prepare)
+    assert not list((tmp_path / "kept").iterdir())
