@@ -189,15 +189,12 @@ class LinearModel:
             rows = slice(offsets[first], offsets[last])
             x, own = features[rows], theta if theta.ndim == 1 else theta[first:last]
             margins = self._party_margins(own, x, sizes[first:last], alike)
-            measured = losses is not None
             values, slopes = self._slopes(
-                margins, block.labels[rows], x, clip, measured=measured, sound=sound
+                margins, block.labels[rows], x, clip, measured=losses is not None, sound=sound
             )
             if alike is not None:
                 by_party = slopes.reshape(-1, alike, *slopes.shape[1:])
                 self.pull_back(by_party, x.reshape(-1, alike, x.shape[1]), gradients[first:last])
-            if alike is not None and losses is None:
-                return
             starts = offsets[first:last] - offsets[first]
             if losses is not None:
                 losses[first:last] = np.add.reduceat(values, starts)
@@ -208,11 +205,10 @@ class LinearModel:
                     self.pull_back(slopes[start:end], x[start:end], gradients[party])
 
         with np.errstate(all="ignore"):  # a margin that overflows is a slope that is dropped
-            # A simulation asks once for all: a slope that is not finite makes a sum that isn't,
-            # since ∞·0 isn't. The time that a party alone takes says nothing of its records.
-            simulated = block.parties > 1
-            for_each_chunk(partial(sweep, sound=simulated), ranges)
-            if simulated and not np.isfinite(gradients.sum()):
+            # Of many parties it is asked once whether any is: ∞·0 is not finite, nor its sum. The
+            # time that a party alone takes says nothing of its records.
+            for_each_chunk(partial(sweep, sound=block.parties > 1), ranges)
+            if block.parties > 1 and not np.isfinite(gradients.sum()):
                 for_each_chunk(sweep, ranges)
         gradients /= sizes[:, None].astype(gradients.dtype)
         if losses is not None:
