@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from contextlib import suppress
+from functools import cache
 from typing import Annotated, Any, Self
 
 from pydantic import (
@@ -45,9 +46,9 @@ class Facts(BaseModel):
     @model_serializer(mode="wrap")
     def _without_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         payload: dict[str, Any] = handler(self)
-        for name, field in type(self).model_fields.items():
-            if not field.is_required() and getattr(self, name) is None:
-                payload.pop(field.alias or name, None)
+        for name, key in _optional(type(self)):
+            if getattr(self, name) is None:
+                payload.pop(key, None)
         return payload
 
     def to_json(self) -> dict[str, Any]:
@@ -91,3 +92,10 @@ class Facts(BaseModel):
     def adding(self, **facts: Any) -> Self:
         """The same facts and more, checked as all of them are."""
         return type(self).model_validate({**dict(self), **facts})
+
+
+@cache
+def _optional(facts: type[Facts]) -> tuple[tuple[str, str], ...]:
+    """Names of the facts that may be absent, with their keys."""
+    fields = facts.model_fields.items()
+    return tuple((name, each.alias or name) for name, each in fields if not each.is_required())

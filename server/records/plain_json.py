@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 __all__ = ["json_text"]
@@ -23,13 +24,17 @@ def json_text(value: Any, *, indent: int | None = None, compact: bool = False) -
     Raises:
         TypeError: a value that JSON has no form for.
     """
-    return json.dumps(
-        _finite(value),
+    write = partial(
+        json.dumps,
         ensure_ascii=False,
         allow_nan=False,
         indent=indent,
         separators=(",", ":") if compact else None,
     )
+    try:
+        return write(value)
+    except (TypeError, ValueError):  # seldom: not all is finite, or plain
+        return write(_finite(value))
 
 
 def _finite(value: Any) -> Any:
