@@ -225,17 +225,7 @@ def calibrate_steps(
             f"Expected delta in (0, 1), got {as_written(delta)}: the Gaussian noise of DP-SGD has "
             "no pure guarantee."
         )
-    times = 1 + (math.exp(epsilon) if epsilon < 700 else math.inf)
-    left = delta - (slack * times if slack else 0.0)
-    if not left > 0:
-        most = math.log(delta / slack - 1) if delta > 2 * slack else 0.0
-        raise ValueError(
-            f"Expected epsilon below {shown_down(most, 3)} at delta = {as_written(delta)}, got "
-            f"{as_written(epsilon)}: (1 + e^ε) times the {shown_up(slack, 3)} by which sampled "
-            "noise may differ from its law has to stay below delta. Choose a smaller epsilon, a "
-            "larger delta, or fewer steps or parameters."
-        )
-
+    left = _left_for_steps(epsilon, delta, slack)
     coins, incomplete = divmod(steps, together)
     if incomplete:
         raise ValueError(f"Expected whole blocks of {together} steps, got {steps}.")
@@ -273,6 +263,21 @@ def calibrate_steps(
             )
     high = _least(lambda sigma: not above(sigma), low, high, 0.05)
     return math.exp(_root(account, math.log(high) - 0.03))
+
+
+def _left_for_steps(epsilon: float, delta: float, slack: float) -> float:
+    """δ without what the samplers' distance takes of it; ValueError where that is all."""
+    times = 1 + (math.exp(epsilon) if epsilon < 700 else math.inf)
+    left = delta - (slack * times if slack else 0.0)
+    if not left > 0:
+        most = math.log(delta / slack - 1) if delta > 2 * slack else 0.0
+        raise ValueError(
+            f"Expected epsilon below {shown_down(most, 3)} at delta = {as_written(delta)}, got "
+            f"{as_written(epsilon)}: (1 + e^ε) times the {shown_up(slack, 3)} by which sampled "
+            "noise may differ from its law has to stay below delta. Choose a smaller epsilon, a "
+            "larger delta, or fewer steps or parameters."
+        )
+    return left
 
 
 def _root(f: Callable[[float], float], start: float) -> float:

@@ -74,8 +74,7 @@ class AlgorithmSection(Section):
             raise ValueError(
                 "Expected parties.per-round = 'all' with algorithm.kind = "
                 f"'{self.kind}', got {job.parties.per_round!r}: fedavg and distributed-dp-sgd "
-                "sample parties. A record gains nothing by it, since whether its party is in a sum "
-                "may be seen in the sum; a single release gains nothing by leaving parties out."
+                "sample parties."
             )
         if job.noise not in self.laws:
             laws = " or ".join(f"'{law}'" for law in self.laws)
