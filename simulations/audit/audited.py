@@ -98,6 +98,10 @@ class Audited:
         own = self.charged.mechanism.training or self.charged.mechanism.sampled
         return own is not None and min(own.sampling_rate, own.attendance) < 1
 
+    def part_of_claim(self, epsilon: float) -> float | None:
+        """ε as a fraction of what is claimed; None where δ alone covers what is claimed."""
+        return epsilon / self.epsilon if self.epsilon else None
+
     @property
     def delta(self) -> float:
         """δ of the claim."""

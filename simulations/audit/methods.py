@@ -184,14 +184,14 @@ def _pair(seen: Seen) -> Finding:
         ceiling=pair_ceiling(hits[0].trials, alpha=seen.alpha, delta=audited.delta),
         hits=(hits[0].hits, hits[1].hits),
         threshold=seen.threshold,
-        fraction=epsilon / audited.epsilon,
+        fraction=audited.part_of_claim(epsilon),
     )
 
 
 def _mu(seen: Seen) -> Finding:
     audited, hits = seen.audited, seen.hits()
     mu = mu_lower(hits[1], hits[0].misses, alpha=seen.alpha)
-    claimed = audited.mu or math.inf
+    claimed = math.inf if audited.mu is None else audited.mu
     most = mu_ceiling(hits[0].trials, alpha=seen.alpha)
     return Finding(
         epsilon_lower=gaussian_epsilon_lower(mu, audited.delta),
@@ -200,7 +200,7 @@ def _mu(seen: Seen) -> Finding:
         ceiling=gaussian_epsilon_lower(most, audited.delta),
         hits=(hits[0].hits, hits[1].hits),
         threshold=seen.threshold,
-        fraction=mu / claimed,
+        fraction=mu / claimed if claimed else None,
     )
 
 
@@ -216,7 +216,7 @@ def _profile(seen: Seen) -> Finding:
         refuted=claim.refuted_by(**counts, alpha=seen.alpha),
         hits=(hits_in.hits, hits_out.hits),
         threshold=seen.threshold,
-        fraction=epsilon / audited.epsilon,
+        fraction=audited.part_of_claim(epsilon),
         note=f"noise at most {ratio:.4f} of the claimed",
     )
 
@@ -239,7 +239,7 @@ def _factor(seen: Seen) -> Finding:
         # Whatever part of the sensitivity the canaries reach: there is less noise than claimed.
         refuted=high < 1.0,
         noise_scale=(low, high),
-        fraction=reach / high if audited.mu else epsilon / audited.epsilon,
+        fraction=reach / high if audited.mu else audited.part_of_claim(epsilon),
         note=note,
     )
 

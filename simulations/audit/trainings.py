@@ -176,7 +176,7 @@ def _canary(
         "threshold": event.threshold,
         "epsilon_lower": epsilon,
         "ceiling": pair_ceiling(rest, alpha=alpha, delta=audited.delta),
-        "fraction_of_claim": epsilon / audited.epsilon,
+        "fraction_of_claim": audited.part_of_claim(epsilon),
         "refuted": epsilon > audited.epsilon,
         "note": f"AUC {_auc(*scores):.3f}",
     }
@@ -270,7 +270,7 @@ def _guessed(
     findings = []
     for method, (bound, guesses, right) in best.items():
         curve = method == "one-run-fdp"
-        claimed = audited.mu if curve else audited.epsilon
+        claimed = audited.mu if curve and audited.mu is not None else audited.epsilon
         findings.append(
             {
                 "method": method,
@@ -282,8 +282,8 @@ def _guessed(
                 "hits_out": guesses - right,
                 "epsilon_lower": gaussian_epsilon_lower(bound, audited.delta) if curve else bound,
                 "mu_lower": bound if curve else None,
-                "fraction_of_claim": bound / (claimed or np.inf),
-                "refuted": bound > (claimed or np.inf),
+                "fraction_of_claim": bound / claimed if claimed else None,
+                "refuted": bound > claimed,
                 "note": f"{right} of {guesses} guesses right; {note}",
             }
         )

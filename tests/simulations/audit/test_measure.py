@@ -46,6 +46,22 @@ def of_claim(overrides, *, trials, method, **shape):
     return result.fraction_of_claim
 
 
+def test_a_unit_whose_claim_delta_covers_has_no_part_of_it():
+    """Records clipped to a 500th of their party, which its noise hides: ε of one is 0 at this δ."""
+    overrides = (
+        *("algorithm.kind=distributed-dp-sgd", "model.kind=mlp", "model.hidden=[]"),
+        *("algorithm.rounds=1", "dp-sgd.local-steps=1", "dp-sgd.sampling-rate=1"),
+        *("dp-sgd.clip-norm=0.001", "dp-sgd.party-clip-norm=0.5", "parties.min-records=200"),
+        *("privacy.unit=both", "privacy.epsilon=0.05", "privacy.delta=0.001"),
+        *("privacy.neighbouring=add-or-remove-one", "privacy.noise-point=server"),
+    )
+    effort = Effort(trials=60, seed=11, methods=("pair",))
+    reports = audit(load_job(None, overrides=overrides), effort)
+    (record,) = [each for each in reports if not each.claim.epsilon]
+    assert {each.fraction_of_claim for each in record.results} == {None}
+    assert {each.verdict for each in reports} == {"not-refuted"}
+
+
 def test_bounds_are_tight():
     gradient = ("privacy.epsilon=4", "algorithm.rounds=1", "privacy.noise-point=server")
     assert of_claim(gradient, trials=100_000, method="mu") > 0.97
