@@ -36,6 +36,9 @@ from parley.version import __version__
 __all__ = ["RayWorkers", "ray_parties", "ray_workers"]
 
 _REACH_S = 5.0
+_HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+"""How a client of gRPC begins, which Ray speaks: RFC 9113, sections 3.4 and 6.5."""
+
 _TRIES = 6
 _WAIT_S = 2.0
 """How often, and how far apart, a lost worker is asked again while Ray starts it anew."""
@@ -132,7 +135,7 @@ def ray_workers(address: str, dealt: Callable[[int], Sequence[Shard]]) -> Iterat
 
 
 def _check_there(address: str) -> None:
-    """Raises JobError without Ray, and where nobody listens at host:port: Ray tries for minutes."""
+    """Raises JobError without Ray, and where it is not at host:port: Ray tries for minutes."""
     if importlib.util.find_spec("ray") is None:
         raise JobError(
             "The ray engine needs Ray, which is not installed. Add it with: "
@@ -142,7 +145,11 @@ def _check_there(address: str) -> None:
     if not host or "/" in host or not port.isdecimal():
         return  # none, "auto", or an address that Ray reads itself
     try:
-        socket.create_connection((host, int(port)), timeout=_REACH_S).close()
+        with socket.create_connection((host, int(port)), timeout=_REACH_S) as there:
+            if os.environ.get("RAY_USE_TLS") != "1":
+                there.sendall(_HTTP2)
+                if there.recv(9)[3:4] != b"\x04":  # of SETTINGS: the first frame of any server's
+                    raise OSError("what listens there is not Ray")
     except (OSError, OverflowError) as error:
         raise JobError(_no_cluster(address, error)) from error
 

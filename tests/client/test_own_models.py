@@ -125,6 +125,9 @@ def test_a_job_names_its_file_from_wherever_it_goes_on(tmp_path, monkeypatch) ->
     job = load_job(overrides=["algorithm.kind=fedavg", "model.kind=mine.py:net"])
     assert anchored(job).model.kind == f"{tmp_path / 'mine.py'}:net"
     assert anchored(load_job()).model.kind == "logistic"
+    components = ["model.kind=pca-mlp", "model.pca=public", "model.pca-file=c.safetensors"]
+    projected = load_job(overrides=["algorithm.kind=fedavg", *components])
+    assert anchored(projected).model.components_file == str(tmp_path / "c.safetensors")
 
 
 FOLDS = """

@@ -4,7 +4,9 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,6 +73,28 @@ def test_a_cluster_that_is_not_there_is_said_at_once(tmp_path, monkeypatch) -> N
         unused.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{unused.getsockname()[1]}"
         with pytest.raises(JobError, match=rf"ray-address = '{address}'.*ray start --head"):
+            parley.run(
+                job_of(tmp_path, "run.engine=ray", f"run.ray-address={address}"),
+                out=tmp_path / "run",
+            )
+
+
+@pytest.mark.parametrize("says", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
+def test_what_listens_and_is_no_cluster_is_said_at_once(says, tmp_path, monkeypatch) -> None:
+    """It took Ray minutes of warnings."""
+    monkeypatch.setattr(ray_engine.importlib.util, "find_spec", lambda _: True)
+    monkeypatch.setattr(ray_engine, "_REACH_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+
+        def serve():
+            with suppress(OSError), other.accept()[0] as caller:
+                caller.recv(100)
+                caller.sendall(says)
+                caller.recv(100)  # silent from here on, until the caller leaves
+
+        threading.Thread(target=serve, daemon=True).start()
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        with pytest.raises(JobError, match=rf"ray-address = '{address}'.*(not Ray|timed out)"):
             parley.run(
                 job_of(tmp_path, "run.engine=ray", f"run.ray-address={address}"),
                 out=tmp_path / "run",
