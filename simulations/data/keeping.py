@@ -23,7 +23,7 @@ from parley.client.data.block import PartyBlock
 from parley.client.data.chunks import CHUNK_BYTES
 from parley.server.jobs.job import Job, JobError
 from parley.simulations.data.given import MEMORY
-from parley.simulations.data.prepared import PreparedData, data_key
+from parley.simulations.data.prepared import FILES, PreparedData, data_key
 
 __all__ = [
     "check_memory",
@@ -105,7 +105,7 @@ def kept_data(job: Job, prepare: Callable[[], PreparedData]) -> PreparedData:
     """
     unchanged = _unchanged(job)
     place = place_of(job) if _folder(job).is_dir() else None
-    if place is not None and (place / "facts.json").exists():
+    if place is not None and os.path.lexists(place):
         return _opened(place)
     data = prepare()
     if not job.run.prepared and data.rows.nbytes <= memory_mib(job) * MIB:
@@ -142,7 +142,7 @@ def keep_at(
     Raises:
         JobError: no room, a place of somebody else's, or one that is damaged.
     """
-    if not (place / "facts.json").exists():
+    if not os.path.lexists(place):
         data = prepare()
         if unchanged is not None:
             unchanged()
@@ -178,7 +178,8 @@ def _opened(place: Path) -> PreparedData:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise JobError(
             f"Expected the rows that an earlier run of yours kept in {place}: "
-            f"{type(error).__name__}: {error}. Remove that folder, and they are prepared again."
+            f"{type(error).__name__}: {error}. Remove that folder, or name another in "
+            "run.prepared, and they are prepared again."
         ) from error
 
 
@@ -220,7 +221,8 @@ def _begun(parent: Path) -> Iterator[Path]:
     parent.mkdir(parents=True, exist_ok=True)
     for left in parent.glob(f"{_BEGUN}*"):
         with _held(left) as ours:
-            if ours:
+            # Nothing else is removed, whoever gave it such a name.
+            if ours and {path.name for path in left.rglob("*")} <= {"rows", *FILES}:
                 shutil.rmtree(left, ignore_errors=True)
     own = Path(tempfile.mkdtemp(prefix=_BEGUN, dir=parent))
     with _held(own):

@@ -27,9 +27,12 @@ from parley.client.data.block import PartyBlock
 from parley.server.jobs.job import Job
 from parley.server.records.plain_json import json_text
 
-__all__ = ["PreparedData", "data_key"]
+__all__ = ["FILES", "PreparedData", "data_key"]
 
 _ARRAYS = ("rows", "labels", "test_rows", "test_labels", "sizes")
+
+FILES = (*(f"{name}.npy" for name in _ARRAYS), "facts.json")
+"""All that lies in a folder of prepared rows."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -93,6 +93,13 @@ def test_a_sweep_that_makes_no_sense_is_refused_before_anything_runs(table, mess
         _sweep(**table)
 
 
+@pytest.mark.parametrize("engine", ["ray", "processes"])
+def test_a_sweep_in_another_engine_is_refused_and_not_run_in_this_one(tmp_path, engine):
+    """With "ray" its cells ran here, and said that they had run there."""
+    with pytest.raises(JobError, match=r"run\.engine = 'fast'"):
+        run_cells(_sweep(grid={"run.engine": [engine]}), tmp_path, workers=1)
+
+
 def test_prepared_data_are_the_jobs_own_and_its_key_tells_them_apart(tmp_path):
     sweep = _sweep(
         grid={"model.lambda": [0.1, 0.2], "data.seed": [0, 1], "privacy.epsilon": [1, 2]}

@@ -112,7 +112,8 @@ def test_two_processes_at_once_keep_one_place_whole_and_a_killed_one_none(job_of
     killed = begun("dying", "dying")
     assert killed.wait(timeout=120) == -9
     (half,) = (tmp_path / "kept").iterdir()
-    (tmp_path / "kept" / ".parley").mkdir()  # somebody's
+    somebodys = tmp_path / "kept" / f"{half.name}0"
+    (somebodys / "keys").mkdir(parents=True)
     assert [each.name for each in half.iterdir()] == ["rows.npy"]
     assert not place_of(job).exists()
     both = [begun("one", "two"), begun("two", "one")]
@@ -120,7 +121,7 @@ def test_two_processes_at_once_keep_one_place_whole_and_a_killed_one_none(job_of
     assert [each.returncode for each in both] == [0, 0]
     assert told[0] == told[1] != ""
     # What the killed one left is gone.
-    assert set((tmp_path / "kept").iterdir()) == {tmp_path / "kept" / ".parley", place_of(job)}
+    assert set((tmp_path / "kept").iterdir()) == {somebodys, place_of(job)}
     kept, fresh = kept_data(job, lambda: pytest.fail("prepared again")), prepared_data(job)
     assert np.array_equal(kept.rows, fresh.rows)
     assert np.array_equal(kept.labels, fresh.labels)
@@ -148,7 +149,7 @@ def test_a_plan_says_memory_and_seconds_before_anything_starts(job_of) -> None:
 
 
 @pytest.mark.parametrize(
-    "harm", ["open", "file", "link", "cut", "flip", "rows", "renamed", "facts", "other"]
+    "harm", ["open", "part", "file", "link", "cut", "flip", "rows", "renamed", "facts", "other"]
 )
 def test_a_place_that_is_damaged_or_somebody_elses_is_refused_by_its_path(
     job_of, tmp_path, harm, monkeypatch
@@ -159,6 +160,8 @@ def test_a_place_that_is_damaged_or_somebody_elses_is_refused_by_its_path(
     (place,) = (tmp_path / "kept").iterdir()
     if harm == "open":
         place.chmod(0o777)
+    elif harm == "part":
+        (place / "facts.json").unlink()
     elif harm == "file":
         (place / "rows.npy").chmod(0o666)
     elif harm == "flip":
@@ -182,7 +185,7 @@ def test_a_place_that_is_damaged_or_somebody_elses_is_refused_by_its_path(
         (place / "facts.json").write_text("[]")
     else:
         monkeypatch.setattr(os, "geteuid", lambda: 12345)
-    with pytest.raises(JobError, match=f"{place.name}.*Remove that folder"):
+    with pytest.raises(JobError, match=f"{place.name}.*Remove that folder, or name another"):
         load_experiment(job)
 
 
