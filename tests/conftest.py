@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from _pytest.doctest import DoctestModule
 
 # Tests run side by side, one a core: threads of one on small tensors would wait for each other's.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -34,6 +37,24 @@ LONG_FILES = (
 def pytest_xdist_auto_num_workers() -> int:
     """One more than cores: tests with processes of their own wait for them."""
     return (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1) + 1
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """What is imported and collected stays to the end: no search for garbage goes through it."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Doctests are the packages': files of tests are not searched for any."""
+    found = yield
+    return [each for each in found if not isinstance(each, DoctestModule)]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -112,28 +112,23 @@ def asked(tree: ast.AST) -> Iterator[int]:
             yield node.lineno
 
 
-def sources() -> Iterator[tuple[str, str]]:
+@pytest.fixture(scope="module")
+def sources() -> list[tuple[str, ast.Module]]:
     """Every file of the six packages, by its path in the repository."""
-    for room in ("parley", "simulations", "server", "client", "secure_agg", "privacy"):
-        for path in sorted((ROOT / room).rglob("*.py")):
-            name = str(path.relative_to(ROOT))
-            if not any(parent.is_symlink() for parent in path.parents):
-                yield name, path.read_text(encoding="utf-8")
-
-
-def test_no_line_outside_the_tables_asks_which_extension_it_has() -> None:
-    found = [
-        f"{name}:{line}"
-        for name, text in sources()
-        if not name.startswith(tuple(EXCEPTIONS))
-        for line in asked(ast.parse(text))
+    return [
+        (str(path.relative_to(ROOT)), ast.parse(path.read_text(encoding="utf-8")))
+        for room in ("parley", "simulations", "server", "client", "secure_agg", "privacy")
+        for path in sorted((ROOT / room).rglob("*.py"))
+        if not any(parent.is_symlink() for parent in path.parents)
     ]
-    assert found == []
 
 
-def test_every_exception_is_needed() -> None:
-    needed = {name for name, text in sources() if any(asked(ast.parse(text)))}
-    assert [place for place in EXCEPTIONS if not any(n.startswith(place) for n in needed)] == []
+def test_lines_that_ask_which_extension_they_have_are_in_the_tables_or_needed_exceptions(
+    sources: list[tuple[str, ast.Module]],
+) -> None:
+    found = [f"{name}:{line}" for name, tree in sources for line in asked(tree)]
+    assert [place for place in found if not place.startswith(tuple(EXCEPTIONS))] == []
+    assert [name for name in EXCEPTIONS if not any(f.startswith(name) for f in found)] == []
 
 
 @pytest.mark.parametrize(
@@ -158,13 +153,11 @@ def test_a_line_that_asks_is_seen(line: str) -> None:
     assert list(asked(ast.parse(line)))
 
 
-def test_no_function_is_longer_than_80_lines() -> None:
-    packages = ("client", "parley", "privacy", "secure_agg", "server", "simulations")
+def test_no_function_is_longer_than_80_lines(sources: list[tuple[str, ast.Module]]) -> None:
     long = [
-        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
-        for package in packages
-        for path in (ROOT / package).rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        f"{name}:{node.lineno} {node.name}"
+        for name, tree in sources
+        for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and node.end_lineno is not None
         and node.end_lineno - node.lineno >= 80
