@@ -85,7 +85,7 @@ def block_ranges(block: PartyBlock, dimension: int) -> list[tuple[int, int]]:
 
 def row_ranges(values: NDArray[np.floating]) -> list[tuple[int, int]]:
     """Rows of an array that stay in a core's own cache while they are worked through."""
-    rows = max(_ROWS_BYTES // (values.nbytes // len(values) or 1), 1)
+    rows = max(_ROWS_BYTES * len(values) // max(values.nbytes, 1), 1)
     return [(at, min(at + rows, len(values))) for at in range(0, len(values), rows)]
 
 

@@ -5,9 +5,10 @@ import signal
 import threading
 import time
 
+import numpy as np
 import pytest
 
-from parley.client.data.chunks import _pool, for_each_chunk
+from parley.client.data.chunks import _pool, for_each_chunk, row_ranges
 
 RANGES = [(n, n + 1) for n in range(40)]
 
@@ -85,3 +86,23 @@ def test_ctrl_c_ends_the_work_after_the_chunks_that_are_begun(waiting: bool) -> 
 
 def _interrupt() -> None:
     os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_rows_that_are_worked_through_together_are_all_rows_once() -> None:
+    assert row_ranges(np.empty((0, 7))) == []
+    assert row_ranges(np.empty((3, 1 << 20))) == [(0, 1), (1, 2), (2, 3)]
+    ranges = row_ranges(np.empty((5000, 120)))
+    assert [first for first, _ in ranges] == [0, *(last for _, last in ranges[:-1])]
+    assert ranges[-1][1] == 5000
+    assert len(ranges) > 1
+
+
+def test_what_floating_point_may_not_warn_of_is_the_callers_in_every_thread() -> None:
+    def work(first: int, last: int) -> None:
+        time.sleep(0.002)
+        np.exp(np.full(1000, 1e4))
+
+    with np.errstate(over="ignore"):
+        for_each_chunk(work, RANGES)
+    with np.errstate(over="raise"), pytest.raises(FloatingPointError):
+        for_each_chunk(work, RANGES)
