@@ -17,10 +17,12 @@ import stat
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+from numpy.lib import format
 from numpy.typing import NDArray
 
 from parley.client.data.block import PartyBlock
@@ -87,7 +89,11 @@ class PreparedData:
         }
         for each in _ARRAYS:
             np.save(folder / f"{each}.npy", getattr(self, each), allow_pickle=False)
-        facts |= {"place": name or folder.name, "digests": _digests(folder)}
+        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            facts |= {"place": name or folder.name, "digests": _digests(opened)}
+        finally:
+            os.close(opened)
         (folder / "facts.json").write_text(json_text(facts), encoding="utf-8")
 
     @classmethod
@@ -106,7 +112,7 @@ class PreparedData:
         opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             _check_own(opened)
-            return cls._of(Path(f"/proc/self/fd/{opened}"), folder.name, whole=whole)
+            return cls._of(opened, folder.name, whole=whole)
         except OSError as error:
             if error.filename:
                 error.filename = str(folder / Path(error.filename).name)
@@ -115,19 +121,16 @@ class PreparedData:
             os.close(opened)
 
     @classmethod
-    def _of(cls, folder: Path, name: str, *, whole: bool) -> Self:
-        facts = json.loads((folder / "facts.json").read_text(encoding="utf-8"))
+    def _of(cls, folder: int, name: str, *, whole: bool) -> Self:
+        with _inside(folder, "facts.json") as file:
+            facts = json.load(file)
         if (place := facts.pop("place")) != name:
             raise ValueError(f"they were kept as {place}, for other data")
         digests = facts.pop("digests")
         if whole and digests != (found := _digests(folder)):
             changed = [f"{each}.npy" for each in _ARRAYS if digests.get(each) != found[each]]
             raise ValueError(f"{', '.join(changed)} changed since")
-        arrays: dict[str, Any] = {
-            # A plain view: each slice of a memmap would be an object with a file's name.
-            each: np.asarray(np.load(folder / f"{each}.npy", mmap_mode="r", allow_pickle=False))
-            for each in _ARRAYS
-        }
+        arrays: dict[str, Any] = {each: _mapped(folder, each) for each in _ARRAYS}
         named = {each: tuple(facts[each]) for each in ("label_names", "party_names")}
         data = cls(**arrays, **{**facts, **named})
         counts = {len(data.rows), len(data.labels), int(data.sizes.sum())}
@@ -145,11 +148,34 @@ class PreparedData:
         return digest.hexdigest()
 
 
-def _digests(folder: Path) -> dict[str, str]:
+def _inside(folder: int, name: str) -> BufferedReader:
+    """A file of an open folder, to read."""
+
+    def opener(name: str, flags: int) -> int:
+        return os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder)
+
+    return open(name, "rb", opener=opener)
+
+
+def _mapped(folder: int, name: str) -> NDArray[Any]:
+    """An array of an open folder, mapped; ValueError where it is cut or of another form."""
+    with _inside(folder, f"{name}.npy") as file:
+        if format.read_magic(file) != (1, 0):
+            raise ValueError(f"expected {name}.npy as it was written, got another version")
+        shape, fortran, dtype = format.read_array_header_1_0(file)
+        if fortran or dtype.hasobject:
+            raise ValueError(f"expected {name}.npy as it was written, got {dtype}")
+        if 0 in shape:  # nothing to map
+            return np.empty(shape, dtype)
+        # A plain view: each slice of a memmap would be an object with a file's name.
+        return np.asarray(np.memmap(file, dtype, mode="r", offset=file.tell(), shape=shape))
+
+
+def _digests(folder: int) -> dict[str, str]:
     """SHA-256 of every array's file."""
 
     def digest(name: str) -> str:
-        with (folder / f"{name}.npy").open("rb") as file:
+        with _inside(folder, f"{name}.npy") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     with ThreadPoolExecutor(2) as pool:
@@ -159,7 +185,8 @@ def _digests(folder: Path) -> dict[str, str]:
 def _check_own(folder: int) -> None:
     """Refuses an open folder that another user owns or may write to, and one with links in it."""
     found = {"the folder": os.stat(folder)}
-    found |= {name: os.lstat(f"/proc/self/fd/{folder}/{name}") for name in os.listdir(folder)}
+    for name in os.listdir(folder):
+        found[name] = os.stat(name, dir_fd=folder, follow_symlinks=False)
     for name, each in found.items():
         if each.st_uid != os.geteuid() or stat.S_ISLNK(each.st_mode):
             raise ValueError(f"{name} is a link, or user {each.st_uid}'s")
