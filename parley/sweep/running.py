@@ -78,7 +78,7 @@ def run_cells(
     if workers < 1:
         raise JobError(f"Expected at least one worker, got {workers}.")
     for cell in sweep.cells:
-        if cell.job is not None and (cell.job.run.engine != "fast" or cell.job.privacy.ledger):
+        if cell.job is not None and (not cell.job.run.here or cell.job.privacy.ledger):
             raise JobError(
                 "Expected run.engine = 'fast' and no privacy.ledger in a sweep: its cells are "
                 "simulations, and each has its own ledger."

@@ -93,8 +93,13 @@ class Run(Section):
 
     @property
     def in_process(self) -> bool:
-        """Whether all parties are arrays of this process."""
+        """Whether the parties are arrays, of this process or of a few."""
         return in_process(self.engine)
+
+    @property
+    def here(self) -> bool:
+        """Whether all parties are arrays of this process alone."""
+        return self.engine == "fast"
 
     @property
     def deals(self) -> bool:
