@@ -267,6 +267,8 @@ def named(claim: Audited) -> str:
         said += [claim.job.model.kind, f"noise-point {claim.job.privacy.noise_point}"]
     if claim.job is not None and claim.answer.noisy:
         said += [f"q {claim.job.dp_sgd.sampling_rate}", claim.job.dp_sgd.per_example_method]
+    if claim.job is not None and isinstance(claim.job.parties.per_round, float):
+        said.append(f"p {claim.job.parties.per_round}")
     return ", ".join(said)
 
 

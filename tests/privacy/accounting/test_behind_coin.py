@@ -57,9 +57,9 @@ def known_epsilon(p: float, releases: int, mu: float, delta: float) -> float:
     return float(brentq(excess, 1e-3, 50))
 
 
-@pytest.mark.parametrize("relation", [ADD, REPLACE])
 @pytest.mark.parametrize(
-    ("p", "releases", "mu"), [(0.01, 100, 0.3), (0.1, 100, 0.5), (0.3, 20, 1.0)]
+    ("relation", "p", "releases", "mu"),
+    [(ADD, 0.01, 100, 0.6), (REPLACE, 0.1, 100, 0.5), (REPLACE, 0.3, 20, 1.0)],
 )
 def test_gaussians_cost_what_the_rounds_that_one_is_in_cost(
     relation: str, p: float, releases: int, mu: float
