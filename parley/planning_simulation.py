@@ -56,7 +56,8 @@ def simulation_ahead(
         limit_mib=limit,
         mapped=mapped,
         memory_mib=_PROCESS[job.model.learns] + held / _MIB,
-        seconds_a_round=_measured(algorithm, release, federation),
+        # Most of a masked round is the protocol's, of which nothing is timed.
+        seconds_a_round=None if whole else _measured(algorithm, release, federation),
     )
 
 

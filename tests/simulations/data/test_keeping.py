@@ -145,6 +145,8 @@ def test_a_plan_says_memory_and_seconds_before_anything_starts(job_of) -> None:
     assert told.mapped
     assert told.data_mib == pytest.approx(4800 * 82 * 8 / 2**20)
     assert told.seconds_a_round > 0
+    masked = job_of("parties.min-records=48", "secure-aggregation.backend=masked")
+    assert plan(masked).simulation.seconds_a_round is None
     assert plan(job_of("parties.min-records=48", "run.engine=processes")).simulation is None
 
 
