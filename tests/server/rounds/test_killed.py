@@ -1,15 +1,17 @@
 """A server that is killed goes on, pays nothing twice and asks for nothing again."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
 from in_process import InProcessTransport
-from scenes import OPTIMISTIC, Scene
+from scenes import BASE, OPTIMISTIC, Scene
 
 from parley.client.contract.protocol import decode_frame, encode_frame
 from parley.privacy.ledger.ledger import Ledger
 from parley.secure_agg.outcome import SECRET_BYTES
+from parley.server.jobs.file import load_job
 from parley.server.records.run_folder import RunFolderError
 from parley.simulations.data.network_experiment import NetworkExperiment
 from parley.simulations.engine.fast import simulate
@@ -37,6 +39,20 @@ class KilledServer(InProcessTransport):
         yield from super().exchange(requests, timeout_s=timeout_s, largest=largest)
 
 
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """The model that a job, by its overrides, gives in one process that nothing befalls."""
+
+    @cache
+    def theta(overrides):
+        job = load_job(overrides=[*BASE, *overrides])
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(NetworkExperiment, "optimum", lambda self: self.algorithm.model.start())
+            return simulate(job, out=tmp_path_factory.mktemp("alone") / "run").theta
+
+    return theta
+
+
 @pytest.mark.parametrize(
     ("kind", "nth", "overrides"),
     [
@@ -49,14 +65,13 @@ class KilledServer(InProcessTransport):
         *[("join", 1, ()), ("round", 3, ())],
     ],
 )
-def test_a_killed_server_goes_on_and_nothing_is_paid_twice(tmp_path, kind, nth, overrides):
+def test_a_killed_server_goes_on_and_nothing_is_paid_twice(tmp_path, alone, kind, nth, overrides):
     scene = Scene(tmp_path, overrides)
     with pytest.raises(Killed):
         scene.run(transport=KilledServer(scene.homes, kind, nth))
     summary = scene.run(resume=True)
     assert (summary.status, summary.rounds_done) == ("complete", 3)
-    whole = simulate(scene.job, out=tmp_path / "fast")
-    assert np.array_equal(scene.theta(), whole.theta)
+    assert np.array_equal(scene.theta(), alone(scene.overrides))
     for party in range(5):
         assert [e.entry.index for e in scene.party_entries(party)] == [1, 2, 3]
     with Ledger.open(scene.folder.ledger_path, read_only=True) as ledger:
@@ -88,17 +103,13 @@ DISTRIBUTED = (
 
 
 @pytest.mark.parametrize(("kind", "nth"), [("round", 2), ("round", 5), ("confirmations", 2)])
-def test_a_server_killed_within_a_block_goes_on_after_its_last_sum(
-    tmp_path, monkeypatch, kind, nth
-):
+def test_a_server_killed_within_a_block_goes_on_after_its_last_sum(tmp_path, alone, kind, nth):
     scene = Scene(tmp_path, DISTRIBUTED)
     with pytest.raises(Killed):
         scene.run(transport=KilledServer(scene.homes, kind, nth))
     summary = scene.run(resume=True)
     assert (summary.status, summary.rounds_done) == ("complete", 2)
-    monkeypatch.setattr(NetworkExperiment, "optimum", lambda self: self.algorithm.model.start())
-    whole = simulate(scene.job, out=tmp_path / "fast")
-    assert np.array_equal(scene.theta(), whole.theta)
+    assert np.array_equal(scene.theta(), alone(DISTRIBUTED))
     for party in range(3):
         assert [e.entry.index for e in scene.party_entries(party)] == [1, 2]
 
