@@ -67,6 +67,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=place)
 
 
+@pytest.fixture
+def no_baseline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a non-private model would reach is no matter, and takes most of the time."""
+    from parley.simulations.data.network_experiment import NetworkExperiment
+
+    monkeypatch.setattr(NetworkExperiment, "optimum", lambda self: self.algorithm.model.start())
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def ledger_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """Where a test may make a ledger: a path, then a fresh schema of a real PostgreSQL."""

@@ -135,7 +135,19 @@ def confirmed(drill, number=1, absent=()):
 
 def finished(drill, number=1, absent=(), silent=()):
     """A whole round: the total."""
-    for i, message in confirmed(drill, number, absent).items():
+    return summed(drill, planned(drill, number), absent, silent)
+
+
+def summed(drill, plans, absent=(), silent=()):
+    """The rest of a round, from its plans: the total."""
+    for i, plan in plans.items():
+        if i not in absent:
+            vector = drill.parties[i].on_plan(plan, drill.vectors[i], context=drill.context)
+            drill.server.on_vector(vector)
+    listed = drill.server.close()
+    for i in drill.server.survivors:
+        drill.server.on_confirm(drill.parties[i].on_survivors(listed))
+    for i, message in drill.server.confirmations().items():
         if i not in silent:
             drill.server.on_reveal(drill.parties[i].on_confirmations(message))
     return drill.server.finish()
@@ -153,4 +165,5 @@ def drill():
         masked=masked,
         confirmed=confirmed,
         finished=finished,
+        summed=summed,
     )

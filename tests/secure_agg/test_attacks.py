@@ -339,11 +339,5 @@ def test_8_garbage_envelopes_and_tables_of_a_party_hurt_nobody_else(drill):
         d.server.on_shares(shares)
     drill.delivered(d)
     plans = d.server.plan(1, dimension=6, context=d.context)
-    for i, plan in plans.items():
-        d.server.on_vector(d.parties[i].on_plan(plan, d.vectors[i], context=d.context))
-    listed = d.server.close()
-    for party in d.parties.values():
-        d.server.on_confirm(party.on_survivors(listed))
-    for i, message in d.server.confirmations().items():
-        d.server.on_reveal(d.parties[i].on_confirmations(message))
-    assert np.array_equal(d.server.finish(), np.add.reduce(d.vectors, axis=0, dtype=np.uint32))
+    total = drill.summed(d, plans)
+    assert np.array_equal(total, np.add.reduce(d.vectors, axis=0, dtype=np.uint32))

@@ -100,30 +100,15 @@ def test_a_dealer_whose_shares_are_worthless_is_convicted_and_the_next_round_is_
         d.server.on_shares(shares)
     drill.delivered(d)
     plans = d.server.plan(1, dimension=6, context=d.context)
-    for i, plan in plans.items():
-        d.server.on_vector(d.parties[i].on_plan(plan, d.vectors[i], context=d.context))
-    listed = d.server.close()
-    for party in d.parties.values():
-        d.server.on_confirm(party.on_survivors(listed))
-    for i, message in d.server.confirmations().items():
-        if i != 2:  # and falls silent
-            d.server.on_reveal(d.parties[i].on_confirmations(message))
     with pytest.raises(TooFewSurvivors, match="party 2"):
-        d.server.finish()
+        drill.summed(d, plans, silent={2})
     assert d.server.blamed == {2}
     for party in d.parties.values():
         party.abandon()
     plans = drill.planned(d, 2)
     assert 2 not in plans
     del d.parties[2]
-    for i, plan in plans.items():
-        d.server.on_vector(d.parties[i].on_plan(plan, d.vectors[i], context=d.context))
-    listed = d.server.close()
-    for party in d.parties.values():
-        d.server.on_confirm(party.on_survivors(listed))
-    for i, message in d.server.confirmations().items():
-        d.server.on_reveal(d.parties[i].on_confirmations(message))
-    assert np.array_equal(d.server.finish(), _rows(d))
+    assert np.array_equal(drill.summed(d, plans), _rows(d))
 
 
 def test_a_party_that_lost_more_neighbours_than_the_least_degree_takes_no_part(drill):

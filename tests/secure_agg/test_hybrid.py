@@ -104,14 +104,8 @@ def test_who_missed_the_first_round_gets_its_ciphertexts_with_the_next(drill):
         d.server.on_shares(party.prepare(1))
     drill.delivered(d)
     plans = d.server.plan(1, dimension=6, context=d.context)
-    for i, party in d.parties.items():
-        d.server.on_vector(party.on_plan(plans[i], d.vectors[i], context=d.context))
-    listed = d.server.close()
-    for party in d.parties.values():
-        d.server.on_confirm(party.on_survivors(listed))
-    for i, message in d.server.confirmations().items():
-        d.server.on_reveal(d.parties[i].on_confirmations(message))
-    assert np.array_equal(d.server.finish(), expected_sum(d))
+    total = drill.summed(d, {i: plans[i] for i in d.parties})
+    assert np.array_equal(total, expected_sum(d))
     assert d.server.ciphertexts(0) == b""
     assert len(d.server.ciphertexts(3)) == 18 + 1 + 6 * ITEM
     assert late.state.phase is Phase.PAIRING

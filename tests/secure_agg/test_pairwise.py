@@ -173,14 +173,7 @@ def test_a_round_can_be_prepared_while_the_one_before_is_open(drill):
         d.server.on_reveal(d.parties[i].on_confirmations(message))
     assert np.array_equal(d.server.finish(), expected_sum(d))
     plans = d.server.plan(2, dimension=6, context=d.context)
-    for i, plan in plans.items():
-        d.server.on_vector(d.parties[i].on_plan(plan, d.vectors[i], context=d.context))
-    listed = d.server.close()
-    for party in d.parties.values():
-        d.server.on_confirm(party.on_survivors(listed))
-    for i, message in d.server.confirmations().items():
-        d.server.on_reveal(d.parties[i].on_confirmations(message))
-    assert np.array_equal(d.server.finish(), expected_sum(d))
+    assert np.array_equal(drill.summed(d, plans), expected_sum(d))
 
 
 def test_a_round_that_the_run_cannot_reach_is_refused_before_any_work(drill):

@@ -37,12 +37,7 @@ BASE = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def _no_baseline(monkeypatch) -> None:
-    """What a non-private model would reach is no matter here, and takes most of the time."""
-    from parley.simulations.data.network_experiment import NetworkExperiment
-
-    monkeypatch.setattr(NetworkExperiment, "optimum", lambda self: self.algorithm.model.start())
+pytestmark = pytest.mark.usefixtures("no_baseline")
 
 
 def run(folder: Path, *overrides: str, **more):

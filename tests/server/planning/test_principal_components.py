@@ -39,11 +39,7 @@ BASE = (
 )
 
 
-@pytest.fixture(autouse=True)
-def _no_baseline(monkeypatch) -> None:
-    from parley.simulations.data.network_experiment import NetworkExperiment
-
-    monkeypatch.setattr(NetworkExperiment, "optimum", lambda self: self.algorithm.model.start())
+pytestmark = pytest.mark.usefixtures("no_baseline")
 
 
 class Scene:

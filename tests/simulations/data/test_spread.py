@@ -59,12 +59,10 @@ def test_numbers_are_told_by_fifths() -> None:
     ],
 )
 @pytest.mark.parametrize("algorithm", ["linear", "fedavg"])
+@pytest.mark.usefixtures("no_baseline")
 def test_a_run_tells_its_partition_for_every_algorithm(
-    tmp_path, monkeypatch, overrides, kind, algorithm
+    tmp_path, overrides, kind, algorithm
 ) -> None:
-    from parley.simulations.data.network_experiment import NetworkExperiment
-
-    monkeypatch.setattr(NetworkExperiment, "optimum", lambda self: self.algorithm.model.start())
     more = ["algorithm.rounds=1", "run.seed=1", "secure-aggregation.masked-check=false"]
     if algorithm == "fedavg":
         more += ["algorithm.kind=fedavg", "model.kind=mlp", "model.hidden=[2]"]
