@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ledgers import ADULT as RECORDS
+from ledgers import FACTS, TENTH
 
-from parley.privacy.accounting.events import Pure
-from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.ledger import (
     BudgetExceeded,
     DatasetBudget,
@@ -21,26 +22,6 @@ from parley.privacy.ledger.ledger import (
 )
 from parley.privacy.ledger.writer import Writer
 
-FACTS: dict[str, Any] = {
-    "mechanism": "fedavg",
-    "unit": "record",
-    "neighbouring": "replace-one",
-    "norm": "L2",
-    "sensitivity": 2.0,
-    "noise_law": "gaussian",
-    "noise_parameter": 4.0,
-    "accountant": "parley.privacy.accounting.events",
-    "accountant_version": "1",
-}
-TENTH = Pure(epsilon=0.1)
-RECORDS = DatasetBudget(
-    name="adult",
-    fingerprint="sha256:0c4a",
-    unit=Unit.RECORD,
-    neighbouring=Neighbouring.REPLACE_ONE,
-    epsilon=1.0,
-    delta=0.0,
-)
 PARTIES = replace(RECORDS, unit=Unit.PARTY, epsilon=0.5)
 
 

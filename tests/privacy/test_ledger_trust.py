@@ -9,15 +9,13 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from ledger_children import commit_and_reserve
+from ledger_children import a_budget, an_entry, commit_and_reserve
 
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Pure
-from parley.privacy.accounting.guarantee import Neighbouring, Unit
+from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.ledger import (
     BudgetExceeded,
-    DatasetBudget,
-    Entry,
     Ledger,
     LedgerConflict,
     LedgerCorrupt,
@@ -26,36 +24,12 @@ from parley.privacy.ledger.ledger import (
 from parley.privacy.ledger.prepared import Prepared
 from parley.privacy.ledger.store import Reader
 
-FACTS: dict[str, Any] = {
-    "mechanism": "output-perturbation",
-    "unit": "record",
-    "neighbouring": "replace-one",
-    "norm": "l1",
-    "sensitivity": 0.1,
-    "noise_law": "laplace-l1",
-    "noise_parameter": 1.0,
-    "accountant": "parley",
-    "accountant_version": "0.1.0",
-}
 TENTH = Pure(epsilon=0.1)
-ADULT = DatasetBudget(
-    name="adult",
-    fingerprint="sha256:0c4a",
-    unit=Unit.RECORD,
-    neighbouring=Neighbouring.REPLACE_ONE,
-    epsilon=1.0,
-    delta=0.0,
-)
+ADULT = a_budget(1.0)
 EMPTY = (
     '{"gaussians":0,"mu_squared":"0","pure_epsilon":"0","pure_rho":"0","pures":0,'
     '"releases":0,"rho_exact":"0","slack":"0"}'
 )
-
-
-def an_entry(index: int, run_id: str = "run-1") -> Entry:
-    return Entry(
-        run_id=run_id, dataset="adult", party="server", index=index, event=TENTH, facts=FACTS
-    )
 
 
 @pytest.fixture
