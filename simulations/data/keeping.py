@@ -224,16 +224,20 @@ def _begun(parent: Path) -> Iterator[Path]:
             # Nothing else is removed, whoever gave it such a name.
             if ours and {path.name for path in left.rglob("*")} <= {"rows", *FILES}:
                 shutil.rmtree(left, ignore_errors=True)
-    own = Path(tempfile.mkdtemp(prefix=_BEGUN, dir=parent))
-    with _held(own):
-        try:
-            yield own
-        finally:
-            shutil.rmtree(own, ignore_errors=True)
+    while True:
+        own = Path(tempfile.mkdtemp(prefix=_BEGUN, dir=parent))
+        with _held(own, wait=True):
+            if not own.is_dir():  # before it was held, another process took it for one that is left
+                continue
+            try:
+                yield own
+            finally:
+                shutil.rmtree(own, ignore_errors=True)
+            return
 
 
 @contextmanager
-def _held(folder: Path) -> Iterator[bool]:
+def _held(folder: Path, *, wait: bool = False) -> Iterator[bool]:
     """Whether no other process holds the folder; this one does within the block.
 
     A lock ends with its process, however that ends. Where a file system has none, it is never ours.
@@ -243,7 +247,7 @@ def _held(folder: Path) -> Iterator[bool]:
         with suppress(OSError):  # held, or ended meanwhile
             opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             stack.callback(os.close, opened)
-            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(opened, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
             ours = True
         yield ours
 

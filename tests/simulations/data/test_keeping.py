@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from parley.planning import plan
 from parley.server.jobs.file import load_job, render_job
 from parley.server.jobs.job import JobError
-from parley.simulations.data import experiment
+from parley.simulations.data import experiment, keeping
 from parley.simulations.data.experiment import load_experiment, prepared_data
 from parley.simulations.data.keeping import kept_data, place_of
 from parley.simulations.engine.fast import simulate
@@ -137,6 +139,25 @@ def test_more_parties_than_records_is_refused_before_a_folder_is_made(job_of, tm
     with pytest.raises(ValueError, match="4800 records for 10000 parties"):
         simulate(job_of("parties.count=10000"))
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_new_folder_that_another_process_took_for_one_that_is_left_is_made_again(
+    tmp_path, monkeypatch
+):
+    made, taken = tempfile.mkdtemp, []
+
+    def mkdtemp(**named):
+        own = made(**named)
+        if not taken:
+            taken.append(Path(own))
+            os.rmdir(own)
+        return own
+
+    monkeypatch.setattr(tempfile, "mkdtemp", mkdtemp)
+    with keeping._begun(tmp_path) as own:
+        assert own.is_dir()
+        assert own != taken[0]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_plan_says_memory_and_seconds_before_anything_starts(job_of) -> None:
