@@ -97,7 +97,7 @@ def measure(job, parties, features):
     clock = Clock()
     done = simulate(job, out=folder / "run", observer=clock)
     # Several short rounds may be shown at once: their commits share a write to the disk.
-    step = max(1, job.algorithm.rounds // 12)
+    step = max(1, job.algorithm.rounds // 6)
     few = clock.times[::step]
     laps = [(after - before) / step for before, after in itertools.pairwise(few)]
     print(
