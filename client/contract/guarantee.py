@@ -131,6 +131,12 @@ class Guarantee:
         """Whether its noise is inside a party's training, and none of it on the sum."""
         return self.noise_point.private_alone and self.shares is None
 
+    @property
+    def attendance(self) -> float:
+        """p, with which a coin of the party puts it into a sum; 1: it is in all."""
+        noise = self.mechanism.sampled or self.mechanism.training
+        return 1.0 if noise is None else noise.attendance
+
     @cached_property
     def event(self) -> Event:
         """What one release costs by this mechanism, against whom it is charged for."""

@@ -134,6 +134,12 @@ def _check_guarantees(consent: Consent, agreement: Agreement) -> None:
         (Reason.CALIBRATION, "calibration", consent.calibrations, [g.calibration for g in all_of]),
     ):
         _hold(reason, what, ", ".join(accepted), ", ".join(came), set(came) <= set(accepted))
+    for unit in plan.units:
+        # Else δ covers every release that the party is in, with noise or without.
+        rare, p = dataset.totals[unit].delta, plan.charged_by(unit).attendance
+        _hold(
+            Reason.DEGENERATE, "a coin that puts this party into a sum", f"> {rare:g}", p, p > rare
+        )
     entropy = consent.allow_seeded_noise or not plan.seeded
     _hold(Reason.SEEDED_NOISE, "noise", "from entropy", "noise from a seed", entropy)
 

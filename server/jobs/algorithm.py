@@ -257,6 +257,11 @@ def _check_sampled_parties(job: WholeJob) -> None:
             "is charged; a record has one account, whether its party's rounds are known or not), "
             f"got {parties.presence!r}."
         )
+    if isinstance(parties.per_round, float) and parties.per_round <= job.privacy.delta:
+        raise ValueError(
+            f"Expected parties.per-round above privacy.delta = {job.privacy.delta:g}, which would "
+            f"cover every sum that a party is in, whatever its noise, got {parties.per_round:g}."
+        )
     check_unchanged(job, "dp_sgd", ("clipped_fraction_share",), "parties.per-round = 'all'")
 
 

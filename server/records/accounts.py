@@ -82,8 +82,7 @@ def _of_attendance(
     One who knows which rounds a party was in is charged for the coins alone. What hides a party is
     no secret of a record's: it has one account, against both.
     """
-    noise = by.mechanism.sampled or by.mechanism.training
-    if noise is None or noise.attendance == 1:
+    if by.attendance == 1:
         return []
     sampled = by.mechanism.sampled
     if sampled is None or by.unit is not Unit.PARTY:

@@ -64,6 +64,7 @@ def leaf_of(guarantee):
         (("parties.per-round=4", "parties.presence=hidden"), "drawn in public"),
         (("parties.presence=known",), "it needs parties.per-round"),
         (("parties.per-round=0.5", "privacy.unit=both"), "got 'both'"),
+        (("parties.per-round=0.03", "privacy.delta=0.03"), "above privacy.delta = 0.03"),
         (("parties.per-round=0.5", "privacy.unit=record", "parties.presence=known"), "a record"),
     ],
 )

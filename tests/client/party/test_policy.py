@@ -7,7 +7,9 @@ import pytest
 from plans import with_primary
 from proposals import mechanism, refused
 
+from parley.client.algorithms.attendance import Attendance
 from parley.client.algorithms.registry import describe_task
+from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Adversary, Neighbouring, Unit
 from parley.privacy.accounting.noise_points import NOISE_POINTS
 from parley.privacy.mechanisms.dp_sgd import PartySteps
@@ -370,3 +372,20 @@ def test_a_plan_that_charges_sampled_sums_for_less_is_declined(sampled_world, wi
     )
     once = with_primary(sampled_world.plan, mechanism=one)
     assert refused(sampled_world, wired, plan=once) == "mechanism"
+
+
+def test_a_coin_that_lets_a_party_in_less_often_than_delta_is_declined(sampled_world, wired):
+    """Drill: δ covers all that it is in, so that it would be charged nothing at any noise."""
+
+    def proposed(rate):
+        own = replace(sampled_world.algorithm, attendance=Attendance(rate=rate))
+        plan = mechanism(sampled_world.plan, attendance=rate)
+        return {"task": describe_task(own), "plan": plan}
+
+    rare = proposed(1e-7)
+    assert Composition.of([rare["plan"].primary.event]).epsilon(1e-5)[1] < 1e-3
+    assert refused(sampled_world, wired, **rare) == "degenerate"
+    assert refused(sampled_world, wired, **proposed(1e-5)) == "degenerate"
+    often = proposed(0.5)
+    often["plan"] = often["plan"].to_json()
+    wired.ok(sampled_world.ask(0, "join", **sampled_world.join_head("02" * 16, **often)))

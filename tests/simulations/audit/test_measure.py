@@ -79,9 +79,6 @@ def test_the_whole_curve_of_sampled_steps_is_tight():
 def test_no_case_of_the_matrix_is_refuted_and_no_kind_is_left_out():
     kinds, laws = set(), set()
     for claim, trials in matrix(short=True):
-        # `test_every_way_of_per_record_gradients_releases_the_same_bits` says the same of the slow.
-        if written_out(claim):
-            continue
         # From entropy: a false alarm has to pass the second look, at 10⁻⁶.
         report = audit_guarantee(claim, Effort(trials=trials))
         assert report.verdict == "not-refuted", report.to_json()
