@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from parley.privacy.accounting.rounding import as_written
 from parley.server.jobs.algorithm_section import (
     BOTH_KEYS,
     KIND,
@@ -259,8 +260,9 @@ def _check_sampled_parties(job: WholeJob) -> None:
         )
     if isinstance(parties.per_round, float) and parties.per_round <= job.privacy.delta:
         raise ValueError(
-            f"Expected parties.per-round above privacy.delta = {job.privacy.delta:g}, which would "
-            f"cover every sum that a party is in, whatever its noise, got {parties.per_round:g}."
+            f"Expected parties.per-round above privacy.delta = {as_written(job.privacy.delta)}, "
+            "which would cover every sum that a party is in, whatever its noise, "
+            f"got {parties.per_round:g}."
         )
     check_unchanged(job, "dp_sgd", ("clipped_fraction_share",), "parties.per-round = 'all'")
 
