@@ -2,8 +2,7 @@
 
 A party's gradient is the mean over its records of the data loss's gradient; the regulariser
 (λ/2)‖θ‖₂² is public and added by the server. The norms of `parley.client.models.losses` presume
-‖x‖₂ ≤ 1 and a
-regularised intercept: `prepare_rows` sees to both.
+‖x‖₂ ≤ 1 and a regularised intercept: `prepare_rows` sees to both.
 
     >>> import numpy as np
     >>> from parley.client.data.block import PartyBlock
@@ -20,6 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -179,30 +179,34 @@ class LinearModel:
                 losses /= block.sizes
             return np.asarray(sums / block.sizes[:, None])
         self._check(theta, block.features, parties=block.parties)
-        features, offsets, sizes = block.features, block.offsets, block.sizes
-        alike = block.uniform_size
+        features, labels, offsets = block.features, block.labels, block.offsets
+        sizes, alike = block.sizes, block.uniform_size
         ranges = chunk_ranges(offsets, self._chunk_rows(features), alike)
         gradients = np.empty((block.parties, self.dimension), features.dtype)
         theta = np.ascontiguousarray(theta)
+        # Threads take turns at all that is not inside numpy: it is kept short.
+        stacked = None if alike is None else features.reshape(-1, alike, self.features)
 
         def sweep(first: int, last: int, *, sound: bool = False) -> None:
-            rows = slice(offsets[first], offsets[last])
-            x, own = features[rows], theta if theta.ndim == 1 else theta[first:last]
-            margins = self._party_margins(own, x, sizes[first:last], alike)
+            rows = slice(int(offsets[first]), int(offsets[last]))
+            own = theta if theta.ndim == 1 else theta[first:last]
+            if stacked is None:
+                margins = self._party_margins(own, features[rows], sizes[first:last])
+            else:
+                margins = self.margins(own, stacked[first:last])
+                margins = margins.reshape(-1, *margins.shape[2:])
             values, slopes = self._slopes(
-                margins, block.labels[rows], x, clip, measured=losses is not None, sound=sound
+                margins, labels[rows], features[rows], clip, losses is not None, sound
             )
-            if alike is not None:
-                by_party = slopes.reshape(-1, alike, *slopes.shape[1:])
-                self.pull_back(by_party, x.reshape(-1, alike, x.shape[1]), gradients[first:last])
-            starts = offsets[first:last] - offsets[first]
             if losses is not None:
-                losses[first:last] = np.add.reduceat(values, starts)
-            if alike is None:
-                for party, start, end in zip(
-                    range(first, last), starts, starts + sizes[first:last], strict=True
-                ):
-                    self.pull_back(slopes[start:end], x[start:end], gradients[party])
+                losses[first:last] = np.add.reduceat(values, offsets[first:last] - offsets[first])
+            if stacked is not None:
+                by_party = slopes.reshape(-1, stacked.shape[1], *slopes.shape[1:])
+                self.pull_back(by_party, stacked[first:last], gradients[first:last])
+                return
+            ends = offsets[first : last + 1] - offsets[first]
+            for party, (start, end) in zip(gradients[first:last], pairwise(ends), strict=True):
+                self.pull_back(slopes[start:end], features[rows][start:end], party)
 
         with np.errstate(all="ignore"):  # a margin that overflows is a slope that is dropped
             # Of many parties it is asked once whether any is: ∞·0 is not finite, nor its sum. The
@@ -221,7 +225,6 @@ class LinearModel:
         labels: NDArray[Any],
         x: Array,
         clip: float | None,
-        *,
         measured: bool,
         sound: bool = False,
     ) -> tuple[Array, Array]:
@@ -298,20 +301,15 @@ class LinearModel:
                 if self.loss.outputs == 1:
                     margins = margins[:, 0]
                 values, slopes = self._slopes(
-                    margins, labels[begin : begin + TILE], x, clip, measured=measured
+                    margins, labels[begin : begin + TILE], x, clip, measured
                 )
                 if measured:
                     loss += float(values.sum())
             total += self.pull_back(slopes, x)
         return total, loss
 
-    def _party_margins(
-        self, theta: Array, x: Array, sizes: NDArray[np.int64], alike: int | None
-    ) -> Array:
+    def _party_margins(self, theta: Array, x: Array, sizes: NDArray[np.int64]) -> Array:
         """Margins of consecutive parties' rows `[rows, p]`, θ shared `[d]` or one each."""
-        if alike is not None:
-            margins = self.margins(theta, x.reshape(-1, alike, x.shape[1]))
-            return margins.reshape(len(x), *margins.shape[2:])
         if self.loss.outputs == 1:
             return self.margins(theta if theta.ndim == 1 else np.repeat(theta, sizes, axis=0), x)
         each = np.broadcast_to(theta, (len(sizes), self.dimension))
