@@ -108,6 +108,7 @@ class PartySession:
         self.algorithm.model.check_labels(self.block.labels)
         self.answered = np.zeros(self.block.parties, dtype=np.int64)
         self._smallest = int(self.block.sizes.min())
+        self._at_once = self.algorithm if isinstance(self.algorithm, SummedAtOnce) else None
         self._affordable: tuple[dict[Unit, Event], int] = ({}, 0)
         self._given: _Given | None = None
         self._charged_for = np.full(self.block.parties, -1, dtype=np.int64)
@@ -178,10 +179,10 @@ class PartySession:
         For a simulation that deals the noise, whose law is that of the sum alone: Σ is rounded to
         the grid once, where every contribution would be.
         """
-        if not isinstance(self.algorithm, SummedAtOnce) or self.refusals(plan):
+        if self._at_once is None or self.refusals(plan):
             return None
         self.randomness.check(seeded=plan.seeded)
-        values = self.algorithm.whole(state, self.block, plan, self.randomness)
+        values = self._at_once.whole(state, self.block, plan, self.randomness)
         if values is None:
             return None
         self.charge(plan, slice(None))

@@ -32,6 +32,7 @@ __all__ = ["Place"]
 
 _LOCK_TIMEOUT_S = 30.0
 _LEFT = "left"  # in the notes that SQLAlchemy keeps with a connection: what its last writer left
+_LEVEL = "level"  # there, too: how durable its commits are
 _SCHEMA_LOCK = 0x7061726C6579  # "parley": serialises the creation of tables on PostgreSQL
 
 
@@ -88,7 +89,9 @@ class Place:
         with self._connected() as connection:
             if connection.dialect.name == "sqlite":
                 level = "FULL" if durable else "NORMAL"
-                connection.connection.execute(f"PRAGMA synchronous={level}")
+                if connection.info.get(_LEVEL) != level:
+                    connection.connection.execute(f"PRAGMA synchronous={level}")
+                    connection.info[_LEVEL] = level
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
             elif not durable:
                 connection.exec_driver_sql("SET LOCAL synchronous_commit = off")
