@@ -23,20 +23,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.chunks import for_each_chunk, row_ranges
+from parley.client.data.chunks import row_ranges
 
 __all__ = ["clamp", "clip_rows", "drop_broken_rows"]
 
 
 def clamp(values: NDArray[np.floating[Any]], limit: float) -> None:
     """Every entry into ±limit in place; NaN becomes 0."""
-
-    def some(first: int, last: int) -> None:
+    for first, last in row_ranges(values):
         own = values[first:last]
         np.clip(own, -limit, limit, out=own)
         own[np.isnan(own)] = 0
-
-    for_each_chunk(some, row_ranges(values))
 
 
 def clip_rows(values: NDArray[np.float64], norm: float) -> None:

@@ -198,8 +198,8 @@ class RunFolder:
 
     def append_round(self, line: RoundLine) -> None:
         """Appends one line to `rounds.jsonl`."""
-        with (self.path / "rounds.jsonl").open("a", encoding="utf-8") as file:
-            file.write(_dump(line))
+        with (self.path / "rounds.jsonl").open("ab") as file:
+            file.write(_dump(line).encode())
 
     def _logged(self) -> dict[int, dict[str, float | None]]:
         """Simulation-only figures by round, of every line of `rounds.jsonl` that is whole."""

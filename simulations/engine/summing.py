@@ -139,7 +139,11 @@ def _piece(
         own_sum: Ring = np.add.reduce(encoded, axis=0, dtype=encoded.dtype)
         return own_sum
 
-    sums = for_each_chunk(some, row_ranges(contribution.values))
+    ranges = row_ranges(contribution.values)
+    if plan.shared is None or asked.dealt:  # threads take longer to share the rest than it takes
+        sums = [some(*each) for each in ranges]
+    else:
+        sums = for_each_chunk(some, ranges)
     return np.add.reduce(sums, axis=0, dtype=nothing.dtype), ()
 
 
