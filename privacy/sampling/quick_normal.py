@@ -65,13 +65,15 @@ def _parabolas() -> tuple[FloatArray, FloatArray, FloatArray]:
 def quick_half_normal(words: npt.NDArray[np.uint64]) -> FloatArray:
     """Return |Z| of every word [n] up to `QUICK_ERROR`, [n]; NaN for a word of U < 2⁻²⁰."""
     c0, c1, c2 = _parabolas()
-    magnitude = (words.view(np.int64) & _MAGNITUDE).astype(np.float64)
-    cell = magnitude.view(np.int64) >> _SHIFT
+    cell = words.view(np.int64) & _MAGNITUDE
+    magnitude = cell.astype(np.float64)
+    np.right_shift(magnitude.view(np.int64), _SHIFT, out=cell)
     cell -= _FIRST
     # Clipped below to the cell of no guess; above, m rounds to 2⁶³, the end of the last cell.
     value: FloatArray = c2.take(cell, mode="clip")
     value *= magnitude
-    value += c1.take(cell, mode="clip")
+    power = c1.take(cell, mode="clip")
+    value += power
     value *= magnitude
-    value += c0.take(cell, mode="clip")
+    value += c0.take(cell, mode="clip", out=power)
     return value

@@ -8,7 +8,7 @@ from torch import nn
 
 from parley.client.dp_sgd.clip_factors import clip_factors, clip_signs
 from parley.client.dp_sgd.clipping import WAYS
-from parley.client.dp_sgd.clipping_dense import Dense
+from parley.client.dp_sgd.clipping_dense import Dense, squared_norms
 from parley.client.dp_sgd.settings import MARGIN
 from parley.client.models.layers import NetworkError, check_layers
 from parley.client.models.networks import Network
@@ -259,3 +259,19 @@ def test_layers_in_eval_mode_keep_records_apart() -> None:
     check_layers(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.5)).eval())
     with pytest.raises(NetworkError, match="GroupNorm"):  # no statistics of its own
         check_layers(nn.BatchNorm1d(4, track_running_stats=False).eval())
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_sums_have_the_same_bits_where_the_rows_norms_are_known(precision: str) -> None:
+    network = Network.build("mlp", features=13, classes=4, hidden=(8, 6), precision=precision)
+    dense = Dense.of(network.module)
+    assert dense is not None
+    x = network.rows(torch.randn((60, 13), dtype=torch.float64).numpy())
+    x[7], x[8], x[9] = 0.0, 1e30, math.nan
+    squares = squared_norms(dense.prepared(x)).reshape(4, 15)
+    rows = dense.prepared(x).reshape(4, 15, 13)
+    theta = network.rows(network.start()).repeat(4, 1).numpy()
+    labels, mask = torch.arange(60).reshape(4, 15) % 4, torch.ones((4, 15), dtype=x.dtype)
+    batch = (theta, rows, labels.numpy(), mask.numpy(), CLIP)
+    for one, other in zip(dense.sums(*batch), dense.sums(*batch, squares), strict=True):
+        assert one.tobytes() == other.tobytes()

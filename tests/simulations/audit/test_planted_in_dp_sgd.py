@@ -52,9 +52,9 @@ def noise_of_the_first_round(self, number, row=0):
     return OWN_NOISE(self, 1, row)
 
 
-def clip_of_the_mean(self, theta, x, y, mask, clip):
+def clip_of_the_mean(self, theta, x, y, mask, clip, squares=None):
     """The mean of a batch is clipped, and no record's gradient."""
-    sums, norms = OWN_SUMS(self, theta, x, y, mask, 1e9)
+    sums, norms = OWN_SUMS(self, theta, x, y, mask, 1e9, squares)
     means = np.linalg.norm(sums, axis=1, keepdims=True) / mask.sum(axis=1)[:, None]
     return sums * np.minimum(1, clip / np.maximum(means, 1e-300)), norms
 
