@@ -7,11 +7,12 @@ from typing import Any
 
 from markupsafe import Markup
 
-from parley.report.plots import Palette, chart_of, drawn_svg
+from parley.report.plots import Palette, chart_of, drawn_svg, unchecked
 
 __all__ = ["interval_rows", "interval_steps"]
 
 
+@unchecked
 def interval_rows(
     rows: Sequence[tuple[str, float, float, float]],
     *,
@@ -39,6 +40,7 @@ def interval_rows(
     return drawn_svg(layers, title=title, description=description, height=56 + 24 * len(rows))
 
 
+@unchecked
 def interval_steps(
     rows: Sequence[tuple[float, float, float, float, float]],
     *,

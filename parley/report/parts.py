@@ -7,6 +7,7 @@ an empty place.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -177,8 +178,12 @@ def write_page(
     return target
 
 
+@functools.cache
 def environment(package: str) -> Environment:
-    """A package's templates and these here, with every value escaped and every name known."""
+    """A package's templates and these here, with every value escaped and every name known.
+
+    It keeps the templates that it has compiled.
+    """
     own = dict.fromkeys((package, "parley.report"))
     made = Environment(
         loader=ChoiceLoader([PackageLoader(name) for name in own]),

@@ -159,12 +159,13 @@ def _purpose(section: str) -> str:
 
 def _keys() -> dict[str, dict[str, FieldInfo]]:
     """Every section and key by its name in a file, those of all forms."""
+    usual = Job()
     return {
         info.alias or name: FORMS[name].keys()
         if name in FORMS
         else {
             key.alias or field: key
-            for field, key in type(getattr(Job(), name)).model_fields.items()
+            for field, key in type(getattr(usual, name)).model_fields.items()
         }
         for name, info in Job.model_fields.items()
     }
