@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import uuid
@@ -10,12 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer.main
+import typer.testing
 from _pytest.doctest import DoctestModule
 
 # Tests run side by side, one a core: threads of one on small tensors would wait for each other's.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import parley.deploy.stream  # noqa: F401 - before anything else imports gRPC
+
+# A process of a user's puts the commands together once; here one calls them hundreds of times.
+typer.main.get_command = typer.testing._get_command = functools.cache(typer.main.get_command)
 
 pytest_plugins = ["commands", "fake_grid", "ground"]
 

@@ -190,6 +190,7 @@ def test_a_changed_plan_or_task_is_another_one_or_a_typed_refusal(overrides, dat
     st.recursive(
         st.none() | st.integers() | st.text(max_size=5),
         lambda s: st.lists(s) | st.dictionaries(st.text(max_size=5), s),
+        max_leaves=12,
     )
 )
 def test_anything_else_is_a_typed_refusal(value):
