@@ -2,13 +2,19 @@
 
 import math
 import time
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
+from dp_accounting.rdp import compute_epsilon
 
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.dp_accounts import _step_loss, composed_loss
+from parley.privacy.accounting.dp_accounts import (
+    _step_loss,
+    added_rdp,
+    composed_loss,
+    epsilon_of_rdp,
+)
 from parley.privacy.accounting.events import (
     Event,
     Gaussian,
@@ -17,7 +23,13 @@ from parley.privacy.accounting.events import (
     Zcdp,
     parse_event,
 )
-from parley.privacy.accounting.subsampled import calibrate_steps, epsilons, pld_epsilon, rdp_epsilon
+from parley.privacy.accounting.subsampled import (
+    ORDERS,
+    calibrate_steps,
+    epsilons,
+    pld_epsilon,
+    rdp_epsilon,
+)
 from parley.privacy.accounting.zcdp import gaussian_delta, gaussian_epsilon
 from parley.privacy.mechanisms.dp_sgd import PartySteps
 
@@ -229,7 +241,7 @@ def test_the_account_is_that_of_the_public_rate_not_of_the_batches_drawn() -> No
 )
 def test_a_composed_loss_is_the_librarys(rate, sigma, relation):
     kind = PoissonSampledGaussian(sampling_rate=rate, noise_multiplier=sigma, neighbouring=relation)
-    for count in (1, 3, 400):
+    for count in (1, 3, 150, 400):
         own = composed_loss(((kind, count),), 0.0, 0.0, 1e-3)
         known = _step_loss(kind, 1e-3).self_compose(count)
         for delta in (0.5, 1e-3, 1e-9, 1e-15):
@@ -237,3 +249,12 @@ def test_a_composed_loss_is_the_librarys(rate, sigma, relation):
                 known.get_epsilon_for_delta(delta), rel=1e-12
             )
     assert math.isinf(own.epsilon(1e-20))
+
+
+def test_an_epsilon_of_renyi_divergences_is_the_librarys():
+    for count, delta in product((1, 100, 100_000), (0.9, 0.1, 1e-6, 1e-15)):
+        divergences = count * added_rdp(0.01, 1.0, ORDERS)
+        known, _ = compute_epsilon(ORDERS, divergences, delta)
+        assert epsilon_of_rdp(ORDERS, divergences, delta) == pytest.approx(known, rel=1e-12)
+    # An order that could not be computed says nothing.
+    assert epsilon_of_rdp((2.0, 3.0), np.array([math.nan, math.inf]), 1e-6) == math.inf
