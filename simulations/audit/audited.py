@@ -8,6 +8,7 @@ mechanism, law, calibration, budget, clip, weights, sampler, rounds and steps ar
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -107,9 +108,9 @@ class Audited:
         """δ of the claim."""
         return self.guarantee.delta
 
-    @property
+    @cached_property
     def spent(self) -> Composition:
-        """All that the unit is charged against this adversary."""
+        """All that the unit is charged against this adversary; it keeps what it was asked for."""
         event = self.charged.event_against(self.against)
         if event is None:
             raise AuditError(f"Expected a claim against {self.charged.against}, got none.")
