@@ -291,18 +291,23 @@ def _log_moments(kind: Step, interval: float) -> tuple[NDArray[np.float64], ...]
     parts = _parts(_step_loss(kind, interval))
     if not all(isinstance(each, DensePLDPmf) for each in parts):
         return ()
-    orders = np.concatenate([_ORDERS, _STEEP])
-    return tuple(
-        np.array([_log_moment(each._probs, order) for order in orders / len(each._probs)])
-        for each in parts
-    )
+    return tuple(_moments_of(each._probs) for each in parts)
 
 
-def _log_moment(masses: NDArray[np.float64], order: float) -> float:
-    """ln Σ_i masses[i]·e^(i·order), the largest power taken out: SciPy's in a third of its time."""
-    powers = np.arange(len(masses)) * order
-    most = powers.max()
-    return float(np.log(np.dot(np.exp(powers - most), masses)) + most)
+def _moments_of(masses: NDArray[np.float64]) -> NDArray[np.float64]:
+    """ln Σ_i masses[i]·e^(i·order/n) at every order.
+
+    The largest term is taken out, not the largest power: at the end of a loss there may be places
+    without mass, beside which all that has any would be too small for a float.
+    """
+    places, logs = np.arange(len(masses)), np.full(len(masses), -math.inf)
+    np.log(masses, out=logs, where=masses != 0)  # NaN below 0: no order then bounds anything
+    found = []
+    for order in np.concatenate([_ORDERS, _STEEP]) / len(masses):
+        terms = places * order + logs
+        most = terms.max()
+        found.append(most + np.log(np.exp(terms - most).sum()))
+    return np.array(found)
 
 
 def _step_loss(kind: Step, interval: float) -> Any:

@@ -19,6 +19,7 @@ from parley.privacy.accounting.dp_accounts import (
     epsilon_of_rdp,
 )
 from parley.privacy.accounting.events import (
+    BehindCoin,
     Event,
     Gaussian,
     PoissonSampledGaussian,
@@ -266,6 +267,19 @@ def test_the_mass_of_losses_above_an_epsilon_is_never_more_than_its_bound(rate, 
         assert bound >= mass * (1 - 1e-9) - 1e-13  # the masses' rounding
         tight += bound < max(1e-9, 40 * mass)
     assert tight >= 10
+
+
+def test_a_loss_that_ends_with_places_without_mass_is_charged_whole():
+    """Drill: its steep moments were −∞, and the direction that decides was left out."""
+    kind = BehindCoin(probability=0.5, event=steps(1e-4, 5.0), count=10)
+    for pmf, moments in zip(_parts(_step_loss(kind, 1e-4)), _log_moments(kind, 1e-4), strict=True):
+        there = np.flatnonzero(pmf._probs)
+        terms = there * 4096 / len(pmf._probs) + np.log(pmf._probs[there])
+        assert moments[-1] == pytest.approx(terms.max(), rel=1e-3)
+    for count, delta in product((1, 5, 100), (1e-6, 1e-8)):
+        known = _step_loss(kind, 1e-4).self_compose(count).get_epsilon_for_delta(delta)
+        own = composed_loss(((kind, count),), 0.0, 0.0, 1e-4)
+        assert own.epsilon(delta) == pytest.approx(known, rel=1e-9)
 
 
 def test_an_epsilon_of_renyi_divergences_is_the_librarys():
