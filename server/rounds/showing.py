@@ -1,10 +1,9 @@
 """Showing what was released: the line of a round, once its commit is on the disk.
 
 Of a simulation nobody sees anything but these lines. Where its rounds are short, the disk writes a
-commit while the next round computes, and the line is shown as soon as both are done. Where the
-disk takes longer than a round, the next rounds are committed behind it, and one write makes all of
-them durable. A power cut leaves rounds that nobody saw: they are made again. A kill undoes no
-commit.
+commit while the next rounds compute, and their commits wait for the next write, which makes all of
+them durable: a write every few hundredths of a second. A power cut leaves rounds that nobody saw:
+they are made again. A kill undoes no commit.
 """
 
 from __future__ import annotations
@@ -25,9 +24,12 @@ SHORT_S = 0.05
 that comes after lines that have waited so long."""
 
 
+_PAUSE_S = 0.03
+"""From the begin of one write to the next: each takes the interpreter from a round or two."""
+
+
 class _Waiting(NamedTuple):
     line: RoundLine
-    written: Future[None]
     since: float
 
 
@@ -46,6 +48,8 @@ class Showing:
         self._ledger, self._observe, self._alone = ledger, observe, alone
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="ledger")
         self._waiting = deque[_Waiting]()
+        self._write: Future[None] | None = None
+        self._covered, self._begun = 0, 0.0  # by the last write: how many lines, since when
 
     def __enter__(self) -> Self:
         return self
@@ -66,11 +70,15 @@ class Showing:
             self.settle()
             self._observe(line)
             return
-        last = self._waiting[-1].written if self._waiting else None
-        # A write that has not begun will have this commit in it.
-        begun = last is None or last.running() or last.done()
-        written = self._disk.submit(self._ledger.sync) if begun or last is None else last
-        self._waiting.append(_Waiting(line, written, time.monotonic()))
+        now = time.monotonic()
+        self._waiting.append(_Waiting(line, now))
+        if self._write is None and now - self._begun > _PAUSE_S:
+            self._begin()
+
+    def _begin(self) -> Future[None]:
+        self._covered, self._begun = len(self._waiting), time.monotonic()
+        self._write = self._disk.submit(self._ledger.sync)
+        return self._write
 
     def settle(self, *, wait: bool = True) -> None:
         """Shows the lines that are on their way.
@@ -82,9 +90,10 @@ class Showing:
             LedgerUnavailable: the disk didn't take a commit.
         """
         while self._waiting:
-            line, written, since = self._waiting[0]
-            if not (wait or written.done() or time.monotonic() - since > SHORT_S):
+            late = wait or time.monotonic() - self._waiting[0].since > SHORT_S
+            if not (late or (self._write and self._write.done())):
                 return
-            written.result()
-            self._waiting.popleft()
-            self._observe(line)
+            (self._write or self._begin()).result()
+            self._write = None
+            for _ in range(self._covered):
+                self._observe(self._waiting.popleft().line)

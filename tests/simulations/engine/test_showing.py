@@ -81,6 +81,15 @@ def test_rounds_that_are_shorter_than_a_write_share_the_next_one(tmp_path, monke
     assert noting.events.count("sync") == 2
 
 
+def test_rounds_within_a_pause_share_a_write(tmp_path, monkeypatch):
+    monkeypatch.setattr(showing, "SHORT_S", math.inf)
+    monkeypatch.setattr(showing, "_PAUSE_S", math.inf)
+    noting = Noting(monkeypatch)
+    run(tmp_path, "algorithm.rounds=6", observer=noting)
+    noting.check_order()
+    assert noting.events.count("sync") == 1
+
+
 def test_a_line_that_has_waited_for_long_is_waited_for(tmp_path, monkeypatch):
     written, lines = threading.Event(), []
     monkeypatch.setattr(Ledger, "sync", lambda self: written.wait(20))
