@@ -18,7 +18,6 @@ A party's gradient is the mean over its records of the data loss's gradient; the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -31,6 +30,7 @@ from parley.client.models.bounded import drop_broken_rows
 from parley.client.models.loss import Array, Loss
 from parley.client.models.losses import LOSSES, HuberSVM, Logistic, Softmax, SquaredLoss
 from parley.client.models.own_margins import TILE, own_margins
+from parley.client.models.quick_pass import quick_pass
 from parley.client.models.rows import prepare_rows
 
 __all__ = [
@@ -184,10 +184,9 @@ class LinearModel:
         ranges = chunk_ranges(offsets, self._chunk_rows(features), alike)
         gradients = np.empty((block.parties, self.dimension), features.dtype)
         theta = np.ascontiguousarray(theta)
-        # Threads take turns at all that is not inside numpy: it is kept short.
         stacked = None if alike is None else features.reshape(-1, alike, self.features)
 
-        def sweep(first: int, last: int, *, sound: bool = False) -> None:
+        def sweep(first: int, last: int) -> None:
             rows = slice(int(offsets[first]), int(offsets[last]))
             own = theta if theta.ndim == 1 else theta[first:last]
             if stacked is None:
@@ -196,7 +195,7 @@ class LinearModel:
                 margins = self.margins(own, stacked[first:last])
                 margins = margins.reshape(-1, *margins.shape[2:])
             values, slopes = self._slopes(
-                margins, labels[rows], features[rows], clip, losses is not None, sound
+                margins, labels[rows], features[rows], clip, losses is not None
             )
             if losses is not None:
                 losses[first:last] = np.add.reduceat(values, offsets[first:last] - offsets[first])
@@ -208,29 +207,26 @@ class LinearModel:
             for party, (start, end) in zip(gradients[first:last], pairwise(ends), strict=True):
                 self.pull_back(slopes[start:end], features[rows][start:end], party)
 
+        quick = None
+        if stacked is not None and clip is None and losses is None:
+            quick = quick_pass(self.loss, theta, stacked, labels, gradients)
         with np.errstate(all="ignore"):  # a margin that overflows is a slope that is dropped
-            # Of many parties it is asked once whether any is: ∞·0 is not finite, nor its sum. The
-            # time that a party alone takes says nothing of its records.
-            for_each_chunk(partial(sweep, sound=block.parties > 1), ranges)
-            if block.parties > 1 and not np.isfinite(gradients.sum()):
-                for_each_chunk(sweep, ranges)
+            if quick is not None:
+                for_each_chunk(quick, ranges)
+                if np.isfinite(gradients.sum()):
+                    return gradients
+            for_each_chunk(sweep, ranges)
         gradients /= sizes[:, None].astype(gradients.dtype)
         if losses is not None:
             losses /= sizes
         return gradients
 
     def _slopes(
-        self,
-        margins: Array,
-        labels: NDArray[Any],
-        x: Array,
-        clip: float | None,
-        measured: bool,
-        sound: bool = False,
+        self, margins: Array, labels: NDArray[Any], x: Array, clip: float | None, measured: bool
     ) -> tuple[Array, Array]:
         """Losses of records (if `measured`), and slopes for which slope·x is clipped to `clip`.
 
-        A slope that is not finite becomes 0, unless all are known to be `sound`.
+        A slope that is not finite becomes 0.
         """
         if clip is not None and not clip > 0:
             raise ValueError(f"Expected clip > 0, got {clip}.")
@@ -239,8 +235,7 @@ class LinearModel:
             values, slopes = self.loss.value_and_slope(margins, own)
         else:
             values = slopes = self.loss.slope(margins, own)
-        if not sound:
-            drop_broken_rows(slopes)
+        drop_broken_rows(slopes)
         if clip is not None:
             # The smallest normal number for each square that may have underflowed.
             lost = x.shape[1] * np.finfo(x.dtype).tiny
