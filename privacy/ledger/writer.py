@@ -25,6 +25,8 @@ _LATEST = Prepared(
     .where(
         RECORDS.c.run_id == sa.bindparam("of_run"),
         RECORDS.c.index == sa.bindparam("of_index"),
+        # Said apart from the rest, so that the index is searched for the release, not for the run.
+        RECORDS.c.dataset.in_([sa.bindparam("of_dataset"), sa.bindparam("formerly")]),
         sa.or_(
             sa.and_(
                 RECORDS.c.dataset == sa.bindparam("of_dataset"),
@@ -37,17 +39,21 @@ _LATEST = Prepared(
     .limit(1)
 )
 _SET_HEAD = Prepared(sa.update(HEAD).where(HEAD.c.id == 1), ("records", "hash"))
+# What names a row is not set again: its indexes would be written anew.
 _SET_ACCOUNT = Prepared(
     sa.update(ACCOUNTS).where(
         ACCOUNTS.c.name == sa.bindparam("called"), ACCOUNTS.c.unit == sa.bindparam("of_unit")
     ),
-    ACCOUNTS.c.keys(),
+    ["budget", "spent", "held", "known", "formerly"],
 )
 _ADD_RECORD = Prepared(sa.insert(RECORDS), RECORDS.c.keys())
 _ADD_ACCOUNT = Prepared(sa.insert(ACCOUNTS), ACCOUNTS.c.keys())
 _UPSERTS = {
     name: Prepared(
-        insert.on_conflict_do_update(index_elements=["run_id"], set_=dict(insert.excluded)),
+        insert.on_conflict_do_update(
+            index_elements=["run_id"],
+            set_={name: insert.excluded[name] for name in ("index", "digest", "data")},
+        ),
         CHECKPOINTS.c.keys(),
     )
     for name, insert in (

@@ -24,6 +24,7 @@ from parley.privacy.ledger.ledger import (
     LedgerUnavailable,
     NotALedger,
 )
+from parley.privacy.ledger.writer import _LATEST
 
 
 def test_a_ledger_opened_to_read_refuses_changes(ledger: Ledger, ledger_url: str) -> None:
@@ -48,6 +49,15 @@ def test_another_schema_version_is_refused(ledger: Ledger, ledger_url: str) -> N
     tamper(ledger_url, "UPDATE parley_ledger_head SET version = 4")
     with pytest.raises(NotALedger, match=r"version 3 at .*, got parley-ledger version 4"):
         Ledger.open(ledger_url)
+
+
+def test_a_release_is_searched_for_by_its_number_however_long_its_run_is(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    Ledger.open(path).close()
+    text, *_ = _LATEST._for(sa.create_engine("sqlite://").dialect)
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        plan = connection.execute(f"EXPLAIN QUERY PLAN {text}", [None] * text.count("?"))
+        assert "(run_id=? AND dataset=? AND index=?)" in plan.fetchone()[3]
 
 
 def test_a_new_ledger_waits_for_whoever_reads_its_empty_file(tmp_path: Path) -> None:
