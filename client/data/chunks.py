@@ -95,6 +95,9 @@ def for_each_chunk(work: Callable[[int, int], _T], ranges: Sequence[tuple[int, i
     Each worker, the caller among them, takes the next range until none is left. After an error, or
     Ctrl-C in the caller, no further range is begun. `work` must not call this function itself.
     """
+    if len(ranges) == 1:
+        with single_threaded_blas():
+            return [work(*ranges[0])]
     left = deque(enumerate(ranges))
     results: dict[int, _T] = {}
 
@@ -138,7 +141,8 @@ def _taken(left: deque[_T]) -> Iterator[_T]:
 def single_threaded_blas() -> Iterator[None]:
     """Hold the BLAS libraries to one thread inside the `with` block."""
     # Each is asked by itself: `limit` first asks all of them for all they have to say.
-    before = [(library, library.num_threads) for library in _blas()]
+    asked = [(library, library.num_threads) for library in _blas()]
+    before = [(library, threads) for library, threads in asked if threads != 1]
     for library, _ in before:
         library.set_num_threads(1)
     try:

@@ -17,7 +17,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -85,8 +85,7 @@ class Record:
         content = {name: value for name, value in vars(self).items() if name != "hash"}
         if self.unit is None:  # as version 2 hashed it: the chain stands as it was written
             del content["unit"]
-        text = canonical_json(content | {"previous": previous})
-        return hashlib.sha256(text.encode("ascii")).hexdigest()
+        return _hash(content, previous)
 
     def follows(self, head: Head) -> bool:
         """Whether it is the record behind `head`, unchanged."""
@@ -114,18 +113,22 @@ def chained(
 ) -> Record:
     """The record that comes after `head`; a new reservation is called by its own position."""
     position = head.records + 1
-    record = Record(
-        position=position,
-        kind=str(kind),
-        dataset=key.dataset,
-        unit=str(key.unit),
-        run_id=run_id,
-        index=index,
-        reservation=position if kind is RecordKind.RESERVE else reservation,
-        body=canonical_json(body),
-        hash="",
-    )
-    return replace(record, hash=record.expected_hash(head.hash))
+    content: dict[str, Any] = {
+        "position": position,
+        "kind": str(kind),
+        "dataset": key.dataset,
+        "unit": str(key.unit),
+        "run_id": run_id,
+        "index": index,
+        "reservation": position if kind is RecordKind.RESERVE else reservation,
+        "body": canonical_json(body),
+    }
+    return Record(**content, hash=_hash(content, head.hash))
+
+
+def _hash(content: Mapping[str, Any], previous: str) -> str:
+    text = canonical_json({**content, "previous": previous})
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -142,7 +145,7 @@ def checked_json(value: object, where: str) -> None:
     Raises:
         ValueError: a number is not finite, a key is not text, or a type is none of JSON's.
     """
-    if value is None or isinstance(value, str | int):
+    if value is None or isinstance(value, (str, int)):
         return
     if isinstance(value, float):
         if not math.isfinite(value):

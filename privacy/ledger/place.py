@@ -92,7 +92,7 @@ class Place:
                 if connection.info.get(_LEVEL) != level:
                     connection.connection.execute(f"PRAGMA synchronous={level}")
                     connection.info[_LEVEL] = level
-                connection.exec_driver_sql("BEGIN IMMEDIATE")
+                connection.connection.execute("BEGIN IMMEDIATE")
             elif not durable:
                 connection.exec_driver_sql("SET LOCAL synchronous_commit = off")
             writer = Writer(connection, connection.info.get(_LEFT))
@@ -103,15 +103,18 @@ class Place:
                 )
             yield writer
             if writer.finish():
-                connection.commit()
+                connection.connection.commit()
                 connection.info[_LEFT] = writer.left
 
     def sync(self) -> None:
         """Makes all that was committed durable."""
         if self._log is not None:
             try:
-                with self._log.open("rb") as log:  # SQLite has no lock on it that closing would end
-                    os.fsync(log.fileno())
+                log = os.open(self._log, os.O_RDONLY)
+                try:
+                    os.fsync(log)
+                finally:
+                    os.close(log)  # SQLite has no lock on it that closing would end
             except FileNotFoundError:
                 pass  # Somebody switched the log off: a commit waits for the disk by itself.
             except OSError as error:

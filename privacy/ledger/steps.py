@@ -324,7 +324,10 @@ def settlement(reserved: Record, later: Iterable[Record]) -> Record | None:
 
 def account_of(writer: Writer, key: BudgetKey) -> Account:
     """A registered budget's account; `LedgerConflict` if it is unknown."""
-    return found(key, {account.key: account for account in writer.of_dataset(key.dataset).values()})
+    account = writer.account(key)
+    if account is not None:
+        return account
+    return found(key, {each.key: each for each in writer.of_dataset(key.dataset).values()})
 
 
 def found(key: BudgetKey, accounts: Mapping[BudgetKey, Account]) -> Account:

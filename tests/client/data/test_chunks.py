@@ -7,6 +7,7 @@ import time
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from parley.client.data.chunks import _pool, for_each_chunk, row_ranges
 
@@ -29,6 +30,19 @@ def test_results_come_in_the_ranges_order_whoever_computes_them() -> None:
 
     assert for_each_chunk(work, RANGES) == list(range(40))
     assert len(threads) == 2
+
+
+@pytest.mark.parametrize("ranges", [RANGES[:1], RANGES])
+def test_blas_has_one_thread_meanwhile_and_then_as_many_as_before(
+    ranges: list[tuple[int, int]],
+) -> None:
+    def threads(*_: int) -> list[int]:
+        return [each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"]
+
+    with threadpool_limits(2, user_api="blas"):
+        held = for_each_chunk(threads, ranges)
+        assert {count for counts in held for count in counts} == {1}
+        assert set(threads()) == {2}
 
 
 @pytest.mark.parametrize("in_caller", [True, False])
