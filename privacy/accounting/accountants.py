@@ -57,7 +57,7 @@ class Accountant:
 
 def total_mu(counts: Counts) -> float:
     """√Σμ² of the Gaussians among the events, rounded up."""
-    squares = (exact(e.mu) ** 2 * n for e, n in counts.items() if isinstance(e, Gaussian) and e.mu)
+    squares = (e.exact_rho * (2 * n) for e, n in counts.items() if isinstance(e, Gaussian))
     return root_up(sum(squares, _ZERO))
 
 

@@ -63,7 +63,7 @@ class Composition:
         for count in self.counts.values():
             _check_count(count, 1)
         _check_count(self.releases, 1 if self.counts else 0)
-        if type(self.slack) is not Fraction or self.slack < 0:
+        if type(self.slack) is not Fraction or self.slack.numerator < 0:
             raise ValueError(f"Expected slack: Fraction ≥ 0, got {self.slack!r}.")
         relations = {event.neighbouring for event in self.counts if isinstance(event, Step)}
         if len(relations) > 1:
@@ -103,7 +103,7 @@ class Composition:
             counts[leaf] = counts.get(leaf, 0) + times * count
         return Composition(
             counts=MappingProxyType(counts),
-            slack=self.slack + event.slack * count,
+            slack=self.slack + (event.slack if count == 1 else event.slack * count),
             releases=self.releases + count,
         )
 

@@ -29,6 +29,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, ClassVar
 
 from parley.privacy.accounting.guarantee import Neighbouring
@@ -108,7 +109,7 @@ class Gaussian(Event):
     def __post_init__(self) -> None:
         _check_number("mu", self.mu)
 
-    @property
+    @cached_property
     def exact_rho(self) -> Fraction:
         """μ²/2 (Bun & Steinke 2016, Proposition 1.6)."""
         return exact(self.mu) ** 2 / 2
@@ -292,7 +293,7 @@ class Approximate(Event):
             # Its distance would be one of several at once (`accountants.by_parts`).
             raise ValueError("Expected one pure event within a distance, got it repeated.")
 
-    @property
+    @cached_property
     def slack(self) -> Fraction:
         """Its own distance and the event's."""
         return exact(self.delta) + self.event.slack

@@ -46,7 +46,7 @@ _SMALL = Decimal("1e-4")
 @functools.lru_cache(maxsize=4096)  # a run asks for those of its noise in every round
 def exact(value: float) -> Fraction:
     """The decimal number that the finite float `value` prints as."""
-    return Fraction(repr(float(value)))
+    return Fraction(Decimal(repr(float(value))))
 
 
 def round_up(value: Fraction) -> float:

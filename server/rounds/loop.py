@@ -21,6 +21,8 @@ from parley.client.algorithms.base import FederatedAlgorithm, State
 from parley.client.algorithms.registry import takes_sum
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.state import load_state, save_state
+from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.ledger import (
     BudgetExceeded,
     Entry,
@@ -108,8 +110,8 @@ def run_stage(
                 raise
             return Outcome(status="party-failed", reason=str(error), progress=progress)
         showing.settle(wait=False)
-        progress = _spending(progress, plan)
-        line = None if stage.name else _line(cohort, algorithm, plan, progress, state, total, began)
+        spent = _spending(progress, plan)
+        line = None if stage.name else _line(cohort, algorithm, plan, spent, state, total, began)
         outcome = _logged(line, total)
         if stage.name:
             progress = replace(progress, ahead={**progress.ahead, stage.name: outcome})
@@ -119,7 +121,7 @@ def run_stage(
         held, exhausted = _committed(ledger, held, following, outcome, state, durable)
         if exhausted and stage.name:
             raise exhausted
-        progress = replace(progress, done=progress.done + 1, state=state)
+        progress = replace(progress, done=progress.done + 1, state=state, spent=spent)
         if line:
             progress.lines.append(line)
             showing.committed(line, durable=durable)
@@ -309,10 +311,9 @@ def _entries(plan: ReleasePlan, dataset: str) -> tuple[Entry, ...]:
     return plan.entries(dataset, party="server")
 
 
-def _spending(progress: Progress, plan: ReleasePlan) -> Progress:
-    """With one more release."""
-    spent = {unit: each.add(plan.event(unit)) for unit, each in progress.spent.items()}
-    return replace(progress, spent=spent)
+def _spending(progress: Progress, plan: ReleasePlan) -> dict[Unit, Composition]:
+    """What is spent with one more release."""
+    return {unit: each.add(plan.event(unit)) for unit, each in progress.spent.items()}
 
 
 def _logged(line: RoundLine | None, total: RoundSum) -> dict[str, Any]:
@@ -336,7 +337,7 @@ def _line(
     cohort: Cohort,
     algorithm: FederatedAlgorithm,
     plan: ReleasePlan,
-    progress: Progress,
+    spent: Mapping[Unit, Composition],
     state: State,
     total: RoundSum,
     began: float,
@@ -349,7 +350,7 @@ def _line(
         absent=total.absent,
         stage_seconds=total.stage_seconds,
         seconds=time.perf_counter() - began,
-        guarantees=[account(progress.spent[each.unit], each.delta) for each in plan.guarantees],
+        guarantees=[account(spent[each.unit], each.delta) for each in plan.guarantees],
         **algorithm.released(state),
         simulation_only=figures,
     )
