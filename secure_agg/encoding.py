@@ -43,6 +43,7 @@ _UNSIGNED: dict[int, type[np.unsignedinteger[Any]]] = {
 # Adding 1.5·2^52 leaves |x| < 2^51, rounded to nearest even, in the low bits of the float64 in
 # two's complement; one addition and a copy of half-words instead of rint and a conversion.
 _ROUND_TO_LOW_BITS = 1.5 * 2.0**52
+_ROUNDED_ZERO = np.float64(_ROUND_TO_LOW_BITS).view(np.uint64)  # one more is one bit more
 _PIECE = 32_768  # float64 per piece: the working buffer (256 KiB) stays in cache
 _SLACK = 1 + 2.0**-40  # a vector clipped to the bound in floating point may exceed it by an ulp
 # Beyond σ = 2^40 grid units a float64 is too coarse to draw the noise from (privacy
@@ -181,7 +182,10 @@ class FixedPoint:
             # A NaN makes the maximum NaN, and every comparison with NaN is false.
             if not (piece.max() <= largest and piece.min() >= -largest):
                 self._refuse(values, largest / self.scale)
-            if self.ring_bits == 64:
+            if self.ring_bits == 64 and largest < 2**51:  # in a third of the time of `astype`
+                np.add(piece, _ROUND_TO_LOW_BITS, out=piece)
+                np.subtract(piece.view(np.uint64), _ROUNDED_ZERO, out=target[start:stop])
+            elif self.ring_bits == 64:
                 np.rint(piece, out=piece)
                 target[start:stop] = piece.astype(np.int64).view(np.uint64)
             else:

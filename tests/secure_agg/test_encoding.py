@@ -3,6 +3,7 @@
 import math
 import re
 import time
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -35,6 +36,20 @@ def test_decoded_values_are_within_half_a_step(ring_bits, scale_bits, values):
     decoded = grid.decode(grid.encode(array))
     assert np.array_equal(decoded, np.rint(array * grid.scale).astype(np.int64))
     assert np.abs(grid.to_float(decoded) - array).max() <= 0.5 / grid.scale
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    scale_bits=st.sampled_from([0, 30, 49, 50, 51, 52, 60]),
+    values=st.lists(st.floats(-1.0, 1.0), min_size=1, max_size=20),
+)
+def test_64_bits_hold_the_nearest_whole_number_however_fine_the_grid(scale_bits, values):
+    """Above 2^51 a float64 has no room for the constant that rounds below it."""
+    grid = FixedPoint(scale_bits=scale_bits, ring_bits=64, bound=1.0)
+    edges = [1.0, -1.0, 0.5, -0.5, math.ldexp(3.0, -scale_bits - 1)]
+    found = grid.encode(np.array([[each for each in edges + values if abs(each) <= 1]]))[0]
+    exact = [round(Fraction(each) * 2**scale_bits) for each in edges + values if abs(each) <= 1]
+    assert found.tolist() == [each % 2**64 for each in exact]
 
 
 def test_a_vector_longer_than_the_working_buffer_is_encoded_like_its_pieces():
