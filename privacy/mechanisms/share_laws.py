@@ -22,6 +22,7 @@ from parley.privacy.sampling.negative_binomial import negative_binomial
 from parley.privacy.sampling.samplers import (
     LARGEST_SCALE,
     add_rounded_gaussian,
+    add_rounded_gaussian_rows,
     add_rounded_mixtures,
 )
 from parley.privacy.sampling.stream import NoiseStream
@@ -128,8 +129,7 @@ def _gaussian_add(shares: Split, _: Any, vectors: Integers, streams: Sequence[No
     if len(set(map(id, streams))) == 1:
         add_rounded_gaussian(vectors.reshape(-1), shares.scale, streams[0])
         return
-    for row, stream in zip(vectors, streams, strict=True):
-        add_rounded_gaussian(row, shares.scale, stream)
+    add_rounded_gaussian_rows(vectors, shares.scale, streams)
 
 
 def _gaussian_dealt(

@@ -84,7 +84,9 @@ def _laplace(scale: float, words: npt.NDArray[np.uint64], stream: NoiseStream) -
     standard = constant - np.log(uniforms)
     error = scale * (slack + FLOAT_ERROR * standard)
     survival = _laplace_survival(scale)
-    return with_signs(invert(words, scale * standard, error, lambda _: survival, stream), words)
+    return with_signs(
+        invert(words, scale * standard, error, lambda _: survival, lambda _: stream), words
+    )
 
 
 def _laplace_survival(scale: float) -> Survival:

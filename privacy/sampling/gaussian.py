@@ -12,8 +12,9 @@ of the mass, and E|X| < 2⁴¹: `DISTANCE_PER_COORDINATE` = 2⁻⁸⁷.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -40,6 +41,7 @@ from parley.privacy.special import ndtri
 __all__ = [
     "DISTANCE_PER_COORDINATE",
     "add_rounded_gaussian",
+    "add_rounded_gaussian_rows",
     "add_rounded_mixtures",
     "rounded_gaussian",
     "rounded_gaussian_distance",
@@ -88,6 +90,27 @@ def add_rounded_gaussian(values: FloatArray | IntArray, sigma: float, stream: No
     [-452.0, 655.0, -600.0, 1000.0]
     """
     _add_parts(values, _gaussian_parts(sigma, len(values), stream))
+
+
+def add_rounded_gaussian_rows(
+    values: FloatArray | IntArray, sigma: float, streams: Sequence[NoiseStream]
+) -> None:
+    """`add_rounded_gaussian` of each row of `values` [n, d] with a stream for each, to its bits.
+
+    Raises ValueError for another number of streams, too.
+    """
+    sigma, survival = _exactly(sigma)
+    rows, dimension = values.shape
+    if len(streams) != rows:
+        raise ValueError(f"Expected {rows} streams, one a row, got {len(streams)}.")
+    for part in chunks(rows, dimension):
+        own = streams[part]
+        if len(own) == 1:  # a long row draws a part after another
+            add_rounded_gaussian(values[part.start], sigma, own[0])
+            continue
+        words = np.concatenate([each.words(dimension) for each in own])
+        noise = _rounded(words, sigma, 0.0, survival, partial(_of_row, own, dimension))
+        values[part] += noise.reshape(-1, dimension).astype(values.dtype, copy=False)
 
 
 def add_rounded_mixtures(
@@ -177,11 +200,21 @@ def _gaussian_parts(sigma: float, size: int, stream: NoiseStream) -> _Parts:
 
     A part is an array of integers, int64 or float64: adding it while it is in the cache is cheap.
     """
-    sigma = check_scale("sigma", sigma)
-    survival = _half_normal_survival(lambda mp, _: (mp.mpf(sigma), mp.mpf(sigma)))
+    sigma, survival = _exactly(sigma)
     for part in chunks(size):
         words = stream.words(part.stop - part.start)
-        yield part, _rounded(words, sigma, 0.0, lambda _: survival, stream)
+        yield part, _rounded(words, sigma, 0.0, survival, lambda _: stream)
+
+
+def _of_row(streams: Sequence[NoiseStream], dimension: int, lane: int) -> NoiseStream:
+    return streams[lane // dimension]
+
+
+def _exactly(sigma: float) -> tuple[float, Callable[[int], Survival]]:
+    """σ, and the law of any lane."""
+    sigma = check_scale("sigma", sigma)
+    survival = _half_normal_survival(lambda mp, _: (mp.mpf(sigma), mp.mpf(sigma)))
+    return sigma, lambda _: survival
 
 
 def _mixed(mixing: _MixingScales, count: int, dimension: int, stream: NoiseStream) -> IntArray:
@@ -198,7 +231,7 @@ def _mixed(mixing: _MixingScales, count: int, dimension: int, stream: NoiseStrea
             sigma, error = mixing.values[rows[0]], mixing.errors[rows[0]]
         else:
             sigma, error = mixing.values[rows], mixing.errors[rows]
-        noise[part] = _rounded(words, sigma, error, survival, stream)
+        noise[part] = _rounded(words, sigma, error, survival, lambda _: stream)
     return noise.reshape(count, dimension)
 
 
@@ -207,7 +240,7 @@ def _rounded(
     sigma: Any,
     sigma_error: Any,
     survival: Callable[[int], Survival],
-    stream: NoiseStream,
+    stream: Callable[[int], NoiseStream],
 ) -> FloatArray:
     """Return round(σZ) of every word; σ is a number or [n], each up to a relative error."""
     position = quick_half_normal(words)
@@ -218,7 +251,11 @@ def _rounded(
     if left.size:
         own, own_error = (np.broadcast_to(each, words.shape)[left] for each in (sigma, sigma_error))
         counts[left] = _careful(
-            words[left], own, own_error, lambda lane: survival(int(left[lane])), stream
+            words[left],
+            own,
+            own_error,
+            lambda lane: survival(int(left[lane])),
+            lambda lane: stream(int(left[lane])),
         )
     # The sign is a word's top bit, as it is a float's.
     return np.copysign(counts, words.view(np.float64), out=counts)
@@ -229,7 +266,7 @@ def _careful(
     sigma: float | FloatArray,
     sigma_error: float | FloatArray,
     survival: Callable[[int], Survival],
-    stream: NoiseStream,
+    stream: Callable[[int], NoiseStream],
 ) -> IntArray:
     """Return |round(σZ)| of every word by scipy's ndtri, or mpmath where that leaves it open."""
 

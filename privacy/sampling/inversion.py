@@ -92,10 +92,11 @@ def check_size(name: str, size: int) -> None:
         raise ValueError(f"Expected {name} ≥ 0, got {size}.")
 
 
-def chunks(size: int) -> Iterator[slice]:
-    """Yield slices of [0, size) whose arrays stay in the cache."""
-    for start in range(0, size, _CHUNK):
-        yield slice(start, min(start + _CHUNK, size))
+def chunks(size: int, width: int = 1) -> Iterator[slice]:
+    """Yield slices of [0, size) whose arrays, of rows of `width`, stay in the cache."""
+    step = max(_CHUNK // width, 1)
+    for start in range(0, size, step):
+        yield slice(start, min(start + step, size))
 
 
 def with_signs(counts: IntArray, words: npt.NDArray[np.uint64]) -> IntArray:
@@ -215,15 +216,16 @@ def invert(
     position: FloatArray,
     error: FloatArray,
     survival: Callable[[int], Survival],
-    stream: NoiseStream,
+    stream: Callable[[int], NoiseStream],
 ) -> IntArray:
     """Return X ≥ 0 of every lane, int64 [n].
 
-    `position` [n] ≥ 0 has ⌊y⌋ = X up to `error` [n]; `survival(lane)` is the exact law of a lane.
+    `position` [n] ≥ 0 has ⌊y⌋ = X up to `error` [n]; `survival(lane)` is the exact law of a lane,
+    and `stream(lane)` what further words are drawn from for it.
     """
     counts = np.floor(position).astype(np.int64)
     for lane in _undecided(np.abs(position - np.rint(position)), error).tolist():
-        uniform = Uniform(int(words[lane]), stream)
+        uniform = Uniform(int(words[lane]), stream(lane))
         counts[lane] = settle(uniform, survival(lane), int(counts[lane]))
     return counts
 

@@ -63,7 +63,7 @@ def _poisson(scale: float, divisor: int, size: int, stream: NoiseStream) -> IntA
     position = counts.astype(np.float64) + np.minimum(0.25, np.minimum(above, below))
     error = slack + 2.0**-30  # generous to gammainc: U has no scale that would magnify it
     survival = _poisson_survival(scale, divisor)
-    return invert(words, position, error, lambda _: survival, stream)
+    return invert(words, position, error, lambda _: survival, lambda _: stream)
 
 
 def _poisson_survival(scale: float, divisor: int) -> Survival:
@@ -99,7 +99,7 @@ def _logarithmic(scale: float, size: int, stream: NoiseStream) -> IntArray:
     def survival(lane: int) -> Survival:
         return _geometric_survival(scale, Uniform(int(words[lane]), stream))
 
-    return invert(words[size:], position, error, survival, stream) + 1
+    return invert(words[size:], position, error, survival, lambda _: stream) + 1
 
 
 def _geometric_survival(scale: float, mixer: Uniform) -> Survival:

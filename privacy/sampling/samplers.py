@@ -21,6 +21,7 @@ from parley.privacy.sampling.discrete import discrete_gaussian, discrete_laplace
 from parley.privacy.sampling.gaussian import (
     DISTANCE_PER_COORDINATE,
     add_rounded_gaussian,
+    add_rounded_gaussian_rows,
     add_rounded_mixtures,
     rounded_gaussian,
     rounded_gaussian_distance,
@@ -35,6 +36,7 @@ __all__ = [
     "LARGEST_SCALE",
     "SMALLEST_SCALE",
     "add_rounded_gaussian",
+    "add_rounded_gaussian_rows",
     "add_rounded_mixtures",
     "discrete_gaussian",
     "discrete_laplace",

@@ -29,6 +29,7 @@ WORDS_PER_STREAM: Final = 2**32 * 64 // 8
 """The most 64-bit words one stream gives: 2³² blocks of 64 bytes (RFC 8439, section 2.3)."""
 
 _DOMAIN: Final = b"parley/privacy/noise-stream/chacha20/v1"
+_TEXT: Final = json.JSONEncoder(allow_nan=False)  # made once: `dumps` makes one a call
 _ZEROS: Final = bytes(1 << 18)
 
 
@@ -74,7 +75,7 @@ class NoiseStream:
             if isinstance(value, bool) or not isinstance(value, kinds):
                 expected = " or ".join(kind.__name__ for kind in kinds)
                 raise TypeError(f"Expected {name} of type {expected}, got {type(value).__name__}.")
-        material = json.dumps([seed, *labels], allow_nan=False).encode("ascii")
+        material = _TEXT.encode([seed, *labels]).encode("ascii")
         key = HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=_DOMAIN).derive(material)
         return cls(key, seeded=True)
 

@@ -7,10 +7,12 @@ import pytest
 from mpmath import mp, mpf
 from scipy.special import ndtri
 
-from parley.privacy.sampling import inversion
+from parley.privacy.sampling import gaussian, inversion
 from parley.privacy.sampling.negative_binomial import negative_binomial
 from parley.privacy.sampling.quick_normal import LARGEST_QUICK, QUICK_ERROR, quick_half_normal
 from parley.privacy.sampling.samplers import (
+    add_rounded_gaussian,
+    add_rounded_gaussian_rows,
     discrete_gaussian,
     discrete_laplace,
     rounded_gaussian,
@@ -53,6 +55,43 @@ def test_the_slow_path_gives_what_the_fast_path_gives(sampler, scale, settle_eve
     fast = sampler(scale, 60, NoiseStream.from_seed(11, "path"))
     settle_everything()
     np.testing.assert_array_equal(sampler(scale, 60, NoiseStream.from_seed(11, "path")), fast)
+
+
+@pytest.mark.parametrize(
+    ("rows", "dimension", "sigma"),
+    [(300, 7, 2.0**38), (9, 33, 2.0**-19), (40, 1, 0.5), (4, 40_000, 1e9), (2, 70_000, 3.0)],
+)
+def test_rows_together_have_the_bits_of_each_by_itself(rows, dimension, sigma) -> None:
+    _check_rows(rows, dimension, sigma)
+
+
+def test_of_rows_together_each_draws_further_words_from_its_stream(
+    settle_everything, monkeypatch
+) -> None:
+    class Further(inversion.Uniform):
+        def __init__(self, word, stream):
+            super().__init__(word, stream)
+            self.extend()
+
+    settle_everything()
+    monkeypatch.setattr(inversion, "Uniform", Further)
+    monkeypatch.setattr(gaussian, "nearest", lambda values, _: (values, np.arange(len(values))))
+    _check_rows(5, 7, 30.0)
+
+
+def test_a_row_without_a_stream_is_refused() -> None:
+    with pytest.raises(ValueError, match="Expected 3 streams, one a row, got 1"):
+        add_rounded_gaussian_rows(np.zeros((3, 2)), 1.0, [NoiseStream.from_seed(1)])
+
+
+def _check_rows(rows: int, dimension: int, sigma: float) -> None:
+    alone, together = np.ones((2, rows, dimension), dtype=np.int64)
+    own, same = ([NoiseStream.from_seed(3, at) for at in range(rows)] for _ in range(2))
+    for row, stream in zip(alone, own, strict=True):
+        add_rounded_gaussian(row, sigma, stream)
+    add_rounded_gaussian_rows(together, sigma, same)
+    np.testing.assert_array_equal(together, alone)
+    assert [each.words(1)[0] for each in same] == [each.words(1)[0] for each in own]
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 3, 10, 41])
