@@ -209,7 +209,8 @@ class LinearModel:
 
         quick = None
         if stacked is not None and clip is None and losses is None:
-            quick = quick_pass(self.loss, theta, stacked, labels, gradients)
+            own = labels.astype(features.dtype, copy=False)
+            quick = quick_pass(self.loss, theta, stacked, own, gradients)
         with np.errstate(all="ignore"):  # a margin that overflows is a slope that is dropped
             if quick is not None:
                 for_each_chunk(quick, ranges)
