@@ -13,6 +13,9 @@ All must arrive at the same model: ‖θ‖ after the last round is printed. `ou
 arithmetic as the peers', `engine` the fast engine's whole round, which also encodes, adds noise
 (so that its θ differs), keeps the ledger and writes the log.
 
+Flower is measured as it is meant to be used (`run_simulation`: messages over a grid of nodes), and
+by its deprecated `start_simulation` (`flower-engine`).
+
 With --cohort that many parties, drawn anew, are in a round. `engine` is then DP-FedAvg of a softmax
 model of two classes, whose parties each toss a coin; accounts of the sampled rounds included.
 """
@@ -193,6 +196,55 @@ def run_flower(
     return result
 
 
+def run_flower_engine(
+    parties: int, records: int, features: int, rounds: int, cohort: int
+) -> dict[str, Any]:
+    """Flower's deprecated `start_simulation`: no messages between nodes; clients made as drawn."""
+    import flwr
+    from flwr.server.strategy import FedAvg
+    from flwr.simulation import start_simulation
+
+    paths = [str(Path(name).resolve()) for name in ("features.npy", "labels.npy")]
+    for path, part in zip(paths, make_data(parties, records, features), strict=True):
+        np.save(path, part)
+
+    class Party(flwr.client.NumPyClient):
+        def __init__(self, at: int) -> None:
+            self.x, self.y = (np.load(path, mmap_mode="r")[at] for path in paths)
+
+        def fit(self, parameters: Any, config: Any) -> tuple[list[np.ndarray], int, dict[str, Any]]:
+            (theta,) = parameters
+            slopes = -self.y / (1 + np.exp(self.y * (self.x @ theta)))
+            return [theta - 4 * self.x.T @ slopes / len(self.y)], len(self.y), {}
+
+    marks, norms = [time.perf_counter()], []
+
+    class Strategy(FedAvg):
+        def aggregate_fit(self, number: int, results: Any, failures: Any) -> Any:
+            if len(results) != (cohort or parties):
+                raise RuntimeError(f"Expected {cohort or parties} replies, got {len(results)}.")
+            after = super().aggregate_fit(number, results, failures)
+            norms.append(np.linalg.norm(flwr.common.parameters_to_ndarrays(after[0])[0]))
+            marks.append(time.perf_counter())
+            return after
+
+    start_simulation(
+        client_fn=lambda context: Party(int(context.node_config["partition-id"])).to_client(),
+        num_clients=parties,
+        config=flwr.server.ServerConfig(num_rounds=rounds + 1),
+        strategy=Strategy(
+            fraction_fit=(cohort or parties) / parties,
+            fraction_evaluate=0.0,
+            min_fit_clients=cohort or parties,
+            min_available_clients=parties,
+            initial_parameters=flwr.common.ndarrays_to_parameters([np.zeros(features)]),
+        ),
+        client_resources={"num_cpus": 1, "num_gpus": 0.0},
+        ray_init_args={"include_dashboard": False, "log_to_driver": False},
+    )
+    return {"seconds": round_times(marks), "theta_norm": float(norms[-1])}
+
+
 def run_pfl(parties: int, records: int, features: int, rounds: int, cohort: int) -> dict[str, Any]:
     """Apple's pfl: federated averaging of one local step, in process, evaluation off."""
     import torch
@@ -262,18 +314,25 @@ def run_pfl(parties: int, records: int, features: int, rounds: int, cohort: int)
     return {"seconds": round_times(clock.marks), "theta_norm": norm}
 
 
-RUNNERS = {"engine": run_engine, "ours": run_ours, "flower": run_flower, "pfl": run_pfl}
+RUNNERS = {
+    "engine": run_engine,
+    "ours": run_ours,
+    "flower": run_flower,
+    "flower-engine": run_flower_engine,
+    "pfl": run_pfl,
+}
 
 
 def in_own_process(
     name: str, options: argparse.Namespace, workspace: Path, python: str | None
 ) -> dict[str, Any]:
     """Run one engine: its result, or {"skipped": reason}."""
-    if name in REQUIREMENTS and python is None:
+    peer = name.partition("-")[0]
+    if peer in REQUIREMENTS and python is None:
         home = workspace / f"env-{name}"
         venv.create(home, with_pip=True)
         python = str(home / "bin" / "python")
-        install = [python, "-m", "pip", "install", "--quiet", *REQUIREMENTS[name]]
+        install = [python, "-m", "pip", "install", "--quiet", *REQUIREMENTS[peer]]
         done = subprocess.run(install, capture_output=True, text=True, check=False)
         if done.returncode:
             return {"skipped": done.stderr.strip().splitlines()[-1]}
@@ -303,7 +362,8 @@ def in_own_process(
     except subprocess.TimeoutExpired:
         os.killpg(child.pid, signal.SIGKILL)  # its workers too: the group is the child's own
         child.communicate()
-        return {"skipped": f"no result within {options.timeout_s} s"}
+        reason = f"no result within {options.timeout_s:.0f} s"
+        return {"skipped": reason, "least_s": options.timeout_s / (options.rounds + 1)}
     found = [line for line in output.splitlines() if line.startswith('{"seconds"')]
     if not found:
         return {"skipped": (errors or output).strip()[-400:]}
@@ -333,7 +393,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="peers-", ignore_cleanup_errors=True) as folder:
         for name in options.only:
             print(f"{name} …", file=sys.stderr, flush=True)
-            result = in_own_process(name, options, Path(folder), pythons.get(name))
+            result = in_own_process(
+                name, options, Path(folder), pythons.get(name.partition("-")[0])
+            )
             if "seconds" in result:
                 result["median_s"] = statistics.median(result["seconds"])
             results[name] = result
@@ -345,10 +407,10 @@ def main() -> None:
     print(f"m={options.parties} n={options.records} d={options.features}, seconds a round (median)")
     for name, result in results.items():
         if "skipped" in result:
-            print(f"  {name:8} skipped: {result['skipped']}")
+            print(f"  {name:14} skipped: {result['skipped']}")
             continue
         ratio = f"{result['median_s'] / base:9.0f}×" if base else ""
-        print(f"  {name:8}{result['median_s']:10.4f} s{ratio}   ‖θ‖ {result['theta_norm']:.9f}")
+        print(f"  {name:14}{result['median_s']:10.4f} s{ratio}   ‖θ‖ {result['theta_norm']:.9f}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Parley's figures at scale, in one run, beside what was asked for and beside peers.
 
     python -P benchmarks/scale.py [--flower-python PYTHON] [--pfl-python PYTHON] [--opacus-python
-        PYTHON] [--only rounds ray sampled dp-sgd masks] [--json FILE]
+        PYTHON] [--only rounds ray sampled dp-sgd masks] [--timeout-s SECONDS] [--json FILE]
 
 On a machine with nothing else to do, about half an hour. Peers live in environments of their own:
 Flower (`flwr[simulation]`), Apple's pfl (`pfl[pytorch]`), and Opacus beside Parley; what is not
@@ -159,8 +159,8 @@ def sampled(options: argparse.Namespace) -> Iterator[Figure]:
     given = [name for name, python in pythons.items() if python]
     paths = [part for name in given for part in (f"--{name}-python", pythons[name])]
     told = script(
-        "peers.py", *size, "--cohort", str(cohort), "--timeout-s", "1800", "--json",
-        "--only", "engine", *given, *paths,
+        "peers.py", *size, "--cohort", str(cohort), "--timeout-s", str(options.timeout_s), "--json",
+        "--only", "engine", *given, *(["flower-engine"] if "flower" in given else []), *paths,
     )  # fmt: skip
     found = json.loads(told)["results"]
     shown = f"{cohort:,} of {parties:,} parties a round"
@@ -169,10 +169,13 @@ def sampled(options: argparse.Namespace) -> Iterator[Figure]:
         return
     ours = found["engine"]["median_s"]
     yield Figure(f"{shown}: ours", "ms", 1e3 * ours)
-    for name, least in (("flower", 1000.0), ("pfl", 60.0)):
+    for name, least in (("flower", 1000.0), ("flower-engine", None), ("pfl", 60.0)):
         what = f"{shown}: {name} over ours"
         own = found.get(name, {"skipped": f"no --{name}-python was given"})
-        if "skipped" in own:
+        if "least_s" in own:  # start and rounds together: what a round takes at least, on average
+            note = f"(at least: {own['skipped']})"
+            yield Figure(what, "×", own["least_s"] / ours, least=least, note=note)
+        elif "skipped" in own:
             yield Figure(what, note=own["skipped"])
         else:
             note = f"({own['median_s']:.4g} s)"
@@ -234,6 +237,7 @@ def main() -> None:
     parser.add_argument("--flower-python", default="", help="one with flwr[simulation]")
     parser.add_argument("--pfl-python", default="", help="one with pfl[pytorch]")
     parser.add_argument("--opacus-python", default="", help="one with opacus and Parley's needs")
+    parser.add_argument("--timeout-s", type=float, default=1800, help="of each, sampled parties")
     parser.add_argument("--short", action="store_true", help="small sizes: does everything run?")
     parser.add_argument("--json", type=Path, help="write the figures there, too")
     parser.add_argument("--engine", nargs=3, help=argparse.SUPPRESS)
