@@ -34,10 +34,10 @@ Ring = NDArray[np.uint16] | NDArray[np.uint32] | NDArray[np.uint64]
 """An array of ring elements; b is its item size in bits."""
 
 _SIGNED = {16: np.int16, 32: np.int32, 64: np.int64}
-_UNSIGNED: dict[int, type[np.unsignedinteger[Any]]] = {
-    16: np.uint16,
-    32: np.uint32,
-    64: np.uint64,
+_UNSIGNED: dict[int, np.dtype[np.unsignedinteger[Any]]] = {
+    16: np.dtype(np.uint16),
+    32: np.dtype(np.uint32),
+    64: np.dtype(np.uint64),
 }
 
 # Adding 1.5·2^52 leaves |x| < 2^51, rounded to nearest even, in the low bits of the float64 in
@@ -68,7 +68,7 @@ def ring_dtype(ring_bits: int) -> np.dtype[np.unsignedinteger[Any]]:
     """
     if ring_bits not in _UNSIGNED:
         raise ValueError(f"Expected ring_bits 16, 32 or 64, got {ring_bits!r}.")
-    return np.dtype(_UNSIGNED[ring_bits])
+    return _UNSIGNED[ring_bits]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -70,12 +71,14 @@ class PartyBlock:
         """B."""
         return len(self.offsets) - 1
 
-    @property
+    @cached_property
     def sizes(self) -> NDArray[np.int64]:
-        """`[B]` records of each party."""
-        return np.diff(self.offsets)
+        """`[B]` records of each party; not to be written to."""
+        sizes = np.diff(self.offsets)
+        sizes.flags.writeable = False
+        return sizes
 
-    @property
+    @cached_property
     def uniform_size(self) -> int | None:
         """n where every party holds n records (then `features` reshapes to `[B, n, p]` free)."""
         sizes = self.sizes

@@ -55,7 +55,10 @@ def round_up(value: Fraction) -> float:
         near = float(value)
     except OverflowError:
         return math.inf
-    while math.isfinite(near) and exact(near) < value:
+    while math.isfinite(near):
+        numerator, denominator = Decimal(repr(near)).as_integer_ratio()
+        if numerator * value.denominator >= value.numerator * denominator:
+            break
         near = math.nextafter(near, math.inf)
     return near
 

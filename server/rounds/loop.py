@@ -215,11 +215,11 @@ def _stepped(
         TooFewSurvivors, PartyFailed: see `_aggregate`.
     """
     total = _aggregate(cohort, plan, state)
-    # The noise is an integer vector, added outside the ring, where it cannot wrap.
-    noise = plan.draw(randomness.server(plan.round_number, plan.step))
-    noisy = plan.encoding.to_float(plan.encoding.decode(total.total) + noise)
+    noisy = plan.encoding.decode(total.total)
+    if plan.noises:  # an integer vector, added outside the ring, where it cannot wrap
+        noisy = noisy + plan.draw(randomness.server(plan.round_number, plan.step))
     divisor = 1.0 if takes_sum(algorithm) else total.weight
-    return algorithm.update(state, noisy / divisor), total
+    return algorithm.update(state, plan.encoding.to_float(noisy) / divisor), total
 
 
 def _aggregate(cohort: Cohort, plan: ReleasePlan, state: State) -> RoundSum:

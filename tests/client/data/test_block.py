@@ -30,3 +30,10 @@ def test_parties_are_taken_with_their_own_records_in_the_order_given(sizes, chos
     assert own.rows.tolist() == list(chosen)
     assert own.take([0]).rows.tolist() == chosen[:1]
     assert not np.shares_memory(own.features, block.features)
+
+
+def test_sizes_are_kept_and_can_not_be_written_to():
+    block = PartyBlock(features=np.zeros((5, 2)), labels=np.zeros(5), offsets=np.array([0, 2, 5]))
+    assert block.sizes.tolist() == [2, 3]
+    with pytest.raises(ValueError, match="read-only"):
+        block.sizes[0] = 9
