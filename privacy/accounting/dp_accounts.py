@@ -86,11 +86,12 @@ class _Tail:
         # Added up one after the other, as the library does.
         steps = np.full(min(max(highest + 2, 0), len(dense._probs)), -dense._discretization)
         steps[:1] = highest * dense._discretization
-        losses = np.cumsum(steps)
-        losses = losses[losses >= 0]
+        losses = np.cumsum(steps, out=steps)
+        losses = losses[: len(losses) - int(np.searchsorted(losses[::-1], 0.0))]
         upper, lower = np.empty(len(losses) + 1), np.zeros(len(losses) + 1)
         upper[0], upper[1:] = dense._infinity_mass, np.flip(dense._probs)[: len(losses)]
-        np.multiply(np.exp(-losses), upper[1:], out=lower[1:])
+        np.exp(np.negative(losses, out=lower[1:]), out=lower[1:])
+        lower[1:] *= upper[1:]
         return cls(losses=losses, upper=np.cumsum(upper), lower=np.cumsum(lower))
 
     def epsilon(self, delta: float) -> float:
