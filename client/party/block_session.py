@@ -111,7 +111,8 @@ class PartySession:
         self._at_once = self.algorithm if isinstance(self.algorithm, SummedAtOnce) else None
         self._affordable: tuple[dict[Unit, Event], int] = ({}, 0)
         self._given: _Given | None = None
-        self._charged_for = np.full(self.block.parties, -1, dtype=np.int64)
+        self._round, self._charged = -1, np.zeros(self.block.parties, dtype=np.bool_)
+        self._most = _MOST  # no party has answered more: then all need not be looked through
 
     def answer(
         self,
@@ -192,8 +193,11 @@ class PartySession:
 
     def charge(self, plan: ReleasePlan, parties: NDArray[np.int64] | slice) -> None:
         """Counts this release for parties that compute for it, once whatever it is asked for."""
-        self.answered[parties] += self._charged_for[parties] != plan.round_number
-        self._charged_for[parties] = plan.round_number
+        if plan.round_number != self._round:
+            self._round, self._most = plan.round_number, self._most + 1
+            self._charged[:] = False
+        self.answered[parties] += ~self._charged[parties]
+        self._charged[parties] = True
 
     def _given_so_far(self, plan: ReleasePlan, dealt: bool) -> _Given:
         """What a round with noise in shares was answered with already; else nothing."""
@@ -268,9 +272,11 @@ class PartySession:
             for party in np.flatnonzero(self.block.sizes < plan.min_records):
                 refused[int(party)] = f"fewer than {plan.min_records} records"
         affordable = self._rounds_within_budget(plan)
-        if self.answered.max() >= affordable:
+        if self._most >= affordable:
+            self._most = int(self.answered.max())
+        if self._most >= affordable:
             # What this very release is charged already is not charged again.
-            before = self.answered - (self._charged_for == plan.round_number)
+            before = self.answered - (self._charged if plan.round_number == self._round else 0)
             for party in np.flatnonzero(before >= affordable):
                 refused.setdefault(int(party), "budget exhausted")
         return refused

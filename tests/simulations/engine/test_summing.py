@@ -1,5 +1,6 @@
 """Parties added up by pieces: the same bits as one block's, whoever refuses or is lost."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from parley.client.data.chunks import chunk_ranges
 from parley.client.party.block_session import PartyPolicy, PartySession
+from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Neighbouring
 from parley.privacy.sampling.randomness import Randomness
 from parley.server.jobs.file import load_job
@@ -111,3 +113,25 @@ def test_pieces_cover_the_parties_once_and_a_party_is_never_cut(asked) -> None:
     assert [first for first, _ in pieces] == [0, *(last for _, last in pieces[:-1])]
     assert pieces[-1][1] == session.block.parties
     assert chunk_ranges(np.array([0, 900, 950, 990, 1050]), 100) == [(0, 1), (1, 3), (3, 4)]
+
+
+@pytest.mark.parametrize("asked", ["clipped"], indirect=True)
+def test_a_party_answers_as_many_releases_as_its_budget_pays_and_a_repeated_one_counts_once(
+    asked,
+) -> None:
+    made, plan, _ = asked
+    session = made()
+    paid = Composition.empty().add(plan.event(plan.primary.unit), count=3).epsilon(1e-4)[1]
+    budgets = dict.fromkeys(plan.units, (paid, 1e-4))
+    session.policy = replace(session.policy, budgets=budgets)
+    session.answered[4] += 1  # of a run that is resumed
+    everyone, some = slice(None), np.array([0, 1, 3])
+    for number, parties in ((1, some), (1, everyone), (1, some), (2, everyone)):
+        assert not session.refusals(plan.at_round(number))
+        session.charge(plan.at_round(number), parties)
+    assert session.answered.tolist() == [2, 2, 2, 2, 3]
+    assert not session.refusals(plan.at_round(2))  # what is charged already
+    assert session.refusals(plan.at_round(3)) == {4: "budget exhausted"}
+    session.charge(plan.at_round(3), some)
+    assert session.refusals(plan.at_round(3)) == {4: "budget exhausted"}
+    assert sorted(session.refusals(plan.at_round(4))) == [0, 1, 3, 4]
