@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from parley.client.contract.plan import ReleasePlan
 from parley.client.data.block import PartyBlock
-from parley.client.dp_sgd.batches import poisson_batch
+from parley.client.dp_sgd.batches import poisson_batches
 from parley.privacy.sampling.randomness import Randomness
 from parley.privacy.sampling.stream import NoiseStream
 
@@ -98,16 +98,17 @@ class Attendance:
         """
         if self.whole:
             return np.ones(block.parties, dtype=np.bool_)
-        own = randomness.party
+        own, step = randomness.party, plan.step
+        if not (self.number or randomness.seeded):  # a coin is nobody's but the party's
+            stream = randomness.attendance(plan.round_number, step)
+            return _coins(block.parties if own is None else 1, self.rate, stream)
         places = block.rows if own is None else np.asarray([own])
         if self.number:
             if self.parties != plan.parties:
                 raise ValueError(f"Expected {self.parties} parties, got {plan.parties}.")
             chosen = _drawn_in_public(self.number, plan, randomness)
             return np.asarray(chosen[places], dtype=np.bool_)
-        stream = randomness.attendance(plan.round_number, plan.step)
-        if not randomness.seeded:  # a coin is nobody's but the party's: of any stream
-            return _coins(len(places), self.rate, stream)
+        stream = randomness.attendance(plan.round_number, step)
         # An audit's block is of many federations: beyond the first one's parties, more coins.
         count = max(plan.parties, int(places.max(initial=0)) + 1)
         return np.asarray(_coins(count, self.rate, stream)[places], dtype=np.bool_)
@@ -117,9 +118,8 @@ EVERYONE = Attendance()
 
 
 def _coins(count: int, rate: float, stream: NoiseStream) -> NDArray[np.bool_]:
-    coins = np.zeros(count, dtype=np.bool_)
-    coins[poisson_batch(count, rate, stream)] = True
-    return coins
+    alone: NDArray[np.bool_] = poisson_batches(count, rate, 1, stream)[0]
+    return alone
 
 
 def _drawn_in_public(number: int, plan: ReleasePlan, randomness: Randomness) -> NDArray[np.bool_]:
