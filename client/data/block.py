@@ -106,7 +106,8 @@ class PartyBlock:
         if (sizes == size).all() and not (begins % size).any():
             # A party at a time: its records lie side by side, and the next party's far away.
             features, labels = _in_groups(self.features, size), _in_groups(self.labels, size)
-            features, labels = features[begins // size], labels[begins // size]
+            features = np.take(features, begins // size, axis=0)
+            labels = np.take(labels, begins // size, axis=0)
         else:
             index = np.repeat(begins - offsets[:-1], sizes) + np.arange(offsets[-1])
             features, labels = self.features[index], self.labels[index]
