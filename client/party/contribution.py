@@ -58,12 +58,9 @@ def contribution(
     plan, name, content = agreement.plan, agreement.dataset, agreement.content()
     # A block of sums is charged once, for all of them: what it is for is named without a model.
     charged = content if plan.steps == 1 else replace(agreement, state=b"").content()
-    charged = accepted.kept or charged
     dataset = consent.dataset(name)
     charging.register(ledger, dataset, name=name, holding=accepted.holding)
-    charge = charging.paid(ledger, accepted, name=name) or charging.reserve(
-        ledger, dataset, accepted.charged, name=name, party=party, release=charged
-    )
+    charge = charging.reserve(ledger, dataset, plan, name=name, party=party, release=charged)
     if charge.answered is False:
         raise ComputationFailed("this release was tried before, and gave nothing")
     kept = keeper.contribution(agreement.run_id, name)
@@ -71,7 +68,7 @@ def contribution(
     given: Ring
     if kept is not None and is_of.items() <= kept.head.items():
         given = np.frombuffer(kept.blobs[0], plan.encoding.dtype)
-    elif charge.answered and not accepted.kept and not _before(kept, plan):
+    elif charge.answered and not _before(kept, plan):
         raise Declined(Reason.PROTOCOL, f"Round {plan.round_number} was answered and is over.")
     else:
         given = _computed(ledger, consent, accepted, charge, index=index).encoded[0]
