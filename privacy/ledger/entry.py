@@ -9,7 +9,6 @@ after it, belong to the outcome.
 
 from __future__ import annotations
 
-import copy
 import difflib
 import json
 from collections.abc import Callable, Mapping
@@ -206,12 +205,6 @@ class Entry:
             raise ValueError(f"Expected the facts {', '.join(missing)}, which are missing.")
         frozen = json.loads(canonical_json(dict(self.facts)))
         object.__setattr__(self, "facts", MappingProxyType(frozen))
-
-    def at(self, index: int) -> Self:
-        """The same release at another index; its facts are checked already."""
-        other = copy.copy(self)
-        object.__setattr__(other, "index", index)
-        return other
 
     @property
     def key(self) -> BudgetKey:

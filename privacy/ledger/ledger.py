@@ -226,7 +226,7 @@ class Ledger:
             for each in found
         )
 
-    def reserve(self, entries: Sequence[Entry], *, durable: bool = True) -> tuple[Reservation, ...]:
+    def reserve(self, entries: Sequence[Entry]) -> tuple[Reservation, ...]:
         """Charges a release before it is made, to each of its budgets: to all, or to none.
 
         The same entry again gives its reservation back and charges nothing. A resumed reservation
@@ -234,7 +234,6 @@ class Ledger:
 
         Args:
             entries: of the release, one for each unit.
-            durable: against a power cut, too; else with the next durable step, or `sync`.
 
         Raises:
             BudgetExceeded: a data set's total would exceed its budget; nothing was recorded.
@@ -242,12 +241,8 @@ class Ledger:
                 unknown, its unit or neighbouring relation is not the entry's, or it has budgets
                 of other units too.
         """
-        with self._place.writing(durable=durable) as writer:
+        with self._place.writing() as writer:
             return reserve(writer, *entries)
-
-    def sync(self) -> None:
-        """Makes what was recorded so far durable; another thread may ask for it."""
-        self._place.sync()
 
     def commit(
         self,
@@ -279,7 +274,6 @@ class Ledger:
         outcome: Mapping[str, Any],
         entries: Sequence[Entry],
         checkpoint: bytes | None = None,
-        durable: bool = True,
     ) -> tuple[Reservation, ...]:
         """`commit`, then `reserve` of the next release, in one transaction.
 
@@ -288,7 +282,7 @@ class Ledger:
         Raises:
             BudgetExceeded, LedgerConflict: as the two would.
         """
-        with self._place.writing(durable=durable) as writer:
+        with self._place.writing() as writer:
             commit(writer, reservation_ids, outcome, checkpoint)
             try:
                 return reserve(writer, *entries)

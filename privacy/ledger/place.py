@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 __all__ = ["Place"]
 
 _LOCK_TIMEOUT_S = 30.0
-_LEFT = "left"  # in the notes that SQLAlchemy keeps with a connection: what its last writer left
-_LEVEL = "level"  # there, too: how durable its commits are
 _SCHEMA_LOCK = 0x7061726C6579  # "parley": serialises the creation of tables on PostgreSQL
 
 
@@ -47,14 +45,12 @@ class Place:
     def __init__(self, target: str | os.PathLike[str], *, create: bool, read_only: bool) -> None:
         self.read_only = read_only
         url = _postgresql_url(target)
-        self._log: Path | None = None
         if url is not None:
             self.name = _shown(url)
             self._engine = self._postgresql(url)
         else:
             path = _path(target)
             self.name = str(path)
-            self._log = path.absolute().with_name(path.name + "-wal")
             _check_path(path, create=create and not read_only)
             self._engine = self._sqlite(path, create=create and not read_only)
         try:
@@ -78,24 +74,14 @@ class Place:
             yield Reader(connection)
 
     @contextlib.contextmanager
-    def writing(self, *, durable: bool = True) -> Iterator[Writer]:
-        """A transaction that commits when the block ends, unless it raised.
-
-        One that is not durable survives a kill, and a power cut only once a later one did: both
-        databases write their log in order.
-        """
+    def writing(self) -> Iterator[Writer]:
+        """A transaction that commits when the block ends, unless it raised."""
         if self.read_only:
             raise LedgerError(f"Expected a ledger opened for writing, {self.name} is read-only.")
         with self._connected() as connection:
             if connection.dialect.name == "sqlite":
-                level = "FULL" if durable else "NORMAL"
-                if connection.info.get(_LEVEL) != level:
-                    connection.connection.execute(f"PRAGMA synchronous={level}")
-                    connection.info[_LEVEL] = level
-                connection.connection.execute("BEGIN IMMEDIATE")
-            elif not durable:
-                connection.exec_driver_sql("SET LOCAL synchronous_commit = off")
-            writer = Writer(connection, connection.info.get(_LEFT))
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
+            writer = Writer(connection)
             if writer.version != VERSION:
                 raise NotALedger(
                     f"Expected a ledger of version {VERSION} at {self.name}, got {writer.version}: "
@@ -103,28 +89,7 @@ class Place:
                 )
             yield writer
             if writer.finish():
-                connection.connection.commit()
-                connection.info[_LEFT] = writer.left
-
-    def sync(self) -> None:
-        """Makes all that was committed durable."""
-        if self._log is not None:
-            try:
-                log = os.open(self._log, os.O_RDONLY)
-                try:
-                    os.fsync(log)
-                finally:
-                    os.close(log)  # SQLite has no lock on it that closing would end
-            except FileNotFoundError:
-                pass  # Somebody switched the log off: a commit waits for the disk by itself.
-            except OSError as error:
-                raise LedgerUnavailable(
-                    f"Expected room to write {self.name}, got: {error.strerror}."
-                ) from None
-            return
-        with self._connected() as connection:  # empty, but with a number: its commit is written
-            connection.exec_driver_sql("SELECT pg_current_xact_id()")
-            connection.commit()
+                connection.commit()
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[sa.Connection]:

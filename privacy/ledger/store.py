@@ -95,19 +95,13 @@ class Reader:
 
     Args:
         lock: keep writers out.
-        known: the head, where it is known to be the stored one.
 
     Raises:
         LedgerCorrupt: what is stored can't be read back.
     """
 
-    def __init__(
-        self, connection: sa.Connection, *, lock: bool = False, known: Head | None = None
-    ) -> None:
+    def __init__(self, connection: sa.Connection, *, lock: bool = False) -> None:
         self._connection = connection
-        if known is not None:
-            self.head, self.version = known, VERSION
-            return
         row = connection.execute(_LOCKED_HEAD if lock else _HEAD).one_or_none()
         if row is None or not (isinstance(row.records, int) and isinstance(row.hash, str)):
             raise LedgerCorrupt("Expected a head record in the ledger, it is gone or damaged.")

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 from ledger_children import commit_and_reserve
-from ledgers import ADULT, an_entry, messages, tamper
+from ledgers import ADULT, TENTH, an_entry, messages, tamper
 
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.ledger.ledger import (
@@ -54,7 +54,7 @@ def test_another_schema_version_is_refused(ledger: Ledger, ledger_url: str) -> N
 def test_a_release_is_searched_for_by_its_number_however_long_its_run_is(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
     Ledger.open(path).close()
-    text, *_ = _LATEST._for(sa.create_engine("sqlite://").dialect)
+    text = str(_LATEST.compile(sa.create_engine("sqlite://")))
     with contextlib.closing(sqlite3.connect(path)) as connection:
         plan = connection.execute(f"EXPLAIN QUERY PLAN {text}", [None] * text.count("?"))
         assert "(run_id=? AND dataset=? AND index=?)" in plan.fetchone()[3]
@@ -245,7 +245,25 @@ def test_importing_the_ledger_does_not_import_the_database_library() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_a_ledger_whose_write_ahead_log_was_switched_off_is_still_made_durable(
+def test_every_step_waits_for_the_disk(ledger: Ledger, ledger_url: str) -> None:
+    """SQLite's `synchronous` is 2 (FULL), PostgreSQL's `synchronous_commit` on, at every commit."""
+    levels = []
+
+    @sa.event.listens_for(ledger._place._engine, "commit")
+    def noted(connection: sa.Connection) -> None:
+        sqlite = connection.dialect.name == "sqlite"
+        asked = "PRAGMA synchronous" if sqlite else "SHOW synchronous_commit"
+        levels.append(connection.exec_driver_sql(asked).scalar_one())
+
+    ledger.hold("run-1", {ADULT.key: ((TENTH, 3),)})
+    reservation = ledger.reserve((an_entry(1),))[0]
+    next_one = commit_and_reserve(ledger, reservation.id, outcome={}, entry=an_entry(2))
+    ledger.void((next_one.id,), "too few")
+    ledger.give_back("run-1")
+    assert levels == ["on" if "://" in ledger_url else 2] * 5
+
+
+def test_a_ledger_whose_write_ahead_log_was_switched_off_is_still_written(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "ledger.sqlite"
@@ -254,7 +272,6 @@ def test_a_ledger_whose_write_ahead_log_was_switched_off_is_still_made_durable(
     with contextlib.closing(sqlite3.connect(path)) as other:
         assert other.execute("PRAGMA journal_mode=DELETE").fetchone() == ("delete",)
     with Ledger.open(path) as ledger:
-        ledger.reserve((an_entry(),), durable=False)
-        ledger.sync()
+        ledger.reserve((an_entry(),))
         assert not path.with_name("ledger.sqlite-wal").exists()
         assert ledger.spent("adult", Unit.RECORD).releases == 1
