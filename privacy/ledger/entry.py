@@ -147,7 +147,6 @@ FACTS: Mapping[str, Fact] = MappingProxyType(
         "grid_scale": _fact("s, grid units per model unit", _number),
         "grid_inflation": _fact("how much the grid grew Δ, relative", _number),
         "min_survivors": _fact("the least number of contributions whose sum is opened", _count),
-        "honest_threshold": _fact("min_survivors in ledgers of Parley 0.1.0", _count),
         "sampling_rate": _fact("q", _rate),
         "sampler": _fact("how records were sampled", _text),
         "clipped_share": _fact(

@@ -218,13 +218,14 @@ class Ledger:
 
     def raises(self) -> tuple[dict[str, Any], ...]:
         """Every time that a budget was raised: dataset, unit, at, epsilon, delta, reason."""
-        with self._place.reading() as reader:
-            found = [each for each in reader.records() if each.kind == RecordKind.RAISE]
         names = ("at", "epsilon", "delta", "reason")
-        return tuple(
-            {"dataset": each.dataset, "unit": each.unit, **{n: each.content()[n] for n in names}}
-            for each in found
-        )
+        with self._place.reading() as reader:
+            return tuple(
+                {"dataset": each.dataset, "unit": each.unit}
+                | {name: each.content()[name] for name in names}
+                for each in reader.records()
+                if each.kind == RecordKind.RAISE
+            )
 
     def reserve(self, entries: Sequence[Entry]) -> tuple[Reservation, ...]:
         """Charges a release before it is made, to each of its budgets: to all, or to none.

@@ -19,10 +19,9 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 
 from parley.privacy.ledger.errors import LedgerError, LedgerUnavailable, NotALedger
 from parley.privacy.ledger.failures import translated
-from parley.privacy.ledger.migration import migrate
 from parley.privacy.ledger.store import Reader
-from parley.privacy.ledger.tables import VERSION, version_of
 from parley.privacy.ledger.tables import create as create_tables
+from parley.privacy.ledger.tables import is_there
 from parley.privacy.ledger.writer import Writer
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ class Place:
                 connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             else:
                 connection.exec_driver_sql("BEGIN")
-            yield Reader(connection)
+            yield Reader(connection, self.name)
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Writer]:
@@ -81,13 +80,7 @@ class Place:
         with self._connected() as connection:
             if connection.dialect.name == "sqlite":
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
-            writer = Writer(connection)
-            if writer.version != VERSION:
-                raise NotALedger(
-                    f"Expected a ledger of version {VERSION} at {self.name}, got {writer.version}: "
-                    "another process replaced it. Open it again."
-                )
-            yield writer
+            yield (writer := Writer(connection, self.name))
             if writer.finish():
                 connection.commit()
 
@@ -165,14 +158,10 @@ class Place:
         """Checks that a ledger is there, or makes one, once, however many processes try."""
         with self._connected() as connection:
             postgresql = connection.dialect.name == "postgresql"
-            version = version_of(connection, self.name)
-            if version is not None:
+            if is_there(connection, self.name):
                 connection.rollback()
                 if not (self.read_only or postgresql):
                     connection.exec_driver_sql("BEGIN IMMEDIATE")  # refused where read-only
-                if version != VERSION and not self.read_only:
-                    migrate(connection, self.name)
-                    connection.commit()
                 return
             if not create:
                 raise NotALedger(f"Expected a ledger at {self.name}, there is none.")
@@ -182,7 +171,7 @@ class Place:
             else:
                 _set_wal(connection)
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
-            if version_of(connection, self.name) is None:
+            if not is_there(connection, self.name):
                 create_tables(connection)
                 connection.commit()
 

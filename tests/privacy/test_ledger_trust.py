@@ -54,8 +54,8 @@ def tamper(url: str, *edits: str) -> None:
 
 
 INSERTED = (
-    'INSERT INTO parley_ledger_records (position, kind, dataset, run_id, "index", reservation, '
-    "body, hash) SELECT {at}, kind, dataset, run_id, 11, {at}, body, hash "
+    'INSERT INTO parley_ledger_records (position, kind, dataset, unit, run_id, "index", '
+    "reservation, body, hash) SELECT {at}, kind, dataset, unit, run_id, 11, {at}, body, hash "
     "FROM parley_ledger_records WHERE position = 2"
 )
 DATASETS = "parley_ledger_accounts"
