@@ -84,7 +84,7 @@ def test_a_downloaded_zip_and_its_sdist_install_every_file_and_run(
             assert installed == {_placed(file) for file in files.splitlines()}
             packed.extractall(tmp_path / name / "installed")
         said = _python("-m", "parley", "plan", at=tmp_path, path=tmp_path / name / "installed")
-        assert "gradient-perturbation" in said
+        assert "gradient perturbation, logistic" in said
 
 
 def test_a_checkout_runs_from_its_path_alone_and_installed_to_be_edited(
@@ -95,5 +95,7 @@ def test_a_checkout_runs_from_its_path_alone_and_installed_to_be_edited(
     assert _python("-c", shown, at=tmp_path, path=downloaded).strip() == file
     wheel = _built("editable", downloaded, tmp_path / "editable")
     shutil.unpack_archive(wheel, tmp_path / "site", format="zip")
-    added = f"import site; site.addsitedir({str(tmp_path / 'site')!r}); {shown}"
-    assert _python("-c", added, at=tmp_path).strip() == file
+    # Without what else is installed to be edited, which may be this checkout.
+    paths = f"sys.path += {[path for path in sys.path if path.endswith('-packages')]!r}"
+    added = f"import site, sys; site.addsitedir({str(tmp_path / 'site')!r}); {paths}; {shown}"
+    assert _python("-S", "-c", added, at=tmp_path).strip() == file
