@@ -72,26 +72,10 @@ if TYPE_CHECKING:
     from parley.privacy.ledger.place import Place
     from parley.privacy.ledger.store import RunLog
 
-__all__ = [
-    "BudgetExceeded",
-    "BudgetKey",
-    "Checkpoint",
-    "DatasetBudget",
-    "DatasetTotals",
-    "Entry",
-    "EntryState",
-    "Head",
-    "Ledger",
-    "LedgerConflict",
-    "LedgerCorrupt",
-    "LedgerError",
-    "LedgerUnavailable",
-    "NotALedger",
-    "Problem",
-    "RecordedEntry",
-    "Remaining",
-    "Reservation",
-]
+__all__ = ["BudgetExceeded", "BudgetKey", "Checkpoint", "DatasetBudget", "DatasetTotals", "Entry"]
+__all__ += ["EntryState", "Head", "Ledger", "LedgerConflict", "LedgerCorrupt", "LedgerError"]
+__all__ += ["LedgerUnavailable", "NotALedger", "Problem", "RecordedEntry", "Remaining"]
+__all__ += ["Reservation"]
 
 
 class Ledger:
