@@ -108,6 +108,6 @@ def check_version(version: object, place: str) -> None:
     if version != VERSION:
         raise NotALedger(
             f"Expected {FORMAT} version {VERSION} at {place}, got version {version!r:.40}. The "
-            "Parley that wrote it reads it. A new ledger knows nothing of what this one has spent: "
-            "give its data sets no more than `parley ledger show` says that they have left."
+            "Parley that wrote it reads it. A new ledger knows nothing of what was spent in this "
+            "one: give no data more there than that Parley's `ledger show` says is left."
         )
