@@ -20,7 +20,7 @@ from typing import Any
 from parley.client.contract.plain_names import is_plain
 from parley.client.data.schema import Schema
 from parley.deploy.follow import STALE
-from parley.deploy.stream.questions import ASKED, SESSION
+from parley.deploy.stream.questions import ASKED
 from parley.server.jobs.file import load_job
 from parley.server.jobs.job import JobError
 from parley.server.jobs.naming import check_from_elsewhere
@@ -39,13 +39,13 @@ OPEN = frozenset({"queued", "running"})
 """States of a run that has not ended."""
 
 SET_ASIDE = "set-aside"
-"""State of a run in which the server's process ended before anything of it was committed."""
+"""State of a run that got no further before the server's process ended."""
 
 _UNKNOWN = -1
 _KILLED = (
-    "the server's process ended while it ran this, before anything more of it was committed: what "
-    "it ran ended the process, memory ran out, or somebody killed it. The server's log and the "
-    "system's may say which. It waits until you go on with it: --resume {name}"
+    "the server's process ended while it ran this, before it got any further: what it runs ended "
+    "the process, memory ran out, or somebody killed it. The server's log and the system's may say "
+    "which. It waits until you go on with it: --resume {name}"
 )
 
 
@@ -59,7 +59,7 @@ class QueuedRun:
             summary says.
         at: seconds since 1970, when it was submitted.
         by: the operator who did.
-        done: how many rounds or answers it had when it was last begun.
+        done: how far it was when it was last taken.
         reason: why it was set aside; empty for others.
     """
 
@@ -164,8 +164,8 @@ class Queue:
     def take(self) -> QueuedRun:
         """Waits for the run whose turn it is, and marks it as running.
 
-        One that was running already is of a server that was killed: it goes on, unless nothing of
-        it was committed since it began. Then it may be what killed the server, and is set aside.
+        One that was running already is of a server that was killed: it goes on, unless it got no
+        further since it was taken. Then it may be what killed the server, and is set aside.
         """
         with self._changed:
             while True:
@@ -242,9 +242,11 @@ class Queue:
 
 
 def _done(run: Path) -> int:
-    """Rounds and answers that a run has: whole lines."""
-    return sum(
-        path.read_bytes().count(b"\n")
-        for path in (run / "rounds.jsonl", run / SESSION / "answers.jsonl")
-        if path.exists()
+    """How far a run has come: begun, which it does once what it names has run, and its lines.
+
+    So a run that was killed in its first round goes on, and one that kills what takes it does not.
+    """
+    begun, lines = (("started.json", "session/session.json"), ("rounds.jsonl", "session/answers.jsonl"))
+    return sum((run / name).exists() for name in begun) + sum(
+        (run / name).read_bytes().count(b"\n") for name in lines if (run / name).exists()
     )
