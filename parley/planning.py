@@ -88,9 +88,7 @@ SECONDS_A_STEP = 1.1
 """Of real processes on one machine, three parties, optimistic (docs/benchmarks.md)."""
 
 
-def plan(
-    job: Job, *, seconds_a_step: float = SECONDS_A_STEP, trust_code: bool = False
-) -> Outlook:
+def plan(job: Job, *, seconds_a_step: float = SECONDS_A_STEP, trust_code: bool = False) -> Outlook:
     """The outlook of a job.
 
     Args:
@@ -111,8 +109,8 @@ def plan(
     for code in () if trust_code else code_named_by(job):
         raise JobError(
             f"Expected --trust-code (trust_code=True) with a job that names code, got "
-            f"{code.key} = {code.value!r}, which a plan would run. Read it first, if it is not your "
-            "own; none of it was run."
+            f"{code.key} = {code.value!r}, which a plan would run. Read it first; "
+            "none of it was run."
         )
     shape = public_shape(job)
     federation = _of_size(job.parties.count, shape.min_records, schema=shape.schema)

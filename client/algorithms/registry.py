@@ -35,7 +35,15 @@ from parley.client.algorithms.rajkumar_agarwal import RajkumarAgarwal
 from parley.client.contract.decoding import DecodingError, as_came, facts_from
 from parley.client.contract.model_names import public_name
 
-__all__ = ["ALGORITHMS", "LARGEST_MODEL", "describe_task", "kind_of", "takes_sum", "task_from", "title_of"]
+__all__ = [
+    "ALGORITHMS",
+    "LARGEST_MODEL",
+    "describe_task",
+    "kind_of",
+    "takes_sum",
+    "task_from",
+    "title_of",
+]
 
 
 def _marginals() -> ModuleType:

@@ -1,9 +1,9 @@
 """Names that come from a peer and become part of a path: one plain name, or they are refused.
 
-    >>> plain_name("20260101-120000-count-3f2a")
-    '20260101-120000-count-3f2a'
-    >>> for lie in ("..", "/etc", "a/b", ".x", "a\\n", "", None):
-    ...     assert not is_plain(lie)
+>>> plain_name("20260101-120000-count-3f2a")
+'20260101-120000-count-3f2a'
+>>> for lie in ("..", "/etc", "a/b", ".x", "a\\n", "", None):
+...     assert not is_plain(lie)
 """
 
 from __future__ import annotations

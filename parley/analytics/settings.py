@@ -101,7 +101,9 @@ class Settings(BaseModel):
         strict=True,
         description="With add-or-remove-one: a party's sum is cut to what so many records reach.",
     )
-    ledger: FilePath = Field("", description="A shared ledger: path or URL; default the session's own.")
+    ledger: FilePath = Field(
+        "", description="A shared ledger: path or URL; default the session's own."
+    )
     dataset: Text = Field(
         "", description="Name of the data in the ledger, and among real parties that they serve."
     )

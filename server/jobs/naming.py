@@ -58,7 +58,7 @@ FilePath = Annotated[str, Names("file, folder or address", bool)]
 """A file, folder, URL or address of the machine that the job runs on; empty for none."""
 
 CodeReference = Annotated[str, Names(CODE, lambda text: ":" in text)]
-"""`file.py:name` or `module:name`, which is imported and run; without a colon a name of Parley's."""
+"""`file.py:name` or `module:name`, which is imported and run; no colon: a name of Parley's."""
 
 DataSource = Annotated[
     str, Names("file", lambda text: text in {".", ".."} or bool(re.search(r"[/\\*?\[\]:~]", text)))

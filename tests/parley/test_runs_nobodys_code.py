@@ -1,4 +1,4 @@
-"""A job or run folder that came from elsewhere: planning, printing and reading run nobody's code."""
+"""A job or run folder from elsewhere: planning, printing and reading run nobody's code."""
 
 from __future__ import annotations
 

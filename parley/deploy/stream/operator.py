@@ -140,7 +140,9 @@ class Operator:
         except NameRefused as error:
             raise self._lied(str(error)) from error
         except FileExistsError as error:
-            raise self._lied(f"Expected the name of a new run, got {said}, which is here") from error
+            raise self._lied(
+                f"Expected the name of a new run, got {said}, which is here"
+            ) from error
 
     def resume(self, name: str) -> Path:
         """The folder of a run that the server goes on with: its own, or the copy's.

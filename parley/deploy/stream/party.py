@@ -78,7 +78,8 @@ def party_answers(folder: Path) -> Answers:
             return opened[0][1].handle(request)
         except BaseException:
             # Whatever it is, of a library or of the owner's own file, `SystemExit` too: to the
-            # party's own log, and no further. A dropout, not a failed computation; the next request may be answered.
+            # party's own log, and no further. A dropout, not a failed computation; the next request
+            # may be answered.
             _log.exception("A request could not be answered.")
             return encode_frame(refusal(Reason.ERROR))
 

@@ -213,9 +213,7 @@ class Queue:
     def _set_aside(self, run: QueuedRun) -> None:
         reason = _KILLED.format(name=run.name)
         _log.error("%s is set aside: %s", run.name, reason)
-        write_error(
-            self._runs / run.name, RunFolderError(f"{run.name} was set aside: {reason}")
-        )
+        write_error(self._runs / run.name, RunFolderError(f"{run.name} was set aside: {reason}"))
         self._write(replace(run, state=SET_ASIDE, reason=reason))
 
     def _write(self, run: QueuedRun) -> QueuedRun:
@@ -246,7 +244,10 @@ def _done(run: Path) -> int:
 
     So a run that was killed in its first round goes on, and one that kills what takes it does not.
     """
-    begun, lines = (("started.json", "session/session.json"), ("rounds.jsonl", "session/answers.jsonl"))
+    begun, lines = (
+        ("started.json", "session/session.json"),
+        ("rounds.jsonl", "session/answers.jsonl"),
+    )
     return sum((run / name).exists() for name in begun) + sum(
         (run / name).read_bytes().count(b"\n") for name in lines if (run / name).exists()
     )

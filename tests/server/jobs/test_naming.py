@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from parley.analytics.settings import Settings
 from parley.server.jobs.file import load_job
@@ -62,10 +62,10 @@ def test_a_new_key_without_such_a_type_is_found():
     class New(Section):
         plain: str = ""
         maybe: list[str] | Literal["auto"] = "auto"
-        anything: dict[str, Any] = {}
+        anything: dict[str, Any] = Field({})
         said: Text = ""
         word: Literal["a", "b"] = "a"
-        words: list[Text] = []
+        words: list[Text] = Field([])
 
     assert list(undeclared(New)) == ["plain", "maybe", "anything"]
 

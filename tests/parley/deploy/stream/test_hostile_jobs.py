@@ -59,9 +59,9 @@ def test_nothing_that_a_job_raises_ends_the_server(consortium, tmp_path):
     until(lambda: any("(3 of 3)" in line for line in consortium.said))
     with Operator(operator_home(consortium.root)) as here:
         names = [
-            here.ask(
-                "submit", job=render_job(with_loss(tmp_path / f"{at}.py", f"raise {raised}"))
-            )["run"]
+            here.ask("submit", job=render_job(with_loss(tmp_path / f"{at}.py", f"raise {raised}")))[
+                "run"
+            ]
             for at, raised in enumerate(RAISED)
         ]
         good = here.ask("submit", job=render_job(consortium.job))["run"]

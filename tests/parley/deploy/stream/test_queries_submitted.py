@@ -197,7 +197,10 @@ GOOD = json.dumps(
         (text_of(session={"epsilon": 1.0}), "Expected dataset"),
         (text_of(session={"dataset": "w", "epsilon": 1.0, "seed": 1}), "Expected no seed"),
         (text_of(session={"dataset": "w", "epsilon": 1.0, "deployment": "/"}), "no deployment"),
-        (text_of(session={"dataset": "w", "epsilon": 1.0, "ledger": "/l"}), "Expected no file, folder or address in ledger"),
+        (
+            text_of(session={"dataset": "w", "epsilon": 1.0, "ledger": "/l"}),
+            "Expected no file, folder or address in ledger",
+        ),
         (text_of(session={"dataset": "w", "epsilon": 1.0, "out": "/o"}), "Expected settings"),
         (text_of(batches=[]), "Expected 1 to"),
         (GOOD.replace("0.1", "true"), "Expected epsilon"),
