@@ -19,8 +19,8 @@ from parley.client.queries import query_from
 from parley.client.queries.base import QueryError
 from parley.client.queries.batch import MOST_QUERIES
 from parley.privacy.accounting.guarantee import Neighbouring
-from parley.server.jobs.section import JobError
 from parley.server.jobs.naming import check_from_elsewhere
+from parley.server.jobs.section import JobError
 from parley.server.records.plain_json import json_text
 
 __all__ = ["Submission", "submission_from"]

@@ -8,7 +8,7 @@ import pytest
 from commands import NAMES
 
 from parley.deploy.processes import wait_until
-from parley.deploy.stream.operator import Operator, operator_home
+from parley.deploy.stream.queue import Queue
 from parley.server.jobs.file import load_job, render_job
 
 pytestmark = pytest.mark.timeout(600)
@@ -39,11 +39,11 @@ def test_a_run_that_kills_its_server_is_set_aside_at_the_second_start_and_the_qu
     for name in NAMES:
         parley.start("party", consortium / "parties" / name)
     first = said(server, "(3 of 3)")
-    with Operator(operator_home(consortium)) as here:
-        names = [
-            here.ask("submit", job=render_job(job))["run"]
-            for job in (*jobs, load_job(tmp_path / "job.toml"))
-        ]
+    queue = Queue(consortium / "server" / "runs")  # not by the port, which ends with the first run
+    names = [
+        queue.submit(render_job(job), by="server", own_files=True)
+        for job in (*jobs, load_job(tmp_path / "job.toml"))
+    ]
     assert first.wait(120) == ENDS[0]
     second = said(parley.start("server", consortium / "server"), "Listening on")
     assert second.wait(120) == ENDS[1]
