@@ -205,7 +205,7 @@ def _csv_tables(
     for batch, frame in csv_tables(path, schema.file, choose):
         yield Table(
             path=str(path),
-            frame=frame.select(wanted),
+            frame=frame[wanted],  # by exact names, which `select` takes for patterns
             arrays={},
             typed=False,
             null_values=schema.file.null_values,
@@ -260,7 +260,7 @@ def parquet_frames(
         names = list(pl.read_parquet_schema(path))
         scan = pl.scan_parquet(path, glob=False)
         rows = int(scan.select(pl.len()).collect().item())
-        wanted = choose(names, rows)
+        wanted = pl.nth([names.index(name) for name in choose(names, rows)])  # as above
         for begin in range(0, rows, _ROWS):
             yield begin, scan.select(wanted).slice(begin, _ROWS).collect()
     # What polars raises on damaged input; PanicException is no Exception.

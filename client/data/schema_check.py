@@ -166,7 +166,7 @@ class _Walk:
             places, first = np.arange(table.rows), np.arange(table.rows)
         else:
             # A cell is read by itself: of equal ones one tells for all.
-            ranks = table.frame[name].rank("dense").fill_null(0).to_numpy()
+            ranks = table.column(name).rank("dense").fill_null(0).to_numpy()
             _, first, places = np.unique(ranks, return_index=True, return_inverse=True)
         open_ = np.arange(len(first))
         while len(open_) and len(faults) <= _MOST_VALUES:
