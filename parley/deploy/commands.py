@@ -263,19 +263,23 @@ def party(
     from parley.deploy.folders import carried_by_flower, check_party  # noqa: PLC0415 - start-up: for this command alone
     from parley.deploy.party_check import check_items  # noqa: PLC0415 - start-up: for this command alone
 
-    wrong = 0
+    items = []
     for item in check_items(folder, server=server_address):
-        # What is wrong with the folder counts before what is wrong with the server.
-        wrong = max(wrong, item.status)
-        if check or item.status:
+        items.append(item)
+        if check or (item.status and not item.waits):
             typer.echo(item.line, err=not check)
-    if wrong:
+    # What is wrong with the folder counts before what is wrong with the server.
+    if wrong := max(item.status for item in items if check or not item.waits):
         raise typer.Exit(wrong)
     if check:
         return
     home = check_party(folder)
     address = server_address or home.deployment.server_address
     tell = teller(as_json=log_json)
+    for item in items:
+        if item.waits:
+            line = f"{item.said}\nWaiting for as long as it takes, dialling again; Ctrl-C ends it."
+            tell(Event("waiting", line, server=address))
     tell(
         Event(
             "ready",
