@@ -27,6 +27,7 @@ from parley.prediction.commands import add_prediction_commands
 from parley.sampling import add_sampling_command
 from parley.schema_commands import schema_app
 from parley.server.records.plain_json import json_text
+from parley.suggestions import suggest
 from parley.sweep.commands import add_sweep_commands
 from parley.terminal.printable import printable
 from parley.twin import add_twin_command
@@ -323,11 +324,27 @@ def _status(error: Exception) -> int | None:
     """The exit status of an expected error, None for a bug (which keeps its traceback)."""
 
     if isinstance(error, click.ClickException):
+        suggest(error)
         error.show()
         sys.exit(error.exit_code)
     if isinstance(error, click.Abort):
-        return 130
+        cause = type(error.__context__)
+        if cause in _UNANSWERED:
+            typer.echo(err=True)  # the question's line has no end
+        _fail(*_UNANSWERED.get(cause, _NO))
     return exit_status(error)
+
+
+_NO = ("the answer was no; nothing was changed.", 1)
+_UNANSWERED = {
+    KeyboardInterrupt: ("interrupted.", 130),
+    EOFError: (
+        "Expected an answer to the question, got the end of the input; nothing was changed. "
+        "Answer at a terminal, or say --yes.",
+        2,
+    ),
+}
+"""Why a question that was asked has no yes, and the exit status."""
 
 
 def _fail(message: str, code: int) -> NoReturn:

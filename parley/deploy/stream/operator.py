@@ -56,6 +56,8 @@ class OperatorHome:
 def operator_home(folder: Path) -> OperatorHome:
     """The operator's folder, checked: the server's own, a deployment's, or one that was sent.
 
+    A deployment's whose server's folder has gone to the server has the operator's.
+
     Raises:
         DeployError, PkiError, RosterError: what is wrong with it.
     """
@@ -66,7 +68,8 @@ def operator_home(folder: Path) -> OperatorHome:
         host, _ = host_of(home.deployment.server_address)
         own = OperatorHome(folder=home.folder, address=where, host=host, runs=home.folder / "runs")
     else:
-        folder = folder.resolve()
+        inner = folder / "operator"
+        folder = (inner if inner.is_dir() else folder).resolve()
         if not (folder / "operator.pem").exists():
             raise DeployError(
                 f"{folder} is neither a server's folder (it has no server.toml) nor an operator's "

@@ -282,7 +282,7 @@ class Attending:
             # A file that its owner is changing, or a server that sends what is no chunk.
             reason = str(error)
         if self._attended or reason != self._said:
-            line = f"Not connected to {self._address}: {reason}. Trying again."
+            line = f"Not connected to {self._address}: {reason.rstrip('.')}. Trying again."
             self._say(Event("disconnected", line, server=self._address, reason=reason))
         self._said = reason
 
