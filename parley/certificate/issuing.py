@@ -15,6 +15,7 @@ from parley.certificate.statement import (
     Statement,
     signed,
 )
+from parley.client.contract.file_reading import LARGEST_MODEL, opened
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import as_written
@@ -59,7 +60,7 @@ def digest_of(path: Path) -> str:
         CertificateError: it is not there.
     """
     try:
-        with path.open("rb") as file:
+        with opened(path, largest=LARGEST_MODEL) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except FileNotFoundError as error:
         raise CertificateError(f"Expected {path.name} in {path.parent}, got none.") from error

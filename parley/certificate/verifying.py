@@ -17,6 +17,7 @@ from parley.certificate.statement import (
     CertifiedGuarantee,
     parse_certificate,
 )
+from parley.client.contract.file_reading import bytes_of
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import shown_up
@@ -56,7 +57,7 @@ def verified(file: Path, *, signer: str | None = None, run: Path | None = None) 
     Raises:
         CertificateError: something in it does not hold.
     """
-    certificate = parse_certificate(file.read_bytes(), file)
+    certificate = parse_certificate(bytes_of(file), file)
     facts = certificate.statement
     held, open_ = [f"signed by key {certificate.signer}"], []
     if signer is None:

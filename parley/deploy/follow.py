@@ -9,14 +9,15 @@ there, so that messages and exit statuses are the same.
 from __future__ import annotations
 
 import importlib
-import json
 import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from parley.client.contract.file_reading import text_of
 from parley.client.contract.plan import ReleasePlan
+from parley.client.contract.protocol import strict_json
 from parley.deploy.processes import ProcessError
 from parley.errors import KNOWN_ERRORS
 from parley.server.jobs.job import Job
@@ -103,7 +104,7 @@ class Follower:
         if tell is None:
             return
         try:
-            text = (self._folder / "parties.json").read_text(encoding="utf-8")
+            text = text_of(self._folder / "parties.json")
         except OSError:
             return
         content = _json(self._folder / "parties.json") if text != self._parties else None
@@ -193,7 +194,7 @@ def raise_remote(folder: Path) -> None:
 
 def _json(path: Path) -> dict[str, Any] | None:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = strict_json(text_of(path))
     except (OSError, ValueError):
         return None
     return content if isinstance(content, dict) else None

@@ -6,12 +6,13 @@ mean is public; which of it is true is in that party's own `party.log`, for its 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from parley.client.contract.file_reading import text_of
 from parley.client.contract.model_names import public_name
+from parley.client.contract.protocol import strict_json
 from parley.privacy.accounting.rounding import as_written
 from parley.server.jobs.job import Job
 from parley.server.rounds.inspection import served_name
@@ -111,7 +112,7 @@ def counted(refused: Mapping[str, int]) -> tuple[str, ...]:
 def board_of(run: Path) -> dict[str, Any]:
     """Where a run's parties stand (`rounds.party_status`); empty where it is not known."""
     try:
-        board = json.loads((run / "parties.json").read_text(encoding="utf-8"))
+        board = strict_json(text_of(run / "parties.json"))
     except (OSError, ValueError):
         return {}
     return board if isinstance(board, dict) else {}

@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from parley.client.contract.file_reading import LARGEST_LOG, opened, text_of
 from parley.client.contract.protocol import strict_json
 from parley.server.records.plain_json import json_text
 from parley.server.records.run_folder import RunFolderError
@@ -73,7 +74,7 @@ class SessionFolder:
             RunFolderError: it is none.
         """
         try:
-            settings = strict_json((path / "session.json").read_text(encoding="utf-8"))
+            settings = strict_json(text_of(path / "session.json"))
             run_id = str(settings.pop("run"))
         except (OSError, ValueError, KeyError, AttributeError) as error:
             raise RunFolderError(
@@ -103,7 +104,7 @@ class SessionFolder:
     @property
     def schema(self) -> str:
         """The columns, as a schema file."""
-        return (self.path / "schema.toml").read_text(encoding="utf-8")
+        return text_of(self.path / "schema.toml")
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -127,7 +128,7 @@ class SessionFolder:
         found: list[dict[str, Any]] = []
         if not path.exists():
             return found
-        with path.open("rb") as file:
+        with opened(path, largest=LARGEST_LOG) as file:
             os.fsync(file.fileno())  # the session before may not have waited for the disk
             text = file.read().decode("utf-8", "replace")
         for line in text.split("\n")[:-1]:
