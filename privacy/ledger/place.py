@@ -19,6 +19,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 
 from parley.privacy.ledger.errors import LedgerError, LedgerUnavailable, NotALedger
 from parley.privacy.ledger.failures import translated
+from parley.privacy.ledger.foreign import Costs, check_files, check_schema
 from parley.privacy.ledger.migration import migrate
 from parley.privacy.ledger.store import Reader
 from parley.privacy.ledger.tables import VERSION, version_of
@@ -48,6 +49,7 @@ class Place:
         self.read_only = read_only
         url = _postgresql_url(target)
         self._log: Path | None = None
+        self._costs: Costs | None = None
         if url is not None:
             self.name = _shown(url)
             self._engine = self._postgresql(url)
@@ -56,6 +58,7 @@ class Place:
             self.name = str(path)
             self._log = path.absolute().with_name(path.name + "-wal")
             _check_path(path, create=create and not read_only)
+            self._costs = Costs(path) if read_only else None
             self._engine = self._sqlite(path, create=create and not read_only)
         try:
             self._prepare(create=create and not read_only)
@@ -71,6 +74,8 @@ class Place:
     def reading(self) -> Iterator[Reader]:
         """One consistent view; nothing in it blocks a writer."""
         with self._connected() as connection:
+            if self._costs is not None:
+                self._costs.begin()
             if connection.dialect.name == "postgresql":
                 connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             else:
@@ -156,6 +161,9 @@ class Place:
                 check_same_thread=False,
             )
             try:
+                if self._costs is not None:  # before anything of the file is looked at
+                    self._costs.bound(connection)
+                connection.execute("PRAGMA trusted_schema=OFF")
                 connection.execute("PRAGMA synchronous=FULL")
             except sqlite3.Error:
                 connection.close()
@@ -200,6 +208,8 @@ class Place:
         """Checks that a ledger is there, or makes one, once, however many processes try."""
         with self._connected() as connection:
             postgresql = connection.dialect.name == "postgresql"
+            if not postgresql:
+                check_schema(connection, self.name)
             version = version_of(connection, self.name)
             if version is not None:
                 connection.rollback()
@@ -276,3 +286,4 @@ def _check_path(path: Path, *, create: bool) -> None:
         raise LedgerUnavailable(f"Expected a directory for the ledger, {path.parent} is not one.")
     if not create and not path.exists():
         raise NotALedger(f"Expected a ledger at {path}, there is none.")
+    check_files(path)

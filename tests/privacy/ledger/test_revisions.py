@@ -95,7 +95,7 @@ def test_a_migration_that_fails_midway_changes_nothing(placed: Callable[[str], s
     url = placed("linear-0.1.0")
     tamper(url, "CREATE TABLE parley_ledger_accounts (name TEXT)")
     before = everything(url)
-    with pytest.raises(LedgerError, match="already exists"):
+    with pytest.raises(LedgerError, match=r"already exists|no others"):
         Ledger.open(url)
     assert everything(url) == before
     tamper(url, "DROP TABLE parley_ledger_accounts")
