@@ -21,9 +21,14 @@ LedgerPath = Annotated[
     str,
     typer.Argument(
         metavar="LEDGER",
-        help="Ledger file, postgresql:// URL, or a run's folder: the ledger that its job names, "
-        "else its own.",
+        help="Ledger file, postgresql:// URL, or a run's folder: the file that its job names, "
+        "else its own. A URL that a folder names is never connected to.",
     ),
+]
+
+Named = Annotated[
+    str | None,
+    typer.Option("--ledger", metavar="URL", help="Where the ledger of a run's folder is."),
 ]
 
 
@@ -45,11 +50,11 @@ def ledger_show(
 
 
 @ledger_app.command("verify")
-def ledger_verify(ledger: LedgerPath) -> None:
+def ledger_verify(ledger: LedgerPath, named: Named = None) -> None:
     """Check the ledger's hash chain and totals; name an entry that somebody edited."""
     from parley.terminal.ledger import verify_ledger  # noqa: PLC0415 - start-up: for this command alone
 
-    problems, entries = verify_ledger(ledger)
+    problems, entries = verify_ledger(ledger, named=named)
     if problems:
         for problem in problems:
             typer.echo(f"✗ {problem}", err=True)

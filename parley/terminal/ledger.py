@@ -21,7 +21,7 @@ from parley.server.jobs.file import load_job
 from parley.server.records import words
 from parley.server.records.numerals import epsilon_text
 from parley.server.records.reading import read_summary
-from parley.server.records.run_folder import RunFolderError
+from parley.server.records.run_folder import RunFolderError, ledger_of
 
 __all__ = [
     "LedgerContent",
@@ -58,16 +58,13 @@ class LedgerContent:
         }
 
 
-def _locate(where: str) -> str | Path:
-    if "://" in where:
-        return where
+def _locate(where: str, named: str | None = None) -> str | Path:
     path = Path(where)
-    if not path.is_dir():
-        return path
+    if named is not None or "://" in where or not path.is_dir():
+        return named or where
     # A run names the ledger it shares in its job; without one it has its own.
-    if (path / "job.toml").exists() and (shared := load_job(path / "job.toml").privacy.ledger):
-        return shared
-    return path / "ledger.sqlite"
+    known = (path / "job.toml").exists()
+    return ledger_of(path, load_job(path / "job.toml")) if known else path / "ledger.sqlite"
 
 
 def _anchor(where: str) -> Head | None:
@@ -160,13 +157,17 @@ def _print_accounts(console: Console, entries: Sequence[RecordedEntry]) -> None:
         console.print(text)
 
 
-def verify_ledger(where: str) -> tuple[list[str], int]:
+def verify_ledger(where: str, *, named: str | None = None) -> tuple[list[str], int]:
     """What is wrong with a ledger, and how many entries it has.
+
+    Args:
+        where: its place, or the folder of a run, whose summary knew the log's end.
+        named: the place of a folder's ledger, where its user says it.
 
     Raises:
         NotALedger: there is none at `where`.
     """
-    with Ledger.open(_locate(where), create=False, read_only=True) as ledger:
+    with Ledger.open(_locate(where, named), create=False, read_only=True) as ledger:
         found = ledger.verify(anchor=_anchor(where))
         problems = [f"record {p.position}: {p.message}" for p in found]
         return problems, 0 if problems else len(ledger.entries())

@@ -35,7 +35,7 @@ from parley.server.records.plain_json import json_text
 from parley.server.records.round_line import RoundLine
 from parley.server.records.summary import RunSummary
 
-__all__ = ["RunFolder", "RunFolderError", "anchored"]
+__all__ = ["RunFolder", "RunFolderError", "anchored", "ledger_of"]
 
 
 class RunFolderError(Exception):
@@ -273,6 +273,29 @@ class RunFolder:
         except OSError:
             draft.unlink(missing_ok=True)
             raise
+
+
+def ledger_of(folder: Path, job: Job, *, named: str | None = None) -> str | Path:
+    """Where whoever reads a run's folder finds its ledger: as they say, or in a file.
+
+    Args:
+        folder: of the run; it may be a stranger's.
+        job: of the run.
+        named: the ledger's place, by whoever reads.
+
+    Raises:
+        RunFolderError: the job names a URL: whom this machine connects to, and gives its password,
+            is never for a folder to say.
+    """
+    if named is not None:
+        return named
+    if "://" in job.privacy.ledger:
+        raise RunFolderError(
+            f"Expected a ledger in a file, the job of {folder} names one at a URL. Nobody connects "
+            "to a URL because a folder names it. Where you know it to be yours, name it: --ledger "
+            "URL, or `parley ledger` with the URL in the folder's place."
+        )
+    return Path(job.privacy.ledger) if job.privacy.ledger else folder / "ledger.sqlite"
 
 
 def anchored(job: Job) -> Job:
