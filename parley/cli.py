@@ -20,6 +20,7 @@ import typer
 from parley.analytics.commands import add_query_commands
 from parley.audit.commands import audit_app
 from parley.certificate.commands import certificate_app
+from parley.client.contract.printable import guard_streams, printable
 from parley.deploy.commands import add_deploy_commands
 from parley.errors import exit_status
 from parley.ledger_commands import ledger_app
@@ -28,7 +29,6 @@ from parley.sampling import add_sampling_command
 from parley.schema_commands import schema_app
 from parley.server.records.plain_json import json_text
 from parley.sweep.commands import add_sweep_commands
-from parley.terminal.printable import printable
 from parley.twin import add_twin_command
 from parley.version import __version__
 
@@ -282,6 +282,7 @@ def main() -> NoReturn:
         # A terminal that cannot show ε shows something else, and the run goes on.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+    guard_streams()
     signal.signal(signal.SIGTERM, _stopped)
     try:
         code = app(standalone_mode=False)
@@ -313,6 +314,7 @@ def _status(error: Exception) -> int | None:
     """The exit status of an expected error, None for a bug (which keeps its traceback)."""
 
     if isinstance(error, click.ClickException):
+        error.message = printable(error.message)  # rich shows it, by a console of its own
         error.show()
         sys.exit(error.exit_code)
     if isinstance(error, click.Abort):
@@ -321,5 +323,5 @@ def _status(error: Exception) -> int | None:
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    typer.echo(f"parley: {printable(message)}", err=True)
+    typer.echo(f"parley: {message}", err=True)
     sys.exit(code)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from parley.client.contract.printable import one_line
 from parley.privacy.accounting.guarantee import Unit
 from parley.server.records.plain_json import json_text
 
@@ -57,7 +58,7 @@ def ledger_verify(ledger: LedgerPath, named: Named = None) -> None:
     problems, entries = verify_ledger(ledger, named=named)
     if problems:
         for problem in problems:
-            typer.echo(f"✗ {problem}", err=True)
+            typer.echo(one_line(f"✗ {problem}"), err=True)
         raise typer.Exit(1)
     typer.echo(f"✓ {entries} entries, chain and totals intact.")
 
@@ -75,7 +76,7 @@ def ledger_free(
     from parley.terminal.ledger import free_ledger  # noqa: PLC0415 - start-up: for this command alone
 
     for dataset, releases in free_ledger(ledger, run).items():
-        typer.echo(f"{dataset}: {releases} releases given back.")
+        typer.echo(one_line(f"{dataset}: {releases} releases given back."))
 
 
 @ledger_app.command("raise")

@@ -9,7 +9,7 @@ import click
 import typer
 from typer.core import TyperGroup
 
-from parley.terminal.printable import printable
+from parley.client.contract.printable import one_line
 
 __all__ = ["certificate_app"]
 
@@ -93,8 +93,8 @@ def certificate_verify(
         f"{facts.run_id}: {facts.algorithm}, {facts.parties} parties, {facts.rounds_done} of "
         f"{facts.rounds} rounds, {facts.status}, engine {facts.engine}; issued {facts.issued}"
     )
-    typer.echo(printable(about))
+    typer.echo(one_line(about))
     for line in verdict.held:
-        typer.echo(printable(f"✓ {line}"))
+        typer.echo(one_line(f"✓ {line}"))
     for line in verdict.open:
-        typer.echo(printable(f"? not checked: {line}"))
+        typer.echo(one_line(f"? not checked: {line}"))

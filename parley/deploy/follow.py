@@ -19,6 +19,7 @@ from parley.client.contract.file_reading import text_of
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import strict_json
 from parley.deploy.processes import ProcessError
+from parley.deploy.refusals import board_of
 from parley.errors import KNOWN_ERRORS
 from parley.server.jobs.job import Job
 from parley.server.records.reading import read_summary
@@ -59,7 +60,7 @@ class Follower:
         self._folder, self._job, self._observer = folder, job, observer
         self._started = False
         self._read = self._skipped = self._done = 0
-        self._parties = ""
+        self._parties: dict[str, Any] = {}
 
     def look(self) -> None:
         """Reads what is new."""
@@ -103,13 +104,9 @@ class Follower:
         tell: Callable[[dict[str, Any]], None] | None = getattr(observer, "parties", None)
         if tell is None:
             return
-        try:
-            text = text_of(self._folder / "parties.json")
-        except OSError:
-            return
-        content = _json(self._folder / "parties.json") if text != self._parties else None
-        if content is not None:
-            self._parties = text
+        content = board_of(self._folder)
+        if content and content != self._parties:
+            self._parties = content
             tell(content)
 
 
@@ -177,7 +174,8 @@ def raise_remote(folder: Path) -> None:
     content = _json(folder / "error.json")
     if content is None:
         return
-    name, message = str(content["error"]), str(content["message"])
+    # Of several lines: none of them begins as one of ours does.
+    name, message = (str(content.get(key)).replace("\n", "\n  ") for key in ("error", "message"))
     if name == "builtins.KeyboardInterrupt":
         raise RunStopped
     if name in KNOWN_ERRORS:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from parley.client.contract.printable import one_line
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import round_up, shown_down, shown_up
 from parley.privacy.ledger.budget import BudgetKey, DatasetBudget, DatasetTotals
@@ -22,6 +22,7 @@ from parley.server.records import words
 from parley.server.records.numerals import epsilon_text
 from parley.server.records.reading import read_summary
 from parley.server.records.run_folder import RunFolderError, ledger_of
+from parley.terminal.screen import Screen
 
 __all__ = [
     "LedgerContent",
@@ -98,38 +99,39 @@ def read_ledger(where: str) -> LedgerContent:
 
 def print_ledger(content: LedgerContent) -> None:
     """A ledger: data sets with what is left, then the entries."""
-    # Names are shown as they are: nothing in a ledger is markup.
-    console = Console(highlight=False, markup=False)
+    console = Screen()
     for totals in content.datasets:
         budget, spent = totals.budget, totals.spent
         lowest = min(spent.epsilons(budget.delta).values(), default=math.inf)
         console.print(
-            Text(budget.name, style="bold"),
+            Text(one_line(budget.name), style="bold"),
             f": {spent.releases} releases, spent ε = {epsilon_text(lowest)} of "
             f"{words.allowed(budget.epsilon, budget.delta)}, {words.scope(budget)}; "
             f"left ε = {shown_down(totals.remaining.epsilon)}",
             sep="",
         )
         for run, releases in totals.holders.items():
-            console.print(f"  {run} holds {releases} releases to come; they are not left to others")
+            console.print(
+                one_line(f"  {run} holds {releases} releases to come; they are not left to others")
+            )
         for raised in content.raises:
             if (raised["dataset"], raised["unit"]) == (budget.name, str(budget.unit)):
                 to = words.allowed(raised["epsilon"], raised["delta"])
-                console.print(f"  raised to {to} at {raised['at']}: {raised['reason']}")
+                console.print(one_line(f"  raised to {to} at {raised['at']}: {raised['reason']}"))
     table = Table(box=None)
     for name in ("run", "party", "release", "unit", "state", "law", "ρ", "survivors"):
         table.add_column(name)
     for recorded in content.entries[-_LAST_ENTRIES:]:
         entry = recorded.entry
         table.add_row(
-            entry.run_id,
-            entry.party,
+            one_line(entry.run_id),
+            one_line(entry.party),
             str(entry.index),
-            entry.facts["unit"],
+            one_line(str(entry.facts["unit"])),
             str(recorded.state),
-            entry.facts["noise_law"],
+            one_line(str(entry.facts["noise_law"])),
             shown_up(round_up(entry.event.exact_rho), 4),
-            str((recorded.outcome or {}).get("survivors", "–")),
+            one_line(str((recorded.outcome or {}).get("survivors", "–"))),
         )
     if len(content.entries) > _LAST_ENTRIES:
         console.print(
@@ -139,7 +141,7 @@ def print_ledger(content: LedgerContent) -> None:
     _print_accounts(console, content.entries[-_LAST_ENTRIES:])
 
 
-def _print_accounts(console: Console, entries: Sequence[RecordedEntry]) -> None:
+def _print_accounts(console: Screen, entries: Sequence[RecordedEntry]) -> None:
     """What one release with noise in shares comes to against each adversary; equal ones once."""
     texts: dict[str, None] = {}
     for entry in (recorded.entry for recorded in entries):
@@ -152,7 +154,7 @@ def _print_accounts(console: Console, entries: Sequence[RecordedEntry]) -> None:
         if lines:
             split = f"{entry.facts['honest_shares']} shares of {entry.facts['summed_shares']}"
             head = f"one release of {entry.run_id}, per {entry.facts['unit']}, charged for {split}:"
-            texts["\n".join([head, *lines])] = None
+            texts["\n".join(map(one_line, [head, *lines]))] = None
     for text in texts:
         console.print(text)
 
