@@ -20,7 +20,7 @@ import typer
 from parley.analytics.commands import add_query_commands
 from parley.audit.commands import audit_app
 from parley.certificate.commands import certificate_app
-from parley.client.contract.printable import guard_streams, printable
+from parley.client.contract.printable import guard_streams
 from parley.deploy.commands import add_deploy_commands
 from parley.errors import exit_status
 from parley.ledger_commands import ledger_app
@@ -314,7 +314,6 @@ def _status(error: Exception) -> int | None:
     """The exit status of an expected error, None for a bug (which keeps its traceback)."""
 
     if isinstance(error, click.ClickException):
-        error.message = printable(error.message)  # rich shows it, by a console of its own
         error.show()
         sys.exit(error.exit_code)
     if isinstance(error, click.Abort):

@@ -14,11 +14,11 @@ of it is read, as a file that is missing is one.
 from __future__ import annotations
 
 import errno
+import io
 import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
 
 __all__ = [
     "LARGEST_LOG",
@@ -38,7 +38,7 @@ LARGEST_MODEL = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 """Bytes of a model: as many as this machine has memory for."""
 
 
-def opened(path: Path, *, largest: int = LARGEST_TEXT) -> BinaryIO:
+def opened(path: Path, *, largest: int = LARGEST_TEXT) -> io.BufferedReader:
     """The file at `path`, open to read.
 
     Raises:
