@@ -174,7 +174,7 @@ def _keys() -> dict[str, dict[str, FieldInfo]]:
 def render_job(job: Job, *, comments: bool = True) -> str:
     """The job as TOML with every key, each under a comment that says what it is.
 
-    >>> load_job(values=tomllib.loads(render_job(load_job()))) == load_job()
+    >>> load_job(values=parse_toml(render_job(load_job()))) == load_job()
     True
     """
     lines: list[str] = []
