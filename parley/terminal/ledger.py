@@ -15,7 +15,7 @@ from parley.client.contract.printable import one_line
 from parley.privacy.accounting.guarantee import Unit
 from parley.privacy.accounting.rounding import round_up, shown_down, shown_up
 from parley.privacy.ledger.budget import BudgetKey, DatasetBudget, DatasetTotals
-from parley.privacy.ledger.ledger import Head, Ledger, LedgerConflict, LedgerError
+from parley.privacy.ledger.ledger import Head, Ledger, LedgerConflict, LedgerCorrupt, LedgerError
 from parley.privacy.ledger.replay import RecordedEntry
 from parley.server.jobs.file import load_job
 from parley.server.records import words
@@ -88,13 +88,20 @@ def read_ledger(where: str) -> LedgerContent:
 
     Raises:
         NotALedger: there is none at `where`.
+        LedgerCorrupt: it can't be read.
     """
     with Ledger.open(_locate(where), create=False, read_only=True) as ledger:
-        return LedgerContent(
-            datasets=tuple(ledger.totals()),
-            entries=tuple(ledger.entries()),
-            raises=ledger.raises(),
-        )
+        try:
+            return LedgerContent(
+                datasets=tuple(ledger.totals()),
+                entries=tuple(ledger.entries()),
+                raises=ledger.raises(),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise LedgerCorrupt(
+                f"Expected records that can be read in {where}, got {type(error).__name__}: "
+                "`parley ledger verify` says where."
+            ) from error
 
 
 def print_ledger(content: LedgerContent) -> None:

@@ -165,3 +165,16 @@ def endless_value(count: int) -> tuple[bytes, list[bytes]]:
     page[start:] = cell
     more = struct.pack(">I", count + 1) + b"a" * 4092
     return bytes(page), [more]
+
+
+def test_records_that_are_no_json_or_nest_without_end_are_named_by_their_number(
+    tmp_path: Path,
+) -> None:
+    path = made(tmp_path / "ledger.sqlite", releases=1)
+    for body in ("[" * 100_000, "{}", "[]", '{"entry": ' + "9" * 5000 + "}"):
+        with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute(f"UPDATE {RECORDS} SET body = ? WHERE position = 2", (body,))
+        with Ledger.open(path, create=False, read_only=True) as ledger:
+            assert ledger.verify()
+            with pytest.raises(LedgerCorrupt, match="record 2"):
+                ledger.entries()
