@@ -87,7 +87,7 @@ def check_schema(connection: sa.Connection, place: str) -> None:
         return  # whoever asks for its version says what it is
     tables = []
     for kind, name, root in stored:
-        # A virtual table has no page of its own.
+        # A virtual table has no page here.
         if kind == "table" and name in _TABLES and root:
             tables.append(name)
         elif kind != "index" or name not in _INDEXES:
