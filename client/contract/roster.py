@@ -193,7 +193,10 @@ def load_deployment(path: Path) -> Deployment:
         raw: dict[str, Any] = load_toml(path)
         read = _DeploymentFile.model_validate(raw)
     except OSError as error:
-        raise RosterError(f"Expected a deployment file at {path}: {error.strerror}.") from error
+        raise RosterError(
+            f"Expected a deployment file at {path}: {error.strerror}. Folders that `parley deploy "
+            "init` made have one: the server's, an operator's, each party's."
+        ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise RosterError(f"{path}: expected TOML, got {error}.") from error
     except ValidationError as error:

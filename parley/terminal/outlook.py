@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rich.table import Table
 from rich.text import Text
 
 from parley.privacy.accounting.noise_points import NOISE_POINTS
@@ -15,6 +14,7 @@ from parley.server.records.numerals import epsilon_text
 from parley.server.records.points import point_words
 from parley.server.records.synthetic_words import release_ahead
 from parley.terminal.screen import Screen
+from parley.terminal.tables import plain_table
 
 if TYPE_CHECKING:
     from parley.server.records.outlook import (
@@ -170,7 +170,7 @@ def _print_training(console: Screen, outlook: Outlook, steps: DpSgdOutlook) -> N
 
 
 def _print_offers(console: Screen, title: str, offers: Mapping[str, Offer]) -> None:
-    table = _table(title, "", "scale", "E‖noise‖ a round", "ε charged", "by")
+    table = plain_table("", "scale", "E‖noise‖ a round", "ε charged", "by", left=1, title=title)
     for name, offer in offers.items():
         if offer.refused is not None:
             table.add_row(name, Text("refused", style="dim"), "", "", "")
@@ -192,7 +192,7 @@ def _print_offers(console: Screen, title: str, offers: Mapping[str, Offer]) -> N
 def _print_rounds(console: Screen, rounds: Sequence[AfterRound], scope: str = "") -> None:
     conversions = list(rounds[-1].epsilon)
     names = ("round", "ρ (zCDP)", *conversions, "charged")
-    table = _table(f"ε after each round{scope}", *names, left=0)
+    table = plain_table(*names, left=0, title=f"ε after each round{scope}")
     step = max(1, len(rounds) // 10)
     shown = [row for row in rounds if row.round % step == 0 or row.round == 1]
     if shown[-1] is not rounds[-1]:
@@ -210,7 +210,7 @@ def _print_rounds(console: Screen, rounds: Sequence[AfterRound], scope: str = ""
 
 def _print_alternatives(console: Screen, rows: Iterable[Alternative], own: tuple[int, int]) -> None:
     names = ("parties", "records each", "Δ₂", "scale", "E‖noise‖")
-    table = _table("Other federations (same job)", *names, left=0)
+    table = plain_table(*names, left=0, title="Other federations (same job)")
     for row in rows:
         table.add_row(
             f"{row.parties:,}",
@@ -219,11 +219,3 @@ def _print_alternatives(console: Screen, rows: Iterable[Alternative], own: tuple
             style="bold" if (row.parties, row.min_records) == own else None,
         )
     console.print(table)
-
-
-def _table(title: str, *names: str, left: int = 1) -> Table:
-    """A plain table; the first `left` columns hold words, the others numbers."""
-    table = Table(title=title, title_justify="left", box=None)
-    for at, name in enumerate(names):
-        table.add_column(name, justify="left" if at < left else "right")
-    return table

@@ -8,13 +8,13 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from rich.table import Table
 from rich.text import Text
 
 from parley.client.contract.printable import one_line
 from parley.client.data.schema_inference import InferredSchema
 from parley.client.data.sniffing import SEPARATORS
 from parley.terminal.screen import Screen
+from parley.terminal.tables import plain_table
 
 __all__ = ["print_reading"]
 
@@ -27,9 +27,7 @@ def print_reading(inferred: InferredSchema) -> None:
     if "decimal" in inferred.file:
         written.append(f"decimal {'comma' if inferred.file['decimal'] == ',' else 'point'}")
     console.print(one_line(f"{inferred.records} records · {' · '.join(written)}"))
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("column", "read as", "why, and what to look at"):
-        table.add_column(heading, overflow="fold")
+    table = plain_table("column", "read as", "why, and what to look at")
     for column in inferred.columns:
         kind = str(column.entry["kind"])
         style = {"ignore": "yellow", "label": "bold"}.get(kind, "")

@@ -19,15 +19,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from parley.privacy.ledger.errors import LedgerCorrupt, NotALedger
-from parley.privacy.ledger.tables import (
-    CHECKPOINTS,
-    DATASETS,
-    DATASETS_1,
-    HEAD,
-    METADATA,
-    RECORDS,
-    REVISION,
-)
+from parley.privacy.ledger.tables import HEAD, METADATA, RECORDS, check_version
 
 __all__ = ["Costs", "check_files", "check_schema"]
 
@@ -38,22 +30,9 @@ _EVERY = 10_000
 _TIMES = 4  # a ledger is read so often at most, in one transaction
 _MOST_HOLES = 1000  # SQLite writes none
 
-_TODAY = {table.name: {each.name for each in table.c} for table in METADATA.tables.values()}
-_OLDER = {
-    HEAD.name: _TODAY[HEAD.name],
-    RECORDS.name: _TODAY[RECORDS.name] - {"unit"},
-    CHECKPOINTS.name: _TODAY[CHECKPOINTS.name],
-}
-_SCHEMAS = (
-    _TODAY,
-    {name: columns for name, columns in _TODAY.items() if name != REVISION.name},
-    {**_OLDER, DATASETS.name: {each.name for each in DATASETS.c}},
-    {**_OLDER, DATASETS.name: {each.name for each in DATASETS_1}},
-)
-"""Tables and their columns, of every version."""
-_TABLES = frozenset(name for schema in _SCHEMAS for name in schema)
+_COLUMNS = {table.name: {each.name for each in table.c} for table in METADATA.tables.values()}
 _INDEXES = {index.name for index in RECORDS.indexes} | {
-    f"sqlite_autoindex_{name}_{number}" for name in _TABLES for number in (1, 2)
+    f"sqlite_autoindex_{name}_{number}" for name in _COLUMNS for number in (1, 2)
 }
 
 Row = TypeVar("Row", bound=tuple[Any, ...])
@@ -80,29 +59,38 @@ def check_schema(connection: sa.Connection, place: str) -> None:
     """Checks that a SQLite file with a ledger's head holds a ledger's tables, and nothing else.
 
     Raises:
-        NotALedger: a view, a trigger, a virtual table, a computed column, or another table.
+        NotALedger: a view, a trigger, a virtual table, a computed column, or another table; or a
+            ledger of another version.
     """
-    stored = connection.exec_driver_sql("SELECT type, name, rootpage FROM sqlite_schema").all()
+    query = "SELECT type, name, rootpage FROM sqlite_schema"
+    stored = connection.exec_driver_sql(query).all()
     if HEAD.name not in {each.name for each in stored}:
-        return  # whoever asks for its version says what it is
-    tables = []
-    for kind, name, root in stored:
-        # A virtual table has no page here.
-        if kind == "table" and name in _TABLES and root:
-            tables.append(name)
-        elif kind != "index" or name not in _INDEXES:
+        return  # whoever asks whether a ledger is there says what it is
+    # A virtual table has no page here.
+    tables = {name for kind, name, root in stored if kind == "table" and root}
+    _check_columns(connection, tables & {HEAD.name}, {HEAD.name}, place)
+    check_version(connection.execute(sa.select(HEAD.c.version)).scalar(), place)
+    known = {"table": tables & _COLUMNS.keys(), "index": _INDEXES}
+    for kind, name, _ in stored:
+        if name not in known.get(kind, ()):
             raise NotALedger(
                 f"Expected the tables of a ledger at {place}, got a {kind} {name!r:.80} too."
             )
+    _check_columns(connection, tables, set(_COLUMNS), place)
+
+
+def _check_columns(
+    connection: sa.Connection, tables: set[str], expected: set[str], place: str
+) -> None:
     found = {}
     for name in tables:
         columns = connection.exec_driver_sql(f"PRAGMA table_xinfo({name})").all()
         # One that is computed is not what its name says.
         found[name] = {each.name if each.hidden == 0 else None for each in columns}
-    if found not in _SCHEMAS:
+    if found != {name: _COLUMNS[name] for name in expected}:
         raise NotALedger(
             f"Expected the tables of a ledger at {place}, with their columns and no others, got "
-            f"{', '.join(sorted(found))}: somebody else made or changed them."
+            f"{', '.join(sorted(found)) or 'none'}: somebody else made or changed them."
         )
 
 

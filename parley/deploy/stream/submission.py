@@ -41,15 +41,12 @@ def submit_job(
     with Operator(operator_home(to)) as operator:
         if resume is None:
             own, schema = _with_schema(anchored(load_job(job, overrides=sets)))
-            name = str(operator.ask("submit", job=render_job(own), **schema)["run"])
+            folder = operator.begin("submit", job=render_job(own), **schema)
         else:
-            name = Path(resume).name
-            operator.ask("resume", run=name)
-        folder = operator.folder(name, at=Path("runs") / name)
+            folder = operator.resume(Path(resume).name)
+        name = folder.name
         seen: dict[str, list[int]] = {}
-        if operator.home.runs is None:
-            folder.mkdir(parents=True, exist_ok=True)
-            operator.ended(name, folder, seen)
+        operator.ended(name, folder, seen)
         loaded = load_job(folder / "job.toml")
 
         def ended() -> str | None:
@@ -101,7 +98,7 @@ def _standing(said: Any) -> RunStanding:
         name=one_line(str(said["name"])),
         state=one_line(str(said["state"])),
         board=board,
-        notes=counted(refused),
+        notes=(*counted(refused), *filter(None, [one_line(str(said.get("reason") or ""))])),
     )
 
 
