@@ -216,6 +216,14 @@ def plan(
             help="What a secure sum takes where it will run: for the hours of distributed DP-SGD.",
         ),
     ] = None,
+    trust_code: Annotated[
+        bool,
+        typer.Option(
+            "--trust-code",
+            help="Run the code that the job names, a loss, network, map or algorithm of your own. "
+            "Without it such a job is refused, and none of it is run.",
+        ),
+    ] = False,
 ) -> None:
     """Say what a budget buys before anybody reads any data: noise, ε by round, ring and grid.
 
@@ -225,7 +233,9 @@ def plan(
     from parley.planning import plan as plan_job  # noqa: PLC0415 - start-up: for this command alone
     from parley.server.jobs.file import load_job  # noqa: PLC0415 - start-up: for this command alone
 
-    stated = {} if seconds_a_step is None else {"seconds_a_step": seconds_a_step}
+    stated: dict[str, Any] = {"trust_code": trust_code}
+    if seconds_a_step is not None:
+        stated["seconds_a_step"] = seconds_a_step
     outlook = plan_job(load_job(job, overrides=list(sets or [])), **stated)
     if as_json:
         typer.echo(json_text(outlook.to_json()))

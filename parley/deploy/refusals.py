@@ -22,7 +22,8 @@ MEANINGS = {
     "unknown-dataset": "its party.toml serves no data set of that name",
     "data-unreadable": "its data file or schema cannot be read",
     "schema": "its schema is another than the others'",
-    "sizes-not-disclosed": "its policy keeps its number of records to itself",
+    "sizes-not-disclosed": "its number of records is private: by its budget (unit party or both, "
+    "or add-or-remove-one), or by its policy",
     "version": "it has another version of Parley",
     "clock-skew": "its clock and the server's differ by more than its policy allows",
     "unknown-session": "it does not know this run: it was restarted without its state",
@@ -42,7 +43,7 @@ MEANINGS = {
     "grid": "the sum's grid is coarser than it computes itself",
     "degenerate": "the task would make contributions zero or constant",
     "plan-changed": "the server asked for another release than it had agreed to",
-    "other-survivors": "it was asked to open a contribution that it opened with other survivors",
+    "other-survivors": "it opened this release with other survivors; a new run is another release",
     "protocol": "the server's message was malformed, or came out of turn",
     "busy": "it is answering another request",
     "error": "something failed on its machine",

@@ -76,9 +76,10 @@ def party_answers(folder: Path) -> Answers:
                     before.close()
                 opened[:] = [(stamps, PartyService.open(folder))]
             return opened[0][1].handle(request)
-        except Exception:
-            # Whatever it is, of a library or of the owner's own file: to the party's own log, and
-            # no further. A dropout, not a failed computation; the next request may be answered.
+        except BaseException:
+            # Whatever it is, of a library or of the owner's own file, `SystemExit` too: to the
+            # party's own log, and no further. A dropout, not a failed computation; the next request
+            # may be answered.
             _log.exception("A request could not be answered.")
             return encode_frame(refusal(Reason.ERROR))
 
