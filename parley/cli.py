@@ -325,19 +325,19 @@ def _status(error: Exception) -> int | None:
     """The exit status of an expected error, None for a bug (which keeps its traceback)."""
 
     if isinstance(error, click.ClickException):
-        suggest(error)
+        if isinstance(error, click.UsageError):
+            suggest(error)
         error.show()
         sys.exit(error.exit_code)
     if isinstance(error, click.Abort):
-        cause = type(error.__context__)
-        if cause in _UNANSWERED:
+        if error.__context__ is not None:
             typer.echo(err=True)  # the question's line has no end
-        _fail(*_UNANSWERED.get(cause, _NO))
+        _fail(*_UNANSWERED[type(error.__context__)])
     return exit_status(error)
 
 
-_NO = ("the answer was no; nothing was changed.", 1)
-_UNANSWERED = {
+_UNANSWERED: dict[type, tuple[str, int]] = {
+    type(None): ("the answer was no; nothing was changed.", 1),
     KeyboardInterrupt: ("interrupted.", 130),
     EOFError: (
         "Expected an answer to the question, got the end of the input; nothing was changed. "
