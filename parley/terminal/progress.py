@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["RunDisplay"]
 
 _FEW = 5
-_LOST = {"declined", "dropped", "failed"}
+_LOST = {"declined", "dropped"}
 
 
 class RunDisplay:
