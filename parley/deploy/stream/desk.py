@@ -20,7 +20,7 @@ import grpc
 from parley.client.contract.protocol import strict_json
 from parley.deploy.peers import NotAdmitted, admit_operator
 from parley.deploy.refusals import board_of
-from parley.deploy.stream.asking import request_of
+from parley.deploy.stream.asking import Requests
 from parley.deploy.stream.attendance import Attendance
 from parley.deploy.stream.envelope import CHUNK
 from parley.deploy.stream.questions import ANSWERS, ASKED, PAGE, SESSION, Questions
@@ -85,6 +85,7 @@ class Desk:
         self._questions = questions
         self._queue, self._names, self._about, self._stop = queue, names, about, stop
         self.attendance: Attendance | None = None
+        self._requests = Requests()
         self._asks: dict[str, Callable[[Mapping[str, Any], str], dict[str, Any]]] = {
             "status": self._status,
             "submit": self._submit,
@@ -107,7 +108,7 @@ class Desk:
 
     async def _ask(self, _requests: Any, context: Any) -> bytes:
         name = await self._admitted(context)
-        request = await request_of(context)
+        request = await self._requests.read(name, context)
         try:
             asked = _plain(request, {each: _WORDS[each] for each in self._asks})
         except ValueError as error:
@@ -124,8 +125,8 @@ class Desk:
         return json_text(answer).encode()
 
     async def _read(self, _requests: Any, context: Any) -> AsyncIterator[bytes]:
-        await self._admitted(context)
-        request = await request_of(context)
+        name = await self._admitted(context)
+        request = await self._requests.read(name, context)
         try:
             asked = _plain(request, {"read": _WORDS["read"]})
             if asked["file"] not in FILES or asked["offset"] < 0:
