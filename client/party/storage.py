@@ -4,7 +4,7 @@
     state/setups-<roster>        how many set-ups this party went through with a roster
     state/session-<session>      a run's join request, and the protocol's secrets with it
     state/release-<run, data>    the contribution to that run's last round
-    openings                     what was opened in which sum, over all runs
+    openings                     which sum each release was opened in
     (`parley.client.party.openings`)
 
 A process may be killed at any point and another one serve the next message: what an answer relies
@@ -184,6 +184,15 @@ class Keeper:
         files.sort(key=lambda file: file.stat().st_mtime_ns)
         for file in files[: max(0, len(files) - most + 1)]:
             _erase(file)
+
+    def failures(self) -> dict[str, str]:
+        """Of the last contributions: file → what went wrong with one, for the owner alone."""
+        found = {}
+        for file in sorted(self._state.glob("release-*")):
+            with suppress(WireError):
+                note = b"".join(decode_frame(file.read_bytes()).blobs[:-1]).decode("ascii").strip()
+                found |= {file.name: note} if note else {}
+        return found
 
     def setups(self, roster: bytes) -> int:
         """How many set-ups with a beacon this party went through with a roster."""

@@ -22,7 +22,8 @@ MEANINGS = {
     "unknown-dataset": "its party.toml serves no data set of that name",
     "data-unreadable": "its data file or schema cannot be read",
     "schema": "its schema is another than the others'",
-    "sizes-not-disclosed": "its policy keeps its number of records to itself",
+    "sizes-not-disclosed": "its number of records is private: by its budget (unit party or both, "
+    "or add-or-remove-one), or by its policy",
     "version": "it has another version of Parley",
     "clock-skew": "its clock and the server's differ by more than its policy allows",
     "unknown-session": "it does not know this run: it was restarted without its state",
@@ -42,12 +43,20 @@ MEANINGS = {
     "grid": "the sum's grid is coarser than it computes itself",
     "degenerate": "the task would make contributions zero or constant",
     "plan-changed": "the server asked for another release than it had agreed to",
-    "other-survivors": "it was asked to open a contribution that it opened with other survivors",
+    "other-survivors": "it opened this release with other survivors; a new run is another release",
     "protocol": "the server's message was malformed, or came out of turn",
     "busy": "it is answering another request",
     "error": "something failed on its machine",
 }
 """What a reason class may mean; each is about public facts and the party's own policy."""
+
+_REMEDIES = {
+    "other-survivors": "Two sums of the same values over different parties would tell their "
+    "difference. Let the same parties take part as before, or learn something else; or the owners "
+    "of those who declined set insist-on-one-list = false in party.toml, which trusts the server "
+    "not to subtract.",
+}
+"""What to do about a reason class, where its meaning does not say so."""
 
 _LOST = {"declined", "failed"}
 
@@ -86,7 +95,9 @@ def refusals(run: Path, job: Job) -> list[str]:
             + (f" ({reason}{f': {meaning}' if meaning else ''})" if reason else "")
             + f"; its owner finds the cause in {party['name']}'s party.log."
         )
-    if ":" in job.model.kind and any(party["reason"] == "model" for party in lost):
+    reasons = {party["reason"] for party in lost}
+    lines += [remedy for reason, remedy in _REMEDIES.items() if reason in reasons]
+    if ":" in job.model.kind and "model" in reasons:
         name = public_name(job.model.kind)
         lines.append(
             "A party never runs a server's code. Its owner puts a file that it has read beside the "
