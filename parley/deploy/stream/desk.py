@@ -22,7 +22,7 @@ import grpc
 from parley.client.contract.protocol import strict_json
 from parley.deploy.peers import NotAdmitted, admit_operator
 from parley.deploy.refusals import board_of
-from parley.deploy.stream.asking import request_of
+from parley.deploy.stream.asking import Requests
 from parley.deploy.stream.attendance import Attendance
 from parley.deploy.stream.envelope import CHUNK
 from parley.deploy.stream.questions import ANSWERS, ASKED, PAGE, SESSION, Questions
@@ -89,6 +89,7 @@ class Desk:
         # Texts of operators are read there, one after another: the parties' loop waits for none.
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="desk")
         self.attendance: Attendance | None = None
+        self._requests = Requests()
         self._asks: dict[str, Callable[[Mapping[str, Any], str], dict[str, Any]]] = {
             "status": self._status,
             "submit": self._submit,
@@ -111,7 +112,7 @@ class Desk:
 
     async def _ask(self, _requests: Any, context: Any) -> bytes:
         name = await self._admitted(context)
-        request = await request_of(context)
+        request = await self._requests.read(name, context)
         try:
             known = {each: _WORDS[each] for each in self._asks}
             asked = await self._aside(_plain, request, known)
@@ -129,8 +130,8 @@ class Desk:
         return json_text(answer).encode()
 
     async def _read(self, _requests: Any, context: Any) -> AsyncIterator[bytes]:
-        await self._admitted(context)
-        request = await request_of(context)
+        name = await self._admitted(context)
+        request = await self._requests.read(name, context)
         try:
             asked = await self._aside(_plain, request, {"read": _WORDS["read"]})
             if asked["file"] not in FILES or asked["offset"] < 0:
