@@ -12,12 +12,11 @@ from dataclasses import dataclass
 
 from parley.client.algorithms.base import FederatedAlgorithm, State
 from parley.client.contract.agreement import Agreement
-from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Reason
 from parley.client.party.consent import Consent
 from parley.client.party.dataset import Holding
 from parley.client.party.policy import accepted_kind, check_components, check_plan, task_of
-from parley.client.party.query_policy import check_queries, kept_answer
+from parley.client.party.query_policy import check_queries
 from parley.client.party.session import components_from, state_from
 from parley.client.party.verification import check_computation
 
@@ -33,20 +32,12 @@ class Accepted:
         algorithm: of its task.
         holding: the party's records, projected on its components if it has some.
         state: the model that it starts from; empty where it is for no round yet.
-        kept: 32 bytes that name an answer which is given again for the asking; empty: none is.
     """
 
     agreement: Agreement
     algorithm: FederatedAlgorithm
     holding: Holding
     state: State
-    kept: bytes = b""
-
-    @property
-    def charged(self) -> ReleasePlan:
-        """The release that is paid for: of a kept answer the same one, whichever run asks."""
-        plan = self.agreement.plan
-        return plan.for_run(f"kept-{self.kept.hex()}").at_round(1) if self.kept else plan
 
 
 def accept(
@@ -96,10 +87,4 @@ def accept(
     if agreement.serial:
         state = state_from(agreement.state, algorithm)
         kind.check_state(algorithm, state)
-    return Accepted(
-        agreement=agreement,
-        algorithm=algorithm,
-        holding=holding,
-        state=state,
-        kept=kept_answer(algorithm, holding.table),
-    )
+    return Accepted(agreement=agreement, algorithm=algorithm, holding=holding, state=state)

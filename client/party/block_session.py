@@ -21,7 +21,6 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.events import Event
 from parley.privacy.accounting.guarantee import Neighbouring, Unit
 from parley.privacy.sampling.randomness import Randomness
-from parley.secure_agg.primitives import digest
 
 __all__ = ["Answer", "PartyPolicy", "PartySession"]
 
@@ -55,15 +54,12 @@ class Answer:
         refused: party index → reason, by the plan and public facts alone.
         failed: parties whose computation gave nothing that may be released. Whether one failed
             depends on its records, so a release cannot simply go on without it.
-        digests: by place in the block, 32 bytes over a party's values before weights and grid;
-            empty unless the session takes them.
     """
 
     encoded: NDArray[np.unsignedinteger[Any]]
     weights: NDArray[np.float64]
     refused: dict[int, str]
     failed: tuple[int, ...]
-    digests: dict[int, bytes] = field(default_factory=dict)
 
 
 @dataclass
@@ -78,7 +74,6 @@ class _Given:
     encoded: NDArray[np.unsignedinteger[Any]]
     parties: NDArray[np.bool_]
     failed: set[int] = field(default_factory=set)
-    digests: dict[int, bytes] = field(default_factory=dict)
 
 
 @dataclass
@@ -93,7 +88,6 @@ class PartySession:
         before: what the plan's primary unit was charged before the first round of this run's plan.
         answered: `[B]` how many releases each party has computed for; each is charged whether or
             not its sum was ever opened, and whole, however many of its sums a party is in.
-        digesting: whether answers tell digests of the parties' values, as a real party's do.
     """
 
     block: PartyBlock
@@ -102,7 +96,6 @@ class PartySession:
     randomness: Randomness
     before: Composition = field(default_factory=Composition.empty)
     answered: NDArray[np.int64] = field(init=False)
-    digesting: bool = False
 
     def __post_init__(self) -> None:
         self.algorithm.model.check_labels(self.block.labels)
@@ -151,11 +144,6 @@ class PartySession:
             given.parties[willing] = True
             self.charge(plan, willing)
             values = contribution.values
-            if self.digesting:
-                given.digests |= {
-                    int(party): digest(b"parley/values", str(row.dtype).encode(), row.tobytes())
-                    for party, row in zip(willing, values, strict=True)
-                }
             if plan.weights == "size":
                 values = values * weights[willing, None]
             if whole and not contribution.failed:
@@ -171,7 +159,6 @@ class PartySession:
             weights=weights,
             refused=refused,
             failed=tuple(sorted(given.failed - set(refused))),
-            digests=given.digests,
         )
 
     def whole(self, plan: ReleasePlan, state: State) -> NDArray[np.unsignedinteger[Any]] | None:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from parley.client.contract.plan import ReleasePlan
 from parley.client.contract.protocol import Declined, Reason
-from parley.client.party.acceptance import Accepted
 from parley.client.party.data_set import DataSet
 from parley.client.party.dataset import Holding
 from parley.privacy.accounting.composition import Composition
@@ -29,7 +28,7 @@ from parley.privacy.ledger.ledger import (
 )
 
 __all__ = ["Charge", "check_job", "check_room", "register", "reserve", "settle"]
-__all__ += ["paid", "spent_before", "void"]
+__all__ += ["spent_before", "void"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,21 +203,6 @@ def _answered(recorded: RecordedEntry, release: bytes) -> bool | None:
             f"release {release.hex()}.",
         )
     return recorded.outcome.get("answered") is True
-
-
-def paid(ledger: Ledger, accepted: Accepted, *, name: str) -> Charge | None:
-    """The charge of a kept answer that was given before; None: it was not, or is none.
-
-    Nothing more is charged for the same reports, however many parties are asked beside this one.
-    """
-    known = _charged(ledger, accepted.charged.run_id, name) if accepted.kept else []
-    if not known or known[0].outcome is None:
-        return None
-    return Charge(
-        reservations=(),  # settled
-        release=accepted.kept,
-        answered=_answered(known[0], accepted.kept),
-    )
 
 
 def settle(ledger: Ledger, charge: Charge, *, answered: bool) -> None:

@@ -95,8 +95,8 @@ class Consent(Part):
     )
     insist_on_one_list: bool = Field(
         True,
-        description="Let a contribution be summed with one list of parties only, over all rounds "
-        "and runs (where noise of this party's own does not cover it): two lists would tell the "
+        description="Let a release be summed with one list of parties only, over all attempts "
+        "and sessions (where noise of this party's own does not cover it): two would tell the "
         "server the difference. False trusts the server not to subtract.",
     )
     insist_on_fine_grid: bool = Field(

@@ -1,15 +1,15 @@
 """A party's contribution to a round: charged before it is computed, the same ever after.
 
-The party's own ledger reserves the charge; the integers are computed, kept and committed to, and a
-repeated round gets the very same ones. They are opened in one sum only
-(`parley.client.party.openings`): if a contribution were revealed for one list of survivors and then
-for another, the difference of the two sums would be the contributions of a few.
+The party's own ledger reserves the charge; the integers are computed, kept under the release's
+name (`Agreement.release`) and committed to, and a repeated round gets the very same ones. They are
+opened in one sum only (`parley.client.party.openings`). A release of another name is charged,
+computed and given its share of the noise anew, whatever it has in common with one before.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -24,26 +24,11 @@ from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.sampling.randomness import Randomness
 from parley.secure_agg.encoding import Ring
 
-__all__ = ["ComputationFailed", "Contribution", "contribution"]
+__all__ = ["ComputationFailed", "contribution"]
 
 
 class ComputationFailed(Exception):
     """Nothing was computed that may be released. The charge stands: the server sees the failure."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Contribution:
-    """What a party gives to one round.
-
-    Attributes:
-        encoded: `[d]` ring elements.
-        keys: what the memory of openings knows it by; none where noise that this party added, in
-            this very release, is all that was charged for: that covers any number of sums. A share
-            of the noise does not: the difference of two sums would have that of one party alone.
-    """
-
-    encoded: Ring
-    keys: tuple[bytes, ...]
 
 
 def contribution(
@@ -54,8 +39,8 @@ def contribution(
     party: str,
     index: int,
     accepted: Accepted,
-) -> Contribution:
-    """What a party gives to one round.
+) -> Ring:
+    """`[d]` what a party gives to one round.
 
     Args:
         keeper: where it is kept.
@@ -70,35 +55,26 @@ def contribution(
         ComputationFailed: now, or when this release was first asked for.
     """
     agreement = accepted.agreement
-    plan, name, release = agreement.plan, agreement.dataset, agreement.content()
-    # A block of sums is charged once, for all of them: its release is named without a model.
-    charged = release if plan.steps == 1 else replace(agreement, state=b"").content()
-    charged = accepted.kept or charged
+    plan, name, content = agreement.plan, agreement.dataset, agreement.content()
+    # A block of sums is charged once, for all of them: what it is for is named without a model.
+    charged = content if plan.steps == 1 else replace(agreement, state=b"").content()
     dataset = consent.dataset(name)
     charging.register(ledger, dataset, name=name, holding=accepted.holding)
-    charge = charging.paid(ledger, accepted, name=name) or charging.reserve(
-        ledger, dataset, accepted.charged, name=name, party=party, release=charged
-    )
+    charge = charging.reserve(ledger, dataset, plan, name=name, party=party, release=charged)
     if charge.answered is False:
         raise ComputationFailed("this release was tried before, and gave nothing")
     kept = keeper.contribution(agreement.run_id, name)
-    is_of = {"release": release.hex(), "round": plan.round_number, "step": plan.step}
+    is_of = {"release": agreement.release().hex(), "content": content.hex()}
+    given: Ring
     if kept is not None and is_of.items() <= kept.head.items():
-        given = Contribution(
-            encoded=np.frombuffer(kept.blobs[0], plan.encoding.dtype),
-            keys=tuple(bytes.fromhex(key) for key in kept.head["keys"]),
-        )
-    elif charge.answered and not accepted.kept and not _before(kept, plan):
+        given = np.frombuffer(kept.blobs[0], plan.encoding.dtype)
+    elif charge.answered and not _before(kept, plan):
         raise Declined(Reason.PROTOCOL, f"Round {plan.round_number} was answered and is over.")
     else:
-        answer = _computed(ledger, consent, accepted, charge, index=index)
-        given = Contribution(encoded=answer.encoded[0], keys=_keys(plan, answer, release))
-        content = Frame(
-            kind="round",
-            head={**is_of, "keys": [key.hex() for key in given.keys]},
-            blobs=(given.encoded.tobytes(),),
-        )
-        keeper.keep_contribution(agreement.run_id, name, content, most=consent.max_sessions)
+        given = _computed(ledger, consent, accepted, charge, index=index).encoded[0]
+        head = {**is_of, "round": plan.round_number, "step": plan.step}
+        own = Frame(kind="round", head=head, blobs=(given.tobytes(),))
+        keeper.keep_contribution(agreement.run_id, name, own, most=consent.max_sessions)
     if charge.answered is None:
         charging.settle(ledger, charge, answered=True)
     return given
@@ -112,21 +88,6 @@ def _before(kept: Frame | None, plan: ReleasePlan) -> bool:
     if kept is None or kept.head["round"] != plan.round_number:
         return False
     return bool(kept.head.get("step", 1) < plan.step)
-
-
-def _keys(plan: ReleasePlan, answer: Answer, release: bytes) -> tuple[bytes, ...]:
-    """What the contribution is known by in another round or run: its values, and what gave them.
-
-    Values alone would not recognise a computation that draws batches or rounds differently. What
-    gave them would not recognise the same values under another noise, grid or name. Where the
-    party adds all the noise itself, the same release gives other values next time. So do batches
-    that it draws: their values are no name (those of two empty batches are the same).
-    """
-    if plan.sampled:
-        return (release,)
-    if not plan.primary.in_training:
-        return answer.digests[0], release
-    return (answer.digests[0],) if plan.on_sum else ()
 
 
 def _computed(
@@ -154,7 +115,6 @@ def _computed(
             randomness=Randomness(
                 seed=consent.seed if agreement.plan.seeded else None, party=index
             ),
-            digesting=True,
         )
         given = session.answer(agreement.plan, accepted.state)
     except Exception as error:

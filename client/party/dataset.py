@@ -261,9 +261,6 @@ def _raw(dataset: DataSet, folder: Path, path: Path, fingerprint: str, secret: b
         raise Declined(Reason.DATA_UNREADABLE, str(error)) from error
     except DataError as error:
         raise Declined(Reason.DATA_UNREADABLE, error.log_message) from error
-    # Of these very data: records that changed answer with other coins, and are paid for again.
-    coins = hashlib.blake2b(fingerprint.encode(), key=secret, person=b"parley/coins").digest()
-    table = replace(table, coins=(coins,))
     return Holding(
         rows=np.empty((table.records, 0)),
         labels=np.empty(table.records),

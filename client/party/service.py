@@ -331,9 +331,10 @@ class PartyService:
             index=self.index,
             accepted=accepted,
         )
-        masked = bytes(party.on_plan(message, given.encoded, context=context))
+        masked = bytes(party.on_plan(message, given, context=context))
         shares = () if number is None else (party.prepare(number),)
-        self._keep(replace(joined, keys=given.keys), party)
+        name = agreement.release() if plan.on_sum else b""
+        self._keep(replace(joined, release=name), party)
         return answer(blobs=(masked, *shares))
 
     def _survivors(self, frame: Frame) -> Frame:
@@ -353,7 +354,7 @@ class PartyService:
             current = party.state.current
             listed = b"" if current is None else current.survivors
             reply = party.on_confirmations(frame.blobs[0])
-            # Once more: another session may have opened the same contribution since.
+            # Once more: another session may have opened the same release since.
             self._in_one_sum(Openings.keep, joined, party, listed)
             return (reply,)
 
@@ -361,16 +362,16 @@ class PartyService:
 
     def _in_one_sum(
         self,
-        remember: Callable[[Openings, tuple[bytes, ...], bytes], None],
+        remember: Callable[[Openings, bytes, bytes], None],
         joined: Joined,
         party: Party,
         listed: bytes,
     ) -> None:
-        if not joined.keys:
+        if not joined.release:
             return
         parties = listed_parties(self._deployment.identities, listed)
         try:
-            remember(self._keeper.openings, joined.keys, parties)
+            remember(self._keeper.openings, joined.release, parties)
         except OpenedOtherwise as error:
             if self._consent.insist_on_one_list:
                 party.abandon()

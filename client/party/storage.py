@@ -4,7 +4,7 @@
     state/setups-<roster>        how many set-ups this party went through with a roster
     state/session-<session>      a run's join request, and the protocol's secrets with it
     state/release-<run, data>    the contribution to that run's last round
-    openings                     what was opened in which sum, over all runs
+    openings                     which sum each release was opened in
     (`parley.client.party.openings`)
 
 A process may be killed at any point and another one serve the next message: what an answer relies

@@ -173,11 +173,6 @@ class Query(ABC):
         return 0.0
 
     @property
-    def kept(self) -> bool:
-        """Whether asked again the same answer comes, and costs nothing."""
-        return False
-
-    @property
     def selects(self) -> bool:
         """Whether a record may count for nothing, so that how many do is not public."""
         return self.where is not None

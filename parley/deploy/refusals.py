@@ -42,7 +42,7 @@ MEANINGS = {
     "grid": "the sum's grid is coarser than it computes itself",
     "degenerate": "the task would make contributions zero or constant",
     "plan-changed": "the server asked for another release than it had agreed to",
-    "other-survivors": "it was asked to open a contribution that it opened with other survivors",
+    "other-survivors": "it opened this release with other survivors; a new run is another release",
     "protocol": "the server's message was malformed, or came out of turn",
     "busy": "it is answering another request",
     "error": "something failed on its machine",

@@ -86,20 +86,6 @@ class SessionFolder:
         """Its own ledger, unless another was named."""
         return self.path / "ledger.sqlite"
 
-    def coins(self) -> bytes:
-        """32 secret bytes by which the records of a simulation keep their answers; made once."""
-        path = self.path / "coins.key"
-        if not path.exists():
-            draft = self.path / f".coins.{secrets.token_hex(4)}.part"
-            opened = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(opened, "wb") as file:
-                file.write(secrets.token_bytes(32))
-            draft.replace(path)
-        found = path.read_bytes()
-        if len(found) != 32:
-            raise RunFolderError(f"Expected 32 bytes in {path}, got {len(found)}: it was changed.")
-        return found
-
     @property
     def schema(self) -> str:
         """The columns, as a schema file."""

@@ -156,19 +156,6 @@ class QuerySession:
                 "with other keys: begin another session with the same ledger."
             ) from error
 
-    def kept(self, planned: PlannedBatch, *, epsilon: float) -> Released | None:
-        """The answer that this session has of a question whose records keep theirs.
-
-        The parties would give the same reports again; what was released is free.
-        """
-        asked = (planned.batch.to_json(), epsilon, planned.law)
-        if not any(query.kept for query in planned.batch.queries):
-            return None
-        next_one = self.again[0] if self.again else None
-        found = (each for each in self.released if (each.batch, each.epsilon, each.law) == asked)
-        known = next(found, None)
-        return None if known is next_one else known
-
     def charged(self) -> tuple[RecordedEntry, ...]:
         """What the ledger has of every release, in order."""
         entries = self.ledger.entries(self.folder.run_id)

@@ -344,9 +344,10 @@ class PartyCohort:
         if others and heard < self.server.run.min_survivors:
             raise TooFewSurvivors(
                 f"Expected >= {self.server.run.min_survivors} parties to open the sum, got "
-                f"{heard}: {len(others)} were asked for the same contribution before, in a sum "
-                "over other parties, and the difference would be the contributions of a few. Let "
-                "the same parties take part as then, or learn something else."
+                f"{heard}: {len(others)} opened this round's release before, in a sum over other "
+                "parties, and the difference would be the contributions of a few. Go on with the "
+                "run when the same parties are there as then, or start the job as a new run: that "
+                "is a release of its own, which every party charges by itself."
             )
 
     def _outcome(self, total: NDArray[Any], summed: tuple[int, ...], traffic: Traffic) -> RoundSum:
