@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from differential.holdings import KINDS, RECORDS
 from differential.offers import offers
-from differential.server import Session, World, play
+from differential.sequences import play
+from differential.server import Session, World
 from differential.twins import NOW
 from safetensors.numpy import save
 
